@@ -14,10 +14,10 @@
 #include <iostream>
 #include <span>
 
-#include "bench/chapters.h"
 #include "bench/context.h"
 #include "bench/reporter.h"
 #include "chapters/05_flash_attention_3/host/chapter.h"
+#include "chapters/06_fp8/host/beside_steps.h"
 #include "chapters/06_fp8/host/chapter.h"
 #include "common/app/call.h"
 #include "common/app/exit_code.h"
@@ -27,6 +27,7 @@
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
 #include "common/numeric/float_formats.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 namespace {
@@ -59,7 +60,7 @@ struct Variant {
   const Chapter* chapter;  ///< null: on the host, while the truth is computed
   int step;
   Scaling scaling = Scaling::tensor;
-  bool rotated = false, promoted = false, centred = false;
+  bool rotated = false, promoted = false, mean_subtracted = false;
   DType dtype = chapter == &kFp8 ? DType::e4m3 : DType::f16;
 };
 const Variant kVariants[] = {
@@ -211,8 +212,8 @@ Result run(const Variant& variant, const Problem& problem) {
   Shape shape = problem.shape;
   shape.dtype = variant.dtype;
   shape.scaling = variant.scaling;
-  shape.centred = variant.centred;
-  if (const std::string why = variant.chapter->why_not(shape, variant.step); !why.empty())
+  shape.mean_subtracted = variant.mean_subtracted;
+  if (const std::string why = variant.chapter->step(variant.step).why_not(shape); !why.empty())
     throw InputError(why);
 
   Result result;
@@ -221,12 +222,11 @@ Result run(const Variant& variant, const Problem& problem) {
     return result;
   }
   const UploadedInputs inputs = quantised(variant, shape, problem, result);
+  Step step = variant.chapter->step(variant.step);
+  if (variant.promoted) step.run = attention_promoted;
   Chapter chapter = *variant.chapter;
-  if (variant.promoted)
-    chapter.attention = [](const Shape& shape, const Tensors& tensors, device::Stream stream, int) {
-      attention_promoted(shape, tensors, stream);
-    };
-  finish(Call(chapter, shape, inputs, variant.step), problem, result);
+  chapter.steps = std::span(&step, 1);
+  finish(Call(chapter, shape, inputs, 1), problem, result);
   return result;
 }
 

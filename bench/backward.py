@@ -5,7 +5,7 @@
                 [--rounds 5] [--out FILE] [--library FILE]
     backward.py --accuracy [...]   no times: the errors of dQ, dK and dV against FP64, for four kinds of inputs
 
-As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
+As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. A peer's time is that of torch.autograd.grad alone; the forward pass before it, which fixes the kernel, is not
 timed. Ours has D and the conversion of dQ in it. FLOPs are 2.5 times those of the forward pass. `vs_cudnn` is how many times as fast
 as cuDNN ours is. `kept_bytes` is what a forward pass keeps for the backward pass beside Q, K, V and O, `peak_bytes` what the card's memory
@@ -16,17 +16,18 @@ fa2 and fa3 are FlashAttention's own packages, where they are installed.
 import argparse
 import ctypes
 import dataclasses
+import functools
 import json
 import math
 import pathlib
-import random
 import sys
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/backward.py
 
-from bench import peers, results
-from bench.peers import DTYPES, SEED, Contestant, Wrong, whole_numbers
+from bench import peers, race, results
+from bench.peers import DTYPES
+from bench.race import Contestant, Wrong, whole_numbers
 from bench.structs import Gradients, Tensors
 
 CHAPTER = 7
@@ -151,42 +152,31 @@ def check(problem, contestants):
                 contestant.skipped = message
 
 
+def steps_of(options, library):
+    return options.step or range(1, next(c.steps for c in library.chapters() if c.number == CHAPTER) + 1)
+
+
+def cell(options, library, head_dim, mask, seqlen):
+    problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
+    contestants = [ours(library, step, problem) for step in steps_of(options, library)] + [peer(who, problem) for who in options.peers]
+    return problem, contestants, library.cost(CHAPTER, 1, problem.shape)[0]
+
+
 def run(options, library):
-    """Measures every cell; the file is whole after each."""
-    whole = {"context": peers.context(library), "benchmarks": []}
-    shuffle = random.Random(SEED).shuffle
-    cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
-    steps = options.step or range(1, next(c.steps for c in library.chapters() if c.number == CHAPTER) + 1)
-    for head_dim in options.head_dim:
-        for mask in options.mask:
-            for seqlen in options.seqlen:
-                problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
-                contestants = [ours(library, step, problem) for step in steps] + [peer(who, problem) for who in options.peers]
-                check(problem, contestants)
-                peers.race(contestants, options.rounds, shuffle, cache_filler)
-                flops = library.cost(CHAPTER, 1, problem.shape)[0]
-                for contestant in contestants:
-                    found = peers.entry(problem, contestant, contestants, flops)
-                    whole["benchmarks"].append(found)
-                    ratios = "".join(f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith("vs_"))
-                    print(f"{found['name']:44}", (contestant.skipped and f"skipped: {contestant.skipped}") or
-                          f"{found['real_time']:9.3f} ms {found['FLOPS'] / 1e12:8.1f} TFLOP/s{ratios}", flush=True)
-                options.out.write_text(json.dumps(whole, indent=1) + "\n")
-                del problem, contestants
-                torch.cuda.empty_cache()
+    race.run(options, library, check, [functools.partial(cell, options, library, head_dim, mask, seqlen)
+                                       for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen])
 
 
 def errors(options, library):
     """The root mean square of the errors of dQ, dK and dV of two heads, for every kind of inputs; and of the gradients themselves."""
-    whole = {"context": peers.context(library), "benchmarks": []}
-    steps = options.step or range(1, next(c.steps for c in library.chapters() if c.number == CHAPTER) + 1)
+    whole = {"context": race.context(library), "benchmarks": []}
     for head_dim in options.head_dim:
         for kind in KINDS:
             problem = make_problem(options.dtype, head_dim, False, options.seqlen[0], kind)
             heads = [(0, 0), (problem.shape.batch - 1, problem.shape.heads - 1)]
             right = [exact(problem, *head, torch.float64) for head in heads]
             contestants = [Contestant("exact", "the gradient itself", None)]
-            contestants += [peer(who, problem) for who in options.peers] + [ours(library, step, problem) for step in steps]
+            contestants += [peer(who, problem) for who in options.peers] + [ours(library, step, problem) for step in steps_of(options, library)]
             for contestant in contestants:
                 if contestant.skipped:
                     continue
@@ -227,8 +217,8 @@ def parse():
 def main():
     global torch  # noqa: PLW0603
     options = parse()
-    torch = peers.pytorch("backward.py")
-    return 77 if torch is None else peers.measure("backward.py", options, errors if options.accuracy else run)
+    torch = peers.torch = race.pytorch("backward.py")
+    return 77 if torch is None else race.measure("backward.py", options, errors if options.accuracy else run)
 
 
 if __name__ == "__main__":

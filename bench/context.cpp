@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "bench/chapters.h"
 #include "common/app/machine_context.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 

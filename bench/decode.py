@@ -3,7 +3,7 @@
 
     decode.py [--latent] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
-As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
+As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. cuDNN's paged attention and FlashInfer read pages of 64 and of 16 where their packages, nvidia-cudnn-frontend
 and flashinfer-python, are installed; of FlashInfer both kernels take part, the plain one and that of its option `use_tensor_cores`.
 `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often. Latent attention, the last step,
@@ -15,19 +15,18 @@ runs beside a copy of as many bytes, since PyTorch has no kernel for keys that a
 import argparse
 import ctypes
 import dataclasses
+import functools
 import importlib.util
-import json
 import math
 import pathlib
-import random
 import sys
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/decode.py
 
-from bench import peers, results
+from bench import peers, race, results
 from bench.names import Name
-from bench.peers import SEED, Contestant, whole_numbers
+from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Cache, Shape, Tensors
 
 CHAPTER = 8
@@ -282,12 +281,12 @@ def largest_error(problem, o):
 
 
 def check(problem, contestants):
-    """peers.check_outputs; a copy has no output to check."""
+    """race.check_outputs; a copy has no output to check."""
     for contestant in contestants:
         if contestant.who == "copy":
             contestant.run()
             contestant.launches = 20
-    peers.check_outputs(problem, [c for c in contestants if c.who != "copy"], largest_error, 20)
+    race.check_outputs(problem, [c for c in contestants if c.who != "copy"], largest_error, 20)
 
 
 # ---- the program -------------------------------------------------------------------------------------------------------------------
@@ -328,36 +327,23 @@ def contestants_of(library, options, problem, uneven):
     return found if uneven else found + [peer(who, problem) for who in options.peers if who not in PAGED]
 
 
+def cell(options, library, number):
+    batch, heads, kv_heads, head_dim, keys = options.shapes[number]
+    uneven = options.shapes[number] is UNEVEN
+    shared = keys - OWN_KEYS if options.shapes[number] is SHARED else 0
+    problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven, shared)
+    return problem, contestants_of(library, options, problem, uneven), problem.flops()
+
+
 def run(options, library):
-    """Measures every shape; the file is whole after each."""
-    whole = {"context": peers.context(library), "benchmarks": []}
-    shuffle = random.Random(SEED).shuffle
-    cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
-    for number in options.shape:
-        batch, heads, kv_heads, head_dim, keys = options.shapes[number]
-        uneven = options.shapes[number] is UNEVEN
-        shared = keys - OWN_KEYS if options.shapes[number] is SHARED else 0
-        problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven, shared)
-        contestants = contestants_of(library, options, problem, uneven)
-        check(problem, contestants)
-        peers.race(contestants, options.rounds, shuffle, cache_filler)
-        for contestant in contestants:
-            found = peers.entry(problem, contestant, contestants, problem.flops())
-            whole["benchmarks"].append(found)
-            ratios = "".join(f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith("vs_"))
-            rates = "" if contestant.skipped else f"{found['bytes_per_second'] / 1e12:6.3f} TB/s {found['FLOPS'] / 1e12:5.0f} TFLOP/s"
-            print(f"{found['name']:50}", (contestant.skipped and f"skipped: {contestant.skipped}") or
-                  f"{found['real_time'] * 1000:9.2f} us {rates}{ratios}", flush=True)
-        options.out.write_text(json.dumps(whole, indent=1) + "\n")
-        del problem, contestants
-        torch.cuda.empty_cache()
+    race.run(options, library, check, [functools.partial(cell, options, library, number) for number in options.shape])
 
 
 def main():
     global torch  # noqa: PLW0603
     options = parse()
-    torch = peers.pytorch("decode.py")
-    return 77 if torch is None else peers.measure("decode.py", options, run)
+    torch = peers.torch = race.pytorch("decode.py")
+    return 77 if torch is None else race.measure("decode.py", options, run)
 
 
 if __name__ == "__main__":

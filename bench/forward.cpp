@@ -9,7 +9,6 @@
 
 #include <iostream>
 
-#include "bench/chapters.h"
 #include "bench/context.h"
 #include "bench/meter.h"
 #include "bench/options.h"
@@ -17,6 +16,7 @@
 #include "common/app/exit_code.h"
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 namespace {
@@ -56,8 +56,8 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
     return;
   // Rates are for machines: simulated time makes no FLOP/s.
   state.counters["FLOPS"] =
-      benchmark::Counter(flops(cell.shape, cell.chapter->operation), benchmark::Counter::kIsRate);
-  if (const double bytes = cell.chapter->memory_bytes(cell.shape, cell.step); bytes > 0)
+      benchmark::Counter(flops(cell.shape, cell.row().operation), benchmark::Counter::kIsRate);
+  if (const double bytes = cell.row().memory_bytes(cell.shape); bytes > 0)
     state.SetBytesProcessed(int64_t(bytes));
   if (result.workspace_measured) state.counters["workspace_measured"] = *result.workspace_measured;
 }

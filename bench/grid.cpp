@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "bench/chapters.h"
 #include "common/attention/error.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 namespace {
@@ -47,24 +47,19 @@ std::vector<DType> types_of(const Chapter& chapter, const Selection& selection) 
 
 Shape shape_of(const Grid& grid, DType dtype, int head_dim, bool causal, int seqlen) {
   const int heads = std::max(1, grid.model_size / head_dim);
-  return {.batch = std::max(1, grid.tokens / seqlen),
-          .heads = heads,
-          .kv_heads = heads,
-          .seqlen_q = seqlen,
-          .seqlen_k = seqlen,
-          .head_dim = head_dim,
-          .visibility = Visibility::causal_if(causal),
-          .dtype = dtype,
-          .scale = default_scale(head_dim)};
+  Shape shape = square_shape(std::max(1, grid.tokens / seqlen), heads, seqlen, head_dim, dtype);
+  shape.visibility = Visibility::causal_if(causal);
+  return shape;
 }
 
-void append_cells(const Chapter& chapter, const Selection& selection, std::vector<Cell>& cells) {
+void append_cells(const Chapter& chapter, Operation operation, const Selection& selection,
+                  std::vector<Cell>& cells) {
   const Grid& grid = grid_of(chapter);
   for (DType dtype : types_of(chapter, selection))
     for (int head_dim : picked_or(selection.head_dims, grid.head_dims))
       for (bool causal : picked_or(selection.masks, {false, true}))
         for (int seqlen : picked_or(selection.seqlens, grid.seqlens))
-          for (int step = chapter.first_step; step <= chapter.last_step(); ++step)
+          for (int step : chapter.steps_of(operation))
             if (picks(selection.steps, step))
               cells.push_back({&chapter, step, shape_of(grid, dtype, head_dim, causal, seqlen)});
 }
@@ -76,7 +71,7 @@ std::vector<Cell> block_size_cells(Selection selection) {
   std::vector<Cell> cells;
   for (const BlockSize& size : flash_attention_1_block_sizes()) {
     const std::size_t before = cells.size();
-    append_cells(size.chapter, selection, cells);
+    append_cells(size.chapter, Operation::forward, selection, cells);
     for (std::size_t i = before; i < cells.size(); ++i) cells[i].block_size = &size;
   }
   return cells;
@@ -89,7 +84,7 @@ std::string name_of(const Cell& cell) {
   const std::string chapter = (cell.chapter->number < 10 ? "0" : "") + std::to_string(cell.chapter->number);
   const std::string who = cell.block_size != nullptr
                               ? "blocks/ch" + chapter + "/b" + std::to_string(cell.block_size->rows)
-                              : std::string(name_of(cell.chapter->operation)) + "/ch" + chapter + "/step" +
+                              : std::string(name_of(cell.row().operation)) + "/ch" + chapter + "/step" +
                                     std::to_string(cell.step);
   return who + "/" + std::string(name_of(shape.dtype)) + "/d" + std::to_string(shape.head_dim) +
          (shape.causal() ? "/causal" : "/full") + "/n" + std::to_string(shape.seqlen_q);
@@ -104,8 +99,8 @@ std::vector<Cell> make_grid(const Selection& selection) {
   if (selection.block_sizes) cells = block_size_cells(selection);
   for (const Chapter* chapter : all_chapters())
     if (!selection.block_sizes && picks(selection.chapters, chapter->number))
-      for (const Chapter* part = chapter; part != nullptr; part = part->further)
-        append_cells(*part, selection, cells);
+      for (Operation operation : {Operation::forward, Operation::backward, Operation::decode})
+        append_cells(*chapter, operation, selection, cells);
   if (cells.empty())
     throw InputError("no chapter has such a cell: --step, --dtype or --chapter asks for what does not exist");
   for (const Cell& cell : cells) validate(cell.shape);

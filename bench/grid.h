@@ -15,6 +15,8 @@ struct Cell {
   int step;
   Shape shape;
   const BlockSize* block_size = nullptr;  ///< of the sweep over block sizes; else null
+
+  const Step& row() const { return chapter->step(step); }
 };
 
 /// What the user picked. An empty list means the chapter's own grid.

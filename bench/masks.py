@@ -6,7 +6,7 @@ windows and dense masks, and FlashAttention-3's package where it is installed.
              [--library FILE]
     masks.py --backward [...]   step 6 and FlexAttention's gradient
 
-As bench/peers.py: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
+As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. FLOPS counts visible pairs; `executed` is the part of them among the pairs of the tiles that our kernel
 multiplies. FlexAttention's block mask is made beforehand, and `making` is how long that takes. Step 4 has intervals by key for windows and
 documents, step 1 a byte a pair for four masks. window128 and its like are causal windows of other widths, by step 3 alone. Ours is checked
@@ -17,21 +17,20 @@ FLOPs are 2.5 times those of the forward pass; what a forward pass leaves is mad
 import argparse
 import ctypes
 import dataclasses
+import functools
 import importlib
 import inspect
-import json
 import math
 import pathlib
-import random
 import sys
 import time
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/masks.py
 
-from bench import peers, results
+from bench import peers, race, results
 from bench.names import Name
-from bench.peers import SEED, Contestant, whole_numbers
+from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Gradients, Mask, Shape, Tensors
 
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
@@ -423,32 +422,22 @@ def parse():
     return options
 
 
+def cell(options, library, word):
+    problem = make_problem(word)
+    return problem, contestants_of(library, options, problem), problem.flops() * (2.5 if options.backward else 1)
+
+
 def run(options, library):
-    """Measures every mask; the file is whole after each."""
     library.c.flashbook_masked_workspace_bytes.restype = ctypes.c_int64
-    whole = {"context": peers.context(library), "benchmarks": []}
-    shuffle = random.Random(SEED).shuffle
-    cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
-    for word in options.mask:
-        problem = make_problem(word)
-        contestants = contestants_of(library, options, problem)
-        peers.check_outputs(problem, contestants, gradient_error if options.backward else largest_error, 10)
-        peers.race(contestants, options.rounds, shuffle, cache_filler)
-        for contestant in contestants:
-            found = peers.entry(problem, contestant, contestants, problem.flops() * (2.5 if options.backward else 1))
-            whole["benchmarks"].append(found)
-            print(f"{found['name']:50}", (contestant.skipped and f"skipped: {contestant.skipped}") or
-                  f"{found['real_time'] * 1000:9.2f} us {found['FLOPS'] / 1e12:7.1f} TFLOP/s", flush=True)
-        options.out.write_text(json.dumps(whole, indent=1) + "\n")
-        del problem, contestants
-        torch.cuda.empty_cache()
+    check = lambda problem, contestants: race.check_outputs(problem, contestants, gradient_error if options.backward else largest_error, 10)
+    race.run(options, library, check, [functools.partial(cell, options, library, word) for word in options.mask])
 
 
 def main():
     global torch  # noqa: PLW0603
     options = parse()
-    torch = peers.pytorch("masks.py")
-    return 77 if torch is None else peers.measure("masks.py", options, run)
+    torch = peers.torch = race.pytorch("masks.py")
+    return 77 if torch is None else race.measure("masks.py", options, run)
 
 
 if __name__ == "__main__":

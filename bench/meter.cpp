@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/chapters.h"
 #include "common/app/expected.h"
 #include "common/attention/cost.h"
 #include "common/attention/inputs.h"
+#include "library/chapters.h"
 
 namespace flashbook {
 namespace {
@@ -27,8 +27,8 @@ bool on_gpu(const Cell& cell) {
 std::string missing_memory(const Cell& cell) {
   const Shape& shape = cell.shape;
   if (!on_gpu(cell)) return "";
-  double needed = double(cell.chapter->workspace_bytes(shape, cell.step)) + kMemoryMargin;
-  for (const TensorSpec& tensor : tensors_of(cell.chapter->operation))
+  double needed = double(cell.row().workspace_bytes(shape)) + kMemoryMargin;
+  for (const TensorSpec& tensor : tensors_of(cell.row().operation))
     if (tensor.role == Role::output)
       needed += double(elements_spanned(shape, tensor.id)) * double(size_of(type_of(shape, tensor.id)));
   const double free = double(device::info().memory_free);
@@ -52,10 +52,11 @@ bool can_share(Operation operation, const Shape& a, const Shape& b) {
 /// if none does.
 const Chapter* forward_for(const Shape& shape) {
   const Chapter* last = nullptr;
-  for (const Chapter* chapter : all_chapters())
-    if (chapter->operation == Operation::forward && std::ranges::count(chapter->dtypes, shape.dtype) > 0 &&
-        chapter->why_not(shape, chapter->last_step()).empty())
+  for (const Chapter* chapter : all_chapters()) {
+    const std::vector<int> steps = chapter->steps_of(Operation::forward);
+    if (!steps.empty() && chapter->takes(shape.dtype) && chapter->step(steps.back()).why_not(shape).empty())
       last = chapter;
+  }
   return last;
 }
 
@@ -71,14 +72,14 @@ double quantile(const std::vector<double>& sorted, double share) {
 
 const Meter::StoredInputs& Meter::inputs_for(const Cell& cell) {
   const Shape& shape = cell.shape;
-  if (inputs_ && inputs_->operation == cell.chapter->operation &&
+  if (inputs_ && inputs_->operation == cell.row().operation &&
       inputs_->uploaded.place() == cell.chapter->runs_on &&
-      can_share(cell.chapter->operation, inputs_->shape, shape))
+      can_share(cell.row().operation, inputs_->shape, shape))
     return *inputs_;
   inputs_.reset();  // frees the memory before it is asked for again
-  Inputs host = make_inputs(cell.chapter->operation, shape, InputKind::normal, kSeed, forward_for(shape));
-  UploadedInputs uploaded(cell.chapter->operation, shape, host, cell.chapter->runs_on);
-  inputs_.emplace(cell.chapter->operation, shape, std::move(host), std::move(uploaded));
+  Inputs host = make_inputs(cell.row().operation, shape, InputKind::normal, kSeed, forward_for(shape));
+  UploadedInputs uploaded(cell.row().operation, shape, host, cell.chapter->runs_on);
+  inputs_.emplace(cell.row().operation, shape, std::move(host), std::move(uploaded));
   return *inputs_;
 }
 
@@ -100,18 +101,18 @@ Measurement Meter::measure(const Cell& cell) {
 
 void Meter::measure_right(const Cell& cell, Measurement& result) {
   const Shape& shape = cell.shape;
-  result.skipped = cell.chapter->why_not(shape, cell.step);
+  result.skipped = cell.row().why_not(shape);
   if (!result.skipped.empty()) return;
   const StoredInputs& inputs = inputs_for(cell);
   result.skipped = missing_memory(cell);
   if (!result.skipped.empty()) return;
 
   const std::vector<int64_t> rows = sample_rows(shape, kCheckedRows, kSeed);
-  const Expected expected(cell.chapter->operation, shape, inputs.host, rows);
+  const Expected expected(cell.row().operation, shape, inputs.host, rows);
   const Call call(*cell.chapter, shape, inputs.uploaded, cell.step);
   result.kernels = device::resources_of_kernels([&] { call.run(); });
-  result.tensor_bytes = compulsory_bytes(shape, cell.chapter->operation);
-  result.workspace_bytes = double(cell.chapter->workspace_bytes(shape, cell.step));
+  result.tensor_bytes = compulsory_bytes(shape, cell.row().operation);
+  result.workspace_bytes = double(cell.row().workspace_bytes(shape));
   if (on_gpu(cell)) result.workspace_measured = double(call.workspace_taken());
   result.verdicts = expected.judge(call.download(rows));
   result.wrong = describe_failure(result.verdicts, "the oracle");

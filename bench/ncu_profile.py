@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """What a GPU counted of a chapter's kernels, in the columns of the traced simulator (flashbook profile).
 
-    ncu_profile.py --metrics            the metrics to ask Nsight Compute for, separated by commas
-    ncu_profile.py COUNTERS.csv [JSON]  prints a table a kernel, and writes the same to JSON
+    ncu_profile.py --run PROGRAM [--json FILE] [OPTIONS]  has Nsight Compute count a chapter's program, prints a table a kernel, writes it to FILE
+    ncu_profile.py COUNTERS.csv [JSON]                    the same of what was counted before
 
 COUNTERS.csv is what `ncu --csv --print-units base --metrics ...` wrote. Of launches of the same kernel on the same grid the first counts.
 Counters are those of a whole kernel; the simulator has them line by line, and knows no caches.
 """
 
+import argparse
 import csv
 import json
 import pathlib
+import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -70,9 +74,30 @@ def main(counters: str, target: str | None = None) -> int:
     return 0
 
 
+def count(program: pathlib.Path, words: list[str]) -> int:
+    """Runs the program under Nsight Compute; its counters lie beside the build's other reports. --json among the options is for its numbers."""
+    ncu = shutil.which("ncu") or shutil.which("/usr/local/cuda/bin/ncu")
+    if not ncu:
+        print("there is a GPU but no Nsight Compute (ncu): install it with the CUDA toolkit, or count in the simulator with --no-cuda",
+              file=sys.stderr)
+        return 2
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--json")
+    own, options = parser.parse_known_args(words)
+    counters = program.parents[1] / "reports" / f"{program.name}.ncu.csv"
+    counters.parent.mkdir(exist_ok=True)
+    command = [ncu, "--csv", "--print-units", "base", "--metrics", ",".join(metrics()), "--log-file", str(counters), str(program), "--check", "off",
+               "--reps", "1", *options]
+    print("$ " + shlex.join(command), file=sys.stderr, flush=True)
+    if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
+        print(f"ncu failed, see {counters}; ERR_NVGPUCTRPERM there means that counters are for root only on this machine", file=sys.stderr)
+        return 2
+    return main(str(counters), own.json)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--metrics"]:
-        print(",".join(metrics()))
+    if len(sys.argv) > 2 and sys.argv[1] == "--run":
+        sys.exit(count(pathlib.Path(sys.argv[2]), sys.argv[3:]))
     elif len(sys.argv) in (2, 3):
         sys.exit(main(*sys.argv[1:]))
     else:

@@ -24,9 +24,9 @@ import tempfile
 import time
 from typing import Any
 
-from bench import peers, results
+from bench import race, results
 from bench.names import Name
-from bench.peers import SEED, Contestant, whole_numbers
+from bench.race import SEED, Contestant, whole_numbers
 
 CHAPTER, STEP = 2, 5
 PRODUCT = 2048  # rows, columns and terms
@@ -57,7 +57,7 @@ def ours(program, problem):
             file = pathlib.Path(folder) / "run.json"
             done = subprocess.run([*command, *options, "--json", file], capture_output=True, text=True)
             if done.returncode:
-                raise peers.Wrong(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.stdout.strip()}")
+                raise race.Wrong(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.stdout.strip()}")
             return json.loads(file.read_text())["steps"][-1]
 
     first = asked("--check", "sample", "--reps", "3")
@@ -133,12 +133,12 @@ def run(options):
             for _ in range(options.rounds):
                 shuffle(order)
                 for contestant in order:
-                    time.sleep(peers.NAP)
+                    time.sleep(race.NAP)
                     contestant.milliseconds.append(1e3 * contestant.run())
             for contestant in contestants:
-                found = peers.entry(problem, contestant, contestants, 4.0 * heads * seqlen**2 * head_dim)
+                found = race.entry(problem, contestant, contestants, 4.0 * heads * seqlen**2 * head_dim)
                 whole["benchmarks"].append(found)
-                print(f"{found['name']:44} {found['real_time']:9.3f} ms {found['FLOPS'] / 1e9:8.1f} GFLOP/s{peers.ratios_of(found)}", flush=True)
+                print(f"{found['name']:50}", race.told(found), flush=True)
             options.out.write_text(json.dumps(whole, indent=1) + "\n")
 
 
@@ -173,4 +173,4 @@ def main(words):
     if not options.program.exists():
         print(f"{options.program} is missing: cmake --build --preset gpu --target 02_online_softmax, or name another by --program", file=sys.stderr)
         return 2
-    return peers.filed("peers.py", options, lambda: run(options))
+    return race.filed("peers.py", options, lambda: run(options))

@@ -3,7 +3,7 @@
 
     operators.py [--seqlen 2k,4k,8k,16k] [--head-dim 64,128] [--rounds 5] [--out FILE] [--library FILE]
 
-As bench/peers.py: in every round each contestant is timed once, in random order, after a nap. `vs_c` is how many times as fast as the C function
+As bench/race.py says: in every round each contestant is timed once, in random order, after a nap. `vs_c` is how many times as fast as the C function
 the package is on the device; both launch the same kernel. `host_us` is what the host spends on a call, the output allocated
 and no gradient wanted, while the device sleeps, so that nothing waits for it; `host_us_gradient` with q, k and v that want gradients, and
 `host_us_backward` in torch.autograd.grad after that; `c_us` and `c_us_backward` are the C functions alone, called by ctypes with arguments made
@@ -26,9 +26,9 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "python")]  # the packages, for python3 bench/operators.py
 
-from bench import peers
+from bench import peers, race
 from bench.names import Name
-from bench.peers import Contestant, whole_numbers
+from bench.race import Contestant, whole_numbers
 from bench.structs import Gradients, Shape, Tensors
 
 CALLS = 200  # with their kernels fewer than the launches that a stream takes before the host has to wait
@@ -80,7 +80,7 @@ def on_the_host(library, shuffle):
         calls[word] = functools.partial(getattr(library.c, f"flashbook_{name}"), *arguments)
         kept.append(workspace)
         if calls[word]():
-            raise peers.Wrong(library.error())
+            raise race.Wrong(library.error())
     times: dict[str, list[float]] = {word: [] for word in calls}
     words = list(calls)
     for _ in range(HOST_ROUNDS):
@@ -100,9 +100,9 @@ def package(problem):
 
 
 def run(options, library):
-    whole = {"context": peers.context(library), "benchmarks": []}
+    whole = {"context": race.context(library), "benchmarks": []}
     cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
-    shuffle = random.Random(peers.SEED).shuffle
+    shuffle = random.Random(race.SEED).shuffle
     host = on_the_host(library, shuffle)
     print("  ".join(f"{name} {value:.2f}" for name, value in host.items()), flush=True)
     for head_dim in options.head_dim:
@@ -111,9 +111,9 @@ def run(options, library):
                 problem = peers.make_problem("bf16", head_dim, mask == "causal", seqlen)
                 direct, ours = peers.ours(library, 5, 5, problem, False), package(problem)
                 peers.check(problem, [direct, ours])
-                peers.race([direct, ours], options.rounds, shuffle, cache_filler)
+                race.race([direct, ours], options.rounds, shuffle, cache_filler)
                 ours.values |= host | {"vs_c": statistics.median(c / o for c, o in zip(direct.milliseconds, ours.milliseconds))}
-                found = peers.entry(problem, ours, [], library.cost(5, 5, problem.shape)[0])
+                found = race.entry(problem, ours, [], library.cost(5, 5, problem.shape)[0])
                 found["name"] = found["run_name"] = str(Name("python", ours.who, "bf16", head_dim, mask, seqlen))
                 whole["benchmarks"].append(found)
                 print(f"{found['name']:48} {found['real_time']:8.3f} ms {found['FLOPS'] / 1e12:7.1f} TFLOP/s  C x{found['vs_c']:.3f}", flush=True)
@@ -131,8 +131,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     os.environ["FLASHBOOK_LIBRARY"] = str(options.library)
-    torch = peers.pytorch("operators.py")
-    return 77 if torch is None else peers.measure("operators.py", options, run)
+    torch = peers.torch = race.pytorch("operators.py")
+    return 77 if torch is None else race.measure("operators.py", options, run)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@
     peers.py --ablation [...]   chapter 5's last step in turn with itself, one switch turned at a time
     peers.py --cpu [...]        chapter 2's last step in turn with PyTorch's attention on the CPU: bench/on_cpu.py
 
-The card's power is limited, so what ran before changes what is measured. Therefore: in every round each contestant is timed once, in
-random order, after a nap of 60 ms; a time is the median of some launches between CUDA events, L2 flushed before each; a result is the
-median of the rounds. `vs_cudnn` is how many times as fast as cuDNN ours is, by the median of the rounds' ratios. Ours is checked against
+bench/race.py says how. `vs_cudnn` is how many times as fast as cuDNN ours is, by the median of the rounds' ratios. Ours is checked against
 float64 attention first. In e4m3 the peers run in BF16, on the same values, and the ratio is `vs_cudnn_bf16`. fa2 and fa3 are
 FlashAttention-2's and -3's own packages, where they are installed. `product` is a large matrix product in the same type, and `of_product`
 the part of its FLOPS that an attention reaches, by the median of the rounds. Of an ablation `vs_as_it_is` is how many times as fast as the step
@@ -16,93 +14,26 @@ itself a version is. Results go to bench/results/<gpu>/, or to --out. Exit code 
 """
 
 import argparse
-import contextlib
-import ctypes
 import dataclasses
-import datetime
+import functools
 import importlib
-import json
 import math
-import os
 import pathlib
-import random
-import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/peers.py
 
-from bench import results
+from bench import on_cpu, race, results
 from bench.names import Name
-from bench.structs import Chapter, Shape, Tensors
+from bench.race import SEED, Contestant, Wrong, whole_numbers
+from bench.structs import Shape, Tensors
 
-NAP = 0.06  # seconds
-SEED = 1
 DTYPES = {"f16": 1, "bf16": 2, "e4m3": 3}  # FlashbookType; PyTorch's attention takes the first two
 PACKAGES = {"fa2": ("FlashAttention-2", "flash_attn"), "fa3": ("FlashAttention-3", "flash_attn_interface")}
 PEERS = ("cudnn", "flash", "eager", *PACKAGES, "product")
 PRODUCT = 8192  # rows, columns and terms
 torch: Any = None  # imported once the options are right
-
-
-class Library:
-    """libflashbook.so."""
-
-    def __init__(self, path):
-        self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be looked for elsewhere
-        for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name"):
-            getattr(self.c, name).restype = ctypes.c_char_p
-        self.c.flashbook_workspace_bytes.restype = ctypes.c_int64
-        self.c.flashbook_attention.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(Shape), ctypes.POINTER(Tensors), ctypes.c_void_p]
-
-    def error(self):
-        return self.c.flashbook_last_error().decode()
-
-    def toolkit(self):
-        return self.c.flashbook_toolkit().decode()
-
-    def chapters(self):
-        found = [Chapter() for _ in range(self.c.flashbook_chapter_count())]
-        for place, chapter in enumerate(found):
-            self.c.flashbook_chapter(place, ctypes.byref(chapter))
-        return found
-
-    def step_name(self, chapter, step):
-        return self.c.flashbook_step_name(chapter, step).decode()
-
-    def workspace_bytes(self, chapter, step, shape):
-        """Bytes, or -1 if the step cannot run the shape; then error() says why."""
-        return self.c.flashbook_workspace_bytes(chapter, step, ctypes.byref(shape))
-
-    def cost(self, chapter, step, shape):
-        """(FLOPs, bytes moved) by the cost model."""
-        flops, moved = ctypes.c_double(), ctypes.c_double()
-        self.c.flashbook_cost(chapter, step, ctypes.byref(shape), ctypes.byref(flops), ctypes.byref(moved))
-        return flops.value, moved.value
-
-    def attention(self, chapter, step, shape, tensors, stream):
-        if self.c.flashbook_attention(chapter, step, ctypes.byref(shape), ctypes.byref(tensors), stream):
-            raise RuntimeError(self.error())
-
-
-@dataclasses.dataclass
-class Contestant:
-    """One of those that are timed in turn."""
-
-    who: str  # "ch01/step2", "cudnn", "ch05/one_loop" of an ablation
-    label: str
-    run: Any  # launches it once and returns O
-    context: object = contextlib.nullcontext  # entered around all of a measurement's launches
-    values: dict[str, float] = dataclasses.field(default_factory=dict)  # counters for its result
-    skipped: str = ""
-    launches: int = 1  # in a round
-    milliseconds: list[float] = dataclasses.field(default_factory=list)  # of every round
-    keeps: Any = ()  # tensors that live as long as their pointers are used
-    kind: str = "forward"  # or "ablation": the first part of its result's name
-    flops: float = 0  # of a launch, if not the problem's
 
 
 @dataclasses.dataclass
@@ -287,116 +218,7 @@ def check(problem, contestants):
         del o
 
 
-def check_outputs(problem, contestants, largest_error, launches):
-    """check() for the programs of other chapters: `largest_error(problem, o)` gives an output's error and bound, and each that can run has
-    `launches` in a round."""
-    for contestant in contestants:
-        if contestant.skipped:
-            continue
-        try:
-            with contestant.context():
-                contestant.run()  # loads the kernels
-                o = contestant.run()
-            torch.cuda.synchronize()
-        except Exception as error:  # what torch.compile throws is no RuntimeError
-            if contestant.who.startswith("ch"):
-                raise Wrong(f"{problem.name(contestant)}: {error}") from None
-            contestant.skipped = (str(error).splitlines() or ["failed"])[0]
-            continue
-        largest, bound = largest_error(problem, o)
-        contestant.values |= {"error": largest, "error_bound": bound}
-        contestant.launches = launches
-        message = f"{problem.name(contestant)}: error {largest:.1e}, bound {bound:.1e}"
-        if contestant.who.startswith("ch") and not largest <= bound:
-            raise Wrong(message)
-        if not largest <= 2 * bound:
-            contestant.skipped = message
-
-
-class Wrong(Exception):
-    """A kernel of ours failed or gave a wrong result."""
-
-
-# ---- timing ------------------------------------------------------------------------------------------------------------------------
-
-
-def timed(contestant, cache_filler):
-    """Milliseconds: the median of the contestant's launches, after a nap."""
-    time.sleep(NAP)
-    events = []
-    with contestant.context():
-        for _ in range(contestant.launches + (contestant.launches > 1)):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            cache_filler.zero_()  # takes long enough that the launch below waits for nothing but the card
-            begin.record()
-            contestant.run()
-            end.record()
-            events.append((begin, end))
-        torch.cuda.synchronize()
-    # The first of several launches warms up.
-    return statistics.median(begin.elapsed_time(end) for begin, end in events[contestant.launches > 1:])
-
-
-def race(contestants, rounds, shuffle, cache_filler):
-    """Times each in every round, in a new order."""
-    runners = [contestant for contestant in contestants if not contestant.skipped]
-    for _ in range(rounds):
-        shuffle(runners)
-        for contestant in runners:
-            contestant.milliseconds.append(timed(contestant, cache_filler))
-
-
-def entry(problem, contestant, contestants, flops):
-    """A result as Google Benchmark would write it."""
-    name = problem.name(contestant)
-    found = {"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0, "cpu_time": 0.0,
-             "time_unit": "ms", "label": contestant.label}
-    if contestant.skipped:
-        return found | {"error_occurred": True, "error_message": contestant.skipped, "label": "skipped"}
-    median = statistics.median(contestant.milliseconds)
-    values = dict(contestant.values)
-    moved = values.pop("bytes", None)
-    if moved:
-        values["bytes_per_second"] = moved / (median * 1e-3)
-    ours = contestant.who.startswith("ch")
-    for other in contestants:
-        against = "as_it_is" if other.who.endswith("/as_it_is") else other.who
-        if other.skipped or other is contestant or against.startswith("ch"):
-            continue
-        ratio = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
-        if other.flops and (ours or not problem.encoded):  # peers of FP8 are BF16, the product is not
-            values["of_" + against] = ratio * flops / other.flops
-        elif ours and not other.flops:
-            values["vs_" + against + ("_bf16" if problem.encoded else "")] = ratio
-    spread = (max(contestant.milliseconds) - min(contestant.milliseconds)) / median
-    return found | {"real_time": median, "FLOPS": (contestant.flops or flops) / (median * 1e-3), "rounds": len(contestant.milliseconds),
-                    "launches": contestant.launches, "spread": spread} | values
-
-
-def ratios_of(found):
-    """An entry's, in words for a terminal."""
-    return "".join(f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith(("vs_", "of_")))
-
-
 # ---- the program -------------------------------------------------------------------------------------------------------------------
-
-
-def context(library):
-    """What the result file says of the machine."""
-    asked = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=driver_version,clocks.max.sm,clocks.max.mem,power.limit",
-                            "--format=csv,noheader"], capture_output=True, text=True)
-    found = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "machine": "gpu",
-             "gpu": torch.cuda.get_device_name(), "runtime": f"CUDA {torch.version.cuda}", "toolkit": library.toolkit(),
-             "pytorch": torch.__version__, "cudnn": str(torch.backends.cudnn.version()), "commit": results.commit()}
-    if asked.returncode == 0:
-        driver, sm, memory, power = asked.stdout.splitlines()[0].split(", ")
-        found |= {"driver": driver, "clocks": f"SM up to {sm}, memory {memory}, power limit {power.replace('.00 ', ' ')}"}
-    return found | {f"ch{chapter.number:02}": chapter.title.decode() for chapter in library.chapters()}
-
-
-def whole_numbers(text):
-    """[512, 4096] of "512,4k"."""
-    return [int(word[:-1]) * 1024 if word[-1:] in "kK" and word else int(word) for word in text.split(",")]
 
 
 def parse():
@@ -438,79 +260,25 @@ def pick_ours(library, options):
     return [(number, step) for number in options.chapter or [max(on_device)] for step in steps_of(number)]
 
 
+def cell(options, library, chosen, head_dim, mask, seqlen):
+    problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
+    contestants = [ours(library, chapter, step, problem, options.ablation) for chapter, step in chosen]
+    return problem, contestants + [peer(who, problem) for who in options.peers], library.cost(*chosen[0], problem.shape)[0]
+
+
 def run(options, library):
-    """Measures every cell; the file is whole after each."""
     chosen = pick_ours(library, options)
-    whole = {"context": context(library), "benchmarks": []}
-    shuffle = random.Random(SEED).shuffle
-    cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)  # 256 MB: several times any L2 cache
-    for head_dim in options.head_dim:
-        for mask in options.mask:
-            for seqlen in options.seqlen:
-                problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
-                contestants = [ours(library, chapter, step, problem, options.ablation) for chapter, step in chosen]
-                contestants += [peer(who, problem) for who in options.peers]
-                check(problem, contestants)
-                race(contestants, options.rounds, shuffle, cache_filler)
-                flops = library.cost(*chosen[0], problem.shape)[0]
-                for contestant in contestants:
-                    found = entry(problem, contestant, contestants, flops)
-                    whole["benchmarks"].append(found)
-                    print(f"{found['name']:44}", (contestant.skipped and f"skipped: {contestant.skipped}") or
-                          f"{found['real_time']:9.3f} ms {found['FLOPS'] / 1e12:8.1f} TFLOP/s{ratios_of(found)}", flush=True)
-                options.out.write_text(json.dumps(whole, indent=1) + "\n")
-                del problem, contestants
-                torch.cuda.empty_cache()
-
-
-def pytorch(program):
-    """PyTorch, if it is here and sees a GPU; else None, and stderr says why."""
-    global torch  # noqa: PLW0603
-    try:
-        import torch
-    except ImportError:
-        print(f"{program} needs PyTorch with CUDA (pip install torch); without it, bench/forward times our kernels alone", file=sys.stderr)
-        return None
-    if not torch.cuda.is_available():
-        print(f"no GPU: {program} times kernels on one; PyTorch sees none here", file=sys.stderr)
-        return None
-    return torch
-
-
-def measure(program, options, run, target="flashbook_shared"):
-    """Runs `run(options, library)`, which writes options.out, and files that if the user did not name it. Returns the exit code."""
-    if not options.library.exists():
-        print(f"{options.library} is missing: cmake --build --preset gpu --target {target}", file=sys.stderr)
-        return 2
-    return filed(program, options, lambda: run(options, Library(options.library)))
-
-
-def filed(program, options, run):
-    """Runs `run()`, which writes options.out, and files that if the user did not name it. Returns the exit code."""
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            keep = options.out
-            options.out = keep or pathlib.Path(folder) / "measured.json"
-            run()
-            print(keep or results.add(options.out))
-    except Wrong as reason:
-        print(f"{program}: wrong: {reason}", file=sys.stderr)
-        return 1
-    except results.Refused as reason:
-        print(f"{program}: {reason}", file=sys.stderr)
-        return 2
-    return 0
+    race.run(options, library, check, [functools.partial(cell, options, library, chosen, head_dim, mask, seqlen)
+                                       for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen])
 
 
 def main():
+    global torch  # noqa: PLW0603
     if "--cpu" in sys.argv[1:]:
-        from bench import on_cpu  # takes this file's parts
-
         return on_cpu.main([word for word in sys.argv[1:] if word != "--cpu"])
     options = parse()
-    if pytorch("peers.py") is None:
-        return 77
-    return measure("peers.py", options, run, "ablation" if options.ablation else "flashbook_shared")
+    torch = race.pytorch("peers.py")
+    return 77 if torch is None else race.measure("peers.py", options, run, "ablation" if options.ablation else "flashbook_shared")
 
 
 if __name__ == "__main__":

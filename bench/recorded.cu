@@ -45,40 +45,44 @@ __global__ void take(Stamps* out) {
   stamps = {};
 }
 
-std::string why_not(const Shape& shape, int step) {
+template <int kStep>
+std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::bf16 || shape.causal() || (shape.head_dim != 64 && shape.head_dim != 128) ||
-      shape.seqlen_k > kMostTiles * 128 || step < 2)
+      shape.seqlen_k > kMostTiles * 128 || kStep < 2)
     return "the record is of steps 2 to 5, BF16, head_dim 64 or 128, no mask, at most 8192 keys";
-  return kFlashAttention3.why_not(shape, step);
+  return kFlashAttention3.step(kStep).why_not(shape);
 }
 
-template <int kHeadDim>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
+template <int kHeadDim, int kStep>
+void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   using T = __nv_bfloat16;
   using StepFive = std::conditional_t<kHeadDim == 64, PersistentTraits<64, 3, 128, 8, false>,
                                       PersistentTraits<128, 2, 128, 5, false>>;
-  switch (step) {
-    case 2:
-      return run_specialised<T, Recorded<SpecialisedFor<kHeadDim, false, false>>>(shape, tensors, stream);
-    case 3:
-      return run_specialised<T, Recorded<SpecialisedFor<kHeadDim, true, false>>>(shape, tensors, stream);
-    case 4:
-      return run_specialised<T, Recorded<SpecialisedFor<kHeadDim, true, true>>>(shape, tensors, stream);
-    default:
-      return run_persistent<T, Recorded<StepFive>>(shape, tensors, stream);
-  }
+  if constexpr (kStep < 5)
+    run_specialised<T, Recorded<SpecialisedFor<kHeadDim, (kStep >= 3), kStep == 4>>>(shape, tensors, stream);
+  else
+    run_persistent<T, Recorded<StepFive>>(shape, tensors, stream);
 }
 
-void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
-  shape.head_dim == 64 ? run<64>(shape, tensors, stream, step) : run<128>(shape, tensors, stream, step);
+/// A step of the chapter that keeps the record.
+template <int kStep>
+Step recorded() {
+  Step step = kFlashAttention3.step(kStep);
+  step.why_not = why_not<kStep>;
+  if constexpr (kStep >= 2)
+    step.run = [](const Shape& shape, const Tensors& tensors, device::Stream stream) {
+      shape.head_dim == 64 ? run_step<64, kStep>(shape, tensors, stream)
+                           : run_step<128, kStep>(shape, tensors, stream);
+    };
+  return step;
 }
 
 }  // namespace
 
 Chapter recorded_chapter() {
+  static const Step steps[] = {recorded<1>(), recorded<2>(), recorded<3>(), recorded<4>(), recorded<5>()};
   Chapter chapter = kFlashAttention3;
-  chapter.why_not = why_not;
-  chapter.attention = attention;
+  chapter.steps = steps;
   return chapter;
 }
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/app/report.h"
-#include "common/attention/whole_file.h"
+#include "common/app/whole_file.h"
 
 namespace flashbook {
 

@@ -22,8 +22,8 @@
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "common/app/exit_code.h"
 #include "common/app/machine_context.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
-#include "common/attention/whole_file.h"
 
 namespace flashbook {
 namespace {
@@ -122,7 +122,7 @@ int run(const std::string& file) {
       const std::vector<Pass> passes = take_record();
       ordered_json entry = {{"name", "timeline" + name_of(cell).substr(std::string("forward").size())},
                             {"run_type", "iteration"},
-                            {"label", recorded.steps[step - 1].name},
+                            {"label", cell.row().name},
                             {"real_time", measured.seconds * 1e3},
                             {"time_unit", "ms"},
                             {"slowdown", measured.seconds / unrecorded.seconds}};

@@ -26,9 +26,13 @@ AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, bu
 
 @dataclass
 class Attempt(Score):
-    blocked_by: str = ""  # the other exercise in whose lines the compiler's first error is
+    of_solution: bool = False  # the book's, and not what stands in the file
     warnings: list[str] = field(default_factory=list)  # of the compiler, in the file to edit
     mode: str = ""  # of the simulator, if not all were asked
+
+    @property
+    def program(self) -> str:
+        return self.exercise.solved_program if self.of_solution else self.exercise.program
 
     @property
     def left(self) -> list[manifest.Test]:
@@ -45,37 +49,23 @@ class Attempt(Score):
 def left_to_the_grader(attempts: Sequence[Attempt]) -> str:
     """What the points here lack; empty if nothing."""
     hidden = sum(test.points for a in attempts for test in a.left)
-    speed = sum(a.exercise.points_for_speed for a in attempts)
-    parts = [f"{hidden} for hidden tests"] * (hidden > 0) + [f"{speed} for speed on a GPU"] * (speed > 0)
-    return f"; the grader has {' and '.join(parts)}" if parts else ""
+    return f"; the grader has {hidden} for hidden tests" if hidden else ""
 
 
 # ---- what the grader would refuse --------------------------------------------------------------------------------------------------
 
 
 def refusal(exercise: manifest.Exercise) -> str:
-    """Why the grader would not take what stands in the exercise's region; empty if it would. In the book itself solutions stand there."""
+    """Why the grader would not take what stands in the exercise's region; empty if it would."""
     if not (manifest.ROOT / exercise.file).is_file():
         return f"{exercise.file} is gone: take it from the hand-out again"
     text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
-    if f"BEGIN SOLUTION {exercise.id}" in text:
-        return ""
     written, faults = regions.written(text, exercise.file)
     if exercise.id not in written:
         why = faults.get(exercise.id) or regions.absent(exercise.id, exercise.file)
         return f"{why}: what stands between the two is graded."
     answer = written[exercise.id]
     return "\n".join(f"{exercise.file}:{line}: {why}" for line, why in gate.objections(answer.lines, answer.line)[:ERRORS])
-
-
-def owner(file: str, line: int) -> str:
-    """The id of the exercise in whose region the line of a student's file is; empty if it is in none."""
-    begun = ""
-    for number, text in enumerate((manifest.ROOT / file).read_text(encoding="utf-8", errors="replace").splitlines()[:line], 1):
-        start = regions.STUDENT_BEGIN.fullmatch(text)
-        if start or (regions.STUDENT_END.fullmatch(text) and number < line):
-            begun = start[1] if start else ""
-    return begun
 
 
 def digest_outside(text: str) -> str:
@@ -151,9 +141,9 @@ def build(exercise: manifest.Exercise, target: str, progress: Progress) -> tuple
         os.utime(file)
 
 
-def has_twin(exercise: manifest.Exercise) -> bool:
-    """Whether there is a program that finds the exercise's races."""
-    return f"build bin/{exercise.program}{modes.TWIN}:" in (BUILD / "build.ninja").read_text(encoding="utf-8")
+def has_twin(program: str) -> bool:
+    """Whether there is one that finds the races of a program."""
+    return f"build bin/{program}{modes.TWIN}:" in (BUILD / "build.ninja").read_text(encoding="utf-8")
 
 
 # ---- testing -----------------------------------------------------------------------------------------------------------------------
@@ -165,8 +155,8 @@ def nothing(*_: object) -> None:
 
 def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -> None:
     """Runs tests in a mode; what follows a test that ran for long, in vain, does not run."""
-    exercise, endless = tried.exercise, False
-    program = BUILD / "bin" / (exercise.program + modes.suffix(mode))
+    endless = False
+    program = BUILD / "bin" / (tried.program + modes.suffix(mode))
     environment = modes.environment(mode, int(os.environ.get("FLASHBOOK_COURSE_SEED") or 0))
     for test in tests:
         start = time.monotonic()
@@ -184,37 +174,34 @@ def race(tried: Attempt, progress: Progress = nothing) -> str:
     """What the exercise's twin has to say of the first test that failed."""
     exercise = tried.exercise
     failed = tried.failed
-    if tried.trouble or tried.mode or not failed or "traced" not in modes.of(exercise, manifest.ROOT, has_twin(exercise)):
+    if tried.trouble or tried.mode or not failed or "traced" not in modes.of(exercise, manifest.ROOT, has_twin(tried.program)):
         return ""
     with alone():
-        if not build(exercise, exercise.program + modes.TWIN, progress)[0]:
+        if not build(exercise, tried.program + modes.TWIN, progress)[0]:
             return ""
-        told = Attempt(exercise, mode="traced")
+        told = Attempt(exercise, mode="traced", of_solution=tried.of_solution)
         run(told, "traced", nothing, failed[:1])
     name = failed[0].name
     return modes.beyond(told.verdicts[name], tried.verdicts[name])
 
 
-def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progress = nothing) -> Attempt:
+def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progress = nothing, of_solution: bool = False) -> Attempt:
     """Builds the exercise and runs its tests, kernels in all modes of the simulator, or in FLASHBOOK_SIM_ASYNC alone. `show`: called with each
-    test that has run, and its verdict, and again if it fails in another mode. `progress`: with what is being built."""
+    test that has run, and its verdict, and again if it fails in another mode. `progress`: with what is being built. `of_solution`: with the
+    book's solution, in the book."""
+    tried = Attempt(exercise, mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""), of_solution=of_solution)
     refused = refusal(exercise)
     if refused:
         return Attempt(exercise, refused, headline="the grader would refuse it")
     with alone():
-        built, log = build(exercise, exercise.program, progress)
-        tried = Attempt(exercise, warnings=[*strayed(exercise), *warnings_of(log, exercise.file)], mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""))
+        built, log = build(exercise, tried.program, progress)
+        tried.warnings = [*strayed(exercise), *warnings_of(log, exercise.file)]
         if not built:
             tried.trouble, tried.headline = errors_of(log), NO_PROGRAM
-            place = re.match(re.escape(exercise.file) + r":(\d+):", tried.trouble)
-            other = owner(exercise.file, int(place[1])) if place else ""
-            if other not in ("", exercise.id):
-                tried.blocked_by = other
-                tried.trouble += f"\nThis is in the lines of {other}, which is in the same file."
             return tried
-        for mode in [tried.mode] if tried.mode else modes.of(exercise, manifest.ROOT, has_twin(exercise)):
+        for mode in [tried.mode] if tried.mode else modes.of(exercise, manifest.ROOT, has_twin(tried.program)):
             if modes.suffix(mode):
-                built, log = build(exercise, exercise.program + modes.TWIN, progress)
+                built, log = build(exercise, tried.program + modes.TWIN, progress)
                 if not built:
                     tried.trouble, tried.headline = errors_of(log), NO_PROGRAM
                     break

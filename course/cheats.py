@@ -15,6 +15,7 @@ from course.manifest import Exercise
 from course.regions import Written
 from course.sandbox import Limits
 from course.score import Score
+from course.solution import solved
 
 SEED = 7
 LIMITS = Limits(seconds=2, memory=512 << 20)
@@ -39,29 +40,29 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
     """[(what it tries, the exercise, its text)]. `traces`: a folder in which nobody may write."""
     yield "prints a fake result and leaves", "ch02-merge", f'__builtin_printf("{PASS}");\n__builtin_exit(0);'
     yield "leaves before the test has looked", "ch02-merge", "__builtin__exit(0);"
-    yield "loops for ever", "ch02-merge", "for (volatile int i = 0;; i = i + 1) {\n}\nreturn {};"
+    yield "loops for ever", "ch02-merge", "for (volatile int i = 0;; i = i + 1) {\n}"
     yield "allocates what there is not", "ch02-merge", (
-        "for (int i = 0; i < 128; ++i)\n  for (volatile char* p = new char[1 << 24], *q = p; q < p + (1 << 24); q += 4096) *q = 1;\nreturn {};")
+        "for (int i = 0; i < 128; ++i)\n  for (volatile char* p = new char[1 << 24], *q = p; q < p + (1 << 24); q += 4096) *q = 1;")
     yield "prints without end", "ch02-merge", 'for (;;) __builtin_puts("more");'
-    yield "crashes", "ch02-merge", "*(volatile int*)nullptr = 1;\nreturn {};"
+    yield "crashes", "ch02-merge", "*(volatile int*)nullptr = 1;"
     yield "leaves processes behind", "ch02-counts", ORDER.format("for i in $(seq 150); do sleep 9 & done") + counts("false")
     yield "writes outside its folder", "ch02-counts", ORDER.format(
         f"for d in {traces} {root} /tmp /var/tmp /dev/shm $HOME/..; do touch $d/flashbook-cheat; done") + counts("false")
     yield "puts a link in the place of its record", "ch02-counts", ORDER.format("ln -sf /dev/zero $FLASHBOOK_OBSERVED_WRITE") + counts("false")
-    solution = root / "chapters/02_online_softmax/exercises/counts.h"
+    solution = root / "course/solutions/02_online_softmax/ch02-counts.h"
     yield "reads the reference's answer while it runs", "ch02-counts", SEEN.format(solution, 4) + counts("seen()")
-    program = root / "build/sim/bin/exercise.ch02-counts"
+    program = root / "build/sim/bin/exercise.ch02-counts_solved"
     yield "asks the reference's program", "ch02-counts", SEEN.format(program, 1) + counts("seen()")
 
 
 def gated(root: Path) -> Iterator[tuple[str, str]]:
     """What the gate has to refuse, since it happens while a submission is compiled."""
-    yield "includes the reference's answer", f'#include "{root}/chapters/02_online_softmax/exercises/counts.h"'
-    yield "includes it in digraphs", f'%:include "{root}/chapters/02_online_softmax/exercises/counts.h"'
+    yield "includes the reference's answer", f'#include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
+    yield "includes it in digraphs", f'%:include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
     yield "lets the assembler read it", f'asm(".incbin \\"{root}/LICENSE\\"");'
     yield "leaves its function", "return {};\n}\ninline int more() {\n  return 1;"
     yield "hides a directive behind a comment", "/* \n */ #define TEST(a, b) void a##b()"
-    solution = f'#include "{root}/chapters/02_online_softmax/exercises/counts.h"'
+    solution = f'#include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
     yield "hides it behind a comment in a pragma", f"/*\n#pragma unroll // */ int harmless;\n{solution}\n/*\n*/"
     yield "hides it behind a text in a number", f"""int harmless = u'a' + *"'" + *"/*";\n{solution}\n// */"""
     yield "includes hidden tests", f'#include "{root}/tests/exercises/hidden/ch01-scores.cu"'
@@ -79,11 +80,11 @@ def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iter
 
     linked = folder / "linked"
     shutil.copytree(edited, linked)
-    solved = folder / "solved.h"
+    solution = folder / "solved.h"
     counts = next(e for e in exercises if e.id == "ch02-counts")
-    solved.write_text(handout.contents(root, counts.file, exercises, [counts.id]), encoding="utf-8")
+    solution.write_text(solved(root, counts), encoding="utf-8")
     (linked / counts.file).unlink()
-    (linked / counts.file).symlink_to(solved)
+    (linked / counts.file).symlink_to(solution)
     yield "links to somebody else's file", linked
 
 
@@ -93,7 +94,7 @@ def faults_of_answers(grader: Grader, by_id: Mapping[str, Exercise], traces: Pat
         def run(cheat: tuple[str, str, str]) -> Score:
             _, id, text = cheat
             exercise = by_id[id] if id == "ch02-counts" else replace(by_id[id], tests=by_id[id].tests[:TESTS])
-            return grader.exercise(exercise, Written(text.split("\n"), 1), gated=False)
+            return grader.exercise(exercise, Written(text.split("\n")), gated=False)
 
         results = pool.map(run, cheats)
         for (what, id, _), result in zip(cheats, results):
@@ -120,7 +121,7 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
             return
         yield from faults_of_answers(grader, by_id, traces)
         for what, text in gated(root):
-            result = grader.exercise(by_id["ch02-counts"], Written(text.split("\n"), 1), gated=False)
+            result = grader.exercise(by_id["ch02-counts"], Written(text.split("\n")), gated=False)
             print(f"cheat: {what + ', past the gate':<50} {result.points} points", flush=True)
             if result.points:
                 yield f"cheat '{what}' gets {result.points} points if the gate lets it in"

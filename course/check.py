@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, fo
 
 from course import attempt, cheats, handout, manifest, modes, proof, regions
 from course.regions import Fault, code
+from course.solution import answer
 
 Exercises = Sequence[manifest.Exercise]
 
@@ -30,22 +31,27 @@ DETAILS = re.compile(r"<details>\s*<summary>Hint</summary>(.*?)</details>", re.D
 
 
 def region_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """Every exercise has its region, in its file; every region has its exercise."""
-    found: dict[str, str] = {}
+    """Every exercise has a file of its own with its region, which is not solved, and its solution apart; nothing else has a region."""
+    files = [e.file for e in exercises]
+    for e in exercises:
+        if not e.file.startswith(f"chapters/{e.chapter}/exercises/") or files.count(e.file) > 1:
+            yield f"{e.id}: {e.file} is not its alone: an exercise is a file of its own in exercises/"
+            continue
+        text = (root / e.file).read_text(encoding="utf-8")
+        found, faults = regions.written(text, e.file)
+        yield from faults.values()
+        for other in sorted(set(found) - {e.id}):
+            yield f"{e.file}: {other} is another exercise: it belongs into a file of its own"
+        if f"// BEGIN EXERCISE {e.id}: {e.title}" not in (line.strip() for line in text.splitlines()):
+            yield f"{e.file}: there is no line '// BEGIN EXERCISE {e.id}: {e.title}'"
+        if not (root / e.solution).is_file():
+            yield f"{e.id}: there is no {e.solution}: what stands between the markers when it is solved"
+        elif e.id in found and code(found[e.id].lines) == code(answer(root, e).lines):
+            yield f"{e.file}: it is solved: what students get has to be wrong"
     for path in sorted(root.glob("chapters/**/*.*")):
-        if path.suffix in (".cuh", ".cu", ".h", ".cpp"):
-            name = str(path.relative_to(root))
-            for region in regions.regions(path.read_text(encoding="utf-8"), name):
-                if region.id in found:
-                    yield f"{name}:{region.line}: {region.id} is already in {found[region.id]}"
-                found.setdefault(region.id, name)
-    for exercise in exercises:
-        if exercise.id not in found:
-            yield f"{exercise.id}: no region in {exercise.file}: mark it with // BEGIN SOLUTION {exercise.id}"
-        elif found[exercise.id] != exercise.file:
-            yield f"{exercise.id}: its region is in {found[exercise.id]}, not in {exercise.file}"
-    for unknown in sorted(set(found) - {e.id for e in exercises}):
-        yield f"{found[unknown]}: {unknown} belongs to no exercise: add it to exercises.json"
+        name = str(path.relative_to(root))
+        if path.suffix in (".cuh", ".cu", ".h", ".cpp") and name not in files and "BEGIN EXERCISE" in path.read_text(encoding="utf-8"):
+            yield f"{name} has a region and belongs to no exercise: add it to exercises.json"
 
 
 def plain(text: str) -> str:
@@ -81,9 +87,10 @@ def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
 
 def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """Files in the folders of exercises that belong to none; files that would be handed out and are not in git."""
-    own = {e.file for e in exercises} | {f"chapters/{e.chapter}/exercises/{name}.json" for e in exercises for name in ("exercises", "wrong")}
+    own = {name for e in exercises for name in (e.file, e.solution)}
+    own |= {name for e in exercises for name in (f"chapters/{e.chapter}/exercises/exercises.json", f"course/solutions/{e.chapter}/wrong.json")}
     for name in handout.files_of_tree(root):
-        if name.startswith("chapters/") and "/exercises/" in name and name not in own:
+        if re.match(r"chapters/[^/]*/exercises/|course/solutions/", name) and name not in own:
             yield f"{name} belongs to no exercise: delete it, or name it in exercises.json"
         if re.fullmatch(r"tests/exercises/.*\.(cu|cpp)", name) and Path(name).stem not in {"observed", *(e.id for e in exercises)}:
             yield f"{name} tests no exercise: delete it, or name it in exercises.json"
@@ -114,19 +121,15 @@ def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = han
     for name in sorted(wanted - set(texts)):
         yield f"hand-out: {name} is missing"
 
-    solved = [r for file in {e.file for e in exercises} for r in regions.regions((root / file).read_text(encoding="utf-8"), file)]
+    solutions = {e.id: code(answer(root, e).lines) for e in exercises}
     for name, text in texts.items():
         lines = code(text.splitlines())
-        for region in solved:
-            if holds(lines, code(region.solution)):
-                yield f"hand-out: {name} has the solution of {region.id}"
-            if name.endswith(".md"):  # which may not even quote a line of it
-                for line in sorted(region.telling() & set(lines)):
-                    yield f"hand-out: {name} quotes the solution of {region.id}: {line}"
+        for id, solution in solutions.items():
+            if holds(lines, solution):
+                yield f"hand-out: {name} has the solution of {id}"
         for link in re.finditer(r"\]\(([^)\s#]+)[^)]*\)", re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)):
             if name.endswith(".md") and not re.match(r"[a-z]+:", link[1]) and not (tree / name).parent.joinpath(link[1]).exists():
                 yield f"hand-out: {name} links to {link[1]}, which is not handed out"
-
 
 
 # ---- what can be run ---------------------------------------------------------------------------------------------------------------
@@ -173,7 +176,7 @@ def points_faults(root: Path, exercises: Exercises) -> Iterator[str]:
         if fault:
             yield f"{chapter}: {fault}"
     for e in exercises:
-        listed = subprocess.run([root / "build" / "sim" / "bin" / e.program, "--gtest_list_tests"], stdout=subprocess.PIPE, text=True,
+        listed = subprocess.run([root / "build" / "sim" / "bin" / e.solved_program, "--gtest_list_tests"], stdout=subprocess.PIPE, text=True,
                                 check=False).stdout
         there, suite = set(), ""
         for line in listed.splitlines():

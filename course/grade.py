@@ -13,37 +13,19 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
-from course import gate, gtest, manifest, modes, report, speed, submission
+from course import gate, gtest, manifest, modes, report, submission
 from course.attempt import NO_PROGRAM
 from course.judge import Judge
 from course.regions import Broken, Fault, Written
 from course.sandbox import Limits, Sandbox, one_line, printable, remove
-from course.score import Score, earned, possible
+from course.score import Grade, Score
 from course.toolchain import Toolchain
 
 ENDLESS = 2  # tests of an exercise, or compilations of a submission, that run into the limit of time; no other runs after them
-
-
-@dataclass
-class Grade:
-    name: str  # of the submission
-    results: list[Score]
-    seed: int
-    missing: list[str]  # what the sandbox lacks on this machine
-    seconds: float
-
-    @property
-    def points(self) -> float:
-        return earned(self.results)
-
-    @property
-    def most(self) -> int:
-        return possible(self.results)
 
 
 class Grader:
@@ -55,7 +37,7 @@ class Grader:
         self.build = self.root / "build" / "sim"
         self.endless = 0  # programs of this submission with which the compiler did not end
         for exercise in exercises:
-            if not (self.build / "bin" / exercise.program).exists():
+            if not (self.build / "bin" / exercise.solved_program).exists():
                 raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
 
     def __enter__(self) -> "Grader":
@@ -69,8 +51,7 @@ class Grader:
         self.sandbox = Sandbox()
         self.sandbox.prove()
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
-        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", self.sandbox, manifest.load(self.root),
-                                   self.options)
+        self.toolchain = Toolchain(self.root, self.build, self.private / "tree", self.sandbox, self.options)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,7 +67,7 @@ class Grader:
                              headline="the grader does not take it")
         result, endless = Score(exercise), 0
         programs: dict[str, Path] = {}
-        for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
+        for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.solved_program + modes.TWIN)):
             if result.verdicts and not result.points:
                 break  # nothing is left to lose
             suffix = modes.suffix(mode)
@@ -111,7 +92,7 @@ class Grader:
     def race(self, exercise: manifest.Exercise, answer: Written | None, result: Score, programs: Mapping[str, Path]) -> str:
         """What the exercise's traced twin says of the first test that failed and that students have; empty if there is neither."""
         failed = next((test.name for test in exercise.tests if not result.passed(test) and not test.hidden), "")
-        if not failed or not answer or "traced" not in modes.of(exercise, self.root, self.toolchain.knows(exercise.program + modes.TWIN)):
+        if not failed or not answer or "traced" not in modes.of(exercise, self.root, self.toolchain.knows(exercise.solved_program + modes.TWIN)):
             return ""
         program = programs.get(modes.TWIN) or self.program(exercise, answer, modes.TWIN)[0]
         verdict = self.judge.run(program, exercise, failed, "traced", self.seed) if program else gtest.Verdict(True)
@@ -152,7 +133,6 @@ def grade(grader: Grader, folder: str, title: str, jobs: int) -> Grade:
     start = time.monotonic()
     answers, missing = submission.answers(folder, grader.exercises)
     results = grader.answers(answers, missing, jobs)
-    speed.grade(grader, results, answers, jobs)
     grader.clear()
     return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start)
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/handout.py
 
-from course import manifest, regions
+from course import manifest
 from course.attempt import AS_HANDED_OUT, digest_outside
 from course.regions import Fault
+from course.solution import solved
 from docs.tools.interactive import scripts_of
 
 # What a student needs; * also crosses folders. What is not named here stays at home.
@@ -36,8 +37,6 @@ HANDED_OUT = (
     "course/score.py", "course/try_exercise.py", "course/watch.py",
 )
 KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md")
-# What a chapter takes as it is and the one before it asks for in its exercises, by the first chapter that takes it.
-KEPT_UNTIL = {"common/hopper/*": "05"}
 INTERACTIVE = "docs/figures/interactive"
 # A picture that docs/figures/interactive can bring to life, and the page of its own that it gets.
 PICTURE = re.compile(r"^!\[[^\]]*\]\(((?:\.\./)*docs/figures/(\w+))\.svg\)$", re.MULTILINE)
@@ -58,10 +57,6 @@ FIGURE = """\
 </script>
 </html>
 """
-# In a page: lines of a source that it names.
-EXCERPT = re.compile(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# In a page: lines that go and come, from a step to the next or where a fault is shown.
-DIFFERENCE = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A link to a file, or, to step over it, code. Pictures are not looked at: each page keeps its own.
 LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
 # What scripts look for in a page and a reader has no use for, with its line where it has one of its own.
@@ -86,9 +81,8 @@ def files_of_tree(root: Path) -> list[str]:
 
 
 def is_later(name: str, last: str) -> bool:
-    """Whether a file belongs to a chapter after `last`, or only such chapters take it."""
-    return (any("".join(found) > last for found in CHAPTER.findall(name))
-            or any(first > last for pattern, first in KEPT_UNTIL.items() if fnmatch(name, pattern)))
+    """Whether a file belongs to a chapter after `last`."""
+    return any("".join(found) > last for found in CHAPTER.findall(name))
 
 
 def handed_out_files(root: Path, last: str = ALL) -> list[str]:
@@ -103,26 +97,9 @@ def readme(root: Path, exercises: Sequence[manifest.Exercise]) -> str:
     lines = ["| exercise | what | where | points |", "|---|---|---|---|"]
     for e in exercises:
         page = f"chapters/{e.chapter}/README.md#exercises"
-        speed = f" + {e.speed.points} for speed" if e.speed else ""
-        lines.append(f"| [`{e.id}`]({page}) | {e.kind}: {e.title} | `{e.file}` | {e.points}{speed} |")
+        lines.append(f"| [`{e.id}`]({page}) | {e.kind}: {e.title} | `{e.file}` | {e.points} |")
     text = (root / "course" / "student.md").read_text(encoding="utf-8")
     return text.replace(TABLE, "\n".join(lines) + "\n")
-
-
-def page_without_solutions(root: Path, name: str, text: str) -> str:
-    """A chapter's page whose excerpts and differences give no solution away."""
-    folder = (root / name).parent
-
-    def told(shown: re.Match[str], sources: Iterable[Path], lines: Sequence[str]) -> str:
-        for source in sources:
-            for region in regions.regions(source.read_text(encoding="utf-8"), source.name) if source.is_file() else ():
-                if region.telling() & set(regions.code(lines)):
-                    return f"> These lines are yours to write, in the exercise `{region.id}`."
-        return shown[0]
-
-    text = EXCERPT.sub(lambda found: told(found, [folder / found[1]], found[2].splitlines()), text)
-    sources = sorted(path for path in folder.rglob("*.*") if path.suffix in (".h", ".cuh", ".cu", ".cpp"))
-    return DIFFERENCE.sub(lambda found: told(found, sources, [line[1:] for line in found[1].splitlines()]), text)
 
 
 def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
@@ -153,27 +130,24 @@ def page_with_figures(root: Path, text: str) -> str:
     return PICTURE.sub(replace, text)
 
 
-def contents(root: Path, name: str, exercises: Sequence[manifest.Exercise], solved: Sequence[str] = (), last: str = ALL) -> str:
+def contents(root: Path, name: str, last: str = ALL) -> str:
     """What the hand-out of the chapters up to `last` has in its file `name`."""
     text = (root / name).read_text(encoding="utf-8")
-    if fnmatch(name, "chapters/*/README.md"):
-        text = page_without_solutions(root, name, text)
     if name.endswith(".md"):
         text = MARK.sub("", text)
         return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last)))
-    if name.startswith("chapters/") and "SOLUTION" in text:
-        return regions.cut(text, name, {e.id: e.title for e in exercises}, solved)
     return text
 
 
-def write(root: Path, target: Path, solved: bool = False, last: str = ALL) -> list[manifest.Exercise]:
+def write(root: Path, target: Path, with_solutions: bool = False, last: str = ALL) -> list[manifest.Exercise]:
     """Writes the hand-out into the empty folder `target`; returns the exercises in it."""
     exercises = [e for e in manifest.load(root) if e.number <= last]
-    ids = [e.id for e in exercises] if solved else []
     for name in handed_out_files(root, last):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).write_text(contents(root, name, exercises, ids, last), encoding="utf-8")
+        (target / name).write_text(contents(root, name, last), encoding="utf-8")
         shutil.copymode(root / name, target / name)
+    for e in exercises if with_solutions else ():
+        (target / e.file).write_text(solved(root, e), encoding="utf-8")
     (target / "README.md").write_text(readme(root, exercises), encoding="utf-8")
     outside = {e.file: digest_outside((target / e.file).read_text(encoding="utf-8")) for e in exercises}
     (target / AS_HANDED_OUT).parent.mkdir(exist_ok=True)
@@ -183,7 +157,7 @@ def write(root: Path, target: Path, solved: bool = False, last: str = ALL) -> li
     return exercises
 
 
-def make(root: Path, target: str | Path, solved: bool = False, last: str = ALL) -> list[manifest.Exercise]:
+def make(root: Path, target: str | Path, with_solutions: bool = False, last: str = ALL) -> list[manifest.Exercise]:
     """Makes the folder `target`, whole or not at all, and returns the exercises in it."""
     target = Path(target).absolute()
     numbers = sorted({e.number for e in manifest.load(root)})
@@ -198,7 +172,7 @@ def make(root: Path, target: str | Path, solved: bool = False, last: str = ALL) 
     except OSError as error:
         raise Fault(f"cannot write in {target.parent}: {error.strerror}") from None
     try:
-        exercises = write(root, unfinished, solved, last)
+        exercises = write(root, unfinished, with_solutions, last)
         unfinished.chmod(0o755)
         os.replace(unfinished, target)  # an empty folder may stand there
     except BaseException:

@@ -48,9 +48,9 @@ class Judge:
                 return Verdict(False, gtest.with_output(f"it ended with exit code {outcome.code}", outcome.output))
             if not take_record(written, record):
                 return Verdict(False, gtest.with_output("it ended before the test had seen anything", outcome.output))
-            verdict = gtest.run(self.build / "bin" / exercise.program, test, {**environment, "FLASHBOOK_OBSERVED_READ": str(record)})
+            verdict = gtest.run(self.build / "bin" / exercise.solved_program, test, {**environment, "FLASHBOOK_OBSERVED_READ": str(record)})
         if verdict is None:
-            raise Broken(f"{exercise.program} has no test {test}: exercises.json and the tests differ, or the build is old")
+            raise Broken(f"{exercise.solved_program} has no test {test}: exercises.json and the tests differ, or the build is old")
         if not verdict.passed:  # a record may hold what it likes
             verdict.message = printable(gtest.with_output(verdict.message[:MOST_TEXT], outcome.output))
         return verdict

@@ -1,19 +1,17 @@
 """What exercises there are: chapters/NN_name/exercises/exercises.json, a list of
 
-    {"id": "ch01-scores",           its region, its program exercise.ch01-scores and that program's source in tests/exercises
+    {"id": "ch01-scores",           its region, its solution in course/solutions, its program exercise.ch01-scores and that program's source
+                                    in tests/exercises
      "title": "One score a thread",
      "kind": "write",               write: a piece of a kernel. predict: numbers. mend: a kernel that is broken
-     "file": "step1_textbook.cuh",        the one place to edit, from the chapter's folder
+     "file": "exercises/scores.cuh", the one place to edit, from the chapter's folder
      "hint": "...",                 the one hint, as the chapter's README.md has it
      "minutes": 20,                 optional: how long it takes somebody who has read the chapter, about
-     "needs": ["ch01-other"],       optional: exercises that have to be solved before
      "counted": true,               optional: its tests count what kernels request of memory; tests/exercises/CMakeLists.txt reads it
      "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
                 "title": "one whole block",        what students read
                 "points": 3,                       0: a guard. What worked before has to work still: if a guard fails, nothing counts
-                "hidden": true}],                  optional: students see whether it passes, and not what it found
-     "speed": {"points": 8, "step": 2, "options": ["--seqlen", "4k"]}}
-                                    optional, graded on a GPU: a step of the chapter's program, and its shape
+                "hidden": true}]}                  optional: students see whether it passes, and not what it found
 """
 import json
 import re
@@ -38,28 +36,29 @@ class Test:
 
 
 @dataclass
-class Speed:
-    points: int
-    step: int
-    options: list[str]
-
-
-@dataclass
 class Exercise:
     id: str
     title: str
     kind: str
     file: str  # from the repository's root
     hint: str
-    needs: list[str]
     chapter: str  # its folder: "01_naive_attention"
     tests: list[Test] = field(default_factory=list)
-    speed: Speed | None = None
     minutes: int | None = None
 
     @property
     def program(self) -> str:
         return f"exercise.{self.id}"
+
+    @property
+    def solved_program(self) -> str:
+        """With the book's solution: what judges, and what the house's own tests run."""
+        return f"{self.program}_solved"
+
+    @property
+    def solution(self) -> str:
+        """The file with the book's lines, from the repository's root."""
+        return f"course/solutions/{self.chapter}/{self.id}{Path(self.file).suffix}"
 
     @property
     def number(self) -> str:
@@ -68,12 +67,7 @@ class Exercise:
 
     @property
     def points(self) -> int:
-        """Without those for speed."""
         return sum(test.points for test in self.tests)
-
-    @property
-    def points_for_speed(self) -> int:
-        return self.speed.points if self.speed else 0
 
 
 def is_points(value: object, least: int) -> bool:
@@ -94,18 +88,6 @@ def test_of(where: str, entry: Any) -> Test:
     return Test(**entry)
 
 
-def speed_of(where: str, entry: Any) -> Speed | None:
-    if entry is None:
-        return None
-    if not isinstance(entry, dict) or set(entry) != {"points", "step", "options"}:
-        raise Fault(f"{where}: speed has points, step and options")
-    if not is_points(entry["points"], 1) or not is_points(entry["step"], 1):
-        raise Fault(f"{where}: speed: points and step are whole numbers from 1 on")
-    if not isinstance(entry["options"], list) or not all(isinstance(word, str) for word in entry["options"]):
-        raise Fault(f"{where}: speed: options are texts, as the chapter's program takes them")
-    return Speed(**entry)
-
-
 def tests_of(where: str, entries: Any) -> list[Test]:
     if not isinstance(entries, list) or not entries:
         raise Fault(f"{where}: tests are a list, with a test at least")
@@ -119,20 +101,18 @@ def tests_of(where: str, entries: Any) -> list[Test]:
     return tests
 
 
-def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path, before: Sequence[str]) -> Exercise:
-    """An exercise from its entry in exercises.json; `before` has the ids of those before it."""
+def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path) -> Exercise:
+    """An exercise from its entry in exercises.json."""
     name = entry.get("id", "an exercise")
-    optional = {key: entry.pop(key, None) for key in ("needs", "speed", "counted", "minutes")}
-    needs = optional["needs"] or []
+    optional = {key: entry.pop(key, None) for key in ("counted", "minutes")}
     if set(entry) != {"id", "title", "kind", "file", "hint", "tests"}:
-        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, needs, "
-                    "counted, speed and minutes")
+        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, counted "
+                    "and minutes")
     if optional["counted"] not in (None, True):
         raise Fault(f"{where}: {name}: counted is true, or left out")
     if optional["minutes"] is not None and not is_points(optional["minutes"], 1):
         raise Fault(f"{where}: {name}: minutes are a whole number from 1 on")
     tests = tests_of(f"{where}: {name}", entry.pop("tests"))
-    speed = speed_of(f"{where}: {name}", optional["speed"])
     for key, value in entry.items():
         if not isinstance(value, str) or not value.strip():
             raise Fault(f"{where}: {name}: {key} must be a text")
@@ -140,12 +120,10 @@ def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path, b
         raise Fault(f"{where}: {name}: an id reads ch{chapter.name[:2]}-name, in small letters")
     if entry["kind"] not in KINDS:
         raise Fault(f"{where}: {name}: kind is one of {', '.join(KINDS)}, not {entry['kind']}")
-    if not set(needs) <= set(before):
-        raise Fault(f"{where}: {name}: what it needs comes before it in the same file")
     file = chapter.relative_to(root) / entry.pop("file")
     if not (root / file).is_file():
         raise Fault(f"{where}: {name}: there is no {file}")
-    return Exercise(**entry, file=str(file), needs=needs, chapter=chapter.name, tests=tests, speed=speed, minutes=optional["minutes"])
+    return Exercise(**entry, file=str(file), chapter=chapter.name, tests=tests, minutes=optional["minutes"])
 
 
 def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
@@ -162,16 +140,12 @@ def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
 
 def chapter_exercises(manifest: Path, root: Path) -> list[Exercise]:
     """The exercises of one exercises.json."""
-    exercises: list[Exercise] = []
-    for entry in read_list(manifest, root):
-        before = [exercise.id for exercise in exercises]
-        exercises.append(exercise_of(manifest.relative_to(root), entry, manifest.parents[1], root, before))
-    return exercises
+    return [exercise_of(manifest.relative_to(root), entry, manifest.parents[1], root) for entry in read_list(manifest, root)]
 
 
 def points_fault(exercises: Sequence[Exercise]) -> str:
     """Why the points of a chapter's exercises are not what they should be; empty if they are."""
-    points = sum(e.points + e.points_for_speed for e in exercises)
+    points = sum(e.points for e in exercises)
     return "" if points == POINTS_OF_A_CHAPTER else f"its exercises have {points} points together; a chapter has {POINTS_OF_A_CHAPTER}"
 
 

@@ -15,7 +15,8 @@ from course.grade import chosen
 from course.regions import Fault
 
 HERE = Path(__file__).resolve().parent
-BESIDE = ("course/*.py", "course/student.md", "tests/exercises/hidden/*")  # what grading takes beside what students have
+# What grading takes beside what students have.
+BESIDE = ("course/*.py", "course/student.md", "course/solutions/*", "tests/exercises/hidden/*")
 NAMES = "@NAMES@"
 
 

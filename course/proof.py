@@ -1,5 +1,5 @@
 """What has to hold of the exercises when they are graded: as handed out they get no point, solved they get all, and each wrong solution
-in chapters/NN_name/exercises/wrong.json gets what is written there:
+in course/solutions/NN_name/wrong.json gets what is written there:
 
     {"exercise": "ch01-scores", "what": "forgets the mask",     what someone might get wrong,
      "replace": "visible_keys(query)", "with": "seqlen_k",      as a change of the solution: every place where the text stands
@@ -14,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from course import manifest, modes, regions
+from course import manifest, modes
 from course.grade import Grader
 from course.regions import Fault, Written
 from course.score import Score
+from course.solution import answer
 
 SEED = 20260101  # any; the points of what is wrong may depend on the inputs
 AT_LEAST = 10  # wrong solutions a chapter
@@ -33,16 +34,11 @@ class Case:
     modes: tuple[str, ...] | None = (modes.LAZY,)  # None: all
 
 
-def region_of(root: Path, exercise: manifest.Exercise) -> regions.Region:
-    text = (root / exercise.file).read_text(encoding="utf-8")
-    return next(region for region in regions.regions(text, exercise.file) if region.id == exercise.id)
-
-
 def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[Case]:
     """The cases in wrong.json of all chapters; a Fault for what is not as it should be."""
     by_id, found = {e.id: e for e in exercises}, []
     for chapter in dict.fromkeys(e.chapter for e in exercises):
-        file = root / "chapters" / chapter / "exercises" / "wrong.json"
+        file = root / "course/solutions" / chapter / "wrong.json"
         where = file.relative_to(root)
         entries = manifest.read_list(file, root) if file.exists() else []
         if len(entries) < AT_LEAST:
@@ -54,18 +50,18 @@ def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[
             if set(entry) != {"exercise", "what", "replace", "with", "points"} or by_id.get(entry["exercise"]) is None:
                 raise Fault(f"{where}: {entry.get('what')}: it takes an exercise of the chapter, what, replace, with, points and, if it must, mode")
             exercise = by_id[entry["exercise"]]
-            solution = "\n".join(region_of(root, exercise).solution)
+            solution = "\n".join(answer(root, exercise).lines)
             if entry["replace"] not in solution:
                 raise Fault(f"{where}: {entry['what']}: the solution of {exercise.id} has no '{entry['replace']}'")
             lines = solution.replace(entry["replace"], entry["with"]).split("\n")
-            found.append(Case(exercise, entry["what"], Written(lines, 1), entry["points"], tuple(dict.fromkeys((modes.LAZY, mode)))))
+            found.append(Case(exercise, entry["what"], Written(lines), entry["points"], tuple(dict.fromkeys((modes.LAZY, mode)))))
     return found
 
 
 def cases(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[Case]:
     for exercise in exercises:
         yield Case(exercise, "as handed out", None, 0, modes=None)
-        yield Case(exercise, "solved", Written(region_of(root, exercise).solution, 1), exercise.points, modes=None)
+        yield Case(exercise, "solved", answer(root, exercise), exercise.points, modes=None)
     yield from wrong_solutions(root, exercises)
 
 

@@ -3,31 +3,26 @@
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from course.manifest import Exercise, Test
+from course.manifest import Test
 from course.sandbox import one_line, printable
-from course.score import Score, Timing
-
-if TYPE_CHECKING:
-    from course.grade import Grade
+from course.score import Grade, Score
 
 TRACED = "The first test that failed, traced:"
 REPEAT = "FLASHBOOK_COURSE_SEED={seed} ./flashbook course try {id}"
 
 
-def points_of(grade: "Grade") -> str:
-    """How many of how many, and what is still to come."""
-    pending = sum(r.exercise.points_for_speed for r in grade.results if r.timing and not r.timing.was_run)
-    return f"{grade.points:g} of {grade.most} points" + (f"; {pending} more are for speed, on a GPU" if pending else "")
+def points_of(grade: Grade) -> str:
+    return f"{grade.points} of {grade.most} points"
 
 
-def summary(grade: "Grade") -> str:
+def summary(grade: Grade) -> str:
     """One line: whose it is, and the points."""
     return f"{grade.name}: {points_of(grade)}"
 
 
-def line(grade: "Grade") -> str:
+def line(grade: Grade) -> str:
     """The same, and why, if there is no answer at all: then it may be the teacher who named the wrong folder."""
     nothing = not any(result.is_there for result in grade.results)
     return summary(grade) + (f" ({one_line(grade.results[0].trouble)})" if nothing else "")
@@ -46,16 +41,11 @@ def notes_of(result: Score, test: Test) -> str:
 
 
 def rows(result: Score) -> Iterator[tuple[str, str, str, str]]:
-    """(mark, title, points as text, message) of each test, and of the speed."""
+    """(mark, title, points as text, message) of each test."""
     for test in result.exercise.tests:
         title = test.title + (" (hidden)" if test.hidden else "") + (" (guard)" if not test.points else "")
         points = f"{result.points_of(test)}/{test.points}" if test.points else ""
         yield ("pass" if result.passed(test) else "FAIL"), title, points, notes_of(result, test)
-    timing = result.timing
-    if timing:
-        most = result.exercise.points_for_speed
-        points = f"{timing.points:g}/{most}" if timing.was_run else f"({most})"
-        yield ("time" if timing.was_run else "----"), "speed" if timing.was_run else "speed: not run", points, timing.message
 
 
 def headline(result: Score) -> tuple[str, str]:
@@ -67,7 +57,7 @@ def indented(text: str, by: str) -> str:
     return "".join(f"{by}{line}\n" for line in text.splitlines())
 
 
-def text(grade: "Grade") -> str:
+def text(grade: Grade) -> str:
     lines = ""
     for result in grade.results:
         title, points = headline(result)
@@ -87,21 +77,19 @@ def text(grade: "Grade") -> str:
             + "".join(f"\nNote: {note}" for note in grade.missing or ["what students wrote ran without a network, and could write nowhere else"]))
 
 
-def table(grades: "Sequence[Grade]") -> str:
-    """Of several submissions: a line each, with the points of each exercise, - where no answer was handed in, those for speed, their sum, and
-    the seed."""
+def table(grades: Sequence[Grade]) -> str:
+    """Of several submissions: a line each, with the points of each exercise, - where no answer was handed in, their sum, and the seed."""
     ids = [result.exercise.id for result in grades[0].results]
-    lines: list[list[object]] = [["submission", *ids, "speed", "points", "of", "seed"]]
+    lines: list[list[object]] = [["submission", *ids, "points", "of", "seed"]]
     for grade in grades:
-        timed = sum(r.timing.points for r in grade.results if r.timing)
         points = [r.points if r.is_there else "-" for r in grade.results]
-        lines.append([grade.name, *points, f"{timed:g}", f"{grade.points:g}", grade.most, grade.seed])
+        lines.append([grade.name, *points, grade.points, grade.most, grade.seed])
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
 
 
-def markdown(grade: "Grade") -> str:
+def markdown(grade: Grade) -> str:
     parts = [f"# {summary(grade)}\n", f"Inputs of seed {grade.seed}.\n"]
     for result in grade.results:
         title, points = headline(result)
@@ -128,7 +116,7 @@ def fenced(text: str) -> str:
     return text.replace("```", "'''")
 
 
-def gradescope(grade: "Grade") -> dict[str, Any]:
+def gradescope(grade: Grade) -> dict[str, Any]:
     again = f"The tests of an exercise ID on the same inputs, on your machine: {REPEAT.format(seed=grade.seed, id='ID')}"
     tests: list[dict[str, Any]] = []
     for number, result in enumerate(grade.results, 1):
@@ -143,17 +131,8 @@ def gradescope(grade: "Grade") -> dict[str, Any]:
                 entry |= {"score": result.points_of(test), "max_score": test.points}
             tests.append(entry)
         if result.why:
-            tests.append({"name": f"{exercise.id}: why?", "number": f"{number}.{len(exercise.tests) + 2}", "output": f"{TRACED}\n{result.why}",
+            tests.append({"name": f"{exercise.id}: why?", "number": f"{number}.{len(exercise.tests) + 1}", "output": f"{TRACED}\n{result.why}",
                           "output_format": "text", "tags": [exercise.id]})
-        if result.timing:
-            tests.append(speed_entry(exercise, result.timing, f"{number}.{len(exercise.tests) + 1}"))
     return {"score": grade.points, "execution_time": round(grade.seconds), "output": f"{points_of(grade)}. {again}",
             "output_format": "text", "test_output_format": "text", "test_name_format": "text", "visibility": "visible",
             "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed, "sandbox lacks": grade.missing}}
-
-
-def speed_entry(exercise: Exercise, timing: Timing, number: str) -> dict[str, Any]:
-    most = exercise.points_for_speed
-    entry = {"name": f"{exercise.id}: speed" + ("" if timing.was_run else f": NOT RUN ({most} points)"), "number": number,
-             "output": timing.message, "output_format": "text", "tags": [exercise.id, "gpu"]}
-    return entry | {"score": timing.points, "max_score": most} if timing.was_run else entry

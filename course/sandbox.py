@@ -48,7 +48,7 @@ NOBODIES = range(61000, 65000)  # user ids that belong to nobody; a grader that 
 @dataclass(frozen=True)
 class Limits:
     seconds: float = 10
-    memory: int = 2 << 30  # bytes of it that are in use. Address space is no measure: simulator and CUDA reserve more than there is
+    memory: int = 2 << 30  # bytes of it that are in use. Address space is no measure: the simulator reserves more than there is
     file: int = 64 << 20  # bytes of a file
     output: int = 32 << 10  # bytes of output that are kept
     processes: int = 64
@@ -98,9 +98,8 @@ def owner(path: Path) -> int | None:
 
 
 def system() -> list[str]:
-    """What every program sees: tools, libraries, and a GPU if there is one."""
-    gpus = [str(path) for path in sorted(Path("/dev").glob("nvidia*"))]
-    return [path for path in (*SYSTEM, *gpus, *(["/sys"] if gpus else [])) if os.path.lexists(path)]
+    """What every program sees: tools and libraries."""
+    return [path for path in SYSTEM if os.path.lexists(path)]
 
 
 @contextmanager

@@ -7,22 +7,12 @@ from course.manifest import Exercise, Test
 
 
 @dataclass
-class Timing:
-    """Of an exercise with points for speed."""
-
-    points: float = 0
-    was_run: bool = False
-    message: str = ""
-
-
-@dataclass
 class Score:
     exercise: Exercise
     trouble: str = ""  # why no test could run
     headline: str = "it could not be tested"  # the trouble in short
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # of the tests, by name
     why: str = ""  # what the exercise's traced twin says of the first test that failed
-    timing: Timing | None = None  # None: it has no points for speed, or is not timed here
     is_there: bool = True  # whether an answer was handed in
 
     @property
@@ -51,23 +41,34 @@ class Score:
 
     @property
     def points(self) -> int:
-        """Without those for speed."""
         return sum(self.points_of(test) for test in self.tests)
-
-    @property
-    def points_for_speed(self) -> int:
-        """Those that could be had on this machine."""
-        return self.exercise.points_for_speed if self.timing and self.timing.was_run else 0
 
     @property
     def solved(self) -> bool:
         return not self.trouble and not self.failed
 
 
-def earned(scores: Iterable[Score]) -> float:
-    return sum(score.points + (score.timing.points if score.timing else 0) for score in scores)
+def earned(scores: Iterable[Score]) -> int:
+    return sum(score.points for score in scores)
 
 
 def possible(scores: Iterable[Score]) -> int:
     """Points that could be had on this machine."""
-    return sum(sum(test.points for test in score.tests) + score.points_for_speed for score in scores)
+    return sum(test.points for score in scores for test in score.tests)
+
+
+@dataclass
+class Grade:
+    name: str  # of the submission
+    results: list[Score]
+    seed: int
+    missing: list[str]  # what the sandbox lacks on this machine
+    seconds: float
+
+    @property
+    def points(self) -> int:
+        return earned(self.results)
+
+    @property
+    def most(self) -> int:
+        return possible(self.results)

@@ -6,13 +6,13 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from course import handout
 from course.manifest import Exercise
-from course.regions import Fault, Written, cut
+from course.regions import Fault, Written, graft
 from course.sandbox import Limits, Outcome, Sandbox
 
 COMPILE = Limits(seconds=120, file=256 << 20)
@@ -62,17 +62,15 @@ class Toolchain:
     """Sources as students have them in the folder `tree`; `build` is the book's own build. `options`: for the
     compiler, beside those of the build."""
 
-    def __init__(self, root: Path, build: Path, tree: Path, sandbox: Sandbox, exercises: Sequence[Exercise], options: Sequence[str] = ()) -> None:
+    def __init__(self, root: Path, build: Path, tree: Path, sandbox: Sandbox, options: Sequence[str] = ()) -> None:
         self.root, self.build, self.tree, self.sandbox, self.options = root, build, tree, sandbox, options
         self.headers: dict[tuple[str, ...], Path] = {}
         self.lock = threading.Lock()
-        self.titles = {e.id: e.title for e in exercises}
         self.libraries = tree.with_name("libraries")
         tree.mkdir()
         self.libraries.mkdir()
         handout.write(root, tree)
         readable_by_all(tree)
-        self.files = {e.id: e.file for e in exercises}
 
     def commands(self, target: str) -> list[list[str]]:
         listed = subprocess.run(["ninja", "-C", self.build, "-t", "commands", target], stdout=subprocess.PIPE,
@@ -81,53 +79,45 @@ class Toolchain:
             raise Fault(f"{self.build} cannot build {target}: build the target exercises there first")
         return [shlex.split(line) for line in listed.stdout.splitlines()]
 
-    def texts(self, exercise: Exercise, answer: Written | None, solved: Sequence[str] = ()) -> dict[str, str]:
-        """The files that change, by name: those of the exercise and of what it needs, which is solved; and its own hidden tests."""
-        needed = [exercise.id, *exercise.needs]
+    def texts(self, exercise: Exercise, answer: Written | None) -> dict[str, str]:
+        """The files that change, by name: that of the exercise, and its own hidden tests."""
         hidden = (self.root / "tests/exercises/hidden").glob(f"{exercise.id}.*")
         texts = {str(file.relative_to(self.root)): file.read_text(encoding="utf-8") for file in hidden}
-        return texts | {file: cut((self.root / file).read_text(encoding="utf-8"), file, self.titles, [*exercise.needs, *solved],
-                          {exercise.id: answer} if answer else None)
-                for file in {self.files[id] for id in needed}}
+        stub = (self.root / exercise.file).read_text(encoding="utf-8")
+        return texts | {exercise.file: graft(stub, {exercise.id: answer}, exercise.file) if answer else stub}
 
-    def program(self, target: str, changed: Callable[[Path], bool], texts: Mapping[str, str], folder: Path, header: str = "",
-                limits: Limits = COMPILE) -> Program:
-        """Makes the program `target` in the new folder `folder`, with `texts` in the place of the tree's files. Sources for which
-        `changed` says so are compiled, after `header` if there is one; what else it takes is the build's. `limits`: for each command."""
-        for name, text in texts.items():
+    def exercise(self, exercise: Exercise, answer: Written | None, folder: Path, suffix: str = "") -> Program:
+        """Makes the exercise's program in the new folder `folder`, with a student's answer, or the stub if there is none. Its own source is
+        compiled; what else it takes is the build's. `suffix`: of a twin, _traced."""
+        target = exercise.solved_program + suffix
+        for name, text in self.texts(exercise, answer).items():
             (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "sources" / name).write_text(text, encoding="utf-8")
         readable_by_all(folder / "sources")
         *commands, link = self.commands(target)
         made: dict[str, str] = {}  # objects of the build, and those that stand in for them
         for words in commands:
-            if "-c" in words and changed(Path(words[words.index("-c") + 1])):
+            if "-c" in words and Path(words[words.index("-c") + 1]).stem == exercise.id:
                 own = folder / f"{len(made)}.o"
                 made[words[words.index("-o") + 1]] = str(own)
-                command = self.compile_command(words, folder, own)
-                readable = [self.tree]
-                if header:
-                    ready = self.compiled(header, words)
-                    command += ["-include", str(ready)]
-                    readable.append(ready.parent)
-                done = self.sandbox.run(command, folder, limits, visible=[*readable, *beside_the_system(words[0])])
+                ready = self.compiled(HEADER, words)
+                command = [*self.compile_command(words, folder, own), "-include", str(ready)]
+                done = self.sandbox.run(command, folder, COMPILE, visible=[self.tree, ready.parent, *beside_the_system(words[0])])
                 if done.code != 0:
-                    return Program(log=self.readable(done, folder), endless=done.seconds >= limits.seconds)
-        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, limits, visible=[self.libraries])
+                    return Program(log=self.readable(done, folder), endless=done.seconds >= COMPILE.seconds)
+        done = self.sandbox.run(self.link_command(link, made, folder / target), folder, COMPILE, visible=[self.libraries])
         return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
 
     def compile_command(self, words: Sequence[str], folder: Path, target: Path) -> list[str]:
-        """A command of the build, for the sources in the folder and in the tree. It lets a kernel spill, which costs no more than time."""
+        """A command of the build, for the sources in the folder and in the tree, which has none of the build's solved files."""
         book = f"-I{self.root}"
-        words = [word if word == book else word.replace(f"{self.root}/", f"{self.tree}/") for word in words
-                 if not word.endswith("/ptxas_gate")]
+        words = [word if word == book else word.replace(f"{self.root}/", f"{self.tree}/") for word in words]
         words[words.index("-o") + 1] = str(target)
         source = words.index("-c") + 1
         own = Path(words[source].replace(f"{self.tree}/", f"{folder / 'sources'}/"))
         words[source] = str(own if own.is_file() else words[source])
         words[words.index(book):words.index(book) + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
-        quiet = ["-w"] if words[0].endswith("nvcc") else ["-w", "-fno-diagnostics-show-caret"]
-        return [*without_extras(words), *self.options, *quiet]
+        return [*without_extras(words), *self.options, "-w", "-fno-diagnostics-show-caret"]
 
     def compiled(self, header: str, words: Sequence[str]) -> Path:
         """A header that is compiled, by a command of the build for a source. One will do for all commands with the same options."""
@@ -147,12 +137,9 @@ class Toolchain:
             return self.headers[key]
 
     def link_command(self, words: Sequence[str], made: Mapping[str, str], target: Path) -> list[str]:
-        """A command of the build, for other objects. Those that the build has in a library come before the libraries, which are asked
-        for what is still missing."""
+        """A command of the build, for other objects."""
         words = [made.get(word, word) for word in without_extras(words) if word not in (":", "&&")]
-        from_libraries = [own for own in made.values() if own not in words]
-        output = words.index("-o") + 1
-        words[output:output + 1] = [str(target), *from_libraries]
+        words[words.index("-o") + 1] = str(target)
         return [self.copied(word) if not word.startswith(("/", "-")) and (self.build / word).is_file() else word for word in words]
 
     def copied(self, name: str) -> str:
@@ -171,11 +158,6 @@ class Toolchain:
             return bool(self.commands(target))
         except Fault:
             return False
-
-    def exercise(self, exercise: Exercise, answer: Written | None, folder: Path, suffix: str = "") -> Program:
-        """The exercise's program, with a student's answer, or the stub if there is none. `suffix`: of a twin, _traced."""
-        target = exercise.program + suffix
-        return self.program(target, lambda source: source.stem == exercise.id, self.texts(exercise, answer), folder, HEADER)
 
     def readable(self, outcome: Outcome, folder: Path) -> str:
         """A compiler's messages, with names as students know them."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Builds one exercise, runs its tests, and shows which pass and what the others say: python3 course/try_exercise.py ID. Exit code 0 if all
-pass."""
+"""Builds one exercise, runs its tests, and shows which pass and what the others say: python3 course/try_exercise.py ID [--solved]. Exit code 0
+if all pass. Solved, in the book, it is the book's solution that is tried."""
 import re
 import signal
 import sys
@@ -34,8 +34,6 @@ def summary(tried: Attempt) -> str:
         lines.append(line("why?", "the same test, traced:") + indented(tried.why))
     lines += [line("warn", warning) for warning in tried.warnings]
     lines += [line("----", f"{test.title} (hidden: the grader runs it)") for test in tried.left if not tried.trouble]
-    if exercise.speed and not tried.trouble:
-        lines.append(line("----", "speed (the grader runs it, on a GPU)"))
     if tried.trouble:
         return "\n".join([*lines, line("FAIL", tried.headline) + indented(tried.trouble), "", f"{exercise.id}: {tried.headline}"])
     passed = len(tried.tests) - len(tried.failed)
@@ -43,7 +41,7 @@ def summary(tried: Attempt) -> str:
         said = f"{passed} of {len(tried.tests)} tests pass in the mode of FLASHBOOK_SIM_ASYNC, {tried.mode}; without it all modes are tried"
     else:
         said = "solved" if tried.solved else f"{passed} of {len(tried.tests)} tests pass"
-        said += f", {earned([tried]):g} of {possible([tried])} points" + left_to_the_grader([tried])
+        said += f", {earned([tried])} of {possible([tried])} points" + left_to_the_grader([tried])
         if tried.broken_guards:
             said += '. There are no points while a test "as before" fails'
     return "\n".join([*lines, "", f"{exercise.id}: {said}"])
@@ -59,14 +57,15 @@ def progress(text: str) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # course try ID | head
-    [exercise] = [e for e in manifest.load() if e.id == sys.argv[1]]
+    name, *solved = sys.argv[1:]
+    [exercise] = [e for e in manifest.load() if e.id == name]
 
     def show(test: Test, verdict: Verdict) -> None:
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)
         print(shown(test, verdict), flush=True)
 
-    tried = attempt(exercise, show, progress)
+    tried = attempt(exercise, show, progress, of_solution=solved == ["--solved"])
     tried.why = race(tried, progress)
     print(summary(tried))
     sys.exit(0 if tried.solved and not tried.mode else 1)

@@ -20,7 +20,7 @@ KEYS = "h: hint   r: run all again   q: quit   (then Enter)"
 LINES = 14  # of a message, so that what stands above it stays on the screen
 
 
-def bar(done: float, whole: int, width: int = 24) -> str:
+def bar(done: int, whole: int, width: int = 24) -> str:
     filled = int(width * done / whole) if whole else 0
     return f"[{'#' * filled}{'.' * (width - filled)}]"
 
@@ -28,7 +28,6 @@ def bar(done: float, whole: int, width: int = 24) -> str:
 def focus_of(attempts: Sequence[Attempt], saved: str | None = None) -> Attempt | None:
     """The exercise to show: the first unsolved one in the file that was saved, else the first unsolved one; None if all are solved."""
     unsolved = [a for a in attempts if not a.solved]
-    unsolved = [a for a in unsolved if not a.blocked_by] or unsolved  # an error in another's lines is the other's
     return next((a for a in unsolved if a.exercise.file == saved), unsolved[0] if unsolved else None)
 
 
@@ -47,7 +46,7 @@ def screen(attempts: Sequence[Attempt], focus: Attempt | None, hint: bool = Fals
     """What is shown: progress, and the first failure of the exercise in focus."""
     solved = sum(a.solved for a in attempts)
     points, most = earned(attempts), possible(attempts)
-    lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points:g} of {most} points"]
+    lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points} of {most} points"]
     lines += [f"  {'done' if a.solved else ' -> ' if a is focus else '    '}  {a.exercise.id}: {a.exercise.title}" for a in attempts]
     if not focus:
         hidden = [f"  ----  {a.exercise.id}: {test.title} (hidden)" for a in attempts for test in a.left]
@@ -84,12 +83,6 @@ def show(text: str) -> None:
     print((CLEAR if sys.stdout.isatty() else "\n") + text, flush=True)
 
 
-def touched(exercises: Sequence[Exercise], changed: set[str]) -> list[Exercise]:
-    """The exercises that stand on one of the files."""
-    files = {e.id: e.file for e in exercises}
-    return [e for e in exercises if changed & {files[id] for id in (e.id, *e.needs)}]
-
-
 def run(exercises: Sequence[Exercise], attempts: dict[str, Attempt]) -> None:
     """Tries exercises, and keeps what came out in their place."""
     for exercise in exercises:
@@ -121,7 +114,7 @@ def watch(exercises: Sequence[Exercise]) -> None:
         changed = {file for file in files if now[file] not in (0, times[file])}
         if changed or pressed == "r":
             times |= {file: now[file] for file in changed}
-            run(exercises if pressed == "r" else touched(exercises, changed), attempts)
+            run([e for e in exercises if pressed == "r" or e.file in changed], attempts)
             focus = focus_of(list(attempts.values()), min(changed, default=None))
             present(list(attempts.values()), focus)
         elif pressed:

@@ -64,7 +64,7 @@ def check_lines(page: book.Page) -> Iterator[str]:
     found = re.findall(r'<span class="line" id="l(\d+)">.*?<span class="text">(.*?)</span></span>(?=<span class="line"|</pre>)', text)
     shown = [(int(number), html.unescape(re.sub(r"<[^>]*>", "", line))) for number, line in found]
     wanted = [(number, line.replace("\t", "  ")) for number, line in enumerate(kernel_source.lines_of(page.path), 1)
-              if line.strip() and kernel_source.prose_of(line) is None and not kernel_source.HIDDEN.match(line)]
+              if line.strip() and kernel_source.prose_of(line) is None]
     if [pair for pair in shown if pair[1].strip()] == wanted:
         return
     for number, count in Counter(number for number, _ in shown).items():
@@ -111,7 +111,7 @@ def check_links() -> Iterator[str]:
 
 
 def code_only(path: Path) -> list[str]:
-    return [line for line in kernel_source.lines_of(path) if kernel_source.prose_of(line) is None and not kernel_source.HIDDEN.match(line)]
+    return [line for line in kernel_source.lines_of(path) if kernel_source.prose_of(line) is None]
 
 
 def excerpts(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:

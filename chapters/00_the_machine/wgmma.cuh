@@ -18,13 +18,13 @@ namespace flashbook::machine {
 //| 64 columns of 16 bits are 128 bytes, the widest row that a swizzle knows. In full tiles of ones it does not matter where an element lies,
 //| so the threads fill them from end to end, and every element of a product grows by 16 with each instruction.
 
-constexpr int kColumns = 256, kDepth = 64;  ///< of the tiles: 64 x 64 and 64 x 256, both with 128-byte rows
+constexpr int kColumns = 256, kTileK = 64;  ///< of the tiles: 64 x 64 and 64 x 256, both with 128-byte rows
 constexpr int kProductsOfGroup = 16;
 constexpr int kWgmmaFlops = 2 * 64 * kColumns * 16;
 
 /// What the tensor cores read.
 struct alignas(1024) OnesShared {
-  __half a[64][kDepth], b[kColumns][kDepth];
+  __half a[64][kTileK], b[kColumns][kTileK];
 };
 
 //| ## The loop
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sum
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kProductsOfGroup; ++i) {
-      const int column_bytes = i % (kDepth / 16) * 32;
+      const int column_bytes = i % (kTileK / 16) * 32;
       wgmma<__half, kColumns>(product, wgmma_advance(a, column_bytes), wgmma_advance(b, column_bytes), true);
     }
     wgmma_commit();

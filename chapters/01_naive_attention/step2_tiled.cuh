@@ -29,14 +29,14 @@
 namespace flashbook::naive {
 
 constexpr int kTile = 128;          // queries and keys of a tile: 2 * 128 loads feed 128 * 128 products
-constexpr int kDepth = 32;          // of the summed dimension, what is in shared memory at a time
+constexpr int kChunk = 32;          // of the summed dimension, what is in shared memory at a time
 constexpr int kStride = kTile + 4;  // floats between tile rows: aligned to 16 bytes, few bank conflicts
 constexpr int kThreads = 256;       // 16 x 16 threads
 constexpr int kRowsPerThread = 8;   // 16 * 8 = 128 rows
 constexpr int kLoadsInFlight = 8;   // 16-byte loads that a softmax thread issues before it looks at the first
 constexpr int kScoreAlign = 8;      // rows of S and P start at multiples of 8 elements, 16 bytes or more
 
-static_assert(kDepth == 32, "load_transposed gives lane i column i of a chunk");
+static_assert(kChunk == 32, "load_transposed gives lane i column i of a chunk");
 
 //| ## Loading a chunk of a tile
 //|
@@ -54,11 +54,11 @@ static_assert(kDepth == 32, "load_transposed gives lane i column i of a chunk");
 //| once. The surplus rows end in results that nobody stores. What must not be *summed* is made zero afterwards
 //| by `keep`, a choice between two registers.
 
-/// Loads tile[c][row] = source[row][c] for kTile rows and kDepth columns, with 0 where keep(row, c) is false.
+/// Loads tile[c][row] = source[row][c] for kTile rows and kChunk columns, with 0 where keep(row, c) is false.
 /// Rows beyond `last_row` and columns beyond `last_column` repeat the last.
 template <typename T, typename Keep>
 __device__ void load_transposed(
-    float (&tile)[kDepth][kStride],
+    float (&tile)[kChunk][kStride],
     const T* source,  // [rows, stride], at the tile's first row and chunk's first column
     int stride, int last_row, int last_column, Keep keep) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -80,11 +80,11 @@ __device__ void load_transposed(
 //| registers, each multiply-add would need two reads of its own, and shared memory could not keep up.
 /// sums[i][j] += sum over c of a[c][8 ty + i] * b[c][tx + 16 j].
 template <int kColumns>
-__device__ void multiply_add(float (&sums)[kRowsPerThread][kColumns], const float (&a)[kDepth][kStride],
-                             const float (&b)[kDepth][kStride]) {
+__device__ void multiply_add(float (&sums)[kRowsPerThread][kColumns], const float (&a)[kChunk][kStride],
+                             const float (&b)[kChunk][kStride]) {
   const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll 8  // all 32 would be 2048 multiply-adds in a row: more code than the instruction cache holds
-  for (int c = 0; c < kDepth; ++c) {
+  for (int c = 0; c < kChunk; ++c) {
     float a_column[kRowsPerThread], b_row[kColumns];
 #pragma unroll
     for (int i = 0; i < kRowsPerThread; ++i) a_column[i] = a[c][kRowsPerThread * ty + i];
@@ -108,9 +108,9 @@ __global__ void __launch_bounds__(kThreads, 2)
                  const T* k,     // [batch * kv_heads, seqlen_k, kHeadDim]
                  float* scores,  // [batch * heads, seqlen_q, score_stride]
                  Problem problem) {
-  static_assert(kHeadDim % kDepth == 0, "head_dim is walked in whole chunks");
-  __shared__ __align__(16) float q_tile[kDepth][kStride];  // [c][query of the tile]
-  __shared__ __align__(16) float k_tile[kDepth][kStride];  // [c][key of the tile]
+  static_assert(kHeadDim % kChunk == 0, "head_dim is walked in whole chunks");
+  __shared__ __align__(16) float q_tile[kChunk][kStride];  // [c][query of the tile]
+  __shared__ __align__(16) float k_tile[kChunk][kStride];  // [c][key of the tile]
   const int first_key = blockIdx.x * kTile, first_query = blockIdx.y * kTile, head = blockIdx.z;
   const int last_query = min(first_query + kTile, problem.seqlen_q) - 1;
   // The last query of a tile sees the most keys. If it sees none of these, nobody does: the tile lies above
@@ -124,9 +124,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int last_row_q = last_query - first_query, last_row_k = problem.seqlen_k - 1 - first_key;
   const auto keep_all = [](int, int) { return true; };
   float sums[kRowsPerThread][kTile / 16] = {};
-  for (int c = 0; c < kHeadDim; c += kDepth) {
-    load_transposed(q_tile, q_rows + c, kHeadDim, last_row_q, kDepth - 1, keep_all);
-    load_transposed(k_tile, k_rows + c, kHeadDim, last_row_k, kDepth - 1, keep_all);
+  for (int c = 0; c < kHeadDim; c += kChunk) {
+    load_transposed(q_tile, q_rows + c, kHeadDim, last_row_q, kChunk - 1, keep_all);
+    load_transposed(k_tile, k_rows + c, kHeadDim, last_row_k, kChunk - 1, keep_all);
     __syncthreads();  // both chunks are complete before anyone multiplies
     multiply_add(sums, q_tile, k_tile);
     __syncthreads();  // everyone is done with the chunks before the next ones overwrite them
@@ -252,8 +252,8 @@ __global__ void __launch_bounds__(kThreads, 2)
                  T* o,                    // [batch * heads, seqlen_q, kHeadDim]
                  Problem problem) {
   constexpr int kColumns = kHeadDim < kTile ? kHeadDim : kTile;  // head_dim 256 takes two blocks side by side
-  __shared__ __align__(16) float p_tile[kDepth][kStride];        // [key of the chunk][query of the tile]
-  __shared__ __align__(16) float v_tile[kDepth][kStride];        // [key of the chunk][dim of the tile]
+  __shared__ __align__(16) float p_tile[kChunk][kStride];        // [key of the chunk][query of the tile]
+  __shared__ __align__(16) float v_tile[kChunk][kStride];        // [key of the chunk][dim of the tile]
   const int first_dim = blockIdx.x * kColumns, first_query = blockIdx.y * kTile, head = blockIdx.z;
   const int last_query = min(first_query + kTile, problem.seqlen_q) - 1;
   const int visible = problem.visible_keys(last_query);
@@ -262,13 +262,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   //| in `tiled_scores`.
   const T* p_rows = probabilities + problem.q_row(head, first_query) * problem.score_stride;
   float sums[kRowsPerThread][kColumns / 16] = {};
-  for (int first_key = 0; first_key < visible; first_key += kDepth) {
+  for (int first_key = 0; first_key < visible; first_key += kChunk) {
     load_transposed(p_tile, p_rows + first_key, problem.score_stride, last_query - first_query,
                     problem.seqlen_k - 1 - first_key, [&](int row, int key) {
                       return first_key + key < problem.visible_keys(first_query + row);
                     });
 #pragma unroll 4
-    for (int i = threadIdx.x; i < kDepth * kColumns; i += kThreads) {
+    for (int i = threadIdx.x; i < kChunk * kColumns; i += kThreads) {
       const int key = min(first_key + i / kColumns, visible - 1), dim = i % kColumns;
       v_tile[i / kColumns][dim] = to_float(v[problem.k_row(head, key) * kHeadDim + first_dim + dim]);
     }

@@ -4,7 +4,7 @@
 #include "common/ptx/convert.h"
 #include "common/ptx/math.h"
 
-namespace flashbook::flash1 {
+namespace flashbook::fa1 {
 
 //| ## The problem, as a kernel sees it
 //|
@@ -73,7 +73,7 @@ __device__ __forceinline__ Merge merge(float row_max, float tile_max) {
 }
 
 /// The factor that turns the finished sum of weighted values into O: 0 for a row that saw no key, not 1 / 0.
-__device__ __forceinline__ float normaliser(float row_sum) { return row_sum > 0.0f ? 1.0f / row_sum : 0.0f; }
+__device__ __forceinline__ float inverse_sum(float row_sum) { return row_sum > 0.0f ? 1.0f / row_sum : 0.0f; }
 
 /// The natural log-sum-exp: back from base 2. A row that saw no key has -inf + log2(0) = -inf, as it should.
 __device__ __forceinline__ float log_sum_exp(float row_max, float row_sum) {
@@ -99,4 +99,4 @@ __device__ __forceinline__ void store_vector(T* address, const Vector<T, kCount>
   *reinterpret_cast<Vector<T, kCount>*>(address) = vector;
 }
 
-}  // namespace flashbook::flash1
+}  // namespace flashbook::fa1

@@ -24,7 +24,7 @@
 #pragma once
 #include "chapters/03_flash_attention_1/tile.cuh"
 
-namespace flashbook::flash1 {
+namespace flashbook::fa1 {
 
 /// The unfinished rows in device memory.
 struct State {
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
       else
         load_state(rows, state, problem, head, first_query);
       __syncthreads();  // all three tiles are complete before anyone multiplies
-      absorb(tiles, rows, problem, first_query, first_key);
+      process_tile(tiles, rows, problem, first_query, first_key);
       if (first_key + kBlock < visible)
         store_state(rows, state, problem, head, first_query);
       else
@@ -118,4 +118,4 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace flashbook::flash1
+}  // namespace flashbook::fa1

@@ -21,7 +21,7 @@
 #pragma once
 #include "chapters/03_flash_attention_1/tile.cuh"
 
-namespace flashbook::flash1 {
+namespace flashbook::fa1 {
 
 /// Attention, one block a tile of queries. Grid: (queries / kBlock, batch * heads); dynamic shared memory:
 /// Tiles.
@@ -47,11 +47,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     load_tile<T, kHeadDim>(tiles.k, k + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
     load_tile<T, kHeadDim>(tiles.v, v + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
     __syncthreads();  // K and V, and at first Q, are complete before anyone multiplies
-    absorb(tiles, rows, problem, first_query, first_key);
+    process_tile(tiles, rows, problem, first_query, first_key);
     __syncthreads();  // everyone is done with K and V before the next ones overwrite them
   }
   //| A block whose queries see no key never enters the loop, and writes zeros and $-\infty$: its rows are as `clear` left them.
   write_result(rows, o, lse, problem, head, first_query);
 }
 
-}  // namespace flashbook::flash1
+}  // namespace flashbook::fa1

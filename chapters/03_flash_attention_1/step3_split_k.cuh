@@ -24,7 +24,7 @@
 #include "common/ptx/cp_async.h"
 #include "common/ptx/wmma.h"
 
-namespace flashbook::flash1 {
+namespace flashbook::fa1 {
 
 constexpr int kWarp = 32;      // lanes
 constexpr int kFragment = 16;  // rows and columns of a fragment
@@ -33,11 +33,11 @@ constexpr int kRowLanes = 8;   // lanes that share a row of the softmax
 //| ## Sizes
 //|
 //| What a warp pays for O in shared memory does not depend on how many keys it has, so a warp should have many: 32 each. The sizes
-//| are the best of a sweep on an H200 (`SizeOf` in chapter.cu names them).
+//| are the best of a sweep on an H200 (`TraitsFor` in chapter.cu names them).
 
 /// The sizes of one version of the kernel.
 template <int kDim, int kQueries, int kKeys, int kWarpCount>
-struct SplitK {
+struct KernelTraits {
   static constexpr int kHeadDim = kDim;
   static constexpr int kRowsQ = kQueries;
   static constexpr int kRowsK = kKeys;
@@ -60,22 +60,22 @@ struct SplitK {
 //| do the same.
 
 /// The tiles of one block.
-template <typename T, typename Size>
+template <typename T, typename Traits>
 struct SplitKTiles {
-  static constexpr int kStride = Size::kHeadDim + 8;     // elements
-  static constexpr int kScoreStride = Size::kRowsK + 8;  // floats
+  static constexpr int kStride = Traits::kHeadDim + 8;     // elements
+  static constexpr int kScoreStride = Traits::kRowsK + 8;  // floats
   static constexpr int kWeightStride =
       2 * kScoreStride;  // elements: the weights of a row lie in place of its scores
-  static constexpr int kOutputStride = Size::kHeadDim + 8;  // floats
-  __align__(128) T q[Size::kRowsQ][kStride];
-  __align__(128) T k[Size::kRowsK][kStride];
-  __align__(128) T v_if_apart[Size::kSharesKV ? 1 : Size::kRowsK][kStride];
-  __align__(128) float scores[Size::kRowsQ][kScoreStride];
-  __align__(128) float o[Size::kRowsQ][kOutputStride];
-  float row_max[Size::kRowsQ], row_sum[Size::kRowsQ];
+  static constexpr int kOutputStride = Traits::kHeadDim + 8;  // floats
+  __align__(128) T q[Traits::kRowsQ][kStride];
+  __align__(128) T k[Traits::kRowsK][kStride];
+  __align__(128) T v_if_apart[Traits::kSharesKV ? 1 : Traits::kRowsK][kStride];
+  __align__(128) float scores[Traits::kRowsQ][kScoreStride];
+  __align__(128) float o[Traits::kRowsQ][kOutputStride];
+  float row_max[Traits::kRowsQ], row_sum[Traits::kRowsQ];
 
   /// The tile of V, by rows.
-  __device__ T (*v())[kStride] { return Size::kSharesKV ? k : v_if_apart; }
+  __device__ T (*v())[kStride] { return Traits::kSharesKV ? k : v_if_apart; }
   __device__ T* weights(int row) { return reinterpret_cast<T*>(scores[row]); }
 };
 
@@ -86,17 +86,17 @@ struct SplitKTiles {
 //|
 //| ![A thread's copies, the groups it makes of them, and what a wait promises](../../docs/figures/cp_async_groups.svg)
 /// Sends `kRows` rows on their way to shared memory, as far as there are `rows`; the rest become zeros.
-template <typename Size, int kRows, typename T, int kStride>
+template <typename Traits, int kRows, typename T, int kStride>
 __device__ void copy_tile(T (*tile)[kStride],  // [kRows][kStride]
                           const T* source,     // [rows, kHeadDim]
                           int rows) {
-  constexpr int kChunks = Size::kHeadDim / 8;  // 16 bytes each
-  static_assert(kRows * kChunks % Size::kThreads == 0, "every thread copies equally many chunks");
+  constexpr int kChunks = Traits::kHeadDim / 8;  // 16 bytes each
+  static_assert(kRows * kChunks % Traits::kThreads == 0, "every thread copies equally many chunks");
 #pragma unroll 4
-  for (int i = threadIdx.x; i < kRows * kChunks; i += Size::kThreads) {
+  for (int i = threadIdx.x; i < kRows * kChunks; i += Traits::kThreads) {
     const int row = i / kChunks, column = i % kChunks * 8;
     // Zeros and not whatever is there: a weight of 0 times an old NaN would be NaN.
-    cp_async_cg(&tile[row][column], source + int64_t(row) * Size::kHeadDim + column, row < rows ? 16 : 0);
+    cp_async_cg(&tile[row][column], source + int64_t(row) * Traits::kHeadDim + column, row < rows ? 16 : 0);
   }
 }
 
@@ -109,8 +109,8 @@ using FragmentC = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, 
 //| Three kinds of fragments: the left operand A, the right operand B, and the float sums C. They are types, and which lane holds what is theirs to know.
 /// As many blocks as the shared memory of an H100 or H200 has room for: 228 KB, of which each block takes 1
 /// KB more than it asks for. The compiler shall leave registers for all of them.
-template <typename T, typename Size>
-constexpr int kBlocksPerMultiprocessor = 228 * 1024 / int(sizeof(SplitKTiles<T, Size>) + 1024);
+template <typename T, typename Traits>
+constexpr int kBlocksPerMultiprocessor = 228 * 1024 / int(sizeof(SplitKTiles<T, Traits>) + 1024);
 
 //| ## Scores: a warp's keys are columns of S
 //|
@@ -119,16 +119,16 @@ constexpr int kBlocksPerMultiprocessor = 228 * 1024 / int(sizeof(SplitKTiles<T, 
 
 //| Each fragment of K is loaded once a step of 16 dims and used for all row fragments of Q. Q's fragments are read by all four warps: the first price of split-K.
 /// scores = Q K^T for this warp's keys of the tile.
-template <typename T, typename Size>
-__device__ void multiply_scores(SplitKTiles<T, Size>& tiles) {
-  using Tiles = SplitKTiles<T, Size>;
-  constexpr int kRowFragments = Size::kRowsQ / kFragment, kKeyFragments = Size::kWarpKeys / kFragment;
-  const int first_key = threadIdx.x / kWarp * Size::kWarpKeys;
+template <typename T, typename Traits>
+__device__ void multiply_scores(SplitKTiles<T, Traits>& tiles) {
+  using Tiles = SplitKTiles<T, Traits>;
+  constexpr int kRowFragments = Traits::kRowsQ / kFragment, kKeyFragments = Traits::kWarpKeys / kFragment;
+  const int first_key = threadIdx.x / kWarp * Traits::kWarpKeys;
   FragmentC sums[kRowFragments][kKeyFragments];
   for (auto& row : sums)
     for (auto& sum : row) nvcuda::wmma::fill_fragment(sum, 0.0f);
 #pragma unroll 4
-  for (int c = 0; c < Size::kHeadDim; c += kFragment) {
+  for (int c = 0; c < Traits::kHeadDim; c += kFragment) {
     FragmentB<T, nvcuda::wmma::col_major> k[kKeyFragments];
 #pragma unroll
     for (int j = 0; j < kKeyFragments; ++j)
@@ -172,11 +172,12 @@ __device__ float reduce_eight(float value, Combine combine) {
 
 //| The function has four parts, each for all rows of the thread: read the scores and find the maximum; reduce, merge and exponentiate; reduce the sums; write.
 /// Turns scores into weights and merges the rows' states with them.
-template <typename T, typename Size>
-__device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int first_query, int first_key) {
-  constexpr int kRowsAtOnce = Size::kThreads / kRowLanes, kCount = Size::kRowsQ / kRowsAtOnce;
-  constexpr int kStep = 4 * kRowLanes, kGroups = Size::kRowsK / kStep;  // of four scores, for a lane
-  static_assert(Size::kRowsQ % kRowsAtOnce == 0, "every warp has equally many rows");
+template <typename T, typename Traits>
+__device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, int first_query,
+                        int first_key) {
+  constexpr int kRowsAtOnce = Traits::kThreads / kRowLanes, kCount = Traits::kRowsQ / kRowsAtOnce;
+  constexpr int kStep = 4 * kRowLanes, kGroups = Traits::kRowsK / kStep;  // of four scores, for a lane
+  static_assert(Traits::kRowsQ % kRowsAtOnce == 0, "every warp has equally many rows");
   const int first_row = threadIdx.x / kRowLanes, column = threadIdx.x % kRowLanes * 4;
   Vector<float, 4> scores[kCount][kGroups];
   float row_max[kCount], row_sum[kCount], correction[kCount];
@@ -243,7 +244,7 @@ __device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int
     }
     if (column == 0) tiles.row_max[row] = row_max[i], tiles.row_sum[row] = row_sum[i];
     if (correction[i] != 1.0f)
-      for (int c = column; c < Size::kHeadDim; c += kStep) {
+      for (int c = column; c < Traits::kHeadDim; c += kStep) {
         auto four = load_vector<float, 4>(&tiles.o[row][c]);
         for (float& element : four.element) element *= correction[i];
         store_vector(&tiles.o[row][c], four);
@@ -262,18 +263,19 @@ __device__ void softmax(SplitKTiles<T, Size>& tiles, const Problem& problem, int
 //| must wait for the slowest.
 
 /// The weights of this warp's keys, in fragments: the same for every piece of O.
-template <typename T, typename Size>
-using Weights = FragmentA<T>[Size::kRowsQ / kFragment][Size::kWarpKeys / kFragment];
+template <typename T, typename Traits>
+using Weights = FragmentA<T>[Traits::kRowsQ / kFragment][Traits::kWarpKeys / kFragment];
 
 //| One piece: load $O$'s fragments as the start of the sums, multiply 16 keys at a time on top, store them back.
 /// Adds weights * V over this warp's keys to the piece of O that begins with column `first_dim`. No other
 /// warp may have the piece meanwhile.
-template <typename T, typename Size>
-__device__ void add_to_piece(SplitKTiles<T, Size>& tiles, const Weights<T, Size>& weights, int first_dim) {
-  using Tiles = SplitKTiles<T, Size>;
-  constexpr int kRowFragments = Size::kRowsQ / kFragment, kKeyFragments = Size::kWarpKeys / kFragment;
-  constexpr int kDimFragments = Size::kWarpDims / kFragment;
-  const int first_key = threadIdx.x / kWarp * Size::kWarpKeys;
+template <typename T, typename Traits>
+__device__ void add_to_piece(SplitKTiles<T, Traits>& tiles, const Weights<T, Traits>& weights,
+                             int first_dim) {
+  using Tiles = SplitKTiles<T, Traits>;
+  constexpr int kRowFragments = Traits::kRowsQ / kFragment, kKeyFragments = Traits::kWarpKeys / kFragment;
+  constexpr int kDimFragments = Traits::kWarpDims / kFragment;
+  const int first_key = threadIdx.x / kWarp * Traits::kWarpKeys;
   FragmentC sums[kRowFragments][kDimFragments];
 #pragma unroll
   for (int i = 0; i < kRowFragments; ++i)
@@ -304,20 +306,20 @@ __device__ void add_to_piece(SplitKTiles<T, Size>& tiles, const Weights<T, Size>
 //| one that another warp has just finished.
 /// o += weights * V over the keys of all warps. All threads must call it; at its end a barrier has been
 /// passed.
-template <typename T, typename Size>
-__device__ void add_weighted_values(SplitKTiles<T, Size>& tiles) {
-  const int warp = threadIdx.x / kWarp;
-  Weights<T, Size> weights;
+template <typename T, typename Traits>
+__device__ void add_weighted_values(SplitKTiles<T, Traits>& tiles) {
+  const int warp = threadIdx.x / kWarp, first_key = warp * Traits::kWarpKeys;
+  Weights<T, Traits> weights;
 #pragma unroll
-  for (int i = 0; i < Size::kRowsQ / kFragment; ++i) {
+  for (int i = 0; i < Traits::kRowsQ / kFragment; ++i) {
 #pragma unroll
-    for (int j = 0; j < Size::kWarpKeys / kFragment; ++j)
-      load_matrix_shared(weights[i][j], tiles.weights(kFragment * i) + warp * Size::kWarpKeys + kFragment * j,
-                         SplitKTiles<T, Size>::kWeightStride);
+    for (int j = 0; j < Traits::kWarpKeys / kFragment; ++j)
+      load_matrix_shared(weights[i][j], tiles.weights(kFragment * i) + first_key + kFragment * j,
+                         SplitKTiles<T, Traits>::kWeightStride);
   }
 #pragma unroll 1  // the code of one round is long enough
-  for (int round = 0; round < Size::kWarps; ++round) {
-    add_to_piece(tiles, weights, (warp + round) % Size::kWarps * Size::kWarpDims);
+  for (int round = 0; round < Traits::kWarps; ++round) {
+    add_to_piece(tiles, weights, (warp + round) % Traits::kWarps * Traits::kWarpDims);
     __syncthreads();  // this warp's part is in the piece before the next warp adds to it; at the end, all are
   }
 }
@@ -325,19 +327,19 @@ __device__ void add_weighted_values(SplitKTiles<T, Size>& tiles) {
 //| ## The end of a tile of queries
 
 /// Divides by the sums and writes O and the log-sum-exp, a row a warp.
-template <typename T, typename Size>
-__device__ void write_result(SplitKTiles<T, Size>& tiles,
+template <typename T, typename Traits>
+__device__ void write_result(SplitKTiles<T, Traits>& tiles,
                              T* o,        // [seqlen_q, kHeadDim], at the head's first row
                              float* lse,  // [seqlen_q]
                              const Problem& problem, int first_query) {
-  constexpr int kDims = Size::kHeadDim / kWarp;  // of a lane: neighbours
+  constexpr int kDims = Traits::kHeadDim / kWarp;  // of a lane: neighbours
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  for (int row = warp; row < Size::kRowsQ && first_query + row < problem.seqlen_q; row += Size::kWarps) {
-    const float factor = normaliser(tiles.row_sum[row]);
+  for (int row = warp; row < Traits::kRowsQ && first_query + row < problem.seqlen_q; row += Traits::kWarps) {
+    const float factor = inverse_sum(tiles.row_sum[row]);
     const auto sums = load_vector<float, kDims>(&tiles.o[row][kDims * lane]);
     Vector<T, kDims> rounded;
     for (int i = 0; i < kDims; ++i) rounded.element[i] = from_float<T>(sums.element[i] * factor);
-    store_vector(o + int64_t(first_query + row) * Size::kHeadDim + kDims * lane, rounded);
+    store_vector(o + int64_t(first_query + row) * Traits::kHeadDim + kDims * lane, rounded);
     if (lane == 0) lse[first_query + row] = log_sum_exp(tiles.row_max[row], tiles.row_sum[row]);
   }
 }
@@ -351,64 +353,64 @@ __device__ void write_result(SplitKTiles<T, Size>& tiles,
 
 /// Attention, one block a tile of queries. Grid: (queries / kRowsQ, batch * heads); dynamic shared memory:
 /// SplitKTiles.
-template <typename T, typename Size>
-__global__ void __launch_bounds__(Size::kThreads, kBlocksPerMultiprocessor<T, Size>)
+template <typename T, typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, Traits>)
     split_k(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
             const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]
             const T* v,  // [batch * kv_heads, seqlen_k, kHeadDim]
             T* o,        // [batch * heads, seqlen_q, kHeadDim]
             float* lse,  // [batch * heads, seqlen_q]
             Problem problem) {
-  auto& tiles = *dynamic_shared<SplitKTiles<T, Size>>();
+  auto& tiles = *dynamic_shared<SplitKTiles<T, Traits>>();
   //| A block knows which keys its tile of queries sees, and copies no others. `copy_keys` commits a group in any case: then a wait that counts groups means the same in
   //| the last round as in the first.
-  const int first_query = blockIdx.x * Size::kRowsQ, head = blockIdx.y;
-  const T* q_tile = q + problem.q_row(head, first_query) * Size::kHeadDim;
-  const int visible = problem.visible_keys_of_tile(first_query, Size::kRowsQ);
+  const int first_query = blockIdx.x * Traits::kRowsQ, head = blockIdx.y;
+  const T* q_tile = q + problem.q_row(head, first_query) * Traits::kHeadDim;
+  const int visible = problem.visible_keys_of_tile(first_query, Traits::kRowsQ);
   // Of K or V, sends the tile that begins with `first_key` on its way, if there is one. The group is
   // committed even if it is empty, so that the waits below always count the same.
   const auto copy_keys = [&](auto* tile, const T* source, int first_key) {
     if (first_key < visible)
-      copy_tile<Size, Size::kRowsK>(tile, source + problem.k_row(head, first_key) * Size::kHeadDim,
-                                    problem.seqlen_k - first_key);
+      copy_tile<Traits, Traits::kRowsK>(tile, source + problem.k_row(head, first_key) * Traits::kHeadDim,
+                                        problem.seqlen_k - first_key);
     cp_async_commit();
   };
 
   //| Q and the first K are one group. While they travel, the block sets $O$, the maxima and the sums.
-  copy_tile<Size, Size::kRowsQ>(tiles.q, q_tile, problem.seqlen_q - first_query);
+  copy_tile<Traits, Traits::kRowsQ>(tiles.q, q_tile, problem.seqlen_q - first_query);
   copy_keys(tiles.k, k, 0);
-  constexpr int kStride = SplitKTiles<T, Size>::kOutputStride;
-  for (int i = threadIdx.x; i < Size::kRowsQ * kStride; i += Size::kThreads)
+  constexpr int kStride = SplitKTiles<T, Traits>::kOutputStride;
+  for (int i = threadIdx.x; i < Traits::kRowsQ * kStride; i += Traits::kThreads)
     tiles.o[i / kStride][i % kStride] = 0.0f;
-  for (int row = threadIdx.x; row < Size::kRowsQ; row += Size::kThreads)
+  for (int row = threadIdx.x; row < Traits::kRowsQ; row += Traits::kThreads)
     tiles.row_max[row] = -INFINITY, tiles.row_sum[row] = 0.0f;
 
-  for (int first_key = 0; first_key < visible; first_key += Size::kRowsK) {
+  for (int first_key = 0; first_key < visible; first_key += Traits::kRowsK) {
     //| **One tile of keys.** Each barrier closes one hazard, and each copy starts as soon as its place is free:
     //|
     //| 1. K is there: multiply the scores.
     //| 2. All scores are there, and K is used up: send the next K (or V, if they share), and do the softmax.
     //| 3. V is there, the weights are there, and $O$ is rescaled: add up $O$ in four rounds.
-    if constexpr (!Size::kSharesKV) copy_keys(tiles.v(), v, first_key);
-    cp_async_wait<Size::kSharesKV ? 0 : 1>();  // this thread's part of K, and at first of Q
+    if constexpr (!Traits::kSharesKV) copy_keys(tiles.v(), v, first_key);
+    cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, and at first of Q
     __syncthreads();  // everyone's part is there; at first also O and the rows' numbers
     multiply_scores(tiles);
     __syncthreads();  // all scores of a row are there, and nobody reads K any more
-    if constexpr (Size::kSharesKV)
+    if constexpr (Traits::kSharesKV)
       copy_keys(tiles.v(), v, first_key);
     else
-      copy_keys(tiles.k, k, first_key + Size::kRowsK);
+      copy_keys(tiles.k, k, first_key + Traits::kRowsK);
     softmax(tiles, problem, first_query, first_key);
-    cp_async_wait<Size::kSharesKV ? 0 : 1>();  // this thread's part of V
-    __syncthreads();                           // everyone's part is there, all weights are, and O is rescaled
-    add_weighted_values(tiles);                // ends with a barrier: nobody reads V or the weights any more
-    if constexpr (Size::kSharesKV) copy_keys(tiles.k, k, first_key + Size::kRowsK);
+    cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of V
+    __syncthreads();             // everyone's part is there, all weights are, and O is rescaled
+    add_weighted_values(tiles);  // ends with a barrier: nobody reads V or the weights any more
+    if constexpr (Traits::kSharesKV) copy_keys(tiles.k, k, first_key + Traits::kRowsK);
   }
   //| The end. If the loop never ran, Q is still on its way into memory that is about to be given back.
   cp_async_wait_all();  // where no key is seen, Q is still on its way
   __syncthreads();      // and O and the rows' numbers were set by other threads
-  write_result(tiles, o + problem.q_row(head, 0) * Size::kHeadDim, lse + problem.q_row(head, 0), problem,
+  write_result(tiles, o + problem.q_row(head, 0) * Traits::kHeadDim, lse + problem.q_row(head, 0), problem,
                first_query);
 }
 
-}  // namespace flashbook::flash1
+}  // namespace flashbook::fa1

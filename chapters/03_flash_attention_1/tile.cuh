@@ -14,7 +14,7 @@
 #pragma once
 #include "chapters/03_flash_attention_1/problem.cuh"
 
-namespace flashbook::flash1 {
+namespace flashbook::fa1 {
 
 constexpr int kSide = 16;                // a block is 16 x 16 threads
 constexpr int kThreads = kSide * kSide;  // 8 warps
@@ -197,8 +197,8 @@ __device__ void add_weighted_values(const Tiles<T, kHeadDim, kBlock>& tiles, Row
 /// Merges one tile of keys into a tile of queries. The tiles must be complete in shared memory, and stay
 /// until a barrier after it.
 template <typename T, int kHeadDim, int kBlock>
-__device__ void absorb(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows,
-                       const Problem& problem, int first_query, int first_key) {
+__device__ void process_tile(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows,
+                             const Problem& problem, int first_query, int first_key) {
   float scores[kBlock / kSide][kBlock / kSide] = {};
   multiply_scores(tiles, scores);
   // The weights of the tile before may still be read by the other threads of this warp: rows are shared by
@@ -209,7 +209,7 @@ __device__ void absorb(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>
   add_weighted_values(tiles, rows);
 }
 
-//| The division waits for the last tile. A row that saw no key has the sum 0, and `normaliser` gives 0, not infinity. One of the 16 threads writes the
+//| The division waits for the last tile. A row that saw no key has the sum 0, and `inverse_sum` gives 0, not infinity. One of the 16 threads writes the
 //| log-sum-exp.
 /// Divides by the sums and writes O and the log-sum-exp of a tile of queries.
 template <typename T, int kHeadDim, int kBlock>
@@ -222,7 +222,7 @@ __device__ void write_result(const Rows<kHeadDim, kBlock>& rows,
     const int query = first_query + tile_row(i);
     if (query >= problem.seqlen_q) break;
     const int64_t row = problem.q_row(head, query);
-    const float factor = normaliser(rows.row_sum[i]);
+    const float factor = inverse_sum(rows.row_sum[i]);
     for (int g = 0; g < Own::kGroups; ++g) {
       Vector<T, 4> rounded;
       for (int c = 0; c < 4; ++c) rounded.element[c] = from_float<T>(rows.o[i][g][c] * factor);
@@ -232,4 +232,4 @@ __device__ void write_result(const Rows<kHeadDim, kBlock>& rows,
   }
 }
 
-}  // namespace flashbook::flash1
+}  // namespace flashbook::fa1

@@ -20,7 +20,7 @@
 //|
 //| **Budget** at d = 128: Q 16 KB, K and V 32 KB a stage. Registers a thread: O 64, scores 32, fragments 16.
 #pragma once
-#include "chapters/04_flash_attention_2/warp_tile.cuh"
+#include "chapters/04_flash_attention_2/softmax.cuh"
 
 namespace flashbook::fa2 {
 
@@ -99,7 +99,7 @@ __device__ __forceinline__ void multiply_values_plain(Blocks<1, kHeadDim / 8>& o
 //| ## Softmax as chapter 2 left it
 //|
 //| Every score is scaled, every tile's sum is reduced, and O is normalised after every tile. Step 4 replaces it by `row_maxima`,
-//| `adopt` and `exponentiate`.
+//| `rescale` and `exponentiate`.
 
 /// Scores become probabilities of the keys so far; out is rescaled to them. Here the maxima are those of
 /// scaled scores.
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
     if constexpr (kLean) {
       float maxima[1][2], offsets[1][2];
       row_maxima(maxima, scores, rows);
-      adopt<true>(maxima, out, rows, problem.scale_log2e);
+      rescale<true>(maxima, out, rows, problem.scale_log2e);
       subtract_maxima<true, kHeadDim != 256>(offsets, scores, rows, problem.scale_log2e);
       exponentiate<0, kTile / 8>(scores, offsets, rows.sum, problem.scale_log2e);
     } else {

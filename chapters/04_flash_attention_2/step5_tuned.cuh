@@ -36,7 +36,7 @@
 #pragma once
 #include <utility>
 
-#include "chapters/04_flash_attention_2/warp_tile.cuh"
+#include "chapters/04_flash_attention_2/softmax.cuh"
 
 namespace flashbook::fa2 {
 
@@ -45,7 +45,7 @@ namespace flashbook::fa2 {
 //| All choices of a kernel are one type, so that the compiler knows them. The sweep that chose them is in the [appendix](appendix.md#what-was-tried).
 /// The sizes of a tuned kernel, and what follows from them.
 template <int kHeadDim_, int kWarps_, int kRowBlocks_, bool kKeepQueries_, int kBlocksPerSm_, int kGroup_ = 0>
-struct Cut {
+struct KernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kWarps = kWarps_;               // of a block
   static constexpr int kRowBlocks = kRowBlocks_;       // of 16 rows that a warp owns
@@ -59,65 +59,103 @@ struct Cut {
   static constexpr int kSharedBytes = kQueries * kRowBytes + 4 * kTileBytes;  // Q, two stages of K and V
 };
 
-//| ## The kernel
+//| ## Step 6: exponentials before the maximum
 //|
-//| `kLimit` is step 6's test: $2 \cdot 8$ scores of a row in a lane, times $2^8$.
-/// Grid: (query tiles, batch * heads); dynamic shared memory: C::kSharedBytes.
-template <typename T, typename C>
-__global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
+//| The fold over `kIndex` unrolls the groups, so that each has its own registers and the compiler can place the exponentials of one
+//| group between the products of the next. A group is two key blocks, 16 keys.
+//|
+//| `kLimit` is the test: $2 \cdot 8$ scores of a row in a lane, times $2^8$. NaN is not `<=` anything, so a NaN takes the slow way and comes out as NaN, as
+//| it must. The slow way multiplies again because the scores are gone: their registers hold the probabilities.
+
+/// Makes probabilities of a tile's scores, relative to the old maxima, kGroup key blocks at a time;
+/// `multiply` gives the scores of a group. False where maxima are large, or a probability may exceed
+/// 2^kSlack: then the rows are as they were, and the scores have to be computed again.
+template <int kGroup, int kRowBlocks, int kKeyBlocks, typename Multiply>
+__device__ __forceinline__ bool exponentiate_under_old_maxima(Blocks<kRowBlocks, kKeyBlocks>& scores,
+                                                              RowState<kRowBlocks>& rows,
+                                                              const Multiply& multiply, float scale_log2e) {
+  // More than 16 * 2^kSlack in a lane's 16 probabilities of a row means that one of them is above 2^kSlack.
+  constexpr float kLimit = 2 * kKeyBlocks * 256;
+  static_assert(kSlack == 8, "the limit above is 2^kSlack for each of a lane's probabilities of a row");
+  if (rows.large) return false;
+  float sums[kRowBlocks][2] = {}, offsets[kRowBlocks][2];
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) offsets[r][half] = -rows.max[r][half] * scale_log2e;
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+    ((multiply.template operator()<kIndex * kGroup, kGroup>(),
+      exponentiate<kIndex * kGroup, kGroup>(scores, offsets, sums, scale_log2e)),
+     ...);
+  }
+  (std::make_integer_sequence<int, kKeyBlocks / kGroup>());
+  bool fits = true;
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r) fits = fits && sums[r][0] <= kLimit && sums[r][1] <= kLimit;
+  if (!__all_sync(kWarp, fits)) return false;
+#pragma unroll
+  for (int r = 0; r < kRowBlocks; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) rows.sum[r][half] += sums[r][half];
+  return true;
+}
+
+//| ## The kernel
+/// Grid: (query tiles, batch * heads); dynamic shared memory: Traits::kSharedBytes.
+template <typename T, typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     tuned(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
           const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]
           const T* v,  // [batch * kv_heads, seqlen_k, kHeadDim]
           T* o,        // [batch * heads, seqlen_q, kHeadDim]
           float* lse,  // [batch * heads, seqlen_q]
           Problem problem) {
-  constexpr int kHeadDim = C::kHeadDim, kRowBlocks = C::kRowBlocks, kKeys = C::kKeys, kSteps = kHeadDim / 16;
+  constexpr int kHeadDim = Traits::kHeadDim, kRowBlocks = Traits::kRowBlocks, kKeys = Traits::kKeys,
+                kSteps = kHeadDim / 16;
   constexpr int kKeyBlocks = kKeys / 8;
-  // More than 16 * 2^kSlack in a lane's 16 probabilities of a row means that one of them is above 2^kSlack.
-  constexpr float kLimit = 2 * kKeyBlocks * 256;
-  static_assert(kSlack == 8, "the limit above is 2^kSlack for each of a lane's probabilities of a row");
   //| **Longest first.** `blockIdx.x` 0 takes the *last* queries. The hardware starts blocks in the order of their numbers, so under a causal mask the
   //| longest blocks start first and the shortest ones end the launch.
   //|
   //| **Which tiles.** The last valid row sees the most keys. Tiles behind them are not visited; if the block sees none, `tiles` is 0.
-  const int warp_row = threadIdx.x / 32 * C::kWarpRows;
+  const int warp_row = threadIdx.x / 32 * Traits::kWarpRows;
   // The last tile of a head sees the most keys under a causal mask: longest first, short ones fill the gaps
   // at the end.
-  const int first_query = (gridDim.x - 1 - blockIdx.x) * C::kQueries;
+  const int first_query = (gridDim.x - 1 - blockIdx.x) * Traits::kQueries;
   const int valid_rows = problem.seqlen_q - first_query;
   // Tiles of keys that no row sees are not visited, and only those that some row does not see whole are
   // masked.
   const int tiles =
-      (problem.visible_keys(first_query + min(C::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
+      (problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
 
   //| Places in shared memory, as in step 3. `copy_keys_and_values` compares rows with the end only in the last tile of the keys.
-  unsigned char* q_tile = dynamic_shared<unsigned char>();      // [kQueries, kHeadDim], then O
-  unsigned char* stages = q_tile + C::kQueries * C::kRowBytes;  // 2 x {K [kKeys, kHeadDim], V the same}
-  const auto k_tile = [&](int tile) { return stages + tile % 2 * 2 * C::kTileBytes; };
-  const auto v_tile = [&](int tile) { return k_tile(tile) + C::kTileBytes; };
+  unsigned char* q_tile = dynamic_shared<unsigned char>();  // [kQueries, kHeadDim], then O
+  unsigned char* stages =
+      q_tile + Traits::kQueries * Traits::kRowBytes;  // 2 x {K [kKeys, kHeadDim], V the same}
+  const auto k_tile = [&](int tile) { return stages + tile % 2 * 2 * Traits::kTileBytes; };
+  const auto v_tile = [&](int tile) { return k_tile(tile) + Traits::kTileBytes; };
   q += (problem.q_row(blockIdx.y) + first_query) * kHeadDim;
   k += problem.k_row(blockIdx.y) * kHeadDim;
   v += problem.k_row(blockIdx.y) * kHeadDim;
   const auto load = [&](int tile) {
-    copy_keys_and_values<kKeys, kHeadDim, C::kThreads>(k_tile(tile), v_tile(tile), k, v, tile * kKeys,
-                                                       problem.seqlen_k);
+    copy_keys_and_values<kKeys, kHeadDim, Traits::kThreads>(k_tile(tile), v_tile(tile), k, v, tile * kKeys,
+                                                            problem.seqlen_k);
   };
 
-  copy_tile<true, C::kQueries, kHeadDim, C::kThreads>(q_tile, q, valid_rows);
+  copy_tile<true, Traits::kQueries, kHeadDim, Traits::kThreads>(q_tile, q, valid_rows);
   if (tiles > 0) load(tiles - 1);
   cp_async_commit();
 
   //| At $d = 64$ the warp's Q fits into 32 registers: it is read from shared memory once instead of with every tile. `queries` hides the difference from
   //| `multiply_keys`. This is the only place where the kernel waits before the loop, and only if it keeps Q.
-  uint32_t kept[C::kKeepQueries ? kSteps : 1][kRowBlocks][4];
-  if constexpr (C::kKeepQueries) {
+  uint32_t kept[Traits::kKeepQueries ? kSteps : 1][kRowBlocks][4];
+  if constexpr (Traits::kKeepQueries) {
     cp_async_wait<0>();
     __syncthreads();  // Q is in: all threads copied some of it
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) load_rows<kHeadDim>(kept[step], q_tile, warp_row, step);
   }
   const auto queries = [&](uint32_t(&a)[kRowBlocks][4], int step) {
-    if constexpr (C::kKeepQueries) {
+    if constexpr (Traits::kKeepQueries) {
 #pragma unroll
       for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
@@ -133,9 +171,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 
   //| ## One tile
   //|
-  //| `use` is the body of the loop, compiled twice: with the mask and without. `tile + 1` was the tile before, since keys are walked from the last to
+  //| `process_tile` is the body of the loop, compiled twice: with the mask and without. `tile + 1` was the tile before, since keys are walked from the last to
   //| the first. The wait and the barrier are those of step 3.
-  const auto use = [&]<bool kMasked>(int tile) {
+  const auto process_tile = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
     __syncthreads();  // the tile is in, and no warp still reads the stage that the next one is about to
                       // overwrite
@@ -144,55 +182,30 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 
     Blocks<kRowBlocks, kKeyBlocks> scores;
     //| The plain order, steps 5 and 6 alike: scores, mask, maxima, rescaling if it must be, exponentials. `kMasked` also says whether a row may still be without a
-    //| key, which costs a comparison.
+    //| key, which costs a comparison. Step 6 takes it for masked tiles, large maxima and whatever does not fit.
+    const auto multiply = [&]<int kFirst, int kCount>() {
+      multiply_keys<T, kHeadDim, kFirst, kCount>(scores, k_tile(tile), queries);
+    };
     const auto with_maximum = [&] {
-      multiply_keys<T, kHeadDim, 0, kKeyBlocks>(scores, k_tile(tile), queries);
+      multiply.template operator()<0, kKeyBlocks>();
       if (kMasked) mask(scores, problem, first_query + warp_row, tile * kKeys);
       float maxima[kRowBlocks][2], offsets[kRowBlocks][2];
       row_maxima(maxima, scores, rows);
-      adopt<kMasked>(maxima, out, rows, problem.scale_log2e);
+      rescale<kMasked>(maxima, out, rows, problem.scale_log2e);
       subtract_maxima<kMasked, kHeadDim != 128>(offsets, scores, rows, problem.scale_log2e);
       exponentiate<0, kKeyBlocks>(scores, offsets, rows.sum, problem.scale_log2e);
     };
-    //| Step 6. The fold over `kIndex` unrolls the groups, so that each has its own registers and the compiler can place the exponentials of one
-    //| group between the products of the next. A group is two key blocks, 16 keys.
-    constexpr int kGroup = C::kGroup > 0 ? C::kGroup : kKeyBlocks;
-    if constexpr (kMasked || C::kGroup == 0) {
+    if constexpr (kMasked || Traits::kGroup == 0) {
       with_maximum();
     } else {
-      bool fits = false;
-      if (!rows.large) {
-        float sums[kRowBlocks][2] = {}, offsets[kRowBlocks][2];
-#pragma unroll
-        for (int r = 0; r < kRowBlocks; ++r)
-#pragma unroll
-          for (int half = 0; half < 2; ++half) offsets[r][half] = -rows.max[r][half] * problem.scale_log2e;
-        [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-          ((multiply_keys<T, kHeadDim, kIndex * kGroup, kGroup>(scores, k_tile(tile), queries),
-            exponentiate<kIndex * kGroup, kGroup>(scores, offsets, sums, problem.scale_log2e)),
-           ...);
-        }
-        (std::make_integer_sequence<int, kKeyBlocks / kGroup>());
-        //| The vote. NaN is not `<=` anything, so a NaN takes the slow way and comes out as NaN, as it must. The slow way multiplies again because the
-        //| scores are gone: their registers hold the probabilities. It is also the way of large maxima.
-        fits = true;
-#pragma unroll
-        for (int r = 0; r < kRowBlocks; ++r) fits = fits && sums[r][0] <= kLimit && sums[r][1] <= kLimit;
-        fits = __all_sync(kWarp, fits);
-        if (fits) {
-#pragma unroll
-          for (int r = 0; r < kRowBlocks; ++r)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) rows.sum[r][half] += sums[r][half];
-        }
-      }
-      if (!fits) with_maximum();  // NaN does not fit either
+      if (!exponentiate_under_old_maxima<Traits::kGroup>(scores, rows, multiply, problem.scale_log2e))
+        with_maximum();
     }
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       uint32_t p[kRowBlocks][4];
       round_probabilities<T>(p, scores, step);
-      multiply_values<T, kHeadDim>(out, p, v_tile(tile) + step * 16 * C::kRowBytes);
+      multiply_values<T, kHeadDim>(out, p, v_tile(tile) + step * 16 * Traits::kRowBytes);
     }
   };
   //| The first tile is always masked, also where the mask cuts nothing: it sets the maxima that step 6 relies on. Then come the other tiles that the
@@ -201,11 +214,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   // Masked: the first tile, which fixes the maxima, and those with keys that the first row does not see.
   if (tile >= 0) {
 #pragma unroll 1
-    do use.template operator()<true>(tile);
+    do process_tile.template operator()<true>(tile);
     while (--tile >= 0 && (tile + 1) * kKeys > problem.visible_keys(first_query));
   }
 #pragma unroll 1
-  for (; tile >= 0; --tile) use.template operator()<false>(tile);
+  for (; tile >= 0; --tile) process_tile.template operator()<false>(tile);
 
   //| ## The end
   //|

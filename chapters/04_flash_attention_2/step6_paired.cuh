@@ -16,12 +16,12 @@
 //|
 //| **Budget**: Q, K, V 32 KB each, P 8 KB, maxima 0.5 KB: 104.5 KB, two blocks on a multiprocessor. Registers: O 128, scores 32.
 #pragma once
-#include "chapters/04_flash_attention_2/warp_tile.cuh"
+#include "chapters/04_flash_attention_2/softmax.cuh"
 
 namespace flashbook::fa2 {
 
 /// The sizes of the paired kernel.
-struct PairedCut {
+struct PairedTraits {
   static constexpr int kHeadDim = 256, kQueries = 64, kKeys = 64;  // of a block, of a tile
   static constexpr int kThreads = 128;                             // two pairs of warps
   static constexpr int kPairRows = 32;                             // rows that two warps share
@@ -34,9 +34,9 @@ struct PairedCut {
 //|
 //| Four warps are two pairs. `side` says which of a pair a warp is, `pair_row` where the pair's 32 rows begin.
 /// Attention at d = 256 by pairs of warps. Grid: (queries / 64, batch * heads); dynamic shared memory:
-/// PairedCut::kSharedBytes.
+/// PairedTraits::kSharedBytes.
 template <typename T>
-__global__ void __launch_bounds__(PairedCut::kThreads, 2)
+__global__ void __launch_bounds__(PairedTraits::kThreads, 2)
     paired(const T* q,  // [batch * heads, seqlen_q, 256]
            const T* k,  // [batch * kv_heads, seqlen_k, 256]
            const T* v,  // [batch * kv_heads, seqlen_k, 256]
@@ -44,30 +44,33 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
            float* lse,  // [batch * heads, seqlen_q]
            Problem problem) {
   //| The block takes its tiles as step 5 does: longest first, and only tiles that some row sees.
-  using C = PairedCut;
-  constexpr int kHeadDim = C::kHeadDim, kKeys = C::kKeys, kHalfKeys = kKeys / 2, kHalfDim = kHeadDim / 2;
-  const int lane = threadIdx.x % 32, side = threadIdx.x / 32 % 2, pair_row = threadIdx.x / 64 * C::kPairRows;
+  using Traits = PairedTraits;
+  constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys, kHalfKeys = kKeys / 2,
+                kHalfDim = kHeadDim / 2;
+  const int lane = threadIdx.x % 32, side = threadIdx.x / 32 % 2,
+            pair_row = threadIdx.x / 64 * Traits::kPairRows;
   // Longest first, and no tile that no row sees: as in step 5.
-  const int first_query = (gridDim.x - 1 - blockIdx.x) * C::kQueries;
+  const int first_query = (gridDim.x - 1 - blockIdx.x) * Traits::kQueries;
   const int valid_rows = problem.seqlen_q - first_query;
   const int tiles =
-      (problem.visible_keys(first_query + min(C::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
+      (problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
 
   //| Shared memory, from the front: Q, K, V, P, and for every row two floats of exchange, one from each side. `mine` is where this warp leaves its maxima,
   //| `theirs` where it finds the other's. Both point at this lane's upper row.
-  unsigned char* q_tile = dynamic_shared<unsigned char>();          // [kQueries, kHeadDim], then O
-  unsigned char* k_tile = q_tile + C::kQueries * C::kRowBytes;      // [kKeys, kHeadDim]
-  unsigned char* v_tile = k_tile + C::kTileBytes;                   // [kKeys, kHeadDim]
-  unsigned char* p_tile = v_tile + C::kTileBytes;                   // [kQueries, kKeys]
-  float* exchange = reinterpret_cast<float*>(p_tile + C::kBytesP);  // [side][kQueries]
-  float* mine = exchange + side * C::kQueries + pair_row + lane / 4;
-  const float* theirs = exchange + (1 - side) * C::kQueries + pair_row + lane / 4;
+  unsigned char* q_tile = dynamic_shared<unsigned char>();                // [kQueries, kHeadDim], then O
+  unsigned char* k_tile = q_tile + Traits::kQueries * Traits::kRowBytes;  // [kKeys, kHeadDim]
+  unsigned char* v_tile = k_tile + Traits::kTileBytes;                    // [kKeys, kHeadDim]
+  unsigned char* p_tile = v_tile + Traits::kTileBytes;                    // [kQueries, kKeys]
+  float* exchange = reinterpret_cast<float*>(p_tile + Traits::kBytesP);   // [side][kQueries]
+  float* mine = exchange + side * Traits::kQueries + pair_row + lane / 4;
+  const float* theirs = exchange + (1 - side) * Traits::kQueries + pair_row + lane / 4;
   k += problem.k_row(blockIdx.y) * kHeadDim;
   v += problem.k_row(blockIdx.y) * kHeadDim;
 
-  copy_tile<true, C::kQueries, kHeadDim, C::kThreads>(
+  copy_tile<true, Traits::kQueries, kHeadDim, Traits::kThreads>(
       q_tile, q + (problem.q_row(blockIdx.y) + first_query) * kHeadDim, valid_rows);
-  if (tiles > 0) copy_rows<kKeys, kHeadDim, C::kThreads>(k_tile, k, (tiles - 1) * kKeys, problem.seqlen_k);
+  if (tiles > 0)
+    copy_rows<kKeys, kHeadDim, Traits::kThreads>(k_tile, k, (tiles - 1) * kKeys, problem.seqlen_k);
   cp_async_commit();
 
   Blocks<2, kHalfDim / 8> out = {};  // of this side's dims
@@ -83,16 +86,16 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
   //| 3. V is in, and P is there.
   //|
   //| So K travels behind the softmax and the second product, V behind the first product.
-  const auto use = [&]<bool kMasked>(int tile) {
+  const auto process_tile = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
     __syncthreads();  // K is in; no warp still reads V or P of the tile before
-    copy_rows<kKeys, kHeadDim, C::kThreads>(v_tile, v, tile * kKeys, problem.seqlen_k);
+    copy_rows<kKeys, kHeadDim, Traits::kThreads>(v_tile, v, tile * kKeys, problem.seqlen_k);
     cp_async_commit();
 
     //| Scores of 32 rows by this side's 32 keys. Key 0 of side 1 is key 32 of the tile: the tile's address and the mask begin there.
     Blocks<2, kHalfKeys / 8> scores;  // of this side's keys
     multiply_keys<T, kHeadDim, 0, kHalfKeys / 8>(
-        scores, k_tile + side * kHalfKeys * C::kRowBytes,
+        scores, k_tile + side * kHalfKeys * Traits::kRowBytes,
         [&](uint32_t(&a)[2][4], int step) { load_rows<kHeadDim>(a, q_tile, pair_row, step); });
     if (kMasked) mask(scores, problem, first_query + pair_row, tile * kKeys + side * kHalfKeys);
     float maxima[2][2];
@@ -102,10 +105,11 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         if (lane % 4 == 0) mine[r * 16 + half * 8] = maxima[r][half];
-    //| A row's maximum over *its* 32 keys is half of the answer. One lane of four stores it; after the barrier each side takes the larger of both. `adopt` then
+    //| A row's maximum over *its* 32 keys is half of the answer. One lane of four stores it; after the barrier each side takes the larger of both. `rescale` then
     //| sees equal numbers on both sides, so both rescale or both do not: their halves of $O$ stay relative to one maximum.
     __syncthreads();  // the maxima are there for the other side, and all warps are done with K
-    if (tile > 0) copy_rows<kKeys, kHeadDim, C::kThreads>(k_tile, k, (tile - 1) * kKeys, problem.seqlen_k);
+    if (tile > 0)
+      copy_rows<kKeys, kHeadDim, Traits::kThreads>(k_tile, k, (tile - 1) * kKeys, problem.seqlen_k);
     cp_async_commit();
 
 #pragma unroll
@@ -113,7 +117,7 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         maxima[r][half] = fmaxf(maxima[r][half], theirs[r * 16 + half * 8]);
-    adopt<kMasked>(maxima, out, rows, problem.scale_log2e);  // both sides see the same and decide the same
+    rescale<kMasked>(maxima, out, rows, problem.scale_log2e);  // both sides see the same and decide the same
     float offsets[2][2];
     subtract_maxima<kMasked, true>(offsets, scores, rows, problem.scale_log2e);
     exponentiate<0, kHalfKeys / 8>(scores, offsets, rows.sum, problem.scale_log2e);
@@ -142,22 +146,22 @@ __global__ void __launch_bounds__(PairedCut::kThreads, 2)
     const unsigned char* v_dims = v_tile + side * kHalfDim * 2;
 #pragma unroll
     for (int step = 0; step < kHalfKeys / 16; ++step)
-      multiply_values<T, kHeadDim>(out, p[step], v_dims + (side * kHalfKeys + step * 16) * C::kRowBytes);
+      multiply_values<T, kHeadDim>(out, p[step], v_dims + (side * kHalfKeys + step * 16) * Traits::kRowBytes);
 #pragma unroll
     for (int step = 0; step < kHalfKeys / 16; ++step) {
       const int key = (1 - side) * kHalfKeys + step * 16;
       uint32_t other[2][4];
       load_rows<kKeys>(other, p_tile, pair_row, key / 16);  // P lies as Q does, with keys for dims
-      multiply_values<T, kHeadDim>(out, other, v_dims + key * C::kRowBytes);
+      multiply_values<T, kHeadDim>(out, other, v_dims + key * Traits::kRowBytes);
     }
   };
-  //| As in step 5, masked tiles first. Here the first tile may be unmasked, because `adopt` looks at the maximum in every tile.
+  //| As in step 5, masked tiles first. Here the first tile may be unmasked, because `rescale` looks at the maximum in every tile.
   int tile = tiles - 1;
 #pragma unroll 1
   for (; tile >= 0 && (tile + 1) * kKeys > problem.visible_keys(first_query); --tile)
-    use.template operator()<true>(tile);
+    process_tile.template operator()<true>(tile);
 #pragma unroll 1
-  for (; tile >= 0; --tile) use.template operator()<false>(tile);
+  for (; tile >= 0; --tile) process_tile.template operator()<false>(tile);
 
   //| ## The end
   //|

@@ -13,6 +13,7 @@
 #pragma once
 #include "chapters/06_fp8/softmax.cuh"
 #include "chapters/06_fp8/tiles.cuh"
+#include "common/hopper/tiles.h"
 #include "common/ptx/fence.h"
 
 namespace flashbook::fp8 {
@@ -153,18 +154,15 @@ __device__ __forceinline__ void store_from_registers(
 //| The last step writes its output into shared memory, 8 bytes a lane, and a thread of the producer has TMA store it while
 //| the warpgroup goes on with its next queries.
 
-/// 64 rows of the output, as TMA reads them: panels of 64 columns, 128 bytes.
+/// 64 rows of the output, as TMA reads them: chapter 5's tile of 16 bits.
 template <int kHeadDim>
-struct alignas(1024) OutputTile {
-  static constexpr int kPanel = 64;
-  __nv_bfloat16 element[kHeadDim / kPanel][kRowsOfWarpgroup][kPanel];  // pieces of a row exchanged
-};
+using OutputTile = hopper::Tile<__nv_bfloat16, kRowsOfWarpgroup, kHeadDim>;
 
 /// Writes the thread's part of the finished output, for TMA to read. `row` is the first of its two rows in
 /// the tile.
 template <int kHeadDim>
-__device__ __forceinline__ void lay_down(OutputTile<kHeadDim>& tile, const float (&output)[kHeadDim / 2],
-                                         int row) {
+__device__ __forceinline__ void store_to_smem(OutputTile<kHeadDim>& tile, const float (&output)[kHeadDim / 2],
+                                              int row) {
   auto* bytes = reinterpret_cast<unsigned char*>(tile.element);
 #pragma unroll
   for (int r = 0; r < 2; ++r)

@@ -11,10 +11,10 @@
 namespace flashbook::fp8 {
 
 /// How many tiles of keys a tile of queries is multiplied by.
-template <typename Config>
+template <typename Traits>
 __device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile work) {
-  constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
-  return problem.key_tiles((work.query_tile + 1) * kRows - 1, Config::kKeys);
+  constexpr int kRows = Traits::kConsumers * kRowsOfWarpgroup;
+  return problem.key_tiles((work.query_tile + 1) * kRows - 1, Traits::kKeys);
 }
 
 //| ## The loader
@@ -24,21 +24,21 @@ __device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile wor
 //| would hold its stage until the transposers are done with it, and keys behind it would have to wait. The order in which
 //| it asks is that in which the consumers want the tiles: the next K before this V.
 /// The loader. Keys of a tile come before the values of the tile before: consumers want them in that order.
-template <typename Config>
-__device__ void load_tiles(Shared<Config>& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
+template <typename Traits>
+__device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
                            const Problem& problem, const TileOrder& order, int* counter) {
-  PipelineState<Config::kKeyStages> key;
-  PipelineState<Config::kRawStages> value;
-  hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](WorkTile work) {
+  PipelineState<Traits::kKeyStages> key;
+  PipelineState<Traits::kRawStages> value;
+  hand_out_tiles<Traits::kSchedule>(shared.broadcast, order, counter, [&](WorkTile work) {
     //| The first K stands alone, since the consumers' first scores do. Then K and V go in pairs. `fill` waits for the
     //| stage to be empty, announces the bytes, and asks TMA.
     const Head kv_head = problem.kv_head(work.head);
-    const int tiles = key_tiles_of<Config>(problem, work);
-    fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, kv_head);
+    const int tiles = key_tiles_of<Traits>(problem, work);
+    fill(shared.keys, key, k_map, (tiles - 1) * Traits::kKeys, kv_head);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
-      if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, kv_head);
-      fill(shared.raw, value, v_map, tile * Config::kKeys, kv_head);
+      if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Traits::kKeys, kv_head);
+      fill(shared.raw, value, v_map, tile * Traits::kKeys, kv_head);
     }
   });
 }
@@ -49,43 +49,33 @@ __device__ void load_tiles(Shared<Config>& shared, const CUtensorMap& k_map, con
 //| late while something else is due. It brings the next queries first: their place is free early, when the consumer has
 //| read them. Then it has the output of the tile *before* stored, which is finished later. That is why it remembers that
 //| tile, and runs one round more than there are tiles.
-/// Brings the queries of a tile, and then has the output of the tile before stored: the next queries must
-/// not wait for that. One thread.
-template <typename Config>
-__device__ void load_queries(Shared<Config>& shared, const CUtensorMap& q_map, const CUtensorMap& output_map,
-                             const Problem& problem) {
-  constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
+/// Brings the queries of a tile and their means, and then has the output of the tile before stored: the next
+/// queries must not wait for that. One thread.
+template <typename Traits>
+__device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map,
+                                const CUtensorMap& output_map, const Problem& problem) {
+  constexpr int kRows = Traits::kConsumers * kRowsOfWarpgroup;
   PipelineState<kBroadcastStages> next;
   WorkTile before{{0, 0}, -1};
   const uint32_t means_bytes = ((problem.k_mean != nullptr) + (problem.v_mean != nullptr)) *
-                               uint32_t(Config::kHeadDim * sizeof(float));
+                               uint32_t(Traits::kHeadDim * sizeof(float));
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile >= 0)
-      for (int i = 0; i < Config::kConsumers; ++i) {
-        mbarrier_wait(&shared.q_empty[i], parity ^ 1);  // the consumer has read its queries
-        mbarrier_arrive_expect_tx(&shared.q_full[i], sizeof(shared.q[i]) + means_bytes);
-        load(shared.q[i], q_map, &shared.q_full[i], work.query_tile * kRows + i * kRowsOfWarpgroup,
-             work.head);
-        const int64_t first_mean = int64_t(problem.scale_head(work.head)) * Config::kHeadDim;
-        Means<Config::kHeadDim>& means = shared.means[i][parity];
-        if (problem.k_mean != nullptr)
-          bulk_load(means.k, problem.k_mean + first_mean, sizeof(means.k), &shared.q_full[i]);
-        if (problem.v_mean != nullptr)
-          bulk_load(means.v, problem.v_mean + first_mean, sizeof(means.v), &shared.q_full[i]);
-      }
+      load_queries(shared, q_map, parity, work.query_tile * kRows, work.head, means_bytes,
+                   [&shared, &problem, work, parity](int i) {
+                     const int64_t first_mean = int64_t(problem.scale_head(work.head)) * Traits::kHeadDim;
+                     Means<Traits::kHeadDim>& means = shared.means[i][parity];
+                     uint64_t* const full = &shared.barriers.q_full[i];
+                     if (problem.k_mean != nullptr)
+                       bulk_load(means.k, problem.k_mean + first_mean, sizeof(means.k), full);
+                     if (problem.v_mean != nullptr)
+                       bulk_load(means.v, problem.v_mean + first_mean, sizeof(means.v), full);
+                   });
     //| Parities follow from the round: in round i it brings queries i, and stores output i - 1.
-    if constexpr (Config::kStoreByTma)
+    if constexpr (Traits::kStoreByTma)
       if (before.query_tile >= 0)
-        for (int i = 0; i < Config::kConsumers; ++i) {
-          mbarrier_wait(&shared.output_full[i], parity ^ 1);  // all four warps have written their rows
-          tma_store(
-              output_map, &shared.output[i],
-              {0, before.query_tile * kRows + i * kRowsOfWarpgroup, 0, before.head.head, before.head.batch});
-          tma_store_commit();
-          tma_store_wait_read<0>();
-          mbarrier_arrive(&shared.output_empty[i]);  // the consumer may write its next output
-        }
+        store_outputs(shared, output_map, parity ^ 1, before.query_tile * kRows, before.head);
     if (work.query_tile < 0) return;
     before = work;
   }
@@ -97,22 +87,22 @@ __device__ void load_queries(Shared<Config>& shared, const CUtensorMap& q_map, c
 //| each tile, for something to come and for a place, and arrives twice. All its lanes work, so lane 0 may arrive for the
 //| warp only behind a `__syncwarp`.
 /// A transposer. `warp` counts them.
-template <typename Config>
-__device__ void transpose_values(Shared<Config>& shared, const Problem& problem, int warp) {
-  PipelineState<Config::kRawStages> from;
-  PipelineState<Config::kTransposedStages> to;
+template <typename Traits>
+__device__ void transpose_values(Shared<Traits>& shared, const Problem& problem, int warp) {
+  PipelineState<Traits::kRawStages> from;
+  PipelineState<Traits::kTransposedStages> to;
   PipelineState<kBroadcastStages> next;
   for (;;) {
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
 #pragma unroll 1
-    for (int tiles = key_tiles_of<Config>(problem, work); tiles > 0; --tiles) {
+    for (int tiles = key_tiles_of<Traits>(problem, work); tiles > 0; --tiles) {
       wait_full(shared.raw, from);
       wait_empty(shared.transposed, to);  // consumers have read what it held before
       //| What ordinary instructions write, WGMMA reads by another path, the async proxy: hence the fence, by each lane
       //| for its own writes, before anybody is told that the tile is full.
-      if constexpr (Config::kMatrices)
-        transpose_matrices<Config::kTransposerBatch>(shared.transposed.tile[to.stage].piece[0],
+      if constexpr (Traits::kMatrices)
+        transpose_matrices<Traits::kTransposerBatch>(shared.transposed.tile[to.stage].piece[0],
                                                      shared.raw.tile[from.stage], warp);
       else
         transpose_bytes(shared.transposed.tile[to.stage].piece[0], shared.raw.tile[from.stage], warp);

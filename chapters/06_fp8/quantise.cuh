@@ -87,7 +87,7 @@ struct Tile {
   }
 
   /// Takes its mean from each column, in rows that exist.
-  __device__ __forceinline__ void centre(const float* means, int rows) {  // [kHeadDim]
+  __device__ __forceinline__ void subtract_means(const float* means, int rows) {  // [kHeadDim]
     const int column = threadIdx.x % kLanes * kColumns;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
@@ -195,7 +195,7 @@ struct Source {
     Tile<T, kHeadDim, kRows> loaded;
     loaded.load(values + first_element(), strides.row, rows - first_row());
     if constexpr (kRotate) loaded.rotate_rows(signs);
-    if (means != nullptr) loaded.centre(means + int64_t(head()) * kHeadDim, rows - first_row());
+    if (means != nullptr) loaded.subtract_means(means + int64_t(head()) * kHeadDim, rows - first_row());
     return loaded;
   }
 

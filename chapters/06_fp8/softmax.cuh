@@ -27,7 +27,6 @@
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
 #include "common/hopper/softmax.h"
-#include "common/ptx/math.h"
 
 namespace flashbook::fp8 {
 
@@ -72,15 +71,15 @@ __device__ __forceinline__ float encoded_by_line(float score, float factor, floa
 
 constexpr float kLazyLimit = 2;  ///< log2 of how far a probability may exceed 1 before rows are rescaled
 
-/// Turns scores into probabilities times 2^kOffset, or with Config::kLine into floats that have their
-/// encodings, and takes them into `rows`; into the sums only unless Config::kSumsByProduct. What was summed
+/// Turns scores into probabilities times 2^kOffset, or with Traits::kLine into floats that have their
+/// encodings, and takes them into `rows`; into the sums only unless Traits::kSumsByProduct. What was summed
 /// before must be multiplied by `correction`. Returns whether any row of the warp needs that: always, unless
 /// kLazy.
-template <bool kMasked, bool kLazy, typename Config, int kFloats>
+template <bool kMasked, bool kLazy, typename Traits, int kFloats>
 __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
                                         const TileScale& scale) {
-  constexpr int kOffset = Config::kOffset;
-  constexpr bool kBlockScales = Config::kBlockScales;
+  constexpr int kOffset = Traits::kOffset;
+  constexpr bool kBlockScales = Traits::kBlockScales;
   static_assert(kOffset + (kLazy ? kLazyLimit : 0) <= 8, "P must not exceed 448");
   //| As in chapter 5, in units of log2: the maximum of the scores as the tensor cores leave them, times the tile's
   //| factor, plus the bias of V's scale. The factor is positive, so the largest sum is the largest score.
@@ -115,8 +114,8 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
     const float subtract = kBlockScales ? safe_max - scale.bias - kOffset : safe_max - kOffset;
     correction[r] = exp2_approx(rows.max[r] - safe_max);
     rows.max[r] = new_max[r];
-    if constexpr (Config::kLine) {
-      static_assert(Config::kSumsByProduct, "encodings cannot be added up");
+    if constexpr (Traits::kLine) {
+      static_assert(Traits::kSumsByProduct, "encodings cannot be added up");
       const float factor = scale.factor * kLineSlope, start = line_start(subtract);
 #pragma unroll
       for (int i = 2 * r; i < kFloats; i += 4) {
@@ -132,9 +131,9 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
     for (int i = 2 * r; i < kFloats; i += 4) {
       scores[i] = exp2_approx(scores[i] * scale.factor - subtract);
       scores[i + 1] = exp2_approx(scores[i + 1] * scale.factor - subtract);
-      if constexpr (!Config::kSumsByProduct) a += scores[i], b += scores[i + 1];
+      if constexpr (!Traits::kSumsByProduct) a += scores[i], b += scores[i + 1];
     }
-    if constexpr (!Config::kSumsByProduct)
+    if constexpr (!Traits::kSumsByProduct)
       rows.sum[r] = kBlockScales ? rows.sum[r] * correction[r] + (a + b) * scale.inverse : a + b;
   }
   return rescale;

@@ -7,6 +7,7 @@
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include "chapters/06_fp8/producer.cuh"
+#include "chapters/06_fp8/promoted_sums.cuh"
 #include "chapters/06_fp8/step7_transpose_once.cuh"
 #include "common/hopper/mask.h"
 #include "common/hopper/pingpong.h"
@@ -20,25 +21,25 @@ namespace flashbook::fp8 {
 //| What a thread of a consumer holds lives in registers; as in chapter 5 a new one is made for every tile of queries.
 
 /// A thread of a consumer, for one tile of queries.
-template <typename Config>
+template <typename Traits>
 struct Consumer {
-  static constexpr int kHeadDim = Config::kHeadDim, kKeys = Config::kKeys;
+  static constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
 
   //| There are two pipelines now, which move on independently: K comes as TMA lays it down, V when it has been transposed. So a
   //| consumer has two states, where chapter 5 has one. `factor` holds all that scores are multiplied by before the
   //| exponential: the softmax scale, log2(e), and the scales of Q and K. `q` is a descriptor, or the queries themselves
   //| in registers.
-  Shared<Config>& shared;
+  Shared<Traits>& shared;
   const Problem& problem;
-  PipelineState<Config::kKeyStages>& key;           ///< in the pipeline of keys; goes on from tile to tile
-  PipelineState<Config::kTransposedStages>& value;  ///< in that of values
+  PipelineState<Traits::kKeyStages>& key;           ///< in the pipeline of keys; goes on from tile to tile
+  PipelineState<Traits::kTransposedStages>& value;  ///< in that of values
   const int number;                                 ///< which consumer this is
   const int scale_head;
   const int first_query, query;  ///< the warpgroup's first row; the first of this thread's two
   const uint64_t keys, values;   ///< descriptors: stage 0
   const float query_factor;      ///< of all scores, without the keys' scales
   const float factor;            ///< with them, unless they change from tile to tile
-  std::conditional_t<Config::kQueriesInRegisters, Fragments<kHeadDim>, uint64_t> q;
+  std::conditional_t<Traits::kQueriesInRegisters, Fragments<kHeadDim>, uint64_t> q;
   float output[kHeadDim / 2], scores[kKeys / 2];
   float sums[kOnesColumns / 2];  ///< of a tile's probabilities, with kSumsByProduct
   Fragments<kKeys> p;
@@ -47,9 +48,9 @@ struct Consumer {
   //| A block of 64 queries has one scale, and a warpgroup owns 64 queries: so the scale of Q is read once. With block
   //| scales that of K changes from tile to tile and is left out here. The clamp to the last row is for a warpgroup whose
   //| rows are all beyond the end.
-  __device__ __forceinline__ Consumer(Shared<Config>& shared, const Problem& problem,
-                                      PipelineState<Config::kKeyStages>& key,
-                                      PipelineState<Config::kTransposedStages>& value, int number, Head head,
+  __device__ __forceinline__ Consumer(Shared<Traits>& shared, const Problem& problem,
+                                      PipelineState<Traits::kKeyStages>& key,
+                                      PipelineState<Traits::kTransposedStages>& value, int number, Head head,
                                       int first_query, int query)
       : shared(shared),
         problem(problem),
@@ -64,10 +65,7 @@ struct Consumer {
         query_factor(problem.scale_log2 *
                      problem.q_scale.at(problem.q_by_kv_head ? scale_head : problem.number(head),
                                         min(first_query, problem.seqlen_q - 1) / kRowsOfWarpgroup)),
-        factor(not_zero(query_factor * (Config::kBlockScales ? 1.0f : problem.k_scale.at(scale_head, 0)))) {}
-
-  __device__ __forceinline__ void take() { take_turn<Config>(number); }
-  __device__ __forceinline__ void pass() { pass_turn<Config>(number); }
+        factor(not_zero(query_factor * (Traits::kBlockScales ? 1.0f : problem.k_scale.at(scale_head, 0)))) {}
 
   //| ## Scales, queries
   //|
@@ -76,8 +74,8 @@ struct Consumer {
   //| out of the row sum again (`softmax.cuh`).
   /// The scales of a tile of keys.
   __device__ __forceinline__ TileScale scale_of(int tile) const {
-    if constexpr (!Config::kBlockScales) return {factor, 0.0f, 1.0f};
-    static_assert(!Config::kBlockScales || 128 % kKeys == 0, "a tile of keys has one scale");
+    if constexpr (!Traits::kBlockScales) return {factor, 0.0f, 1.0f};
+    static_assert(!Traits::kBlockScales || 128 % kKeys == 0, "a tile of keys has one scale");
     const int block = tile * kKeys / 128;
     const float v_scale = problem.v_scale.at(scale_head, block);
     return {not_zero(factor * problem.k_scale.at(scale_head, block)), __log2f(v_scale), 1 / v_scale};
@@ -88,8 +86,8 @@ struct Consumer {
   //| scores.
   /// Waits for the queries.
   __device__ __forceinline__ void take_queries(uint32_t parity) {
-    mbarrier_wait(&shared.q_full[number], parity);
-    if constexpr (Config::kQueriesInRegisters)
+    mbarrier_wait(&shared.barriers.q_full[number], parity);
+    if constexpr (Traits::kQueriesInRegisters)
       read_queries<kHeadDim>(q, shared.q[number], threadIdx.x / 32 % kWarpsOfWarpgroup * kRowsOfWarp);
     else
       q = shared.q[number].descriptor();
@@ -101,13 +99,10 @@ struct Consumer {
   __device__ __forceinline__ void use_queries(const Means<kHeadDim>& means) {
     if (problem.k_mean != nullptr)
       put_by_key_means(shared.shift[number], shared.q[number], query - first_query, means.k, query_factor);
-    if constexpr (Config::kQueriesInRegisters) {
+    if constexpr (Traits::kQueriesInRegisters) {
       __syncwarp();  // all lanes have read
-      release_queries();
+      release_queries(shared, number);
     }
-  }
-  __device__ __forceinline__ void release_queries() {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.q_empty[number]);
   }
 
   //| ## The two products
@@ -117,9 +112,9 @@ struct Consumer {
   __device__ __forceinline__ void issue_next_scores() {
     issue_scores<kHeadDim, kKeys>(scores, q, wgmma_advance(keys, key.stage * sizeof(shared.keys.tile[0])));
   }
-  __device__ __forceinline__ void issue_next_values() {
-    if constexpr (Config::kSumsByProduct) issue_sums<kKeys>(sums, p, shared.ones.descriptor());
-    issue_values<typename Shared<Config>::Values, kHeadDim, kKeys>(
+  __device__ __forceinline__ void issue_next_values(float (&output)[kHeadDim / 2]) {
+    if constexpr (Traits::kSumsByProduct) issue_row_sums<kKeys>(sums, p, shared.ones.descriptor());
+    issue_accumulate<typename Shared<Traits>::Values, kHeadDim, kKeys>(
         output, p, wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
   }
 
@@ -128,14 +123,14 @@ struct Consumer {
   /// The scores are there, and their queries may be overwritten.
   __device__ __forceinline__ void pin_scores() {
     wgmma_pin(scores);
-    if constexpr (Config::kQueriesInRegisters) wgmma_pin(q);
+    if constexpr (Traits::kQueriesInRegisters) wgmma_pin(q);
   }
 
   /// The scores at `key` have been read from shared memory.
   __device__ __forceinline__ void scores_done(int tile) {
     release(shared.keys, key);
     key.advance();
-    if (!Config::kQueriesInRegisters && tile == 0) release_queries();
+    if (!Traits::kQueriesInRegisters && tile == 0) release_queries(shared, number);
   }
   __device__ __forceinline__ void values_done() {
     release(shared.transposed, value);
@@ -145,22 +140,22 @@ struct Consumer {
   //| The softmax takes the scores to probabilities times 2^kOffset, in place.
   template <bool kMasked, bool kLazy>
   __device__ __forceinline__ bool to_probabilities(float (&correction)[2], const TileScale& scale) {
-    return softmax<kMasked, kLazy, Config>(scores, rows, correction, scale);
+    return softmax<kMasked, kLazy, Traits>(scores, rows, correction, scale);
   }
 
   /// P = the probabilities, in e4m3.
   __device__ __forceinline__ void to_operand() {
-    if constexpr (Config::kLine)
+    if constexpr (Traits::kLine)
       take_encodings(p, scores);
     else
-      round_probabilities(p, scores);
+      round_to_fragments(p, scores);
   }
 
   //| Row sums that a product has made arrive with P V, one tile after the maximum that they belong to has been found. So
   //| they are added first, and then corrected together with what came before them.
   /// P V is done, and with it the sums of the same tile.
   __device__ __forceinline__ void take_sums(const float (&correction)[2]) {
-    if constexpr (Config::kSumsByProduct) {
+    if constexpr (Traits::kSumsByProduct) {
       wgmma_pin(sums);
 #pragma unroll
       for (int r = 0; r < 2; ++r) rows.sum[r] = (rows.sum[r] + sums[2 * r]) * correction[r];
@@ -202,20 +197,20 @@ struct Consumer {
   __device__ __forceinline__ void step(int tile) {
     const TileScale scale = scale_of(tile);
     wait_full(shared.keys, key);
-    take();
+    take_turn<Traits>(number);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
     issue_next_scores();
     wait_full(shared.transposed, value);
     wgmma_fence();
-    issue_next_values();
-    pass();
+    issue_next_values(output);
+    pass_turn<Traits>(number);
 
     //| Step 1 waits for both products together. From step 2 on the product with V still runs while the softmax works on the
     //| scores. The mask hides keys that do not exist, or that the query must not see. TMA brings zeros for the former, and a
     //| score of 0 would count.
-    if constexpr (!Config::kOverlap) {
+    if constexpr (!Traits::kOverlap) {
       wgmma_wait<0>();  // both are done
       wgmma_pin(output);
       wgmma_pin(p);
@@ -226,14 +221,14 @@ struct Consumer {
     pin_scores();
     scores_done(tile);
     if constexpr (kMasked) {
-      if (Config::kSplitLoops || needs_mask(problem, first_query, tile * kKeys, kKeys))
+      if (Traits::kSplitLoops || needs_mask(problem, first_query, tile * kKeys, kKeys))
         mask(scores, problem, query, tile * kKeys);
     }
     float correction[2];
     //| The new P may be written only when the product that reads the old one is done; the same holds for O. Rounding to
     //| e4m3 happens here: four probabilities to a register, in the order in which a thread has them.
-    const bool rescale = to_probabilities<kMasked, Config::kLazy>(correction, scale);
-    if constexpr (Config::kOverlap) {
+    const bool rescale = to_probabilities<kMasked, Traits::kLazy>(correction, scale);
+    if constexpr (Traits::kOverlap) {
       wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
       wgmma_pin(output);
       wgmma_pin(p);
@@ -241,19 +236,19 @@ struct Consumer {
       values_done();
     }
     to_operand();
-    if (!Config::kLazy || rescale) rescale_rows(output, correction);
+    if (!Traits::kLazy || rescale) rescale_rows(output, correction);
   }
 
   //| After the loop one product with V is left.
   /// The last P V of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.transposed, value);
-    take();
+    take_turn<Traits>(number);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    issue_next_values();
-    pass();
+    issue_next_values(output);
+    pass_turn<Traits>(number);
     wgmma_wait<0>();
     wgmma_pin(output);
     wgmma_pin(p);
@@ -261,66 +256,20 @@ struct Consumer {
     values_done();
   }
 
-  //| ## Promoted sums
-  //|
-  //| A tensor core cuts off what a product has below the lowest bit that it keeps of the sum. If products have both signs,
-  //| these losses cancel. If they have one sign, as where values have a mean, they add up, and long sums come out too small.
-  //| Promotion sums each tile from 0, while sums are short, and adds the tiles up in float32.
-  // The tensor cores keep some 14 bits of a sum (arXiv 2411.10958). Promotion takes sums out of them before
-  // they have grown.
-
-  /// A tile of keys whose values are summed from 0 and then added to the output, in float32. Nothing
-  /// overlaps: the sums take the registers that the next scores would.
-  __device__ __forceinline__ void step_promoted(int tile) {
-    const TileScale scale = scale_of(tile);
-    wait_full(shared.keys, key);
-    wgmma_fence();
-    issue_next_scores();
-    wgmma_wait<0>();
-    pin_scores();
-    scores_done(tile);
-    if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
-    //| The second accumulator is why nothing overlaps: `sums` takes the registers in which the next scores would stand.
-    //| So this version serves the study of accuracy, not speed.
-    float correction[2], sums[kHeadDim / 2] = {};
-    to_probabilities<true, false>(correction, scale);
-    round_probabilities(p, scores);
-    rescale_rows(output, correction);
-    wait_full(shared.transposed, value);
-    wgmma_pin(sums);
-    wgmma_pin(p);
-    wgmma_fence();
-    issue_values<typename Shared<Config>::Values, kHeadDim, kKeys>(
-        sums, p, wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
-    wgmma_wait<0>();
-    wgmma_pin(sums);
-    wgmma_pin(p);
-    values_done();
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) output[i] += sums[i];
-  }
-
   //| ## One tile of queries
   //|
   //| Masked tiles first, whole ones after, as in chapter 5.
   /// One tile of queries, whose last one sees `key_tiles` tiles of keys.
   __device__ __forceinline__ void attend(int key_tiles, const Means<kHeadDim>& means) {
-    if constexpr (Config::kPromote) {
-      use_queries(means);
-      begin_rows();
-#pragma unroll 1
-      for (int tile = key_tiles - 1; tile >= 0; --tile) step_promoted(tile);
-      return;
-    }
     begin(key_tiles - 1, means);
     int tile = key_tiles - 2;
-    if constexpr (Config::kCausal && Config::kSplitLoops) {
+    if constexpr (Traits::kCausal && Traits::kSplitLoops) {
       const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
 #pragma unroll 1
       for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
     }
 #pragma unroll 1
-    for (; tile >= 0; --tile) step<Config::kCausal && !Config::kSplitLoops>(tile);
+    for (; tile >= 0; --tile) step<Traits::kCausal && !Traits::kSplitLoops>(tile);
     end();
   }
 };
@@ -330,8 +279,8 @@ struct Consumer {
 //| It sets up the barriers of three pipelines, of the broadcast, of queries and of outputs, divides the roles, and lets
 //| each consumer go from tile to tile.
 /// Attention for the tiles of `order` that this block takes.
-template <typename Config>
-__global__ void __launch_bounds__(Config::kThreads, 1) attend(
+template <typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads, 1) attend(
     const __grid_constant__ CUtensorMap q_map,       // [batch, heads, panels, seqlen_q, panel]
     const __grid_constant__ CUtensorMap k_map,       // [batch, kv heads, panels, seqlen_k, panel]
     const __grid_constant__ CUtensorMap v_map,       // [batch, kv heads, panels, seqlen_k, panel]
@@ -341,93 +290,86 @@ __global__ void __launch_bounds__(Config::kThreads, 1) attend(
     Problem problem, TileOrder order,
     int* counter,               // Schedule::dynamic_persistent: 0 at the start
     TransposedValues values) {  // for kTransposeOnce
-  constexpr int kConsumers = Config::kConsumers, kRows = kConsumers * kRowsOfWarpgroup;
-  static_assert(sizeof(Shared<Config>) <= kMostSharedBytes,
+  constexpr int kConsumers = Traits::kConsumers, kRows = kConsumers * kRowsOfWarpgroup;
+  static_assert(sizeof(Shared<Traits>) <= kMostSharedBytes,
                 "more shared memory than a block of sm_90 may have");
-  auto& shared = *dynamic_shared<Shared<Config>>();
+  auto& shared = *dynamic_shared<Shared<Traits>>();
   if (threadIdx.x == 0) {
     //| Each pipeline is told how many arrive at its two barriers. Where TMA fills, that is one thread, and bytes; where
     //| warps fill or empty, one lane of each.
     initialise(shared.keys, 1, kConsumers * kWarpsOfWarpgroup, "keys full", "keys empty");
     initialise(shared.raw, 1, kTransposers, "raw full", "raw empty");
-    initialise(shared.transposed, Config::kTransposeOnce ? 1 : kTransposers, kConsumers * kWarpsOfWarpgroup,
+    initialise(shared.transposed, Traits::kTransposeOnce ? 1 : kTransposers, kConsumers * kWarpsOfWarpgroup,
                "transposed full", "transposed empty");
     initialise(shared.broadcast,
-               kConsumers * kWarpsOfWarpgroup + (Config::kTransposeOnce ? 0 : kTransposers) + 1);
-    for (int i = 0; i < kConsumers; ++i) {
-      mbarrier_init(&shared.q_full[i], 1);
-      name_mbarrier(&shared.q_full[i], "q_full", i);
-      mbarrier_init(&shared.q_empty[i], kWarpsOfWarpgroup);
-      name_mbarrier(&shared.q_empty[i], "q_empty", i);
-      mbarrier_init(&shared.output_full[i], kWarpsOfWarpgroup);
-      name_mbarrier(&shared.output_full[i], "output_full", i);
-      mbarrier_init(&shared.output_empty[i], 1);
-      name_mbarrier(&shared.output_empty[i], "output_empty", i);
-    }
+               kConsumers * kWarpsOfWarpgroup + (Traits::kTransposeOnce ? 0 : kTransposers) + 1);
+    initialise(shared.barriers);
     fence_mbarrier_init();
   }
   //| The tile of ones is written by all threads. A version that transposes V once may have begun while its counters were
   //| still being set to 0: up to here it has touched nothing but its own shared memory.
-  if constexpr (Config::kSumsByProduct) {
-    for (int i = threadIdx.x; i < int(sizeof(shared.ones)); i += Config::kThreads)
+  if constexpr (Traits::kSumsByProduct) {
+    for (int i = threadIdx.x; i < int(sizeof(shared.ones)); i += Traits::kThreads)
       reinterpret_cast<unsigned char*>(&shared.ones)[i] = kOne;
     fence_proxy_async();  // this thread's writes become visible to wgmma
   }
-  if constexpr (Config::kTransposeOnce) wait_for_launch_before();  // which sets counters to 0
+  if constexpr (Traits::kTransposeOnce) wait_for_launch_before();  // which sets counters to 0
   __syncthreads();                                                 // the barriers are ready, and the ones
 
-  // The same in all threads of a warp; the shuffle tells the compiler so.
-  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
 
   //| The producer's four warps: one thread loads keys and values, one brings queries and stores outputs, and the last two
   //| warps transpose, all their lanes.
   if (warpgroup == 0) {
-    setmaxnreg_dec<Config::kProducerRegisters>();
+    setmaxnreg_dec<Traits::kProducerRegisters>();
     const int transposer = warp - (kWarpsOfWarpgroup - kTransposers);  // negative: it is none
-    if constexpr (Config::kTransposeOnce) {
+    if constexpr (Traits::kTransposeOnce) {
       if (threadIdx.x == 0) load_transposed_tiles(shared, k_map, values, problem, order, counter);
       if (transposer >= 0) transpose_for_all(shared, v_map, problem, values, transposer);
     } else {
       if (threadIdx.x == 0) load_tiles(shared, k_map, v_map, problem, order, counter);
       if (transposer >= 0) transpose_values(shared, problem, transposer);
     }
-    if (threadIdx.x == 32) load_queries(shared, q_map, output_map, problem);
+    if (threadIdx.x == 32) serve_consumers(shared, q_map, output_map, problem);
     return;
   }
 
-  setmaxnreg_inc<Config::kConsumerRegisters>();
+  setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4;  // of the warpgroup's
-  open_turns<Config>(number);
+  open_turns<Traits>(number);
 
   //| A consumer takes a tile of queries from the broadcast, attends to it and hands its output over. V's scale is applied
   //| at the end, where O is divided by the row sums; with block scales P has it already.
   PipelineState<kBroadcastStages> next;
-  PipelineState<Config::kKeyStages> key;
-  PipelineState<Config::kTransposedStages> value;
+  PipelineState<Traits::kKeyStages> key;
+  PipelineState<Traits::kTransposedStages> value;
   for (uint32_t parity = 0;; parity ^= 1) {
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     const int first_query = work.query_tile * kRows + number * kRowsOfWarpgroup;
-    Consumer<Config> consumer(shared, problem, key, value, number, work.head, first_query, first_query + row);
-    const float v_scale = Config::kBlockScales ? 1.0f : problem.v_scale.at(consumer.scale_head, 0);
+    Consumer<Traits> consumer(shared, problem, key, value, number, work.head, first_query, first_query + row);
+    const float v_scale = Traits::kBlockScales ? 1.0f : problem.v_scale.at(consumer.scale_head, 0);
     consumer.take_queries(parity);
-    const Means<Config::kHeadDim>& means = shared.means[number][parity];
-    consumer.attend(key_tiles_of<Config>(problem, work), means);
-    finish_rows<Config::kOffset, Config::kSumsByProduct>(
+    const Means<Traits::kHeadDim>& means = shared.means[number][parity];
+    const int key_tiles = key_tiles_of<Traits>(problem, work);
+    if constexpr (Traits::kPromote)
+      attend_promoted(consumer, key_tiles, means);
+    else
+      consumer.attend(key_tiles, means);
+    finish_rows<Traits::kOffset, Traits::kSumsByProduct>(
         consumer.output, consumer.rows, problem, lse, work.head, consumer.query, v_scale,
         problem.k_mean ? &shared.shift[number][row] : nullptr, problem.v_mean ? means.v : nullptr);
     //| The way out is chapter 5's: through shared memory and TMA where there is room, else straight from the registers.
     //| The shuffle gives the row that the thread has, but ptxas does not know that: without it, it computes the addresses of
     //| all pieces before the first tile and keeps them, eight registers, through every loop.
-    if constexpr (Config::kStoreByTma) {
-      mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
-      const int same_row = __shfl_sync(kWholeWarp, row, threadIdx.x % 32);
-      lay_down<Config::kHeadDim>(shared.output[number], consumer.output, same_row);
-      __syncwarp();  // all lanes have waited, and written
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.output_full[number]);
+    if constexpr (Traits::kStoreByTma) {
+      hand_over_output(shared, number, parity, [&] {
+        const int same_row = __shfl_sync(kWholeWarp, row, threadIdx.x % 32);
+        store_to_smem<Traits::kHeadDim>(shared.output[number], consumer.output, same_row);
+      });
     } else {
-      store_from_registers<Config::kHeadDim>(consumer.output, problem, o, work.head, consumer.query);
+      store_from_registers<Traits::kHeadDim>(consumer.output, problem, o, work.head, consumer.query);
     }
   }
 }

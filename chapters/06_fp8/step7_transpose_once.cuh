@@ -36,16 +36,16 @@ namespace flashbook::fp8 {
 
 //| ## A transposer
 //|
-//| Both warps work on one tile, each on every second group of 16 columns. One of their lanes, the courier, takes a tile, has
+//| Both warps work on one tile, each on every second group of 16 columns. One of their lanes, the leader, takes a tile, has
 //| it brought, and has it stored. There is one place for the tile that came and one for the transposed tile, so the next tile
 //| comes while this one is stored.
 constexpr int kTransposersDone = 4;  ///< the named barrier of the two warps, after those of turns
 
 /// The transposers of a block; they return when no tile of V is left. `warp` counts them.
-template <typename Config>
-__device__ void transpose_for_all(Shared<Config>& shared, const CUtensorMap& v_map, const Problem& problem,
+template <typename Traits>
+__device__ void transpose_for_all(Shared<Traits>& shared, const CUtensorMap& v_map, const Problem& problem,
                                   const TransposedValues& values, int warp) {
-  const bool courier = warp == 0 && threadIdx.x % 32 == 0;
+  const bool leader = warp == 0 && threadIdx.x % 32 == 0;
   PipelineState<1> state;
   //| What has been taken is written down for both warps before the barrier says so. If nothing is left, no bytes are
   //| announced, and the arrival alone completes the phase.
@@ -55,25 +55,25 @@ __device__ void transpose_for_all(Shared<Config>& shared, const CUtensorMap& v_m
     if (piece < values.pieces) {
       const int head = piece / values.pieces_of_head;
       mbarrier_arrive_expect_tx(&shared.raw.full[0], sizeof(shared.raw.tile[0]));
-      load(shared.raw.tile[0], v_map, &shared.raw.full[0], piece % values.pieces_of_head * Config::kPieceKeys,
+      load(shared.raw.tile[0], v_map, &shared.raw.full[0], piece % values.pieces_of_head * Traits::kPieceKeys,
            problem.kv_head(problem.head_of(head * problem.group)));
     } else {
       mbarrier_arrive(&shared.raw.full[0]);
     }
   };
-  if (courier) take_next();
+  if (leader) take_next();
   for (;;) {
     wait_full(shared.raw, state);
     state.advance();
     const int piece = shared.raw_piece;
     if (piece >= values.pieces) return;
-    transpose_matrices<Config::kTransposerBatch>(shared.outgoing, shared.raw.tile[0], warp);
+    transpose_matrices<Traits::kTransposerBatch>(shared.outgoing, shared.raw.tile[0], warp);
     fence_proxy_async();  // this lane's writes become visible to TMA
     named_barrier_sync<kTransposersDone,
                        kTransposers * 32>();  // both have read the one and written the other
     //| A store is complete when its bytes are in global memory, not when they have been read from shared memory: only then
-    //| may other blocks be told. The addition releases what the courier has waited for.
-    if (courier) {
+    //| may other blocks be told. The addition releases what the leader has waited for.
+    if (leader) {
       bulk_store(values.piece(piece, sizeof(shared.outgoing)), &shared.outgoing, sizeof(shared.outgoing));
       tma_store_commit();
       take_next();
@@ -100,21 +100,21 @@ __device__ __forceinline__ void wait_transposed(const TransposedValues& values, 
 
 //| The order of loads is that of `load_tiles`; only how a tile of values comes differs.
 /// The loader of blocks that share the transposition.
-template <typename Config>
-__device__ void load_transposed_tiles(Shared<Config>& shared, const CUtensorMap& k_map,
+template <typename Traits>
+__device__ void load_transposed_tiles(Shared<Traits>& shared, const CUtensorMap& k_map,
                                       const TransposedValues& values, const Problem& problem,
                                       const TileOrder& order, int* counter) {
-  PipelineState<Config::kKeyStages> key;
-  PipelineState<Config::kTransposedStages> value;
-  hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](WorkTile work) {
+  PipelineState<Traits::kKeyStages> key;
+  PipelineState<Traits::kTransposedStages> value;
+  hand_out_tiles<Traits::kSchedule>(shared.broadcast, order, counter, [&](WorkTile work) {
     const Head kv_head = problem.kv_head(work.head);
-    const int number = problem.scale_head(work.head), tiles = key_tiles_of<Config>(problem, work);
-    fill(shared.keys, key, k_map, (tiles - 1) * Config::kKeys, kv_head);
+    const int number = problem.scale_head(work.head), tiles = key_tiles_of<Traits>(problem, work);
+    fill(shared.keys, key, k_map, (tiles - 1) * Traits::kKeys, kv_head);
     //| The keys of the first tile travel while the loader waits for this head's values.
     wait_transposed(values, number);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
-      if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Config::kKeys, kv_head);
+      if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Traits::kKeys, kv_head);
       //| The pieces of a tile lie side by side, and one copy brings them all.
       auto& place = shared.transposed.tile[value.stage];
       wait_empty(shared.transposed, value);

@@ -69,11 +69,11 @@ __device__ __forceinline__ void load(Tile<kRows, kColumns>& tile, const CUtensor
 
 //| One `wgmma` sums 32 elements of a byte: as many bytes as 16 elements of two. An operand in registers has four elements
 //| in each of four registers.
-constexpr int kDepth = 32;  ///< of the summed dimension, what one wgmma takes
+constexpr int kMmaK = 32;  ///< of the summed dimension, what one wgmma takes
 
 /// A wgmma operand in registers: of every 32 columns, four registers of four elements.
 template <int kColumns>
-using Fragments = uint32_t[kColumns / kDepth][4];
+using Fragments = uint32_t[kColumns / kMmaK][4];
 
 //| ## S = Q K^T
 //|
@@ -89,19 +89,19 @@ __device__ __forceinline__ void read_queries(Fragments<kHeadDim>& q, Tile<kRowsO
   // Lanes 0-7 point at rows 0-7, lanes 8-15 at rows 8-15, lanes 16-31 at the same rows, 16 bytes on.
   const int lane = threadIdx.x % 32, row = first_row + lane % 16, column = lane / 16 * 16;
 #pragma unroll
-  for (int step = 0; step < kHeadDim / kDepth; ++step)
-    ldmatrix_x4(q[step], tile.piece(row, step * kDepth + column));
+  for (int step = 0; step < kHeadDim / kMmaK; ++step)
+    ldmatrix_x4(q[step], tile.piece(row, step * kMmaK + column));
 }
 
 //| The two forms of the product differ in where the left operand comes from, and in nothing else.
 /// Issues scores = Q K^T, as one group, with Q in registers.
 template <int kHeadDim, int kKeys>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2],
-                                             const uint32_t (&q)[kHeadDim / kDepth][4], uint64_t k) {
+                                             const uint32_t (&q)[kHeadDim / kMmaK][4], uint64_t k) {
 #pragma unroll
-  for (int step = 0; step < kHeadDim / kDepth; ++step)
+  for (int step = 0; step < kHeadDim / kMmaK; ++step)
     wgmma<Element, kKeys>(scores, q[step],
-                          wgmma_advance(k, Tile<kKeys, kHeadDim>::column_bytes(step * kDepth)), step > 0);
+                          wgmma_advance(k, Tile<kKeys, kHeadDim>::column_bytes(step * kMmaK)), step > 0);
   wgmma_commit();
 }
 
@@ -109,10 +109,10 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2],
 template <int kHeadDim, int kKeys>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_t q, uint64_t k) {
 #pragma unroll
-  for (int step = 0; step < kHeadDim / kDepth; ++step)
+  for (int step = 0; step < kHeadDim / kMmaK; ++step)
     wgmma<Element, kKeys>(scores,
-                          wgmma_advance(q, Tile<kRowsOfWarpgroup, kHeadDim>::column_bytes(step * kDepth)),
-                          wgmma_advance(k, Tile<kKeys, kHeadDim>::column_bytes(step * kDepth)), step > 0);
+                          wgmma_advance(q, Tile<kRowsOfWarpgroup, kHeadDim>::column_bytes(step * kMmaK)),
+                          wgmma_advance(k, Tile<kKeys, kHeadDim>::column_bytes(step * kMmaK)), step > 0);
   wgmma_commit();
 }
 
@@ -131,8 +131,8 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_
 
 /// P = scores, which are probabilities by now, rounded to e4m3.
 template <int kFloats>
-__device__ __forceinline__ void round_probabilities(uint32_t (&p)[kFloats / 16][4],
-                                                    const float (&scores)[kFloats]) {
+__device__ __forceinline__ void round_to_fragments(uint32_t (&p)[kFloats / 16][4],
+                                                   const float (&scores)[kFloats]) {
 #pragma unroll
   for (int i = 0; i < kFloats / 16; ++i)
 #pragma unroll
@@ -174,7 +174,7 @@ __device__ __forceinline__ void take_encodings(uint32_t (&p)[kFloats / 16][4],
 template <int kHeadDim, int kKeys, int kPieceKeys>
 struct TransposedTile {
   using Piece = Tile<kHeadDim, kPieceKeys>;
-  static_assert(kKeys % kPieceKeys == 0 && kPieceKeys % kDepth == 0, "a wgmma's keys lie in one piece");
+  static_assert(kKeys % kPieceKeys == 0 && kPieceKeys % kMmaK == 0, "a wgmma's keys lie in one piece");
   static constexpr int kPieces = kKeys / kPieceKeys;
   Piece piece[kPieces];
 
@@ -188,11 +188,11 @@ struct TransposedTile {
 
 /// Issues output += P V, as one group. `v` is transposed: its rows are columns of V.
 template <typename Values, int kHeadDim, int kKeys>
-__device__ __forceinline__ void issue_values(float (&output)[kHeadDim / 2],
-                                             const uint32_t (&p)[kKeys / kDepth][4], uint64_t v) {
+__device__ __forceinline__ void issue_accumulate(float (&output)[kHeadDim / 2],
+                                                 const uint32_t (&p)[kKeys / kMmaK][4], uint64_t v) {
 #pragma unroll
-  for (int step = 0; step < kKeys / kDepth; ++step)
-    wgmma<Element, kHeadDim>(output, p[step], wgmma_advance(v, Values::key_bytes(step * kDepth)), true);
+  for (int step = 0; step < kKeys / kMmaK; ++step)
+    wgmma<Element, kHeadDim>(output, p[step], wgmma_advance(v, Values::key_bytes(step * kMmaK)), true);
   wgmma_commit();
 }
 
@@ -212,10 +212,10 @@ constexpr int kOnesColumns = 8;       ///< the least that wgmma takes
 /// Issues sums = P times ones, a part of the group that is committed next. Every column is the same: of the
 /// thread's first row sums[0] and sums[1], of its second the other two.
 template <int kKeys>
-__device__ __forceinline__ void issue_sums(float (&sums)[kOnesColumns / 2],
-                                           const uint32_t (&p)[kKeys / kDepth][4], uint64_t ones) {
+__device__ __forceinline__ void issue_row_sums(float (&sums)[kOnesColumns / 2],
+                                               const uint32_t (&p)[kKeys / kMmaK][4], uint64_t ones) {
 #pragma unroll
-  for (int step = 0; step < kKeys / kDepth; ++step)
+  for (int step = 0; step < kKeys / kMmaK; ++step)
     wgmma<Element, kOnesColumns>(sums, p[step], ones, step > 0);  // all of them are ones: no matter which 32
 }
 

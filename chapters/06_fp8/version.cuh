@@ -27,7 +27,7 @@
 //| | | `kOverlap` | the next tile's scores over this tile's values, chapter 5's step 4 |
 //| | | `kOffset` | P times 2^8, so that e4m3's range is used (`softmax.cuh`) |
 //| | 3, 4 | `kBlockScales` | a scale for each tile of Q, K and V |
-//| | | `kPromote` | sums leave the tensor cores after each tile of keys; for the study of accuracy only (`step1_attention.cuh`) |
+//| | | `kPromote` | sums leave the tensor cores after each tile of keys; for the study of accuracy only (`promoted_sums.cuh`) |
 //| | 5 | `kSchedule`, `kSplitLoops`, `kLazy`, `kStoreByTma`, `kPingpong` | chapter 5's step 5 |
 //| | 6 | `kSumsByProduct` | row sums are P times a tile of ones (`tiles.cuh`) |
 //| | 7 | `kTransposeOnce` | V transposed once for all blocks (`step7_transpose_once.cuh`) |
@@ -62,13 +62,14 @@
 
 #include "chapters/06_fp8/epilogue.cuh"
 #include "chapters/06_fp8/tiles.cuh"
+#include "common/hopper/block.h"
 #include "common/hopper/tile_scheduler.h"
 
 namespace flashbook::fp8 {
 
 /// One version of the kernel, as a type; this one is step 5's. To turn a switch, derive from a version.
 template <int kHeadDim_, int kConsumers_, int kKeys_, bool kCausal_>
-struct Fast {
+struct KernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kKeys = kKeys_;            ///< of a tile
@@ -103,27 +104,23 @@ struct Fast {
 
 //| Shared memory has queries, three pipelines, outputs, the broadcast, and four barriers a consumer. Note the shapes: a
 //| tile of `transposed` has kHeadDim rows of kKeys bytes.
-/// Stands for output tiles where there are none.
-struct Nothing {};
-
 /// Shared memory of a block.
-template <typename Config>
+template <typename Traits>
 struct Shared {
-  static constexpr int kConsumers = Config::kConsumers;
-  using Values = TransposedTile<Config::kHeadDim, Config::kKeys, Config::kPieceKeys>;
-  Tile<kRowsOfWarpgroup, Config::kHeadDim> q[kConsumers];
-  Pipeline<Tile<Config::kKeys, Config::kHeadDim>, Config::kKeyStages> keys;
-  Pipeline<Tile<Config::kPieceKeys, Config::kHeadDim>, Config::kRawStages> raw;
-  Pipeline<Values, Config::kTransposedStages> transposed;
-  std::conditional_t<Config::kStoreByTma, OutputTile<Config::kHeadDim>, Nothing> output[kConsumers];
-  std::conditional_t<Config::kSumsByProduct, Tile<kOnesColumns, kDepth>, Nothing> ones;
-  std::conditional_t<Config::kTransposeOnce, typename Values::Piece, Nothing> outgoing;
+  static constexpr int kConsumers = Traits::kConsumers;
+  using Values = TransposedTile<Traits::kHeadDim, Traits::kKeys, Traits::kPieceKeys>;
+  Tile<kRowsOfWarpgroup, Traits::kHeadDim> q[kConsumers];
+  Pipeline<Tile<Traits::kKeys, Traits::kHeadDim>, Traits::kKeyStages> keys;
+  Pipeline<Tile<Traits::kPieceKeys, Traits::kHeadDim>, Traits::kRawStages> raw;
+  Pipeline<Values, Traits::kTransposedStages> transposed;
+  std::conditional_t<Traits::kStoreByTma, OutputTile<Traits::kHeadDim>, Nothing> output[kConsumers];
+  std::conditional_t<Traits::kSumsByProduct, Tile<kOnesColumns, kMmaK>, Nothing> ones;
+  std::conditional_t<Traits::kTransposeOnce, typename Values::Piece, Nothing> outgoing;
   int raw_piece;  ///< which piece of V is in raw, or will be, with kTransposeOnce
   TileBroadcast broadcast;
-  Means<Config::kHeadDim> means[kConsumers][2];  ///< of this tile of queries and of the next
+  Means<Traits::kHeadDim> means[kConsumers][2];  ///< of this tile of queries and of the next
   float shift[kConsumers][kRowsOfWarpgroup];     ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
-  uint64_t q_full[kConsumers], q_empty[kConsumers];
-  uint64_t output_full[kConsumers], output_empty[kConsumers];
+  BlockBarriers<kConsumers> barriers;
 };
 
 }  // namespace flashbook::fp8

@@ -10,8 +10,11 @@
 #include "common/attention/layout.h"
 #include "common/attention/shape.h"
 #include "common/device/kernel.h"
+#include "common/hopper/problem.h"
 
 namespace flashbook::backward {
+
+using namespace hopper;
 
 //| ## One number for each mask
 //|

@@ -21,7 +21,7 @@ namespace flashbook::backward {
 //| A warp owns 16 or 32 queries and all dims of their dQ. At $d = 256$ dQ takes 128 registers of a thread already, which leaves room for tiles of 32 keys.
 /// The sizes of step 1's kernel for dQ.
 template <int kHeadDim_, int kWarps_, int kRowBlocks_, int kKeys_, int kBlocksPerSm_>
-struct QueryCut {
+struct QueryKernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kWarps = kWarps_;              // of a block
   static constexpr int kRowBlocks = kRowBlocks_;      // of 16 queries that a warp owns
@@ -32,9 +32,9 @@ struct QueryCut {
   static constexpr int kSharedBytes = 2 * kQueries * kRowBytes + 4 * kTileBytes;  // Q, dO; 2 x {K, V}
 };
 
-/// dQ of a tile of queries. Grid: (query tiles * query heads); dynamic shared memory: C::kSharedBytes.
-template <typename T, typename C>
-__global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
+/// dQ of a tile of queries. Grid: (query tiles * query heads); dynamic shared memory: Traits::kSharedBytes.
+template <typename T, typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     queries_outside(const T* q,        // [batch, heads, seqlen_q, kHeadDim]
                     const T* k,        // [batch, kv_heads, seqlen_k, kHeadDim]
                     const T* v,        // [batch, kv_heads, seqlen_k, kHeadDim]
@@ -46,30 +46,32 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   //| ## Where the block is
   //|
   //| Blocks with the last queries start first: under a causal mask they see the most keys, and short ones fill the gaps at the end. `tiles` is 0 where the last of the block's queries sees nothing; then the block only writes zeros.
-  constexpr int kHeadDim = C::kHeadDim, kRowBlocks = C::kRowBlocks, kKeys = C::kKeys;
-  const int query_tiles = (problem.seqlen_q + C::kQueries - 1) / C::kQueries;
+  constexpr int kHeadDim = Traits::kHeadDim, kRowBlocks = Traits::kRowBlocks, kKeys = Traits::kKeys;
+  const int query_tiles = (problem.seqlen_q + Traits::kQueries - 1) / Traits::kQueries;
   const int head = blockIdx.x / query_tiles, kv_head = head / problem.group;
-  const int first_query = (query_tiles - 1 - int(blockIdx.x) % query_tiles) * C::kQueries;
+  const int first_query = (query_tiles - 1 - int(blockIdx.x) % query_tiles) * Traits::kQueries;
   const int valid_rows = problem.seqlen_q - first_query;
-  const int last_key = problem.last_key(first_query + min(C::kQueries, valid_rows) - 1);
+  const int last_key = problem.last_key(first_query + min(Traits::kQueries, valid_rows) - 1);
   const int tiles = last_key < 0 ? 0 : last_key / kKeys + 1;
 
   //| Q and dO stay for the whole block. Two stages of K and V alternate: while one is used, the next tile travels.
-  const int warp_row = threadIdx.x / 32 * C::kWarpRows, lane = threadIdx.x % 32;
-  unsigned char* q_tile = dynamic_shared<unsigned char>();       // [kQueries, kHeadDim], then dQ
-  unsigned char* do_tile = q_tile + C::kQueries * C::kRowBytes;  // [kQueries, kHeadDim]
-  unsigned char* stages = do_tile + C::kQueries * C::kRowBytes;  // 2 x {K [kKeys, kHeadDim], V the same}
+  const int warp_row = threadIdx.x / 32 * Traits::kWarpRows, lane = threadIdx.x % 32;
+  unsigned char* q_tile = dynamic_shared<unsigned char>();                 // [kQueries, kHeadDim], then dQ
+  unsigned char* do_tile = q_tile + Traits::kQueries * Traits::kRowBytes;  // [kQueries, kHeadDim]
+  unsigned char* stages =
+      do_tile + Traits::kQueries * Traits::kRowBytes;  // 2 x {K [kKeys, kHeadDim], V the same}
   const auto load = [&](int tile) {
-    unsigned char* const stage = stages + tile % 2 * 2 * C::kTileBytes;
+    unsigned char* const stage = stages + tile % 2 * 2 * Traits::kTileBytes;
     const int first = tile * kKeys, valid = problem.seqlen_k - first;
-    copy_tile<kKeys, kHeadDim, C::kThreads>(stage, k + problem.of_key(problem.at.k, kv_head, first),
-                                            problem.at.k.row, valid);
-    copy_tile<kKeys, kHeadDim, C::kThreads>(
-        stage + C::kTileBytes, v + problem.of_key(problem.at.v, kv_head, first), problem.at.v.row, valid);
+    copy_tile<kKeys, kHeadDim, Traits::kThreads>(stage, k + problem.of_key(problem.at.k, kv_head, first),
+                                                 problem.at.k.row, valid);
+    copy_tile<kKeys, kHeadDim, Traits::kThreads>(stage + Traits::kTileBytes,
+                                                 v + problem.of_key(problem.at.v, kv_head, first),
+                                                 problem.at.v.row, valid);
   };
-  copy_tile<C::kQueries, kHeadDim, C::kThreads>(q_tile, q + problem.of_query(problem.at.q, head, first_query),
-                                                problem.at.q.row, valid_rows);
-  copy_tile<C::kQueries, kHeadDim, C::kThreads>(
+  copy_tile<Traits::kQueries, kHeadDim, Traits::kThreads>(
+      q_tile, q + problem.of_query(problem.at.q, head, first_query), problem.at.q.row, valid_rows);
+  copy_tile<Traits::kQueries, kHeadDim, Traits::kThreads>(
       do_tile, d_o + problem.of_query(problem.at.d_o, head, first_query), problem.at.d_o.row, valid_rows);
   if (tiles > 0) load(0);
   cp_async_commit();
@@ -95,13 +97,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     __syncthreads();  // the tile is in, and no warp still reads the stage that the next one overwrites
     if (tile + 1 < tiles) load(tile + 1);
     cp_async_commit();
-    const unsigned char* const k_tile = stages + tile % 2 * 2 * C::kTileBytes;
+    const unsigned char* const k_tile = stages + tile % 2 * 2 * Traits::kTileBytes;
 
     //| S and dP are the same product of other tiles: Q with K, dO with V. Then each element takes one multiply-add, one `exp2`, one subtraction and one multiplication. There is no maximum, no vote and no rescaling, so a
     //| backward pass spends less beside its products than a forward pass does.
     Blocks<kRowBlocks, kKeys / 8> ds, dp;  // ds is S, then P, then dS
-    multiply_rows<T, kHeadDim>(ds, q_tile + warp_row * C::kRowBytes, k_tile);
-    multiply_rows<T, kHeadDim>(dp, do_tile + warp_row * C::kRowBytes, k_tile + C::kTileBytes);
+    multiply_rows<T, kHeadDim>(ds, q_tile + warp_row * Traits::kRowBytes, k_tile);
+    multiply_rows<T, kHeadDim>(dp, do_tile + warp_row * Traits::kRowBytes, k_tile + Traits::kTileBytes);
 #pragma unroll
     for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     for (int step = 0; step < kKeys / 16; ++step) {
       uint32_t a[kRowBlocks][4];
       round_blocks<T>(a, ds, step);
-      multiply_columns<T, kHeadDim>(sums, a, k_tile + step * 16 * C::kRowBytes, 0);
+      multiply_columns<T, kHeadDim>(sums, a, k_tile + step * 16 * Traits::kRowBytes, 0);
     }
   };
   //| The tiles that all of the block's queries see come first, without a mask. Then those that the diagonal or the end of the keys cuts.

@@ -25,7 +25,7 @@ namespace flashbook::backward {
 /// The sizes of a kernel for dK and dV. kSplit warps share kRowBlocks * 16 keys: each computes the scores of
 /// a part of the queries, and sums a part of the dims.
 template <int kHeadDim_, int kWarps_, int kSplit_, int kRowBlocks_, int kQueries_, int kBlocksPerSm_>
-struct KeyCut {
+struct KeyKernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kWarps = kWarps_;              // of a block
   static constexpr int kSplit = kSplit_;              // warps that share their keys
@@ -52,9 +52,9 @@ struct KeyCut {
 
 //| **An order of its own.** A lane's four results of a block lie in two rows. Added where dQ's rows would have them, a warp's 32 additions would touch eight rows, 32 bytes each. But only `convert_dq` reads these sums, so their order in memory is ours to choose: the floats number $i$ of all threads lie side by side, and one instruction of a warp adds to 128 bytes in one piece.
 /// The place of dQ's float `i` of this thread in a tile of the workspace: neighbouring threads side by side.
-template <typename C>
+template <typename Traits>
 __device__ __forceinline__ int place_of_dq(int i) {
-  return i * C::kThreads + int(threadIdx.x);
+  return i * Traits::kThreads + int(threadIdx.x);
 }
 
 //| ## The left operand
@@ -62,18 +62,18 @@ __device__ __forceinline__ int place_of_dq(int i) {
 //| From registers, or, where warps share keys, from the tile that they have written. The caller does not see the difference.
 /// P^T or dS^T of the warp's keys and 16 queries as a left operand: from its registers, or from what the
 /// warps that share its keys have written.
-template <typename T, typename C>
-__device__ __forceinline__ void left_operand(uint32_t (&a)[C::kRowBlocks][4],
-                                             const Blocks<C::kRowBlocks, C::kColumns / 8>& blocks,
+template <typename T, typename Traits>
+__device__ __forceinline__ void left_operand(uint32_t (&a)[Traits::kRowBlocks][4],
+                                             const Blocks<Traits::kRowBlocks, Traits::kColumns / 8>& blocks,
                                              const unsigned char* rows,  // swizzled, the warp's first key
                                              int step) {
-  if constexpr (C::kSplit == 1) {
+  if constexpr (Traits::kSplit == 1) {
     round_blocks<T>(a, blocks, step);
   } else {
-    constexpr int kRowBytes = C::kQueries * 2;
+    constexpr int kRowBytes = Traits::kQueries * 2;
     const int lane = threadIdx.x % 32, place = walk(swizzled<kRowBytes>(lane % 16, lane / 16), step);
 #pragma unroll
-    for (int r = 0; r < C::kRowBlocks; ++r) ldmatrix_x4(a[r], rows + place + r * 16 * kRowBytes);
+    for (int r = 0; r < Traits::kRowBlocks; ++r) ldmatrix_x4(a[r], rows + place + r * 16 * kRowBytes);
   }
 }
 
@@ -81,9 +81,9 @@ __device__ __forceinline__ void left_operand(uint32_t (&a)[C::kRowBlocks][4],
 //|
 //| One template for both steps: `kAddsDq` says whether the block gives dQ its part. Without it the fifth product, its barrier and its additions are not compiled.
 /// dK and dV of a tile of keys, and with kAddsDq what it gives to dQ. Grid: (key tiles * key heads); dynamic
-/// shared memory: C::kSharedBytes.
-template <typename T, typename C, bool kAddsDq>
-__global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
+/// shared memory: Traits::kSharedBytes.
+template <typename T, typename Traits, bool kAddsDq>
+__global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     keys_outside(const T* q,    // [batch, heads, seqlen_q, kHeadDim]
                  const T* k,    // [batch, kv_heads, seqlen_k, kHeadDim]
                  const T* v,    // [batch, kv_heads, seqlen_k, kHeadDim]
@@ -97,11 +97,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   //| A block has one tile of keys of one key head, and walks along the queries of *every* query head of the group, one after another. So the sum over the group happens in its registers, and nothing has to be added up afterwards. The price is fewer blocks.
   //|
   //| Under the causal mask the first tile of queries is the one with the first query that sees the first key. Tile 0 of the keys is seen by all queries, so the longest blocks have the smallest numbers and start first.
-  constexpr int kHeadDim = C::kHeadDim, kRowBlocks = C::kRowBlocks, kQueries = C::kQueries;
-  constexpr int kColumnBlocks = C::kColumns / 8, kPairRowBytes = kQueries * 2;
-  constexpr bool kShares = C::kSplit > 1;
-  const int key_tiles = (problem.seqlen_k + C::kKeys - 1) / C::kKeys;
-  const int kv_head = blockIdx.x / key_tiles, first_key = int(blockIdx.x) % key_tiles * C::kKeys;
+  constexpr int kHeadDim = Traits::kHeadDim, kRowBlocks = Traits::kRowBlocks, kQueries = Traits::kQueries;
+  constexpr int kColumnBlocks = Traits::kColumns / 8, kPairRowBytes = kQueries * 2;
+  constexpr bool kShares = Traits::kSplit > 1;
+  const int key_tiles = (problem.seqlen_k + Traits::kKeys - 1) / Traits::kKeys;
+  const int kv_head = blockIdx.x / key_tiles, first_key = int(blockIdx.x) % key_tiles * Traits::kKeys;
   const int valid_keys = problem.seqlen_k - first_key;
   const int query_tiles = (problem.seqlen_q + kQueries - 1) / kQueries;
   const int first_tile = min(problem.first_query(first_key) / kQueries, query_tiles);
@@ -109,57 +109,60 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 
   //| K and V stay in shared memory; dK and dV take their places at the end. A stage holds what comes with a tile of queries: Q, dO, and for each query its log-sum-exp and its $D$.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int warp_key = warp / C::kSplit * C::kWarpKeys;  // the warp's keys, within the tile
-  const int warp_column = warp % C::kSplit * C::kColumns, warp_dim = warp % C::kSplit * C::kDims;
-  unsigned char* k_tile = dynamic_shared<unsigned char>();  // [kKeys, kHeadDim], then dK
-  unsigned char* v_tile = k_tile + C::kKeyTileBytes;        // [kKeys, kHeadDim], then dV
-  unsigned char* stages = v_tile + C::kKeyTileBytes;        // 2 x {Q, dO, log-sum-exp, D}
-  unsigned char* ds_tile = stages + 2 * C::kStageBytes;     // dS^T [kKeys, kQueries]
-  unsigned char* p_tile = ds_tile + C::kPairBytes;          // P^T [kKeys, kQueries], if kShares
+  const int warp_key = warp / Traits::kSplit * Traits::kWarpKeys;  // the warp's keys, within the tile
+  const int warp_column = warp % Traits::kSplit * Traits::kColumns,
+            warp_dim = warp % Traits::kSplit * Traits::kDims;
+  unsigned char* k_tile = dynamic_shared<unsigned char>();    // [kKeys, kHeadDim], then dK
+  unsigned char* v_tile = k_tile + Traits::kKeyTileBytes;     // [kKeys, kHeadDim], then dV
+  unsigned char* stages = v_tile + Traits::kKeyTileBytes;     // 2 x {Q, dO, log-sum-exp, D}
+  unsigned char* ds_tile = stages + 2 * Traits::kStageBytes;  // dS^T [kKeys, kQueries]
+  unsigned char* p_tile = ds_tile + Traits::kPairBytes;       // P^T [kKeys, kQueries], if kShares
 
   //| Iteration `i` counts over heads of the group and tiles of queries together. The log-sum-exps travel by `cp.async` with the rows they belong to, 16 bytes a thread. Nobody compares them with the end: the workspace has whole tiles.
   const auto head_of = [&](int i) { return kv_head * problem.group + i / tiles_of_head; };
   const auto query_of = [&](int i) { return (first_tile + i % tiles_of_head) * kQueries; };
   const auto load = [&](int i) {
     const int head = head_of(i), query = query_of(i), valid = problem.seqlen_q - query;
-    unsigned char* const stage = stages + i % 2 * C::kStageBytes;
-    copy_tile<kQueries, kHeadDim, C::kThreads>(stage, q + problem.of_query(problem.at.q, head, query),
-                                               problem.at.q.row, valid);
-    copy_tile<kQueries, kHeadDim, C::kThreads>(stage + C::kQueryTileBytes,
-                                               d_o + problem.of_query(problem.at.d_o, head, query),
-                                               problem.at.d_o.row, valid);
+    unsigned char* const stage = stages + i % 2 * Traits::kStageBytes;
+    copy_tile<kQueries, kHeadDim, Traits::kThreads>(stage, q + problem.of_query(problem.at.q, head, query),
+                                                    problem.at.q.row, valid);
+    copy_tile<kQueries, kHeadDim, Traits::kThreads>(stage + Traits::kQueryTileBytes,
+                                                    d_o + problem.of_query(problem.at.d_o, head, query),
+                                                    problem.at.d_o.row, valid);
     constexpr int kPieces = kQueries / 4;  // of 16 bytes, of each of the two
-    static_assert(2 * kPieces <= C::kThreads, "a thread copies a piece of the log-sum-exp or of D");
+    static_assert(2 * kPieces <= Traits::kThreads, "a thread copies a piece of the log-sum-exp or of D");
     if (threadIdx.x < 2 * kPieces) {
       const float* const from = threadIdx.x < kPieces ? workspace.lse : workspace.d;
-      cp_async_cg(stage + 2 * C::kQueryTileBytes + threadIdx.x * 16,
+      cp_async_cg(stage + 2 * Traits::kQueryTileBytes + threadIdx.x * 16,
                   from + int64_t(head) * problem.padded_q + query + threadIdx.x % kPieces * 4);
     }
   };
-  copy_tile<C::kKeys, kHeadDim, C::kThreads>(k_tile, k + problem.of_key(problem.at.k, kv_head, first_key),
-                                             problem.at.k.row, valid_keys);
-  copy_tile<C::kKeys, kHeadDim, C::kThreads>(v_tile, v + problem.of_key(problem.at.v, kv_head, first_key),
-                                             problem.at.v.row, valid_keys);
+  copy_tile<Traits::kKeys, kHeadDim, Traits::kThreads>(
+      k_tile, k + problem.of_key(problem.at.k, kv_head, first_key), problem.at.k.row, valid_keys);
+  copy_tile<Traits::kKeys, kHeadDim, Traits::kThreads>(
+      v_tile, v + problem.of_key(problem.at.v, kv_head, first_key), problem.at.v.row, valid_keys);
   if (tiles > 0) load(0);
   cp_async_commit();
 
   //| ## One tile of queries
   //|
   //| The sums begin at zero and are written whatever happens. So a block whose keys no query sees writes zeros, as it must.
-  Blocks<kRowBlocks, C::kDims / 8> dk_sums = {}, dv_sums = {};
+  Blocks<kRowBlocks, Traits::kDims / 8> dk_sums = {}, dv_sums = {};
   const auto use = [&]<bool kMasked>(int i) {
     const int first_query = query_of(i);
-    const unsigned char* const q_tile = stages + i % 2 * C::kStageBytes;
-    const unsigned char* const do_tile = q_tile + C::kQueryTileBytes;
-    const float* const lse = reinterpret_cast<const float*>(q_tile + 2 * C::kQueryTileBytes);
+    const unsigned char* const q_tile = stages + i % 2 * Traits::kStageBytes;
+    const unsigned char* const do_tile = q_tile + Traits::kQueryTileBytes;
+    const float* const lse = reinterpret_cast<const float*>(q_tile + 2 * Traits::kQueryTileBytes);
     const float* const d = lse + kQueries;
 
     //| Two products by rows: K with Q, V with dO. In both the warp's keys are the rows.
     //|
     //| Now a *column* belongs to a query. A lane has two columns in each block of 8, and reads their log-sum-exp and $D$ from the stage; lanes with the same columns read the same address, which costs one access. The mask compares the other way round, too: row `r * 16 + half * 8` of the lane is a key, and `last` the last key that the query sees, counted from the lane's first row.
     Blocks<kRowBlocks, kColumnBlocks> p, ds;  // S^T, then P^T; dP^T, then dS^T
-    multiply_rows<T, kHeadDim>(p, k_tile + warp_key * C::kRowBytes, q_tile + warp_column * C::kRowBytes);
-    multiply_rows<T, kHeadDim>(ds, v_tile + warp_key * C::kRowBytes, do_tile + warp_column * C::kRowBytes);
+    multiply_rows<T, kHeadDim>(p, k_tile + warp_key * Traits::kRowBytes,
+                               q_tile + warp_column * Traits::kRowBytes);
+    multiply_rows<T, kHeadDim>(ds, v_tile + warp_key * Traits::kRowBytes,
+                               do_tile + warp_column * Traits::kRowBytes);
 #pragma unroll
     for (int n = 0; n < kColumnBlocks; ++n)
 #pragma unroll
@@ -188,14 +191,14 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 #pragma unroll
     for (int step = 0; step < kQueries / 16; ++step) {
       uint32_t a[kRowBlocks][4];
-      left_operand<T, C>(a, p, p_tile + warp_key * kPairRowBytes, step);
-      multiply_columns<T, kHeadDim>(dv_sums, a, do_tile + step * 16 * C::kRowBytes, warp_dim);
+      left_operand<T, Traits>(a, p, p_tile + warp_key * kPairRowBytes, step);
+      multiply_columns<T, kHeadDim>(dv_sums, a, do_tile + step * 16 * Traits::kRowBytes, warp_dim);
     }
 #pragma unroll
     for (int step = 0; step < kQueries / 16; ++step) {
       uint32_t a[kRowBlocks][4];
-      left_operand<T, C>(a, ds, ds_tile + warp_key * kPairRowBytes, step);
-      multiply_columns<T, kHeadDim>(dk_sums, a, q_tile + step * 16 * C::kRowBytes, warp_dim);
+      left_operand<T, Traits>(a, ds, ds_tile + warp_key * kPairRowBytes, step);
+      multiply_columns<T, kHeadDim>(dk_sums, a, q_tile + step * 16 * Traits::kRowBytes, warp_dim);
     }
   };
 
@@ -204,30 +207,30 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   //| $dS$ is needed with queries as rows, and lies in shared memory with keys as rows. `ldmatrix` with `.trans` transposes it, 8 by 8 elements at a time. K has been in shared memory since the beginning, and is read by columns.
   /// Adds dS K of the tile to dQ, which other blocks add to as well.
   const auto add_dq = [&](int i) {
-    constexpr int kWarpsAlongQueries = kQueries / C::kDqWarpRows;
-    const int warp_query = warp % kWarpsAlongQueries * C::kDqWarpRows;
-    const int dim = warp / kWarpsAlongQueries * C::kDqDims;
-    Blocks<C::kDqRowBlocks, C::kDqDims / 8> sums = {};
+    constexpr int kWarpsAlongQueries = kQueries / Traits::kDqWarpRows;
+    const int warp_query = warp % kWarpsAlongQueries * Traits::kDqWarpRows;
+    const int dim = warp / kWarpsAlongQueries * Traits::kDqDims;
+    Blocks<Traits::kDqRowBlocks, Traits::kDqDims / 8> sums = {};
     const int place = swizzled<kPairRowBytes>(lane % 8 + lane / 16 * 8, lane / 8 % 2 + warp_query / 8);
 #pragma unroll
-    for (int step = 0; step < C::kKeys / 16; ++step) {
-      uint32_t a[C::kDqRowBlocks][4];
+    for (int step = 0; step < Traits::kKeys / 16; ++step) {
+      uint32_t a[Traits::kDqRowBlocks][4];
 #pragma unroll
-      for (int r = 0; r < C::kDqRowBlocks; ++r)
+      for (int r = 0; r < Traits::kDqRowBlocks; ++r)
         ldmatrix_x4_trans(a[r], ds_tile + step * 16 * kPairRowBytes + (place ^ r * 32));
-      multiply_columns<T, kHeadDim>(sums, a, k_tile + step * 16 * C::kRowBytes, dim);
+      multiply_columns<T, kHeadDim>(sums, a, k_tile + step * 16 * Traits::kRowBytes, dim);
     }
     //| **The additions.** `atomicAdd` on float returns nothing here, so the compiler emits a reduction, which the L2 cache carries out. The blocks of a head add to the same tile of dQ in the order in which they happen to come. Float addition is not associative, so the last bits of dQ differ from launch to launch:
     //|
     //| ![Four parts of one element of dQ, added in two orders, end in different last digits](../../docs/figures/backward_orders.svg)
     float* const dq = workspace.dq + (int64_t(head_of(i)) * problem.padded_q + query_of(i)) * kHeadDim;
 #pragma unroll
-    for (int r = 0; r < C::kDqRowBlocks; ++r)
+    for (int r = 0; r < Traits::kDqRowBlocks; ++r)
 #pragma unroll
-      for (int n = 0; n < C::kDqDims / 8; ++n)
+      for (int n = 0; n < Traits::kDqDims / 8; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          atomicAdd(dq + place_of_dq<C>((r * (C::kDqDims / 8) + n) * 4 + e), sums[r][n][e]);
+          atomicAdd(dq + place_of_dq<Traits>((r * (Traits::kDqDims / 8) + n) * 4 + e), sums[r][n][e]);
   };
 
 //| ## The loop
@@ -239,7 +242,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     __syncthreads();  // the tile is in, and no warp still reads the stage or the dS^T that are overwritten
     if (i + 1 < tiles) load(i + 1);
     cp_async_commit();
-    if (first_key + C::kKeys - 1 > problem.last_key(query_of(i)))
+    if (first_key + Traits::kKeys - 1 > problem.last_key(query_of(i)))
       use.template operator()<true>(i);
     else
       use.template operator()<false>(i);
@@ -265,27 +268,29 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 //|
 //| A last kernel turns the sums of dQ into 16 bits. It has the threads of the kernel above, and each reads the floats at the places where it would have added them. So they come back as fragments, in the same lanes, and are stored as every result is. Reading is as coalesced as the additions were.
 /// Rounds the sums of dQ. A thread reads what it would have added in keys_outside. Grid: (tiles of
-/// C::kQueries queries of the workspace); dynamic shared memory: C::kQueryTileBytes.
-template <typename T, typename C>
-__global__ void __launch_bounds__(C::kThreads)
+/// Traits::kQueries queries of the workspace); dynamic shared memory: Traits::kQueryTileBytes.
+template <typename T, typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads)
     convert_dq(const float* sums,  // [batch * heads, padded_q, kHeadDim], in place_of_dq's order
                T* dq,              // [batch, heads, seqlen_q, kHeadDim]
                Problem problem) {
-  constexpr int kWarpsAlongQueries = C::kQueries / C::kDqWarpRows;
-  const int tiles = problem.padded_q / C::kQueries;
-  const int head = blockIdx.x / tiles, first_query = int(blockIdx.x) % tiles * C::kQueries;
+  constexpr int kWarpsAlongQueries = Traits::kQueries / Traits::kDqWarpRows;
+  const int tiles = problem.padded_q / Traits::kQueries;
+  const int head = blockIdx.x / tiles, first_query = int(blockIdx.x) % tiles * Traits::kQueries;
   const int warp = threadIdx.x / 32;
-  sums += int64_t(blockIdx.x) * C::kQueries * C::kHeadDim;
-  Blocks<C::kDqRowBlocks, C::kDqDims / 8> blocks;
+  sums += int64_t(blockIdx.x) * Traits::kQueries * Traits::kHeadDim;
+  //| Each fragment comes back as it was added.
+  Blocks<Traits::kDqRowBlocks, Traits::kDqDims / 8> blocks;
 #pragma unroll
-  for (int r = 0; r < C::kDqRowBlocks; ++r)
+  for (int r = 0; r < Traits::kDqRowBlocks; ++r)
 #pragma unroll
-    for (int n = 0; n < C::kDqDims / 8; ++n)
+    for (int n = 0; n < Traits::kDqDims / 8; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) blocks[r][n][e] = sums[place_of_dq<C>((r * (C::kDqDims / 8) + n) * 4 + e)];
-  store_blocks<T, C::kHeadDim>(
-      blocks, problem.scale, dynamic_shared<unsigned char>(), warp % kWarpsAlongQueries * C::kDqWarpRows,
-      warp / kWarpsAlongQueries * C::kDqDims, dq + problem.of_query(problem.at.dq, head, first_query),
+      for (int e = 0; e < 4; ++e)
+        blocks[r][n][e] = sums[place_of_dq<Traits>((r * (Traits::kDqDims / 8) + n) * 4 + e)];
+  store_blocks<T, Traits::kHeadDim>(
+      blocks, problem.scale, dynamic_shared<unsigned char>(), warp % kWarpsAlongQueries * Traits::kDqWarpRows,
+      warp / kWarpsAlongQueries * Traits::kDqDims, dq + problem.of_query(problem.at.dq, head, first_query),
       problem.at.dq.row, problem.seqlen_q - first_query);
 }
 

@@ -11,8 +11,8 @@ namespace flashbook::backward {
 //| ![The five products](../../docs/figures/backward_products.svg)
 /// Gradients of one tile of keys by two warpgroups, one thread of which also has TMA bring the tiles. Grid:
 /// tiles of keys of all key heads.
-template <typename T, typename Config>
-__global__ void __launch_bounds__(kConsumerThreads, 1)
+template <typename T, typename Traits>
+__global__ void __launch_bounds__(kKeyConsumerThreads, 1)
     hopper_single(const __grid_constant__ CUtensorMap q_map,    // [batch, heads, panels, seqlen_q, 64]
                   const __grid_constant__ CUtensorMap k_map,    // [batch, kv heads, panels, seqlen_k, 64]
                   const __grid_constant__ CUtensorMap v_map,    // [batch, kv heads, panels, seqlen_k, 64]
@@ -22,18 +22,17 @@ __global__ void __launch_bounds__(kConsumerThreads, 1)
                   T* dk,  // [batch, kv heads, seqlen_k, head_dim], strided
                   T* dv,  // [batch, kv heads, seqlen_k, head_dim], strided
                   Workspace workspace, Problem problem) {
-  using Shared = HopperShared<T, Config>;
-  static_assert(sizeof(Shared) <= hopper::kMostSharedBytes,
-                "more shared memory than a block of sm_90 may have");
+  using Shared = HopperShared<T, Traits>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   //| A block for each tile of keys of each key head. The queries that see it, and the heads of the group, are its loop.
-  const int key_tiles = (problem.seqlen_k + kKeys - 1) / kKeys;
-  const int kv_head = int(blockIdx.x) / key_tiles, first_key = int(blockIdx.x) % key_tiles * kKeys;
+  const int key_tiles = (problem.seqlen_k + kTileKeys - 1) / kTileKeys;
+  const int kv_head = int(blockIdx.x) / key_tiles, first_key = int(blockIdx.x) % key_tiles * kTileKeys;
   const Head of_keys{kv_head % problem.kv_heads, kv_head / problem.kv_heads};
-  const Visit visit = queries_of<Config::kQueries>(problem, first_key);
+  const QueryTiles tiles_seen = queries_of<Traits::kQueries>(problem, first_key);
   if (threadIdx.x == 0) {
-    hopper::initialise(shared.q, 1, kConsumers * kWarpsOfWarpgroup, "q full", "q empty");
-    hopper::initialise(shared.d_o, 1, kConsumers * kWarpsOfWarpgroup, "do full", "do empty");
+    initialise(shared.q, 1, kKeyConsumers * kWarpsOfWarpgroup, "q full", "q empty");
+    initialise(shared.d_o, 1, kKeyConsumers * kWarpsOfWarpgroup, "do full", "do empty");
     mbarrier_init(&shared.keys_full, 1);
     name_mbarrier(&shared.keys_full, "keys full");
     fence_mbarrier_init();
@@ -43,16 +42,19 @@ __global__ void __launch_bounds__(kConsumerThreads, 1)
   //| Nobody is a producer yet: one thread of the first warpgroup asks TMA for tiles, between products. It fills the stage
   //| that the round after this one reads, and waits for it to be empty first, which it is when both warpgroups have
   //| finished the round before.
-  const int first_query = visit.first * Config::kQueries, last_query = (visit.end - 1) * Config::kQueries;
-  const auto fill = [&](PipelineState<Config::kStages> to, int member, int query) {
+  const int first_query = tiles_seen.first * Traits::kQueries,
+            last_query = (tiles_seen.end - 1) * Traits::kQueries;
+  const auto fill = [&](PipelineState<Traits::kStages> to, int member, int query) {
     const Head head{of_keys.head * problem.group + member, of_keys.batch};
     const int row = problem.workspace_row(head.batch, head.head) + query;
-    PipelineState<Config::kStages> q = to, d_o = to;
+    PipelineState<Traits::kStages> q = to, d_o = to;
+    wait_empty(shared.q, q);
     fill_queries(shared.q, q, shared.lse, q_map, lse_map, query, head, row);
+    wait_empty(shared.d_o, d_o);
     fill_queries(shared.d_o, d_o, shared.d, do_map, d_map, query, head, row);
   };
-  PipelineState<Config::kStages> state;
-  if (threadIdx.x == 0 && visit.first < visit.end) {
+  PipelineState<Traits::kStages> state;
+  if (threadIdx.x == 0 && tiles_seen.first < tiles_seen.end) {
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
     load(shared.k, k_map, &shared.keys_full, first_key, of_keys);
     if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, of_keys);
@@ -61,22 +63,22 @@ __global__ void __launch_bounds__(kConsumerThreads, 1)
 
   //| The same waits as in later steps; only who asks for tiles differs. That one thread's detour costs its whole
   //| warpgroup: its other lanes, and so its products, wait for it.
-  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), number = warp / kWarpsOfWarpgroup;
-  Gradients<T, Config> gradients(shared, problem, number, warp);
+  const int warp = warp_of_block(), number = warp / kWarpsOfWarpgroup;
+  Gradients<T, Traits> gradients(shared, problem, number, warp);
   // Always so: the last query sees every key. Without the question nvcc 13.0 spills a register at d = 64.
-  if (visit.first < visit.end) mbarrier_wait(&shared.keys_full, 0);
+  if (tiles_seen.first < tiles_seen.end) mbarrier_wait(&shared.keys_full, 0);
 #pragma unroll 1
   for (int member = 0; member < problem.group; ++member)
 #pragma unroll 1
-    for (int query = first_query; query <= last_query; query += Config::kQueries) {
+    for (int query = first_query; query <= last_query; query += Traits::kQueries) {
       //| With two stages the next tile travels while this one is used. At d = 256 there is room for one, and it is waited
       //| for.
       if (threadIdx.x == 0) {
-        if constexpr (Config::kStages == 2) {
+        if constexpr (Traits::kStages == 2) {
           PipelineState<2> other = state;
           other.advance();
           if (query < last_query)
-            fill(other, member, query + Config::kQueries);
+            fill(other, member, query + Traits::kQueries);
           else if (member + 1 < problem.group)
             fill(other, member + 1, first_query);
         } else if (query > first_query || member > 0) {
@@ -88,7 +90,7 @@ __global__ void __launch_bounds__(kConsumerThreads, 1)
       gradients.number = __shfl_sync(kWholeWarp, threadIdx.x / kWarpgroup, 0);
       float* sums = nullptr;
       if constexpr (Shared::kHasDp)
-        sums = gradients.part_of(
+        sums = Gradients<T, Traits>::Part::sums_of(
             workspace.dq, problem.workspace_row(of_keys.batch, of_keys.head * problem.group + member) + query,
             number);
       gradients.step(state, first_key, query, sums);

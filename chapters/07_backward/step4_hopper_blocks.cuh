@@ -18,26 +18,6 @@
 
 namespace flashbook::backward {
 
-//| ## A tile of queries, and a number for each of its rows
-//|
-//| A stage of Q comes with the log-sum-exp of its rows, a stage of dO with their D. Both are announced to one mbarrier,
-//| so a consumer waits once. The small copies go by a tensor map of one dimension: a coordinate is one register, where a
-//| pointer is two, and producers have few.
-/// Brings a tile of queries, and what the workspace has of each of its rows.
-template <typename Queries, int kStages, int kQueries>
-__device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline,
-                                             PipelineState<kStages>& state,
-                                             float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
-                                             const CUtensorMap& row_map, int first_query, const Head& head,
-                                             int workspace_row) {
-  wait_empty(pipeline, state);
-  uint64_t* const full = &pipeline.full[state.stage];
-  mbarrier_arrive_expect_tx(full, Queries::kBytes + sizeof(of_rows[0]));
-  load(pipeline.tile[state.stage], map, full, first_query, head);
-  tma_load(of_rows[state.stage], row_map, full, {workspace_row});
-  state.advance();
-}
-
 //| ## Which keys, which queries
 //|
 //| The scheduler of chapter 5 hands out the tiles of a head from the last to the first, since under a causal mask the
@@ -45,10 +25,10 @@ __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipelin
 //| number is reversed. Step 6 leaves it as it is: there the block with the last keys has to come first.
 /// The first key of a tile of the order. The order's longest tiles are the last of a head, as of queries; of
 /// keys the first are the ones that most queries see.
-template <typename Config>
+template <typename Traits>
 __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTile& work) {
-  constexpr bool turned = !Config::kDeterministic;
-  return (turned ? order.tiles_of_head - 1 - work.query_tile : work.query_tile) * kKeys;
+  constexpr bool reversed = !Traits::kDeterministic;
+  return (reversed ? order.tiles_of_head - 1 - work.query_tile : work.query_tile) * kTileKeys;
 }
 
 //| All roles of a block must agree on which tiles of queries come, and in which order: two producers, two adding threads,
@@ -56,7 +36,7 @@ __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTi
 //| heads of the group follow one another, and dK and dV stay in the registers until the last of them is done: the sum
 //| over the group costs no memory.
 /// All tiles of queries that see the keys from `first_key` on, head after head of the group.
-template <typename Config, typename Queries, int kStages, int kQueries>
+template <typename Traits, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
                                                PipelineState<kStages>& state,
                                                float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
@@ -64,13 +44,14 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
                                                const Head& kv_head, int first_key) {
   Head head{kv_head.head * problem.group, kv_head.batch};
   int row = problem.workspace_row(head.batch, head.head);
-  const Visit visit = queries_of<kQueries>(problem, first_key);
-  const int start = start_of<Config>(visit, first_key);
+  const QueryTiles tiles_seen = queries_of<kQueries>(problem, first_key);
+  const int start = start_of<Traits>(tiles_seen, first_key);
 #pragma unroll 1
   for (int member = problem.group; member > 0; --member, ++head.head, row += problem.padded_q)
 #pragma unroll 1
-    for (int round = 0; round < visit.tiles(); ++round) {
-      const int query = visit.tile(round, start) * kQueries;
+    for (int round = 0; round < tiles_seen.tiles(); ++round) {
+      const int query = tiles_seen.tile(round, start) * kQueries;
+      wait_empty(pipeline, state);
       fill_queries(pipeline, state, of_rows, map, row_map, query, head, row + query);
     }
 }
@@ -82,14 +63,14 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
 //| sent for the last queries of this one, and not earlier: a block that asks early holds a tile that it will begin late,
 //| and in step 6 others would wait for it.
 /// The thread that takes tiles of keys, tells all others, and brings Q.
-template <typename T, typename Config>
-__device__ __forceinline__ void produce_q(HopperShared<T, Config>& shared, const CUtensorMap& q_map,
+template <typename T, typename Traits>
+__device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const CUtensorMap& q_map,
                                           const CUtensorMap& lse_map, const Problem& problem,
                                           const TileOrder& order, int* counter) {
-  PipelineState<Config::kStages> state;
-  hopper::hand_out_tiles<Config::kSchedule>(shared.broadcast, order, counter, [&](const WorkTile& work) {
-    stream_queries<Config>(shared.q, state, shared.lse, q_map, lse_map, problem, work.head,
-                           first_key_of<Config>(order, work));
+  PipelineState<Traits::kStages> state;
+  hand_out_tiles<Traits::kSchedule>(shared.broadcast, order, counter, [&](const WorkTile& work) {
+    stream_queries<Traits>(shared.q, state, shared.lse, q_map, lse_map, problem, work.head,
+                           first_key_of<Traits>(order, work));
   });
 }
 
@@ -97,26 +78,26 @@ __device__ __forceinline__ void produce_q(HopperShared<T, Config>& shared, const
 //| done; from then on they travel while the consumers store dK and dV from their registers. A tile of keys that nobody
 //| sees needs no data at all.
 /// The thread that brings K, V and dO.
-template <typename T, typename Config>
-__device__ __forceinline__ void produce_keys(HopperShared<T, Config>& shared, const CUtensorMap& k_map,
+template <typename T, typename Traits>
+__device__ __forceinline__ void produce_keys(HopperShared<T, Traits>& shared, const CUtensorMap& k_map,
                                              const CUtensorMap& v_map, const CUtensorMap& do_map,
                                              const CUtensorMap& d_map, const Problem& problem,
                                              const TileOrder& order) {
-  using Shared = HopperShared<T, Config>;
+  using Shared = HopperShared<T, Traits>;
   PipelineState<kBroadcastStages> next;
-  PipelineState<Config::kStages> state;
+  PipelineState<Traits::kStages> state;
   uint32_t parity = 0;
 #pragma unroll 1
   for (;;) {
-    const WorkTile work = hopper::next_tile<false>(shared.broadcast, next);
+    const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    const int first_key = first_key_of<Config>(order, work);
+    const int first_key = first_key_of<Traits>(order, work);
     mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
     parity ^= 1;
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
     load(shared.k, k_map, &shared.keys_full, first_key, work.head);
     if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, work.head);
-    stream_queries<Config>(shared.d_o, state, shared.d, do_map, d_map, problem, work.head, first_key);
+    stream_queries<Traits>(shared.d_o, state, shared.d, do_map, d_map, problem, work.head, first_key);
   }
 }
 
@@ -131,7 +112,7 @@ __device__ __forceinline__ void produce_keys(HopperShared<T, Config>& shared, co
 /// with later keys.
 __device__ __forceinline__ int turn_of(const Problem& problem, int first_key, int first_query, int queries) {
   const int last_query = min(first_query + queries, problem.seqlen_q) - 1;
-  return (problem.last_key(last_query) - first_key) / kKeys;
+  return (problem.last_key(last_query) - first_key) / kTileKeys;
 }
 
 //| The semaphore counts the blocks that have added. A thread reads it with *acquire* until its turn has come. Acquire
@@ -148,47 +129,47 @@ __device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
 //|
 //| ![Four parts of one element of dQ, added in two orders, end in different last digits](../../docs/figures/backward_orders.svg)
 /// Whether threads of their own add dQ, or wait for the consumer's turn to do so.
-template <typename Config>
-constexpr bool kHasAdders = Config::kAddByTma || (Config::kDeterministic && Config::kSums != Sums::values);
+template <typename Traits>
+constexpr bool kHasAdders = Traits::kAddByTma || (Traits::kDeterministic && Traits::kSums != Sums::values);
 
 /// A thread that adds one consumer's part of dQ, tile after tile.
-template <typename T, typename Config>
-__device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Workspace& workspace,
+template <typename T, typename Traits>
+__device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Workspace& workspace,
                                        const Problem& problem, const TileOrder& order, int* semaphores,
                                        int number) {
-  using Part = DqPart<Config::kHeadDim, Config::kQueries>;
+  using Part = DqPart<Traits::kHeadDim, Traits::kQueries>;
   PipelineState<kBroadcastStages> next;
   uint32_t parity = 0;
 #pragma unroll 1
   for (;;) {
-    const WorkTile work = hopper::next_tile<false>(shared.broadcast, next);
+    const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     //| It goes through the same tiles of queries as everybody else in the block.
-    const int first_key = first_key_of<Config>(order, work);
-    const Visit visit = queries_of<Config::kQueries>(problem, first_key);
-    const int start = start_of<Config>(visit, first_key);
+    const int first_key = first_key_of<Traits>(order, work);
+    const QueryTiles tiles_seen = queries_of<Traits::kQueries>(problem, first_key);
+    const int start = start_of<Traits>(tiles_seen, first_key);
 #pragma unroll 1
     for (int member = 0; member < problem.group; ++member) {
       const int row = problem.workspace_row(work.head.batch, work.head.head * problem.group + member);
 #pragma unroll 1
-      for (int round = 0; round < visit.tiles(); ++round) {
-        const int tile = visit.tile(round, start);
-        const int query = tile * Config::kQueries, first_row = row + query;
-        int* const semaphore = semaphores + first_row / kRowsOfWarpgroup * kConsumers + number;
+      for (int round = 0; round < tiles_seen.tiles(); ++round) {
+        const int tile = tiles_seen.tile(round, start);
+        const int query = tile * Traits::kQueries, first_row = row + query;
+        int* const semaphore = semaphores + first_row / kRowsOfWarpgroup * kKeyConsumers + number;
         int turn = 0;
-        if constexpr (Config::kDeterministic) turn = turn_of(problem, first_key, query, Config::kQueries);
-        if constexpr (Config::kAddByTma) {
+        if constexpr (Traits::kDeterministic) turn = turn_of(problem, first_key, query, Traits::kQueries);
+        if constexpr (Traits::kAddByTma) {
           //| Two different things are waited for here. After `tma_store_wait_read` TMA has taken the part out of shared
           //| memory, and the consumer may write the next one. The sums may still be on their way to the L2. The next block
           //| may add only when they have *landed*: after `tma_store_wait`. Only then comes the release of the semaphore.
           mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
-          if constexpr (Config::kDeterministic) wait_for_turn(semaphore, turn);
-          bulk_reduce_add(Gradients<T, Config>::part_of(workspace.dq, first_row, number),
-                          &shared.dq[number][0][0].x, Part::kPieceFloats * sizeof(float));
+          if constexpr (Traits::kDeterministic) wait_for_turn(semaphore, turn);
+          bulk_reduce_add(Part::sums_of(workspace.dq, first_row, number), &shared.dq[number][0][0].x,
+                          Part::kPieceFloats * sizeof(float));
           tma_store_commit();
           tma_store_wait_read<0>();  // it may be overwritten
           mbarrier_arrive(&shared.dq_empty[number]);
-          if constexpr (Config::kDeterministic) tma_store_wait<0>();  // the sums are in memory
+          if constexpr (Traits::kDeterministic) tma_store_wait<0>();  // the sums are in memory
         } else {
           //| At d = 256 there is no room for dQ in shared memory, and registers add. The thread then only says when: it
           //| polls the semaphore while the consumer multiplies, and passes the turn on when all warps have added.
@@ -196,7 +177,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Wo
           mbarrier_arrive(&shared.dq_empty[number]);       // the consumer may add
           mbarrier_wait(&shared.dq_full[number], parity);  // it has
         }
-        if constexpr (Config::kDeterministic) store_release(semaphore, turn + 1);
+        if constexpr (Traits::kDeterministic) store_release(semaphore, turn + 1);
         parity ^= 1;
       }
     }
@@ -205,19 +186,21 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Config>& shared, const Wo
 
 //| ## What a consumer leaves
 //|
-//| dK and dV go from registers to memory directly, so that the next tile's K and V may arrive in the meantime.
+//| dK and dV go from registers to memory directly, so that the next tile's K and V may arrive in the meantime. dK gets its
+//| factor here: the scale of the scores, which all of the loop has left out.
 /// Stores a consumer's dK and dV of the tile at `first_key` of key head `head`, counted over the batch.
-template <typename T, typename Config>
-__device__ __forceinline__ void store_gradients(const Gradients<T, Config>& sums, const Problem& problem,
+template <typename T, typename Traits>
+__device__ __forceinline__ void store_gradients(const Gradients<T, Traits>& sums, const Problem& problem,
                                                 T* dk,  // [batch, kv heads, seqlen_k, head_dim], strided
                                                 T* dv, int head, int first_key) {
   const int key = first_key + sums.number * kRowsOfWarpgroup, valid = problem.seqlen_k - key;
-  if constexpr (Gradients<T, Config>::kHasDv)
-    store_rows<T, Config::kHeadDim>(sums.dv, 1.0f, dv + problem.of_key(problem.at.dv, head, key),
-                                    problem.at.dv.row, valid);
-  if constexpr (Gradients<T, Config>::kHasDk)
-    store_rows<T, Config::kHeadDim>(sums.dk, problem.scale, dk + problem.of_key(problem.at.dk, head, key),
-                                    problem.at.dk.row, valid);
+  const int row = row_of_thread();
+  if constexpr (Gradients<T, Traits>::kHasDv)
+    store_from_registers(sums.dv, dv + problem.of_key(problem.at.dv, head, key), problem.at.dv.row, row,
+                         valid);
+  if constexpr (Gradients<T, Traits>::kHasDk)
+    store_from_registers(sums.dk, dk + problem.of_key(problem.at.dk, head, key), problem.at.dk.row, row,
+                         valid, problem.scale);
 }
 
 //| ## The kernel
@@ -226,8 +209,8 @@ __device__ __forceinline__ void store_gradients(const Gradients<T, Config>& sums
 //| for each other; the others are the consumers. Each barrier is told how many arrive: 1 for a thread with TMA, 4 for the
 //| warps of a consumer, 8 for both.
 /// The gradients of the tiles of keys that this block takes.
-template <typename T, typename Config>
-__global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
+template <typename T, typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
     const __grid_constant__ CUtensorMap q_map,    // [batch, heads, panels, seqlen_q, 64]
     const __grid_constant__ CUtensorMap k_map,    // [batch, kv heads, panels, seqlen_k, 64]
     const __grid_constant__ CUtensorMap v_map,    // [batch, kv heads, panels, seqlen_k, 64]
@@ -240,70 +223,52 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
     int* counter,       // Schedule::dynamic_persistent: 0 at the start
     int* semaphores) {  // kDeterministic: [heads, tiles of queries, consumers], 0 at the start
   //| One thread makes all barriers, and gives them the names that the simulator's reports use.
-  using Shared = HopperShared<T, Config>;
-  static_assert(sizeof(Shared) <= hopper::kMostSharedBytes,
-                "more shared memory than a block of sm_90 may have");
+  using Shared = HopperShared<T, Traits>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
-  if (threadIdx.x == 0) {
-    hopper::initialise(shared.q, 1, kConsumers * kWarpsOfWarpgroup, "q full", "q empty");
-    hopper::initialise(shared.d_o, 1, kConsumers * kWarpsOfWarpgroup, "do full", "do empty");
-    hopper::initialise(shared.broadcast,
-                       kConsumers * kWarpsOfWarpgroup + 1 + (kHasAdders<Config> ? kConsumers : 0));
-    mbarrier_init(&shared.keys_full, 1);
-    name_mbarrier(&shared.keys_full, "keys full");
-    mbarrier_init(&shared.keys_empty, kConsumers * kWarpsOfWarpgroup);
-    name_mbarrier(&shared.keys_empty, "keys empty");
-    for (int i = 0; i < kConsumers; ++i) {
-      mbarrier_init(&shared.dq_full[i], kWarpsOfWarpgroup);
-      name_mbarrier(&shared.dq_full[i], "dq full", i);
-      mbarrier_init(&shared.dq_empty[i], 1);
-      name_mbarrier(&shared.dq_empty[i], "dq empty", i);
-    }
-    fence_mbarrier_init();
-  }
+  if (threadIdx.x == 0) initialise(shared, kHasAdders<Traits> ? kKeyConsumers : 0);
   __syncthreads();  // the barriers are ready
 
   //| The roles part here, and registers move. A producer keeps 24 or 40; a consumer of d = 128 holds 128 floats of dK and
   //| dV and up to 64 of scores and dP all at once, and has 240 or 232.
-  // The same in all threads of a warp; the shuffle tells the compiler so.
-  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
-    setmaxnreg_dec<Config::kProducerRegisters>();
+    setmaxnreg_dec<Traits::kProducerRegisters>();
     if (threadIdx.x == 0) produce_q(shared, q_map, lse_map, problem, order, counter);
     if (threadIdx.x == 32) produce_keys(shared, k_map, v_map, do_map, d_map, problem, order);
-    if constexpr (kHasAdders<Config>)
+    if constexpr (kHasAdders<Traits>)
       if (threadIdx.x == 64 || threadIdx.x == 96)
         add_dq(shared, workspace, problem, order, semaphores, warp - 2);
     return;
   }
 
-  setmaxnreg_inc<Config::kConsumerRegisters>();
+  setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
   PipelineState<kBroadcastStages> next;
-  PipelineState<Config::kStages> state;
+  PipelineState<Traits::kStages> state;
   uint32_t parity = 0;
   for (;;) {
-    const WorkTile work = hopper::next_tile<true>(shared.broadcast, next);
+    const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     //| A consumer's life: take a tile of keys, set dK and dV to zero, go through the queries, store. The last query sees
     //| every key, so each tile has something to go through, and each gradient is written.
-    const int first_key = first_key_of<Config>(order, work);
+    const int first_key = first_key_of<Traits>(order, work);
     const int kv_head = work.head.batch * problem.kv_heads + work.head.head;
-    const Visit visit = queries_of<Config::kQueries>(problem, first_key);
-    const int start = start_of<Config>(visit, first_key);
-    Gradients<T, Config> gradients(shared, problem, number, warp);
+    const QueryTiles tiles_seen = queries_of<Traits::kQueries>(problem, first_key);
+    const int start = start_of<Traits>(tiles_seen, first_key);
+    Gradients<T, Traits> gradients(shared, problem, number, warp);
     mbarrier_wait(&shared.keys_full, parity);
     parity ^= 1;
 #pragma unroll 1
     for (int member = 0; member < problem.group; ++member) {
 #pragma unroll 1
-      for (int round = 0; round < visit.tiles(); ++round) {
-        const int query = visit.tile(round, start) * Config::kQueries;
+      for (int round = 0; round < tiles_seen.tiles(); ++round) {
+        const int query = tiles_seen.tile(round, start) * Traits::kQueries;
         //| The address of dQ's sums is needed only where registers add.
         float* sums = nullptr;
-        if constexpr (!Config::kAddByTma && Shared::kHasDp)
-          sums = gradients.part_of(workspace.dq,
-                                   (kv_head * problem.group + member) * problem.padded_q + query, number);
+        if constexpr (!Traits::kAddByTma && Shared::kHasDp)
+          sums = Gradients<T, Traits>::Part::sums_of(
+              workspace.dq, (kv_head * problem.group + member) * problem.padded_q + query, number);
         gradients.step(state, first_key, query, sums);
       }
     }
@@ -314,35 +279,22 @@ __global__ void __launch_bounds__(Config::kThreads, 1) hopper_backward(
 
 //| ## dQ, rounded
 //|
-//| The last kernel reads the sums in the order in which threads have added them, so a thread has an accumulator of
-//| `wgmma` again, and stores it as it would dK. The scale comes in here, once, and not into every dS. It moves 4 bytes in
-//| and 2 out for each element of dQ; for short sequences that is a notable part of the whole.
-/// Rounds dQ from the sums. A block has kConsumers warpgroups, and each a part of a tile of queries. Grid:
+//| The last kernel rounds the sums, tile by tile, as [`gradient_round.h`](../../common/hopper/gradient_round.h) says.
+/// Rounds dQ from the sums. A block has kKeyConsumers warpgroups, and each a part of a tile of queries. Grid:
 /// tiles of queries of all heads.
 template <typename T, int kHeadDim, int kQueries>
-__global__ void __launch_bounds__(kConsumerThreads) convert_dq_parts(
+__global__ void __launch_bounds__(kKeyConsumerThreads) convert_dq_parts(
     const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers
     T* dq,              // [batch, heads, seqlen_q, head_dim], strided
     Problem problem) {
-  using Part = DqPart<kHeadDim, kQueries>;
-  const int number = threadIdx.x / kWarpgroup, tiles = (problem.seqlen_q + kQueries - 1) / kQueries;
+  const int tiles = (problem.seqlen_q + kQueries - 1) / kQueries;
   const int head = int(blockIdx.x) / tiles, query = int(blockIdx.x) % tiles * kQueries;
   const int64_t row = int64_t(head) * problem.padded_q + query;
-  const int first = query + (Part::kByRows ? number * kRowsOfWarpgroup : 0);
-  T* to = dq + problem.of_query(problem.at.dq, head, first) + (Part::kByRows ? 0 : number * Part::kColumns);
-  const auto* from = reinterpret_cast<const float4*>(sums + row * kHeadDim) +
-                     number * (Part::kPieces * Part::kPieceFloats / 4) + threadIdx.x % kWarpgroup;
-  //| One piece at d = 64 and 128, two at 256.
-#pragma unroll
-  for (int piece = 0; piece < Part::kPieces; ++piece, to += kPanel, from += Part::kPieceFloats / 4) {
-    float floats[Part::kFloats];
-#pragma unroll
-    for (int i = 0; i < Part::kFloats; i += 4) {
-      const float4 four = from[i / 4 * kWarpgroup];
-      floats[i] = four.x, floats[i + 1] = four.y, floats[i + 2] = four.z, floats[i + 3] = four.w;
-    }
-    store_rows<T, kPanel>(floats, problem.scale, to, problem.at.dq.row, problem.seqlen_q - first);
-  }
+  const int first =
+      query + (DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsOfWarpgroup : 0);
+  round_dq<T, kHeadDim, kQueries>(sums + row * kHeadDim, problem.scale,
+                                  dq + problem.of_query(problem.at.dq, head, first), problem.at.dq.row,
+                                  row_of_thread(), problem.seqlen_q - first);
 }
 
 }  // namespace flashbook::backward

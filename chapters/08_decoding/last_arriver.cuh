@@ -14,30 +14,30 @@
 namespace flashbook::decoding {
 
 /// What a warp's keys came to.
-template <typename Config>
+template <typename Traits>
 struct WarpSums {
-  float output[Config::kHeadDim / 2];
+  float output[Traits::kHeadDim / 2];
   Rows rows;
 };
 
 //| ## The block's warps merge
 //|
-//| Each warp lays its maxima, its sums and its output into shared memory, the output into stages that the producer has handed
+//| Each warp writes its maxima, its sums and its output to shared memory, the output into stages that the producer has handed
 //| out. Then all threads add up, each for its columns with the weights of all warps.
 //|
 //| Where a column lies in a row of sums depends on the row and on the column. Eight lanes write at a time. They have two rows, and of
 //| each four columns that lie 32 apart (16 at d = 64 and 256), which would all meet in the same banks. So they are exchanged.
 
 /// Column `column` of a warp's row of sums. Four columns from a multiple of four on lie side by side.
-template <typename Config>
-__device__ __forceinline__ float& sums_at(RingShared<Config>& shared,
-                                          const PipelineState<Config::kStages>& first, int warp, int row,
+template <typename Traits>
+__device__ __forceinline__ float& sums_at(RingShared<Traits>& shared,
+                                          const PipelineState<Traits::kStages>& first, int warp, int row,
                                           int column) {
-  const int byte = warp * Config::kWarpSumBytes, four = column / 4;
+  const int byte = warp * Traits::kWarpSumBytes, four = column / 4;
   int stage = first.stage + byte / kStageBytes;
-  if (stage >= Config::kStages) stage -= Config::kStages;
+  if (stage >= Traits::kStages) stage -= Traits::kStages;
   auto* sums = reinterpret_cast<float*>(shared.ring.tile[stage].byte + byte % kStageBytes);
-  return sums[row * Config::kHeadDim + (four ^ (four / 8 % 4 + row % 2 * 4)) * 4 + column % 4];
+  return sums[row * Traits::kHeadDim + (four ^ (four / 8 % 4 + row % 2 * 4)) * 4 + column % 4];
 }
 
 //| A place in the workspace belongs to a block. With equal work a block may hold the last part of one item and the first of another,
@@ -45,20 +45,19 @@ __device__ __forceinline__ float& sums_at(RingShared<Config>& shared,
 /// Where row `row` of a part lies in the workspace, `first_block` having part 0 of its item. A block has at
 /// most two parts of items that other blocks share: the end of one that began before, and the beginning of
 /// one that goes on.
-template <typename Config>
+template <typename Traits>
 __device__ __forceinline__ int place_of(int first_block, int part, int row) {
-  return (2 * (first_block + part) + (part == 0)) * Config::kRows + row;
+  return (2 * (first_block + part) + (part == 0)) * Traits::kRows + row;
 }
 
 /// What the block's warps have summed of row `tile_row` of the tile, normalised. One warp.
-template <typename Config>
-__device__ __forceinline__ WarpRow<Config::kHeadDim> row_of_warps(RingShared<Config>& shared,
-                                                                  const PipelineState<Config::kStages>& first,
+template <typename Traits>
+__device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Traits>& shared,
+                                                                  const PipelineState<Traits::kStages>& first,
                                                                   int tile_row) {
-  constexpr float kLn2 = 0.6931471805599453f;
-  constexpr int kKeyWarps = Config::kKeyWarps;
-  using Row = WarpRow<Config::kHeadDim>;
-  const int from = Config::kRowTiles == 1 ? 0 : tile_row / kRowsOfMma * kKeyWarps;
+  constexpr int kKeyWarps = Traits::kKeyWarps;
+  using Row = WarpRow<Traits::kHeadDim>;
+  const int from = Traits::kRowTiles == 1 ? 0 : tile_row / kRowsOfMma * kKeyWarps;
   const int row = tile_row % kRowsOfMma;
   float max = shared.max[from][row], weights = 0;
 #pragma unroll
@@ -81,7 +80,7 @@ __device__ __forceinline__ WarpRow<Config::kHeadDim> row_of_warps(RingShared<Con
   const float inverse = weights > 0 ? 1 / weights : 0;
 #pragma unroll
   for (int c = 0; c < Row::kColumns; ++c) total.value[c] *= inverse;
-  total.lse = weights > 0 ? (max + __log2f(weights)) * kLn2 : -INFINITY;
+  total.lse = log_sum_exp(max, weights);
   return total;
 }
 
@@ -101,63 +100,63 @@ __device__ __forceinline__ void store_finished(const WarpRow<kHeadDim>& result, 
 }
 
 /// Merges the consumer warps' sums and stores the result, or the block's part of it. All consumers.
-template <typename T, typename Config>
-__device__ __forceinline__ void finish_block(RingShared<Config>& shared,
-                                             PipelineState<Config::kStages>& state,
-                                             const WarpSums<Config>& own, const Problem& problem,
+template <typename T, typename Traits>
+__device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
+                                             PipelineState<Traits::kStages>& state,
+                                             const WarpSums<Traits>& own, const Problem& problem,
                                              const Segment& segment, const Workspace& workspace,
                                              T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
                                              float* lse) {  // [batch, heads, seqlen_q]
-  constexpr int kColumns = kThreadColumns<Config::kHeadDim>;
+  constexpr int kColumns = kThreadColumns<Traits::kHeadDim>;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int first_row = segment.row_tile * Config::kRows;
-  const int rows = min(problem.rows() - first_row, Config::kRows);
-  named_barrier_sync<kAllConsumers, Config::kConsumers>();  // all have read what the segment before left
-  //| Each warp lays down what it has. The stages are the ring's own, handed out by the producer.
-  const PipelineState<Config::kStages> first = state;
-  PipelineState<Config::kStages> waited = state;
-  for (int i = 0; i < Config::kMergeStages; ++i) {
-    hopper::wait_full(shared.ring, waited);  // the stage is ours
+  const int first_row = segment.row_tile * Traits::kRows;
+  const int rows = min(problem.rows() - first_row, Traits::kRows);
+  named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // all have read what the segment before left
+  //| Each warp stores what it has. The stages are the ring's own, handed out by the producer.
+  const PipelineState<Traits::kStages> first = state;
+  PipelineState<Traits::kStages> waited = state;
+  for (int i = 0; i < Traits::kMergeStages; ++i) {
+    wait_full(shared.ring, waited);  // the stage is ours
     waited.advance();
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = lane / 4 + 8 * r;
     const float sum = quad_sum(own.rows.sum[r]);
-    if (warp / Config::kKeyWarps * kRowsOfMma + row >= rows) continue;
+    if (warp / Traits::kKeyWarps * kRowsOfMma + row >= rows) continue;
     if (lane % 4 == 0) {
       shared.max[warp][row] = own.rows.max[r] * problem.scale_log2;
       shared.sum[warp][row] = sum;
     }
     //| A thread has columns side by side, and stores four at a time.
 #pragma unroll
-    for (int columns = 0; columns < Config::kHeadDim; columns += kSpan<Config::kHeadDim>)
+    for (int columns = 0; columns < Traits::kHeadDim; columns += kSpan<Traits::kHeadDim>)
 #pragma unroll
       for (int i = 0; i < kColumns; i += 4) {
         const auto at = [&](int c) {
-          return own.output[place_in_output<Config::kHeadDim>(columns, i + c, r)];
+          return own.output[place_in_output<Traits::kHeadDim>(columns, i + c, r)];
         };
         *reinterpret_cast<float4*>(&sums_at(shared, first, warp, row, columns + lane % 4 * kColumns + i)) =
             make_float4(at(0), at(1), at(2), at(3));
       }
   }
-  named_barrier_sync<kAllConsumers, Config::kConsumers>();  // what all warps have is there
+  named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // what all warps have is there
 
   //| A warp adds up a row. A row of an item that other blocks share is stored as a part, any other is finished. What is stored is
   //| normalised, in both cases, with its log-sum-exp beside it: parts of any size merge alike.
   const Pack of = problem.pack_of(segment.pack);
 #pragma unroll 1  // few warps have a second row
-  for (int row = warp; row < rows; row += Config::kWarps) {
-    const WarpRow<Config::kHeadDim> total = row_of_warps(shared, first, row);
+  for (int row = warp; row < rows; row += Traits::kWarps) {
+    const WarpRow<Traits::kHeadDim> total = row_of_warps(shared, first, row);
     if (segment.parts > 1)
-      store_row(total, workspace.partials, place_of<Config>(segment.first_block, segment.part, row));
+      store_row(total, workspace.partials, place_of<Traits>(segment.first_block, segment.part, row));
     else
       store_finished<T>(total, workspace.whole, problem, of, first_row + row, o, lse);
   }
   fence_proxy_async();  // TMA may write where threads have written
   __syncwarp();
-  for (int i = 0; i < Config::kMergeStages; ++i) {
-    hopper::release(shared.ring, state);
+  for (int i = 0; i < Traits::kMergeStages; ++i) {
+    release(shared.ring, state);
     state.advance();
   }
 }
@@ -184,14 +183,14 @@ constexpr int kMostPartsOfLast = 48;  ///< that the last to arrive merges: more 
 
 /// Counts the warp as arrived, and merges the parts of its rows of the segment's item if it is the last. All
 /// consumer warps.
-template <typename T, typename Config>
+template <typename T, typename Traits>
 __device__ __forceinline__ void finish_parts(const Problem& problem, const Segment& segment,
                                              const Workspace& workspace,
                                              T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
                                              float* lse) {  // [batch, heads, seqlen_q]
-  constexpr int kHeadDim = Config::kHeadDim;
-  const int warp = threadIdx.x / 32, first_row = segment.row_tile * Config::kRows;
-  const int rows = min(problem.rows() - first_row, Config::kRows);
+  constexpr int kHeadDim = Traits::kHeadDim;
+  const int warp = threadIdx.x / 32, first_row = segment.row_tile * Traits::kRows;
+  const int rows = min(problem.rows() - first_row, Traits::kRows);
   if (warp >= rows) return;
   __syncwarp();  // all lanes have written their part
   bool is_last = false;
@@ -204,8 +203,8 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const Segme
   //| Of all warps that had these rows, this one is the last. It merges them one after another.
   __syncwarp();  // what lane 0 has taken over, all lanes may read
 #pragma unroll 1
-  for (int row = warp; row < rows; row += Config::kWarps) {
-    const auto place = [&](int part) { return place_of<Config>(segment.first_block, part, row); };
+  for (int row = warp; row < rows; row += Traits::kWarps) {
+    const auto place = [&](int part) { return place_of<Traits>(segment.first_block, part, row); };
     store_finished<T>(merge_row<kHeadDim>(workspace.partials, segment.parts, place), workspace.whole, problem,
                       problem.pack_of(segment.pack), first_row + row, o, lse);
   }
@@ -219,21 +218,21 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const Segme
 //| kernel wrote can be seen then.
 //|
 /// Merges the parts of items that have more than kMostPartsOfLast. Grid: (kRows, items).
-template <typename T, typename Config>
+template <typename T, typename Traits>
 __global__ void __launch_bounds__(kManyWarps * 32, 1)
     merge_many(Workspace workspace,
                T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
                float* lse,  // [batch, heads, seqlen_q]
                int blocks,  // of the first kernel
                Problem problem, Plan plan) {
-  const Segment item = Segments<Config::kKeys>(plan, problem, blocks).whole_item(blockIdx.y);
-  const int row = blockIdx.x, pack_row = item.row_tile * Config::kRows + row;
+  const Segment item = Segments<Traits::kKeys>(plan, problem, blocks).whole_item(blockIdx.y);
+  const int row = blockIdx.x, pack_row = item.row_tile * Traits::kRows + row;
   //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
   wait_for_launch_before();  // all parts are there
   if (item.parts <= kMostPartsOfLast || pack_row >= problem.rows()) return;
-  merge_by_block<Config::kHeadDim>(
-      workspace.partials, item.parts, [&](int part) { return place_of<Config>(item.first_block, part, row); },
-      [&](const WarpRow<Config::kHeadDim>& merged) {
+  merge_by_block<Traits::kHeadDim>(
+      workspace.partials, item.parts, [&](int part) { return place_of<Traits>(item.first_block, part, row); },
+      [&](const WarpRow<Traits::kHeadDim>& merged) {
         store_finished<T>(merged, workspace.whole, problem, problem.pack_of(item.pack), pack_row, o, lse);
       });
 }

@@ -20,15 +20,15 @@
 namespace flashbook::decoding {
 
 /// A warp's 16 rows of Q, as mma.sync takes them.
-template <typename Config>
-using Queries = uint32_t[Config::kHeadDim / 16][4];
+template <typename Traits>
+using Queries = uint32_t[Traits::kHeadDim / 16][4];
 
 //| ## Queries
 //|
 //| Q comes straight from memory into the registers. Of 32 columns, two products' worth, lane $t$ of a quad has the columns $8t$ to $8t+7$: the first four for the
 //| first product, the others for the second. It is read once a segment, while the first tile of keys travels.
-template <typename T, typename Config>
-__device__ __forceinline__ void load_queries(Queries<Config>& fragments,
+template <typename T, typename Traits>
+__device__ __forceinline__ void load_queries(Queries<Traits>& fragments,
                                              const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
                                              const Problem& problem, const Pack& of, int first_row) {
   const int lane = threadIdx.x % 32;
@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_queries(Queries<Config>& fragments,
     const bool exists = row < problem.rows();
     const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane % 4 * 8;
 #pragma unroll
-    for (int step = 0; step < Config::kHeadDim / 16; step += 2) {
+    for (int step = 0; step < Traits::kHeadDim / 16; step += 2) {
       const uint4 columns =
           exists ? *reinterpret_cast<const uint4*>(from + step * 16) : make_uint4(0, 0, 0, 0);
       fragments[step][r] = columns.x, fragments[step][r + 2] = columns.y;
@@ -67,17 +67,17 @@ __device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* fr
 //| Two keys whose numbers follow one another are loaded at the same time, 64 bytes of each. Odd ones begin with the second half of
 //| 128, so the two meet in no bank.
 /// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
-template <typename T, typename Config>
-__device__ __forceinline__ void multiply_keys(float* scores, const Queries<Config>& q, const Stage& tile,
+template <typename T, typename Traits>
+__device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q, const Stage& tile,
                                               int chunk, int keys) {
   const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
   const unsigned char* row[2];
   float sums[2][4] = {};  // columns 0-7, columns 8-15
 #pragma unroll
   for (int n = 0; n < 2; ++n)
-    row[n] = tile.byte + min(first_key + 8 * n, keys - 1) * Config::kRowBytes + lane % 4 * 16;
+    row[n] = tile.byte + min(first_key + 8 * n, keys - 1) * Traits::kRowBytes + lane % 4 * 16;
 #pragma unroll
-  for (int step = 0; step < Config::kHeadDim / 16; step += 4)
+  for (int step = 0; step < Traits::kHeadDim / 16; step += 4)
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       uint4 k[2];
@@ -110,21 +110,21 @@ template <int kHeadDim>
 constexpr int kThreadColumns = kSpan<kHeadDim> / 4;
 
 /// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
-template <typename T, typename Config>
-__device__ __forceinline__ void multiply_values(float (&output)[Config::kHeadDim / 2], const float* p,
+template <typename T, typename Traits>
+__device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim / 2], const float* p,
                                                 const Stage& tile, int chunk, int keys) {
-  constexpr int kColumns = kGroupColumns<Config::kHeadDim>;
+  constexpr int kColumns = kGroupColumns<Traits::kHeadDim>;
   constexpr uint32_t kLowHalves = 0x5410, kHighHalves = 0x7632;
   const int lane = threadIdx.x % 32;
   const uint32_t a[4] = {pack<T>(p[0], p[1]), pack<T>(p[2], p[3]), pack<T>(p[4], p[5]), pack<T>(p[6], p[7])};
 #pragma unroll
-  for (int columns = 0; columns < Config::kHeadDim; columns += kSpan<Config::kHeadDim>) {
+  for (int columns = 0; columns < Traits::kHeadDim; columns += kSpan<Traits::kHeadDim>) {
     //| A lane's four keys are rows 2t, 2t + 1, 2t + 8 and 2t + 9 of the chunk.
     uint32_t v[4][kColumns / 2] = {};  // [key of the lane][pair of columns]
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int key = chunk * kRowsOfMma + column_of(i / 2 * 4 + i % 2);
-      const unsigned char* from = tile.byte + key * Config::kRowBytes + (columns + lane / 4 * kColumns) * 2;
+      const unsigned char* from = tile.byte + key * Traits::kRowBytes + (columns + lane / 4 * kColumns) * 2;
       if (key >= keys) continue;
       uint4 loaded[2];
       if constexpr (kColumns == 16)

@@ -6,10 +6,10 @@
 //| ## Rows of a tile
 //|
 //| With grouped queries several query heads read the same key head. To the keys it does not matter whether rows of a tile
-//| are queries of one head or heads of one query. So a tile's rows are *packed*: `pack` query heads, one after another, of
+//| are queries of one head or heads of one query. So a tile's rows are *packed* (FlashAttention's `pack_gqa`): `pack` query heads, one after another, of
 //| the first query, then the same heads of the second. Step 1 packs a single head, later steps the whole group.
 //|
-//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/packed_rows.svg)
+//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/pack_gqa.svg)
 #pragma once
 #include "common/attention/layout.h"
 #include "common/device/divisor.h"
@@ -18,11 +18,7 @@
 
 namespace flashbook::decoding {
 
-using hopper::kWholeWarp;
-using hopper::quad_max;
-using hopper::quad_sum;
-using hopper::rescale_rows;
-using hopper::Rows;
+using namespace hopper;  // what all Hopper chapters share; `Problem` and some more are this chapter's own
 
 /// Query heads that share a tile, and where their keys lie.
 struct Pack {

@@ -12,8 +12,6 @@
 
 namespace flashbook::decoding {
 
-using hopper::PipelineState;
-
 constexpr int kStageBytes = 32 * 1024;
 constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a warp takes at a time
 
@@ -22,7 +20,7 @@ constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a
 //| 16, 32 or 64 rows of queries; the warps that are not needed for more rows share the tile's keys.
 
 template <int kHeadDim_, int kRowTiles_>
-struct RingConfig {
+struct RingKernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kRowTiles = kRowTiles_;              ///< of 16 rows: 1; up to d = 128 also 2 and 4
   static constexpr int kRows = kRowTiles * kRowsOfMma;      ///< of a tile of queries
@@ -50,14 +48,14 @@ struct alignas(128) Stage {
 };
 
 /// Shared memory of a block.
-template <typename Config>
+template <typename Traits>
 struct RingShared {
-  hopper::Pipeline<Stage, Config::kStages> ring;
-  float max[Config::kWarps][kRowsOfMma];  ///< of a warp's rows, times scale_log2
-  float sum[Config::kWarps][kRowsOfMma];
+  Pipeline<Stage, Traits::kStages> ring;
+  float max[Traits::kWarps][kRowsOfMma];  ///< of a warp's rows, times scale_log2
+  float sum[Traits::kWarps][kRowsOfMma];
   // What each warp works on, and where it goes on: in registers they would crowd out sums.
-  Segment segment[Config::kWarps];
-  typename Segments<Config::kKeys>::Place place[Config::kWarps];
+  Segment segment[Traits::kWarps];
+  typename Segments<Traits::kKeys>::Place place[Traits::kWarps];
 };
 
 enum RingBarrier { kWholeBlock, kAllConsumers };  ///< named barriers

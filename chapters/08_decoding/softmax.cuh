@@ -6,18 +6,16 @@
 //| ![Which lane holds which elements of the results of mma.sync](../../docs/figures/mma_fragments.svg)
 #pragma once
 #include "chapters/08_decoding/problem.cuh"
-#include "common/ptx/math.h"
+#include "common/hopper/epilogue.h"
 
 namespace flashbook::decoding {
-
-using hopper::row_of;
 
 /// Turns scores into probabilities and takes them into `rows`. What was summed before must be multiplied by
 /// `correction`. A row may have seen no key yet: its maximum is -inf. `kLazy`: a maximum that has grown by a
 /// factor of less than 2^8 stays as it is, and so does what was summed.
 template <bool kLazy = false, int kFloats>
-__device__ __forceinline__ void softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
-                                        float scale_log2) {
+__device__ __forceinline__ void online_softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
+                                               float scale_log2) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float new_max = rows.max[r];
@@ -47,29 +45,18 @@ __device__ __forceinline__ void softmax(float (&scores)[kFloats], Rows& rows, fl
   }
 }
 
-/// Scores of keys that a row does not see become -inf. `last[r]` is the last key that the thread's row r
-/// sees, `first_key` the key of its scores' first column.
-template <int kFloats>
-__device__ __forceinline__ void mask(float (&scores)[kFloats], const int (&last)[2], int first_key) {
-  const int thread_key = first_key + 2 * int(threadIdx.x % 4);
-#pragma unroll
-  for (int i = 0; i < kFloats; ++i)
-    if (thread_key + i / 4 * 8 + i % 2 > last[row_of(i)]) scores[i] = -INFINITY;
-}
-
 //| The log-sum-exp is the row's whole memory of its softmax: with it, results over parts of the keys can be merged later
 //| (`merge.cuh`). A row that saw nothing has O = 0 and -inf.
 /// Divides the output by its rows' sums and gives their natural log-sum-exp. The quad's sums are added up.
 template <int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows, float (&lse)[2],
                                             float scale_log2) {
-  constexpr float kLn2 = 0.6931471805599453f;
   float inverse[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(rows.sum[r]);
     inverse[r] = sum > 0 ? 1 / sum : 0;
-    lse[r] = sum > 0 ? (rows.max[r] * scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
+    lse[r] = log_sum_exp(rows.max[r] * scale_log2, sum);
   }
   rescale_rows(output, inverse);
 }

@@ -36,13 +36,13 @@ namespace flashbook::decoding {
 //|
 //| Keys whose rows do not lie side by side (`[batch, seqlen, heads, head_dim]`) come row by row, a copy each.
 
-template <typename Config>
-__device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache& cache,
+template <typename Traits>
+__device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache& cache,
                                         const Problem& problem, const Plan& plan,
-                                        Segments<Config::kKeys>& segments) {
+                                        Segments<Traits::kKeys>& segments) {
   const int lane = threadIdx.x % 32, own_rows = lane * cache.copy_rows;  // before a lane's first copy
   const int tiles_at_once = 32 / cache.copies;                           // whose pages are looked up
-  PipelineState<Config::kStages> state;
+  PipelineState<Traits::kStages> state;
   Segment segment;
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
@@ -54,7 +54,7 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
     };
     //| A lane's page is that of one copy: with four copies a tile, lanes 4 to 7 have those of the second tile.
     const auto look_up = [&](int tile) {
-      return page_of(plan.first_key + (tile + lane / cache.copies) * Config::kKeys +
+      return page_of(plan.first_key + (tile + lane / cache.copies) * Traits::kKeys +
                      lane % cache.copies * cache.copy_rows);
     };
     int pages = look_up(segment.begin), next_pages = look_up(segment.begin + tiles_at_once), looked_up = 0;
@@ -65,11 +65,11 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
         looked_up = 0;
       }
       const int page = __shfl_sync(kWholeWarp, pages, looked_up * cache.copies + lane % cache.copies);
-      const int first_key = plan.first_key + tile * Config::kKeys;
-      const int bytes = min(Config::kKeys, segment.length - first_key) * Config::kRowBytes;
+      const int first_key = plan.first_key + tile * Traits::kKeys;
+      const int bytes = min(Traits::kKeys, segment.length - first_key) * Traits::kRowBytes;
 #pragma unroll 1  // a block's first instructions come from device memory too: the fewer, the sooner it reads
       for (int tensor = 0; tensor < 2; ++tensor) {  // K, then V
-        hopper::wait_empty(shared.ring, state);
+        wait_empty(shared.ring, state);
         uint64_t* full = &shared.ring.full[state.stage];
         if (lane == 0) mbarrier_arrive_expect_tx(full, bytes);
         __syncwarp();  // the barrier knows of the bytes before any can land
@@ -80,23 +80,25 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
         const int64_t to_row = is_k ? cache.k_strides.row : cache.v_strides.row;
         const unsigned char* head =
             is_k ? cache.k + of.kv_head * cache.k_strides.head : cache.v + of.kv_head * cache.v_strides.head;
-        for (int in_tile = own_rows; in_tile < Config::kKeys; in_tile += 32 * cache.copy_rows) {
+        for (int in_tile = own_rows; in_tile < Traits::kKeys; in_tile += 32 * cache.copy_rows) {
           const int key = first_key + in_tile;
           const int rows = min(cache.copy_rows, segment.length - key);
           if (rows <= 0) break;
           const int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
-          bulk_load(shared.ring.tile[state.stage].byte + in_tile * Config::kRowBytes,
+          bulk_load(shared.ring.tile[state.stage].byte + in_tile * Traits::kRowBytes,
                     head + (in_tile == own_rows ? page : page_of(key)) * to_page + in_page * to_row,
-                    rows * Config::kRowBytes, full, cache.keep);
+                    rows * Traits::kRowBytes, full, cache.keep);
         }
         __syncwarp();
         state.advance();
       }
     }
     //| At the end of a segment the warps need room to merge. The ring has it: the producer hands out stages without filling
-    //| them, in their turn like any other.
-    for (int i = 0; i < Config::kMergeStages; ++i) {
-      hopper::wait_empty(shared.ring, state);
+    //| them, in their turn like any other. No bytes hold such a stage back: lane 0's arrival alone fills it. So it comes after all
+    //| lanes have waited. A lane that is still waiting could otherwise miss two phases of `empty`, and wait for ever.
+    for (int i = 0; i < Traits::kMergeStages; ++i) {
+      wait_empty(shared.ring, state);
+      __syncwarp();  // all lanes have seen the stage empty
       if (lane == 0) mbarrier_arrive(&shared.ring.full[state.stage]);
       state.advance();
     }
@@ -108,65 +110,65 @@ __device__ __forceinline__ void produce(RingShared<Config>& shared, const Cache&
 //| the values. A chunk behind the last key is left out, since no copy brings anything there.
 
 /// The first of the thread's two rows of the pack; the other is 8 further.
-template <typename Config>
+template <typename Traits>
 __device__ __forceinline__ int row_of_pack(const Segment& segment) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  return segment.row_tile * Config::kRows + warp / Config::kKeyWarps * kRowsOfMma + lane / 4;
+  return segment.row_tile * Traits::kRows + warp / Traits::kKeyWarps * kRowsOfMma + lane / 4;
 }
 
-template <typename T, typename Config>
-__device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
-                                                   PipelineState<Config::kStages>& state,
-                                                   const Queries<Config>& q, const Problem& problem,
+template <typename T, typename Traits>
+__device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
+                                                   PipelineState<Traits::kStages>& state,
+                                                   const Queries<Traits>& q, const Problem& problem,
                                                    const Segment& segment, int first_key, int key_warp) {
   //| A warp takes one or two chunks at a time: as many scores as its registers hold beside Q and the output.
-  constexpr int kAtOnce = Config::kChunksAtOnce;
-  WarpSums<Config> sums = {{}, Rows::none()};
+  constexpr int kAtOnce = Traits::kChunksAtOnce;
+  WarpSums<Traits> sums = {{}, Rows::none()};
   for (int tile = segment.begin; tile < segment.end; ++tile) {
-    const int tile_key = first_key + tile * Config::kKeys, keys_left = segment.length - tile_key;
-    const PipelineState<Config::kStages> keys = state;
+    const int tile_key = first_key + tile * Traits::kKeys, keys_left = segment.length - tile_key;
+    const PipelineState<Traits::kStages> keys = state;
     state.advance();
 #pragma unroll 1  // unrolled, it would want more registers than there are
-    for (int first = 0; first < Config::kChunks; first += kAtOnce) {
+    for (int first = 0; first < Traits::kChunks; first += kAtOnce) {
       float scores[8 * kAtOnce];
-      if (first == 0) hopper::wait_full(shared.ring, keys);  // K is in
+      if (first == 0) wait_full(shared.ring, keys);  // K is in
 #pragma unroll
       for (int c = 0; c < kAtOnce; ++c) {
-        const int chunk = (first + c) * Config::kKeyWarps + key_warp;
+        const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
         float* own = scores + 8 * c;
         const int chunk_keys = keys_left - chunk * kRowsOfMma;  // that exist
-        if (chunk_keys > 0) multiply_keys<T, Config>(own, q, shared.ring.tile[keys.stage], chunk, keys_left);
+        if (chunk_keys > 0) multiply_keys<T, Traits>(own, q, shared.ring.tile[keys.stage], chunk, keys_left);
         //| Only chunks with keys behind the last one, or under a causal mask, ask key by key who sees it.
         if (chunk_keys < kRowsOfMma || problem.causal) {
 #pragma unroll
           for (int i = 0; i < 8; ++i)
             if (tile_key + chunk * kRowsOfMma + column_of(i) >
-                problem.last_key(segment.length, row_of_pack<Config>(segment) + 8 * row_of(i)))
+                problem.last_key(segment.length, row_of_pack<Traits>(segment) + 8 * row_of(i)))
               own[i] = -INFINITY;
         }
       }
-      if (first + kAtOnce == Config::kChunks) {
-        __syncwarp();                        // all lanes have read their part of K,
-        hopper::release(shared.ring, keys);  // so it may be overwritten
+      if (first + kAtOnce == Traits::kChunks) {
+        __syncwarp();                // all lanes have read their part of K,
+        release(shared.ring, keys);  // so it may be overwritten
       }
 
       //| Most tiles leave every maximum as it is. Then the output need not be multiplied, so the warp votes on it.
       float correction[2];
-      softmax(scores, sums.rows, correction, problem.scale_log2);
+      online_softmax(scores, sums.rows, correction, problem.scale_log2);
       if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1))
         rescale_rows(sums.output, correction);
 
-      if (first == 0) hopper::wait_full(shared.ring, state);  // V is in
+      if (first == 0) wait_full(shared.ring, state);  // V is in
 #pragma unroll
       for (int c = 0; c < kAtOnce; ++c) {
-        const int chunk = (first + c) * Config::kKeyWarps + key_warp;
+        const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
         if (chunk * kRowsOfMma < keys_left)
-          multiply_values<T, Config>(sums.output, scores + 8 * c, shared.ring.tile[state.stage], chunk,
+          multiply_values<T, Traits>(sums.output, scores + 8 * c, shared.ring.tile[state.stage], chunk,
                                      keys_left);
       }
     }
     __syncwarp();  // the same of V
-    hopper::release(shared.ring, state);
+    release(shared.ring, state);
     state.advance();
   }
   return sums;
@@ -176,29 +178,29 @@ __device__ __forceinline__ WarpSums<Config> attend(RingShared<Config>& shared,
 //| The last warp produces, all others consume. Each warp goes through the block's segments ([`plan.cuh`](plan.cuh)) on its own.
 
 /// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
-template <typename T, typename Config>
-__global__ void __launch_bounds__(Config::kThreads, 1)
+template <typename T, typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads, 1)
     ring(const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
          T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
          float* lse,  // [batch, heads, seqlen_q]
          Cache cache, Workspace workspace, Problem problem, Plan plan) {
-  using Shared = RingShared<Config>;
-  static_assert(sizeof(Shared) <= hopper::kMostSharedBytes, "more shared memory than a block may have");
+  using Shared = RingShared<Traits>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
   //| `full` waits for the producer's lane and its bytes, `empty` for one lane of each consumer warp.
   if (threadIdx.x == 0) {
-    hopper::initialise(shared.ring, 1, Config::kWarps, "full", "empty");
+    initialise(shared.ring, 1, Traits::kWarps, "full", "empty");
     fence_mbarrier_init();  // TMA sees the barriers,
   }
-  Segments<Config::kKeys> segments(plan, problem, gridDim.x);
+  Segments<Traits::kKeys> segments(plan, problem, gridDim.x);
   segments.begin(blockIdx.x);  // all the other warps, meanwhile
   __syncthreads();             // and so do all threads
   const int warp = threadIdx.x / 32;
-  if (warp == Config::kWarps) return produce<Config>(shared, cache, problem, plan, segments);
+  if (warp == Traits::kWarps) return produce<Traits>(shared, cache, problem, plan, segments);
 
   //| A consumer warp has 16 rows of the tile of queries. The warps with the same rows deal the chunks of keys out in turn.
-  const int row_in_tile = warp / Config::kKeyWarps * kRowsOfMma, key_warp = warp % Config::kKeyWarps;
-  PipelineState<Config::kStages> state;
+  const int row_in_tile = warp / Traits::kKeyWarps * kRowsOfMma, key_warp = warp % Traits::kKeyWarps;
+  PipelineState<Traits::kStages> state;
   const Segment& segment = shared.segment[warp];
   for (Segment next; segments.next(next);) {
     __syncwarp();  // all lanes have read the segment before
@@ -207,14 +209,14 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       shared.place[warp] = segments.at;
     }
     __syncwarp();  // and see this one
-    const int first_row = segment.row_tile * Config::kRows + row_in_tile;
-    Queries<Config> queries;
-    load_queries<T, Config>(queries, q, problem, problem.pack_of(segment.pack), first_row);
-    const WarpSums<Config> sums =
-        attend<T, Config>(shared, state, queries, problem, segment, plan.first_key, key_warp);
-    finish_block<T, Config>(shared, state, sums, problem, segment, workspace, o, lse);
+    const int first_row = segment.row_tile * Traits::kRows + row_in_tile;
+    Queries<Traits> queries;
+    load_queries<T, Traits>(queries, q, problem, problem.pack_of(segment.pack), first_row);
+    const WarpSums<Traits> sums =
+        attend<T, Traits>(shared, state, queries, problem, segment, plan.first_key, key_warp);
+    finish_block<T, Traits>(shared, state, sums, problem, segment, workspace, o, lse);
     if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
-      finish_parts<T, Config>(problem, segment, workspace, o, lse);
+      finish_parts<T, Traits>(problem, segment, workspace, o, lse);
     segments.at = shared.place[warp];
   }
 }

@@ -17,6 +17,7 @@
 #pragma once
 #include "chapters/08_decoding/softmax.cuh"
 #include "chapters/08_decoding/step7_latent_merge.cuh"
+#include "common/hopper/mask.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/setmaxnreg.h"
@@ -28,7 +29,7 @@ namespace flashbook::decoding {
 /// Where the pages are. Without a table a sequence is one page.
 struct LatentCache {
   const int* table;  ///< [batch, pages_of_sequence], or null
-  int page_rows;     ///< a multiple of LatentConfig::kKeys, if there is a table
+  int page_rows;     ///< a multiple of LatentKernelTraits::kKeys, if there is a table
   int pages_of_sequence;
 };
 
@@ -47,12 +48,12 @@ struct LatentCache {
 template <typename T>
 __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorMap& map,
                                         const LatentCache& cache, const Problem& problem,
-                                        Segments<LatentConfig::kKeys>& segments) {
+                                        Segments<LatentKernelTraits::kKeys>& segments) {
   LatentPhases phases;
   for (Segment segment; segments.next(segment);) {
     const Pack of = problem.pack_of(segment.pack);
     const auto page_of = [&](int tile) {
-      const int key = tile * LatentConfig::kKeys;
+      const int key = tile * LatentKernelTraits::kKeys;
       if (cache.table == nullptr || tile >= segment.end) return of.batch;
       return cache.table[of.batch * cache.pages_of_sequence + key / cache.page_rows];
     };
@@ -67,14 +68,15 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
         next_pages = page_of(tile + 32 + lane);
       }
       const int page = __shfl_sync(kWholeWarp, pages, looked_up);
-      const int key = tile * LatentConfig::kKeys, row = cache.table == nullptr ? key : key % cache.page_rows;
+      const int key = tile * LatentKernelTraits::kKeys,
+                row = cache.table == nullptr ? key : key % cache.page_rows;
       //| The five indices of a box: column 0 of the panel, row, panel, key head, page.
       if (lane == 0) {
-        for (int box = 0; box < LatentConfig::kBoxes; ++box) {
+        for (int box = 0; box < LatentKernelTraits::kBoxes; ++box) {
           uint64_t* full = &shared.full[stage][box];
-          const int panel = box * LatentConfig::kBoxPanels;
+          const int panel = box * LatentKernelTraits::kBoxPanels;
           mbarrier_wait(&shared.empty[stage][box], phases.of(stage) ^ 1);  // all have read the tile before
-          mbarrier_arrive_expect_tx(full, LatentConfig::kBoxPanels * kPanelBytes);
+          mbarrier_arrive_expect_tx(full, LatentKernelTraits::kBoxPanels * kPanelBytes);
           tma_load(shared.keys[stage].element[panel], map, full, {0, row, panel, of.kv_head, page});
         }
       }
@@ -94,11 +96,12 @@ __device__ __forceinline__ void produce(LatentShared<T>& shared, const CUtensorM
 
 /// Brings rows `first_row` ... of a pack. Rows beyond the pack's last are zeros. All consumers.
 template <typename T>
-__device__ __forceinline__ void load_queries(LatentTile<T>& tile,
-                                             const T* q,  // [batch, heads, seqlen_q, 576], strided
-                                             const Problem& problem, const Pack& of, int first_row) {
+__device__ __forceinline__ void load_latent_queries(LatentTile<T>& tile,
+                                                    const T* q,  // [batch, heads, seqlen_q, 576], strided
+                                                    const Problem& problem, const Pack& of, int first_row) {
   constexpr int kPieces = kLatentKeyDim / 8;  // of a row, 16 bytes each
-  constexpr int kRowsOfWarp = LatentConfig::kRows / LatentConfig::kWarps, kOfLane = (kPieces + 31) / 32;
+  constexpr int kRowsOfWarp = LatentKernelTraits::kRows / LatentKernelTraits::kWarps,
+                kOfLane = (kPieces + 31) / 32;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint4 loaded[kRowsOfWarp][kOfLane];
 #pragma unroll
@@ -120,11 +123,10 @@ __device__ __forceinline__ void load_queries(LatentTile<T>& tile,
     for (int i = 0; i < kOfLane; ++i) {
       const int piece = lane + 32 * i, row = warp * kRowsOfWarp + r;
       if (piece >= kPieces) continue;
-      auto* panel = reinterpret_cast<unsigned char*>(tile.element[piece / 8]);
-      *reinterpret_cast<uint4*>(panel + swizzled(Swizzle::b128, row * 128 + piece % 8 * 16)) = loaded[r][i];
+      *piece_of(tile, row, piece * 8) = loaded[r][i];
     }
   fence_proxy_async();  // this thread's writes become visible to wgmma,
-  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // and all of them are there
+  named_barrier_sync<kBothWarpgroups, LatentKernelTraits::kConsumers>();  // and all of them are there
 }
 
 //| ## From scores to P
@@ -151,12 +153,12 @@ __device__ __forceinline__ bool publish(LatentShared<T>& shared, float (&scores)
                                         int first_key, int length) {
   const int lane = threadIdx.x % 32, keys = length - first_key;
   auto& panels = shared.keys[stage].element;
-  if (keys < LatentConfig::kKeys || problem.causal) mask(scores, own.last, first_key);
-  softmax<true>(scores, own.rows, correction, problem.scale_log2);
+  if (keys < LatentKernelTraits::kKeys || problem.causal) mask(scores, own.last, first_key);
+  online_softmax<true>(scores, own.rows, correction, problem.scale_log2);
 
   //| A warp's 16 rows of P go where the descriptor expects them, 16 keys at a time.
-  auto* p = reinterpret_cast<unsigned char*>(panels[LatentConfig::kPosition]);
-  const int row = threadIdx.x % kWarpgroupThreads / 32 * 16 + lane % 16;
+  auto* p = reinterpret_cast<unsigned char*>(panels[LatentKernelTraits::kPosition]);
+  const int row = threadIdx.x % kWarpgroup / 32 * 16 + lane % 16;
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     uint32_t matrices[4];
@@ -171,9 +173,8 @@ __device__ __forceinline__ bool publish(LatentShared<T>& shared, float (&scores)
   if (lane == 0) reinterpret_cast<int*>(&shared.changed[stage])[threadIdx.x / 32 % 4] = changed;
 
   //| The zeros: eight panels of 8 pieces for each row behind the last key.
-  if (keys < LatentConfig::kKeys) {
-    for (int i = threadIdx.x % kWarpgroupThreads; i < (LatentConfig::kKeys - keys) * 64;
-         i += kWarpgroupThreads)
+  if (keys < LatentKernelTraits::kKeys) {
+    for (int i = threadIdx.x % kWarpgroup; i < (LatentKernelTraits::kKeys - keys) * 64; i += kWarpgroup)
       *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(panels[i % 64 / 8][keys + i / 64]) +
                                 i % 8 * 16) = uint4{};
   }
@@ -222,14 +223,15 @@ __device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhas
     const bool has_odd = tile + 1 < segment.end;
     wgmma_wait<0>();
     wgmma_pin(scores);
-    if (has_odd) named_barrier_arrive<kScoresEven, LatentConfig::kConsumers>();
-    if (publish(shared, scores, own, correction, problem, 0, tile * LatentConfig::kKeys, segment.length))
+    if (has_odd) named_barrier_arrive<kScoresEven, LatentKernelTraits::kConsumers>();
+    if (publish(shared, scores, own, correction, problem, 0, tile * LatentKernelTraits::kKeys,
+                segment.length))
       rescale_rows(output, correction);
     //| A warp has written its 16 rows of P, and any warp may have set values to zero. So first the four warps wait for one
     //| another. Then they only tell the other warpgroup, and go on.
-    named_barrier_sync<kFirstWarpgroup, kWarpgroupThreads>();  // P of the even tile is whole
-    named_barrier_arrive<kPublishedEven, LatentConfig::kConsumers>();
-    issue_values(output, shared, 0, 0);
+    named_barrier_sync<kFirstWarpgroup, kWarpgroup>();  // P of the even tile is whole
+    named_barrier_arrive<kPublishedEven, LatentKernelTraits::kConsumers>();
+    issue_accumulate(output, shared, 0, 0);
     phases.advance(0);
     wgmma_wait<0>();
     wgmma_pin(output);
@@ -237,9 +239,9 @@ __device__ __forceinline__ void attend_first(LatentShared<T>& shared, LatentPhas
     //| Before it waits for the other one's P it gives its half of the even tile back: where memory is slow, the odd tile is
     //| still on its way, and the producer needs the room at once.
     if (!has_odd) return;
-    named_barrier_sync<kPublishedOdd, LatentConfig::kConsumers>();  // the other one's P is there
+    named_barrier_sync<kPublishedOdd, LatentKernelTraits::kConsumers>();  // the other one's P is there
     if (accept(shared, own, correction, 1)) rescale_rows(output, correction);
-    issue_values(output, shared, 1, 0);
+    issue_accumulate(output, shared, 1, 0);
     wgmma_wait<0>();
     wgmma_pin(output);
     release(shared, 1, 0);
@@ -260,9 +262,9 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
   int tile = segment.begin;
   for (; tile + 1 < segment.end; tile += 2) {
     named_barrier_sync<kScoresEven,
-                       LatentConfig::kConsumers>();  // the tensor cores are done with the even ones
+                       LatentKernelTraits::kConsumers>();  // the tensor cores are done with the even ones
     issue_scores(scores, shared, 1, phases.of(1));
-    named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();  // the other one's P is there
+    named_barrier_sync<kPublishedEven, LatentKernelTraits::kConsumers>();  // the other one's P is there
     if (accept(shared, own, correction, 0)) {
       wgmma_wait<0>();
       wgmma_pin(scores);
@@ -270,18 +272,18 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
     }
     //| Of two groups on their way the scores are the older one. While threads make P of them, the tensor cores multiply by the
     //| even tile's values.
-    issue_values(output, shared, 0, 1);
+    issue_accumulate(output, shared, 0, 1);
     wgmma_wait<1>();
     wgmma_pin(scores);
     const bool changed = publish(shared, scores, own, correction, problem, 1,
-                                 (tile + 1) * LatentConfig::kKeys, segment.length);
-    named_barrier_sync<kSecondWarpgroup, kWarpgroupThreads>();  // P of the odd tile is whole
-    named_barrier_arrive<kPublishedOdd, LatentConfig::kConsumers>();
+                                 (tile + 1) * LatentKernelTraits::kKeys, segment.length);
+    named_barrier_sync<kSecondWarpgroup, kWarpgroup>();  // P of the odd tile is whole
+    named_barrier_arrive<kPublishedOdd, LatentKernelTraits::kConsumers>();
     wgmma_wait<0>();
     wgmma_pin(output);
     release(shared, 0, 1);
     if (changed) rescale_rows(output, correction);
-    issue_values(output, shared, 1, 1);
+    issue_accumulate(output, shared, 1, 1);
     wgmma_wait<0>();
     wgmma_pin(output);
     release(shared, 1, 1);
@@ -289,9 +291,9 @@ __device__ __forceinline__ void attend_second(LatentShared<T>& shared, LatentPha
   }
   //| A segment of an odd number of tiles ends with an even one, of which the second warpgroup has no scores to make.
   if (tile < segment.end) {
-    named_barrier_sync<kPublishedEven, LatentConfig::kConsumers>();
+    named_barrier_sync<kPublishedEven, LatentKernelTraits::kConsumers>();
     if (accept(shared, own, correction, 0)) rescale_rows(output, correction);
-    issue_values(output, shared, 0, 1);
+    issue_accumulate(output, shared, 0, 1);
     wgmma_wait<0>();
     wgmma_pin(output);
     release(shared, 0, 1);
@@ -315,7 +317,6 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
                                             const Segment& segment, const LatentParts& parts, int warpgroup,
                                             T* o,          // [batch, heads, seqlen_q, 512], strided
                                             float* lse) {  // [batch, heads, seqlen_q]
-  constexpr float kLn2 = 0.6931471805599453f;
   const int lane = threadIdx.x % 32;
   const Pack of = problem.pack_of(segment.pack);
 #pragma unroll
@@ -323,9 +324,10 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const float sum = quad_sum(own.rows.sum[r]);
     if (lane % 4 == 0) shared.sum[warpgroup][own.in_tile + 8 * r] = sum;
   }
-  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // both sums are there; nobody reads Q now
+  named_barrier_sync<kBothWarpgroups,
+                     LatentKernelTraits::kConsumers>();  // both sums are there; nobody reads Q now
   //| A warp whose 16 rows all lie behind the pack's last has nothing to store. The merge does not read its part either.
-  const int first_row = segment.row_tile * LatentConfig::kRows;
+  const int first_row = segment.row_tile * LatentKernelTraits::kRows;
   if (first_row + own.in_tile / 16 * 16 >= problem.rows()) return;  // the warp has no rows
   float inverse[2], row_lse[2];
 #pragma unroll
@@ -333,7 +335,7 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     const int in_tile = own.in_tile + 8 * r;
     const float sum = shared.sum[0][in_tile] + shared.sum[1][in_tile];
     inverse[r] = sum > 0 ? 1 / sum : 0;
-    row_lse[r] = sum > 0 ? (own.rows.max[r] * problem.scale_log2 + __log2f(sum)) * kLn2 : -INFINITY;
+    row_lse[r] = log_sum_exp(own.rows.max[r] * problem.scale_log2, sum);
   }
   //| What is stored is normalised in both cases, with its log-sum-exp beside it.
   if (segment.parts > 1)
@@ -345,7 +347,8 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
     if (row >= problem.rows()) continue;
     if (warpgroup == 0 && lane % 4 == 0) lse[problem.number(of, row)] = row_lse[r];
     //| A thread has pairs of columns, eight apart.
-    T* to = o + problem.offset(problem.o_strides, of, row) + warpgroup * LatentConfig::kHalf + lane % 4 * 2;
+    T* to =
+        o + problem.offset(problem.o_strides, of, row) + warpgroup * LatentKernelTraits::kHalf + lane % 4 * 2;
 #pragma unroll
     for (int i = 2 * r; i < 128; i += 4)
       *reinterpret_cast<uint32_t*>(to + i / 4 * 8) =
@@ -363,21 +366,20 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 
 /// Latent attention. Grid: {tiles of rows, blocks that share the keys}; shared memory: LatentShared.
 template <typename T>
-__global__ void __launch_bounds__(LatentConfig::kThreads, 1)
+__global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     latent(const T* q,                               // [batch, heads, seqlen_q, 576], strided
            const __grid_constant__ CUtensorMap map,  // of the cache: a box is 3 panels of 64 keys
            T* o,                                     // [batch, heads, seqlen_q, 512], strided
            float* lse,                               // [batch, heads, seqlen_q]
            LatentCache cache, LatentParts parts, Problem problem, Plan plan) {
-  static_assert(sizeof(LatentShared<T>) <= hopper::kMostSharedBytes,
-                "more shared memory than a block may have");
+  static_assert(sizeof(LatentShared<T>) <= kMostSharedBytes, "more shared memory than a block may have");
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
   //| How many warps give a box of three panels back? Four give back the first box, which has values of the first warpgroup only. Eight
   //| give back the second one, which has values of both, and the last, which has values of the second warpgroup and P, which both read.
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < 2; ++stage)
-      for (int box = 0; box < LatentConfig::kBoxes; ++box) {
-        const int i = stage * LatentConfig::kBoxes + box;
+      for (int box = 0; box < LatentKernelTraits::kBoxes; ++box) {
+        const int i = stage * LatentKernelTraits::kBoxes + box;
         mbarrier_init(&shared.full[stage][box], 1);
         name_mbarrier(&shared.full[stage][box], "full", i);
         mbarrier_init(&shared.empty[stage][box], box == 0 ? 4 : 8);
@@ -385,7 +387,7 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
       }
     fence_mbarrier_init();  // TMA sees the barriers,
   }
-  Segments<LatentConfig::kKeys> segments(plan, problem, gridDim.y);
+  Segments<LatentKernelTraits::kKeys> segments(plan, problem, gridDim.y);
   segments.begin(blockIdx.y);
   __syncthreads();  // and so do all threads
 
@@ -393,11 +395,11 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
   //| by whole warpgroups.
   const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / 4;
   if (warpgroup == 2) {
-    setmaxnreg_dec<LatentConfig::kProducerRegisters>();
-    if (warp == LatentConfig::kWarps) produce(shared, map, cache, problem, segments);
+    setmaxnreg_dec<LatentKernelTraits::kProducerRegisters>();
+    if (warp == LatentKernelTraits::kWarps) produce(shared, map, cache, problem, segments);
     return;
   }
-  setmaxnreg_inc<LatentConfig::kConsumerRegisters>();
+  setmaxnreg_inc<LatentKernelTraits::kConsumerRegisters>();
 
   //| O and scores take 160 of a consumer's registers. So the segment, and where the plan goes on, lie in shared memory, once for each warp.
   //| The plan counts blocks along x. Here x is the tile of rows, and the blocks that share keys lie along y: so two numbers of a
@@ -415,8 +417,8 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     }
     __syncwarp();  // and see this one
     //| Then one segment after the other: queries, all tiles of keys, the rows' ends.
-    const int first_row = segment.row_tile * LatentConfig::kRows;
-    load_queries(shared.q, q, problem, problem.pack_of(segment.pack), first_row);
+    const int first_row = segment.row_tile * LatentKernelTraits::kRows;
+    load_latent_queries(shared.q, q, problem, problem.pack_of(segment.pack), first_row);
     LatentRows own = {.rows = Rows::none(), .in_tile = warp % 4 * 16 + int(threadIdx.x) % 32 / 4, .last = {}};
 #pragma unroll
     for (int r = 0; r < 2; ++r)
@@ -438,7 +440,7 @@ __global__ void __launch_bounds__(LatentConfig::kThreads, 1)
     //| too: two at most, the one that it began with and the one that it ended with. (This stands in the loop and not behind it. Behind
     //| it, ptxas kept the products' descriptors in registers of threads, which it must copy before each product, and every tile took 6 %
     //| longer.)
-    auto& of_warps = reinterpret_cast<MergedPiece(&)[LatentConfig::kWarps][32]>(shared.q);
+    auto& of_warps = reinterpret_cast<MergedPiece(&)[LatentKernelTraits::kWarps][32]>(shared.q);
     for (int i = 0; i < shared_items; ++i)
       merge_share(of_warps, parts, shared.with_others[i], problem, o, lse);
   }

@@ -16,7 +16,6 @@
 //| ![Which lane holds which elements of the results of a product](../../docs/figures/mma_fragments.svg)
 #pragma once
 #include "chapters/08_decoding/step7_latent_tiles.cuh"
-#include "common/hopper/softmax.h"
 #include "common/ptx/atomic.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"
@@ -35,12 +34,13 @@ struct PartRow {
 
 /// Parts of items, in the workspace, each at a place.
 struct LatentParts {
-  static constexpr int kPieces = LatentConfig::kHalf / 16;  ///< of 16 bytes, that a thread has of a part
+  static constexpr int kPieces =
+      LatentKernelTraits::kHalf / 16;  ///< of 16 bytes, that a thread has of a part
   unsigned* arrivals;  ///< [tiles of rows, blocks]: of the item that begins in a block and goes on in others,
                        ///< how many blocks have stored their part, and then how many have seen all parts. 0
                        ///< before a launch and after it
-  uint4* o;            ///< [places, kPieces, LatentConfig::kConsumers]
-  PartRow* rows;       ///< [places, warpgroups, LatentConfig::kRows]
+  uint4* o;            ///< [places, kPieces, LatentKernelTraits::kConsumers]
+  PartRow* rows;       ///< [places, warpgroups, LatentKernelTraits::kRows]
   int blocks;          ///< that share the keys, for each tile of rows
 
   __device__ unsigned* arrivals_of(const Segment& item) const {
@@ -52,10 +52,10 @@ struct LatentParts {
     return 2 * (int64_t(row_tile) * blocks + first_block + part) + (part == 0);
   }
   __device__ uint4& piece(int64_t place, int piece, int thread) const {
-    return o[(place * kPieces + piece) * LatentConfig::kConsumers + thread];
+    return o[(place * kPieces + piece) * LatentKernelTraits::kConsumers + thread];
   }
   __device__ PartRow& row(int64_t place, int warpgroup, int row_in_tile) const {
-    return rows[(2 * place + warpgroup) * LatentConfig::kRows + row_in_tile];
+    return rows[(2 * place + warpgroup) * LatentKernelTraits::kRows + row_in_tile];
   }
 };
 
@@ -82,7 +82,7 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
 #pragma unroll
     for (int i = 2 * r; i < 128; i += 4)
       largest = fmaxf(largest, fmaxf(fabsf(output[i]), fabsf(output[i + 1])));
-    const float scale = scale_of_part(hopper::quad_max(largest) * inverse[r]);
+    const float scale = scale_of_part(quad_max(largest) * inverse[r]);
     factor[r] = inverse[r] / scale;
     if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r) = {lse[r], scale};
   }
@@ -170,7 +170,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
                                               const PartRange& range, const Square& square) {
   constexpr float kLog2E = 1.4426950408889634f;
   const int lane = threadIdx.x % 32, row = square.first_row() + lane / 4;
-  const int thread = square.warpgroup() * kWarpgroupThreads + square.first_row() / 16 * 32 + lane;
+  const int thread = square.warpgroup() * kWarpgroup + square.first_row() / 16 * 32 + lane;
 #pragma unroll
   for (int n = 0; n < kCount; ++n) merged[n] = MergedPiece::none();
   for (int first = 0; first < range.count; first += kAtOnce) {
@@ -220,7 +220,6 @@ __device__ __forceinline__ void store_square(const MergedPiece& merged, const Sq
                                              const Problem& problem, const Pack& of, int first_row,
                                              T* o,          // [batch, heads, seqlen_q, 512], strided
                                              float* lse) {  // [batch, heads, seqlen_q]
-  constexpr float kLn2 = 0.6931471805599453f;
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -233,8 +232,7 @@ __device__ __forceinline__ void store_square(const MergedPiece& merged, const Sq
       *reinterpret_cast<uint32_t*>(to + i / 4 * 8) =
           pack<T>(merged.o[i] * inverse, merged.o[i + 1] * inverse);
     if (square.first_column() == 0 && lane % 4 == 0)
-      lse[problem.number(of, row)] =
-          merged.weight[r] > 0 ? (merged.max[r] + __log2f(merged.weight[r])) * kLn2 : -INFINITY;
+      lse[problem.number(of, row)] = log_sum_exp(merged.max[r], merged.weight[r]);
   }
 }
 
@@ -255,7 +253,7 @@ constexpr int kManyParts = 16;  ///< from so many on, several warps may share a 
 
 /// Counts the block's part of an item as stored. All consumers.
 __device__ __forceinline__ void announce_part(const LatentParts& parts, const Segment& item) {
-  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // all warps have stored theirs
+  named_barrier_sync<kBothWarpgroups, LatentKernelTraits::kConsumers>();  // all warps have stored theirs
   if (threadIdx.x == 0) red_add_release(parts.arrivals_of(item), 1u);
 }
 
@@ -269,7 +267,7 @@ __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const S
       atomicExch(arrivals, 0u);  // as the next launch wants it
   }
   named_barrier_sync<kBothWarpgroups,
-                     LatentConfig::kConsumers>();  // thread 0 has seen all parts, so all may read them
+                     LatentKernelTraits::kConsumers>();  // thread 0 has seen all parts, so all may read them
 }
 
 //| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few squares, so several warps share
@@ -278,17 +276,17 @@ __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const S
 
 /// Merges the block's share of an item's squares. All consumers.
 template <typename T>
-__device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentConfig::kWarps][32],
+__device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentKernelTraits::kWarps][32],
                                             const LatentParts& parts, const Segment& item,
                                             const Problem& problem,
                                             T* o,          // [batch, heads, seqlen_q, 512], strided
                                             float* lse) {  // [batch, heads, seqlen_q]
-  constexpr int kWarps = LatentConfig::kWarps, kNeighbours = 4;
+  constexpr int kWarps = LatentKernelTraits::kWarps, kNeighbours = 4;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   wait_for_parts(parts, item);
   const Pack of = problem.pack_of(item.pack);
-  const int first_row = item.row_tile * LatentConfig::kRows;
-  const int row_groups = (min(problem.rows() - first_row, LatentConfig::kRows) + 15) / 16;
+  const int first_row = item.row_tile * LatentKernelTraits::kRows;
+  const int row_groups = (min(problem.rows() - first_row, LatentKernelTraits::kRows) + 15) / 16;
   const int squares = row_groups * 2 * LatentParts::kPieces;
   //| Few parts. Two of them leave a block 64 squares, eight for each warp.
   if (item.parts < kManyParts) {
@@ -317,7 +315,7 @@ __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentConfig
                          square);
     of_warps[warp][lane] = merged[0];
   }
-  named_barrier_sync<kBothWarpgroups, LatentConfig::kConsumers>();  // all warps' sums are there
+  named_barrier_sync<kBothWarpgroups, LatentKernelTraits::kConsumers>();  // all warps' sums are there
   if (square.number >= begin + own || share > 0) return;
   MergedPiece merged = of_warps[warp][lane];
   for (int w = 1; w < sharers; ++w) merged.add(of_warps[warp + w][lane]);

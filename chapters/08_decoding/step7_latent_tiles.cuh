@@ -7,13 +7,13 @@
 #pragma once
 #include "chapters/08_decoding/plan.cuh"
 #include "common/attention/shape.h"
+#include "common/hopper/tiles.h"
 #include "common/ptx/mbarrier.h"
-#include "common/ptx/wgmma.h"
 
 namespace flashbook::decoding {
 
 /// The sizes of the kernel.
-struct LatentConfig {
+struct LatentKernelTraits {
   static constexpr int kRows = 64;                       ///< of a tile of queries
   static constexpr int kKeys = 64;                       ///< of a tile of keys, at most a page
   static constexpr int kPanels = kLatentKeyDim / 64;     ///< of a key: 64 columns each
@@ -29,8 +29,6 @@ struct LatentConfig {
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 };
 
-constexpr int kWarpgroupThreads = 128;
-
 //| ## How a tile lies
 //|
 //| As in chapter 5: panels of 64 columns, whose rows are the 128 bytes of the widest swizzle. A key of 576 elements has nine. Eight of
@@ -39,10 +37,8 @@ constexpr int kWarpgroupThreads = 128;
 
 /// 64 rows of Q, or 64 keys.
 template <typename T>
-struct alignas(1024) LatentTile {
-  T element[LatentConfig::kPanels][64][64];  // [panel][row][column], pieces of a row exchanged
-};
-constexpr int kPanelBytes = 64 * 128;
+using LatentTile = Tile<T, 64, kLatentKeyDim>;
+constexpr int kPanelBytes = 64 * kPanelRowBytes;
 
 /// What a tile did to a row, for the warpgroup that did not compute its scores.
 struct RowUpdate {
@@ -54,15 +50,15 @@ struct RowUpdate {
 template <typename T>
 struct LatentShared {
   LatentTile<T> q;
-  LatentTile<T> keys[2];                     ///< of even and of odd tiles
-  uint64_t full[2][LatentConfig::kBoxes];    ///< three panels are there
-  uint64_t empty[2][LatentConfig::kBoxes];   ///< all have read them
-  RowUpdate update[2][LatentConfig::kRows];  ///< by even and by odd tiles
-  int4 changed[2];                    ///< by even and odd tiles: whether O must be corrected, a number a warp
-  float sum[2][LatentConfig::kRows];  ///< of each warpgroup's own tiles
-  Segment with_others[2];             ///< the block's parts of items that other blocks have parts of
-  Segment segment[LatentConfig::kWarps];                             ///< that a warp works on
-  Segments<LatentConfig::kKeys>::Place place[LatentConfig::kWarps];  ///< and where it goes on
+  LatentTile<T> keys[2];                           ///< of even and of odd tiles
+  uint64_t full[2][LatentKernelTraits::kBoxes];    ///< three panels are there
+  uint64_t empty[2][LatentKernelTraits::kBoxes];   ///< all have read them
+  RowUpdate update[2][LatentKernelTraits::kRows];  ///< by even and by odd tiles
+  int4 changed[2];  ///< by even and odd tiles: whether O must be corrected, a number a warp
+  float sum[2][LatentKernelTraits::kRows];  ///< of each warpgroup's own tiles
+  Segment with_others[2];                   ///< the block's parts of items that other blocks have parts of
+  Segment segment[LatentKernelTraits::kWarps];                                   ///< that a warp works on
+  Segments<LatentKernelTraits::kKeys>::Place place[LatentKernelTraits::kWarps];  ///< and where it goes on
 };
 
 //| **Named barriers.** P of an even tile is *published* to the second warpgroup, P of an odd one to the first. Before that, a
@@ -92,13 +88,14 @@ struct LatentPhases {
 template <typename T>
 __device__ __forceinline__ void issue_scores(float (&scores)[32], LatentShared<T>& shared, int stage,
                                              uint32_t phase) {
-  const uint64_t q = wgmma_descriptor<Swizzle::b128>(shared.q.element, 16, 1024);
-  const uint64_t k = wgmma_descriptor<Swizzle::b128>(shared.keys[stage].element, 16, 1024);
+  const uint64_t q = k_major(shared.q);
+  const uint64_t k = k_major(shared.keys[stage]);
   wgmma_pin(scores);
 #pragma unroll
-  for (int panel = 0; panel < LatentConfig::kPanels; ++panel) {
-    if (panel % LatentConfig::kBoxPanels == 0)
-      mbarrier_wait(&shared.full[stage][panel / LatentConfig::kBoxPanels], phase);  // three panels are there
+  for (int panel = 0; panel < LatentKernelTraits::kPanels; ++panel) {
+    if (panel % LatentKernelTraits::kBoxPanels == 0)
+      mbarrier_wait(&shared.full[stage][panel / LatentKernelTraits::kBoxPanels],
+                    phase);  // three panels are there
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
@@ -117,18 +114,18 @@ __device__ __forceinline__ void issue_scores(float (&scores)[32], LatentShared<T
 
 /// Issues output += P V of the tile in `stage`, as one group. V: the warpgroup's half.
 template <typename T>
-__device__ __forceinline__ void issue_values(float (&output)[128], LatentShared<T>& shared, int stage,
-                                             int warpgroup) {
+__device__ __forceinline__ void issue_accumulate(float (&output)[128], LatentShared<T>& shared, int stage,
+                                                 int warpgroup) {
   const auto& panels = shared.keys[stage].element;
-  const uint64_t p = wgmma_descriptor<Swizzle::b128>(panels[LatentConfig::kPosition], 16, 1024);
+  const uint64_t p = wgmma_descriptor<Swizzle::b128>(panels[LatentKernelTraits::kPosition], 16, 1024);
   const uint64_t v =
-      wgmma_descriptor<Swizzle::b128>(panels[warpgroup * LatentConfig::kHalfPanels], kPanelBytes, 1024);
+      wgmma_descriptor<Swizzle::b128>(panels[warpgroup * LatentKernelTraits::kHalfPanels], kPanelBytes, 1024);
   wgmma_pin(output);
   wgmma_fence();
 #pragma unroll
   for (int step = 0; step < 4; ++step)  // 16 keys each
-    wgmma<T, LatentConfig::kHalf, Major::k, Major::mn>(output, wgmma_advance(p, step * 32),
-                                                       wgmma_advance(v, step * 16 * 128), true);
+    wgmma<T, LatentKernelTraits::kHalf, Major::k, Major::mn>(output, wgmma_advance(p, step * 32),
+                                                             wgmma_advance(v, step * 16 * 128), true);
   wgmma_commit();
 }
 
@@ -137,7 +134,7 @@ __device__ __forceinline__ void issue_values(float (&output)[128], LatentShared<
 template <typename T>
 __device__ __forceinline__ void release(LatentShared<T>& shared, int stage, int warpgroup) {
   const int box = threadIdx.x % 32;  // a lane for each
-  if (box >= warpgroup && box < LatentConfig::kBoxes) mbarrier_arrive(&shared.empty[stage][box]);
+  if (box >= warpgroup && box < LatentKernelTraits::kBoxes) mbarrier_arrive(&shared.empty[stage][box]);
 }
 
 }  // namespace flashbook::decoding

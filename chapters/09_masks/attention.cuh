@@ -22,27 +22,27 @@ namespace flashbook::masks {
 //| P and its rows' maxima and sums. New is `work`, a reference to the tile of queries in shared memory. To read it there again
 //| costs a load now and then; to keep it would cost registers in the loop.
 /// A thread of a consumer, for one tile of queries.
-template <typename T, typename Sizes, typename Policy>
+template <typename T, typename Traits, typename Policy>
 struct Consumer {
-  static constexpr int kHeadDim = Sizes::kHeadDim, kKeys = Sizes::kKeys;
-  static constexpr uint32_t kTileBytes = sizeof(typename BlockShared<T, Sizes>::KeyTile);
+  static constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
+  static constexpr uint32_t kTileBytes = sizeof(typename BlockShared<T, Traits>::KeyTile);
 
-  BlockShared<T, Sizes>& shared;
+  BlockShared<T, Traits>& shared;
   const Problem& problem;
   const Policy& policy;
-  hopper::PipelineState<Sizes::kStages>& state;  ///< in the pipeline; goes on from tile to tile
-  const uint32_t parity;                         ///< of the tiles of queries before this one
-  const int number;                              ///< which consumer this is
-  const int query;                               ///< the first of this thread's two rows, in the sequence
+  PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
+  const uint32_t parity;                  ///< of the tiles of queries before this one
+  const int number;                       ///< which consumer this is
+  const int query;                        ///< the first of this thread's two rows, in the sequence
   const Work& work;
   const uint64_t q, keys, values;  ///< descriptors: its queries, stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
-  hopper::Fragments<kKeys> p;
-  hopper::LazyRows rows;
+  Fragments<kKeys> p;
+  LazyRows rows;
 
   //| Descriptors are computed anew for every tile of queries, from constants, as in chapter 5.
-  __device__ __forceinline__ Consumer(BlockShared<T, Sizes>& shared, const Problem& problem,
-                                      const Policy& policy, hopper::PipelineState<Sizes::kStages>& state,
+  __device__ __forceinline__ Consumer(BlockShared<T, Traits>& shared, const Problem& problem,
+                                      const Policy& policy, PipelineState<Traits::kStages>& state,
                                       uint32_t parity, int number, int query, const Work& work)
       : shared(shared),
         problem(problem),
@@ -55,14 +55,6 @@ struct Consumer {
         q(k_major(shared.q[number])),
         keys(k_major(shared.pipeline.tile[0])),
         values(mn_major(shared.pipeline.tile[0])) {}
-
-  //| Turns are chapter 5's pingpong, where a version has them (`Sizes`). Each step takes one, and so do the last values. All consumers of
-  //| a block see the same tiles, so all take equally many turns, whatever the mask is.
-  __device__ __forceinline__ void take() { hopper::take_turn<Sizes>(number); }
-  __device__ __forceinline__ void pass() { hopper::pass_turn<Sizes>(number); }
-  __device__ __forceinline__ void release_queries() {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.q_empty[number]);
-  }
 
   //| Rows beyond the end of the sequence see what the last one does: nobody stores them, and no policy need know of them.
   /// Which of the thread's rows `r`, 0 or 1, is in the sequence.
@@ -112,7 +104,7 @@ struct Consumer {
   /// What the policy leaves of a tile's probabilities.
   __device__ __forceinline__ void drop(int first_key) {
     if constexpr (decltype(policy.score)::kDrops)
-      leave_out(
+      apply_dropout(
           scores, policy.score.dropout, work.head, [&](int r) { return row_query(r); }, first_key);
   }
 
@@ -120,7 +112,7 @@ struct Consumer {
   //| is given back. A full tile needs it only for a function that asks for keys.
   /// The first key of the tile at `at`, if anybody asks for it.
   template <bool kMasked>
-  __device__ __forceinline__ int first_key(const hopper::PipelineState<Sizes::kStages>& at) const {
+  __device__ __forceinline__ int first_key(const PipelineState<Traits::kStages>& at) const {
     if constexpr (!kMasked && !decltype(policy.score)::kAsksForKeys) return 0;
     const int key = shared.first_key[at.stage];
     __syncwarp();  // all lanes have read before one of them gives the stage back
@@ -136,20 +128,23 @@ struct Consumer {
 
   //| ### Begin, step, end
   //|
-  //| These are chapter 5's. The first scores stand alone, each step has the scores of one tile and the values of the tile
+  //| These are chapter 5's. Each step takes a turn where a version has pingpong (`Traits`), and so do the last values. All consumers of a block
+  //| see the same tiles, so all take equally many turns, whatever the mask is.
+  //|
+  //| The first scores stand alone, each step has the scores of one tile and the values of the tile
   //| before it, and the last values stand alone. Partial tiles come first. So the first tile needs no mask only if none is partial.
   /// The first scores of a tile of queries. `is_last`: there are no others.
   __device__ __forceinline__ void begin(bool is_last) {
     wait_full(shared.pipeline, state);
     const int key = first_key<true>(state);
     wgmma_fence();
-    hopper::issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
     Answers<kKeys> answers{};
     if (work.partial > 0) answers = ask(key);
     wgmma_wait<0>();
     wgmma_pin(scores);
     release(shared.pipeline, state);
-    if (is_last) release_queries();
+    if (is_last) release_queries(shared, number);
     state.advance();
     if (work.partial > 0)
       apply<true>(key, answers);
@@ -157,11 +152,11 @@ struct Consumer {
       apply<false>(key, answers);
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-    rows = hopper::LazyRows::none();
+    rows = LazyRows::none();
     float correction[2];
-    hopper::softmax(scores, rows, correction, scale_log2());
+    softmax(scores, rows, correction, scale_log2());
     drop(key);
-    hopper::round_to_fragments<T>(p, scores);
+    round_to_fragments<T>(p, scores);
   }
 
   //| A step issues the scores of its tile and the values of the tile before it. The mask and the softmax run while the tensor
@@ -169,21 +164,21 @@ struct Consumer {
   /// The scores of a tile, over the values of the tile before it.
   template <bool kMasked>
   __device__ __forceinline__ void step(bool is_last) {
-    const hopper::PipelineState<Sizes::kStages> k_state = state;
+    const PipelineState<Traits::kStages> k_state = state;
     state.advance();
-    const hopper::PipelineState<Sizes::kStages> v_state = state;
+    const PipelineState<Traits::kStages> v_state = state;
     state.advance();
     wait_full(shared.pipeline, k_state);
-    take();
+    take_turn<Traits>(number);
     const int key = first_key<kMasked>(k_state);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    hopper::issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
+    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
     wait_full(shared.pipeline, v_state);
     wgmma_fence();
-    hopper::issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
-    pass();
+    issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
+    pass_turn<Traits>(number);
     Answers<kKeys> answers{};
     if constexpr (kMasked) answers = ask(key);
 
@@ -192,10 +187,10 @@ struct Consumer {
     wgmma_wait<1>();  // the scores are done; the values still run
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
-    if (is_last) release_queries();
+    if (is_last) release_queries(shared, number);
     apply<kMasked>(key, answers);
     float correction[2];
-    const bool rescale = hopper::softmax_lazily(scores, rows, correction, scale_log2());
+    const bool rescale = softmax_lazily(scores, rows, correction, scale_log2());
     drop(key);
 
     //| Only now may P be overwritten and O rescaled. O is rescaled when a maximum has risen by more than 8 log2 units (chapter 5).
@@ -203,20 +198,20 @@ struct Consumer {
     wgmma_pin(output);
     wgmma_pin(p);
     release(shared.pipeline, v_state);
-    hopper::round_to_fragments<T>(p, scores);
-    if (rescale) hopper::rescale_rows(output, correction);
+    round_to_fragments<T>(p, scores);
+    if (rescale) rescale_rows(output, correction);
   }
 
   //| The last values have no scores beside them. They take a turn, as the products of a step do.
   /// The last values of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.pipeline, state);
-    take();
+    take_turn<Traits>(number);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    hopper::issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
-    pass();
+    issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
+    pass_turn<Traits>(number);
     wgmma_wait<0>();
     wgmma_pin(output);
     wgmma_pin(p);
@@ -230,14 +225,14 @@ struct Consumer {
   //| must be given back.
   /// One tile of queries.
   __device__ __forceinline__ void attend() {
-    mbarrier_wait(&shared.q_full[number], parity);  // the queries are there
+    mbarrier_wait(&shared.barriers.q_full[number], parity);  // the queries are there
     int left = work.partial + work.full;
     if (left == 0) {
       __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
-      release_queries();
+      release_queries(shared, number);
 #pragma unroll
       for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-      rows = hopper::LazyRows::none();
+      rows = LazyRows::none();
       return;
     }
     //| `left` counts the tiles that have not begun. While it is above the number of full tiles, the next tile is a partial one:
@@ -258,14 +253,14 @@ struct Consumer {
   __device__ __forceinline__ void divide() {
     float inverse[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) rows.sum[r] = hopper::quad_sum(rows.sum[r]);
+    for (int r = 0; r < 2; ++r) rows.sum[r] = quad_sum(rows.sum[r]);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       inverse[r] = __fdividef(1.0f, rows.sum[r]);
       if constexpr (decltype(policy.score)::kDrops) inverse[r] *= policy.score.dropout.factor;
       if (!(rows.sum[r] > 0)) inverse[r] = 0;  // a row that sees no key: O = 0
     }
-    hopper::rescale_rows(output, inverse);
+    rescale_rows(output, inverse);
   }
 
   //| The log-sum-exp lies as `[batch, heads, seqlen_q]`, documents or not. A score function may have left a constant out
@@ -281,7 +276,7 @@ struct Consumer {
     for (int r = 0; r < 2; ++r) {
       const float sum = rows.sum[r];
       float value = sum > 0 ? (rows.max[r] * scale_log2() + __log2f(sum)) * kLn2 : -INFINITY;
-      if constexpr (decltype(policy.score)::kChanges) value += policy.score.left_out;
+      if constexpr (decltype(policy.score)::kChanges) value += policy.score.score_offset;
       const int row = query + 8 * r;
       if (row < work.sequence.queries) first[row] = value;
     }
@@ -295,8 +290,8 @@ struct Consumer {
 //| constant memory for all of them.
 /// Attention for the tiles of queries that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
-template <typename T, typename Sizes, typename Policy>
-__global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
+template <typename T, typename Traits, typename Policy>
+__global__ void __launch_bounds__(Traits::kThreads, 1) masked(
     const __grid_constant__ CUtensorMap q_map,       // [batch, heads, panels, seqlen_q, 64]
     const __grid_constant__ CUtensorMap k_map,       // [batch, kv heads, panels, seqlen_k, 64]
     const __grid_constant__ CUtensorMap v_map,       // [batch, kv heads, panels, seqlen_k, 64]
@@ -305,57 +300,52 @@ __global__ void __launch_bounds__(Sizes::kThreads, 1) masked(
     float* lse,                                      // [batch, heads, seqlen_q]
     const __grid_constant__ Problem problem, const __grid_constant__ Policy policy,
     int* counter) {  // 0 at the start
-  using Shared = BlockShared<T, Sizes>;
-  static_assert(sizeof(Shared) <= hopper::kMostSharedBytes,
-                "more shared memory than a block of sm_90 may have");
+  using Shared = BlockShared<T, Traits>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) initialise(shared);
   wait_for_launch_before();  // which sets the counter to 0, and may make a plan or classify tiles
   __syncthreads();           // the barriers are ready
 
-  //| The producer gives registers back, and the consumers take them. 32 or 40 a thread (`Sizes`) are enough to classify tiles.
-  // The same in all threads of a warp; the shuffle tells the compiler so.
-  const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32, 0), warpgroup = warp / kWarpsOfWarpgroup;
+  //| The producer gives registers back, and the consumers take them. 32 or 40 a thread (`Traits`) are enough to classify tiles.
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
-    setmaxnreg_dec<Sizes::kProducerRegisters>();
-    if (threadIdx.x == 0) produce_keys<Sizes>(shared, k_map, v_map, problem);
-    if (threadIdx.x == 32) produce_queries<Sizes>(shared, q_map, problem.q_units);
-    if constexpr (Sizes::kStoreByTma)
-      if (threadIdx.x == 64) store_outputs<Sizes>(shared, output_map, problem.o_units);
-    if (warp == 3) decide<Sizes>(shared, problem, policy, counter);
+    setmaxnreg_dec<Traits::kProducerRegisters>();
+    if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem);
+    if (threadIdx.x == 32) produce_queries(shared, q_map, problem.q_map_strides);
+    if constexpr (Traits::kStoreByTma)
+      if (threadIdx.x == 64) store_outputs(shared, output_map, problem.o_map_strides);
+    if (warp == 3) decide<Traits>(shared, problem, policy, counter);
     return;
   }
 
-  setmaxnreg_inc<Sizes::kConsumerRegisters>();
+  setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
-  hopper::open_turns<Sizes>(number);
+  open_turns<Traits>(number);
 
   //| A consumer goes round: take the next work, attend, hand the output over, give the work's place back. A negative first query
   //| ends the loop. At d = 256 there is no room for outputs in shared memory, and they leave from the registers, row by row, as far
   //| as the sequence has rows.
-  hopper::PipelineState<kWorkStages> next;
-  hopper::PipelineState<Sizes::kStages> state;
+  PipelineState<kWorkStages> next;
+  PipelineState<Traits::kStages> state;
   for (uint32_t parity = 0;; parity ^= 1) {
     wait_full(shared.work, next);
     const Work& work = shared.work.tile[next.stage];
     if (work.first_query < 0) return;
     const int query = work.first_query + number * kRowsOfWarpgroup + row + int(threadIdx.x % 32 / 4);
-    Consumer<T, Sizes, Policy> consumer(shared, problem, policy, state, parity, number, query, work);
+    Consumer<T, Traits, Policy> consumer(shared, problem, policy, state, parity, number, query, work);
     consumer.attend();
     //| The output takes one of two ways, as in chapter 5: through shared memory and TMA, or straight from the registers.
     consumer.divide();
-    if constexpr (Sizes::kStoreByTma) {
-      mbarrier_wait(&shared.output_empty[number], parity ^ 1);  // TMA has read the last output
-      hopper::store_to_smem(shared.output[number], consumer.output, row);
-      __syncwarp();  // all lanes have waited, and written
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.output_full[number]);
+    if constexpr (Traits::kStoreByTma) {
+      hand_over_output(shared, number, parity,
+                       [&] { store_to_smem(shared.output[number], consumer.output, row); });
     } else {
       T* const first_row = o + work.head.batch * problem.o_strides.batch +
                            work.head.head * problem.o_strides.head +
                            work.sequence.first_query * problem.o_strides.row;
-      hopper::store_from_registers(consumer.output, first_row, problem.o_strides.row, query,
-                                   work.sequence.queries);
+      store_from_registers(consumer.output, first_row, problem.o_strides.row, query, work.sequence.queries);
     }
     consumer.store_sums(lse);
     __syncwarp();  // all lanes have read what they need of the work

@@ -1,7 +1,7 @@
 //| # The block
 //|
 //| Shared memory is that of chapter 5's step 5, with four differences. The broadcast of the next tile of queries is a `Work`:
-//| where rows lie, and how many tiles of keys come. `Round` tells the thread that streams which tiles these are. A word beside
+//| where rows lie, and how many tiles of keys come. `TileBallot` tells the thread that streams which tiles these are. A word beside
 //| each stage of the pipeline has its tile's first key. And by the barrier `near_end` that thread tells the warp that decides that
 //| the next tile of queries is wanted.
 //|
@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "chapters/09_masks/problem.cuh"
+#include "common/hopper/block.h"
 #include "common/hopper/pipeline.h"
 #include "common/hopper/tiles.h"
 
@@ -18,71 +19,51 @@ namespace flashbook::masks {
 constexpr int kWorkStages = 4;  ///< tiles of queries: the one at work, and others whose keys are under way
 
 /// The broadcast is a pipeline too: one thread fills it, and all others read.
-using WorkBroadcast = hopper::Pipeline<Work, kWorkStages>;
+using WorkBroadcast = Pipeline<Work, kWorkStages>;
 
 //| The warp that decides passes tiles on in words of bits, as its ballots give them.
 /// Up to 32 tiles of keys of one class.
-struct Round {
+struct TileBallot {
   Span span;
   int first;       ///< which candidate
   uint32_t tiles;  ///< bit i: candidate `first` + i is one of them
 };
 
-constexpr int kRoundStages =
+constexpr int kBallotStages =
     1;  ///< more would only wait there: decisions are made shortly before they are needed
 
-/// Stands for output tiles where there are none.
-struct Nothing {};
-
-//| | barrier of a consumer | who arrives | arrivals of a phase | who waits | first wait |
-//| | --- | --- | --- | --- | --- |
-//| | `q_full` | the thread that brings queries, with the bytes to come; then the bytes | 1 | the consumer | parity 0 |
-//| | `q_empty` | lane 0 of each of its warps, when its last scores are computed | 4 | that thread | parity 1 |
-//| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
-//| | `output_empty` | the thread that stores, when TMA has read the tile | 1 | the consumer | parity 1 |
-//|
+//| The barriers of a consumer are chapter 5's ([`block.h`](../../common/hopper/block.h)).
 //| Of the whole block there is one more, `near_end`: the thread that streams arrives, once for each tile of queries, and lane 0 of the
 //| warp that decides waits, first for parity 0.
 /// Shared memory of a block.
-template <typename T, typename Sizes>
+template <typename T, typename Traits>
 struct BlockShared {
-  using KeyTile = hopper::Tile<T, Sizes::kKeys, Sizes::kHeadDim>;
-  using QueryTile = hopper::Tile<T, kRowsOfWarpgroup, Sizes::kHeadDim>;
+  using KeyTile = Tile<T, Traits::kKeys, Traits::kHeadDim>;
+  using QueryTile = Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>;
 
-  QueryTile q[Sizes::kConsumers];
-  hopper::Pipeline<KeyTile, Sizes::kStages> pipeline;
-  std::conditional_t<Sizes::kStoreByTma, QueryTile, Nothing> output[Sizes::kConsumers];
+  QueryTile q[Traits::kConsumers];
+  Pipeline<KeyTile, Traits::kStages> pipeline;
+  std::conditional_t<Traits::kStoreByTma, QueryTile, Nothing> output[Traits::kConsumers];
   WorkBroadcast work;
-  hopper::Pipeline<Round, kRoundStages> rounds;
-  int first_key[Sizes::kStages];  ///< of the keys in a stage
-  uint64_t q_full[Sizes::kConsumers], q_empty[Sizes::kConsumers];
-  uint64_t output_full[Sizes::kConsumers], output_empty[Sizes::kConsumers];
+  Pipeline<TileBallot, kBallotStages> ballots;
+  int first_key[Traits::kStages];  ///< of the keys in a stage
+  BlockBarriers<Traits::kConsumers> barriers;
   uint64_t near_end;  ///< the thread that streams arrives when the next tile of queries is wanted
 };
 
-//| Each count is the number of those who arrive: one thread for `q_full`, `output_empty` and `near_end`, four warps for `q_empty` and
-//| `output_full`, all warps of the consumers for the stages of the pipeline.
+//| Each count is the number of those who arrive: one thread for `near_end`, all warps of the consumers for the stages of the pipeline.
 /// One thread makes the barriers, before the block's first __syncthreads.
-template <typename T, typename Sizes>
-__device__ inline void initialise(BlockShared<T, Sizes>& shared) {
-  initialise(shared.pipeline, 1, Sizes::kConsumers * kWarpsOfWarpgroup, "full", "empty");
+template <typename T, typename Traits>
+__device__ inline void initialise(BlockShared<T, Traits>& shared) {
+  initialise(shared.pipeline, 1, Traits::kConsumers * kWarpsOfWarpgroup, "full", "empty");
   // Read by all warps of the consumers, by the threads that stream and bring queries, and by the one that
   // stores.
-  initialise(shared.work, 1, Sizes::kConsumers * kWarpsOfWarpgroup + (Sizes::kStoreByTma ? 3 : 2),
+  initialise(shared.work, 1, Traits::kConsumers * kWarpsOfWarpgroup + (Traits::kStoreByTma ? 3 : 2),
              "work_full", "work_empty");
-  initialise(shared.rounds, 1, 1, "round_full", "round_empty");
+  initialise(shared.ballots, 1, 1, "ballot_full", "ballot_empty");
   mbarrier_init(&shared.near_end, 1);
   name_mbarrier(&shared.near_end, "near_end", 0);
-  for (int i = 0; i < Sizes::kConsumers; ++i) {
-    mbarrier_init(&shared.q_full[i], 1);
-    name_mbarrier(&shared.q_full[i], "q_full", i);
-    mbarrier_init(&shared.q_empty[i], kWarpsOfWarpgroup);
-    name_mbarrier(&shared.q_empty[i], "q_empty", i);
-    mbarrier_init(&shared.output_full[i], kWarpsOfWarpgroup);
-    name_mbarrier(&shared.output_full[i], "output_full", i);
-    mbarrier_init(&shared.output_empty[i], 1);
-    name_mbarrier(&shared.output_empty[i], "output_empty", i);
-  }
+  initialise(shared.barriers);
   fence_mbarrier_init();
 }
 
@@ -90,8 +71,8 @@ __device__ inline void initialise(BlockShared<T, Sizes>& shared) {
 //| of the work at d = 64 and d = 256. It reads the work where it lies, and gives the place back when the tile is done.
 /// Writes what comes next. One thread.
 template <typename T, int kStages>
-__device__ __forceinline__ void publish(hopper::Pipeline<T, kStages>& broadcast,
-                                        const hopper::PipelineState<kStages>& state, const T& next) {
+__device__ __forceinline__ void publish(Pipeline<T, kStages>& broadcast, const PipelineState<kStages>& state,
+                                        const T& next) {
   wait_empty(broadcast, state);  // all have read what stood here before
   broadcast.tile[state.stage] = next;
   mbarrier_arrive(&broadcast.full[state.stage]);
@@ -99,8 +80,7 @@ __device__ __forceinline__ void publish(hopper::Pipeline<T, kStages>& broadcast,
 
 /// A copy of what comes next. One thread, lane 0 of its warp.
 template <typename T, int kStages>
-__device__ __forceinline__ T next_of(hopper::Pipeline<T, kStages>& broadcast,
-                                     hopper::PipelineState<kStages>& state) {
+__device__ __forceinline__ T next_of(Pipeline<T, kStages>& broadcast, PipelineState<kStages>& state) {
   wait_full(broadcast, state);
   const T next = broadcast.tile[state.stage];
   release(broadcast, state);

@@ -77,7 +77,7 @@ template <int kFloats>
 __device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
 #pragma unroll
   for (int i = 0; i < kFloats; ++i)
-    if ((answers.seen[hopper::row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
+    if ((answers.seen[row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
 }
 
 //| A lane that has scores of two keys gets the word of these keys by a shuffle. It needs four of its bits: two keys, two rows. After a
@@ -119,8 +119,8 @@ __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& ro
 //| eight.
 /// Probabilities that dropout leaves out become 0. `query_of(r)` is the thread's row r.
 template <int kFloats, typename QueryOf>
-__device__ __forceinline__ void leave_out(float (&probabilities)[kFloats], const Dropout& dropout,
-                                          const Head& head, const QueryOf& query_of, int first_key) {
+__device__ __forceinline__ void apply_dropout(float (&probabilities)[kFloats], const Dropout& dropout,
+                                              const Head& head, const QueryOf& query_of, int first_key) {
   constexpr int kBlockFloats = Dropout::kKeysOfBits / 2;  // of both rows
 #pragma unroll
   for (int block = 0; block < kFloats / kBlockFloats; ++block)

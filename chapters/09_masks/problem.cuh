@@ -20,12 +20,7 @@
 
 namespace flashbook::masks {
 
-using hopper::Head;
-using hopper::kRowsOfWarp;
-using hopper::kRowsOfWarpgroup;
-using hopper::kWarpgroup;
-using hopper::kWarpsOfWarpgroup;
-using hopper::kWholeWarp;
+using namespace hopper;
 
 //| ## Sequences
 //|
@@ -38,21 +33,21 @@ struct Sequence {
 };
 
 //| A tensor map has five dimensions: column, row, panel, and two more. For batch entries these are head and batch entry. For packed
-//| sequences the fourth says which head and where the sequence ends, and the fifth is a constant (`step2_packed.cuh`).
+//| sequences the fourth says which head and where the sequence ends, and the fifth is a constant (`step2_varlen.cuh`).
 /// How far a tensor's heads and rows lie apart in the fourth dimension of its map.
-struct MapUnits {
+struct MapStrides {
   int head = 1, row = 0;
 };
 
 /// Where TMA finds a sequence's rows: from its row 0 on.
-struct Rows0 {
+struct MapRows {
   int row;  ///< the map's row of the sequence's first
   int end;  ///< the tensor's row after the sequence's last; 0 for batch entries, whose maps end where they do
   int last;  ///< the index in the map's last dimension: the batch entry, or a constant
 
   /// The last two indices for a head's rows.
-  __device__ Head of(int head, const MapUnits& units) const {
-    return {head * units.head + end * units.row, last};
+  __device__ Head of(int head, const MapStrides& strides) const {
+    return {head * strides.head + end * strides.row, last};
   }
 };
 
@@ -63,7 +58,7 @@ struct Rows0 {
 struct Work {
   Head head;
   Sequence sequence;
-  Rows0 q_rows, k_rows;
+  MapRows q_rows, k_rows;
   int first_query;         ///< of the tile, in the sequence; negative: there is no more work
   int partial;             ///< tiles of keys that come first, and need the mask
   int full;                ///< tiles of keys that come then, and do not
@@ -72,22 +67,24 @@ struct Work {
 
 //| ## Which tiles
 //|
-//| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of the *head*, the first keys of
+//| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of the *prefix*, the first keys of
 //| a sequence, which a mask may show besides (`step3_ranges.cuh`), then those of the window. Tiles between a prefix and a window far behind it
 //| are no candidates, and are not even classified.
 /// The tiles of keys that a tile of queries may need.
 struct Span {
-  int head;   ///< the first so many tiles of the sequence,
-  int begin;  ///< then those from this one on,
-  int count;  ///< so many candidates in all
+  int prefix;  ///< the first so many tiles of the sequence,
+  int begin;   ///< then those from this one on,
+  int count;   ///< so many candidates in all
 
-  __device__ int tile(int candidate) const { return candidate < head ? candidate : begin + candidate - head; }
+  __device__ int tile(int candidate) const {
+    return candidate < prefix ? candidate : begin + candidate - prefix;
+  }
 
-  /// Tiles of `tile` keys that cover both ranges: of keys below `head_end`, and of `begin` to `end` - 1.
-  __device__ static Span of(int head_end, int begin, int end, int tile) {
-    const int head = (head_end + tile - 1) / tile;
-    const int first = max(begin / tile, head), last = begin < end ? (end + tile - 1) / tile : 0;
-    return {head, first, head + max(last - first, 0)};
+  /// Tiles of `tile` keys that cover both ranges: of keys below `prefix_end`, and of `begin` to `end` - 1.
+  __device__ static Span of(int prefix_end, int begin, int end, int tile) {
+    const int prefix = (prefix_end + tile - 1) / tile;
+    const int first = max(begin / tile, prefix), last = begin < end ? (end + tile - 1) / tile : 0;
+    return {prefix, first, prefix + max(last - first, 0)};
   }
 };
 
@@ -106,7 +103,7 @@ struct Problem {
   int batch, seqlen_q, seqlen_k;
   device::Divisor heads;  ///< query heads of a batch entry
   device::Divisor group;  ///< query heads that share one key head (1 unless grouped-query)
-  MapUnits q_units, k_units, v_units, o_units;
+  MapStrides q_map_strides, k_map_strides, v_map_strides, o_map_strides;
   float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
   Strides o_strides;  ///< of O, for stores that do not go by a tensor map
   int blocks = 0;     ///< of the launch: gridDim.x, which would take a register
@@ -122,7 +119,7 @@ struct Problem {
 /// The sizes of the kernel for a head dimension, and which of chapter 5's switches it uses. `kLight`: beside
 /// the softmax there are a few comparisons at most.
 template <int kHeadDim_, bool kLight>
-struct Sizes {
+struct KernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers =
       kHeadDim == 64 && kLight ? 3 : 2;  ///< warpgroups that multiply, 64 queries each

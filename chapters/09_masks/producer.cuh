@@ -44,15 +44,15 @@ __device__ __forceinline__ Classes classes_from(const Tiles& tiles, int first) {
 //| Under a window of 1024 a tile of queries has 9 candidates, so one look tells all. A causal tile of a long sequence has more than 32.
 //| Then the warp classifies them twice more, to pass on the partial ones and then the full ones.
 /// The warp that decides on the next tile of queries, and on its tiles of keys.
-template <typename Sizes, typename Shared, typename Policy>
+template <typename Traits, typename Shared, typename Policy>
 __device__ void decide(Shared& shared, const Problem& problem, const Policy& policy, int* counter) {
-  constexpr int kKeys = Sizes::kKeys;
+  constexpr int kKeys = Traits::kKeys;
   const bool leads = threadIdx.x % 32 == 0;
-  hopper::PipelineState<kWorkStages> next;
-  hopper::PipelineState<kRoundStages> round;
+  PipelineState<kWorkStages> next;
+  PipelineState<kBallotStages> ballot;
   int index = blockIdx.x;
   for (;; next.advance()) {
-    const Work work = policy.template work<Sizes::kRows>(problem, index);
+    const Work work = policy.template work<Traits::kRows>(problem, index);
     Work& told = shared.work.tile[next.stage];
     if (leads) {
       wait_empty(shared.work, next);  // all have read what stood here before
@@ -63,7 +63,7 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
     //| Consumers must know the two counts before they begin, so counting comes first. The tile of queries may reach beyond the end of
     //| the sequence; the policy is asked about existing queries only.
     const auto tiles =
-        policy.template tiles<kKeys>(work, min(work.first_query + Sizes::kRows, work.sequence.queries) - 1);
+        policy.template tiles<kKeys>(work, min(work.first_query + Traits::kRows, work.sequence.queries) - 1);
     Classes classes{};
     int partial = 0, full = 0;
 #pragma unroll 1  // the producer has few registers
@@ -74,7 +74,7 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
     }
     if (leads) {
       told.partial = partial, told.full = full;
-      if constexpr (CountsInDocuments<Policy>) told.document = policy.document_of_all(told, Sizes::kRows);
+      if constexpr (CountsInDocuments<Policy>) told.document = policy.document_of_all(told, Traits::kRows);
       mbarrier_arrive(&shared.work.full[next.stage]);
     }
 
@@ -86,8 +86,8 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
         if (tiles.span.count > 32) classes = classes_from<kKeys>(tiles, first);
         const uint32_t passed_on = pass == 0 ? classes.partial : classes.full;
         if (passed_on == 0) continue;
-        if (leads) publish(shared.rounds, round, Round{tiles.span, first, passed_on});
-        round.advance();
+        if (leads) publish(shared.ballots, ballot, TileBallot{tiles.span, first, passed_on});
+        ballot.advance();
       }
 
     //| **Not too early.** A tile of queries that a block has asked for can no longer be taken by a block that is free. So the warp asks
@@ -113,12 +113,12 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
 constexpr int kTilesBefore = 2;  ///< tiles of keys before the end of a row, where the next row is asked for
 
 /// The thread that streams keys and values.
-template <typename Sizes, typename Shared>
+template <typename Traits, typename Shared>
 __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
                              const Problem& problem) {
-  hopper::PipelineState<kWorkStages> next;
-  hopper::PipelineState<kRoundStages> rounds;
-  hopper::PipelineState<Sizes::kStages> state;
+  PipelineState<kWorkStages> next;
+  PipelineState<kBallotStages> ballots;
+  PipelineState<Traits::kStages> state;
   for (;;) {
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
@@ -128,15 +128,15 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
     //| The order is chapter 5's: keys run one tile ahead of values. So the values of a tile are sent when the next tile is
     //| known, or when there is none.
     const int kv_head = work.head.head / problem.group;
-    const Head k_rows = work.k_rows.of(kv_head, problem.k_units);
-    const Head v_rows = work.k_rows.of(kv_head, problem.v_units);
+    const Head k_rows = work.k_rows.of(kv_head, problem.k_map_strides);
+    const Head v_rows = work.k_rows.of(kv_head, problem.v_map_strides);
     int before = -1;  // the first key of the tile whose values are still to be sent
     while (left > 0) {
-      const Round round = next_of(shared.rounds, rounds);
-      for (uint32_t tiles = round.tiles; tiles != 0; --left) {
+      const TileBallot ballot = next_of(shared.ballots, ballots);
+      for (uint32_t tiles = ballot.tiles; tiles != 0; --left) {
         const int bit = 31 - __clz(int(tiles));
         tiles ^= 1u << bit;
-        const int first_key = round.span.tile(round.first + bit) * Sizes::kKeys;
+        const int first_key = ballot.span.tile(ballot.first + bit) * Traits::kKeys;
         wait_empty(shared.pipeline, state);
         if (left == kTilesBefore) mbarrier_arrive(&shared.near_end);
         shared.first_key[state.stage] = first_key;
@@ -153,39 +153,28 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
 //|
 //| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and are not stored.
 /// The thread that brings queries.
-template <typename Sizes, typename Shared>
-__device__ void produce_queries(Shared& shared, const CUtensorMap& q_map, const MapUnits& units) {
-  hopper::PipelineState<kWorkStages> next;
+template <typename Shared>
+__device__ void produce_queries(Shared& shared, const CUtensorMap& q_map, const MapStrides& strides) {
+  PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
-    for (int i = 0; i < Sizes::kConsumers; ++i) {
-      mbarrier_wait(&shared.q_empty[i], parity ^ 1);  // the consumer's last scores are computed
-      mbarrier_arrive_expect_tx(&shared.q_full[i], sizeof(shared.q[i]));
-      load(shared.q[i], q_map, &shared.q_full[i], work.q_rows.row + work.first_query + i * kRowsOfWarpgroup,
-           work.q_rows.of(work.head.head, units));
-    }
+    load_queries(shared, q_map, parity, work.q_rows.row + work.first_query,
+                 work.q_rows.of(work.head.head, strides));
   }
 }
 
 //| The same rows are named when the output leaves. TMA leaves out those beyond the end of what the map calls the tensor: the
 //| end of the batch entry's rows, or of the packed sequence's.
 /// The thread that has outputs stored.
-template <typename Sizes, typename Shared>
-__device__ void store_outputs(Shared& shared, const CUtensorMap& output_map, const MapUnits& units) {
-  hopper::PipelineState<kWorkStages> next;
+template <typename Shared>
+__device__ void store_outputs(Shared& shared, const CUtensorMap& output_map, const MapStrides& strides) {
+  PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
-    for (int i = 0; i < Sizes::kConsumers; ++i) {
-      mbarrier_wait(&shared.output_full[i], parity);  // all four warps have written their rows
-      const Head rows = work.q_rows.of(work.head.head, units);
-      tma_store(output_map, &shared.output[i],
-                {0, work.q_rows.row + work.first_query + i * kRowsOfWarpgroup, 0, rows.head, rows.batch});
-      tma_store_commit();
-      tma_store_wait_read<0>();
-      mbarrier_arrive(&shared.output_empty[i]);  // the consumer may write its next output
-    }
+    store_outputs(shared, output_map, parity, work.q_rows.row + work.first_query,
+                  work.q_rows.of(work.head.head, strides));
   }
 }
 

@@ -14,8 +14,8 @@ namespace flashbook::masks {
 //| ## The keys of a query
 //|
 //| `own` is the key at the query's own place, aligned to the bottom right: the last query stands at the last key. A window
-//| reaches from `own - left` to `own + right`; a causal mask is a window with `right = 0`. The first keys, the *head*, may be seen
-//| besides: a prefix by all queries, and each sink by all queries that are not before it. From one query to the next no end of a range
+//| reaches from `own - left` to `own + right`; a causal mask is a window with `right = 0`. The first keys may be seen
+//| besides, as a *prefix*: by all queries, or, if they are sinks, by all queries that are not before them. From one query to the next no end of a range
 //| moves back, and no beginning. The class of a tile rests on that.
 //|
 //| In a partial tile a thread needs to know of 32 columns whether its row sees them: two neighbours of every 8. They are bits of a word. The
@@ -33,29 +33,29 @@ __device__ __forceinline__ uint32_t columns_among(int keys) {
 
 /// Two ranges of keys, of which a query sees both.
 struct KeyRanges {
-  int head_begin, head_end;
+  int prefix_begin, prefix_end;
   int begin, end;
 
   __device__ bool sees(int key) const {
-    return (key >= begin && key < end) || (key >= head_begin && key < head_end);
+    return (key >= begin && key < end) || (key >= prefix_begin && key < prefix_end);
   }
-  //| What lies before a range's end and not before its beginning is in it. Both ranges are asked, whether there is a head or not.
+  //| What lies before a range's end and not before its beginning is in it. Both ranges are asked, whether there is a prefix or not.
   /// Bit i: whether it has the thread's column i. `first` is the key of its first column.
   template <int kColumns>
   __device__ uint32_t columns(int first) const {
     const auto before = [&](int key) { return columns_among<kColumns>(key - first); };
-    return (before(end) & ~before(begin)) | (before(head_end) & ~before(head_begin));
+    return (before(end) & ~before(begin)) | (before(prefix_end) & ~before(prefix_begin));
   }
   //| A document's ranges count from its own first key. `from` makes them count from the tensor's.
   /// The same, key `first` being number 0.
   __device__ KeyRanges from(int first) const {
-    return {head_begin - first, head_end - first, begin - first, end - first};
+    return {prefix_begin - first, prefix_end - first, begin - first, end - first};
   }
-  //| A tile that begins in the head may go on in the window, if there is no gap between the two.
+  //| A tile that begins in the prefix may go on in the window, if there is no gap between the two.
   /// Whether it has all keys from `first` to `last`.
   __device__ bool has_all(int first, int last) const {
-    const bool in_head = first >= head_begin && first < head_end;
-    if (in_head) return last < head_end || (last < end && begin <= head_end);
+    const bool in_prefix = first >= prefix_begin && first < prefix_end;
+    if (in_prefix) return last < prefix_end || (last < end && begin <= prefix_end);
     return first >= begin && last < end;
   }
 };
@@ -87,9 +87,9 @@ struct Band {
 __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRanges& last, int first_key,
                                             int keys) {
   const int last_key = first_key + keys - 1;
-  const bool in_head = first_key < last.head_end && last_key >= first.head_begin;
+  const bool in_prefix = first_key < last.prefix_end && last_key >= first.prefix_begin;
   const bool in_band = first.begin < last.end && first_key < last.end && last_key >= first.begin;
-  if (!in_head && !in_band) return TileClass::skip;
+  if (!in_prefix && !in_band) return TileClass::skip;
   const bool all = first.has_all(first_key, last_key) && last.has_all(first_key, last_key);
   return all ? TileClass::full : TileClass::partial;
 }
@@ -166,16 +166,16 @@ struct RangeTiles {
   __device__ RangeTiles(const Ranges& ranges, const Sequence& s, int first_query, int last_query)
       : first(ranges.row(s, first_query)), last(ranges.row(s, last_query)) {
     if (ranges.documents.count == 0) {
-      span = Span::of(last.head_end, first.begin, last.end, kKeys);
+      span = Span::of(last.prefix_end, first.begin, last.end, kKeys);
     } else {  // from the first document's first visible key to the last one's last
-      const int begin = first.head_begin < first.head_end ? first.head_begin : first.begin;
-      span = Span::of(0, begin, max(last.head_end, last.end), kKeys);
+      const int begin = first.prefix_begin < first.prefix_end ? first.prefix_begin : first.begin;
+      span = Span::of(0, begin, max(last.prefix_end, last.end), kKeys);
     }
   }
 
   __device__ TileClass classify(int first_key) const {
     // Rows of more than one document: no key is seen by all of them.
-    if (first.head_begin != last.head_begin) return TileClass::partial;
+    if (first.prefix_begin != last.prefix_begin) return TileClass::partial;
     return classify_ranges(first, last, first_key, kKeys);
   }
 };
@@ -185,12 +185,12 @@ struct RangeTiles {
 //| A sequence is a batch entry, its first row is row 0, and tiles of queries go in chapter 5's order.
 /// Sequences that are batch entries: where their rows lie, and in which order their tiles go.
 struct InBatch {
-  hopper::TileOrder order;
+  TileOrder order;
 
   template <int kRows>
   __device__ Work work(const Problem& problem, int index) const {
-    const hopper::WorkTile tile = hopper::tile_at(order, index);
-    const Rows0 rows{0, 0, tile.head.batch};
+    const WorkTile tile = tile_at(order, index);
+    const MapRows rows{0, 0, tile.head.batch};
     return {tile.head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile.query_tile * kRows, 0, 0};
   }
 };
@@ -207,11 +207,11 @@ struct Unchanged : KeepsAll {
   static constexpr bool kAsksForKeys = false;
 };
 
-//| This policy may have documents, so it has the two functions for them (`CountsInDocuments` in `problem.cuh`).
-/// Step 3.
-struct ByRanges : InBatch {
+//| Steps 2 and 4 give the same answers. There may be documents, so the two functions for them are here (`CountsInDocuments` in
+//| `problem.cuh`).
+/// The answers of a policy by ranges.
+struct InRanges {
   Ranges ranges;
-  Unchanged score;
 
   template <int kKeys>
   __device__ RangeTiles<kKeys> tiles(const Work& work, int last_query) const {
@@ -224,6 +224,11 @@ struct ByRanges : InBatch {
   __device__ Sequence document_of_all(const Work& work, int rows) const {
     return ranges.document_of_all(work.sequence, work.first_query, rows);
   }
+};
+
+/// Step 3.
+struct ByRanges : InBatch, InRanges {
+  Unchanged score;
 };
 
 }  // namespace flashbook::masks

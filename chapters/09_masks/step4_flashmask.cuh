@@ -153,8 +153,7 @@ struct ColumnTiles : RangeTiles<kKeys> {
 
 //| Query heads that share a key head share its intervals, or all heads share one set. `group` is how many heads share.
 /// Step 4.
-struct ByColumns : InBatch {
-  Ranges ranges;
+struct ByColumns : InBatch, InRanges {
   Scanned scanned;
   device::Divisor group;  ///< query heads that share a row of bounds
   int heads_of_columns;   ///< of a batch entry
@@ -174,14 +173,6 @@ struct ByColumns : InBatch {
   }
   //| A partial tile is asked twice: its rows for their ranges, and its keys for their intervals (`hide_by_key` in
   //| `partial_tile.cuh`).
-  __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
-  __device__ KeyRanges row_in(const Sequence& document, int query) const {
-    return ranges.row_in(document, query);
-  }
-  __device__ Sequence document_of_all(const Work& work, int rows) const {
-    return ranges.document_of_all(work.sequence, work.first_query, rows);
-  }
-
   /// The intervals of the keys from `first_key` on.
   __device__ const Hidden* hidden(const Work& work, int first_key) const {
     return scanned.hidden + first_tile(work) * tile_keys + first_key;

@@ -148,7 +148,7 @@ struct ListedTiles {
 //| | --- | --- |
 //| | `row(work, query)` | a value that takes a score and its key, and gives another; `from(key)` counts keys from there, and `kReadsMemory` says whether it does |
 //| | `scale_log2` | what the softmax multiplies the new score by, in place of scale * log2(e) |
-//| | `left_out` | a constant that was left out of all scores, which only the log-sum-exp knows |
+//| | `score_offset` | a constant that was left out of all scores, which only the log-sum-exp knows |
 //| | `kAsksForKeys` | whether it asks for the key; then full tiles need to know theirs |
 //|
 //| ### Softcap
@@ -162,9 +162,9 @@ struct Softcap : KeepsAll {
   static constexpr bool kChanges = true;
   static constexpr bool kAsksForKeys = false;
   static constexpr bool kReadsMemory = false;
-  float factor;      ///< -2 * log2(e) * scale / c
-  float scale_log2;  ///< 2 * c * log2(e)
-  float left_out;    ///< -c
+  float factor;        ///< -2 * log2(e) * scale / c
+  float scale_log2;    ///< 2 * c * log2(e)
+  float score_offset;  ///< -c
 
   __device__ Softcap row(const Work&, int) const { return *this; }
   __device__ Softcap from(int) const { return *this; }
@@ -192,7 +192,7 @@ struct Alibi : KeepsAll {
   Ranges ranges;        ///< whose documents it counts in
   float scale_log2;     ///< as without it
   float per_scale;      ///< 1 / scale
-  float left_out = 0;
+  float score_offset = 0;
 
   //| Distances are floats. The key's number, counted from the thread's first column, is known when the kernel is compiled, so its
   //| conversion to float costs nothing.
@@ -224,7 +224,7 @@ struct DistanceBias : KeepsAll {
   Ranges ranges;     ///< whose documents it counts in
   float scale_log2;  ///< as without it
   float per_scale;   ///< 1 / scale
-  float left_out = 0;
+  float score_offset = 0;
 
   struct Row {
     static constexpr bool kReadsMemory = true;

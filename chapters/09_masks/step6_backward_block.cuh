@@ -1,32 +1,71 @@
 //| # A round of step 6
 //|
 //| A block keeps 128 keys. Its two warpgroups own 64 of them each, and go through a list's tiles of queries together, one *round* for each. The round is that of chapter 7: S^T and dP^T; the exponential while dP^T is computed; dV and dK, whose left operands are registers; and dQ, for which dS goes through shared memory.
-//| Three things differ: a list says which tile of queries comes next, the mask is a template parameter, and a function may change the scores.
+//| What it is made of stands in [`gradient_round.h`](../../common/hopper/gradient_round.h). Three things differ: a list says which tile of queries comes next, the mask is a template parameter, and a function may change the scores.
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
 #pragma once
-#include "chapters/09_masks/step6_backward_shared.cuh"
-#include "common/hopper/epilogue.h"
-#include "common/hopper/gradients.h"
-#include "common/ptx/atomic.h"
-#include "common/ptx/barrier.h"
-#include "common/ptx/math.h"
+#include "chapters/09_masks/step6_transposed.cuh"
+#include "common/hopper/gradient_round.h"
 
 namespace flashbook::masks {
+
+//| ## Versions
+//|
+//| Up to d = 128 a block sums all gradients of its keys. At d = 256 the sums of dK and dV do not fit the registers together, so one launch computes dV and another dK and dQ, as in chapter 7. A softcap has the same trouble at every head dimension, and the same cure. A tile has 64 queries, and 128 at d = 64.
+/// One version of the kernel, as a type.
+template <int kHeadDim_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::all>
+struct GradientKernelTraits {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr Sums kSums = kSums_;
+  static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< of a tile
+  static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2, kDsStages = kStages;
+  static constexpr bool kAddByTma = kSums == Sums::all;  ///< else there is no dQ, or no room for it
+  static constexpr bool kDeterministic = false;          ///< additions to dQ have no order
+  static constexpr int kThreads = (kKeyConsumers + 1) * kWarpgroup;
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+};
+
+//| ## Shared memory
+//|
+//| Shared memory is chapter 7's. New is what the warps are told: the work, as in forward, and beside a stage of Q the list's entry for its tile, and the head. So a consumer needs no list: it is told how many rounds there are, and finds the rest beside the stage.
+
+/// Which tile of queries lies in a stage.
+struct QueryTile {
+  int head, entry;  ///< a query head; of a list (step6_transposed.cuh)
+};
+
+//| The ranges of the tile's keys are computed once, and read in each partial tile.
+/// What one warp of a block tells others, beside the tiles.
+template <int kStages>
+struct GradientBroadcast {
+  Pipeline<KeyWork, 2> work;      ///< one thread fills it, all others read
+  QueryTile query_tile[kStages];  ///< what lies in a stage of q
+  QueriesOfKey seen[kTileKeys];   ///< of each key, by ranges
+};
+
+/// One thread makes the barriers. `readers` are warps.
+template <int kStages>
+__device__ __forceinline__ void initialise(GradientBroadcast<kStages>& broadcast, int readers) {
+  initialise(broadcast.work, 1, readers, "work full", "work empty");
+}
+
+template <typename T, typename Traits>
+using GradientShared = hopper::GradientShared<T, Traits, GradientBroadcast<Traits::kStages>>;
 
 //| ## A consumer
 //|
 //| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ is computed 32 for it, 16 for P and 16 for dS.
 /// A thread of a consumer, for one tile of keys.
-template <typename T, typename Sizes, typename Mask, typename Score>
+template <typename T, typename Traits, typename Mask, typename Score>
 struct Gradients {
-  static constexpr int kHeadDim = Sizes::kHeadDim, kQueries = Sizes::kQueries;
-  static constexpr bool kHasDv = Sizes::kSums != Sums::keys_and_queries;
-  static constexpr bool kHasDk = Sizes::kSums != Sums::values;
-  using Part = hopper::DqPart<kHeadDim, kQueries>;
-  using Shared = GradientShared<T, Sizes>;
+  static constexpr int kHeadDim = Traits::kHeadDim, kQueries = Traits::kQueries;
+  static constexpr bool kHasDv = Traits::kSums != Sums::keys_and_queries;
+  static constexpr bool kHasDk = Traits::kSums != Sums::values;
+  using Part = DqPart<kHeadDim, kQueries>;
+  using Shared = GradientShared<T, Traits>;
   using Scores = float[kQueries / 2];
-  using State = hopper::PipelineState<Sizes::kStages>;
+  using State = PipelineState<Traits::kStages>;
   //| Whether the function has a slope other than 1 is known when the kernel is compiled.
   using Column =
       decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(), Head{}, 0, 0));
@@ -77,21 +116,22 @@ struct Gradients {
     if constexpr (Mask::kByIntervals) {
       const int lane = threadIdx.x % 32;
       if (lane < kRowsOfWarp)
-        shared.seen[warp_key + lane] = mask.column(work, work.head, work.first_key + warp_key + lane);
+        shared.broadcast.seen[warp_key + lane] =
+            mask.column(work, work.head, work.first_key + warp_key + lane);
       __syncwarp();  // the warp's ranges are there
     }
   }
 
   //| A thread reads what lies beside a stage each time that it needs it, since it has no register that could keep it through the round.
   __device__ __forceinline__ Head head_of(int stage) const {
-    return {shared.query_tile[stage].head, work.head.batch};
+    return {shared.broadcast.query_tile[stage].head, work.head.batch};
   }
   __device__ __forceinline__ bool is_partial(int stage) const {
-    return QueryList::is_partial(shared.query_tile[stage].entry);
+    return QueryList::is_partial(shared.broadcast.query_tile[stage].entry);
   }
   /// The first query of the tile in a stage, and the first of this thread's.
   __device__ __forceinline__ int first_query_of(int stage) const {
-    return QueryList::tile(shared.query_tile[stage].entry) * kQueries;
+    return QueryList::tile(shared.broadcast.query_tile[stage].entry) * kQueries;
   }
   __device__ __forceinline__ int thread_query_of(int stage) const {
     return first_query_of(stage) + 2 * int(threadIdx.x % 4);
@@ -112,7 +152,7 @@ struct Gradients {
       return bits_before(end - first) & ~bits_before(begin - first);
     };
     if constexpr (Mask::kByIntervals) {
-      const QueriesOfKey seen = shared.seen[tile_key_of(r)];
+      const QueriesOfKey seen = shared.broadcast.seen[tile_key_of(r)];
       uint32_t bits = run(seen.begin, seen.end);
       if (mask.has_intervals()) {
         const Hidden hidden = mask.hidden(head_of(stage), key_of(r));
@@ -139,8 +179,6 @@ struct Gradients {
   }
 
   //| ### P
-  //|
-  //| The log-sum-exp of the forward pass holds the maximum and the sum of a row, so P needs no running maximum. In S^T a query is a column; a thread reads the log-sum-exp of its columns from shared memory. Queries that see nothing or do not exist have +inf there.
   __device__ __forceinline__ float scale_log2() const {
     if constexpr (Score::kChanges)
       return score.scale_log2;
@@ -148,26 +186,13 @@ struct Gradients {
       return problem.scale_log2;
   }
 
-  /// scores = P^T, in place.
-  __device__ __forceinline__ void to_probabilities(Scores& scores, int stage) const {
-    const auto* lse = reinterpret_cast<const float2*>(shared.lse[stage]) + threadIdx.x % 4;
-    const float scale = scale_log2();
-#pragma unroll
-    for (int group = 0; group < kQueries / 8; ++group) {
-      const float2 of_column = lse[4 * group];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        scores[4 * group + i] =
-            exp2_approx(scale * scores[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y));
-    }
-  }
-
-  //| **With a slope** dS has one factor more, 4y(1 - y) of a softcap, and the registers have no room for it: P, dP and the slope would be three floats an element. But dV takes P in 16 bits, and dS takes only the product of P and the slope. So `bend` rounds P, puts the product in its place at
+  //| **With a slope** dS has one factor more, 4y(1 - y) of a softcap, and the registers have no room for it: P, dP and the slope would be three floats an element. But dV takes P in 16 bits, and dS takes only the product of P and the slope. So `to_probabilities_with_slope` rounds P, puts the product in its place at
   //| once, while dP^T still runs, and `to_ds` is the same for all functions. The slope is that of the score before the mask; the mask makes P zero, and does not touch the score.
-  /// scores = P^T * slope, from bent scores, and p = P^T.
+  /// scores = P^T * slope, from capped scores, and p = P^T.
   template <bool kMasked>
-  __device__ __forceinline__ void bend(Scores& scores, uint32_t (&p)[kQueries / hopper::kMmaK][4],
-                                       const uint32_t (&seen)[2], int stage) const {
+  __device__ __forceinline__ void to_probabilities_with_slope(Scores& scores,
+                                                              uint32_t (&p)[kQueries / kMmaK][4],
+                                                              const uint32_t (&seen)[2], int stage) const {
     const auto* lse = reinterpret_cast<const float2*>(shared.lse[stage]) + threadIdx.x % 4;
     const float scale = scale_log2();
 #pragma unroll
@@ -199,58 +224,14 @@ struct Gradients {
     }
   }
 
-  //| ### dS
-  //|
-  //| dS = P * (dP - D), an element at a time, with D by column like the log-sum-exp.
-  /// dp = dS^T, from P^T, times the slope if there is one.
-  __device__ __forceinline__ void to_ds(const Scores& p, Scores& dp, int stage) const {
-    const auto* d = reinterpret_cast<const float2*>(shared.d[stage]) + threadIdx.x % 4;
-#pragma unroll
-    for (int group = 0; group < kQueries / 8; ++group) {
-      const float2 of_column = d[4 * group];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        dp[4 * group + i] = p[4 * group + i] * (dp[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y));
-    }
-  }
-
-  //| ### dQ
-  //|
-  //| A thread's part of dQ goes to memory in the order of its registers: thread t's four floats stand beside thread t + 1's. Only `convert_dq` reads these sums, and it knows the order.
-  /// Where a warpgroup's part of dQ of the tile at a row of the workspace is summed.
-  static __device__ __forceinline__ float* part_of(float* dq, int row, int number) {
-    return dq + int64_t(row) * kHeadDim + number * Part::kPieces * Part::kPieceFloats;
-  }
-
-  //| There are two ways to add to these sums. A block that computes all gradients writes its dQ to shared memory, and a thread of warpgroup 0 has TMA add it. In the launch for dK and dQ alone, at d = 256 or under a softcap, consumers add from registers, four floats an instruction.
-  __device__ __forceinline__ void add_from_registers(float (&dq)[Part::kFloats], float* sums) const {
-    auto* to = reinterpret_cast<float4*>(sums) + threadIdx.x % kWarpgroup;
-#pragma unroll
-    for (int i = 0; i < Part::kFloats; i += 4)
-      red_add(to + i / 4 * kWarpgroup, make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]));
-  }
-
-  //| `dq_empty` has one arrival a phase, of the thread that adds. `dq_full` has four: lane 0 of each warp arrives when all lanes have written and made their writes visible to TMA.
-  /// Hands dQ to the thread that adds.
-  __device__ __forceinline__ void hand_over(float (&dq)[Part::kFloats], uint32_t parity) const {
-    mbarrier_wait(&shared.dq_empty[number], parity ^ 1);  // TMA has read the part before
-    auto* to = &shared.dq[number][0][threadIdx.x % kWarpgroup];
-#pragma unroll
-    for (int i = 0; i < Part::kFloats; i += 4)
-      to[i / 4 * kWarpgroup] = make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
-    fence_proxy_async();  // this thread's writes become visible to TMA
-    __syncwarp();         // all lanes have written
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
-  }
-
   //| ### The round
   //|
   //| The order of issue is chapter 7's, and its page says why. Only a partial tile asks for the mask: the bit of its entry is the same for the whole block, so the branch is, too.
   /// One tile of queries. `dq_sums` is dQ in the workspace.
   __device__ __forceinline__ void step(State& state, float* dq_sums) {
-    constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * hopper::kPanelRowBytes;
+    constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
     Scores scores, dp;
-    uint32_t p[kQueries / hopper::kMmaK][4], ds[kQueries / hopper::kMmaK][4];
+    uint32_t p[kQueries / kMmaK][4], ds[kQueries / kMmaK][4];
 
     wait_full(shared.q, state);
     uint32_t seen[2] = {0, 0};
@@ -259,15 +240,13 @@ struct Gradients {
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
     //| Both scores are issued before either is waited for. Each sums over the head dimension, along the rows of both tiles.
     wgmma_fence();
-    hopper::issue_scores<T, kHeadDim, kTileKeys>(scores,
-                                                 wgmma_advance(k_major(shared.k), number * kWarpgroupRows),
-                                                 k_major(shared.q.tile[state.stage]));
+    issue_scores<T, kHeadDim, kTileKeys>(scores, wgmma_advance(k_major(shared.k), number * kWarpgroupRows),
+                                         k_major(shared.q.tile[state.stage]));
     wait_full(shared.d_o, state);
     if constexpr (kHasDk) {
       wgmma_fence();
-      hopper::issue_scores<T, kHeadDim, kTileKeys>(dp,
-                                                   wgmma_advance(k_major(shared.v), number * kWarpgroupRows),
-                                                   k_major(shared.d_o.tile[state.stage]));
+      issue_scores<T, kHeadDim, kTileKeys>(dp, wgmma_advance(k_major(shared.v), number * kWarpgroupRows),
+                                           k_major(shared.d_o.tile[state.stage]));
     }
     if constexpr (Mask::kByIntervals)
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
@@ -280,19 +259,19 @@ struct Gradients {
     if constexpr (Score::kChanges) change(scores, state.stage);
     if constexpr (Column::kHasSlope) {
       if (is_partial(state.stage))
-        bend<true>(scores, p, seen, state.stage);
+        to_probabilities_with_slope<true>(scores, p, seen, state.stage);
       else
-        bend<false>(scores, p, seen, state.stage);
+        to_probabilities_with_slope<false>(scores, p, seen, state.stage);
     } else {
       if (is_partial(state.stage)) hide(scores, seen);
-      to_probabilities(scores, state.stage);
-      if constexpr (kHasDv) hopper::round_to_fragments<T>(p, scores);
+      to_probabilities(scores, shared.lse[state.stage], scale_log2());
+      if constexpr (kHasDv) round_to_fragments<T>(p, scores);
     }
     if constexpr (kHasDk) {
       wgmma_wait<0>();
       wgmma_pin(dp);
-      to_ds(scores, dp, state.stage);
-      hopper::round_to_fragments<T>(ds, dp);
+      to_ds(scores, dp, shared.d[state.stage]);  // times the slope, if there is one
+      round_to_fragments<T>(ds, scores);
     }
 
     //| P^T is an operand as it lies in the registers, so dV is issued before this warpgroup waits for the other one.
@@ -300,70 +279,45 @@ struct Gradients {
       wgmma_pin(dv);
       wgmma_pin(p);
       wgmma_fence();
-      hopper::issue_accumulate<T>(dv, p, mn_major(shared.d_o.tile[state.stage]));
+      issue_accumulate<T>(dv, p, mn_major(shared.d_o.tile[state.stage]));
     }
-    if constexpr (kHasDk) {
+    if constexpr (!kHasDk) {
+      finish_values(shared, state, dv, p);
+    } else {
       //| With one tile of dS, the other warpgroup may still be reading what it would overwrite. With two, the barrier of the round before has made sure that it is not.
-      if constexpr (Sizes::kDsStages == 1)
-        named_barrier_sync<kDsRead, kKeyConsumers * kWarpgroup>();  // dQ of the round before is computed
-      auto& ds_tile = shared.ds[state.stage % Sizes::kDsStages];
-      hopper::store_transposed_to_smem(ds_tile, ds, warp_key);
-      named_barrier_sync<kDsWritten, kKeyConsumers * kWarpgroup>();  // both halves of dS are there
-
-      float dq[Part::kFloats];
+      if constexpr (Traits::kDsStages == 1)
+        named_barrier_sync<kDsRead,
+                           kKeyConsumerThreads>();  // dQ of the round before is computed
+      auto& ds_tile = shared.ds[state.stage % Traits::kDsStages];
+      store_transposed_to_smem(ds_tile, ds, warp_key);
+      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
       const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       wgmma_pin(dk);
       wgmma_pin(ds);
       wgmma_fence();
-      //| The warpgroup issues dQ before dK, so that dK runs while dQ is handed over.
-      if constexpr (Sizes::kAddByTma) {
-        hopper::issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
-        hopper::issue_accumulate<T>(dk, ds, q_columns);
+      if constexpr (!Traits::kAddByTma) {
+        const int row =
+            problem.workspace_row(head_of(state.stage)) + work.first_row + first_query_of(state.stage);
+        __syncwarp();  // all lanes have read what lies beside the stage, before lane 0 gives it back
+        finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns, q_columns,
+                                           Part::sums_of(dq_sums, row, number), number);
+      } else {
+        //| The warpgroup issues dQ before dK, so that dK runs while dQ is handed over.
+        float dq[Part::kFloats];
+        issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
+        issue_accumulate<T>(dk, ds, q_columns);
         wgmma_wait<1>();  // dV and dQ are there; dK still runs
         wgmma_pin(dv);
         wgmma_pin(p);
         wgmma_pin(dq);
         release(shared.d_o, state);
-        hand_over(dq, state.stage);  // of two stages: 0 and 1 in turn, as the parity
+        hand_over(shared, dq, number, state.stage);  // of two stages: 0 and 1 in turn, as the parity
         wgmma_wait<0>();
         wgmma_pin(dk);
         wgmma_pin(ds);
         release(shared.q, state);
-      } else {
-        //| With one stage dK comes first: it frees Q, so the next Q is on its way while dQ is computed. At d = 256 dQ comes in two pieces, which use the same registers.
-        const int row =
-            problem.workspace_row(head_of(state.stage)) + work.first_row + first_query_of(state.stage);
-        float* const sums = part_of(dq_sums, row, number);
-        __syncwarp();  // all lanes have read what lies beside the stage, before lane 0 gives it back
-        release(shared.d_o, state);
-        hopper::issue_accumulate<T>(dk, ds, q_columns);
-        hopper::issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
-        wgmma_wait<1>();
-        wgmma_pin(dk);
-        wgmma_pin(ds);
-        release(shared.q, state);
-        wgmma_wait<0>();
-        wgmma_pin(dq);
-        add_from_registers(dq, sums);
-#pragma unroll
-        for (int piece = 1; piece < Part::kPieces; ++piece) {
-          wgmma_pin(dq);
-          wgmma_fence();
-          hopper::issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, piece);
-          wgmma_wait<0>();
-          wgmma_pin(dq);
-          add_from_registers(dq, sums + piece * Part::kPieceFloats);
-        }
       }
-    } else {
-      //| A block that sums dV alone has two products a round. Q is free as soon as S^T is done.
-      __syncwarp();  // all lanes have read the log-sum-exp and the entry, and S^T is done
-      release(shared.q, state);
-      wgmma_wait<0>();
-      wgmma_pin(dv);
-      wgmma_pin(p);
-      release(shared.d_o, state);
     }
     state.advance();
   }
@@ -376,13 +330,11 @@ struct Gradients {
     const Head& head = work.head;
     const int first = work.sequence.first_key, key = key_of(0), end = work.sequence.keys;
     if constexpr (kHasDv)
-      hopper::store_from_registers(dv, to_dv + offset_of(problem.at.dv, head, first), problem.at.dv.row, key,
-                                   end);
+      store_from_registers(dv, to_dv + offset_of(problem.at.dv, head, first), problem.at.dv.row, key, end);
     if constexpr (kHasDk) {
 #pragma unroll
       for (float& sum : dk) sum *= problem.scale;
-      hopper::store_from_registers(dk, to_dk + offset_of(problem.at.dk, head, first), problem.at.dk.row, key,
-                                   end);
+      store_from_registers(dk, to_dk + offset_of(problem.at.dk, head, first), problem.at.dk.row, key, end);
     }
   }
 };

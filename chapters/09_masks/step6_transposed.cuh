@@ -9,42 +9,40 @@
 #include "chapters/09_masks/step4_flashmask.cuh"
 #include "chapters/09_masks/step5_mask_functions.cuh"
 #include "chapters/09_masks/step6_backward_problem.cuh"
+#include "common/hopper/gradient_round.h"
 
 namespace flashbook::masks {
 
 //| ## Which keys a block works on
 
-constexpr int kKeyConsumers = 2;                             ///< warpgroups that multiply
-constexpr int kTileKeys = kKeyConsumers * kRowsOfWarpgroup;  ///< keys of a tile, at every head dimension
-
 /// What a block works on: a tile of keys, of one key head and one sequence.
 struct KeyWork {
   Head head;
   Sequence sequence;
-  Rows0 q_rows, k_rows;
+  MapRows q_rows, k_rows;
   int first_key;  ///< of the tile, in the sequence; negative: there is no more work
   int tile;       ///< which one it is, of a head's
   int first_row;  ///< of the sequence, among the rows of a head in the workspace
   int rounds;     ///< tiles of queries of all heads of the group
 };
 
-//| Forward's `Packed` and `InBatch` number tiles of queries. `KeyTiles` numbers tiles of keys by the same means: chapter 5's order for batch entries, the plan for packed sequences. `make_plan` sorts
+//| Forward's `Varlen` and `InBatch` number tiles of queries. `KeyTiles` numbers tiles of keys by the same means: chapter 5's order for batch entries, the plan for packed sequences. `make_plan` sorts
 //| documents by their keys and counts tiles of queries. The host gives it keys and queries exchanged, so it sorts by queries and counts tiles of keys. A long document still comes first.
 /// The tiles of keys of a launch.
 struct KeyTiles {
-  hopper::TileOrder order;  ///< of key heads, if sequences are batch entries
-  Plan plan;                ///< of packed ones, keys and queries exchanged
+  TileOrder order;  ///< of key heads, if sequences are batch entries
+  Plan plan;        ///< of packed ones, keys and queries exchanged
   int heads_of_section;
 
   /// Tile `tile` of a head.
   template <int kKeys>
   __device__ KeyWork of_head(const GradientProblem& problem, const Head& head, int tile) const {
-    if (problem.packed.count == 0) {
-      const Rows0 rows{0, 0, head.batch};
+    if (problem.varlen.count == 0) {
+      const MapRows rows{0, 0, head.batch};
       return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kKeys, tile, 0, 0};
     }
     //| A thread finds a packed tile's document by halving. Forward's producer searches with a whole warp; here one thread takes tiles, and there is one search for each tile of keys.
-    int begin = 0, end = problem.packed.count - 1;  // the last whose tiles begin at this one or before it
+    int begin = 0, end = problem.varlen.count - 1;  // the last whose tiles begin at this one or before it
     while (begin < end) {
       const int middle = (begin + end + 1) / 2;
       if (plan.first_tile[middle] <= tile)
@@ -53,11 +51,11 @@ struct KeyTiles {
         end = middle - 1;
     }
     const int document = plan.sorted[begin];
-    const Sequence s = problem.packed.at(document);
+    const Sequence s = problem.varlen.at(document);
     return {head,
             s,
-            packed_rows(s.first_query, s.queries),
-            packed_rows(s.first_key, s.keys),
+            varlen_rows(s.first_query, s.queries),
+            varlen_rows(s.first_key, s.keys),
             (tile - plan.first_tile[begin]) * kKeys,
             tile,
             problem.workspace_row_of(document),
@@ -69,12 +67,12 @@ struct KeyTiles {
   template <int kKeys>
   __device__ KeyWork at(const GradientProblem& problem, int index) const {
     constexpr KeyWork kNone{{0, 0}, {}, {}, {}, -1, 0, 0, 0};
-    if (problem.packed.count == 0) {
-      const hopper::WorkTile work = hopper::tile_at(order, index);
+    if (problem.varlen.count == 0) {
+      const WorkTile work = tile_at(order, index);
       if (work.query_tile < 0) return kNone;
       return of_head<kKeys>(problem, work.head, order.tiles_of_head - 1 - work.query_tile);
     }
-    const int tiles = plan.first_tile[problem.packed.count];
+    const int tiles = plan.first_tile[problem.varlen.count];
     if (tiles == 0 || index / tiles >= problem.kv_heads) return kNone;
     const int first_head = index / (tiles * heads_of_section) * heads_of_section;
     const int heads = min(heads_of_section, problem.kv_heads - first_head),
@@ -85,7 +83,7 @@ struct KeyTiles {
 
 //| ## The queries of a key
 //|
-//| In forward a query has two ranges of keys: the head and the window. A key has *one* range of queries. A key of the prefix is seen by all of them, a sink by all that are not before it, any other key by queries `own - right` to
+//| In forward a query has two ranges of keys: the prefix and the window. A key has *one* range of queries. A key of the prefix is seen by all of them, a sink by all that are not before it, any other key by queries `own - right` to
 //| `own + left`, where `own` is the query at the key's own place. FlashMask's two intervals may hide it from some of these.
 /// The queries that see a key.
 struct QueriesOfKey {
@@ -271,7 +269,7 @@ struct PairMask {
 //| **ALiBi** subtracts what does not depend on the score, so its slope is 1. With a fixed key the distance changes by one from query to query.
 //|
 //| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask a hidden key would have $y = -\infty$ and so an infinite slope;
-//| its probability is 0, and 0 times infinity is NaN. So the mask makes the probability 0 and leaves $y$ alone (`bend` in `step6_backward_block.cuh`).
+//| its probability is 0, and 0 times infinity is NaN. So the mask makes the probability 0 and leaves $y$ alone (`to_probabilities_with_slope` in `step6_backward_block.cuh`).
 
 /// What becomes of a score of a key, for queries counted from a thread's first. The slope is 1.
 struct UnchangedColumn {
@@ -307,7 +305,7 @@ __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& wo
 /// Softcap of any key.
 struct SoftcapColumn : Softcap {
   static constexpr bool kHasSlope = true;
-  __device__ static float slope(float bent) { return 4 * bent * (1 - bent); }
+  __device__ static float slope(float y) { return 4 * y * (1 - y); }
 };
 __device__ inline SoftcapColumn score_column(const Softcap& softcap, const KeyWork&, const Head&, int, int) {
   return {softcap};
@@ -354,7 +352,7 @@ __global__ void __launch_bounds__(kListThreads)
   //| The last warps of the grid may have no tile. Packed sequences have as many tiles as the plan says; the host launches the grid for the most that there can be.
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
-  if (problem.packed.count > 0 && tile >= tiles.plan.first_tile[problem.packed.count]) return;
+  if (problem.varlen.count > 0 && tile >= tiles.plan.first_tile[problem.varlen.count]) return;
   const KeyWork work = tiles.template of_head<kKeys>(problem, {0, 0}, tile);
   const auto seen = mask.template tiles<kKeys, kQueries>(work, int(blockIdx.y));
   const auto class_of = [&](int query_tile) {

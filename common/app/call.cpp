@@ -30,7 +30,7 @@ int64_t scales_of(const Shape& shape, TensorId id) {
 }
 
 int64_t means_of(const Shape& shape, TensorId id) {
-  return shape.centred && (id == TensorId::k || id == TensorId::v) ? shape.k_columns() : 0;
+  return shape.mean_subtracted && (id == TensorId::k || id == TensorId::v) ? shape.k_columns() : 0;
 }
 
 std::vector<std::byte> bytes_of(const Buffer& buffer) {
@@ -109,13 +109,11 @@ void UploadedInputs::upload_tables(const Shape& shape) {
 }
 
 Call::Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step)
-    : Call(chapter.operation, shape, inputs, chapter.workspace_bytes(shape, step),
-           [attention = chapter.attention, shape, step](const Tensors& tensors) {
-             attention(shape, tensors, nullptr, step);
-           }) {
-  if (chapter.zeroed_bytes == nullptr || workspace_.bytes() == 0) return;
+    : Call(chapter.step(step).operation, shape, inputs, chapter.step(step).workspace_bytes(shape),
+           [run = chapter.step(step).run, shape](const Tensors& tensors) { run(shape, tensors, nullptr); }) {
+  if (chapter.step(step).zeroed == nullptr || workspace_.bytes() == 0) return;
   std::vector<std::byte> fresh(workspace_.bytes(), std::byte(kPoison));
-  std::fill_n(fresh.begin(), chapter.zeroed_bytes(shape, step), std::byte(0));
+  std::fill_n(fresh.begin(), chapter.step(step).zeroed_bytes(shape), std::byte(0));
   workspace_.upload(fresh);
 }
 
@@ -183,7 +181,7 @@ int64_t Call::workspace_taken() const { return free_before_workspace_ - memory_f
 int64_t Call::memory_free() const { return place_ == Place::device ? device::info().memory_free : 0; }
 
 Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
-  const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
+  const UploadedInputs uploaded(chapter.step(step).operation, shape, inputs, chapter.runs_on);
   const Call call(chapter, shape, uploaded, step);
   call.run();
   return call.download();

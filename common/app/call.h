@@ -28,7 +28,9 @@ class UploadedInputs {
 
   const device::Buffer& values(TensorId id) const { return find(id).values; }  ///< in the shape's layout
   const device::Buffer& scales(TensorId id) const { return find(id).scales; }  ///< float; of e4m3, else empty
-  const device::Buffer& means(TensorId id) const { return find(id).means; }    ///< float; of a centred K or V
+  const device::Buffer& means(TensorId id) const {
+    return find(id).means;
+  }  ///< float; of a mean-subtracted K or V
 
  private:
   struct Input {

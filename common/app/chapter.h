@@ -1,12 +1,14 @@
 /// \file
 /// The descriptor by which a chapter is known to programs, tests and benches.
 #pragma once
+#include <algorithm>
 #include <cstdint>
-#include <iosfwd>
 #include <limits>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "common/attention/cost.h"
 #include "common/attention/operation.h"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
@@ -14,44 +16,66 @@
 
 namespace flashbook {
 
-/// One step of a chapter: a version of the kernel that adds one idea. Steps are counted from 1, or from
-/// Chapter::first_step.
+/// A row of a chapter's table: a version of the kernel that adds one idea. Steps are counted from 1.
 struct Step {
-  const char* name;       ///< a few words for a table: "one thread per score"
-  const char* idea;       ///< one sentence: what this step adds
+  const char* name;  ///< a few words for a table: "one thread per score"
+  const char* idea;  ///< one sentence: what this step adds
+  Operation operation;
+
+  /// Why it cannot run `shape` (already validated), naming the cure; empty if it can.
+  std::string (*why_not)(const Shape& shape);
+  /// Device memory that it needs beyond inputs and outputs, in bytes. Null: none.
+  int64_t (*workspace)(const Shape& shape);
+  /// Launches it on `stream`. `shape` is valid, why_not is empty, the workspace has its size. Returns before
+  /// the work is done.
+  void (*run)(const Shape& shape, const Tensors& tensors, device::Stream stream);
+
+  /// The cost model: bytes that it moves between its processor and device memory. Null: every tensor once.
+  double (*memory)(const Shape& shape) = nullptr;
+  /// Bytes that the multiprocessors ask for, counted in sectors, whether a cache has them or not. Null: there
+  /// is no model of that.
+  double (*requested)(const Shape& shape) = nullptr;
+  /// The first bytes of the workspace, which must be 0 before the first launch with it; every launch leaves
+  /// them so. Null: none.
+  int64_t (*zeroed)(const Shape& shape) = nullptr;
   bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
   bool latent = false;    ///< takes latent keys (Shape::is_latent), and no others
 
-  /// Whether the step is for such keys as the shape has. Chapter::why_not says whether it takes the shape.
+  /// Whether the step is for such keys as the shape has. `why_not` says whether it takes the shape.
   bool is_for(const Shape& shape) const { return latent == shape.is_latent(); }
+  int64_t workspace_bytes(const Shape& shape) const { return workspace ? workspace(shape) : 0; }
+  int64_t zeroed_bytes(const Shape& shape) const { return zeroed ? zeroed(shape) : 0; }
+  double memory_bytes(const Shape& shape) const {
+    return memory ? memory(shape) : compulsory_bytes(shape, operation);
+  }
+  double requested_bytes(const Shape& shape) const { return requested ? requested(shape) : 0; }
 };
 
-/// The shape by which chapters are compared, which fills a GPU: 64 heads of 4096 tokens, head_dim 128.
-inline Shape shape_for_gpu(DType dtype = DType::bf16) {
-  return {.batch = 4,
-          .heads = 16,
-          .kv_heads = 16,
-          .seqlen_q = 4096,
-          .seqlen_k = 4096,
-          .head_dim = 128,
+/// As many keys as queries, a key head for each query head, no mask.
+inline Shape square_shape(int batch, int heads, int seqlen, int head_dim, DType dtype) {
+  return {.batch = batch,
+          .heads = heads,
+          .kv_heads = heads,
+          .seqlen_q = seqlen,
+          .seqlen_k = seqlen,
+          .head_dim = head_dim,
           .dtype = dtype,
-          .scale = default_scale(128)};
+          .scale = default_scale(head_dim)};
 }
+
+/// The shape by which chapters are compared, which fills a GPU.
+inline Shape shape_for_gpu(DType dtype = DType::bf16) { return square_shape(4, 16, 4096, 128, dtype); }
 
 /// A shape that the simulator is done with in seconds.
-inline Shape shape_for_simulator(DType dtype = DType::bf16) {
-  return {.batch = 1,
-          .heads = 2,
-          .kv_heads = 2,
-          .seqlen_q = 256,
-          .seqlen_k = 256,
-          .head_dim = 64,
-          .dtype = dtype,
-          .scale = default_scale(64)};
-}
+inline Shape shape_for_simulator(DType dtype = DType::bf16) { return square_shape(1, 2, 256, 64, dtype); }
 
-/// The largest score of a chapter that is right for every one: times log2(e) it is still a float.
-constexpr float kAnyScore = std::numeric_limits<float>::max() / 1.5f;
+/// Up to which size of scores, scaled or not, an operation is right in a type; beyond it, programs refuse the
+/// inputs. A forward pass takes every score that times log2(e) is still a float. Who takes a log-sum-exp, a
+/// float, out of an exponent again, knows it there to half a unit of a probability in bf16 up to 2^16.
+constexpr float right_up_to(Operation operation, DType dtype) {
+  return operation == Operation::forward && dtype != DType::e4m3 ? std::numeric_limits<float>::max() / 1.5f
+                                                                 : 0x1p16f;
+}
 
 /// Everything the rest of the house knows about a chapter.
 struct Chapter {
@@ -63,41 +87,17 @@ struct Chapter {
   std::span<const DType> dtypes;  ///< the types it takes; the default is that of the default shape
   Shape gpu_shape;                ///< default shape on a GPU: fills the card
   Shape cpu_shape;                ///< default shape in the simulator, or on the host: done in seconds
-  Operation operation = Operation::forward;
 
-  /// Why `step` cannot run `shape` (already validated), naming the cure; empty if it can.
-  std::string (*why_not)(const Shape& shape, int step);
-  /// Device memory that `step` needs beyond inputs and outputs, in bytes.
-  int64_t (*workspace_bytes)(const Shape& shape, int step);
-  /// The chapter's cost model: bytes that `step` moves between its processor and device memory. 0 if the
-  /// chapter runs on the host.
-  double (*memory_bytes)(const Shape& shape, int step);
-  /// Launches `step`, which computes `operation`, on `stream`. `shape` is valid, why_not is empty, the
-  /// workspace has its size. Returns before the work is done.
-  void (*attention)(const Shape& shape, const Tensors& tensors, device::Stream stream, int step);
-  /// Prints what the chapter shows before its results (chapter 2: a worked example), or null.
-  void (*preface)(std::ostream& out);
-  /// Bytes that the multiprocessors ask for when `step` runs, counted in sectors, whether a cache has them or
-  /// not. Null if the chapter has no model of that.
-  double (*requested_bytes)(const Shape& shape, int step) = nullptr;
-  /// The first bytes of the workspace, which must be 0 before the first launch with it; every launch leaves
-  /// them so. Null: none.
-  int64_t (*zeroed_bytes)(const Shape& shape, int step) = nullptr;
-  /// Up to which size of scores, scaled or not, the chapter is right. Beyond it, programs refuse the inputs.
-  /// The default is for those that take a log-sum-exp, a float, out of an exponent again: there it is known
-  /// to half a unit of a probability in bf16.
-  float largest_score = 0x1p16;
-  /// The number of the first of `steps`.
-  int first_step = 1;
-  /// The chapter's further steps, which compute something else: chapter 9's gradient. Null: none.
-  const Chapter* further = nullptr;
+  int last_step() const { return int(steps.size()); }
+  const Step& step(int number) const { return steps[std::size_t(number - 1)]; }
+  bool takes(DType dtype) const { return std::ranges::count(dtypes, dtype) > 0; }
 
-  int last_step() const { return first_step + int(steps.size()) - 1; }
-  const Step& step(int number) const { return steps[std::size_t(number - first_step)]; }
-  /// The descriptor that has the step of that number, this one or `further`; null if there is none.
-  const Chapter* with_step(int number) const {
-    if (number >= first_step && number <= last_step()) return this;
-    return further == nullptr ? nullptr : further->with_step(number);
+  /// The numbers of the steps that compute `operation`, ascending.
+  std::vector<int> steps_of(Operation operation) const {
+    std::vector<int> numbers;
+    for (int number = 1; number <= last_step(); ++number)
+      if (step(number).operation == operation) numbers.push_back(number);
+    return numbers;
   }
 };
 

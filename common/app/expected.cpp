@@ -12,12 +12,12 @@ namespace {
 
 constexpr double kOracleFlops = 1.5e10;  // of a forward pass that the oracle does in full: seconds
 
-/// The last step of a chapter that can run a shape; 0 if none can.
+/// The last step of a chapter's forward pass that can run a shape; 0 if none can.
 int step_for(const Chapter* chapter, const Shape& shape) {
-  if (chapter == nullptr || std::ranges::count(chapter->dtypes, shape.dtype) == 0) return 0;
-  int step = chapter->last_step();
-  while (step >= chapter->first_step && !chapter->why_not(shape, step).empty()) --step;
-  return step < chapter->first_step ? 0 : step;
+  if (chapter == nullptr || !chapter->takes(shape.dtype)) return 0;
+  std::vector<int> steps = chapter->steps_of(Operation::forward);
+  while (!steps.empty() && !chapter->step(steps.back()).why_not(shape).empty()) steps.pop_back();
+  return steps.empty() ? 0 : steps.back();
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "common/app/call.h"
 #include "common/app/table.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/attention/npy.h"
@@ -24,7 +25,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kPrintedKeys = 128;  // of a row with more, each tile's largest weights are printed
 constexpr int kLargest = 4;
 
-int tiles_of(const Shape& shape) { return (shape.seqlen_k + kInspectedKeys - 1) / kInspectedKeys; }
+int tiles_of(const Shape& shape) { return ceil_div(shape.seqlen_k, kInspectedKeys); }
 int end_of(const Shape& shape, int tile) { return std::min((tile + 1) * kInspectedKeys, shape.seqlen_k); }
 
 /// What somebody answers for the row: O, the log-sum-exp, and how far O may be off.
@@ -119,7 +120,7 @@ std::string text(double value) {
 
 Inspection inspect(const Chapter& chapter, const Shape& shape, const Inputs& inputs, const RowOf& row,
                    int step) {
-  if (chapter.operation == Operation::backward)
+  if (chapter.step(step).operation == Operation::backward)
     throw InputError("--inspect shows a row of a forward pass, and this is its gradient: inspect chapter 5");
   if (shape.is_latent())
     throw InputError("--inspect chooses values, and latent keys are their own values: inspect another step");
@@ -205,14 +206,14 @@ void print_inspection(std::ostream& out, const Shape& shape, const RowOf& row, c
 void save_inspection(const std::string& folder, const Shape& shape, const Inspection& found) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw InputError("--inspect-to is '" + folder + "', which cannot be made: " + error.message());
+  if (error) throw InputError("--inspect-to is '", folder, "', which cannot be made: ", error.message());
   const int64_t tiles = tiles_of(shape);
   const auto save = [&](const std::string& name, std::vector<float> InspectedRow::*part,
                         std::vector<int64_t> dims) {
     std::vector<float> both = found.step.*part;
     both.insert(both.end(), (found.oracle.*part).begin(), (found.oracle.*part).end());
     dims.insert(dims.begin(), 2);
-    write_npy(std::filesystem::path(folder) / (name + ".npy"), dims, both);
+    write_whole_file(std::filesystem::path(folder) / (name + ".npy"), npy_bytes(dims, both));
   };
   save("scores", &InspectedRow::scores, {shape.seqlen_k});
   save("p", &InspectedRow::p, {shape.seqlen_k});
@@ -230,7 +231,7 @@ bool inspect_steps(std::ostream& out, const Options& options, const Chapter& cha
   for (const int step : options.steps) {
     out << (step == options.steps.front() ? "" : "\n") << "step " << step << " " << chapter.step(step).name
         << "\n";
-    if (const std::string reason = chapter.why_not(shape, step); !reason.empty()) {
+    if (const std::string reason = chapter.step(step).why_not(shape); !reason.empty()) {
       if (!options.every_step) throw InputError(reason);
       out << reason << "\n";
       continue;

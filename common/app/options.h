@@ -28,9 +28,10 @@ struct RowOf {
 /// the files.
 struct Options {
   Shape shape;
-  std::optional<Inputs> inputs;  ///< from files; otherwise they are made from `seed`
-  std::vector<int> steps;        ///< which steps, ascending
-  bool every_step = true;        ///< --step all: a step that cannot run the shape is passed over, visibly
+  Operation operation = Operation::forward;  ///< what the steps compute
+  std::optional<Inputs> inputs;              ///< from files; otherwise they are made from `seed`
+  std::vector<int> steps;                    ///< which steps, ascending
+  bool every_step = true;  ///< --step all: a step that cannot run the shape is passed over, visibly
   CheckMode check = CheckMode::automatic;
   std::optional<int> reps;  ///< timed runs of a step; without it, as many of 30 as fit two seconds
   std::map<TensorId, std::string> outputs;  ///< files to write, by tensor
@@ -44,31 +45,12 @@ struct Options {
 /// What the command line came to: options to run with, or text to print and stop.
 struct CommandLine {
   std::optional<Options> options;
-  std::string text;                  ///< the help, if `options` is empty
-  const Chapter* chapter = nullptr;  ///< whose steps are meant: the one that was given, or Chapter::further
+  std::string text;  ///< the help, if `options` is empty
 };
 
 /// Parses and validates. Throws InputError with one line that names the option and the cure, and
-/// device::HardwareMissing if
-/// --device asks for a machine that this build is not. A --step of `whole.further` means that descriptor, and
-/// then the files are those of its operation.
-CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& whole);
-
-/// Refuses a --device that this build is not: HardwareMissing for "gpu", InputError for "sim" and what is no
-/// machine.
-void check_device(const std::string& text);
-
-/// Throws InputError if `file` cannot be written, now rather than after minutes of work. Empty: none is
-/// wanted.
-void check_writable(const std::string& option, const std::string& file);
-
-/// A whole number; "4k" means 4096. Throws InputError, naming the option.
-int64_t whole_number(const std::string& option, const std::string& text);
-
-/// A whole number that a Shape can hold, 1 at least. Throws InputError, naming the option.
-int count(const std::string& option, const std::string& text);
-
-/// `text` without line breaks, whatever was typed.
-std::string one_line(std::string text);
+/// device::HardwareMissing if --device asks for a machine that this build is not. `--step all` means the
+/// steps that compute what the first one does.
+CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter);
 
 }  // namespace flashbook

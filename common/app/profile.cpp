@@ -1,12 +1,19 @@
 #include "common/app/profile.h"
 
 #include <cstdio>
+#include <iostream>
 #include <nlohmann/json.hpp>
-#include <ostream>
+#include <optional>
 
-#include "common/app/report.h"
+#include "common/app/call.h"
+#include "common/app/exit_code.h"
+#include "common/app/expected.h"
+#include "common/app/options.h"
+#include "common/app/progress.h"
+#include "common/app/runner.h"
 #include "common/app/table.h"
-#include "common/attention/whole_file.h"
+#include "common/app/whole_file.h"
+#include "common/simulator/trace/trace.h"
 
 namespace flashbook {
 namespace {
@@ -15,6 +22,23 @@ using nlohmann::json;
 using sim::Access;
 using sim::LaunchTrace;
 using sim::LineCounts;
+
+/// One step, traced.
+struct StepProfile {
+  int step;
+  std::string name;
+  std::vector<sim::LaunchTrace> launches;
+  double model_bytes;            ///< by the chapter's cost model
+  double compulsory_bytes;       ///< that no kernel can avoid
+  double requested_model_bytes;  ///< what the kernels should request; 0 if the chapter has no model of it
+};
+
+/// What a traced program found out.
+struct Profile {
+  int chapter;
+  std::string name, title, shape;
+  std::vector<StepProfile> steps;
+};
 
 std::string fixed(double value, int digits) {
   char text[64];
@@ -124,8 +148,7 @@ json to_json(const LaunchTrace& launch) {
           {"lines", lines}};
 }
 
-}  // namespace
-
+/// A table for each launch, its lines by waste, and each step's bytes beside the cost model.
 void print_profile(std::ostream& out, const Profile& profile) {
   out << "Chapter " << profile.chapter << ": " << profile.title << "\n";
   out << "machine  simulator, traced: no data race, no access out of bounds\n";
@@ -155,6 +178,50 @@ void write_profile(const std::filesystem::path& file, const Profile& profile) {
                       {"shape", profile.shape},
                       {"steps", steps}};
   write_whole_file(file, whole.dump(1) + "\n");
+}
+
+int profile(const Options& options, const Chapter& chapter) {
+  const Shape& shape = options.shape;
+  if (chapter.runs_on == device::Place::host)
+    throw InputError("chapter ", chapter.number, " runs on the CPU: there is no kernel to trace");
+  const Inputs inputs = options.inputs
+                            ? *options.inputs
+                            : make_inputs(options.operation, shape, InputKind::drifting, options.seed);
+  Profile result{chapter.number, chapter.name, chapter.title, describe(shape), {}};
+  bool right = true;
+  const UploadedInputs uploaded(options.operation, shape, inputs, chapter.runs_on);
+  std::optional<Expected> expected;
+  if (options.check != CheckMode::off) expected.emplace(options.operation, shape, inputs, all_rows(shape));
+  Report passed_over;
+  for (const int step : runnable_steps(options, chapter, passed_over)) {
+    const Step& row = chapter.step(step);
+    const Call call(chapter, shape, uploaded, step);
+    {
+      ProgressLine progress("tracing step " + std::to_string(step));
+      call.run();
+    }
+    result.steps.push_back({step, row.name, sim::take_trace(), row.memory_bytes(shape),
+                            compulsory_bytes(shape, options.operation), row.requested_bytes(shape)});
+    if (!expected) continue;
+    const std::string failure = describe_failure(expected->judge(call.download()), "the oracle");
+    if (failure.empty()) continue;
+    std::cerr << chapter.name << ": step " << step << " is wrong: " << failure << "\n";
+    right = false;
+  }
+  if (!options.json.empty()) write_profile(options.json, result);
+  print_profile(std::cout, result);
+  return right ? kRight : kWrongResult;
+}
+
+}  // namespace
+
+int profile_chapter(int argc, char** argv, const Chapter& chapter) {
+  return exit_code(chapter.name, [&] {
+    const CommandLine command = parse_command_line(argc, argv, chapter);
+    if (command.options) return profile(*command.options, chapter);
+    std::cout << command.text;
+    return kRight;
+  });
 }
 
 }  // namespace flashbook

@@ -5,6 +5,7 @@
 #include "common/app/exit_code.h"
 #include "common/app/inspect.h"
 #include "common/app/runner.h"
+#include "common/app/whole_file.h"
 #include "common/attention/npy.h"
 
 namespace flashbook {
@@ -12,21 +13,18 @@ namespace {
 
 void list_steps(const Chapter& chapter) {
   std::cout << "Chapter " << chapter.number << ": " << chapter.title << "\n";
-  for (const Chapter* part = &chapter; part != nullptr; part = part->further)
-    for (int step = part->first_step; step <= part->last_step(); ++step)
-      std::cout << "  step " << step << "  " << part->step(step).name << ". " << part->step(step).idea
-                << "\n";
+  for (int step = 1; step <= chapter.last_step(); ++step)
+    std::cout << "  step " << step << "  " << chapter.step(step).name << ". " << chapter.step(step).idea
+              << "\n";
 }
 
 void write_outputs(const Options& options, const Outputs& outputs) {
   for (const auto& [tensor, file] : options.outputs)
-    write_npy(file, dims_of(options.shape, tensor), outputs[tensor]);
+    write_whole_file(file, npy_bytes(dims_of(options.shape, tensor), outputs[tensor]));
 }
 
-int run_program(int argc, char** argv, const Chapter& whole, const Chapter* before) {
-  const CommandLine command = parse_command_line(argc, argv, whole);
-  const Chapter& chapter = *command.chapter;
-  if (&chapter != &whole) before = &whole;  // its forward pass gives the O of large problems
+int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* before, Preface preface) {
+  const CommandLine command = parse_command_line(argc, argv, chapter);
   if (!command.options) {
     std::cout << command.text;
     return kRight;
@@ -40,15 +38,16 @@ int run_program(int argc, char** argv, const Chapter& whole, const Chapter* befo
   const RunResult result = run(options, chapter, before);
   write_outputs(options, result.outputs);
   if (!options.json.empty()) write_json(options.json, result.report);
-  if (chapter.preface != nullptr) chapter.preface(std::cout);
+  if (preface != nullptr) preface(std::cout);
   print_report(std::cout, result.report);
   return result.report.ok() ? kRight : kWrongResult;
 }
 
 }  // namespace
 
-int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter* before) {
-  return exit_code(chapter.name, [&] { return run_program(argc, argv, chapter, before); });
+int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter* before,
+                        Preface preface) {
+  return exit_code(chapter.name, [&] { return run_program(argc, argv, chapter, before, preface); });
 }
 
 }  // namespace flashbook

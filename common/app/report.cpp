@@ -9,13 +9,29 @@
 #include <sstream>
 
 #include "common/app/table.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
-#include "common/attention/whole_file.h"
 
 namespace flashbook {
+
+/// All but its steps.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Report, chapter, name, title, machine, on_gpu, simulated, shape,
+                                   checked_rows, before)
+
 namespace {
 
 using nlohmann::json;
+
+/// What is a number in JSON. It has no NaN or infinity: nlohmann writes null, and read_json takes null for
+/// NaN.
+constexpr std::pair<const char*, double Verdict::*> kOfVerdict[] = {
+    {"max_error", &Verdict::max_error}, {"bound", &Verdict::bound}, {"relative_rms", &Verdict::relative_rms}};
+constexpr std::pair<const char*, double StepReport::*> kOfStep[] = {
+    {"flops", &StepReport::flops},
+    {"memory_bytes", &StepReport::memory_bytes},
+    {"requested_bytes", &StepReport::requested_bytes},
+    {"workspace_bytes", &StepReport::workspace_bytes},
+    {"seconds", &StepReport::seconds}};
 
 std::string format(const char* pattern, double value) {
   char text[64];
@@ -30,16 +46,13 @@ std::string three_digits(double value) {
 
 std::string format_error(double error) { return format("%.1e", error); }
 
-std::string teraflops(const Report& report, const StepReport& step) {
-  return report.on_gpu && step.seconds > 0 ? three_digits(step.flops / step.seconds / 1e12) : "-";
-}
-
-std::string memory_text(const StepReport& step) {
-  return step.memory_bytes > 0 ? format_amount(step.memory_bytes, "B") : "-";
-}
-
-std::string time_text(const StepReport& step) {
-  return step.seconds > 0 ? format_seconds(step.seconds) : "-";
+/// Time, speed, FLOPs and bytes: columns of both tables.
+std::vector<std::string> cost_texts(const Report& report, const StepReport& step) {
+  const bool timed = step.seconds > 0;
+  return {timed ? format_seconds(step.seconds) : "-",
+          report.on_gpu && timed ? three_digits(step.flops / step.seconds / 1e12) : "-",
+          format_amount(step.flops, "FLOP"),
+          step.memory_bytes > 0 ? format_amount(step.memory_bytes, "B") : "-"};
 }
 
 /// Of the operation's first output, O or dQ, which stands for them all where there is room for one.
@@ -47,10 +60,14 @@ std::string verdict_number(const StepReport& step, double Verdict::*number) {
   return step.oracle.empty() ? "-" : format_error(step.oracle.front().verdict.*number);
 }
 
-std::string error_text(const StepReport& step) { return verdict_number(step, &Verdict::max_error); }
-
-std::string verdict_text(const StepReport& step) {
-  return !step.ok() ? "WRONG" : step.oracle.empty() ? "unchecked" : "right";
+/// A row with its last column, which says how the step did; "-" before it where nothing is known.
+std::vector<std::string> finished(std::vector<std::string> row, const StepReport& step, std::size_t columns) {
+  row.resize(columns, "-");
+  row.push_back(!step.why_not.empty() ? "cannot run"
+                : !step.ok()          ? "WRONG"
+                : step.oracle.empty() ? "unchecked"
+                                      : "right");
+  return row;
 }
 
 bool all_ok(const std::vector<TensorVerdict>& verdicts) {
@@ -59,9 +76,8 @@ bool all_ok(const std::vector<TensorVerdict>& verdicts) {
 
 std::string describe_wrong(const TensorVerdict& tensor, const std::string& against) {
   const Verdict& verdict = tensor.verdict;
-  return std::string(title_of(tensor.tensor)) + " against " + against + ": error " +
-         format_error(verdict.max_error) + ", bound " + format_error(verdict.bound) + "; worst at " +
-         verdict.worst;
+  return concat(title_of(tensor.tensor), " against ", against, ": error ", format_error(verdict.max_error),
+                ", bound ", format_error(verdict.bound), "; worst at ", verdict.worst);
 }
 
 void print_failures(std::ostream& out, int step, const std::vector<TensorVerdict>& verdicts,
@@ -70,28 +86,21 @@ void print_failures(std::ostream& out, int step, const std::vector<TensorVerdict
     if (!tensor.verdict.ok) out << "WRONG: step " << step << ", " << describe_wrong(tensor, against) << "\n";
 }
 
-json to_json(const Verdict& verdict) {
-  // JSON has no NaN or infinity: nlohmann writes null, and read_json takes null for NaN.
-  return {{"ok", verdict.ok},
-          {"max_error", verdict.max_error},
-          {"bound", verdict.bound},
-          {"relative_rms", verdict.relative_rms},
-          {"worst", verdict.worst}};
-}
-
 json to_json(const std::vector<TensorVerdict>& verdicts) {
   json tensors;
-  for (const TensorVerdict& tensor : verdicts)
-    tensors[std::string(name_of(tensor.tensor))] = to_json(tensor.verdict);
+  for (const auto& [tensor, verdict] : verdicts) {
+    json& to = tensors[std::string(name_of(tensor))];
+    to = {{"ok", verdict.ok}, {"worst", verdict.worst}};
+    for (const auto& [name, number] : kOfVerdict) to[name] = verdict.*number;
+  }
   return tensors;
 }
 
 Verdict verdict_from(const json& from) {
-  const auto number = [&](const char* key) {
-    return from.at(key).is_null() ? std::nan("") : from.at(key).get<double>();
-  };
-  return {from.at("ok").get<bool>(), number("max_error"), number("bound"), number("relative_rms"),
-          from.at("worst").get<std::string>()};
+  Verdict verdict{.ok = from.at("ok").get<bool>(), .worst = from.at("worst").get<std::string>()};
+  for (const auto& [name, number] : kOfVerdict)
+    verdict.*number = from.at(name).is_null() ? std::nan("") : from.at(name).get<double>();
+  return verdict;
 }
 
 /// In the order of the operations' lists, O and dQ first.
@@ -105,30 +114,6 @@ std::vector<TensorVerdict> verdicts_from(const json& from) {
 }
 
 }  // namespace
-
-const char* title_of(TensorId tensor) {
-  switch (tensor) {
-    case TensorId::q:
-      return "Q";
-    case TensorId::k:
-      return "K";
-    case TensorId::v:
-      return "V";
-    case TensorId::o:
-      return "O";
-    case TensorId::lse:
-      return "log-sum-exp";
-    case TensorId::d_o:
-      return "dO";
-    case TensorId::dq:
-      return "dQ";
-    case TensorId::dk:
-      return "dK";
-    case TensorId::dv:
-      return "dV";
-  }
-  return "?";
-}
 
 std::vector<TensorVerdict> by_tensor(const CheckResult& result) {
   return {{TensorId::o, result.o}, {TensorId::lse, result.lse}};
@@ -173,15 +158,13 @@ void print_report(std::ostream& out, const Report& report) {
   Table table("rlrrrrrrrrl", {"step", "", "time", "TFLOP/s", "FLOPs", "memory", "workspace", "worst error",
                               "bound", "rel. RMS", ""});
   for (const StepReport& step : report.steps) {
-    if (!step.why_not.empty()) {
-      table.add({std::to_string(step.step), step.name, "-", "-", "-", "-", "-", "-", "-", "-", "cannot run"});
-      continue;
+    std::vector<std::string> row = {std::to_string(step.step), step.name};
+    if (step.why_not.empty()) {
+      std::ranges::move(cost_texts(report, step), std::back_inserter(row));
+      row.push_back(step.workspace_bytes > 0 ? format_amount(step.workspace_bytes, "B") : "-");
+      for (const auto& [_, number] : kOfVerdict) row.push_back(verdict_number(step, number));
     }
-    table.add({std::to_string(step.step), step.name, time_text(step), teraflops(report, step),
-               format_amount(step.flops, "FLOP"), memory_text(step),
-               step.workspace_bytes > 0 ? format_amount(step.workspace_bytes, "B") : "-", error_text(step),
-               verdict_number(step, &Verdict::bound), verdict_number(step, &Verdict::relative_rms),
-               verdict_text(step)});
+    table.add(finished(std::move(row), step, 10));
   }
   table.print(out);
 
@@ -201,12 +184,11 @@ void print_ladder(std::ostream& out, const std::vector<Report>& reports) {
       simulated = simulated || report.simulated;
       std::vector<std::string> row = {std::to_string(report.chapter), std::to_string(step.step), step.name,
                                       report.machine, report.shape};
-      if (step.why_not.empty())
-        row.insert(row.end(), {time_text(step), teraflops(report, step), format_amount(step.flops, "FLOP"),
-                               memory_text(step), error_text(step), verdict_text(step)});
-      else
-        row.insert(row.end(), {"-", "-", "-", "-", "-", "cannot run"});
-      table.add(std::move(row));
+      if (step.why_not.empty()) {
+        std::ranges::move(cost_texts(report, step), std::back_inserter(row));
+        row.push_back(verdict_number(step, &Verdict::max_error));
+      }
+      table.add(finished(std::move(row), step, 10));
     }
   table.print(out);
   out << "\nFLOPs and memory (bytes to and from device memory) are by the cost model; errors are against "
@@ -221,52 +203,31 @@ void write_json(const std::filesystem::path& file, const Report& report) {
     if (!step.why_not.empty()) {
       entry["why_not"] = step.why_not;
     } else {
-      entry.update({{"flops", step.flops},
-                    {"memory_bytes", step.memory_bytes},
-                    {"requested_bytes", step.requested_bytes},
-                    {"workspace_bytes", step.workspace_bytes},
-                    {"seconds", step.seconds},
-                    {"reps", step.reps}});
+      for (const auto& [name, number] : kOfStep) entry[name] = step.*number;
+      entry["reps"] = step.reps;
       if (!step.oracle.empty()) entry["oracle"] = to_json(step.oracle);
       if (!step.before.empty()) entry["before"] = to_json(step.before);
     }
     steps.push_back(std::move(entry));
   }
-  const json whole = {{"chapter", report.chapter}, {"name", report.name},
-                      {"title", report.title},     {"machine", report.machine},
-                      {"on_gpu", report.on_gpu},   {"simulated", report.simulated},
-                      {"shape", report.shape},     {"checked_rows", report.checked_rows},
-                      {"before", report.before},   {"ok", report.ok()},
-                      {"steps", std::move(steps)}};
+  json whole = report;
+  whole.update({{"ok", report.ok()}, {"steps", std::move(steps)}});
   write_whole_file(file, whole.dump(2) + "\n");
 }
 
 Report read_json(const std::filesystem::path& file) {
   std::ifstream stream(file);
   if (!stream)
-    throw InputError(file.string() + " cannot be read: run the chapter's program with --json first");
+    throw InputError(file.string(), " cannot be read: run the chapter's program with --json first");
   try {
     const json whole = json::parse(stream);
-    Report report;
-    whole.at("chapter").get_to(report.chapter);
-    whole.at("name").get_to(report.name);
-    whole.at("title").get_to(report.title);
-    whole.at("machine").get_to(report.machine);
-    whole.at("on_gpu").get_to(report.on_gpu);
-    whole.at("simulated").get_to(report.simulated);
-    whole.at("shape").get_to(report.shape);
-    whole.at("checked_rows").get_to(report.checked_rows);
-    whole.at("before").get_to(report.before);
+    Report report = whole.get<Report>();
     for (const json& from : whole.at("steps")) {
       StepReport step;
       from.at("step").get_to(step.step);
       from.at("name").get_to(step.name);
       step.why_not = from.value("why_not", "");
-      step.flops = from.value("flops", 0.0);
-      step.memory_bytes = from.value("memory_bytes", 0.0);
-      step.requested_bytes = from.value("requested_bytes", 0.0);
-      step.workspace_bytes = from.value("workspace_bytes", 0.0);
-      step.seconds = from.value("seconds", 0.0);
+      for (const auto& [name, number] : kOfStep) step.*number = from.value(name, 0.0);
       step.reps = from.value("reps", 0);
       if (from.contains("oracle")) step.oracle = verdicts_from(from.at("oracle"));
       if (from.contains("before")) step.before = verdicts_from(from.at("before"));
@@ -275,7 +236,7 @@ Report read_json(const std::filesystem::path& file) {
     return report;
   } catch (
       const std::exception&) {  // of the parser, or of the stream, which opens a folder but cannot read it
-    throw InputError(file.string() + " is not a report: write one with a chapter's program and --json");
+    throw InputError(file.string(), " is not a report: write one with a chapter's program and --json");
   }
 }
 

@@ -12,9 +12,6 @@
 
 namespace flashbook {
 
-/// The tensor as text names it: "O", "log-sum-exp", "dQ".
-const char* title_of(TensorId tensor);
-
 /// The verdict on one of an operation's outputs.
 struct TensorVerdict {
   TensorId tensor;

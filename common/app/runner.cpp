@@ -49,14 +49,15 @@ std::string gigabytes(double bytes) { return format_amount(bytes, "B"); }
 
 /// Throws InputError if the problem does not fit: better than the kernel's out-of-memory killer after minutes
 /// of work.
-void check_memory(const Chapter& chapter, const Shape& shape, const std::vector<int>& steps,
+void check_memory(const Chapter& chapter, const Options& options, const std::vector<int>& steps,
                   bool shares_host_memory) {
+  const Shape& shape = options.shape;
   double workspace = 0;
-  for (int step : steps) workspace = std::max(workspace, double(chapter.workspace_bytes(shape, step)));
+  for (int step : steps) workspace = std::max(workspace, double(chapter.step(step).workspace_bytes(shape)));
   // On the machine: the encoded tensors. On the host: inputs as floats, their encodings, and two sets of
   // outputs.
   double machine = workspace, host = 0;
-  for (const TensorSpec& tensor : tensors_of(chapter.operation)) {
+  for (const TensorSpec& tensor : tensors_of(options.operation)) {
     const double encoded =
         double(elements_spanned(shape, tensor.id)) * double(size_of(type_of(shape, tensor.id)));
     const double decoded = double(elements_of(shape, tensor.id)) * sizeof(float);
@@ -65,47 +66,30 @@ void check_memory(const Chapter& chapter, const Shape& shape, const std::vector<
   }
   if (shares_host_memory) host += machine;
   if (const double free = double(device::host_memory_available()); host > free)
-    throw InputError("this shape needs " + gigabytes(host) + " of memory and " + gigabytes(free) +
+    throw InputError("this shape needs ", gigabytes(host), " of memory and ", gigabytes(free),
                      " are free: make --batch, --heads or --seqlen smaller");
   if (shares_host_memory) return;
   if (const double free = double(device::info().memory_free); machine > free)
-    throw InputError("this shape needs " + gigabytes(machine) + " of GPU memory and " + gigabytes(free) +
+    throw InputError("this shape needs ", gigabytes(machine), " of GPU memory and ", gigabytes(free),
                      " are free: make --batch, --heads or --seqlen smaller");
 }
 
-/// The steps of `options` that can run. Reports those that cannot; throws if none is left, or if one was
-/// asked for by number.
-std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report) {
-  std::vector<int> steps;
-  std::string reason;
-  for (int step : options.steps) {
-    const std::string why_not = chapter.why_not(options.shape, step);
-    if (why_not.empty()) {
-      steps.push_back(step);
-      continue;
-    }
-    reason = why_not;
-    report.steps.push_back({.step = step, .name = chapter.step(step).name, .why_not = why_not});
-  }
-  if (steps.empty() || (!options.every_step && !reason.empty())) throw InputError(reason);
-  return steps;
-}
-
-/// Why `chapter` may be wrong for scores up to `largest`; empty if it is not.
-std::string why_not_scores(const Chapter& chapter, double largest) {
-  if (largest <= chapter.largest_score) return "";
+/// Why `chapter` may be wrong in an operation for scores up to `largest`; empty if it is not.
+std::string why_not_scores(const Chapter& chapter, Operation operation, DType dtype, double largest) {
+  if (largest <= right_up_to(operation, dtype)) return "";
   std::ostringstream message;
   message.precision(2);
   message << "scores may reach " << largest
           << " (the longest row of Q times that of K, times the scale), and chapter " << chapter.number
-          << " is right up to " << chapter.largest_score << ": make --scale or the inputs smaller";
+          << " is right up to " << right_up_to(operation, dtype) << ": make --scale or the inputs smaller";
   return message.str();
 }
 
-std::vector<int64_t> rows_to_check(const Options& options, Operation operation, Report& report) {
+std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
   const Shape& shape = options.shape;
   double row_flops = 2.0 * (shape.head_dim + shape.value_dim()) * shape.seqlen_k;
-  if (operation == Operation::backward)  // a row of dQ, and one of dK and dV, which is a sum over a group
+  if (options.operation ==
+      Operation::backward)  // a row of dQ, and one of dK and dV, which is a sum over a group
     row_flops += 6.0 * shape.head_dim * shape.seqlen_q * (double(shape.heads) / shape.kv_heads);
   const bool small = row_flops * double(shape.q_rows()) <= kFullCheck;
   if (options.check == CheckMode::off) {
@@ -138,8 +122,8 @@ Shape leading_groups(const Shape& shape, int groups) {
   return part;
 }
 
-/// Attention of a centred shape by a chapter that knows no means: of K and V without them, which are values
-/// of its type too. What it leaves is given them back.
+/// Attention of a mean-subtracted shape by a chapter that knows no means: of K and V without them, which are
+/// values of its type too. What it leaves is given them back.
 Outputs run_without_means(const Chapter& before, const Shape& shape, Inputs inputs, int step) {
   const auto head_of = [&](int64_t row, int seqlen) { return row / seqlen * shape.head_dim; };
   for (TensorId id : {TensorId::k, TensorId::v})
@@ -168,15 +152,16 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   };
   const Shape taken = as_taken_by(before, shape);
   // Decoding is a forward pass: what they share is their list of tensors.
-  if (operation == Operation::backward || tensors_of(before.operation).data() != tensors_of(operation).data())
+  const int step = before.last_step();
+  const Operation theirs = before.step(step).operation;
+  if (operation == Operation::backward || tensors_of(theirs).data() != tensors_of(operation).data())
     return skip("it computes something else");
   if (shape.is_latent()) return skip("it knows no latent keys");
   if (!why_not_dense(shape).empty()) return skip("its heads are compared as problems of their own");
-  if (std::find(before.dtypes.begin(), before.dtypes.end(), taken.dtype) == before.dtypes.end())
-    return skip("it does not take " + std::string(name_of(shape.dtype)));
-  if (const std::string reason = why_not_scores(before, largest_score(shape, inputs)); !reason.empty())
+  if (!before.takes(taken.dtype)) return skip("it does not take " + std::string(name_of(shape.dtype)));
+  if (const std::string reason = why_not_scores(before, theirs, taken.dtype, largest_score(shape, inputs));
+      !reason.empty())
     return skip(reason);
-  const int step = before.last_step();
   const bool gpu = before.runs_on == Place::device && device::machine() == device::Machine::gpu;
   const double budget = before.runs_on == Place::host ? kBeforeOnHost : gpu ? kBeforeOnGpu : kBeforeSimulated;
 
@@ -185,14 +170,14 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   const int groups = int(std::clamp(budget / std::max(group_flops, 1.0), 1.0, double(all_groups)));
   if (group_flops > 20 * budget) return skip("one head of this shape takes it minutes");
   const Shape part = leading_groups(taken, groups);
-  if (const std::string reason = before.why_not(part, step); !reason.empty()) return skip(reason);
+  if (const std::string reason = before.step(step).why_not(part); !reason.empty()) return skip(reason);
 
   const auto front = [](const std::vector<float>& values, int64_t count) {
     return std::vector<float>(values.begin(), values.begin() + count);
   };
   Inputs part_inputs{front(inputs.q, part.q_elements()), front(inputs.k, part.k_elements()),
                      front(inputs.v, part.k_elements())};
-  if (shape.centred) {
+  if (shape.mean_subtracted) {
     part_inputs.k_mean = front(inputs.k_mean, part.k_columns());
     part_inputs.v_mean = front(inputs.v_mean, part.k_columns());
   }
@@ -203,8 +188,9 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
         (groups == all_groups ? "every head"
                               : std::to_string(int64_t(groups) * part.heads) + " of " +
                                     std::to_string(int64_t(shape.batch) * shape.heads) + " heads");
-    return Before{part, shape.centred && !part.centred ? run_without_means(before, part, part_inputs, step)
-                                                       : run_once(before, part, part_inputs, step)};
+    return Before{part, shape.mean_subtracted && !part.mean_subtracted
+                            ? run_without_means(before, part, part_inputs, step)
+                            : run_once(before, part, part_inputs, step)};
   } catch (const device::HardwareMissing&) {
     return skip("there is no GPU to run it on");
   }
@@ -251,10 +237,25 @@ void name_machine(const Chapter& chapter, Report& report) {
 Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   Shape taken = shape;
   taken.layout = {};
-  if (std::find(chapter.dtypes.begin(), chapter.dtypes.end(), shape.dtype) == chapter.dtypes.end())
-    taken.dtype = output_type(shape.dtype);
-  taken.centred = shape.centred && taken.dtype == DType::e4m3;
+  if (!chapter.takes(shape.dtype)) taken.dtype = output_type(shape.dtype);
+  taken.mean_subtracted = shape.mean_subtracted && taken.dtype == DType::e4m3;
   return taken;
+}
+
+std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report) {
+  std::vector<int> steps;
+  std::string reason;
+  for (int step : options.steps) {
+    const std::string why_not = chapter.step(step).why_not(options.shape);
+    if (why_not.empty()) {
+      steps.push_back(step);
+      continue;
+    }
+    reason = why_not;
+    report.steps.push_back({.step = step, .name = chapter.step(step).name, .why_not = why_not});
+  }
+  if (steps.empty()) throw InputError(reason);
+  return steps;
 }
 
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before) {
@@ -267,25 +268,28 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   report.shape = describe(shape);
   name_machine(chapter, report);
   const std::vector<int> steps = runnable_steps(options, chapter, report);
-  check_memory(chapter, shape, steps, !report.on_gpu);
+  check_memory(chapter, options, steps, !report.on_gpu);
 
   Inputs inputs = options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
   {
     ProgressLine progress("completing the inputs");
-    if (complete_inputs(chapter.operation, shape, options.seed, inputs, before))
-      report.before = "O and the log-sum-exp are those of chapter " + std::to_string(before->number);
+    const Chapter* forward = chapter.steps_of(Operation::forward).empty() ? before : &chapter;
+    if (complete_inputs(options.operation, shape, options.seed, inputs, forward))
+      report.before = "O and the log-sum-exp are those of chapter " + std::to_string(forward->number);
   }
-  if (const std::string reason = why_not_scores(chapter, largest_score(shape, inputs)); !reason.empty())
+  if (const std::string reason =
+          why_not_scores(chapter, options.operation, shape.dtype, largest_score(shape, inputs));
+      !reason.empty())
     throw InputError(reason);
-  const std::vector<int64_t> rows = rows_to_check(options, chapter.operation, report);
+  const std::vector<int64_t> rows = rows_to_check(options, report);
   std::optional<Expected> expected;
   std::optional<Before> earlier;
   if (!rows.empty()) {
     ProgressLine progress("computing the oracle");
-    expected.emplace(chapter.operation, shape, inputs, rows, [&](double done) { progress.update(done); });
+    expected.emplace(options.operation, shape, inputs, rows, [&](double done) { progress.update(done); });
   }
-  if (!rows.empty() && before != nullptr && chapter.operation != Operation::backward)
-    earlier = run_before(chapter.operation, shape, inputs, *before, report);
+  if (!rows.empty() && before != nullptr && options.operation != Operation::backward)
+    earlier = run_before(options.operation, shape, inputs, *before, report);
   if (earlier) {
     if (const std::string wrong = wrong_before(*earlier, expected->forward()); !wrong.empty()) {
       report.before = "not compared with " + report.before + ", which is wrong itself: " + wrong;
@@ -293,13 +297,14 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     }
   }
 
-  const UploadedInputs uploaded(chapter.operation, shape, inputs, chapter.runs_on);
+  const UploadedInputs uploaded(options.operation, shape, inputs, chapter.runs_on);
   for (int step : steps) {
-    StepReport entry{.step = step, .name = chapter.step(step).name};
-    entry.flops = flops(shape, chapter.operation);
-    entry.memory_bytes = chapter.memory_bytes(shape, step);
-    if (chapter.requested_bytes != nullptr) entry.requested_bytes = chapter.requested_bytes(shape, step);
-    entry.workspace_bytes = double(chapter.workspace_bytes(shape, step));
+    const Step& row = chapter.step(step);
+    StepReport entry{.step = step, .name = row.name};
+    entry.flops = flops(shape, row.operation);
+    entry.memory_bytes = row.memory_bytes(shape);
+    entry.requested_bytes = row.requested_bytes(shape);
+    entry.workspace_bytes = double(row.workspace_bytes(shape));
     const Call call(chapter, shape, uploaded, step);
     {
       ProgressLine progress("running step " + std::to_string(step));

@@ -17,6 +17,10 @@ struct RunResult {
 /// build.
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
 
+/// The steps of `options` that can run its shape. Reports those that cannot; throws InputError if none is
+/// left.
+std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report);
+
 /// The shape in which `chapter` can be compared with one that takes e4m3: what is quantised is BF16 too, for
 /// a chapter that takes that. Else the shape as it is, but without gaps.
 Shape as_taken_by(const Chapter& chapter, const Shape& shape);

@@ -1,6 +1,8 @@
 /// \file
 /// Bounds by row, from what plain attention errs.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <span>
 #include <vector>
 
@@ -9,18 +11,43 @@
 namespace flashbook {
 
 /// What a good kernel may err even where plain attention is exact by chance, as a part of the row's scale.
-double floor_for(DType output);
+inline double floor_for(DType output) {
+  if (output == DType::f32) return 0x1p-18;        // its sums come out differently in every order
+  return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // P and O, each rounded by half a unit in the last place
+}
 
 /// The largest error of a row. Passes over NaN, and over a log-sum-exp of -inf: an overflow of plain
 /// attention widens no bound.
-double largest_error(std::span<const double> exact, std::span<const float> plain);
+inline double largest_error(std::span<const double> exact, std::span<const float> plain) {
+  double largest = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i)
+    if (std::isfinite(exact[i])) largest = std::max(largest, std::abs(exact[i] - plain[i]));
+  return largest;
+}
 
 /// The largest absolute value.
-double largest_value(std::span<const double> values);
+inline double largest_value(std::span<const double> values) {
+  double largest = 0;
+  for (double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
 
 /// Twice the largest error relative to `scale` in 64 rows one after another, times a row's own scale, plus
 /// its `floor`.
-std::vector<double> bounds_of(std::span<const double> errors, std::span<const double> scale,
-                              std::span<const double> floor);
+inline std::vector<double> bounds_of(std::span<const double> errors, std::span<const double> scale,
+                                     std::span<const double> floor) {
+  constexpr std::size_t kBoundRows = 64;
+  std::vector<double> bounds(errors.size());
+  for (std::size_t begin = 0; begin < errors.size();) {
+    // What is left beyond the last 64 rows is too few to be a block.
+    const std::size_t end = errors.size() - begin < 2 * kBoundRows ? errors.size() : begin + kBoundRows;
+    double relative = 0;
+    for (std::size_t i = begin; i < end; ++i)
+      if (scale[i] > 0) relative = std::max(relative, errors[i] / scale[i]);
+    for (std::size_t i = begin; i < end; ++i) bounds[i] = 2 * relative * scale[i] + floor[i];
+    begin = end;
+  }
+  return bounds;
+}
 
 }  // namespace flashbook

@@ -5,6 +5,8 @@
 #include <optional>
 #include <sstream>
 
+#include "common/concat.h"
+
 namespace flashbook {
 namespace {
 
@@ -14,9 +16,7 @@ struct Comparison {
   TensorId id;
 
   bool is_lse() const { return id == TensorId::lse; }
-  std::string name() const {
-    return id == TensorId::o ? "O" : is_lse() ? "log-sum-exp" : std::string(name_of(id));
-  }
+  std::string name() const { return std::string(id == TensorId::o || is_lse() ? title_of(id) : name_of(id)); }
   int64_t width() const { return columns_of(shape, id); }  ///< elements a row
   int64_t rows() const { return elements_of(shape, id) / width(); }
 
@@ -27,8 +27,7 @@ struct Comparison {
   /// Why a tensor of `size` elements cannot hold `rows` rows; empty if it can.
   std::string wrong_size(const std::string& whose, std::size_t size, int64_t rows) const {
     if (int64_t(size) == rows * width()) return "";
-    return whose + name() + " has " + std::to_string(size) + " elements, not " +
-           std::to_string(rows * width());
+    return concat(whose, name(), " has ", size, " elements, not ", rows * width());
   }
 
   /// The absolute error. The log-sum-exp of a row that sees no key is -inf, which equals only -inf.
@@ -49,31 +48,38 @@ struct Comparison {
     return text.str();
   }
 
-  /// `row(i)` is the row of O, `bound(i)` its bound, `got(i, dim)` and `want(i, dim)` are the values of the
-  /// i-th of `count` rows.
-  template <typename Row, typename Bound, typename Got, typename Want>
-  Verdict judge(int64_t count, Row row, Bound bound, Got got, Want want) const {
-    if (count == 0) return failed("no row of " + name() + " was compared");
+  /// The rows of `got` against those of `want`, whose i-th is row `rows[i]`; each may be off by `bound(i)`.
+  template <typename T, typename Bound>
+  Verdict judge(const std::string& whose, std::span<const int64_t> compared, std::span<const T> want,
+                std::span<const float> got, Bound bound) const {
+    const int64_t count = int64_t(compared.size());
+    std::string why = wrong_size("", got.size(), rows());
+    if (why.empty()) why = wrong_size(whose, want.size(), count);
+    if (why.empty() && count > 0 && compared.back() >= rows())
+      why = concat("the reference has rows that ", name(), " has not");
+    if (why.empty() && count == 0) why = concat("no row of ", name(), " was compared");
+    if (!why.empty()) return failed(why);
     bool ok = true;
     double worst = -1, squared_error = 0, squared_norm = 0;
-    int64_t worst_i = 0, worst_dim = 0;
+    Verdict verdict;
     for (int64_t i = 0; i < count; ++i) {
       const double allowed = bound(i);
       for (int64_t dim = 0; dim < width(); ++dim) {
-        const double e = error(got(i, dim), want(i, dim));
+        const double is = got[compared[i] * width() + dim], wanted = want[i * width() + dim];
+        const double e = error(is, wanted);
         ok &= e <= allowed;  // false for NaN, whether it is the error or the bound
         const double part = e == 0 && allowed == 0 ? 0 : e / allowed;
-        if (!std::isnan(worst) && !(part <= worst)) worst = part, worst_i = i, worst_dim = dim;
+        if (!std::isnan(worst) && !(part <= worst)) {
+          worst = part;
+          verdict = {.max_error = e, .bound = allowed, .worst = place(compared[i], dim, is, wanted)};
+        }
         squared_error += e * e;
-        if (std::isfinite(want(i, dim))) squared_norm += want(i, dim) * want(i, dim);
+        if (std::isfinite(wanted)) squared_norm += wanted * wanted;
       }
     }
-    const double got_there = got(worst_i, worst_dim), wanted = want(worst_i, worst_dim);
-    return {.ok = ok,
-            .max_error = error(got_there, wanted),
-            .bound = bound(worst_i),
-            .relative_rms = squared_error == 0 ? 0 : std::sqrt(squared_error / squared_norm),
-            .worst = place(row(worst_i), worst_dim, got_there, wanted)};
+    verdict.ok = ok;
+    verdict.relative_rms = squared_error == 0 ? 0 : std::sqrt(squared_error / squared_norm);
+    return verdict;
   }
 };
 
@@ -120,30 +126,10 @@ class RowBounds {
 
 Verdict against_reference(const Comparison& c, const std::vector<int64_t>& rows, std::span<const double> want,
                           std::span<const double> bounds, std::span<const float> got) {
-  std::string why = c.wrong_size("", got.size(), c.rows());
-  if (why.empty()) why = c.wrong_size("the reference's ", want.size(), int64_t(rows.size()));
-  if (why.empty() && bounds.size() != rows.size())
-    why = "the reference has " + std::to_string(bounds.size()) + " bounds of " + c.name() + ", not " +
-          std::to_string(rows.size());
-  if (why.empty() && !rows.empty() && rows.back() >= c.rows())
-    why = "the reference has rows that " + c.name() + " has not";
-  if (!why.empty()) return c.failed(why);
-  return c.judge(
-      int64_t(rows.size()), [&](int64_t i) { return rows[i]; }, [&](int64_t i) { return bounds[i]; },
-      [&](int64_t i, int64_t dim) { return double(got[rows[i] * c.width() + dim]); },
-      [&](int64_t i, int64_t dim) { return want[i * c.width() + dim]; });
-}
-
-/// Every row. `bound(row)` is what a row may differ by.
-template <typename T, typename Bound>
-Verdict against_other(const Comparison& c, std::span<const float> got, std::span<const T> want, Bound bound) {
-  std::string why = c.wrong_size("", got.size(), c.rows());
-  if (why.empty()) why = c.wrong_size("the other ", want.size(), c.rows());
-  if (!why.empty()) return c.failed(why);
-  return c.judge(
-      c.rows(), [](int64_t i) { return i; }, bound,
-      [&](int64_t i, int64_t dim) { return double(got[i * c.width() + dim]); },
-      [&](int64_t i, int64_t dim) { return double(want[i * c.width() + dim]); });
+  if (bounds.size() != rows.size())
+    return c.failed(
+        concat("the reference has ", bounds.size(), " bounds of ", c.name(), ", not ", rows.size()));
+  return c.judge("the reference's ", rows, want, got, [&](int64_t i) { return bounds[i]; });
 }
 
 }  // namespace
@@ -161,12 +147,17 @@ Verdict check(const Shape& shape, const TensorReference& reference, std::span<co
 CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before,
                     const Reference& reference) {
   const RowBounds bounds(shape, reference);
-  const auto o_bound = [&](int64_t row) {
-    return 2 * bounds.o(row, std::span(before.o).subspan(row * shape.value_dim(), shape.value_dim()));
+  const std::vector<int64_t> rows = all_rows(shape);
+  const auto against = [&](TensorId id, auto bound) {
+    return Comparison{shape, id}.judge("the other ", rows, std::span<const float>(before[id]), outputs[id],
+                                       bound);
   };
-  return {against_other({shape, TensorId::o}, outputs.o, std::span(before.o), o_bound),
-          against_other({shape, TensorId::lse}, outputs.lse, std::span(before.lse),
-                        [&](int64_t row) { return 2 * bounds.lse(row); })};
+  return {against(TensorId::o,
+                  [&](int64_t row) {
+                    return 2 * bounds.o(row, std::span(before.o).subspan(row * shape.value_dim(),
+                                                                         shape.value_dim()));
+                  }),
+          against(TensorId::lse, [&](int64_t row) { return 2 * bounds.lse(row); })};
 }
 
 }  // namespace flashbook

@@ -3,11 +3,13 @@
 #pragma once
 #include <stdexcept>
 
+#include "common/concat.h"
+
 namespace flashbook {
 
 /// Input, shape or option that cannot be used. The message is one line and names the cure. Exit code 2.
-struct InputError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct InputError : ErrorOfParts<std::runtime_error> {
+  using ErrorOfParts::ErrorOfParts;
 };
 
 }  // namespace flashbook

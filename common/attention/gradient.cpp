@@ -146,8 +146,8 @@ class Textbook {
     Sum score = Sum(shape_.scale) * dot<Sum>(q.q, row_of(inputs_.k, q.first_key + key));
     Sum slope = 1;
     if (const Sum cap = shape_.score.softcap; cap > 0) {
-      const Sum bent = std::tanh(score / cap);
-      score = cap * bent, slope = 1 - bent * bent;
+      const Sum capped = std::tanh(score / cap);
+      score = cap * capped, slope = 1 - capped * capped;
     }
     if (!shape_.score.alibi.empty())
       score -= shape_.score.alibi[q.head] * Sum(std::abs(own_key(shape_, q.batch, q.query) - key));

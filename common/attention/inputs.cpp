@@ -44,7 +44,7 @@ std::vector<float> make_tensor(DType type, int64_t elements, Value value) {
   // What f16 would round to infinity becomes its largest value.
   const float largest = type == DType::f16 ? 65504.0f : INFINITY;
   std::vector<float> values(elements);
-  parallel_for((elements + kBlock - 1) / kBlock, [&](int64_t block) {
+  parallel_for(ceil_div(elements, kBlock), [&](int64_t block) {
     const int64_t begin = block * kBlock, end = std::min(elements, begin + kBlock);
     for (int64_t i = begin; i < end; ++i) values[i] = std::clamp(value(i), -largest, largest);
     if (type != DType::e4m3) round_to(type, std::span(values).subspan(begin, end - begin));

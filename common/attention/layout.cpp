@@ -41,47 +41,27 @@ void validate_strides(const Shape& shape, TensorId id) {
   const int64_t multiple = kAlignment / int64_t(size_of(type_of(shape, id)));
   for (const Axis& axis : axes)
     if (axis.stride <= 0 || axis.stride % multiple != 0)
-      throw InputError("the " + std::string(axis.name) + of_tensor + " is " + std::to_string(axis.stride) +
-                       " elements: give a multiple of " + std::to_string(multiple) + ", 16 bytes");
+      throw InputError("the ", axis.name, of_tensor, " is ", axis.stride, " elements: give a multiple of ",
+                       multiple, ", 16 bytes");
   // From the shortest stride to the longest, each steps over everything that those before it reach.
   std::ranges::sort(axes, {}, &Axis::stride);
   double reached = columns_of(shape, id);  // elements; a double, since products may overflow
   for (const Axis& axis : axes) {
     if (axis.count > 1 && double(axis.stride) < reached)
-      throw InputError("the " + std::string(axis.name) + of_tensor + " is " + std::to_string(axis.stride) +
-                       " elements, so that rows overlap: give at least " + std::to_string(int64_t(reached)));
+      throw InputError("the ", axis.name, of_tensor, " is ", axis.stride,
+                       " elements, so that rows overlap: give at least ", int64_t(reached));
     reached += double(axis.count - 1) * double(axis.stride);
   }
   if (reached > std::ldexp(1.0, 40))
-    throw InputError(std::string(name_of(id)) +
-                     " spans more than 2^40 elements: give shorter strides or a smaller batch");
+    throw InputError(name_of(id), " spans more than 2^40 elements: give shorter strides or a smaller batch");
 }
 
 }  // namespace
 
 const Strides& Layout::of(TensorId id) const {
-  static constexpr Strides kDefault;
-  switch (id) {
-    case TensorId::q:
-      return q;
-    case TensorId::k:
-      return k;
-    case TensorId::v:
-      return v;
-    case TensorId::o:
-      return o;
-    case TensorId::lse:
-      return kDefault;
-    case TensorId::d_o:
-      return d_o;
-    case TensorId::dq:
-      return dq;
-    case TensorId::dk:
-      return dk;
-    case TensorId::dv:
-      return dv;
-  }
-  return kDefault;
+  static constexpr Strides kOfLse;
+  const Strides* const all[] = {&q, &k, &v, &o, &kOfLse, &d_o, &dq, &dk, &dv};
+  return *all[int(id)];
 }
 
 Strides Shape::strides(TensorId id) const {

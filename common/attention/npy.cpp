@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstring>
 #include <fstream>
-#include <limits>
 #include <new>
 #include <optional>
 #include <string>
@@ -14,7 +14,6 @@
 
 #include "common/attention/error.h"
 #include "common/attention/tensors.h"
-#include "common/attention/whole_file.h"
 
 namespace flashbook {
 namespace {
@@ -46,7 +45,7 @@ class HeaderParser {
       expect(':');
       if (key == "descr" && !descr) {
         if (accept('['))
-          throw InputError(name_ +
+          throw InputError(name_,
                            " holds records, not numbers: save one field of it with .astype(np.float32)");
         descr = string();
       } else if (key == "fortran_order" && !fortran_order) {
@@ -68,7 +67,7 @@ class HeaderParser {
 
  private:
   [[noreturn]] void fail() const {
-    throw InputError(name_ + " has a header that NumPy does not write: save it with np.save");
+    throw InputError(name_, " has a header that NumPy does not write: save it with np.save");
   }
 
   void skip_spaces() { rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\r\n"), rest_.size())); }
@@ -119,16 +118,10 @@ class HeaderParser {
 
   int64_t number() {
     skip_spaces();
-    constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
     int64_t value = 0;
-    std::size_t digits = 0;
-    for (; digits < rest_.size() && rest_[digits] >= '0' && rest_[digits] <= '9'; ++digits) {
-      const int digit = rest_[digits] - '0';
-      if (value > (kMax - digit) / 10) fail();
-      value = value * 10 + digit;
-    }
-    if (digits == 0) fail();
-    rest_.remove_prefix(digits);
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    if (error != std::errc() || rest_.front() == '-') fail();
+    rest_.remove_prefix(end - rest_.data());
     return value;
   }
 
@@ -141,29 +134,30 @@ DType element_type(const std::string& descr, const std::string& name) {
   if (descr == "<f4") return DType::f32;
   if (descr == "<f2") return DType::f16;
   if (descr == ">f4" || descr == ">f2")
-    throw InputError(name + " is big-endian: save it with .astype('<" + descr.substr(1) + "')");
+    throw InputError(name, " is big-endian: save it with .astype('<", descr.substr(1), "')");
   // A message is one line, whatever the file says.
   std::string shown = descr.substr(0, 16);
   for (char& c : shown)
     if (c < ' ' || c > '~') c = '?';
-  throw InputError(name + " holds elements of type '" + shown + "': save it with .astype(np.float32)");
+  throw InputError(name, " holds elements of type '", shown, "': save it with .astype(np.float32)");
 }
 
-/// Throws unless `bytes` are those of an array of this shape, of elements of `size` bytes.
-void require_size(const std::vector<int64_t>& shape, std::size_t size, std::size_t bytes,
-                  const std::string& name) {
+/// Throws unless `bytes` are those of an array in C order of this shape, of elements of `size` bytes.
+void require_size(const Header& header, std::size_t size, std::size_t bytes, const std::string& name) {
+  if (header.fortran_order) throw InputError(name, " is in Fortran order: save it with np.ascontiguousarray");
+  const std::vector<int64_t>& shape = header.shape;
   if (std::ranges::count(shape, 0) > 0)
-    throw InputError(name + " has no elements: give every dimension at least 1");
+    throw InputError(name, " has no elements: give every dimension at least 1");
   const int64_t held = int64_t(bytes / size);
   int64_t count = 1;
   for (int64_t extent : shape) {
     // Divided, not multiplied: the product of what a header claims may overflow.
-    if (extent > held / count) throw InputError(name + " is shorter than its header says: save it again");
+    if (extent > held / count) throw InputError(name, " is shorter than its header says: save it again");
     count *= extent;
   }
-  if (count > held) throw InputError(name + " is shorter than its header says: save it again");
+  if (count > held) throw InputError(name, " is shorter than its header says: save it again");
   if (bytes != std::size_t(count) * size)
-    throw InputError(name + " is longer than its header says: save it again");
+    throw InputError(name, " is longer than its header says: save it again");
 }
 
 std::vector<std::byte> read_bytes(const std::filesystem::path& file) {
@@ -171,19 +165,19 @@ std::vector<std::byte> read_bytes(const std::filesystem::path& file) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(file, error);
   if (!std::filesystem::exists(status))
-    throw InputError(name + " does not exist: give the name of a .npy file");
+    throw InputError(name, " does not exist: give the name of a .npy file");
   if (!std::filesystem::is_regular_file(status))
-    throw InputError(name + " is not a regular file: give the name of a .npy file");
+    throw InputError(name, " is not a regular file: give the name of a .npy file");
 
   std::ifstream stream(file, std::ios::binary);
   const std::uintmax_t size = std::filesystem::file_size(file, error);
-  if (!stream || error) throw InputError(name + " cannot be read: allow it with chmod");
+  if (!stream || error) throw InputError(name, " cannot be read: allow it with chmod");
   // Asked beforehand, since a system may promise memory that it does not have.
   if (size / sysconf(_SC_PAGESIZE) >= std::uintmax_t(sysconf(_SC_PHYS_PAGES)))
-    throw InputError(name + " is too large for this machine's memory: give a smaller tensor");
+    throw InputError(name, " is too large for this machine's memory: give a smaller tensor");
   std::vector<std::byte> bytes(size);
   if (!stream.read(reinterpret_cast<char*>(bytes.data()), std::streamsize(size)))
-    throw InputError(name + " became shorter while it was read: try again");
+    throw InputError(name, " became shorter while it was read: try again");
   return bytes;
 }
 
@@ -207,11 +201,11 @@ struct Contents {
 
 Contents parse_contents(std::span<const std::byte> bytes, const std::string& name) {
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (!text.starts_with(kMagic)) throw InputError(name + " is not a .npy file: save it with np.save");
+  if (!text.starts_with(kMagic)) throw InputError(name, " is not a .npy file: save it with np.save");
   text.remove_prefix(kMagic.size());
 
   const auto require = [&](std::size_t size) {
-    if (text.size() < size) throw InputError(name + " ends within its header: save it again");
+    if (text.size() < size) throw InputError(name, " ends within its header: save it again");
   };
   const auto take = [&] {
     require(1);
@@ -221,8 +215,7 @@ Contents parse_contents(std::span<const std::byte> bytes, const std::string& nam
   };
   const std::size_t major = take(), minor = take();
   if (major < 1 || major > 3 || minor != 0)
-    throw InputError(name + " has .npy version " + std::to_string(major) + "." + std::to_string(minor) +
-                     ", not 1.0 to 3.0: save it with np.save");
+    throw InputError(name, " has .npy version ", major, ".", minor, ", not 1.0 to 3.0: save it with np.save");
   std::size_t header_size = 0;
   for (int byte = 0; byte < (major == 1 ? 2 : 4); ++byte) header_size |= take() << (8 * byte);
   require(header_size);
@@ -231,18 +224,13 @@ Contents parse_contents(std::span<const std::byte> bytes, const std::string& nam
   return {header, bytes.last(text.size() - header_size)};
 }
 
-void require_c_order(const Header& header, const std::string& name) {
-  if (header.fortran_order)
-    throw InputError(name + " is in Fortran order: save it with np.ascontiguousarray");
-}
-
 /// What `parse` makes of a file's bytes.
 template <typename Parse>
 auto read_file(const std::filesystem::path& file, const Parse& parse) {
   try {
     return parse(read_bytes(file), file.string());
   } catch (const std::bad_alloc&) {
-    throw InputError(file.string() + " is too large for this machine's memory: give a smaller tensor");
+    throw InputError(file.string(), " is too large for this machine's memory: give a smaller tensor");
   }
 }
 
@@ -252,8 +240,7 @@ NpyArray parse_npy(std::span<const std::byte> bytes, std::string_view file_name)
   const std::string name(file_name);
   const auto [header, data] = parse_contents(bytes, name);
   const DType type = element_type(header.descr, name);
-  require_c_order(header, name);
-  require_size(header.shape, size_of(type), data.size(), name);
+  require_size(header, size_of(type), data.size(), name);
   return {type, header.shape, decode(type, data)};
 }
 
@@ -264,11 +251,10 @@ NpyMask parse_npy_mask(std::span<const std::byte> bytes, std::string_view file_n
   const auto [header, data] = parse_contents(bytes, name);
   const bool is_pairs = header.descr == "|b1";
   if (!is_pairs && header.descr != "<i4")
-    throw InputError(name +
+    throw InputError(name,
                      " holds neither bool nor int32: save pairs with .astype(bool), or FlashMask's "
                      "intervals with .astype(np.int32)");
-  require_c_order(header, name);
-  require_size(header.shape, is_pairs ? 1 : sizeof(int), data.size(), name);
+  require_size(header, is_pairs ? 1 : sizeof(int), data.size(), name);
   NpyMask mask{header.shape, {}, {}};
   if (is_pairs) {
     mask.pairs.resize(data.size());
@@ -282,11 +268,8 @@ NpyMask parse_npy_mask(std::span<const std::byte> bytes, std::string_view file_n
 
 NpyMask read_npy_mask(const std::filesystem::path& file) { return read_file(file, parse_npy_mask); }
 
-void write_npy(const std::filesystem::path& file, std::span<const int64_t> shape,
-               std::span<const float> values) {
-  std::string contents = npy_header(shape);
-  contents.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  write_whole_file(file, contents);
+std::string npy_bytes(std::span<const int64_t> shape, std::span<const float> values) {
+  return npy_header(shape).append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
 }
 
 }  // namespace flashbook

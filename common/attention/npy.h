@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,9 +42,7 @@ NpyMask parse_npy_mask(std::span<const std::byte> bytes, std::string_view name);
 /// Reads a bool or little-endian int32 array in C order. Throws InputError as read_npy does.
 NpyMask read_npy_mask(const std::filesystem::path& file);
 
-/// Writes a float32 array. The file appears whole or not at all: it is written beside its place and renamed.
-/// Throws InputError if it cannot be written. `values` are as many as `shape` says.
-void write_npy(const std::filesystem::path& file, std::span<const int64_t> shape,
-               std::span<const float> values);
+/// The bytes of a file with a float32 array. `values` are as many as `shape` says.
+std::string npy_bytes(std::span<const int64_t> shape, std::span<const float> values);
 
 }  // namespace flashbook

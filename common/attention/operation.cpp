@@ -21,15 +21,8 @@ constexpr TensorSpec kBackward[] = {
 }  // namespace
 
 std::string_view name_of(Operation operation) {
-  switch (operation) {
-    case Operation::forward:
-      return "forward";
-    case Operation::backward:
-      return "backward";
-    case Operation::decode:
-      return "decode";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"forward", "backward", "decode"};
+  return kNames[int(operation)];
 }
 
 std::span<const TensorSpec> tensors_of(Operation operation) {
@@ -38,10 +31,13 @@ std::span<const TensorSpec> tensors_of(Operation operation) {
 }
 
 std::string_view name_of(TensorId id) {
-  for (Operation operation : {Operation::forward, Operation::backward})
-    for (const TensorSpec& tensor : tensors_of(operation))
-      if (tensor.id == id) return tensor.name;
-  return "?";
+  constexpr std::string_view kNames[] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"};
+  return kNames[int(id)];
+}
+
+std::string_view title_of(TensorId id) {
+  constexpr std::string_view kTitles[] = {"Q", "K", "V", "O", "log-sum-exp", "dO", "dQ", "dK", "dV"};
+  return kTitles[int(id)];
 }
 
 int columns_of(const Shape& shape, TensorId id) {
@@ -53,23 +49,13 @@ bool is_stored(const Shape& shape, TensorId id) { return id != TensorId::v || !s
 
 std::vector<int64_t> dims_of(const Shape& shape, TensorId id) {
   const int columns = columns_of(shape, id);
-  switch (id) {
-    case TensorId::q:
-    case TensorId::o:
-    case TensorId::d_o:
-    case TensorId::dq:
-      return {shape.batch, shape.heads, shape.seqlen_q, columns};
-    case TensorId::k:
-    case TensorId::v:
-      if (shape.paging.rows > 0) return {shape.paging.pages, shape.kv_heads, shape.paging.rows, columns};
-      [[fallthrough]];
-    case TensorId::dk:
-    case TensorId::dv:
-      return {shape.batch, shape.kv_heads, shape.seqlen_k, columns};
-    case TensorId::lse:
-      return {shape.batch, shape.heads, shape.seqlen_q};
-  }
-  return {};
+  const bool is_input_of_keys = id == TensorId::k || id == TensorId::v;
+  if (id == TensorId::lse) return {shape.batch, shape.heads, shape.seqlen_q};
+  if (is_input_of_keys && shape.paging.rows > 0)
+    return {shape.paging.pages, shape.kv_heads, shape.paging.rows, columns};
+  if (is_input_of_keys || id == TensorId::dk || id == TensorId::dv)
+    return {shape.batch, shape.kv_heads, shape.seqlen_k, columns};
+  return {shape.batch, shape.heads, shape.seqlen_q, columns};
 }
 
 int64_t elements_of(const Shape& shape, TensorId id) {

@@ -34,6 +34,9 @@ std::span<const TensorSpec> tensors_of(Operation operation);
 /// "q", "lse", "do".
 std::string_view name_of(TensorId id);
 
+/// As text names it: "Q", "log-sum-exp", "dO".
+std::string_view title_of(TensorId id);
+
 /// How many elements a row of the tensor has: head_dim, of O and V value_dim, of the log-sum-exp 1.
 int columns_of(const Shape& shape, TensorId id);
 

@@ -41,7 +41,7 @@ class RowBlock {
   RowBlock(const Shape& shape, const Inputs& inputs, RowSpan rows)
       : shape_(shape), inputs_(inputs), rows_(rows), dims_(shape.head_dim), value_dims_(shape.value_dim()) {
     look();
-    stride_ = (keys_ + kTileKeys - 1) / kTileKeys * kTileKeys;
+    stride_ = ceil_div(keys_, kTileKeys) * kTileKeys;
     first_key_ = head_ / (shape.heads / shape.kv_heads) * shape.seqlen_k;
     scores_.resize(rows.size() * stride_);
     tile_.resize(kTileKeys * dims_);
@@ -230,8 +230,15 @@ std::vector<RowSpan> split_into_blocks(const Shape& shape, RowSpan rows) {
   return blocks;
 }
 
-/// `count` of `total` rows, of which a head has n.
+std::vector<int64_t> all(int64_t rows) {
+  std::vector<int64_t> numbers(rows);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+/// `count` of `total` rows, of which a head has n; all if there are no more.
 std::vector<int64_t> sample(int64_t total, int64_t n, int64_t count, uint64_t seed) {
+  if (total <= count) return all(total);
   std::set<int64_t> rows;
   for (int64_t corner : {int64_t(0), n - 1, total - n, total - 1})
     if (int64_t(rows.size()) < count) rows.insert(corner);
@@ -242,24 +249,15 @@ std::vector<int64_t> sample(int64_t total, int64_t n, int64_t count, uint64_t se
 
 }  // namespace
 
-std::vector<int64_t> all_rows(const Shape& shape) {
-  std::vector<int64_t> rows(shape.q_rows());
-  std::iota(rows.begin(), rows.end(), 0);
-  return rows;
-}
-
-std::vector<int64_t> all_key_rows(const Shape& shape) {
-  std::vector<int64_t> rows(shape.k_rows());
-  std::iota(rows.begin(), rows.end(), 0);
-  return rows;
-}
+std::vector<int64_t> all_rows(const Shape& shape) { return all(shape.q_rows()); }
+std::vector<int64_t> all_key_rows(const Shape& shape) { return all(shape.k_rows()); }
 
 std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t seed) {
-  return shape.q_rows() <= count ? all_rows(shape) : sample(shape.q_rows(), shape.seqlen_q, count, seed);
+  return sample(shape.q_rows(), shape.seqlen_q, count, seed);
 }
 
 std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t seed) {
-  return shape.k_rows() <= count ? all_key_rows(shape) : sample(shape.k_rows(), shape.seqlen_k, count, seed);
+  return sample(shape.k_rows(), shape.seqlen_k, count, seed);
 }
 
 Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,

@@ -13,17 +13,30 @@ namespace {
 /// use.
 template <typename Body>
 void for_each_row(const Shape& shape, Body body) {
-  const int64_t page_rows = shape.paging.rows, pages = (shape.seqlen_k + page_rows - 1) / page_rows;
-  for (int64_t batch = 0; batch < shape.batch; ++batch) {
-    const std::vector<int>& lengths = shape.visibility.lengths;
-    const int64_t length = lengths.empty() ? shape.seqlen_k : lengths[batch];
+  const int64_t page_rows = shape.paging.rows, pages = shape.pages_of_sequence();
+  for (int64_t batch = 0; batch < shape.batch; ++batch)
     for (int64_t head = 0; head < shape.kv_heads; ++head)
-      for (int64_t key = 0; key < length; ++key) {
+      for (int64_t key = 0; key < shape.length_of(int(batch)); ++key) {
         const int64_t page = shape.paging.table[batch * pages + key / page_rows];
         body((page * shape.kv_heads + head) * page_rows + key % page_rows,
              (batch * shape.kv_heads + head) * shape.seqlen_k + key);
       }
+}
+
+/// Inputs whose K and V are as in `to`: of each row in use, `ends` says from where it goes where.
+template <typename Ends>
+Inputs moved(const Shape& shape, const Inputs& inputs, const Shape& to, Ends ends) {
+  Inputs result = inputs;
+  for (TensorId id : {TensorId::k, TensorId::v}) {
+    if (!is_stored(shape, id)) continue;
+    const int64_t columns = columns_of(shape, id);
+    result[id].assign(elements_of(to, id), NAN);
+    for_each_row(shape, [&](int64_t paged, int64_t dense) {
+      const auto [source, target] = ends(paged, dense);
+      std::copy_n(&inputs[id][source * columns], columns, &result[id][target * columns]);
+    });
   }
+  return result;
 }
 
 }  // namespace
@@ -35,7 +48,7 @@ Shape without_pages(const Shape& shape) {
 }
 
 Paging random_pages(const Shape& shape, int rows, int shared, uint64_t seed) {
-  const int of_sequence = int((int64_t(shape.seqlen_k) + rows - 1) / rows);
+  const int of_sequence = int(ceil_div(int64_t(shape.seqlen_k), rows));
   const int common = std::min(shared / rows, of_sequence), own = of_sequence - common;
   Paging paging = {.rows = rows, .pages = common + shape.batch * own, .table = {}, .shared = shared};
   std::vector<int> order(paging.pages);
@@ -51,29 +64,12 @@ Paging random_pages(const Shape& shape, int rows, int shared, uint64_t seed) {
 }
 
 Inputs gather_pages(const Shape& shape, const Inputs& inputs) {
-  Inputs dense = inputs;
-  for (TensorId id : {TensorId::k, TensorId::v}) {
-    if (!is_stored(shape, id)) continue;
-    const int64_t columns = columns_of(shape, id);
-    dense[id].assign(elements_of(without_pages(shape), id), NAN);
-    for_each_row(shape, [&](int64_t paged, int64_t row) {
-      std::copy_n(&inputs[id][paged * columns], columns, &dense[id][row * columns]);
-    });
-  }
-  return dense;
+  return moved(shape, inputs, without_pages(shape),
+               [](int64_t paged, int64_t dense) { return std::pair(paged, dense); });
 }
 
 Inputs scatter_pages(const Shape& shape, const Inputs& inputs) {
-  Inputs pages = inputs;
-  for (TensorId id : {TensorId::k, TensorId::v}) {
-    if (!is_stored(shape, id)) continue;
-    const int64_t columns = columns_of(shape, id);
-    pages[id].assign(elements_of(shape, id), NAN);
-    for_each_row(shape, [&](int64_t paged, int64_t row) {
-      std::copy_n(&inputs[id][row * columns], columns, &pages[id][paged * columns]);
-    });
-  }
-  return pages;
+  return moved(shape, inputs, shape, [](int64_t paged, int64_t dense) { return std::pair(dense, paged); });
 }
 
 }  // namespace flashbook

@@ -11,7 +11,7 @@ namespace flashbook {
 namespace {
 
 void require_positive(const char* option, int value) {
-  if (value < 1) throw InputError(std::string(option) + " is " + std::to_string(value) + ": give at least 1");
+  if (value < 1) throw InputError(option, " is ", value, ": give at least 1");
 }
 
 /// "1, 2, 4 or 8"; of many divisors only the smaller ones and the number itself.
@@ -36,7 +36,7 @@ std::string divisors(int number) {
 void require_addressable(const char* options, int batch, int heads, int seqlen, int head_dim) {
   // A double holds these products closely enough to compare, where an int64_t could overflow.
   if (double(batch) * heads * seqlen * head_dim > std::ldexp(1.0, 40))
-    throw InputError(std::string("a tensor has more than 2^40 elements: give a smaller ") + options);
+    throw InputError("a tensor has more than 2^40 elements: give a smaller ", options);
 }
 
 void validate_score(const Shape& shape) {
@@ -44,15 +44,14 @@ void validate_score(const Shape& shape) {
   if (!(score.softcap >= 0) || std::isinf(score.softcap))
     throw InputError("the softcap is no finite number of at least 0: give one, 0 for none");
   if (!score.alibi.empty() && int64_t(score.alibi.size()) != shape.heads)
-    throw InputError("there are " + std::to_string(score.alibi.size()) + " slopes: give " +
-                     std::to_string(shape.heads) + ", one a head");
+    throw InputError("there are ", score.alibi.size(), " slopes: give ", shape.heads, ", one a head");
   for (float slope : score.alibi)
     if (!std::isfinite(slope)) throw InputError("a slope is not finite: give finite slopes");
   const RelativeBias& bias = score.bias;
   if (const int64_t values = shape.heads * (2 * int64_t(bias.reach) + 1);
       !bias.values.empty() && (bias.reach < 0 || int64_t(bias.values.size()) != values))
-    throw InputError("the bias has " + std::to_string(bias.values.size()) + " values: give " +
-                     std::to_string(values) + ", 2 * reach + 1 for each head");
+    throw InputError("the bias has ", bias.values.size(), " values: give ", values,
+                     ", 2 * reach + 1 for each head");
   for (float value : bias.values)
     if (!std::isfinite(value)) throw InputError("a bias is not finite: give finite ones");
   if (!(score.dropout >= 0 && score.dropout < 1))
@@ -63,38 +62,30 @@ void validate_paging(const Shape& shape) {
   const Paging& paging = shape.paging;
   if (paging.rows == 0) return;
   if (paging.rows < 0 || paging.pages < 1)
-    throw InputError("there are " + std::to_string(paging.pages) + " pages of " +
-                     std::to_string(paging.rows) + " rows: give at least 1 of each");
+    throw InputError("there are ", paging.pages, " pages of ", paging.rows, " rows: give at least 1 of each");
   if (shape.dtype == DType::e4m3)
     throw InputError("keys in pages have no scales, which e4m3 needs: give f32, f16 or bf16");
-  const int64_t pages_of_sequence = (int64_t(shape.seqlen_k) + paging.rows - 1) / paging.rows;
+  const int64_t pages_of_sequence = shape.pages_of_sequence();
   if (int64_t(paging.table.size()) != shape.batch * pages_of_sequence)
-    throw InputError("the page table has " + std::to_string(paging.table.size()) + " entries: give " +
-                     std::to_string(shape.batch * pages_of_sequence) + ", batch times the pages of seqlen_k");
-  for (int batch = 0; batch < shape.batch; ++batch) {
-    const std::vector<int>& lengths = shape.visibility.lengths;
-    const int64_t length = lengths.empty() ? shape.seqlen_k : lengths[batch];
-    for (int64_t i = 0; i * paging.rows < length; ++i)
+    throw InputError("the page table has ", paging.table.size(), " entries: give ",
+                     shape.batch * pages_of_sequence, ", batch times the pages of seqlen_k");
+  for (int batch = 0; batch < shape.batch; ++batch)
+    for (int64_t i = 0; i * paging.rows < shape.length_of(batch); ++i)
       if (const int page = paging.table[batch * pages_of_sequence + i]; page < 0 || page >= paging.pages)
-        throw InputError("the page table has page " + std::to_string(page) + " in sequence " +
-                         std::to_string(batch) + ": give 0 to " + std::to_string(paging.pages - 1));
-  }
+        throw InputError("the page table has page ", page, " in sequence ", batch, ": give 0 to ",
+                         paging.pages - 1);
   if (paging.shared < 0 || paging.shared > shape.seqlen_k || paging.shared % paging.rows != 0)
-    throw InputError("a prefix of " + std::to_string(paging.shared) +
-                     " keys is shared: give a multiple of the " + std::to_string(paging.rows) +
+    throw InputError("a prefix of ", paging.shared, " keys is shared: give a multiple of the ", paging.rows,
                      " rows of a page, at most seqlen_k");
   // Queries are behind the prefix, so that each sees all of it.
   const bool causal = shape.visibility.window.right >= 0;
   const int64_t least = int64_t(paging.shared) + (causal ? shape.seqlen_q - 1 : 0);
   for (int batch = 0; batch < shape.batch && paging.shared > 0; ++batch) {
-    const std::vector<int>& lengths = shape.visibility.lengths;
-    const int length = lengths.empty() ? shape.seqlen_k : lengths[batch];
     const auto pages = paging.table.begin() + batch * pages_of_sequence;
-    if (length < least || !std::equal(pages, pages + paging.shared / paging.rows, paging.table.begin()))
-      throw InputError("sequence " + std::to_string(batch) + " does not share the prefix of " +
-                       std::to_string(paging.shared) +
-                       " keys: give all sequences the same first pages, and at least " +
-                       std::to_string(least) + " keys");
+    if (shape.length_of(batch) < least ||
+        !std::equal(pages, pages + paging.shared / paging.rows, paging.table.begin()))
+      throw InputError("sequence ", batch, " does not share the prefix of ", paging.shared,
+                       " keys: give all sequences the same first pages, and at least ", least, " keys");
   }
   require_addressable("number of pages", paging.pages, shape.kv_heads, paging.rows, shape.head_dim);
 }
@@ -106,20 +97,19 @@ std::string name_of(Scaling scaling) {
 }
 
 int64_t Shape::q_scale_of(int64_t row) const {
-  const int64_t head = row / seqlen_q, blocks = (seqlen_q + kQueriesOfScale - 1) / kQueriesOfScale;
+  const int64_t head = row / seqlen_q, blocks = ceil_div(seqlen_q, kQueriesOfScale);
   if (scaling == Scaling::block) return head * blocks + row % seqlen_q / kQueriesOfScale;
   return scaling == Scaling::head ? head / (heads / kv_heads) : 0;
 }
 
 int64_t Shape::k_scale_of(int64_t row) const {
-  const int64_t head = row / seqlen_k, blocks = (seqlen_k + kKeysOfScale - 1) / kKeysOfScale;
+  const int64_t head = row / seqlen_k, blocks = ceil_div(seqlen_k, kKeysOfScale);
   if (scaling == Scaling::block) return head * blocks + row % seqlen_k / kKeysOfScale;
   return scaling == Scaling::head ? head : 0;
 }
 
 int Shape::visible_keys(int query) const {
-  if (!causal()) return seqlen_k;
-  return int(std::clamp<int64_t>(int64_t(query) + seqlen_k - seqlen_q + 1, 0, seqlen_k));
+  return causal() ? int(std::clamp<int64_t>(own_key(*this, 0, query) + 1, 0, seqlen_k)) : seqlen_k;
 }
 
 float default_scale(int head_dim) { return float(1 / std::sqrt(double(head_dim))); }
@@ -131,22 +121,19 @@ void validate(const Shape& shape) {
   require_positive("--seqlen", shape.seqlen_q);
   require_positive("--seqlen-k", shape.seqlen_k);
   if (shape.head_dim != 64 && shape.head_dim != 128 && shape.head_dim != 256 && !shape.is_latent())
-    throw InputError("--head-dim " + std::to_string(shape.head_dim) +
+    throw InputError("--head-dim ", shape.head_dim,
                      " is not supported: use 64, 128 or 256, or for latent attention 576");
   if (shape.heads % shape.kv_heads != 0)
-    throw InputError("--kv-heads " + std::to_string(shape.kv_heads) + " does not divide --heads " +
-                     std::to_string(shape.heads) + ": use " + divisors(shape.heads));
-  if (!(shape.scale > 0) || std::isinf(shape.scale)) {
-    std::ostringstream message;
-    message << "--scale is " << shape.scale << ": give a finite number above 0";
-    throw InputError(message.str());
-  }
+    throw InputError("--kv-heads ", shape.kv_heads, " does not divide --heads ", shape.heads, ": use ",
+                     divisors(shape.heads));
+  if (!(shape.scale > 0) || std::isinf(shape.scale))
+    throw InputError("--scale is ", shape.scale, ": give a finite number above 0");
   require_addressable("--batch, --heads or --seqlen", shape.batch, shape.heads, shape.seqlen_q,
                       shape.head_dim);
   require_addressable("--batch, --kv-heads or --seqlen-k", shape.batch, shape.kv_heads, shape.seqlen_k,
                       shape.head_dim);
-  if (shape.centred && shape.dtype != DType::e4m3)
-    throw InputError("--means is for e4m3: leave it out, or give --dtype e4m3");
+  if (shape.mean_subtracted && shape.dtype != DType::e4m3)
+    throw InputError("--smooth is for e4m3: leave it out, or give --dtype e4m3");
   if (shape.is_latent() && shape.dtype == DType::e4m3)
     throw InputError("a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");
   if (shape.is_latent() && shape.layout.v != Strides{})
@@ -158,8 +145,7 @@ void validate(const Shape& shape) {
 }
 
 std::string why_not_dense(const Shape& shape) {
-  if (shape.is_latent())
-    return "only the last step of chapter 8 takes latent keys: give --head-dim 64, 128 or 256, or that step";
+  if (shape.is_latent()) return "this chapter takes no latent keys: give --head-dim 64, 128 or 256";
   if (!shape.visibility.is_full() && !shape.causal())
     return "this chapter knows no mask but the causal one: give full or causal attention";
   if (shape.score != ScoreFunction{})
@@ -172,8 +158,7 @@ std::string why_not_dense(const Shape& shape) {
 std::string why_not_plain(const Shape& shape) {
   if (const std::string reason = why_not_dense(shape); !reason.empty()) return reason;
   if (shape.is_default_layout()) return "";
-  return "this chapter takes [batch, heads, seqlen, head_dim] only: copy the tensors to that layout, or use "
-         "chapter 5 or 6";
+  return "this chapter takes [batch, heads, seqlen, head_dim] only: copy the tensors to that layout";
 }
 
 std::string describe(const Shape& shape) {
@@ -185,7 +170,7 @@ std::string describe(const Shape& shape) {
   text << ", d " << shape.head_dim << (shape.is_latent() ? " (latent)" : "") << ", "
        << describe(shape.visibility) << ", " << name_of(shape.dtype);
   if (shape.dtype == DType::e4m3) text << ", a scale per " << name_of(shape.scaling);
-  if (shape.centred) text << ", centred";
+  if (shape.mean_subtracted) text << ", mean-subtracted";
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
   if (shape.score.softcap > 0) text << ", softcap " << shape.score.softcap;
   if (!shape.score.alibi.empty()) text << ", ALiBi";

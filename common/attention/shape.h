@@ -1,16 +1,46 @@
 /// \file
 /// The shape of one attention problem, and what makes it valid.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "common/attention/layout.h"
-#include "common/attention/score.h"
 #include "common/attention/visibility.h"
+#include "common/numeric/arithmetic.h"
 #include "common/numeric/dtype.h"
 
 namespace flashbook {
+
+/// A learned bias by distance, for each head (Shaw et al., arXiv 1803.02155; T5, arXiv 1910.10683, whose
+/// buckets are runs of equal values).
+struct RelativeBias {
+  int reach = 0;                   ///< keys further away have the bias of the outermost
+  std::vector<float> values = {};  ///< [heads, 2 * reach + 1]; empty: none
+
+  /// What is added to the score of a key that lies `distance` keys after the query's own.
+  float at(int head, int64_t distance) const {
+    const int64_t place = std::clamp<int64_t>(distance, -reach, reach) + reach;
+    return values[std::size_t(head * (2 * int64_t(reach) + 1) + place)];
+  }
+  bool operator==(const RelativeBias&) const = default;
+};
+
+/// Functions on the scores s = scale * q k, in this order. The default leaves them as they are.
+struct ScoreFunction {
+  float softcap = 0;  ///< c: s becomes c * tanh(s / c). 0: no cap
+  /// ALiBi's slopes, [heads]: slope * |i + seqlen_k - seqlen_q - j| is taken from query i's score of key j,
+  /// and with documents or lengths it counts within them. Empty: none.
+  std::vector<float> alibi = {};
+  RelativeBias bias = {};  ///< counts distances as ALiBi does
+  /// The part of the probabilities that is left out (dropout.h), 0 to 1: O is a sum over the others, times
+  /// 1 / (1 - dropout). The log-sum-exp is that of all. 0: none.
+  float dropout = 0;
+  uint64_t seed = 0;  ///< of the dropout
+
+  bool operator==(const ScoreFunction&) const = default;
+};
 
 /// Which elements of an e4m3 tensor share a scale, the factor that their encodings are multiplied by.
 enum class Scaling {
@@ -56,13 +86,18 @@ struct Shape {
   DType dtype = DType::bf16;
   float scale = 0.125f;               ///< factor on the scores; by default 1 / sqrt(head_dim)
   Scaling scaling = Scaling::tensor;  ///< of e4m3; other types have no scales
-  bool centred = false;  ///< of e4m3: K and V lie without the means of their columns, which are beside them
+  /// Of e4m3: K and V lie without the means of their columns, which are beside them.
+  bool mean_subtracted = false;
   ScoreFunction score = {};
   Layout layout = {};
   Paging paging = {};
 
   bool is_latent() const { return head_dim == kLatentKeyDim; }                ///< V is the first columns of K
   int value_dim() const { return is_latent() ? kLatentValueDim : head_dim; }  ///< columns of V and of O
+
+  /// Keys of a sequence, and the pages that seqlen_k takes.
+  int length_of(int batch) const { return visibility.lengths.empty() ? seqlen_k : visibility.lengths[batch]; }
+  int pages_of_sequence() const { return int(ceil_div(int64_t(seqlen_k), paging.rows)); }
 
   bool causal() const { return visibility.is_causal(); }
   bool is_default_layout() const { return layout == Layout{}; }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/concat.h"
 #include "common/numeric/float_formats.h"
 
 namespace flashbook {
@@ -60,48 +61,26 @@ Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> va
   if (type != DType::e4m3) return {encode(type, values), {}};
   if (id == TensorId::q)
     return encode_scaled(shape, values, shape.q_scales(), [&](int64_t row) { return shape.q_scale_of(row); });
-  if (shape.centred != !means.empty())
-    throw std::logic_error("round_inputs finds the means of a centred shape, and of no other");
-  std::vector<float> centred(values.begin(), values.end());
-  if (shape.centred)
-    for (int64_t i = 0; i < shape.k_elements(); ++i) centred[i] -= means[column_of(shape, i)];
-  return encode_scaled(shape, centred, shape.k_scales(), [&](int64_t row) { return shape.k_scale_of(row); });
+  if (shape.mean_subtracted != !means.empty())
+    throw std::logic_error("round_inputs finds the means of a mean-subtracted shape, and of no other");
+  std::vector<float> without_means(values.begin(), values.end());
+  if (shape.mean_subtracted)
+    for (int64_t i = 0; i < shape.k_elements(); ++i) without_means[i] -= means[column_of(shape, i)];
+  return encode_scaled(shape, without_means, shape.k_scales(),
+                       [&](int64_t row) { return shape.k_scale_of(row); });
 }
 
-/// The member of Inputs, Outputs or Tensors that a tensor is.
-template <typename Of>
-auto& member(Of& of, TensorId id) {
-  switch (id) {
-    case TensorId::q:
-      if constexpr (requires { of.q; }) return of.q;
-      break;
-    case TensorId::k:
-      if constexpr (requires { of.k; }) return of.k;
-      break;
-    case TensorId::v:
-      if constexpr (requires { of.v; }) return of.v;
-      break;
-    case TensorId::o:
-      if constexpr (requires { of.o; }) return of.o;
-      break;
-    case TensorId::lse:
-      if constexpr (requires { of.lse; }) return of.lse;
-      break;
-    case TensorId::d_o:
-      if constexpr (requires { of.d_o; }) return of.d_o;
-      break;
-    case TensorId::dq:
-      if constexpr (requires { of.dq; }) return of.dq;
-      break;
-    case TensorId::dk:
-      if constexpr (requires { of.dk; }) return of.dk;
-      break;
-    case TensorId::dv:
-      if constexpr (requires { of.dv; }) return of.dv;
-      break;
-  }
-  throw std::logic_error(std::string(name_of(id)) + " is not among these tensors");
+/// What Inputs or Outputs have of a tensor; `members` are in the order of TensorId, null: none.
+template <typename Of, std::size_t kCount>
+auto& member(Of& of, TensorId id, std::vector<float> std::remove_const_t<Of>::*const (&members)[kCount]) {
+  if (members[int(id)] == nullptr) throw std::logic_error(concat(name_of(id), " is not among these tensors"));
+  return of.*members[int(id)];
 }
+
+constexpr std::vector<float> Inputs::*kInputs[] = {
+    &Inputs::q, &Inputs::k, &Inputs::v, &Inputs::o, &Inputs::lse, &Inputs::d_o, nullptr, nullptr, nullptr};
+constexpr std::vector<float> Outputs::*kOutputs[] = {
+    nullptr, nullptr, nullptr, &Outputs::o, &Outputs::lse, nullptr, &Outputs::dq, &Outputs::dk, &Outputs::dv};
 
 template <typename T>
 void add_table(std::vector<ShapeTable>& tables, TableId id, std::string_view name,
@@ -111,10 +90,10 @@ void add_table(std::vector<ShapeTable>& tables, TableId id, std::string_view nam
 
 }  // namespace
 
-std::vector<float>& Inputs::operator[](TensorId id) { return member(*this, id); }
-const std::vector<float>& Inputs::operator[](TensorId id) const { return member(*this, id); }
-std::vector<float>& Outputs::operator[](TensorId id) { return member(*this, id); }
-const std::vector<float>& Outputs::operator[](TensorId id) const { return member(*this, id); }
+std::vector<float>& Inputs::operator[](TensorId id) { return member(*this, id, kInputs); }
+const std::vector<float>& Inputs::operator[](TensorId id) const { return member(*this, id, kInputs); }
+std::vector<float>& Outputs::operator[](TensorId id) { return member(*this, id, kOutputs); }
+const std::vector<float>& Outputs::operator[](TensorId id) const { return member(*this, id, kOutputs); }
 
 std::span<const float> Inputs::means(TensorId id) const {
   if (id == TensorId::k) return k_mean;
@@ -123,35 +102,15 @@ std::span<const float> Inputs::means(TensorId id) const {
 }
 
 void Tensors::set(TensorId id, void* address) {
-  switch (id) {
-    case TensorId::q:
-      q = address;
-      break;
-    case TensorId::k:
-      k = address;
-      break;
-    case TensorId::v:
-      v = address;
-      break;
-    case TensorId::o:
-      o = address;
-      break;
-    case TensorId::lse:
-      lse = static_cast<float*>(address);
-      break;
-    case TensorId::d_o:
-      d_o = address;
-      break;
-    case TensorId::dq:
-      dq = address;
-      break;
-    case TensorId::dk:
-      dk = address;
-      break;
-    case TensorId::dv:
-      dv = address;
-      break;
-  }
+  if (id == TensorId::q) q = address;
+  if (id == TensorId::k) k = address;
+  if (id == TensorId::v) v = address;
+  if (id == TensorId::o) o = address;
+  if (id == TensorId::lse) lse = static_cast<float*>(address);
+  if (id == TensorId::d_o) d_o = address;
+  if (id == TensorId::dq) dq = address;
+  if (id == TensorId::dk) dk = address;
+  if (id == TensorId::dv) dv = address;
 }
 
 std::vector<ShapeTable> tables_of(const Shape& shape) {
@@ -223,29 +182,22 @@ EncodedInputs encode_inputs(const Shape& shape, const Inputs& inputs) {
 }
 
 void round_inputs(const Shape& shape, Inputs& inputs) {
-  if (shape.centred && inputs.k_mean.empty()) {
+  if (shape.mean_subtracted && inputs.k_mean.empty()) {
     inputs.k_mean = means_of(shape, inputs.k);
     inputs.v_mean = means_of(shape, inputs.v);
   }
-  const Encoded q = encode_tensor(shape, TensorId::q, inputs.q, {}),
-                k = encode_tensor(shape, TensorId::k, inputs.k, inputs.k_mean),
-                v = encode_tensor(shape, TensorId::v, inputs.v, inputs.v_mean);
-  inputs.q = decode(shape.dtype, q.bytes);
-  inputs.k = decode(shape.dtype, k.bytes);
-  inputs.v = decode(shape.dtype, v.bytes);
+  for (TensorId id : {TensorId::q, TensorId::k, TensorId::v}) {
+    const std::span<const float> means = inputs.means(id);
+    const auto [bytes, scales] = encode_tensor(shape, id, inputs[id], means);
+    std::vector<float>& values = inputs[id] = decode(shape.dtype, bytes);
+    for (int64_t i = 0; !scales.empty() && i < int64_t(values.size()); ++i) {
+      const int64_t row = i / shape.head_dim;
+      values[i] *= scales[id == TensorId::q ? shape.q_scale_of(row) : shape.k_scale_of(row)];
+      if (!means.empty()) values[i] += means[column_of(shape, i)];
+    }
+  }
   round_to(type_of(shape, TensorId::o), inputs.o);
   round_to(type_of(shape, TensorId::d_o), inputs.d_o);
-  if (shape.dtype != DType::e4m3) return;
-  for (int64_t i = 0; i < shape.q_elements(); ++i)
-    inputs.q[i] *= q.scales[shape.q_scale_of(i / shape.head_dim)];
-  for (int64_t i = 0; i < shape.k_elements(); ++i) {
-    const int64_t scale = shape.k_scale_of(i / shape.head_dim);
-    inputs.k[i] *= k.scales[scale];
-    inputs.v[i] *= v.scales[scale];
-    if (!shape.centred) continue;
-    inputs.k[i] += inputs.k_mean[column_of(shape, i)];
-    inputs.v[i] += inputs.v_mean[column_of(shape, i)];
-  }
 }
 
 }  // namespace flashbook

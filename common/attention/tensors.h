@@ -52,8 +52,8 @@ struct Tensors {
 };
 
 /// An operation's inputs on the host as float, in the default layout, each value already rounded to its type
-/// (e4m3: times its scale, plus the mean of its column if the shape is centred), so that every machine and
-/// the oracle start from the same numbers.
+/// (e4m3: times its scale, plus the mean of its column if the shape is mean-subtracted), so that every
+/// machine and the oracle start from the same numbers.
 struct Inputs {
   std::vector<float> q;         ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> k;         ///< [batch, kv_heads, seqlen_k, head_dim], or pages as dims_of says
@@ -62,7 +62,7 @@ struct Inputs {
   std::vector<float> lse = {};  ///< [batch, heads, seqlen_q]
   std::vector<float> d_o = {};  ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> k_mean =
-      {};  ///< [batch, kv_heads, head_dim], of a centred shape: what its encoding leaves out
+      {};  ///< [batch, kv_heads, head_dim], of a mean-subtracted shape: what its encoding leaves out
   std::vector<float> v_mean = {};  ///< likewise
 
   std::vector<float>& operator[](TensorId id);
@@ -131,8 +131,8 @@ struct EncodedInputs {
 /// inputs encode to themselves, and they are values of bf16 too.
 EncodedInputs encode_inputs(const Shape& shape, const Inputs& inputs);
 
-/// Rounds inputs to what their encoding stands for. Of a centred shape it finds the means first, if the
-/// inputs have none yet.
+/// Rounds inputs to what their encoding stands for. Of a mean-subtracted shape it finds the means first, if
+/// the inputs have none yet.
 void round_inputs(const Shape& shape, Inputs& inputs);
 
 }  // namespace flashbook

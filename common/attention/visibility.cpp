@@ -14,6 +14,8 @@ namespace {
 struct Document {
   int64_t first_query, queries;
   int64_t first_key, keys;
+
+  int64_t own_key(int64_t query) const { return first_key + query - first_query + keys - queries; }
 };
 
 int documents(const Shape& shape) {
@@ -22,8 +24,7 @@ int documents(const Shape& shape) {
 
 Document document(const Shape& shape, int batch, int index) {
   const Visibility& v = shape.visibility;
-  if (v.documents.first_query.empty())
-    return {0, shape.seqlen_q, 0, v.lengths.empty() ? shape.seqlen_k : v.lengths[batch]};
+  if (v.documents.first_query.empty()) return {0, shape.seqlen_q, 0, shape.length_of(batch)};
   const int query = v.documents.first_query[index], key = v.documents.first_key[index];
   return {query, v.documents.first_query[index + 1] - query, key, v.documents.first_key[index + 1] - key};
 }
@@ -46,7 +47,7 @@ struct RowKeys {
 };
 
 RowKeys row_keys(const Visibility& v, const Document& doc, int64_t query) {
-  const int64_t own = query - doc.first_query + doc.keys - doc.queries;
+  const int64_t own = doc.own_key(query) - doc.first_key;
   const int64_t begin = v.window.left < 0 ? 0 : std::clamp<int64_t>(own - v.window.left, 0, doc.keys);
   const int64_t end =
       v.window.right < 0 ? doc.keys : std::clamp<int64_t>(own + v.window.right + 1, 0, doc.keys);
@@ -55,31 +56,39 @@ RowKeys row_keys(const Visibility& v, const Document& doc, int64_t query) {
   return {head, begin, end};
 }
 
-/// The class of a part of a tile: both rules restrict.
-TileClass both(TileClass a, TileClass b) { return std::min(a, b); }
+/// The class of a tile with any visible pairs, and with none but visible ones.
+TileClass class_of(bool any, bool all) {
+  return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
+}
+
+/// Calls body(document, first, last) for every document that has queries here, with what the first and the
+/// last of these see: a later query sees the prefix at least as far, so these two say all.
+template <typename Body>
+void for_each_document(const Shape& shape, int batch, int first_query, int64_t last_query, Body body) {
+  for (int i = document_of(shape, first_query); i < documents(shape); ++i) {
+    const Document doc = document(shape, batch, i);
+    if (doc.first_query > last_query) break;
+    if (doc.queries == 0) continue;
+    body(doc, row_keys(shape.visibility, doc, std::max<int64_t>(first_query, doc.first_query)),
+         row_keys(shape.visibility, doc, std::min(last_query, doc.first_query + doc.queries - 1)));
+  }
+}
 
 /// By window, prefix, lengths and documents. The tile's last query exists.
 TileClass classify_window(const Shape& shape, int batch, const ScoreTile& tile) {
   const int64_t last_query = tile.first_query + int64_t(tile.queries) - 1;
   const int64_t first_key = tile.first_key, last_key = first_key + tile.keys - 1;
   bool any = false, all = true;
-  for (int i = document_of(shape, tile.first_query); i < documents(shape); ++i) {
-    const Document doc = document(shape, batch, i);
-    if (doc.first_query > last_query) break;
-    if (doc.queries == 0) continue;
-    // A query later sees the prefix at least as far; so a document's first and last query here say all.
-    const RowKeys first =
-        row_keys(shape.visibility, doc, std::max<int64_t>(tile.first_query, doc.first_query));
-    const RowKeys last =
-        row_keys(shape.visibility, doc, std::min(last_query, doc.first_query + doc.queries - 1));
-    const int64_t from = first_key - doc.first_key, to = last_key - doc.first_key;
-    const auto meets = [&](int64_t begin, int64_t end) {
-      return begin < end && std::max(begin, from) <= std::min(end - 1, to);
-    };
-    any |= meets(0, last.head) || meets(first.begin, last.end);
-    all &= from >= 0 && first.has_all(from, to) && last.has_all(from, to);
-  }
-  return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
+  for_each_document(shape, batch, tile.first_query, last_query,
+                    [&](const Document& doc, const RowKeys& first, const RowKeys& last) {
+                      const int64_t from = first_key - doc.first_key, to = last_key - doc.first_key;
+                      const auto meets = [&](int64_t begin, int64_t end) {
+                        return begin < end && std::max(begin, from) <= std::min(end - 1, to);
+                      };
+                      any |= meets(0, last.head) || meets(first.begin, last.end);
+                      all &= from >= 0 && first.has_all(from, to) && last.has_all(from, to);
+                    });
+  return class_of(any, all);
 }
 
 /// The queries that must not see a key: two intervals, ends not included.
@@ -122,7 +131,7 @@ TileClass classify_columns(const Shape& shape, int batch, int head, const ScoreT
     any |= !queries.has_all(tile.first_query, last_query);
     all &= !queries.has_any(tile.first_query, last_query);
   }
-  return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
+  return class_of(any, all);
 }
 
 TileClass classify_blocks(const Shape& shape, const ScoreTile& tile) {
@@ -138,7 +147,7 @@ TileClass classify_blocks(const Shape& shape, const ScoreTile& tile) {
     any |= listed > 0;
     all &= listed == last_block - first_block + 1;
   }
-  return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
+  return class_of(any, all);
 }
 
 TileClass classify_dense(const Shape& shape, int batch, int head, const ScoreTile& tile) {
@@ -151,7 +160,7 @@ TileClass classify_dense(const Shape& shape, int batch, int head, const ScoreTil
   for (int64_t row = first_row; row < first_row + tile.queries && (!any || all); ++row)
     for (const unsigned char pair : std::span(d.visible).subspan(row * shape.seqlen_k + tile.first_key, keys))
       any |= pair != 0, all &= pair != 0;
-  return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
+  return class_of(any, all);
 }
 
 /// Counts by halving what is partial until it is not.
@@ -183,37 +192,32 @@ bool sees(const Shape& shape, int batch, int head, int query, int key) {
 
 int64_t own_key(const Shape& shape, int batch, int query) {
   const Document doc = document(shape, batch, document_of(shape, query));
-  return doc.first_key + query - doc.first_query + doc.keys - doc.queries;
+  return doc.own_key(query);
 }
 
 TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& given) {
   ScoreTile tile = given;
   tile.queries = int(std::min<int64_t>(tile.queries, int64_t(shape.seqlen_q) - tile.first_query));
   if (tile.queries <= 0 || tile.keys <= 0 || tile.first_key >= shape.seqlen_k) return TileClass::skip;
-  const TileClass window = classify_window(shape, batch, tile);
-  if (window == TileClass::skip) return window;
-  const TileClass columns = both(window, classify_columns(shape, batch, head, tile));
-  if (columns == TileClass::skip) return columns;
-  const TileClass blocks = both(columns, classify_blocks(shape, tile));
-  if (blocks == TileClass::skip) return blocks;
-  return both(blocks, classify_dense(shape, batch, head, tile));
+  // All rules restrict: the class is the least of theirs, the cheapest asked first.
+  TileClass found = classify_window(shape, batch, tile);
+  if (found != TileClass::skip) found = std::min(found, classify_blocks(shape, tile));
+  if (found != TileClass::skip) found = std::min(found, classify_columns(shape, batch, head, tile));
+  if (found != TileClass::skip) found = std::min(found, classify_dense(shape, batch, head, tile));
+  return found;
 }
 
 KeyRange keys_seen(const Shape& shape, int batch, int, int first_query, int queries) {
   const int last_query = int(std::min<int64_t>(shape.seqlen_q, int64_t(first_query) + queries) - 1);
   int64_t begin = shape.seqlen_k, end = 0;
-  for (int i = document_of(shape, first_query); i < documents(shape); ++i) {
-    const Document doc = document(shape, batch, i);
-    if (doc.first_query > last_query) break;
-    if (doc.queries == 0) continue;
-    const RowKeys first = row_keys(shape.visibility, doc, std::max<int64_t>(first_query, doc.first_query));
-    const RowKeys last =
-        row_keys(shape.visibility, doc, std::min<int64_t>(last_query, doc.first_query + doc.queries - 1));
-    const int64_t from = last.head > 0 ? 0 : first.begin, to = std::max(last.head, last.end);
-    if (from >= to) continue;
-    begin = std::min(begin, doc.first_key + from);
-    end = std::max(end, doc.first_key + to);
-  }
+  for_each_document(shape, batch, first_query, last_query,
+                    [&](const Document& doc, const RowKeys& first, const RowKeys& last) {
+                      const int64_t from = last.head > 0 ? 0 : first.begin,
+                                    to = std::max(last.head, last.end);
+                      if (from >= to) return;
+                      begin = std::min(begin, doc.first_key + from);
+                      end = std::max(end, doc.first_key + to);
+                    });
   const Blocks& b = shape.visibility.blocks;
   if (b.queries != 0) {
     int64_t first_block = shape.seqlen_k, end_block = 0;
@@ -252,28 +256,24 @@ double visible_pairs(const Shape& shape) {
 
 namespace {
 
-void require(bool right, const std::string& message) {
-  if (!right) throw InputError(message);
+template <typename... Parts>
+void require(bool right, const Parts&... message) {
+  if (!right) throw InputError(message...);
 }
 
-/// "first_query has 3 numbers: give ..."
 void require_count(const char* name, std::size_t count, int64_t wanted, const char* what) {
-  require(int64_t(count) == wanted, std::string(name) + " has " + std::to_string(count) + " numbers: give " +
-                                        std::to_string(wanted) + ", " + what);
+  require(int64_t(count) == wanted, name, " has ", count, " numbers: give ", wanted, ", ", what);
 }
 
 void require_range(const char* name, const std::vector<int>& values, int64_t largest, const char* what) {
-  const auto outside = std::ranges::find_if(values, [&](int value) { return value < 0 || value > largest; });
-  if (outside == values.end())
-    return;  // and no message was made: each call of the C interface asks all values
-  throw InputError(std::string(name) + " has " + std::to_string(*outside) + ": give numbers from 0 to " +
-                   std::to_string(largest) + ", " + what);
+  for (const int value : values)
+    require(value >= 0 && value <= largest, name, " has ", value, ": give numbers from 0 to ", largest, ", ",
+            what);
 }
 
 void validate_first(const char* name, const std::vector<int>& first, int end, const char* what) {
-  require(first.front() == 0 && first.back() == end && std::ranges::is_sorted(first),
-          std::string(name) + " does not ascend from 0 to " + std::to_string(end) +
-              ": give the sums of the " + what);
+  require(first.front() == 0 && first.back() == end && std::ranges::is_sorted(first), name,
+          " does not ascend from 0 to ", end, ": give the sums of the ", what);
 }
 
 }  // namespace
@@ -296,18 +296,17 @@ void validate_visibility(const Shape& shape) {
     validate_first("first_key", d.first_key, shape.seqlen_k, "documents' keys");
   }
   if (const Columns& c = v.columns; c.bounds != 0) {
-    require(c.bounds == 1 || c.bounds == 2 || c.bounds == 4,
-            "a key has " + std::to_string(c.bounds) + " bounds: give 1, 2 or 4");
-    require(c.heads == 1 || c.heads == shape.kv_heads,
-            "intervals are of " + std::to_string(c.heads) + " heads: give 1 or " +
-                std::to_string(shape.kv_heads) + ", the key heads");
+    require(c.bounds == 1 || c.bounds == 2 || c.bounds == 4, "a key has ", c.bounds,
+            " bounds: give 1, 2 or 4");
+    require(c.heads == 1 || c.heads == shape.kv_heads, "intervals are of ", c.heads, " heads: give 1 or ",
+            shape.kv_heads, ", the key heads");
     require_count("intervals", c.queries.size(), int64_t(shape.batch) * c.heads * shape.seqlen_k * c.bounds,
                   "batch * heads * seqlen_k * bounds");
     require_range("intervals", c.queries, shape.seqlen_q, "the queries there are");
   }
   if (const Dense& d = v.dense; !d.empty()) {
-    require(d.heads == 1 || d.heads == shape.heads,
-            "the mask is of " + std::to_string(d.heads) + " heads: give 1 or " + std::to_string(shape.heads));
+    require(d.heads == 1 || d.heads == shape.heads, "the mask is of ", d.heads, " heads: give 1 or ",
+            shape.heads);
     if (!d.elsewhere)
       require_count("pairs of the mask", d.visible.size(),
                     int64_t(shape.batch) * d.heads * shape.seqlen_q * shape.seqlen_k,
@@ -315,15 +314,15 @@ void validate_visibility(const Shape& shape) {
   }
   if (const Blocks& b = v.blocks; b.queries != 0) {
     require(b.queries > 0 && b.keys > 0, "a block has no pairs: give at least 1 query and 1 key");
-    const int64_t rows = (int64_t(shape.seqlen_q) + b.queries - 1) / b.queries;
-    const int64_t columns = (int64_t(shape.seqlen_k) + b.keys - 1) / b.keys;
+    const int64_t rows = ceil_div(int64_t(shape.seqlen_q), b.queries);
+    const int64_t columns = ceil_div(int64_t(shape.seqlen_k), b.keys);
     require_count("first blocks", b.first.size(), rows + 1, "one a row of blocks, and the end");
     validate_first("first blocks", b.first, int(b.key_blocks.size()), "rows' blocks");
     require_range("key_blocks", b.key_blocks, columns - 1, "the blocks of keys there are");
     for (int64_t row = 0; row < rows; ++row)
       for (int i = b.first[row] + 1; i < b.first[row + 1]; ++i)
-        require(b.key_blocks[i - 1] < b.key_blocks[i],
-                "key_blocks do not ascend in row " + std::to_string(row) + ": sort them, each once");
+        require(b.key_blocks[i - 1] < b.key_blocks[i], "key_blocks do not ascend in row ", row,
+                ": sort them, each once");
   }
 }
 

@@ -12,9 +12,7 @@ namespace {
 constexpr unsigned char kPoisonByte = 0xff;
 
 void require_size(const char* copy, std::size_t got, std::size_t buffer) {
-  if (got != buffer)
-    throw DeviceError(std::string(copy) + " of " + std::to_string(got) + " bytes: the buffer has " +
-                      std::to_string(buffer));
+  if (got != buffer) throw DeviceError(copy, " of ", got, " bytes: the buffer has ", buffer);
 }
 
 }  // namespace
@@ -52,8 +50,7 @@ void Buffer::upload(std::span<const std::byte> source) {
 
 void Buffer::upload(std::span<const std::byte> source, std::size_t offset) {
   if (offset > bytes_ || source.size() > bytes_ - offset)
-    throw DeviceError("upload of " + std::to_string(source.size()) + " bytes to byte " +
-                      std::to_string(offset) + ": the buffer has " + std::to_string(bytes_));
+    throw DeviceError("upload of ", source.size(), " bytes to byte ", offset, ": the buffer has ", bytes_);
   if (source.empty()) return;
   auto* to = static_cast<std::byte*>(data_) + offset;
   if (place_ == Place::host)

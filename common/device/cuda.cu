@@ -1,7 +1,8 @@
 /// \file
-/// device.h over the CUDA runtime.
+/// device.h, queue.h and resources.h over the CUDA runtime.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
@@ -9,6 +10,7 @@
 #include "common/device/backend.h"
 #include "common/device/device.h"
 #include "common/device/queue.h"
+#include "common/device/resources.h"
 
 namespace flashbook::device {
 namespace {
@@ -17,27 +19,17 @@ namespace {
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // seen: the next launch must not report it as its own
-  throw DeviceError(std::string(call) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
-                    ")");
+  throw DeviceError(call, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
 }
 
-/// "13.0" for CUDA's 13000; "none" for 0, which is what cudaDriverGetVersion says without a driver.
-std::string version_text(int version) {
-  if (version == 0) return "none";
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
-std::string driver_version() {
+/// "13.0" for CUDA's 13000, by one of its two functions; "none" for 0, which it says without a driver.
+std::string version(cudaError_t (*ask)(int*), const char* name) {
   int version = 0;
-  check(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
-  return version_text(version);
+  check(ask(&version), name);
+  return version == 0 ? "none" : concat(version / 1000, ".", version % 1000 / 10);
 }
-
-std::string runtime_version() {
-  int version = 0;
-  check(cudaRuntimeGetVersion(&version), "cudaRuntimeGetVersion");
-  return version_text(version);
-}
+std::string driver_version() { return version(cudaDriverGetVersion, "cudaDriverGetVersion"); }
+std::string runtime_version() { return version(cudaRuntimeGetVersion, "cudaRuntimeGetVersion"); }
 
 /// The device that launches go to. Throws HardwareMissing if there is none.
 int current_device() {
@@ -46,8 +38,8 @@ int current_device() {
   if (error != cudaSuccess || count == 0) {
     cudaGetLastError();
     throw HardwareMissing(
-        "no usable CUDA GPU: " + std::string(error == cudaSuccess ? "no device" : cudaGetErrorString(error)) +
-        "; driver " + driver_version() + ", runtime " + runtime_version() + ". Use the simulator: --no-cuda");
+        "no usable CUDA GPU: ", error == cudaSuccess ? "no device" : cudaGetErrorString(error), "; driver ",
+        driver_version(), ", runtime ", runtime_version(), ". Use the simulator: --no-cuda");
   }
   int device = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
@@ -87,6 +79,31 @@ class Clock {
  private:
   cudaEvent_t event_ = nullptr;
 };
+
+struct Launch {
+  const void* kernel;
+  int threads;
+  std::size_t dynamic_shared_bytes;
+  friend bool operator==(const Launch&, const Launch&) = default;
+};
+
+/// Where this thread's launches are noted; null while nobody asks.
+thread_local std::vector<Launch>* noted = nullptr;
+
+KernelResources resources_of(const Launch& launch) {
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, launch.kernel), "cudaFuncGetAttributes");
+  int blocks = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, launch.kernel, launch.threads,
+                                                      launch.dynamic_shared_bytes),
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return {attributes.numRegs,
+          attributes.sharedSizeBytes + launch.dynamic_shared_bytes,
+          attributes.localSizeBytes,
+          launch.threads,
+          blocks,
+          attribute(cudaDevAttrMaxThreadsPerMultiProcessor, current_device())};
+}
 
 }  // namespace
 
@@ -153,8 +170,7 @@ int device_count() {
 
 void use_device(int device) {
   if (const int count = device_count(); device < 0 || device >= count)
-    throw UsageError("there is no device " + std::to_string(device) + ": this machine has 0 to " +
-                     std::to_string(count - 1));
+    throw UsageError("there is no device ", device, ": this machine has 0 to ", count - 1);
   check(cudaSetDevice(device), "cudaSetDevice");
 }
 
@@ -196,6 +212,26 @@ void copy_async(Stream stream, void* target, const void* source, std::size_t byt
   check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
 }
 
+std::vector<KernelResources> resources_of_kernels(const std::function<void()>& work) {
+  std::vector<Launch> launches;
+  noted = &launches;
+  try {
+    work();
+  } catch (...) {
+    noted = nullptr;
+    throw;
+  }
+  noted = nullptr;
+  std::vector<KernelResources> resources;
+  for (const Launch& launch : launches) resources.push_back(resources_of(launch));
+  return resources;
+}
+
+void note_launch(const void* kernel, int threads, std::size_t dynamic_shared_bytes) {
+  const Launch launch{kernel, threads, dynamic_shared_bytes};
+  if (noted && std::ranges::find(*noted, launch) == noted->end()) noted->push_back(launch);
+}
+
 namespace backend {
 
 void* allocate(std::size_t bytes) {
@@ -204,8 +240,8 @@ void* allocate(std::size_t bytes) {
   const cudaError_t error = cudaMalloc(&address, bytes);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    throw UsageError("not enough GPU memory: " + std::to_string(bytes) + " bytes needed, " +
-                     std::to_string(memory_free()) + " available. Use a smaller shape");
+    throw UsageError("not enough GPU memory: ", bytes, " bytes needed, ", memory_free(),
+                     " available. Use a smaller shape");
   }
   check(error, "cudaMalloc");
   return address;

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/concat.h"
+
 struct CUstream_st;  // CUDA's own name for what cudaStream_t points to
 
 namespace flashbook::device {
@@ -21,13 +23,13 @@ enum class Machine { gpu, simulator };
 using Stream = CUstream_st*;
 
 /// There is no GPU, or not the one that is needed. Exit code 77.
-struct HardwareMissing : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct HardwareMissing : ErrorOfParts<std::runtime_error> {
+  using ErrorOfParts::ErrorOfParts;
 };
 
 /// A CUDA call failed, or a simulated kernel broke a rule of the machine. The message says where.
-struct DeviceError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct DeviceError : ErrorOfParts<std::runtime_error> {
+  using ErrorOfParts::ErrorOfParts;
 };
 
 /// What was asked for cannot be had here: more memory than there is, a setting out of its range. The message

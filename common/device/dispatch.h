@@ -28,6 +28,17 @@ void with_type(DType dtype, Body body) {
   throw std::logic_error("no kernel takes " + std::string(name_of(dtype)) + " here");
 }
 
+/// The same of a kernel that takes f16 and bf16 only.
+template <typename Body>
+void with_16_bit_type(DType dtype, Body body) {
+  with_type(dtype, [&]<typename T>() {
+    if constexpr (sizeof(T) == 2)
+      body.template operator()<T>();
+    else
+      throw std::logic_error("no kernel takes f32 here");
+  });
+}
+
 /// Calls `body.operator()<kHeadDim>()` with `head_dim` as a constant: 64, 128 or 256. A build with
 /// FLASHBOOK_ONLY_HEAD_DIM_64 has no kernels for the others.
 template <typename Body>

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/device/device.h"
+#include "common/numeric/arithmetic.h"
 
 namespace flashbook::device {
 namespace {
@@ -15,70 +16,45 @@ constexpr std::size_t kAlignment = 256;
 
 using Path = std::filesystem::path;
 
-/// The number after `key` in a file of keys and numbers, or `otherwise`.
-int64_t number_after(const Path& file, const std::string& key, int64_t otherwise) {
-  std::ifstream lines(file);
-  for (std::string word; lines >> word;)
-    if (int64_t value; word == key && lines >> value) return value;
-  return otherwise;
-}
-
-/// The number that a file holds, or `otherwise` ("max" is no number).
-int64_t number_in(const Path& file, int64_t otherwise) {
+/// The number after `key` in a file of keys and numbers, or of a file that holds but a number that one; or
+/// `otherwise` ("max" is no number).
+int64_t number_in(const Path& file, const std::string& key, int64_t otherwise) {
   std::ifstream content(file);
+  for (std::string word; !key.empty() && word != key;)
+    if (!(content >> word)) return otherwise;
   int64_t value;
   return content >> value ? value : otherwise;
 }
 
-/// What the two versions of control groups call the same things. Pages of files are counted as used, but are
-/// given up when memory is short; those of tmpfs, which are not, are on neither of the two lists.
-struct Names {
-  const char *folder, *limit, *used, *active_file, *inactive_file;
-};
-constexpr Names kVersion1 = {"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                             "total_active_file", "total_inactive_file"};
-constexpr Names kVersion2 = {"sys/fs/cgroup", "memory.max", "memory.current", "active_file", "inactive_file"};
-
-/// What one control group leaves; kUnknown or more if it has no limit, or is not there.
-int64_t left_in(const Path& group, const Names& names) {
-  const int64_t limit = number_in(group / names.limit, kUnknown);
-  if (limit >= kUnknown) return kUnknown;  // version 1 writes 2^63 less a page for no limit
+/// What one control group leaves; kUnknown or more if it has no limit, or is not there. Pages of files are
+/// counted as used, but are given up when memory is short; those of tmpfs, which are not, are on neither of
+/// the two lists.
+int64_t left_in(const Path& group) {
+  const int64_t limit = number_in(group / "memory.max", "", kUnknown);
+  if (limit >= kUnknown) return kUnknown;
   const Path stat = group / "memory.stat";
-  return limit - number_in(group / names.used, 0) + number_after(stat, names.active_file, 0) +
-         number_after(stat, names.inactive_file, 0);
+  return limit - number_in(group / "memory.current", "", 0) + number_in(stat, "active_file", 0) +
+         number_in(stat, "inactive_file", 0);
 }
 
-/// The least that `group`, which begins with a slash, and the groups around it leave. A container may see
-/// itself as the root though its name is a longer one, so groups that are not there count for nothing.
-int64_t left_in_all(const Path& root, const Path& group, const Names& names) {
-  const Path folder = root / names.folder;
-  int64_t left = left_in(folder, names);
-  Path inner = folder;
-  for (const Path& part : group.relative_path()) left = std::min(left, left_in(inner /= part, names));
-  return left;
-}
-
-/// What the limits of this process's control groups leave. A line of the list is "4:memory:/a/b" in version
-/// 1, "0::/a/b" in version 2; a system may have both.
+/// What the limits of this process's control group, which the list calls "0::/a/b", and of those around it
+/// leave. A container may see itself as the root though its name is a longer one, so groups that are not
+/// there count for nothing.
 int64_t left_in_control_groups(const Path& root) {
-  int64_t left = kUnknown;
+  Path inner = root / "sys/fs/cgroup";
+  int64_t left = left_in(inner);
   std::ifstream lines(root / "proc/self/cgroup");
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == line.npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const Path group = line.substr(second + 1);
-    if (controllers == ",,") left = std::min(left, left_in_all(root, group, kVersion2));
-    if (controllers.find(",memory,") != controllers.npos)
-      left = std::min(left, left_in_all(root, group, kVersion1));
-  }
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("0::"))
+      for (const Path& part : Path(line.substr(3)).relative_path())
+        left = std::min(left, left_in(inner /= part));
   return left;
 }
 
 }  // namespace
 
 int64_t host_memory_available(const std::filesystem::path& root) {
-  const int64_t kilobytes = number_after(root / "proc/meminfo", "MemAvailable:", kUnknown >> 10);
+  const int64_t kilobytes = number_in(root / "proc/meminfo", "MemAvailable:", kUnknown >> 10);
   return std::max<int64_t>(0, std::min(kilobytes << 10, left_in_control_groups(root)));
 }
 
@@ -87,10 +63,10 @@ void* allocate_host_memory(std::size_t bytes) {
   const int64_t available = host_memory_available();
   void* memory = nullptr;
   if (bytes <= std::size_t(available))
-    memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    memory = std::aligned_alloc(kAlignment, ceil_div(bytes, kAlignment) * kAlignment);
   if (!memory)
-    throw UsageError("not enough host memory: " + std::to_string(bytes) + " bytes needed, " +
-                     std::to_string(available) + " available. Use a smaller shape");
+    throw UsageError("not enough host memory: ", bytes, " bytes needed, ", available,
+                     " available. Use a smaller shape");
   return memory;
 }
 

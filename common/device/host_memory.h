@@ -9,7 +9,7 @@
 namespace flashbook::device {
 
 /// Bytes that this process can still use without being killed for it: what the machine has, and what the
-/// limits of its container and of all that is around it leave (control groups, version 1 and 2). 2^62 where
+/// limits of its container and of all that is around it leave (control groups). 2^62 where
 /// the system does not say. `root` is where the system's files are, for tests.
 int64_t host_memory_available(const std::filesystem::path& root = "/");
 

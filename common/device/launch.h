@@ -33,18 +33,23 @@ enum class Start {
 
 namespace detail {
 
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+constexpr bool kIsTraced = false;
+#else
+using sim::kIsTraced;
+
 /// Does it at once on the default stream, else when the queue comes to it.
 void run_on(Stream stream, std::function<void()> work);
 #endif
 
-/// What all kinds of launches do. (`kTraced` keeps the launches of traced files apart from others with
-/// the same parameters.)
-#ifdef __CUDACC__
-template <typename... Params, typename... Args>
-#else
-template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
-#endif
+}  // namespace detail
+
+/// Launches `kernel` with `args`, each converted to the parameter's type, its blocks started as `start` says.
+/// On a GPU it returns at once, in the simulator when the kernel is done. Throws HardwareMissing if there is
+/// no GPU, or not the one that the kernel was built for; DeviceError if the machine refuses the launch, the
+/// simulator also if a thread breaks a rule. (`kTraced` keeps the launches of traced files apart from others
+/// with the same parameters.)
+template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
 void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
             Stream stream, Args... args) {
 #ifdef __CUDACC__
@@ -78,13 +83,13 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
   if (error != cudaSuccess) {
     cudaGetLastError();  // a refusal would be reported again by the next call
     if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver)
-      throw HardwareMissing("there is no GPU that CUDA can use (" + std::string(cudaGetErrorString(error)) +
+      throw HardwareMissing("there is no GPU that CUDA can use (", cudaGetErrorString(error),
                             "): build for the simulator with cmake --preset sim");
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
       throw HardwareMissing(
-          "this kernel is not built for this GPU (" + std::string(cudaGetErrorString(error)) +
-          "): chapters 5 and later need a Hopper GPU, others another -DCMAKE_CUDA_ARCHITECTURES");
-    throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + cudaGetErrorString(error));
+          "this kernel is not built for this GPU (", cudaGetErrorString(error),
+          "): one for sm_90a needs a Hopper GPU, others another -DCMAKE_CUDA_ARCHITECTURES");
+    throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes), cudaGetErrorString(error));
   }
 #else
   const auto translated = [=](const auto& work) {
@@ -93,12 +98,12 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
     } catch (const sim::SettingError& error) {
       throw UsageError(error.what());
     } catch (const sim::Error& error) {
-      throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes) + error.what());
+      throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes), error.what());
     }
   };
   const auto parameters = sim::parameters<Params...>(args...);
   translated([&] { sim::require_device_pointers(reinterpret_cast<const void*>(kernel), parameters); });
-  run_on(stream, [=] {
+  detail::run_on(stream, [=] {
     translated([&] {
       sim::run_grid(
           grid, block, dynamic_shared_bytes, [&] { std::apply(kernel, parameters); },
@@ -108,55 +113,19 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
 #endif
 }
 
-}  // namespace detail
-
-/// Launches `kernel` with `args`, each converted to the parameter's type. On a GPU it returns at once, in the
-/// simulator when the kernel is done. Throws HardwareMissing if there is no GPU, or not the one that the
-/// kernel was built for; DeviceError if the machine refuses the launch, the simulator also if a thread breaks
-/// a rule.
-#ifdef __CUDACC__
-template <typename... Params, typename... Args>
+/// The same, each block started when there is room for it.
+template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
             Args... args) {
-  detail::launch(Start::plain, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+  launch<kTraced>(Start::plain, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
-#else
-template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
-void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
-            Args... args) {
-  detail::launch<kTraced>(Start::plain, kernel, grid, block, dynamic_shared_bytes, stream, args...);
-}
-#endif
 
 /// The same for a kernel that may begin before the launch before it on the stream is over
 /// (common/ptx/dependent_launch.h). Needs Hopper.
-#ifdef __CUDACC__
-template <typename... Params, typename... Args>
+template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
 void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
                       Stream stream, Args... args) {
-  detail::launch(Start::dependent, kernel, grid, block, dynamic_shared_bytes, stream, args...);
+  launch<kTraced>(Start::dependent, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
-#else
-template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
-void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-                      Stream stream, Args... args) {
-  detail::launch<kTraced>(Start::dependent, kernel, grid, block, dynamic_shared_bytes, stream, args...);
-}
-#endif
-
-/// The same, the blocks started as `start` says.
-#ifdef __CUDACC__
-template <typename... Params, typename... Args>
-void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-            Stream stream, Args... args) {
-  detail::launch(start, kernel, grid, block, dynamic_shared_bytes, stream, args...);
-}
-#else
-template <bool kTraced = sim::kIsTraced, typename... Params, typename... Args>
-void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-            Stream stream, Args... args) {
-  detail::launch<kTraced>(start, kernel, grid, block, dynamic_shared_bytes, stream, args...);
-}
-#endif
 
 }  // namespace flashbook::device

@@ -86,8 +86,7 @@ int device_count() { return kDevices; }
 
 void use_device(int device) {
   if (device < 0 || device >= kDevices)
-    throw UsageError("there is no device " + std::to_string(device) + ": the simulator has 0 to " +
-                     std::to_string(kDevices - 1));
+    throw UsageError("there is no device ", device, ": the simulator has 0 to ", kDevices - 1);
   sim::set_current_device(device);
 }
 
@@ -123,8 +122,8 @@ void detail::run_on(Stream stream, std::function<void()> work) {
   if (!stream) return work();
   sim::Queue& queue = queue_of(stream);
   if (const int device = sim::device_of(queue); device != sim::current_device())
-    throw DeviceError("a launch on device " + std::to_string(sim::current_device()) +
-                      " names a queue of device " + std::to_string(device) + ": use_device before");
+    throw DeviceError("a launch on device ", sim::current_device(), " names a queue of device ", device,
+                      ": use_device before");
   sim::enqueue(queue, std::move(work));
 }
 
@@ -132,9 +131,8 @@ namespace backend {
 
 void* allocate(std::size_t bytes) {
   if (bytes > std::size_t(host_memory_available()))
-    throw UsageError("not enough memory for the simulator: " + std::to_string(bytes) + " bytes needed, " +
-                     std::to_string(host_memory_available()) +
-                     " available on this host. Use a smaller shape");
+    throw UsageError("not enough memory for the simulator: ", bytes, " bytes needed, ",
+                     host_memory_available(), " available on this host. Use a smaller shape");
   return translated([&] { return sim::allocate_global(bytes); });
 }
 

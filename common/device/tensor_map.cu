@@ -18,7 +18,7 @@ constexpr uint64_t kAlignment = 16;
 
 std::string text_of(uint64_t number) { return std::to_string(number); }
 
-[[noreturn]] void refuse(const std::string& rule) { throw DeviceError("tensor map: " + rule); }
+[[noreturn]] void refuse(const std::string& rule) { throw DeviceError("tensor map: ", rule); }
 
 /// Throws if CUDA would refuse the map, and says why, which CUDA does not. (CUDA Driver API,
 /// cuTensorMapEncodeTiled)
@@ -56,33 +56,12 @@ void check(const TensorTiles& tiles) {
 
 namespace {
 
-CUtensorMapDataType type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    case DType::f16:
-      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    case DType::bf16:
-      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    case DType::e4m3:
-      break;
-  }
-  return CU_TENSOR_MAP_DATA_TYPE_UINT8;  // TMA moves e4m3 without knowing it
-}
-
-CUtensorMapSwizzle mode_of(Swizzle swizzle) {
-  switch (swizzle) {
-    case Swizzle::b32:
-      return CU_TENSOR_MAP_SWIZZLE_32B;
-    case Swizzle::b64:
-      return CU_TENSOR_MAP_SWIZZLE_64B;
-    case Swizzle::b128:
-      return CU_TENSOR_MAP_SWIZZLE_128B;
-    case Swizzle::none:
-      break;
-  }
-  return CU_TENSOR_MAP_SWIZZLE_NONE;
-}
+/// By DType. TMA moves e4m3 without knowing it.
+constexpr CUtensorMapDataType kTypes[] = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                                          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_DATA_TYPE_UINT8};
+/// By Swizzle.
+constexpr CUtensorMapSwizzle kModes[] = {CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_32B,
+                                         CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_SWIZZLE_128B};
 
 /// The driver's function, asked of the runtime: the program is not linked with the driver's library, which a
 /// machine without a GPU lacks.
@@ -107,12 +86,12 @@ CUtensorMap tensor_map(const TensorTiles& tiles) {
   uint64_t stride[kMaxRank] = {};  // the driver refuses a null pointer even for a tensor without strides
   std::ranges::copy(tiles.stride, stride);
   CUtensorMap map;
-  const CUresult result =
-      encode(&map, type_of(tiles.dtype), uint32_t(tiles.size.size()), const_cast<void*>(tiles.base),
-             tiles.size.data(), stride, tiles.box.data(), side_by_side, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             mode_of(tiles.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(&map, kTypes[int(tiles.dtype)], uint32_t(tiles.size.size()),
+                                 const_cast<void*>(tiles.base), tiles.size.data(), stride, tiles.box.data(),
+                                 side_by_side, CU_TENSOR_MAP_INTERLEAVE_NONE, kModes[int(tiles.swizzle)],
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
-    throw DeviceError("cuTensorMapEncodeTiled: error " + std::to_string(result) +
+    throw DeviceError("cuTensorMapEncodeTiled: error ", result,
                       ", for a map that keeps the rules known here");
   return map;
 }

@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/device/swizzle.h"
 #include "common/device/tensor_map_type.h"
 #include "common/numeric/dtype.h"
-#include "common/ptx/swizzle.h"
 
 namespace flashbook::device {
 

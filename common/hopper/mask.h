@@ -10,18 +10,24 @@
 
 namespace flashbook::hopper {
 
-/// Scores of keys that a row does not see become -inf. `scores` are a thread's of 64 rows as wgmma deals them
-/// out, `query` is the first of its two rows, `first_key` the tile's first.
+/// Scores of keys behind the last one that a row sees become -inf. `scores` are a thread's of 64 rows as
+/// wgmma deals them out, `last_key` those of its two rows, `first_key` the tile's first.
 template <int kFloats>
-__device__ __forceinline__ void mask(float (&scores)[kFloats], const Problem& problem, int query,
-                                     int first_key) {
+__device__ __forceinline__ void mask(float (&scores)[kFloats], const int (&last_key)[2], int first_key) {
   // Float i belongs to column 8 * (i / 4) + 2 * (lane % 4) + i % 2. What varies by thread goes to the limit's
   // side, so that each comparison is with a constant.
   const int thread_key = first_key + 2 * int(threadIdx.x % 4);
-  const int limit[2] = {problem.last_key(query) - thread_key, problem.last_key(query + 8) - thread_key};
+  const int limit[2] = {last_key[0] - thread_key, last_key[1] - thread_key};
 #pragma unroll
   for (int i = 0; i < kFloats; ++i)
     if (i / 4 * 8 + i % 2 > limit[row_of(i)]) scores[i] = -INFINITY;
+}
+
+/// The same of rows `query` and `query` + 8 of a problem.
+template <int kFloats>
+__device__ __forceinline__ void mask(float (&scores)[kFloats], const Problem& problem, int query,
+                                     int first_key) {
+  mask(scores, {problem.last_key(query), problem.last_key(query + 8)}, first_key);
 }
 
 /// Whether some row from `first_query` on does not see all of the `keys` keys from `first_key` on.

@@ -40,6 +40,15 @@ __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const CUten
   tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
+//| Where threads write a tile themselves, they put each piece where the swizzle wants it.
+/// Where eight columns of a row of a tile lie, 16 bytes.
+template <typename T, int kRows, int kColumns>
+__device__ __forceinline__ uint4* piece_of(Tile<T, kRows, kColumns>& tile, int row, int column) {
+  auto* panel = reinterpret_cast<unsigned char*>(tile.element[column / kPanel]);
+  return reinterpret_cast<uint4*>(
+      panel + swizzled(Swizzle::b128, uint32_t(row * kPanelRowBytes + column % kPanel * sizeof(T))));
+}
+
 //| ## Two descriptors
 //|
 //| A product sums over one dimension. For S = Q K^T it is the head dimension, and it runs along the rows of both tiles: they

@@ -12,17 +12,8 @@ enum class DType { f32, f16, bf16, e4m3 };
 
 /// The name used on the command line and in result files: "f32", "f16", "bf16", "e4m3".
 constexpr std::string_view name_of(DType type) {
-  switch (type) {
-    case DType::f32:
-      return "f32";
-    case DType::f16:
-      return "f16";
-    case DType::bf16:
-      return "bf16";
-    case DType::e4m3:
-      return "e4m3";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"f32", "f16", "bf16", "e4m3"};
+  return kNames[int(type)];
 }
 
 /// The type of that name, or nothing.
@@ -33,18 +24,7 @@ constexpr std::optional<DType> dtype_named(std::string_view name) {
 }
 
 /// Bytes per element.
-constexpr std::size_t size_of(DType type) {
-  switch (type) {
-    case DType::f32:
-      return 4;
-    case DType::f16:
-    case DType::bf16:
-      return 2;
-    case DType::e4m3:
-      return 1;
-  }
-  return 0;
-}
+constexpr std::size_t size_of(DType type) { return type == DType::f32 ? 4 : type == DType::e4m3 ? 1 : 2; }
 
 /// The type of O where Q, K and V have type `input`: the same, but BF16 for e4m3, whose three mantissa bits
 /// are too few for a result.

@@ -10,7 +10,7 @@
 
 namespace flashbook {
 
-/// An element type of chapters 1 to 5.
+/// An element type that kernels convert by itself; FP8 goes four at a time.
 template <typename T>
 concept Element = std::same_as<T, float> || std::same_as<T, __half> || std::same_as<T, __nv_bfloat16>;
 

@@ -21,8 +21,8 @@ namespace flashbook {
 /// (cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90).
 enum class KeepInL2 : uint64_t {
   normal = 0x1000000000000000,
-  briefly = 0x12F0000000000000,  ///< evict_first: what is read once
-  long_ = 0x14F0000000000000     ///< evict_last: what every block reads
+  evict_first = 0x12F0000000000000,  ///< what is read once
+  evict_last = 0x14F0000000000000    ///< what every block reads
 };
 
 /// Loads a box. Elements beyond the tensor, before it or behind, come as zeros. When the box has landed, its

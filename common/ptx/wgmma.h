@@ -25,9 +25,9 @@
 #pragma once
 #include <type_traits>
 
+#include "common/device/swizzle.h"
 #include "common/ptx/call_site.h"
 #include "common/ptx/shared_address.h"
-#include "common/ptx/swizzle.h"
 #include "common/ptx/wgmma_instruction.h"
 #include "common/ptx/wgmma_layout.h"
 

@@ -29,8 +29,8 @@
 #pragma once
 #include <cstdint>
 
+#include "common/device/swizzle.h"
 #include "common/ptx/mma.h"
-#include "common/ptx/swizzle.h"
 
 namespace flashbook {
 

@@ -20,8 +20,8 @@ inline constexpr auto kE4m3Values = [] {
   return values;
 }();
 
-/// The value behind the bits, as to_float has it but without a branch, since this is where a simulated kernel
-/// of chapter 4 spends its time. A NaN may be another one.
+/// The value behind the bits, as to_float has it but without a branch, since this is where a simulated
+/// matrix product spends its time. A NaN may be another one.
 template <DType kType>
 float value_of(ElementBits<kType> bits) {
   if constexpr (kType == DType::bf16) return std::bit_cast<float>(uint32_t(bits) << 16);

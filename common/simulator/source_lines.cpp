@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 #include <string_view>
 
@@ -37,6 +38,19 @@ std::uintptr_t program_offset() {
 #else
   return 0;
 #endif
+}
+
+/// The running program's file, as a word of a command. Its name, since /proc/PID/exe of a program that qemu
+/// runs is qemu.
+const std::string& program_file() {
+  static const std::string file = [] {
+    std::error_code none;
+    const std::string path = std::filesystem::read_symlink("/proc/self/exe", none).string();
+    if (none || !std::filesystem::exists(path, none) || path.find('\'') != path.npos)
+      return "/proc/" + std::to_string(getpid()) + "/exe";
+    return "'" + path + "'";
+  }();
+  return file;
 }
 
 /// What a command prints; empty if it cannot be run.
@@ -95,7 +109,7 @@ std::map<std::uintptr_t, std::vector<std::string>> source_lines_of_code(
   constexpr std::size_t kAtOnce = 1000;  // a command has a longest length
   std::map<std::uintptr_t, std::vector<std::string>> lines;
   for (std::size_t first = 0; first < offsets.size(); first += kAtOnce) {
-    std::string command = "addr2line -a -i -e /proc/" + std::to_string(getpid()) + "/exe";
+    std::string command = "addr2line -a -i -e " + program_file();
     for (const std::uintptr_t offset : offsets.subspan(first, std::min(kAtOnce, offsets.size() - first)))
       command += " " + hex(offset);
     std::istringstream output(output_of(command + " 2>/dev/null"));
@@ -112,8 +126,8 @@ std::map<std::uintptr_t, std::vector<std::string>> source_lines_of_code(
 
 std::string function_name(const void* code) {
   if (!code) return "";
-  const std::string name = output_of("addr2line -f -C -e /proc/" + std::to_string(getpid()) + "/exe " +
-                                     hex(offset_in_program(code)) + " 2>/dev/null");
+  const std::string name =
+      output_of("addr2line -f -C -e " + program_file() + " " + hex(offset_in_program(code)) + " 2>/dev/null");
   const std::string first = name.substr(0, name.find('\n'));
   return first == "??" ? "" : short_name(first);
 }

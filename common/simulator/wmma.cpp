@@ -6,8 +6,8 @@
 #include <string>
 
 #include "common/simulator/block/addresses.h"
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/worker.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/tensor_core.h"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes pingpong_order.svg: in which order the simulator's consumers issue products and take exponentials for one tile of keys, without turns and
-with them. The order is pingpong_order.json's (tests/docs/pingpong_order.py)."""
+with them. The order is pingpong_order.json's (docs/figures/recorded/pingpong_order.py)."""
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes ring_phases.svg: the stages of a ring and the phases of their barriers, from event to event of the table in chapter 5.
 
-hopper_layouts.json has the events, as the simulator saw them (tests/docs/hopper_figures.py)."""
+hopper_layouts.json has the events, as the simulator saw them (docs/figures/recorded/hopper_figures.py)."""
 import json
 from pathlib import Path
 

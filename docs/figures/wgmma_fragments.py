@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes wgmma_fragments.svg: which thread of a warpgroup holds what of the scores, and of the left operand of the next product.
 
-hopper_layouts.json has the places, as common/ptx/wgmma_layout.h gives them (tests/docs/hopper_figures.py)."""
+hopper_layouts.json has the places, as common/ptx/wgmma_layout.h gives them (docs/figures/recorded/hopper_figures.py)."""
 import json
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes wgmma_tiles.svg: how tiles of K and V lie in shared memory, and what each wgmma reads of them.
 
-hopper_layouts.json has the places, as the simulator saw chapter 5's products read them (tests/docs/hopper_figures.py)."""
+hopper_layouts.json has the places, as the simulator saw chapter 5's products read them (docs/figures/recorded/hopper_figures.py)."""
 import json
 from pathlib import Path
 

@@ -69,7 +69,8 @@ def kernel_files(chapter: Path) -> list[Path]:
         mentioned = text.find(name_in_text(path, chapter))
         return (path.stem == "chapter", mentioned if mentioned >= 0 else len(text), path.name)
 
-    files = [p for folder in (chapter, chapter / "host", chapter / "serving") for p in folder.glob("*.*") if p.suffix in (".cuh", ".cu", ".h", ".cpp")]
+    folders = (chapter, chapter / "host", chapter / "serving")
+    files = [p for folder in folders for p in folder.glob("*.*") if p.suffix in (".cuh", ".cu", ".h", ".cpp")]
     files += [p for p in ROOM.glob("*.h") if taught_in(p) == chapter]
     return sorted((p for p in files if kernel_source.is_annotated(p)), key=order)
 

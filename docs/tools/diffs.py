@@ -66,7 +66,7 @@ def sides(words: Sequence[str]) -> tuple[Side, Side, int]:
 
 def without_comments(lines: Sequence[str]) -> list[str]:
     """Code alone: no prose, no comments, no blank lines."""
-    code = (line for line in lines if kernel_source.prose_of(line) is None and not kernel_source.HIDDEN.match(line))
+    code = (line for line in lines if kernel_source.prose_of(line) is None)
     return [line for line in (re.sub(r"\s*//.*", "", line) for line in code) if line.strip()]
 
 

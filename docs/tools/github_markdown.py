@@ -43,7 +43,7 @@ def repo_address(target: str, source: str) -> str:
 
 
 def without_quote_marks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without a mark of bench/quote.py at their start, except in fenced code, where it is an example."""
+    """The lines without a mark of docs/tools/quote.py at their start, except in fenced code, where it is an example."""
     fenced = False
     for text in lines:
         fenced ^= bool(FENCE.fullmatch(text))

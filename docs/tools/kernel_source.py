@@ -2,14 +2,11 @@
 
     //| # Step 1: one thread per score        the page's title
     //| Each kernel is the formula for ...     Markdown; it stands beside the code that follows
-    // BEGIN SOLUTION id, // END SOLUTION id   around what students write; not shown, as is
-    //~ TODO: ...                              what students get in its place
 """
 import re
 from pathlib import Path
 
 PROSE = re.compile(r"\s*//\| ?(.*)")
-HIDDEN = re.compile(r"\s*//(~| (BEGIN|END) SOLUTION\b)")
 TITLE = re.compile(r"# +(.+)")
 
 Row = tuple[list[tuple[int, str]], list[int]]
@@ -47,7 +44,7 @@ def title_of(path: Path) -> str:
 def rows_of(path: Path) -> list[Row]:
     """The file as rows of (prose, code): prose as (line number, Markdown) and the numbers of the code lines beside it.
 
-    Every line that is neither prose nor hidden is in one row. Blank lines at the edge of a row's code are left out."""
+    Every line that is no prose is in one row. Blank lines at the edge of a row's code are left out."""
     lines = lines_of(path)
     rows: list[Row] = [([], [])]
     for number, line in enumerate(lines, 1):
@@ -57,7 +54,7 @@ def rows_of(path: Path) -> list[Row]:
                 rows.append(([], []))
             if not TITLE.fullmatch(prose):
                 rows[-1][0].append((number, prose))
-        elif not HIDDEN.match(line):
+        else:
             rows[-1][1].append(number)
     for _, code in rows:
         while code and not lines[code[0] - 1].strip():

@@ -30,7 +30,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the book's packages
 
-from bench import peers
+from bench import race
 from flashbook import _library, flash_attn_func, flash_attn_with_kvcache
 
 SUFFIXES = {".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".txt"}
@@ -242,8 +242,8 @@ def main() -> None:
     print(f"the texts part at byte {parted} of {options.write}")
     print(texts["flashbook"].decode(errors="replace"))
     if options.out:
-        peers.torch = torch
-        context = peers.context(peers.Library(_library.path())) | {"written": texts["flashbook"].decode(errors="replace")}
+        race.torch = torch
+        context = race.context(race.Library(_library.path())) | {"written": texts["flashbook"].decode(errors="replace")}
         options.out.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1) + "\n")
 
 

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from flashbook import ops
 
 Output = Any  # a tensor, or with the log-sum-exp a tuple of two or three
-_again: dict[object, ops.Again] = {}  # calls of flash_attn_func
+_cached_calls: dict[object, ops.CachedCall] = {}  # calls of flash_attn_func
 
 
 def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -45,11 +45,11 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
                                   "SDPBackend.MATH")
     deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
     options = scale, left, right, softcap, slopes, first_query, first_key
-    unwatched, wants_gradient = ops.is_unwatched(q, k, v), ops.wants_gradient(q, k, v)
+    unwatched, wants_gradient = ops.is_untraced(q, k, v), ops.wants_gradient(q, k, v)
     if unwatched and wants_gradient:
         forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step)
         backward = lambda d_o, q, k, v, o, lse, deterministic: ops.backward(d_o, q, k, v, o, lse, *options, deterministic)
-        o, lse = ops.Unwatched.apply(q, k, v, forward, backward, deterministic)
+        o, lse = ops.UntracedCall.apply(q, k, v, forward, backward, deterministic)
     else:
         call = ops.forward if unwatched else torch.ops.flashbook.forward
         o, lse = call(q, k, v, *options, deterministic, chapter, step)
@@ -98,16 +98,16 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     Returns: o, as q.
     """
     left, right = window_size
-    repeats = alibi_slopes is None and not dropout_p and ops.is_unwatched(q, k, v)
+    repeats = alibi_slopes is None and not dropout_p and ops.is_untraced(q, k, v)
     if repeats:
         if torch._C._is_any_autocast_enabled():
             q, k, v = _cast(q, k, v)
         key = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, softmax_scale,
                causal, left, right, softcap)
-        known = _again.get(key)
+        known = _cached_calls.get(key)
         if known is not None:
             if ops.wants_gradient(q, k, v):
-                o, lse = ops.Unwatched.apply(q, k, v, known.forward, known.backward, deterministic or torch.are_deterministic_algorithms_enabled())
+                o, lse = ops.UntracedCall.apply(q, k, v, known.forward, known.backward, deterministic or torch.are_deterministic_algorithms_enabled())
             elif known.is_short and not return_attn_probs:
                 return known.output(q, k, v)
             else:
@@ -119,9 +119,9 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     options: tuple[Any, ...] = _scale(softmax_scale, q.shape[-1]), left, right, softcap, alibi_slopes, None, None
     o, lse = _attend(*views, *options, deterministic)
     if repeats and not isinstance(softmax_scale, Tensor) and (plan := ops.plan_to_repeat(*views, *options[:4])) is not None:
-        if len(_again) >= ops.MOST_PLANS:
-            _again.clear()
-        _again[key] = ops.Again(plan, options)
+        if len(_cached_calls) >= ops.MOST_PLANS:
+            _cached_calls.clear()
+        _cached_calls[key] = ops.CachedCall(plan, options)
     o = o.transpose(1, 2)
     return (o, lse, None) if return_attn_probs else o
 
@@ -221,7 +221,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                                       "packed sequences, or FlashAttention's own function")
         o, lse = _attend(*views, scale, left, right, softcap, None, None, None, False)
     else:
-        direct = ops.is_unwatched(q, k_cache, v_cache) and not ops.wants_gradient(q, k_cache, v_cache)
+        direct = ops.is_untraced(q, k_cache, v_cache) and not ops.wants_gradient(q, k_cache, v_cache)
         call = ops.decode if direct else torch.ops.flashbook.decode
         o, lse = call(*views, lengths, block_table, scale, right == 0)
     o = o.transpose(1, 2)

@@ -27,7 +27,7 @@ HEAD_DIMS = (64, 128, 256)
 ON_CPU, HOPPER, BACKWARD, DECODING, MASKS = 2, 5, 7, 8, 9  # chapters
 LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim] without gaps only
 COUNTING = (HOPPER, DECODING)  # their workspace is 0 before the first call with it, and after every call
-PACKED, RANGES, FUNCTIONS, GRADIENT = 2, 3, 5, 6  # steps of chapter 9
+VARLEN, RANGES, FUNCTIONS, GRADIENT = 2, 3, 5, 6  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK = 6  # of chapter 8
 MOST_PLANS = 4096
@@ -54,8 +54,8 @@ class Plan:
     first: tuple[int, ...] = ()  # its first arguments: chapter, step, and where shape lies, and mask
     gradients: bytes = b""  # FlashbookGradients behind its pointers
     workspace: int = 0  # bytes
-    memory: Tensor | None = None  # the workspace, hollow
-    results: tuple[Tensor, ...] = ()  # hollow
+    memory: Tensor | None = None  # the workspace, without memory
+    results: tuple[Tensor, ...] = ()  # without memory
     index: int = -1  # of the device, -1: the CPU
     simulated: bool = False
 
@@ -128,21 +128,21 @@ def result(like: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.empty_strided(like.shape, result_strides(like), dtype=dtype, device=like.device)
 
 
-def hollow(tensor: Tensor) -> Tensor:
+def without_memory(tensor: Tensor) -> Tensor:
     """The tensor without its memory: torch.empty_like of it takes half as long as sizes and strides spelled out."""
     tensor.untyped_storage().resize_(0)
     return tensor
 
 
-def turned(like: Tensor) -> Tensor:
-    """The hollow tensor with heads and rows the other way round: a view would look for memory."""
+def with_heads_and_rows_exchanged(like: Tensor) -> Tensor:
+    """A tensor without memory, with heads and rows exchanged: a view would look for memory."""
     (batch, heads, rows, columns), strides = like.shape, like.stride()
     sizes = batch, rows, heads, columns
-    return hollow(torch.empty_strided(sizes, (strides[0], strides[2], strides[1], strides[3]), dtype=like.dtype, device=like.device))
+    return without_memory(torch.empty_strided(sizes, (strides[0], strides[2], strides[1], strides[3]), dtype=like.dtype, device=like.device))
 
 
-def hollow_lse(q: Tensor) -> Tensor:
-    return hollow(torch.empty(q.shape[:3], dtype=torch.float32, device=q.device))
+def lse_without_memory(q: Tensor) -> Tensor:
+    return without_memory(torch.empty(q.shape[:3], dtype=torch.float32, device=q.device))
 
 
 def is_readable(tensor: Tensor, compact: bool) -> bool:
@@ -201,7 +201,7 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
     if softcap > 0 or slopes:
         return MASKS, FUNCTIONS
     if is_masked(left, right, softcap, slopes, documents):
-        return MASKS, PACKED if documents >= 0 else RANGES
+        return MASKS, VARLEN if documents >= 0 else RANGES
     if q.device.type == "cpu":
         return ON_CPU, 5
     return (DECODING, EQUAL_WORK) if q.shape[2] == 1 else (HOPPER, 5)
@@ -243,7 +243,7 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
         plan.call = getattr(c, f"flashbook_{what}")
     if plan.workspace < 0:
         _library.check(_library.BAD_ARGUMENT)
-    plan.memory = hollow(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
+    plan.memory = without_memory(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
     return plan
 
 
@@ -362,7 +362,7 @@ def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int
     plan = Plan()
     plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, chapter, step)
     plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents)
-    plan.results = hollow(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), hollow_lse(q)
+    plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), lse_without_memory(q)
     return plan
 
 
@@ -414,7 +414,7 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
                                   "window, softcap, slopes and packing")
     plan = Plan(chapter=MASKS, step=GRADIENT) if masked else Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
     plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents)
-    plan.results = tuple(hollow(result(tensor, q.dtype)) for tensor in (q, k, v))
+    plan.results = tuple(without_memory(result(tensor, q.dtype)) for tensor in (q, k, v))
     if plan.shape is not None:  # of a forward pass by another chapter O may lie otherwise
         set_strides(plan.shape, o=(o.stride(), o.shape))
         said = Gradients()
@@ -470,7 +470,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
         one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page)
     plan = planned(Plan(chapter=DECODING, step=EQUAL_WORK), "decode", (q, k, v), q, k, scale, -1, 0 if causal else -1, 0.0, False, -1)
-    plan.results = hollow(result(q, q.dtype)), hollow_lse(q)
+    plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
     if plan.shape is not None and pages is not None:
         plan.shape.seqlen_k = pages.shape[1] * k.shape[2]
         whole = Shape.from_buffer_copy(plan.shape)  # how much room it takes is asked without pages, so without their strides
@@ -479,7 +479,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
         plan.workspace = _library.library().flashbook_workspace_bytes(plan.chapter, plan.step, ctypes.addressof(whole))
         if plan.workspace < 0:
             _library.check(_library.BAD_ARGUMENT)
-        plan.memory = hollow(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
+        plan.memory = without_memory(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
     return plan
 
 
@@ -504,7 +504,7 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
 # ---- without PyTorch's dispatcher --------------------------------------------------------------------------------------------------
 
 
-def is_unwatched(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def is_untraced(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether nobody but autograd has to see the call: no compiler, tracer, mode, transform or subclass. It then goes past PyTorch's dispatcher,
     which takes longer than the rest of the call."""
     return not (is_dynamo_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or _len_torch_dispatch_stack()
@@ -515,8 +515,8 @@ def wants_gradient(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return bool((q.requires_grad or k.requires_grad or v.requires_grad) and torch.is_grad_enabled())
 
 
-class Unwatched(torch.autograd.Function):
-    """What autograd has to see of such a call. `forward_pass` and `backward_pass` are called as Again's."""
+class UntracedCall(torch.autograd.Function):
+    """What autograd has to see of such a call. `forward_pass` and `backward_pass` are called as a CachedCall's."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, forward_pass: Callable[..., Any], backward_pass: Callable[..., Any],
@@ -542,7 +542,7 @@ def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, rig
     return None if plan is None or plan.copies else plan
 
 
-class Again:
+class CachedCall:
     """A call of flash_attn_func that has been before, with tensors of these sizes and strides: what is left to do for each one like it.
 
     Tensors are [batch, seqlen, heads, head_dim], the callers', so that no views are made.
@@ -550,7 +550,7 @@ class Again:
 
     def __init__(self, plan: Plan, options: tuple[Any, ...]) -> None:
         self.plan, self.options = plan, options  # those that forward and backward pass have in common
-        self.results = turned(plan.results[0]), plan.results[1]
+        self.results = with_heads_and_rows_exchanged(plan.results[0]), plan.results[1]
         self.gradients: dict[object, tuple[Plan, tuple[Tensor, ...]]] = {}
         self.is_short = plan.index >= 0 and not plan.empty and plan.chapter in COUNTING and plan.results[1].numel() <= MOST_UNREAD
         self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of log-sum-exp and workspace, and what lies there
@@ -591,7 +591,7 @@ class Again:
         found = backward(views[4], *views[:4], lse, *self.options, deterministic)
         plan = _plans.get(backward_key(views, *self.options[:4], False, -1, deterministic))
         if plan is not None and not plan.copies and len(self.gradients) < MOST_PLANS:
-            self.gradients[key] = plan, tuple(map(turned, plan.results))
+            self.gradients[key] = plan, tuple(map(with_heads_and_rows_exchanged, plan.results))
         return tuple(gradient.transpose(1, 2) for gradient in found)
 
 

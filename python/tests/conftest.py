@@ -37,4 +37,4 @@ def seed(request, monkeypatch):
     if not GPU and request.node.get_closest_marker("kernels"):
         monkeypatch.setattr(ops, "ON_CPU", ops.HOPPER)
         monkeypatch.setattr(ops, "_plans", {})
-        monkeypatch.setattr(interface, "_again", {})
+        monkeypatch.setattr(interface, "_cached_calls", {})

@@ -1,4 +1,4 @@
-"""flashbook._library without PyTorch and without a library: the structs are those of bench/flashbook.h, and a missing library has a cure."""
+"""flashbook._library without PyTorch and without a library: the structs are those of library/flashbook.h, and a missing library has a cure."""
 
 import ctypes
 import importlib.util
@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADER = (ROOT / "bench" / "flashbook.h").read_text(encoding="utf-8")
+HEADER = (ROOT / "library" / "flashbook.h").read_text(encoding="utf-8")
 spec = importlib.util.spec_from_file_location("flashbook_library", ROOT / "python" / "flashbook" / "_library.py")
 assert spec is not None and spec.loader is not None
 library = importlib.util.module_from_spec(spec)

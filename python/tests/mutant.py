@@ -31,7 +31,7 @@ def main() -> int:
     folder = parser.parse_args().folder.resolve()
     book, build = folder / "book", folder / "build"
     shutil.rmtree(book, ignore_errors=True)
-    for part in ("cmake", "common", "chapters", "bench"):
+    for part in ("cmake", "common", "chapters", "library"):
         shutil.copytree(ROOT / part, book / part, ignore=shutil.ignore_patterns("results", "__pycache__"))
     shutil.copy(ROOT / "CMakeLists.txt", book)
     text = (book / KERNEL).read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ NUMBERS = ["0", "-1", "-0", "+3", "", " ", "x", "1.5", "0x10", "1e3", "nan", "in
            "4g", "999999999k", "1k1", "7 ", "\u0664", "7\n", "\x1b[2J", "%s%n", "1,2", "--", "-", "=", "a" * 5000, "\udcff"]
 SCALES = ["1e-45", "1e-38", "0.125", "1", "3e38", "-1", "0", "1e39", "1e400", *NUMBERS]
 WORDS = {"--dtype": ["f32", "f16", "bf16", "e4m3", "F32", "double", ""], "--device": ["sim", "gpu", "auto", "tpu"], "--check": ["full", "sample", "off", "maybe"],
-         "--layout": ["bhsd", "bshd", "qkv", "sbhd"], "--scaling": ["tensor", "head", "block", "row"], "--means": ["in", "out", "both"],
+         "--layout": ["bhsd", "bshd", "qkv", "sbhd"], "--scaling": ["tensor", "head", "block", "row"], "--smooth": ["on", "off", "both"],
          "--step": ["1", "2", "all", "0", "99", "one", "-1"], "--head-dim": ["64", "128", "256", "576", "63", "0", "-64", "65536"],
          "--lengths": ["1", "3,0,7", "0", "", ",", "1,,2", "1,-1", "2147483647,2147483647", "a,b", "7," * 3000]}
 COUNTS = ["--batch", "--heads", "--kv-heads", "--seqlen", "--seqlen-k", "--window", "--prefix", "--documents", "--reps", "--seed"]

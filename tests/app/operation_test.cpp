@@ -13,6 +13,7 @@
 #include "common/app/expected.h"
 #include "common/app/options.h"
 #include "common/app/runner.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
 
@@ -31,7 +32,7 @@ struct Rows {
 };
 
 /// The gradient of one batch entry by the book, on the host, in float.
-void gradient(const Shape& shape, const Tensors& t, device::Stream, int) {
+void gradient(const Shape& shape, const Tensors& t, device::Stream) {
   const int d = shape.head_dim;
   for (int head = 0; head < shape.heads; ++head) {
     const Rows q(shape, TensorId::q, t.q, head), k(shape, TensorId::k, t.k, head),
@@ -59,29 +60,27 @@ void gradient(const Shape& shape, const Tensors& t, device::Stream, int) {
 }
 
 /// The same with the last key's dV left out.
-void gradient_without_last_value(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
-  gradient(shape, t, stream, step);
+void gradient_without_last_value(const Shape& shape, const Tensors& t, device::Stream stream) {
+  gradient(shape, t, stream);
   std::fill_n(Rows(shape, TensorId::dv, t.dv, 0)[shape.seqlen_k - 1], shape.head_dim, 0.0f);
 }
 
-constexpr Step kStep = {"by the book", "The chain rule."};
+std::string takes_all(const Shape&) { return ""; }
+
+template <void (*kRun)(const Shape&, const Tensors&, device::Stream)>
+constexpr Step kStep = {"by the book", "The chain rule.", Operation::backward, takes_all, nullptr, kRun};
 constexpr DType kType = DType::f32;
 
-Chapter chapter_of(void (*attention)(const Shape&, const Tensors&, device::Stream, int)) {
+template <void (*kRun)(const Shape&, const Tensors&, device::Stream)>
+Chapter chapter_of() {
   return {.number = 90,
           .name = "90_gradient",
           .title = "A gradient",
           .runs_on = device::Place::host,
-          .steps = std::span(&kStep, 1),
+          .steps = std::span(&kStep<kRun>, 1),
           .dtypes = std::span(&kType, 1),
           .gpu_shape = {},
-          .cpu_shape = {},
-          .operation = Operation::backward,
-          .why_not = [](const Shape&, int) { return std::string(); },
-          .workspace_bytes = [](const Shape&, int) { return int64_t(0); },
-          .memory_bytes = [](const Shape&, int) { return 0.0; },
-          .attention = attention,
-          .preface = nullptr};
+          .cpu_shape = {}};
 }
 
 Options options_of(Layout (*layout)(const Shape&)) {
@@ -96,13 +95,14 @@ Options options_of(Layout (*layout)(const Shape&)) {
                    .dtype = DType::f32,
                    .scale = default_scale(64)};
   if (layout != nullptr) options.shape.layout = layout(options.shape);
+  options.operation = Operation::backward;
   options.steps = {1};
   options.reps = 1;
   return options;
 }
 
 TEST(Backward, IsRunAndHeldAgainstItsOwnOracle) {
-  const Report report = run(options_of(nullptr), chapter_of(gradient), nullptr).report;
+  const Report report = run(options_of(nullptr), chapter_of<gradient>(), nullptr).report;
   ASSERT_EQ(report.steps.size(), 1u);
   const StepReport& step = report.steps[0];
   ASSERT_EQ(step.oracle.size(), 3u);
@@ -116,11 +116,11 @@ TEST(Backward, IsRunAndHeldAgainstItsOwnOracle) {
 // A view reaches the function as it lies, and its gaps come back untouched.
 TEST(Backward, RunsInTheLayoutOfTheShape) {
   for (const auto layout : {layout_bshd, layout_packed_qkv})
-    EXPECT_TRUE(run(options_of(layout), chapter_of(gradient), nullptr).report.ok());
+    EXPECT_TRUE(run(options_of(layout), chapter_of<gradient>(), nullptr).report.ok());
 }
 
 TEST(Backward, WhatIsWrongIsNamed) {
-  const Report report = run(options_of(nullptr), chapter_of(gradient_without_last_value), nullptr).report;
+  const Report report = run(options_of(nullptr), chapter_of<gradient_without_last_value>(), nullptr).report;
   EXPECT_FALSE(report.ok());
   const std::string failure = describe_failure(report.steps[0].oracle, "the oracle");
   EXPECT_EQ(failure.find("dV against the oracle: error "), 0u) << failure;
@@ -135,12 +135,13 @@ TEST(Backward, FilesOfAForwardPassAreOptional) {
   std::vector<std::string> words = {"90_gradient", "--causal", "--reps", "1"};
   for (const TensorSpec& tensor : tensors_of(Operation::backward))
     if (tensor.role == Role::input)
-      write_npy(folder / (std::string(tensor.name) + ".npy"), dims_of(shape, tensor.id), inputs[tensor.id]);
+      write_whole_file(folder / (std::string(tensor.name) + ".npy"),
+                       npy_bytes(dims_of(shape, tensor.id), inputs[tensor.id]));
   const auto give = [&](const std::string& name) {
     words.push_back("--" + name);
     words.push_back((folder / (name + ".npy")).string());
   };
-  const Chapter chapter = chapter_of(gradient);
+  const Chapter chapter = chapter_of<gradient>();
   const auto parse = [&] {
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());

@@ -55,7 +55,9 @@ struct Npy : ::testing::Test {
   }
   void TearDown() override { fs::remove_all(folder); }
 
-  std::size_t files() const { return std::distance(fs::directory_iterator(folder), {}); }
+  void write(const std::string& name, std::span<const int64_t> shape, std::span<const float> values) {
+    std::ofstream(folder / name, std::ios::binary) << npy_bytes(shape, values);
+  }
 };
 
 TEST_F(Npy, ReadsWhatItWrites) {
@@ -65,31 +67,23 @@ TEST_F(Npy, ReadsWhatItWrites) {
     int64_t count = 1;
     for (int64_t extent : shape) count *= extent;
     for (int64_t i = 0; i < count; ++i) values.push_back(float(i) / 3 - 2);
-    write_npy(folder / "a.npy", shape, values);
+    write("a.npy", shape, values);
     const NpyArray array = read_npy(folder / "a.npy");
     EXPECT_EQ(array.dtype, DType::f32);
     EXPECT_EQ(array.shape, shape);
     EXPECT_EQ(array.values, values);
     EXPECT_EQ((fs::file_size(folder / "a.npy") - values.size() * 4) % 64, 0u) << "NumPy aligns the values";
-    EXPECT_EQ(files(), 1u) << "nothing but the file is left";
   }
 }
 
 TEST_F(Npy, KeepsInfinitiesAndNaN) {
   const std::vector<float> values = {INFINITY, -INFINITY, NAN, -0.0f, 1e-45f};
-  write_npy(folder / "a.npy", std::vector<int64_t>{5}, values);
+  write("a.npy", std::vector<int64_t>{5}, values);
   EXPECT_EQ(std::memcmp(read_npy(folder / "a.npy").values.data(), values.data(), 20), 0);
 }
 
-TEST_F(Npy, ReplacesAFile) {
-  std::ofstream(folder / "a.npy") << "something longer than the header of the array that comes instead"
-                                  << std::string(500, '.');
-  write_npy(folder / "a.npy", std::vector<int64_t>{1}, std::vector{4.0f});
-  EXPECT_EQ(read_npy(folder / "a.npy").values, std::vector{4.0f});
-}
-
 TEST_F(Npy, WritesWhatNumPyWrites) {
-  write_npy(folder / "a.npy", std::vector<int64_t>{2, 3}, std::vector<float>{0, 1, 2, 3, 4, 5});
+  write("a.npy", std::vector<int64_t>{2, 3}, std::vector<float>{0, 1, 2, 3, 4, 5});
   std::ifstream stream(folder / "a.npy", std::ios::binary);
   const std::string bytes(std::istreambuf_iterator<char>(stream), {});
   EXPECT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
@@ -255,40 +249,6 @@ TEST_F(Npy, NamesFilesThatMayNotBeRead) {
   if (access(file.c_str(), R_OK) == 0) GTEST_SKIP() << "this user may read everything";
   EXPECT_EQ(testing::input_error_of([&] { read_npy(file); }),
             file.string() + " cannot be read: allow it with chmod");
-}
-
-TEST_F(Npy, SaysWhyItCannotWrite) {
-  const auto complain = [](const fs::path& file) {
-    return testing::input_error_of([&] { write_npy(file, std::vector<int64_t>{1}, std::vector{1.0f}); });
-  };
-  const std::string cure = "): name a file in a folder that can be written";
-  const fs::path nowhere = folder / "nowhere" / "a.npy";
-  EXPECT_EQ(complain(nowhere), nowhere.string() + " cannot be written (No such file or directory" + cure);
-  std::ofstream(folder / "file") << "x";
-  EXPECT_EQ(complain(folder / "file" / "a.npy"),
-            (folder / "file" / "a.npy").string() + " cannot be written (Not a directory" + cure);
-  fs::create_directory(folder / "folder");
-  EXPECT_EQ(complain(folder / "folder"),
-            (folder / "folder").string() + " cannot be written (Is a directory" + cure);
-  EXPECT_EQ(files(), 2u) << "no unfinished file is left";
-}
-
-// Through links in the test's folder: a faulty write_npy would replace these, not the devices.
-TEST_F(Npy, FailsOnAFullDisk) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full on this system";
-  fs::create_symlink("/dev/full", folder / "full");
-  EXPECT_EQ(testing::input_error_of(
-                [&] { write_npy(folder / "full", std::vector<int64_t>{1}, std::vector{1.0f}); }),
-            (folder / "full").string() +
-                " cannot be written (No space left on device): name a file in a folder that can be written");
-  EXPECT_TRUE(fs::is_symlink(folder / "full"));
-}
-
-TEST_F(Npy, WritesToADeviceInsteadOfReplacingIt) {
-  fs::create_symlink("/dev/null", folder / "null");
-  write_npy(folder / "null", std::vector<int64_t>{1}, std::vector{1.0f});
-  EXPECT_TRUE(fs::is_symlink(folder / "null"));
-  EXPECT_EQ(files(), 1u);
 }
 
 TEST(NpyFuzz, EveryFileOfTheCorpusIsAnArrayOrAnError) {

@@ -114,16 +114,16 @@ TEST(Scales, QuantisedInputsEncodeToThemselves) {
   }
 }
 
-// A centred shape: the encoding has no means, what it stands for has, and encodes to itself.
+// A mean-subtracted shape: the encoding has no means, what it stands for has, and encodes to itself.
 TEST(Scales, CentredInputsEncodeToThemselves) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block}) {
     Shape shape = scaled_shape(scaling);
-    shape.centred = true;
+    shape.mean_subtracted = true;
     const auto column = [&](int64_t i) {
       return i / shape.head_dim / shape.seqlen_k * shape.head_dim + i % shape.head_dim;
     };
     Shape unrounded = shape;
-    unrounded.dtype = DType::f32, unrounded.centred = false;
+    unrounded.dtype = DType::f32, unrounded.mean_subtracted = false;
     Inputs inputs = make_inputs(unrounded, InputKind::normal, 1);
     for (int64_t i = 0; i < shape.k_elements(); ++i) {
       inputs.k[i] += float(column(i) % 5) * 100;
@@ -147,7 +147,7 @@ TEST(Scales, CentredInputsEncodeToThemselves) {
     Inputs without = inputs;
     without.k_mean.clear();
     EXPECT_THROW(encode_inputs(shape, without), std::logic_error);
-    shape.centred = false;
+    shape.mean_subtracted = false;
     EXPECT_THROW(encode_inputs(shape, inputs), std::logic_error);
   }
 }

@@ -21,7 +21,7 @@ except ImportError:
     sys.exit(77)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from bench import masks, peers, results
+from bench import masks, peers, race, results
 from bench.structs import Mask, Shape
 
 ENTRIES: dict[str, Any] = {"float32": ctypes.c_float, "int32": ctypes.c_int32, "uint8": ctypes.c_uint8}
@@ -210,11 +210,12 @@ class Masks(unittest.TestCase):
             small = {"LENGTH": 160, "HEADS": 2, "HEAD_DIM": 8, "WINDOW": 50, "PREFIX": 70, "LENGTHS": (60, 37, 1, 66), "REACH": 5}
             for name, value in small.items():
                 stack.enter_context(mock.patch.object(masks, name, value))
-            stack.enter_context(mock.patch.object(peers, "Library", lambda path: library))
-            stack.enter_context(mock.patch.object(peers, "pytorch", lambda program: torch))
+            stack.enter_context(mock.patch.object(race, "Library", lambda path: library))
+            stack.enter_context(mock.patch.object(race, "pytorch", lambda program: torch))
             stack.enter_context(mock.patch.object(peers, "torch", torch))
-            stack.enter_context(mock.patch.object(peers, "NAP", 0))
-            stack.enter_context(mock.patch.object(peers.subprocess, "run", lambda *a, **k: types.SimpleNamespace(returncode=1)))
+            stack.enter_context(mock.patch.object(race, "torch", torch))
+            stack.enter_context(mock.patch.object(race, "NAP", 0))
+            stack.enter_context(mock.patch.object(race.subprocess, "run", lambda *a, **k: types.SimpleNamespace(returncode=1)))
             stack.enter_context(mock.patch.object(results, "commit", lambda: "abc"))
             stack.enter_context(mock.patch.object(sys, "argv", ["masks.py", "--library", __file__, "--out", str(out), "--rounds", "1", *words]))
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))

@@ -5,7 +5,8 @@
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kNaiveAttention;
-const Chapter* const chapter_before = nullptr;
+const Operation operation_under_test = Operation::forward;
+const Chapter* const chapter_before = kNaiveAttentionBefore;
 
 namespace {
 
@@ -21,7 +22,7 @@ Shape shape_with(int batch, int heads, int seqlen_q, int seqlen_k) {
 }
 
 TEST(NaiveAttention, SaysWhatItCannotRun) {
-  const auto why_not = kNaiveAttention.why_not;
+  const auto why_not = [](const Shape& shape, int step) { return kNaiveAttention.step(step).why_not(shape); };
   EXPECT_NE(why_not(shape_with(70000, 1, 1, 1), 1).find("--batch"), std::string::npos);
   EXPECT_NE(why_not(shape_with(1, 1, 16 * 65535 + 1, 1), 1).find("--seqlen is at most 1048560"),
             std::string::npos);
@@ -36,9 +37,9 @@ TEST(NaiveAttention, SaysWhatItCannotRun) {
 
 TEST(NaiveAttention, CountsTheTrafficOfSAndP) {
   const Shape shape = shape_with(1, 1, 1000, 1000);  // f16: a million pairs
-  EXPECT_EQ(kNaiveAttention.memory_bytes(shape, 1), compulsory_bytes(shape) + 1e6 * (4 * 4 + 2 * 2));
-  EXPECT_EQ(kNaiveAttention.memory_bytes(shape, 2), compulsory_bytes(shape) + 1e6 * (2 * 4 + 2 * 2));
-  EXPECT_EQ(kNaiveAttention.workspace_bytes(shape, 2), 1000 * 1000 * (4 + 2));
+  EXPECT_EQ(kNaiveAttention.step(1).memory_bytes(shape), compulsory_bytes(shape) + 1e6 * (4 * 4 + 2 * 2));
+  EXPECT_EQ(kNaiveAttention.step(2).memory_bytes(shape), compulsory_bytes(shape) + 1e6 * (2 * 4 + 2 * 2));
+  EXPECT_EQ(kNaiveAttention.step(2).workspace_bytes(shape), 1000 * 1000 * (4 + 2));
 }
 
 // Rows of S in step 2 start at multiples of 8 elements and a warp's row cache ends where the next one's

@@ -1,9 +1,9 @@
 #include <memory>
 #include <sstream>
 
-#include "chapters/01_naive_attention/host/chapter.h"
 #include "chapters/02_online_softmax/exp2.h"
 #include "chapters/02_online_softmax/host/chapter.h"
+#include "chapters/02_online_softmax/host/worked_example.h"
 #include "chapters/02_online_softmax/step2_online_softmax.h"
 #include "chapters/02_online_softmax/step5_register_blocks.h"
 #include "tests/chapters/forward.h"
@@ -11,7 +11,8 @@
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kOnlineSoftmax;
-const Chapter* const chapter_before = &kNaiveAttention;
+const Operation operation_under_test = Operation::forward;
+const Chapter* const chapter_before = kOnlineSoftmaxBefore;
 
 namespace {
 
@@ -45,7 +46,7 @@ TEST(OnlineSoftmax, TheWorkedExample) {
 
 TEST(OnlineSoftmax, PrintsTheWorkedExample) {
   std::ostringstream out;
-  kOnlineSoftmax.preface(out);
+  print_worked_example(out);
   EXPECT_NE(out.str().find("both, by the merge rule      m = 5, l = 1.19\n"), std::string::npos) << out.str();
   EXPECT_NE(out.str().find("the whole row at once        m = 5, l = 1.19\n"), std::string::npos) << out.str();
 }
@@ -193,7 +194,7 @@ TEST(Exp2, IsZeroBelowTheSmallestNormalNumber) {
 TEST(OnlineSoftmax, SaysWhatItCannotRun) {
   Shape shape = kOnlineSoftmax.cpu_shape;
   shape.dtype = DType::e4m3;
-  EXPECT_NE(kOnlineSoftmax.why_not(shape, 1).find("--dtype"), std::string::npos);
+  EXPECT_NE(kOnlineSoftmax.step(1).why_not(shape).find("--dtype"), std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-#include "chapters/02_online_softmax/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/blocks.h"
 #include "chapters/03_flash_attention_1/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/traffic.h"
@@ -8,7 +7,8 @@
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFlashAttention1;
-const Chapter* const chapter_before = &kOnlineSoftmax;
+const Operation operation_under_test = Operation::forward;
+const Chapter* const chapter_before = kFlashAttention1Before;
 
 namespace {
 
@@ -25,7 +25,9 @@ Shape square(int seqlen, int head_dim, bool causal) {
 }
 
 TEST(FlashAttention1, SaysWhatItCannotRun) {
-  const auto why_not = kFlashAttention1.why_not;
+  const auto why_not = [](const Shape& shape, int step) {
+    return kFlashAttention1.step(step).why_not(shape);
+  };
   Shape shape = square(1, 64, false);
   for (DType dtype : {DType::f32, DType::e4m3}) {
     shape.dtype = dtype;
@@ -43,9 +45,9 @@ TEST(FlashAttention1, SaysWhatItCannotRun) {
 
 TEST(FlashAttention1, NeedsMemoryForTheUnfinishedOInStep1Only) {
   const Shape shape = square(1000, 128, false);
-  EXPECT_EQ(kFlashAttention1.workspace_bytes(shape, 1), 1000 * (128 + 2) * 4);
-  EXPECT_EQ(kFlashAttention1.workspace_bytes(shape, 2), 0);
-  EXPECT_EQ(kFlashAttention1.workspace_bytes(shape, 3), 0);
+  EXPECT_EQ(kFlashAttention1.step(1).workspace_bytes(shape), 1000 * (128 + 2) * 4);
+  EXPECT_EQ(kFlashAttention1.step(2).workspace_bytes(shape), 0);
+  EXPECT_EQ(kFlashAttention1.step(3).workspace_bytes(shape), 0);
 }
 
 // The formulas of the text, for N = 512, d = 64 and tiles of 64.
@@ -54,23 +56,23 @@ TEST(FlashAttention1, CountsWhatTheLoopsAskFor) {
   const Shape full = square(512, 64, false), causal = square(512, 64, true);
   const double lse = 4 * n;
   // K, V and O once; Q for every tile of keys; O, m and l stored and fetched between two tiles of keys.
-  EXPECT_EQ(flash1::bytes_keys_outside(full, 64),
+  EXPECT_EQ(fa1::bytes_keys_outside(full, 64),
             2 * n * d * (3 + tiles) + 2 * (tiles - 1) * n * 4 * (d + 2) + lse);
-  EXPECT_EQ(flash1::bytes_queries_outside(full, 64, 64), 2 * n * d * (2 + 2 * tiles) + lse);
+  EXPECT_EQ(fa1::bytes_queries_outside(full, 64, 64), 2 * n * d * (2 + 2 * tiles) + lse);
   // Of the tiles of keys, a tile of queries sees 1, 2, ... 8.
   const double seen = (tiles + 1) / 2;
-  EXPECT_EQ(flash1::bytes_keys_outside(causal, 64),
+  EXPECT_EQ(fa1::bytes_keys_outside(causal, 64),
             2 * n * d * (3 + seen) + 2 * (seen - 1) * n * 4 * (d + 2) + lse);
-  EXPECT_EQ(flash1::bytes_queries_outside(causal, 64, 64), 2 * n * d * (2 + 2 * seen) + lse);
+  EXPECT_EQ(fa1::bytes_queries_outside(causal, 64, 64), 2 * n * d * (2 + 2 * seen) + lse);
 }
 
 TEST(FlashAttention1, CountsOnlyKeysThatThereAre) {
   Shape shape = square(100, 64, false);
   const double q_and_o = 2 * 2 * 100 * 64 + 4 * 100;
-  EXPECT_EQ(flash1::bytes_queries_outside(shape, 64, 128), q_and_o + 2 * (2 * 2 * 100 * 64));
+  EXPECT_EQ(fa1::bytes_queries_outside(shape, 64, 128), q_and_o + 2 * (2 * 2 * 100 * 64));
   shape.seqlen_k = 30;
   shape.visibility = Visibility::causal();  // queries 0 to 69 see none, so the first tile of 64 loads nothing
-  EXPECT_EQ(flash1::bytes_queries_outside(shape, 64, 64), q_and_o + 2 * 2 * 30 * 64);
+  EXPECT_EQ(fa1::bytes_queries_outside(shape, 64, 64), q_and_o + 2 * 2 * 30 * 64);
 }
 
 // The sweep is step 2 itself, with tiles of other sizes.
@@ -80,7 +82,7 @@ TEST_F(ChapterTest, EveryBlockSizeIsRightOrDoesNotFit) {
     for (int head_dim : {64, 128, 256}) {
       Shape shape = square(150, head_dim, true);
       shape.seqlen_k = 170;
-      const std::string reason = size.chapter.why_not(shape, 1);
+      const std::string reason = size.chapter.step(1).why_not(shape);
       EXPECT_EQ(reason.empty(), size.shared_bytes(shape) <= 227 * 1024) << reason;
       if (!reason.empty()) continue;
       ++fitting;

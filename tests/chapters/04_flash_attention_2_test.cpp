@@ -1,12 +1,13 @@
-#include "chapters/03_flash_attention_1/host/chapter.h"
 #include "chapters/04_flash_attention_2/host/chapter.h"
+#include "chapters/04_flash_attention_2/host/granted.h"
 #include "common/numeric/float_formats.h"
 #include "tests/chapters/forward.h"
 
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFlashAttention2;
-const Chapter* const chapter_before = &kFlashAttention1;
+const Operation operation_under_test = Operation::forward;
+const Chapter* const chapter_before = kFlashAttention2Before;
 
 namespace {
 
@@ -23,7 +24,9 @@ Shape shape_with(int seqlen, int head_dim, bool causal) {
 }
 
 TEST(FlashAttention2, SaysWhatItCannotRun) {
-  const auto why_not = kFlashAttention2.why_not;
+  const auto why_not = [](const Shape& shape, int step) {
+    return kFlashAttention2.step(step).why_not(shape);
+  };
   Shape shape = shape_with(1, 64, false);
   EXPECT_EQ(why_not(shape, 1), "");
   shape.batch = 70000;
@@ -36,19 +39,20 @@ TEST(FlashAttention2, SaysWhatItCannotRun) {
 }
 
 TEST(FlashAttention2, SaysWhatAnA100HasNoRoomFor) {
-  constexpr int64_t kOfAnA100 = 163 * 1024;
+  const auto of_this_machine = std::exchange(fa2::granted_shared_bytes, [] { return int64_t(163 * 1024); });
   for (int head_dim : {64, 128, 256})
     for (int step = 1; step <= int(kFlashAttention2.steps.size()); ++step) {
-      const std::string reason = fa2::why_not_within(kOfAnA100, shape_with(1, head_dim, false), step);
+      const std::string reason = kFlashAttention2.step(step).why_not(shape_with(1, head_dim, false));
       const bool fits = head_dim < 256 || step < 5 || step == 6;
       EXPECT_EQ(reason.empty(), fits) << reason;
       EXPECT_EQ(reason.find("192 KB") != std::string::npos, !fits) << reason;
     }
+  fa2::granted_shared_bytes = of_this_machine;
 }
 
 TEST(FlashAttention2, NeedsNoMemoryButInputsAndOutputs) {
   for (int step = 1; step <= int(kFlashAttention2.steps.size()); ++step)
-    EXPECT_EQ(kFlashAttention2.workspace_bytes(shape_with(4096, 128, false), step), 0);
+    EXPECT_EQ(kFlashAttention2.step(step).workspace_bytes(shape_with(4096, 128, false)), 0);
 }
 
 // The tuned kernels walk from the last keys to the first. Scores that grow on the way overtake the maximum in

@@ -6,7 +6,8 @@
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFlashAttention3;
-const Chapter* const chapter_before = &kFlashAttention2;
+const Operation operation_under_test = Operation::forward;
+const Chapter* const chapter_before = kFlashAttention3Before;
 
 namespace {
 
@@ -23,7 +24,9 @@ Shape shape_with(int heads, int seqlen_q, int seqlen_k, int head_dim, bool causa
 }
 
 TEST(FlashAttention3, SaysWhatItCannotRun) {
-  const auto why_not = kFlashAttention3.why_not;
+  const auto why_not = [](const Shape& shape, int step) {
+    return kFlashAttention3.step(step).why_not(shape);
+  };
   Shape f32 = shape_with(1, 1, 1, 64, false);
   f32.dtype = DType::f32;
   EXPECT_NE(why_not(f32, 1).find("--dtype"), std::string::npos);
@@ -34,16 +37,19 @@ TEST(FlashAttention3, SaysWhatItCannotRun) {
 
 TEST(FlashAttention3, NeedsMemoryForACounterOnly) {
   for (int step = 1; step <= 5; ++step) {
-    EXPECT_EQ(kFlashAttention3.workspace_bytes(shape_with(2, 100, 100, 64, false), step), 0);
-    EXPECT_EQ(kFlashAttention3.workspace_bytes(shape_with(2, 100, 100, 64, true), step), step == 5 ? 4 : 0);
+    EXPECT_EQ(kFlashAttention3.step(step).workspace_bytes(shape_with(2, 100, 100, 64, false)), 0);
+    EXPECT_EQ(kFlashAttention3.step(step).workspace_bytes(shape_with(2, 100, 100, 64, true)),
+              step == 5 ? 4 : 0);
   }
 }
 
 // A chapter is judged by the oracle. One before it that is wrong is said to be, and nothing is held against
 // it.
 TEST_F(ChapterTest, IsToldApartFromANeighbourThatIsWrong) {
+  Step step = kFlashAttention2.step(kFlashAttention2.last_step());
+  step.run = [](const Shape&, const Tensors&, device::Stream) {};  // outputs stay poisoned
   Chapter broken = kFlashAttention2;
-  broken.attention = [](const Shape&, const Tensors&, device::Stream, int) {};  // outputs stay poisoned
+  broken.steps = std::span(&step, 1);
   Options options;
   options.shape = shape_with(2, 70, 70, 64, false);
   options.steps = {5};

@@ -15,11 +15,13 @@ using namespace fa3;
 /// Runs a version as if it were the chapter's only step, on shapes of several tiles of queries a block.
 template <typename Traits>
 void expect_right() {
-  Chapter version = kFlashAttention3;
-  version.workspace_bytes = version.zeroed_bytes = [](const Shape&, int) { return int64_t(sizeof(int)); };
-  version.attention = [](const Shape& shape, const Tensors& tensors, device::Stream stream, int) {
+  Step step = kFlashAttention3.step(5);
+  step.workspace = step.zeroed = [](const Shape&) { return int64_t(sizeof(int)); };
+  step.run = [](const Shape& shape, const Tensors& tensors, device::Stream stream) {
     run_persistent<__nv_bfloat16, Traits>(shape, tensors, stream);
   };
+  Chapter version = kFlashAttention3;
+  version.steps = {&step, 1};
   for (const auto& [seqlen_q, seqlen_k] : {std::pair(449, 700), std::pair(700, 449), std::pair(65, 130)}) {
     const Shape shape{.batch = 1,
                       .heads = 4,

@@ -1,6 +1,6 @@
 #include <bit>
 
-#include "chapters/05_flash_attention_3/host/chapter.h"
+#include "chapters/06_fp8/host/beside_steps.h"
 #include "chapters/06_fp8/host/chapter.h"
 #include "common/attention/error.h"
 #include "tests/chapters/forward.h"
@@ -9,7 +9,8 @@
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kFp8;
-const Chapter* const chapter_before = &kFlashAttention3;
+const Operation operation_under_test = Operation::forward;
+const Chapter* const chapter_before = kFp8Before;
 
 namespace {
 
@@ -40,7 +41,7 @@ struct Pipeline {
   Pipeline(const Shape& shape, DType from, const Inputs& inputs, bool incoherent)
       : shape(shape), quantised(Operation::forward, shape, Place::device) {
     Shape unquantised = shape;
-    unquantised.dtype = from, unquantised.centred = false;
+    unquantised.dtype = from, unquantised.mean_subtracted = false;
     const UploadedInputs uploaded(Operation::forward, unquantised, inputs, Place::device);
     const Tensors& given = uploaded.tensors();
     const auto values = [&](TensorId id) { return quantised.values(id).data(); };
@@ -79,7 +80,7 @@ struct Pipeline {
       inputs[id] = decode(DType::e4m3, bytes);
       for (std::size_t i = 0; i < inputs[id].size(); ++i)
         inputs[id][i] *= scale[scale_of(id, int64_t(i) / shape.head_dim)];
-      if (!shape.centred || id == TensorId::q) continue;
+      if (!shape.mean_subtracted || id == TensorId::q) continue;
       const std::vector<float> mean = means(id);
       for (std::size_t i = 0; i < inputs[id].size(); ++i)
         inputs[id][i] += mean[i / shape.head_dim / shape.seqlen_k * shape.head_dim + i % shape.head_dim];
@@ -99,17 +100,17 @@ struct Pipeline {
 
 /// Inputs as a model has them, in 16 bits.
 Inputs inputs_16(Shape shape, DType type, InputKind kind) {
-  shape.dtype = type, shape.centred = false;
+  shape.dtype = type, shape.mean_subtracted = false;
   return make_inputs(shape, kind, 21);
 }
 
 TEST(Fp8, SaysWhatItCannotRun) {
   Shape shape = shape_with(Scaling::block, 64, false);
-  EXPECT_NE(kFp8.why_not(shape, 1).find("--scaling"), std::string::npos);
-  EXPECT_NE(kFp8.why_not(shape, 5).find("--scaling"), std::string::npos);
-  EXPECT_EQ(kFp8.why_not(shape, 3), "");
+  EXPECT_NE(kFp8.step(1).why_not(shape).find("--scaling"), std::string::npos);
+  EXPECT_NE(kFp8.step(5).why_not(shape).find("--scaling"), std::string::npos);
+  EXPECT_EQ(kFp8.step(3).why_not(shape), "");
   shape.dtype = DType::bf16;
-  EXPECT_NE(kFp8.why_not(shape, 3).find("--dtype"), std::string::npos);
+  EXPECT_NE(kFp8.step(3).why_not(shape).find("--dtype"), std::string::npos);
 }
 
 // Scales that differ, and that are no powers of two: the quantiser's.
@@ -136,7 +137,7 @@ TEST_F(ChapterTest, TakesEveryScaling) {
         const Pipeline pipeline(shape, DType::bf16, inputs, false);
         const Reference reference = make_reference(shape, pipeline.decoded(), all_rows(shape));
         for (int step = 1; step <= int(kFp8.steps.size()); ++step) {
-          if (!kFp8.why_not(shape, step).empty()) continue;
+          if (!kFp8.step(step).why_not(shape).empty()) continue;
           const CheckResult result = check(shape, reference, pipeline.attention(step));
           EXPECT_TRUE(result.o.ok) << describe(shape) << ", step " << step << ": " << result.o.worst;
           EXPECT_TRUE(result.lse.ok) << describe(shape) << ", step " << step << ": " << result.lse.worst;
@@ -152,7 +153,7 @@ TEST_F(ChapterTest, GivesMeansBack) {
       for (bool causal : {false, true}) {
         if (left_out(scaling, head_dim, causal)) continue;
         Shape shape = shape_with(scaling, head_dim, causal);
-        shape.centred = true;
+        shape.mean_subtracted = true;
         Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
         for (int64_t i = 0; i < shape.k_elements(); ++i) {
           const int64_t column = i / head_dim / shape.seqlen_k * head_dim + i % head_dim;
@@ -162,7 +163,7 @@ TEST_F(ChapterTest, GivesMeansBack) {
         const Pipeline pipeline(shape, DType::bf16, inputs, false);
         const Reference reference = make_reference(shape, pipeline.decoded(), all_rows(shape));
         for (int step = 1; step <= int(kFp8.steps.size()); ++step) {
-          if (!kFp8.why_not(shape, step).empty()) continue;
+          if (!kFp8.step(step).why_not(shape).empty()) continue;
           const CheckResult result = check(shape, reference, pipeline.attention(step));
           EXPECT_TRUE(result.o.ok) << describe(shape) << ", step " << step << ": " << result.o.worst;
           EXPECT_TRUE(result.lse.ok) << describe(shape) << ", step " << step << ": " << result.lse.worst;
@@ -193,7 +194,8 @@ struct LongError {
 };
 
 /// What a step makes of many keys. Scores are N(0, 1) times `sharpness`, values N(mean, spread^2).
-LongError error_of_long(int seqlen_k, bool centred, int step, float sharpness, float mean, float spread) {
+LongError error_of_long(int seqlen_k, bool mean_subtracted, int step, float sharpness, float mean,
+                        float spread) {
   const ExactSums exact;
   const Shape shape{.batch = 1,
                     .heads = 1,
@@ -203,9 +205,9 @@ LongError error_of_long(int seqlen_k, bool centred, int step, float sharpness, f
                     .head_dim = 64,
                     .dtype = DType::e4m3,
                     .scale = default_scale(64),
-                    .centred = centred};
+                    .mean_subtracted = mean_subtracted};
   Shape unrounded = shape;
-  unrounded.dtype = DType::f32, unrounded.centred = false;
+  unrounded.dtype = DType::f32, unrounded.mean_subtracted = false;
   Inputs inputs = make_inputs(unrounded, InputKind::normal, 1);
   for (float& value : inputs.q) value *= sharpness;
   for (float& value : inputs.v) value = mean + spread * value;
@@ -367,10 +369,10 @@ TEST_F(ChapterTest, ALineOverAFewKeysIsWithinItsBound) {
 
 // The study's version: sums leave the tensor cores after each tile of keys.
 TEST_F(ChapterTest, PromotedSumsAreRight) {
+  Step step = kFp8.step(4);
+  step.run = attention_promoted;
   Chapter promoted = kFp8;
-  promoted.attention = [](const Shape& shape, const Tensors& tensors, device::Stream stream, int) {
-    attention_promoted(shape, tensors, stream);
-  };
+  promoted.steps = std::span(&step, 1);
   for (Scaling scaling : {Scaling::tensor, Scaling::block})
     for (int head_dim : {64, 128})
       for (bool causal : {false, true}) {
@@ -378,7 +380,7 @@ TEST_F(ChapterTest, PromotedSumsAreRight) {
         SCOPED_TRACE(describe(shape));
         const Inputs inputs = make_inputs(shape, InputKind::normal, 23);
         const CheckResult result = check(shape, make_reference(shape, inputs, all_rows(shape)),
-                                         run_once(promoted, shape, inputs, 4));
+                                         run_once(promoted, shape, inputs, 1));
         EXPECT_TRUE(result.o.ok) << result.o.worst;
         EXPECT_TRUE(result.lse.ok) << result.lse.worst;
       }

@@ -29,7 +29,7 @@ struct Quantised {
 
 /// Quantises `values`, rounded to tensor.dtype first. What lies beyond the rows is NaN before and must be
 /// untouched after.
-Quantised run(Quantisation tensor, std::vector<float> values, bool centred = false) {
+Quantised run(Quantisation tensor, std::vector<float> values, bool mean_subtracted = false) {
   tensor.strides = {.batch = int64_t(tensor.heads) * tensor.rows * tensor.head_dim,
                     .head = int64_t(tensor.rows) * tensor.head_dim,
                     .row = tensor.head_dim};
@@ -49,7 +49,7 @@ Quantised run(Quantisation tensor, std::vector<float> values, bool centred = fal
   const std::size_t columns = std::size_t(tensor.heads) * tensor.head_dim;
   device::Buffer means(device::Place::device, columns * sizeof(float) + kBeyond);
   device::Buffer workspace(device::Place::device, mean_workspace_bytes(columns) + kBeyond);
-  if (centred) tensor.means = static_cast<float*>(means.data()), tensor.workspace = workspace.data();
+  if (mean_subtracted) tensor.means = static_cast<float*>(means.data()), tensor.workspace = workspace.data();
   quantise(tensor, nullptr);
 
   Quantised result{
@@ -62,7 +62,7 @@ Quantised run(Quantisation tensor, std::vector<float> values, bool centred = fal
   EXPECT_TRUE(beyond_is_poison(scale_bytes, scales * sizeof(float)));
   result.encoded = decode(DType::e4m3, std::span(encoded_bytes).first(elements));
   std::copy_n(reinterpret_cast<const float*>(scale_bytes.data()), scales, result.scales.begin());
-  if (!centred) return result;
+  if (!mean_subtracted) return result;
   std::vector<std::byte> mean_bytes(means.bytes()), workspace_bytes(workspace.bytes());
   means.download(mean_bytes);
   workspace.download(workspace_bytes);
@@ -286,16 +286,16 @@ int64_t column_of(const Quantisation& tensor, int64_t i) {
 }
 
 /// Without a rotation every bit is known but the last ones of the means.
-void expect_centred(const Quantisation& tensor, std::vector<float> values, double tolerance) {
+void expect_mean_subtracted(const Quantisation& tensor, std::vector<float> values, double tolerance) {
   const Quantised result = run(tensor, std::move(values), true);
   std::vector<double> sums(result.means.size());
   std::vector<float> size(result.means.size()), largest(result.scales.size());
-  const auto centred = [&](int64_t i) { return result.values[i] - result.means[column_of(tensor, i)]; };
+  const auto without_mean = [&](int64_t i) { return result.values[i] - result.means[column_of(tensor, i)]; };
   for (int64_t i = 0; i < int64_t(result.values.size()); ++i) {
     float &of_column = size[column_of(tensor, i)], &of_scale = largest[scale_of(tensor, i / tensor.head_dim)];
     sums[column_of(tensor, i)] += result.values[i];
     of_column = std::max(of_column, std::abs(result.values[i]));
-    of_scale = std::max(of_scale, std::abs(centred(i)));
+    of_scale = std::max(of_scale, std::abs(without_mean(i)));
   }
   for (std::size_t c = 0; c < sums.size(); ++c)
     ASSERT_NEAR(result.means[c], sums[c] / tensor.rows, tolerance * size[c]) << c;
@@ -303,7 +303,7 @@ void expect_centred(const Quantisation& tensor, std::vector<float> values, doubl
     ASSERT_EQ(result.scales[s], std::max(largest[s] / 448, 0x1p-100f)) << s;
   for (int64_t i = 0; i < int64_t(result.values.size()); ++i) {
     const float inverse = 1 / result.scales[scale_of(tensor, i / tensor.head_dim)];
-    ASSERT_EQ(result.encoded[i], to_float(to_e4m3(centred(i) * inverse)))
+    ASSERT_EQ(result.encoded[i], to_float(to_e4m3(without_mean(i) * inverse)))
         << "row " << i / tensor.head_dim << ", column " << i % tensor.head_dim;
   }
 }
@@ -318,7 +318,7 @@ std::vector<float> values_with_means(const Quantisation& tensor, uint64_t seed) 
 TEST_F(Quantiser, TakesMeansFromColumns) {
   for (int rows : {1, 65, 150})
     for (const Quantisation& tensor : every_version(rows))
-      expect_centred(tensor, values_with_means(tensor, 9), 1e-5);
+      expect_mean_subtracted(tensor, values_with_means(tensor, 9), 1e-5);
 }
 
 // What exceeds whole numbers gets another mean, between the least and the largest element: nothing overflows.
@@ -328,7 +328,7 @@ TEST_F(Quantiser, TakesMeansOfEverySize) {
     for (float size : {tensor.dtype == DType::f16 ? 2000.0f : 0x1p+120f, 0x1p-15f}) {
       std::vector<float> values = random_values(elements_of(tensor), 4);
       for (float& value : values) value = (std::abs(value) * 0x1p-8f + 0.5f) * size;
-      expect_centred(tensor, values, 1);
+      expect_mean_subtracted(tensor, values, 1);
     }
 }
 
@@ -346,13 +346,13 @@ TEST_F(Quantiser, TakesMeansFromRotatedColumns) {
       for (int c = 0; c < d; ++c) ASSERT_NEAR(result.means[head * d + c], want[c], 1e-3) << c;
     }
     // The encoding and the mean together are the rotated row.
-    const std::vector<double> centred = dequantised(tensor, result);
-    for (int64_t row = 0; row < int64_t(centred.size()) / d; row += 7) {
+    const std::vector<double> got = dequantised(tensor, result);
+    for (int64_t row = 0; row < int64_t(got.size()) / d; row += 7) {
       const std::vector<double> want = rotated(std::span(result.values).subspan(row * d, d), kSeed);
       const float scale = result.scales[scale_of(tensor, row)];
       for (int c = 0; c < d; ++c) {
         const double exact = want[c] - result.means[column_of(tensor, row * d + c)];
-        ASSERT_NEAR(centred[row * d + c], exact, scale * half_step(std::abs(exact) / scale) * 1.01 + 1e-3)
+        ASSERT_NEAR(got[row * d + c], exact, scale * half_step(std::abs(exact) / scale) * 1.01 + 1e-3)
             << "row " << row << ", column " << c;
       }
     }
@@ -377,7 +377,7 @@ TEST_F(Quantiser, AnyOrderOfWarpsGivesTheSame) {
       Quantisation tensor = every_version(150).front();
       tensor.rows_of_scale = rows_of_scale, tensor.heads_of_scale = 2;
       expect_exact(tensor, random_values(elements_of(tensor), 8));
-      expect_centred(tensor, values_with_means(tensor, 8), 1e-5);
+      expect_mean_subtracted(tensor, values_with_means(tensor, 8), 1e-5);
     }
   }
 }

@@ -7,6 +7,7 @@
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kBackward;
+const Operation operation_under_test = Operation::backward;
 const Chapter* const chapter_before = nullptr;
 
 namespace {
@@ -31,10 +32,10 @@ bool all_zero(const std::vector<float>& values) {
 
 TEST(Backward, SaysWhatItCannotRun) {
   Shape f32 = shape_with(1, 1, 1, 1, 64, false);
-  EXPECT_EQ(kBackward.why_not(shape_with(1, 1, 1, 1, 64, false), 1), "");
+  EXPECT_EQ(kBackward.step(1).why_not(shape_with(1, 1, 1, 1, 64, false)), "");
   f32.dtype = DType::f32;
-  EXPECT_NE(kBackward.why_not(f32, 1).find("--dtype"), std::string::npos);
-  EXPECT_NE(kBackward.why_not(shape_with(1 << 16, 1 << 16, 1 << 22, 1, 64, false), 1).find("--batch"),
+  EXPECT_NE(kBackward.step(1).why_not(f32).find("--dtype"), std::string::npos);
+  EXPECT_NE(kBackward.step(1).why_not(shape_with(1 << 16, 1 << 16, 1 << 22, 1, 64, false)).find("--batch"),
             std::string::npos);
 }
 
@@ -43,7 +44,7 @@ TEST(Backward, KeepsNothingOfTheSizeOfTheScores) {
   for (int step = 1; step <= steps(); ++step)
     for (int head_dim : {64, 128, 256}) {
       const auto bytes = [&](int n) {
-        return double(kBackward.workspace_bytes(shape_with(2, 2, n, n, head_dim, true), step));
+        return double(kBackward.step(step).workspace_bytes(shape_with(2, 2, n, n, head_dim, true)));
       };
       EXPECT_LE(bytes(16384), 4.01 * bytes(4096)) << "step " << step;
       // The log-sum-exp and D, and at most dQ, dK and dV in float32.

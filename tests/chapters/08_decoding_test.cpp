@@ -1,4 +1,3 @@
-#include "chapters/05_flash_attention_3/host/chapter.h"
 #include "chapters/08_decoding/host/chapter.h"
 #include "common/attention/pages.h"
 #include "tests/chapters/conformance.h"
@@ -6,7 +5,8 @@
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kDecoding;
-const Chapter* const chapter_before = &kFlashAttention3;
+const Operation operation_under_test = Operation::decode;
+const Chapter* const chapter_before = kDecodingBefore;
 
 namespace {
 
@@ -84,7 +84,7 @@ TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
         const std::vector<std::byte> want = bits_of(shape, inputs, step);
         for (uint64_t seed : {1, 2}) {
           const Shape paged = in_pages(shape, rows, seed);
-          ASSERT_EQ(kDecoding.why_not(paged, step), "");
+          ASSERT_EQ(kDecoding.step(step).why_not(paged), "");
           EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), step) == want) << "step " << step;
         }
       }
@@ -110,8 +110,8 @@ TEST_F(ChapterTest, AWrongPageShows) {
 
 TEST(Decoding, SaysWhichPagesItTakes) {
   const Shape shape = cache_of({100});
-  for (int rows : {8, 24, 100}) EXPECT_NE(kDecoding.why_not(in_pages(shape, rows, 1), kPages), "");
-  EXPECT_NE(kDecoding.why_not(in_pages(shape, 16, 1), kRing).find("pages"), std::string::npos);
+  for (int rows : {8, 24, 100}) EXPECT_NE(kDecoding.step(kPages).why_not(in_pages(shape, rows, 1)), "");
+  EXPECT_NE(kDecoding.step(kRing).why_not(in_pages(shape, 16, 1)).find("pages"), std::string::npos);
 }
 
 // The rows of all sequences are rows of tiles over the prefix, which the first sequence's pages hold. What
@@ -202,7 +202,7 @@ TEST_F(ChapterTest, LatentKeysAreValuesToo) {
     const std::vector<std::byte> want = bits_of(shape, inputs, step);
     for (int rows : {64, 192}) {
       const Shape paged = in_pages(shape, rows, rows);
-      ASSERT_EQ(kDecoding.why_not(paged, step), "");
+      ASSERT_EQ(kDecoding.step(step).why_not(paged), "");
       EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), step) == want) << "pages of " << rows;
     }
   }
@@ -242,16 +242,17 @@ TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
       {latent_of({600, 30}, 64), latent}, {cache_of({1700}), kRing},     {latent_of({3000}, 16), latent},
       {cache_of({900}, 128), kEqualWork}, {latent_of({70}, 64), latent}, {cache_of({1700, 20}), kEqualWork}};
   int64_t bytes = 0;
-  for (const auto& [shape, step] : calls) bytes = std::max(bytes, kDecoding.workspace_bytes(shape, step));
+  for (const auto& [shape, step] : calls)
+    bytes = std::max(bytes, kDecoding.step(step).workspace_bytes(shape));
   device::Buffer memory(device::Place::device, bytes);
   memory.upload(std::vector<std::byte>(bytes));
   for (const auto& [shape, step] : calls) {
-    EXPECT_GT(kDecoding.zeroed_bytes(shape, step), 0);
+    EXPECT_GT(kDecoding.step(step).zeroed_bytes(shape), 0);
     const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
     const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
     const auto attend = [&, &shape = shape, step = step](Tensors tensors) {
       tensors.workspace = memory.data();
-      kDecoding.attention(shape, tensors, nullptr, step);
+      kDecoding.step(step).run(shape, tensors, nullptr);
     };
     const Call call(Operation::decode, shape, uploaded, 0, attend);
     call.run();
@@ -280,8 +281,8 @@ TEST_F(ChapterTest, EveryLaunchOfLatentAttentionGivesTheSameBits) {
 
 TEST(Decoding, OfLatentKeysTakesPagesOfWholeTiles) {
   const int step = int(kDecoding.steps.size());
-  EXPECT_EQ(kDecoding.why_not(in_pages(latent_of({100}, 16), 128, 1), step), "");
-  EXPECT_EQ(kDecoding.why_not(in_pages(latent_of({100}, 16), 32, 1), step),
+  EXPECT_EQ(kDecoding.step(step).why_not(in_pages(latent_of({100}, 16), 128, 1)), "");
+  EXPECT_EQ(kDecoding.step(step).why_not(in_pages(latent_of({100}, 16), 32, 1)),
             "pages have 64 rows or a multiple here: give such a number");
 }
 

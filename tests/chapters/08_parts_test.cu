@@ -65,7 +65,7 @@ TEST_F(Parts, OfAnyNumberAreMergedByASecondKernel) {
     for (int parts : {1, 2, 3, 7, 12, 33, 128}) {
       SCOPED_TRACE(std::to_string(parts) + " parts");
       OwnCall run(shape, inputs, partial_bytes(shape, parts));  // poisoned
-      run_packed<__nv_bfloat16, kHeadDim>(shape, run.tensors, nullptr, kHeads, parts);
+      run_pack_gqa<__nv_bfloat16, kHeadDim>(shape, run.tensors, nullptr, kHeads, parts);
       device::synchronize();
       EXPECT_TRUE(check(shape, reference, run.outputs()).ok());
     }
@@ -85,7 +85,7 @@ void expect_ring_right(const Shape& shape, const RingLaunch& launch) {
   std::vector<std::byte> first;
   for (int i = 0; i < 2; ++i) {
     run.o.poison();
-    run_ring<__nv_bfloat16, RingConfig<kHeadDim, 1>>(shape, run.tensors, nullptr, launch);
+    run_ring<__nv_bfloat16, RingKernelTraits<kHeadDim, 1>>(shape, run.tensors, nullptr, launch);
     device::synchronize();
     EXPECT_TRUE(check(shape, reference, run.outputs()).ok()) << "launch " << i + 1;
     const std::vector<std::byte> after = OwnCall::bytes_of(run.workspace), o = OwnCall::bytes_of(run.o);

@@ -5,7 +5,8 @@
 
 namespace flashbook::testing {
 
-const Chapter& chapter_under_test = kMasksBackward;
+const Chapter& chapter_under_test = kMasks;
+const Operation operation_under_test = Operation::backward;
 const Chapter* const chapter_before = nullptr;
 
 namespace {
@@ -108,8 +109,7 @@ TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
   for (int head_dim : {64, 256}) {
     // document 0 has no keys, document 2 no queries; in the window of document 1 its last keys are not seen
     const Shape shape = packed_shape({0, 50, 250, 250}, {0, 0, 300, 400}, head_dim, {.left = 5, .right = -1});
-    const Outputs outputs =
-        run_once(kMasksBackward, shape, inputs_of(shape, InputKind::normal, 5), kGradient);
+    const Outputs outputs = run_once(kMasks, shape, inputs_of(shape, InputKind::normal, 5), kGradient);
     const auto zeros = [&](const std::vector<float>& tensor, int row, int rows, int seqlen, int heads) {
       for (int head = 0; head < heads; ++head)
         for (int64_t i = 0; i < int64_t(rows) * head_dim; ++i)
@@ -132,14 +132,14 @@ TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
     const Shape shape = packed_shape({0, 70, 170, 230}, {0, 70, 170, 230}, head_dim, {});
     Inputs inputs = inputs_of(shape, InputKind::normal, 3);
     const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
-    const Outputs clean = run_once(kMasksBackward, shape, inputs, kGradient);
+    const Outputs clean = run_once(kMasks, shape, inputs, kGradient);
     const auto is_poisoned = [](int64_t row) { return row % 230 >= 70 && row % 230 < 170; };
     for (TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::o, TensorId::lse, TensorId::d_o}) {
       const int64_t columns = columns_of(shape, id);
       for (int64_t i = 0; i < int64_t(inputs[id].size()); ++i)
         if (is_poisoned(i / columns)) inputs[id][i] = std::numeric_limits<float>::quiet_NaN();
     }
-    Outputs outputs = run_once(kMasksBackward, shape, inputs, kGradient);
+    Outputs outputs = run_once(kMasks, shape, inputs, kGradient);
     for (TensorId id : {TensorId::dq, TensorId::dk, TensorId::dv})
       for (int64_t i = 0; i < int64_t(outputs[id].size()); ++i)
         if (is_poisoned(i / head_dim)) outputs[id][i] = clean[id][i];
@@ -158,10 +158,10 @@ TEST_F(ChapterTest, ManySequencesFindTheirPlace) {
 TEST(MaskedBackward, SaysWhatItCannotRun) {
   Shape shape = masked_shape(64, 64, {});
   shape.visibility.blocks = {.queries = 64, .keys = 64, .first = {0, 1}, .key_blocks = {0}};
-  EXPECT_EQ(kMasksBackward.why_not(shape, kGradient), "");
+  EXPECT_EQ(kMasks.step(kGradient).why_not(shape), "");
   shape.score.softcap = 2;
-  EXPECT_NE(kMasksBackward.why_not(shape, kGradient).find("leave one of them out"), std::string::npos);
-  EXPECT_NE(kMasksBackward.why_not(masked_shape(1 << 29, 1 << 29, {}), kGradient).find("--seqlen"),
+  EXPECT_NE(kMasks.step(kGradient).why_not(shape).find("leave one of them out"), std::string::npos);
+  EXPECT_NE(kMasks.step(kGradient).why_not(masked_shape(1 << 29, 1 << 29, {})).find("--seqlen"),
             std::string::npos);
 }
 
@@ -171,10 +171,21 @@ TEST(MaskedBackward, IsAStepOfTheChapter) {
     words.insert(words.begin(), "09_masks");
     return parse_command_line(int(words.size()), words.data(), kMasks);
   };
-  EXPECT_EQ(parse({"--step", "5"}).chapter, &kMasks);
-  EXPECT_EQ(parse({"--step=6", "--causal"}).chapter, &kMasksBackward);
+  EXPECT_EQ(parse({"--step", "5"}).options->operation, Operation::forward);
+  EXPECT_EQ(parse({"--step=6", "--causal"}).options->operation, Operation::backward);
+  EXPECT_EQ(parse({}).options->steps, (std::vector<int>{1, 2, 3, 4, 5}));
   EXPECT_EQ(parse({"--step", "6"}).options->steps, std::vector<int>{kGradient});
-  EXPECT_THROW(parse({"--step", "5", "--dq", "/tmp/dq.npy"}), InputError);
+  try {
+    parse({"--step", "5", "--dq", "/tmp/dq.npy"});
+    ADD_FAILURE() << "step 5 has no dQ";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("--dq is for step 6"), std::string::npos) << error.what();
+  }
+  const std::string help = parse({"--help"}).text;
+  for (const char* option : {"--window N", "--mask FILE", "--dropout P", "--output FILE", "--dq FILE"})
+    EXPECT_NE(help.find(option), std::string::npos) << option;
+  for (const char* option : {"--page-rows", "--scaling"})
+    EXPECT_EQ(help.find(option), std::string::npos) << option;
   EXPECT_THROW(parse({"--step", "7"}), InputError);
 }
 

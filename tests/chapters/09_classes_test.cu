@@ -4,7 +4,7 @@
 #include "chapters/09_masks/host/backward_launch.cuh"
 #include "chapters/09_masks/host/launch.cuh"
 #include "chapters/09_masks/step1_dense.cuh"
-#include "chapters/09_masks/step2_packed.cuh"
+#include "chapters/09_masks/step2_varlen.cuh"
 #include "chapters/09_masks/step4_flashmask.cuh"
 #include "chapters/09_masks/step5_mask_functions.cuh"
 #include "tests/require_gpu.h"
@@ -14,6 +14,7 @@ namespace flashbook::testing {
 namespace {
 
 using namespace masks;
+using masks::Problem, masks::problem_of;
 
 constexpr int kRows = 5, kKeys = 4;
 
@@ -247,16 +248,16 @@ __global__ void look_transposed(Mask mask, GradientProblem problem, KeyTiles til
 /// and need not be.
 template <typename MaskOf>
 int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count, const MaskOf& mask_of) {
-  GradientRoom room(shape);
-  room.key_tiles =
-      room.documents > 0 ? shape.seqlen_k / kKeys + room.documents : (shape.seqlen_k + kKeys - 1) / kKeys;
-  const GradientProblem problem = gradient_problem_of(shape, tables, room, 0);
-  const int query_tiles = (shape.seqlen_q + kRows - 1) / kRows + room.documents;
+  WorkspaceLayout layout(shape);
+  layout.key_tiles =
+      layout.documents > 0 ? shape.seqlen_k / kKeys + layout.documents : (shape.seqlen_k + kKeys - 1) / kKeys;
+  const GradientProblem problem = gradient_problem_of(shape, tables, layout, 0);
+  const int query_tiles = (shape.seqlen_q + kRows - 1) / kRows + layout.documents;
   const auto ints = [](int64_t count) { return device::Buffer(device::Place::device, sizeof(int) * count); };
-  device::Buffer counters = ints(4), sorted = ints(2 * room.documents + 1),
-                 entries = ints(int64_t(list_count) * room.key_tiles * query_tiles);
-  device::Buffer of_tile(device::Place::device, sizeof(QueryList) * list_count * room.key_tiles);
-  device::Buffer works(device::Place::device, sizeof(KeyWork) * room.key_tiles);
+  device::Buffer counters = ints(4), sorted = ints(2 * layout.documents + 1),
+                 entries = ints(int64_t(list_count) * layout.key_tiles * query_tiles);
+  device::Buffer of_tile(device::Place::device, sizeof(QueryList) * list_count * layout.key_tiles);
+  device::Buffer works(device::Place::device, sizeof(KeyWork) * layout.key_tiles);
   device::Buffer pairs = ints(shape.q_rows() * shape.seqlen_k);
   const std::vector<int> zeros(4);
   counters.upload(std::as_bytes(std::span(zeros)));
@@ -264,23 +265,23 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
   pairs.upload(std::as_bytes(std::span(none)));
   auto* const counter = static_cast<int*>(counters.data());
   auto* const first = static_cast<int*>(sorted.data());
-  const Plan plan{first, first + room.documents};
-  if (room.documents > 0)
+  const Plan plan{first, first + layout.documents};
+  if (layout.documents > 0)
     device::launch(make_plan<kKeys, kRows>, dim3(1), dim3(kPlanThreads), 0, device::Stream{},
-                   DocumentBounds{problem.packed.first_key, problem.packed.first_query, problem.packed.count},
+                   DocumentBounds{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count},
                    plan, counter + 2);
-  const auto mask = mask_of(room, problem, counter + 2);
+  const auto mask = mask_of(layout, problem, counter + 2);
   using Mask = std::remove_const_t<decltype(mask)>;
   const MaskCount count = masks_of(shape);
   const KeyTiles tiles{{}, plan, 1};
   const Lists lists{static_cast<QueryList*>(of_tile.data()), static_cast<int*>(entries.data()),
-                    room.key_tiles, count.of_batch, count.heads};
-  device::launch(list_queries<kKeys, kRows, Mask>, dim3((room.key_tiles + 3) / 4, list_count),
+                    layout.key_tiles, count.of_batch, count.heads};
+  device::launch(list_queries<kKeys, kRows, Mask>, dim3((layout.key_tiles + 3) / 4, list_count),
                  dim3(kListThreads), 0, device::Stream{}, mask, problem, tiles, lists,
                  shape.seqlen_q % 2 == 0, counter + 1);
-  int key_tiles = room.key_tiles;
-  if (room.documents > 0) {
-    std::vector<int> bounds(2 * room.documents + 1);
+  int key_tiles = layout.key_tiles;
+  if (layout.documents > 0) {
+    std::vector<int> bounds(2 * layout.documents + 1);
     sorted.download(std::as_writable_bytes(std::span(bounds)));
     key_tiles = bounds.back();
   }
@@ -290,10 +291,10 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
     from.download(std::as_writable_bytes(std::span(into)));
     return into;
   };
-  const auto said = downloaded(of_tile, std::vector<QueryList>(list_count * room.key_tiles));
+  const auto said = downloaded(of_tile, std::vector<QueryList>(list_count * layout.key_tiles));
   const auto listed =
-      downloaded(entries, std::vector<int>(int64_t(list_count) * room.key_tiles * query_tiles));
-  const auto where = downloaded(works, std::vector<KeyWork>(room.key_tiles));
+      downloaded(entries, std::vector<int>(int64_t(list_count) * layout.key_tiles * query_tiles));
+  const auto where = downloaded(works, std::vector<KeyWork>(layout.key_tiles));
   const auto seen = downloaded(pairs, std::vector<int>(none.size()));
 
   int inexact = 0;
@@ -312,7 +313,8 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
       const int first_key = where[tile].first_key, last_key = std::min(first_key + kKeys, s.keys);
       for (int key = first_key; key < last_key; ++key) ++keys_in_tiles[s.first_key + key];
       std::vector<TileClass> classes((s.queries + kRows - 1) / kRows, TileClass::skip);
-      const QueryList list = said[(batch * count.of_batch + of_batch / count.heads) * room.key_tiles + tile];
+      const QueryList list =
+          said[(batch * count.of_batch + of_batch / count.heads) * layout.key_tiles + tile];
       for (int i = 0; i < list.count; ++i) {
         const int entry = listed[list.first + i];
         EXPECT_LT(QueryList::tile(entry), int(classes.size())) << describe(shape);
@@ -357,7 +359,7 @@ TEST_F(TileClasses, ListsOfQueriesKeepTheirWord) {
         of_tiles(device::Place::device, sizeof(HiddenOfTile) * scanned_tiles);
     const int differ = expect_true_lists(
         shape, tables.tensors, count.masks,
-        [&](const GradientRoom& room, const GradientProblem& problem, int* counter) {
+        [&](const WorkspaceLayout& layout, const GradientProblem& problem, int* counter) {
           Scanned scanned{nullptr, nullptr};
           if (columns.bounds > 0) {
             scanned = {static_cast<Hidden*>(hidden.data()), static_cast<HiddenOfTile*>(of_tiles.data())};
@@ -369,16 +371,16 @@ TEST_F(TileClasses, ListsOfQueriesKeepTheirWord) {
           }
           return IntervalMask{
               band_of(shape.visibility),
-              problem.packed.count > 0 ? DocumentBounds{} : documents_of(shape, tables.tensors),
+              problem.varlen.count > 0 ? DocumentBounds{} : documents_of(shape, tables.tensors),
               scanned,
-              room.key_tiles,
+              layout.key_tiles,
               kKeys,
               count.of_batch,
               count.heads};
         });
-    packed += is_packed(shape);
+    packed += is_varlen(shape);
     inexact += differ;
-    if (columns.bounds == 0 && (is_packed(shape) || shape.visibility.documents.first_query.empty())) {
+    if (columns.bounds == 0 && (is_varlen(shape) || shape.visibility.documents.first_query.empty())) {
       EXPECT_EQ(differ, 0) << describe(shape);
     }
   }
@@ -407,7 +409,7 @@ TEST_F(TileClasses, ListsOfPairsAreExact) {
     const auto table = [&](TableId id) { return static_cast<const int*>(tables.tensors.tables[int(id)]); };
     EXPECT_EQ(
         expect_true_lists(shape, tables.tensors, masks,
-                          [&](const GradientRoom&, const GradientProblem& problem, int* counter) {
+                          [&](const WorkspaceLayout&, const GradientProblem& problem, int* counter) {
                             const PairMask mask{
                                 static_cast<const unsigned char*>(tables.tensors.tables[int(TableId::dense)]),
                                 v.dense.heads,
@@ -443,7 +445,7 @@ TEST_F(TileClasses, ByPairsAskForEachOfThem) {
 
 /// Counts, for each pair, how often the kernel would multiply it and see it. Tiles of packed sequences lie on
 /// no grid. A warp.
-__global__ void look_at_packed(Packed policy, Problem problem, int* pairs) {  // [heads, seqlen_q, seqlen_k]
+__global__ void look_at_varlen(Varlen policy, Problem problem, int* pairs) {  // [heads, seqlen_q, seqlen_k]
   for (int index = 0;; ++index) {
     const Work work = policy.work<kRows>(problem, index);
     if (work.first_query < 0) return;
@@ -478,8 +480,8 @@ TEST_F(TileClasses, PackedSequencesSeeEachPairOnce) {
     pairs.upload(std::as_bytes(std::span(seen)));  // zeros
     device::launch(make_plan<kRows, kKeys>, dim3(1), dim3(kPlanThreads), 0, device::Stream{}, documents, plan,
                    static_cast<int*>(counter.data()));
-    device::launch(look_at_packed, dim3(1), dim3(32), 0, device::Stream{},
-                   Packed{documents, plan, shape.heads, {band_of(shape.visibility), {}}, {}},
+    device::launch(look_at_varlen, dim3(1), dim3(32), 0, device::Stream{},
+                   Varlen{documents, plan, shape.heads, {band_of(shape.visibility), {}}, {}},
                    problem_of(shape), static_cast<int*>(pairs.data()));
     pairs.download(std::as_writable_bytes(std::span(seen)));
     for (int head = 0; head < shape.heads; ++head)

@@ -1,4 +1,3 @@
-#include "chapters/05_flash_attention_3/host/chapter.h"
 #include "chapters/09_masks/host/chapter.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"
@@ -7,7 +6,8 @@
 namespace flashbook::testing {
 
 const Chapter& chapter_under_test = kMasks;
-const Chapter* const chapter_before = &kFlashAttention3;
+const Operation operation_under_test = Operation::forward;
+const Chapter* const chapter_before = kMasksBefore;
 
 namespace {
 
@@ -27,7 +27,7 @@ Shape packed_shape(const std::vector<int>& lengths, int head_dim = 64, Window wi
 
 /// The outputs of one step.
 Outputs outputs_of(const Shape& shape, const Inputs& inputs, int step) {
-  EXPECT_EQ(kMasks.why_not(shape, step), "");
+  EXPECT_EQ(kMasks.step(step).why_not(shape), "");
   return run_once(kMasks, shape, inputs, step);
 }
 
@@ -74,7 +74,7 @@ TEST_F(ChapterTest, DocumentsOfABatchAreRanges) {
   Shape shape = packed_shape({1, 130, 0, 69});
   shape.batch = 2;
   shape.dtype = DType::f16;
-  EXPECT_NE(kMasks.why_not(shape, kPacked).find("--batch 1"), std::string::npos);
+  EXPECT_NE(kMasks.step(kPacked).why_not(shape).find("--batch 1"), std::string::npos);
   expect_all_steps_right(shape);
 }
 
@@ -153,7 +153,7 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
         Shape shape = masked_shape(200, 200, visibility, dtype == DType::f16 ? 64 : 128);
         shape.dtype = dtype;
         shape.score = score;
-        EXPECT_NE(kMasks.why_not(shape, kRanges).find("--step 5"), std::string::npos);
+        EXPECT_NE(kMasks.step(kRanges).why_not(shape).find("--step 5"), std::string::npos);
         const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
         const CheckResult result = check(shape, make_reference(shape, inputs, all_rows(shape)),
                                          outputs_of(shape, inputs, kFunctions));
@@ -165,11 +165,11 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
 TEST_F(ChapterTest, FunctionsOnScoresAreTakenOneAtATimeAndAsFarAsFloatsGo) {
   Shape shape = masked_shape(100, 100, {});
   shape.score = {.softcap = 2, .dropout = 0.1f};
-  EXPECT_NE(kMasks.why_not(shape, kFunctions).find("one function"), std::string::npos);
+  EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("one function"), std::string::npos);
   shape.score = {.softcap = 1e6f};  // which the kernels' float32 would lose scores under
-  EXPECT_NE(kMasks.why_not(shape, kFunctions).find("up to 1024"), std::string::npos);
+  EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("up to 1024"), std::string::npos);
   shape.score = {.alibi = {1, 1, 1, 1}, .bias = {0, {1, 1, 1, 1}}};
-  EXPECT_NE(kMasks.why_not(shape, kFunctions).find("one function"), std::string::npos);
+  EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("one function"), std::string::npos);
 }
 
 // A head dimension of 256 has tiles of 64 keys, one of 64 another number of rows: what is left out is the

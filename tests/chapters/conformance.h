@@ -24,6 +24,10 @@ namespace flashbook::testing {
 /// The chapter under test and the one before it, or null. Defined by the chapter's test file.
 extern const Chapter& chapter_under_test;
 extern const Chapter* const chapter_before;
+/// The operation under test, and the steps that compute it.
+extern const Operation operation_under_test;
+inline std::vector<int> steps_under_test() { return chapter_under_test.steps_of(operation_under_test); }
+inline int last_step() { return steps_under_test().back(); }
 
 /// A chapter whose kernels, or those of the chapter before, need a GPU skips visibly without one, and fails
 /// if one is required.
@@ -48,6 +52,6 @@ void expect_same_bits(const Shape& shape, const Inputs& inputs, int step, int la
 /// A step, by default the last one, gives the same bits in every launch. For kernels whose blocks take tiles
 /// by a counter, whose warpgroups take turns and whose tiles land when they do: none of it may show. On a GPU
 /// 10,000 launches, of a gradient 1000, of more tiles than it has multiprocessors.
-void expect_same_bits(DType dtype, int step = chapter_under_test.last_step(), int launches_on_gpu = 1667);
+void expect_same_bits(DType dtype, int step = last_step(), int launches_on_gpu = 1667);
 
 }  // namespace flashbook::testing

@@ -8,13 +8,12 @@
 namespace flashbook::testing {
 
 // ---- faults that must show
-// --------------------------------------------------------------------------------------------------------------
 
 /// The bound must tell a wrong result from a right one, in every type and under every mask.
 class Faults : public ChapterTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(Faults, OfVAndKShow) {
-  const int step = chapter_under_test.last_step();
+  const int step = last_step();
   for (DType dtype : chapter_under_test.dtypes) {
     const Shape shape{.batch = 1,
                       .heads = 2,
@@ -41,7 +40,6 @@ INSTANTIATE_TEST_SUITE_P(Masks, Faults, ::testing::Bool(),
                          [](const auto& info) { return std::string(info.param ? "causal" : "full"); });
 
 // ---- properties, which need no oracle
-// -------------------------------------------------------------------------------------------------
 
 class Properties : public ChapterTest, public ::testing::WithParamInterface<int> {
  protected:
@@ -115,6 +113,6 @@ TEST_P(Properties, TheScaleIsAFactorOnTheScores) {
   EXPECT_TRUE(compare(twice, a, b, reference).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Steps, Properties, ::testing::Range(1, chapter_under_test.last_step() + 1));
+INSTANTIATE_TEST_SUITE_P(Steps, Properties, ::testing::ValuesIn(steps_under_test()));
 
 }  // namespace flashbook::testing

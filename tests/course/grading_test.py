@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of grading, each by itself: the gate, the sandbox, what is found in a submission, points, reports, speed, the package."""
+"""The parts of grading, each by itself: the gate, the sandbox, what is found in a submission, points, reports, the package."""
 import json
 import os
 import shutil
@@ -15,17 +15,17 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import gate, grade, gtest, judge, manifest, package, proof, report, speed, submission, toolchain
+from course import gate, grade, gtest, judge, manifest, package, regions, report, solution, submission, toolchain
 from course.attempt import NO_PROGRAM, Attempt
 from course.regions import Broken, Fault
 from course.sandbox import Limits, Outcome, Sandbox, command_lines, own_folder, printable, remove
-from course.score import Score, Timing, earned, possible
+from course.score import Grade, Score, earned, possible
 
 
 def exercise(**change):
     tests = [manifest.Test("A.Worked", "worked before", 0), manifest.Test("A.One", "one", 6), manifest.Test("A.Two", "two", 4, hidden=True)]
     return manifest.Exercise(**{"id": "ch01-a", "title": "a", "kind": "write", "file": "chapters/01_one/a.cuh", "hint": "Think.",
-                                "needs": [], "chapter": "01_one", "tests": tests, **change})
+                                "chapter": "01_one", "tests": tests, **change})
 
 
 def result(*passed, **change):
@@ -36,7 +36,7 @@ def result(*passed, **change):
 
 
 def graded(*results):
-    return grade.Grade("ada", list(results), seed=5, missing=[], seconds=12.3)
+    return Grade("ada", list(results), seed=5, missing=[], seconds=12.3)
 
 
 HOSTILE = """\
@@ -108,8 +108,8 @@ class Gate(unittest.TestCase):
 
     def test_takes_every_solution_of_the_book(self):
         for e in manifest.load():
-            region = proof.region_of(manifest.ROOT, e)
-            self.assertEqual((gate.objections(region.solution), gate.objections(region.stub)), ([], []), e.id)
+            stub = regions.written((manifest.ROOT / e.file).read_text(), e.file)[0][e.id]
+            self.assertEqual((gate.objections(solution.answer(manifest.ROOT, e).lines), gate.objections(stub.lines)), ([], []), e.id)
 
     @unittest.skipUnless(shutil.which("g++"), "the fuzzer asks g++ what it reads")
     def test_nothing_that_a_generator_makes_gets_through(self):
@@ -359,7 +359,7 @@ class AClass(unittest.TestCase):
     def test_a_compiler_that_does_not_end_is_not_waited_for_in_every_exercise(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "build/sim/bin").mkdir(parents=True)
-            (Path(folder) / "build/sim/bin" / exercise().program).touch()
+            (Path(folder) / "build/sim/bin" / exercise().solved_program).touch()
             grader = grade.Grader(Path(folder), [exercise()], 1)
             grader.private = grader.programs = Path(folder) / "programs"
             grader.programs.mkdir()
@@ -438,9 +438,9 @@ class Several(unittest.TestCase):
 
     def test_a_table_of_all(self):
         grades = [graded(result("A.Worked", "A.One")), graded(result("A.Worked", "A.One", "A.Two"))]
-        self.assertEqual(report.table(grades), "submission,ch01-a,speed,points,of,seed\nada,6,0,6,10,5\nada,10,0,10,10,5\n")
+        self.assertEqual(report.table(grades), "submission,ch01-a,points,of,seed\nada,6,6,10,5\nada,10,10,10,5\n")
         grades[0].results[0].is_there = False
-        self.assertIn("\nada,-,0,", report.table(grades))
+        self.assertIn("\nada,-,6,10,", report.table(grades))
 
 
 class Judging(unittest.TestCase):
@@ -525,58 +525,6 @@ class Report(unittest.TestCase):
         self.assertEqual([test["output"] for test in got["tests"]].count("it does not compile"), 1)
         self.assertEqual(sum(test.get("max_score", 0) for test in got["tests"]), 10)
 
-    def test_speed_that_was_not_run_is_no_score(self):
-        one = result("A.Worked", "A.One", "A.Two", speed=manifest.Speed(5, 2, []))
-        one.timing = Timing(message="no GPU")
-        self.assertEqual(report.summary(graded(one)), "ada: 10 of 10 points; 5 more are for speed, on a GPU")
-        entry = report.gradescope(graded(one))["tests"][-1]
-        self.assertIn("NOT RUN (5 points)", entry["name"])
-        self.assertFalse({"score", "status"} & set(entry))
-        one.timing = Timing(2.5, True, "slow")
-        self.assertEqual(report.summary(graded(one)), "ada: 12.5 of 15 points")
-
-
-class Speed(unittest.TestCase):
-    def test_points(self):
-        self.assertEqual([speed.points_for(ratio, 10) for ratio in (0.9, 1.2, 2.4, 9.9, 10, 50)], [10, 10, 5, 1.2, 0, 0])
-
-    def test_takes_turns_and_the_least(self):
-        order, times = [], {"a": iter([3.0, 1.0, 2.0]), "b": iter([5.0, 6.0, 4.0])}
-
-        def measure(name):
-            order.append(name)
-            return next(times[name])
-
-        self.assertEqual(speed.in_turn(lambda: measure("a"), lambda: measure("b"), 3), (1.0, 4.0))
-        self.assertEqual("".join(order), "ababab")
-        self.assertIsNone(speed.in_turn(lambda: 1.0, lambda: None, 3))
-
-    def test_too_good_is_for_a_person(self):
-        self.assertEqual(speed.verdict((1.0, 1.1), 8).points, 8)
-        self.assertEqual(speed.verdict((1.0, 0.3), 8).points, 0)
-        self.assertIn("a person", speed.verdict((1.0, 0.3), 8).message)
-        self.assertEqual(speed.verdict(None, 8).points, 0)
-
-    def test_without_a_gpu_or_a_right_answer_nothing_is_timed(self):
-        def timing_of(one, gpu):
-            with mock.patch("course.speed.has_gpu", return_value=gpu):
-                speed.grade(None, [one], {}, 1)
-            return one.timing
-
-        points = manifest.Speed(5, 2, [])
-        self.assertFalse(timing_of(result("A.Worked", "A.One", "A.Two", speed=points), False).was_run)
-        self.assertEqual(timing_of(result("A.Worked", speed=points), True), Timing(0, True, "Only what is right is timed."))
-        self.assertIsNone(timing_of(result("A.Worked"), True))
-
-    def test_reads_a_program_s_report(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "report.json"
-            file.write_text('{"steps": [{"step": 2, "seconds": 0.25}]}')
-            self.assertEqual(speed.time_of(file), 0.25)
-            file.write_text('{"steps": []}')
-            self.assertIsNone(speed.time_of(file))
-            self.assertIsNone(speed.time_of(Path(folder) / "gone"))
-
 
 class Package(unittest.TestCase):
     def test_has_scripts_tests_and_what_grading_takes(self):
@@ -590,7 +538,8 @@ class Package(unittest.TestCase):
                 for script in ("setup.sh", "run_autograder"):
                     self.assertNotIn("@", archive.read(script).decode().replace("$@", ""))
                     self.assertEqual(archive.getinfo(script).external_attr >> 16 & 0o777, 0o755)
-        for name in ("course/grade.py", "course/student.md", "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/step1_textbook.cuh"):
+        for name in ("course/grade.py", "course/student.md", "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/step1_textbook.cuh",
+                     "course/solutions/01_naive_attention/ch01-traffic.h"):
             self.assertIn(f"flashbook/{name}", names)
         self.assertFalse([name for name in names if name.startswith(("flashbook/docs/", "flashbook/bench/"))])
 

@@ -15,11 +15,11 @@ from course import attempt, gtest, manifest, try_exercise, watch
 from course.score import possible
 
 
-def tried(id, *passed, file="a.cuh", needs=(), trouble="", hidden=0, speed=None, **change):
+def tried(id, *passed, file="a.cuh", trouble="", hidden=0, **change):
     """An attempt in whose first tests `passed` says which pass; `hidden` more only the grader has."""
     shown = [manifest.Test(f"A.{i}", f"test {i}", 5) for i in range(len(passed) or 2)]
     kept = [manifest.Test(f"A.Hidden{i}", f"hidden test {i}", 2, hidden=True) for i in range(hidden)]
-    e = manifest.Exercise(id, f"about {id}", "write", file, "Think twice.", list(needs), "01_one", [*shown, *kept], speed)
+    e = manifest.Exercise(id, f"about {id}", "write", file, "Think twice.", "01_one", [*shown, *kept])
     verdicts = {test.name: gtest.Verdict(ok, "" if ok else f"{test.name} is wrong\nvery") for ok, test in zip(passed, shown)}
     return attempt.Attempt(e, trouble, verdicts=verdicts, **change)
 
@@ -36,10 +36,9 @@ class Try(unittest.TestCase):
         self.assertTrue(try_exercise.summary(tried("ch01-a", True)).endswith("ch01-a: solved, 5 of 5 points"))
 
     def test_lists_what_only_the_grader_has(self):
-        text = try_exercise.summary(tried("ch01-a", True, hidden=1, speed=manifest.Speed(8, 2, [])))
+        text = try_exercise.summary(tried("ch01-a", True, hidden=1))
         self.assertIn("hidden test 0 (hidden: the grader runs it)", text)
-        self.assertIn("speed (the grader runs it, on a GPU)", text)
-        self.assertTrue(text.endswith("solved, 5 of 5 points; the grader has 2 for hidden tests and 8 for speed on a GPU"))
+        self.assertTrue(text.endswith("solved, 5 of 5 points; the grader has 2 for hidden tests"))
 
     def test_one_mode_alone_solves_nothing(self):
         self.assertTrue(try_exercise.summary(tried("ch01-a", True, mode="eager")).endswith(
@@ -90,7 +89,6 @@ class Source(unittest.TestCase):
 
     def test_what_the_grader_takes(self):
         self.assertEqual(self.refusal("// BEGIN EXERCISE ch01-a: a", "x = 1;", "// END EXERCISE ch01-a"), "")
-        self.assertEqual(self.refusal("// BEGIN SOLUTION ch01-a", "#define X", "// END SOLUTION ch01-a"), "")  # the book itself
 
     def test_what_the_grader_refuses(self):
         self.assertIn("a.cuh:2: a directive", self.refusal("// BEGIN EXERCISE ch01-a: a", "#define X", "// END EXERCISE ch01-a"))
@@ -111,10 +109,6 @@ class Source(unittest.TestCase):
         self.assertEqual(attempt.strayed(one), [])
         self.write("int helper();", *text)
         self.assertIn("a.cuh was changed outside its exercises", attempt.strayed(one)[0])
-
-    def test_whose_line_it_is(self):
-        self.write("int a;", "// BEGIN EXERCISE ch01-a: a", "x", "// END EXERCISE ch01-a", "y", "// BEGIN EXERCISE ch01-b: b", "z")
-        self.assertEqual([attempt.owner("a.cuh", line) for line in (1, 3, 5, 7)], ["", "ch01-a", "", "ch01-b"])
 
     def test_what_is_saved_while_it_compiles_is_compiled_too(self):
         self.write("before")
@@ -204,17 +198,12 @@ class Watch(unittest.TestCase):
         self.assertEqual(watch.focus_of(attempts, "c.cuh").exercise.id, "ch01-c")
         self.assertEqual(watch.focus_of(attempts, "d.cuh").exercise.id, "ch01-a")
 
-    def test_an_error_is_shown_where_it_is(self):
-        attempts = [tried("ch01-a", trouble="a.cuh:9: error", blocked_by="ch01-b"), tried("ch01-b", trouble="a.cuh:9: error")]
-        self.assertEqual(watch.focus_of(attempts, "a.cuh").exercise.id, "ch01-b")
-        self.assertEqual(watch.focus_of(attempts[:1]).exercise.id, "ch01-a")
-
     def test_says_what_is_left_when_all_is_solved(self):
-        attempts = [tried("ch01-a", True, hidden=2, speed=manifest.Speed(8, 2, []))]
+        attempts = [tried("ch01-a", True, hidden=2)]
         text = watch.screen(attempts, watch.focus_of(attempts))
         self.assertIn("5 of 5 points", text)
         self.assertIn("  ----  ch01-a: hidden test 1 (hidden)\n", text)
-        self.assertIn("All solved here; the grader has 4 for hidden tests and 8 for speed on a GPU.", text)
+        self.assertIn("All solved here; the grader has 4 for hidden tests.", text)
         self.assertTrue(text.endswith(watch.KEYS))
         self.assertIn("All solved here.\n", watch.screen([tried("ch01-a", True)], None))
 
@@ -238,12 +227,6 @@ class Watch(unittest.TestCase):
         lines = [f"line {i}" for i in range(50)]
         self.assertEqual(watch.cut("\n".join(lines)), [*lines[:14], "... and 36 lines more: ./flashbook course try shows them"])
         self.assertEqual(watch.cut("short"), ["short"])
-
-    def test_what_stands_on_a_saved_file_is_run_again(self):
-        exercises = [tried("ch01-a", True).exercise, tried("ch01-b", True, file="b.cuh", needs=["ch01-a"]).exercise,
-                     tried("ch01-c", True, file="c.cuh").exercise]
-        self.assertEqual([e.id for e in watch.touched(exercises, {"a.cuh"})], ["ch01-a", "ch01-b"])
-        self.assertEqual([e.id for e in watch.touched(exercises, {"c.cuh"})], ["ch01-c"])
 
 
 if __name__ == "__main__":

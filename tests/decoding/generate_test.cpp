@@ -14,7 +14,7 @@ namespace {
 constexpr int kRows = 4;  // of a page
 
 /// Plain attention on the host, in pages: a chapter for the loop to call.
-void plain_attention(const Shape& shape, const Tensors& tensors, device::Stream, int) {
+void plain_attention(const Shape& shape, const Tensors& tensors, device::Stream) {
   const auto values = [&](TensorId id, const void* from) {
     const auto* bytes = static_cast<const std::byte*>(from);
     return decode(shape.dtype, {bytes, elements_of(shape, id) * size_of(shape.dtype)});
@@ -27,20 +27,18 @@ void plain_attention(const Shape& shape, const Tensors& tensors, device::Stream,
   std::copy(o.begin(), o.end(), static_cast<std::byte*>(tensors.o));
 }
 
+constexpr Step kPlainStep = {"plain",           "Plain attention.",
+                             Operation::decode, [](const Shape&) { return std::string(); },
+                             nullptr,           plain_attention};
+
 const Chapter kPlain = {.number = 0,
                         .name = "plain",
                         .title = "plain attention",
                         .runs_on = device::Place::host,
-                        .steps = {},
+                        .steps = std::span(&kPlainStep, 1),
                         .dtypes = {},
                         .gpu_shape = {},
-                        .cpu_shape = {},
-                        .operation = Operation::decode,
-                        .why_not = [](const Shape&, int) { return std::string(); },
-                        .workspace_bytes = [](const Shape&, int) { return int64_t(0); },
-                        .memory_bytes = nullptr,
-                        .attention = plain_attention,
-                        .preface = nullptr};
+                        .cpu_shape = {}};
 
 Generated written(bool with_cache, int tokens, uint64_t seed) {
   PagePool pool((tokens + kRows - 1) / kRows, kRows);
@@ -63,9 +61,11 @@ TEST(Generate, TokensDependOnTheSeedAndOnWhatIsCached) {
 
   // Attention that always sees an empty cache writes something else.
   Chapter blind = kPlain;
-  blind.attention = [](const Shape& shape, const Tensors& t, device::Stream, int) {
+  Step step = kPlainStep;
+  step.run = [](const Shape& shape, const Tensors& t, device::Stream) {
     std::fill_n(static_cast<uint16_t*>(t.o), shape.q_elements(), uint16_t(0));
   };
+  blind.steps = std::span(&step, 1);
   PagePool pool(10, kRows);
   EXPECT_NE(generate(blind, 1, Decoder(1), pool, 0, 40, true).tokens, tokens);
 }
@@ -88,7 +88,7 @@ TEST_F(GenerateOnTheMachine, TheKernelsWriteWhatPlainAttentionWrites) {
   for (int step = 1; step <= int(kDecoding.steps.size()); ++step) {
     Sequence sequence(pool);
     ASSERT_FALSE(sequence.append(1));
-    if (!kDecoding.why_not(shape_of(pool, sequence), step).empty()) continue;
+    if (!kDecoding.step(step).why_not(shape_of(pool, sequence)).empty()) continue;
     sequence.reset();
     ++steps;
     EXPECT_EQ(generate(kDecoding, step, decoder, pool, 0, kTokens, true).tokens, want) << "step " << step;

@@ -1,4 +1,4 @@
-#include "chapters/08_decoding/parts.h"
+#include "chapters/08_decoding/host/parts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 #include <algorithm>
+#include <cmath>
 
-#include "chapters/01_naive_attention/step1_textbook.cuh"
+#include "chapters/01_naive_attention/exercises/alibi_scores.cuh"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {
@@ -15,17 +16,19 @@ class Scores : public MachineTest {};
 /// may touch.
 void expect_scores(int heads, int head_dim, Problem problem) {
   const int key_heads = heads / problem.group, stride = problem.score_stride;
-  const int rows = heads * problem.seqlen_q, spare = naive::kTextbookSide;
+  const int rows = heads * problem.seqlen_q, spare = naive::kAlibiSide;
   // Spare rows here too: a thread that should have left finds numbers, and leaves one behind.
   const std::vector<float> q = random_numbers(std::size_t(rows + spare) * head_dim, 1);
   const std::vector<float> k =
       random_numbers(std::size_t(key_heads * problem.seqlen_k + spare) * head_dim, 2);
-  const DeviceArray q_array(DType::f32, q), k_array(DType::f32, k);
+  std::vector<float> slopes;
+  for (int head = 0; head < heads; ++head) slopes.push_back(0.5f / float(head + 1));
+  const DeviceArray q_array(DType::f32, q), k_array(DType::f32, k), slope_array(DType::f32, slopes);
   const DeviceArray scores(DType::f32, std::size_t(rows + spare) * stride);
-  const auto blocks = [](int n) { return unsigned(n + naive::kTextbookSide - 1) / naive::kTextbookSide; };
-  run(naive::textbook_scores<float>, dim3(blocks(problem.seqlen_k), blocks(problem.seqlen_q), heads),
-      dim3(naive::kTextbookSide, naive::kTextbookSide), 0, q_array.as<float>(), k_array.as<float>(),
-      scores.as<float>(), head_dim, problem);
+  const auto blocks = [](int n) { return unsigned(n + naive::kAlibiSide - 1) / naive::kAlibiSide; };
+  run(naive::alibi_scores<float>, dim3(blocks(problem.seqlen_k), blocks(problem.seqlen_q), heads),
+      dim3(naive::kAlibiSide, naive::kAlibiSide), 0, q_array.as<float>(), k_array.as<float>(),
+      slope_array.as<float>(), scores.as<float>(), head_dim, problem);
 
   const std::vector<float> got = scores.download();
   const std::string if_stray =
@@ -40,10 +43,10 @@ void expect_scores(int heads, int head_dim, Problem problem) {
                head_dim];
         double sum = 0;
         for (int c = 0; c < head_dim; ++c) sum += double(q_row[c]) * k_row[c];
-        const bool visible =
-            key < problem.seqlen_k && (!problem.causal || key <= query + problem.seqlen_k - problem.seqlen_q);
+        const int ahead = key - (query + problem.seqlen_k - problem.seqlen_q);  // of the query's own token
+        const bool visible = key < problem.seqlen_k && (!problem.causal || ahead <= 0);
         comparison.expect(got[(std::size_t(head) * problem.seqlen_q + query) * stride + key],
-                          visible ? problem.scale * sum : NAN, 1e-4, [&] {
+                          visible ? problem.scale * sum - slopes[head] * std::abs(ahead) : NAN, 1e-4, [&] {
                             return "head " + std::to_string(head) + ", query " + std::to_string(query) +
                                    ", key " + std::to_string(key);
                           });

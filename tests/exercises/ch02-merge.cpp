@@ -1,77 +1,85 @@
 #include <algorithm>
 
-#include "chapters/02_online_softmax/step2_online_softmax.h"
+#include "chapters/02_online_softmax/exercises/entropy_state.h"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {
 namespace {
 
 /// The state of a part of a row, by the definition.
-SoftmaxState state_of(const std::vector<float>& scores) {
-  SoftmaxState state;
+EntropyState state_of(const std::vector<float>& scores) {
+  EntropyState state;
   for (float score : scores) state.row_max = std::max(state.row_max, score);
-  for (float score : scores) state.row_sum += std::exp(score - state.row_max);
+  double row_sum = 0, score_sum = 0;
+  for (float score : scores) {
+    const double weight = std::exp(double(score) - state.row_max);
+    row_sum += weight;
+    score_sum += score * weight;
+  }
+  state.row_sum = float(row_sum);
+  state.score_sum = float(score_sum);
   return state;
 }
 
-SoftmaxState merged(SoftmaxState state, const SoftmaxState& part) {
+EntropyState merged(EntropyState state, const EntropyState& part) {
   merge(state, part);
   return observed(state);
 }
 
-SoftmaxState updated(SoftmaxState state, float score) {
-  update(state, score);
-  return observed(state);
-}
-
-void expect_state(const SoftmaxState& got, const SoftmaxState& want) {
+void expect_state(const EntropyState& got, const EntropyState& want) {
   Comparison comparison;
   comparison.expect(got.row_max, want.row_max, 0, [] { return std::string("row_max"); });
   comparison.expect(got.row_sum, want.row_sum, 1e-5 * want.row_sum, [] { return std::string("row_sum"); });
-  comparison.finish();
-}
-
-void expect_factors(const Factors& got, float correction, float weight) {
-  Comparison comparison;
-  comparison.expect(got.correction, correction, 1e-6, [] { return std::string("correction"); });
-  comparison.expect(got.weight, weight, 1e-6, [] { return std::string("weight"); });
+  comparison.expect(got.score_sum, want.score_sum,
+                    1e-5 * std::max(1.0f, std::abs(want.row_max) * want.row_sum),
+                    [] { return std::string("score_sum"); });
   comparison.finish();
 }
 
 TEST(Merge, TheExampleOfTheText) {
-  expect_state(merged(state_of({2, 5}), state_of({3})), {.row_max = 5, .row_sum = 1.185122f});
+  expect_state(merged(state_of({2, 5}), state_of({3})),
+               {.row_max = 5, .row_sum = 1.185122f, .score_sum = 5.505580f});
 }
 
 TEST(Merge, FromEitherSide) {
-  const SoftmaxState low = state_of({-3, 0.5f, 1}), high = state_of({4, 2});
+  const EntropyState low = state_of({-3, 0.5f, 1}), high = state_of({4, 2});
   expect_state(merged(low, high), state_of({-3, 0.5f, 1, 4, 2}));
   expect_state(merged(high, low), state_of({-3, 0.5f, 1, 4, 2}));
 }
 
 TEST(Merge, OneScoreAtATime) {
   const std::vector<float> scores = random_numbers(500, 1, 5);
-  SoftmaxState state;
-  for (float score : scores) state = updated(state, score);
+  EntropyState state;
+  for (float score : scores) state = merged(state, state_of_score(score));
   expect_state(state, state_of(scores));
 }
 
-TEST(Merge, SaysWhatItMultipliedBy) {
-  SoftmaxState state = state_of({1});
-  expect_factors(observed(merge(state, state_of({3}))), std::exp(-2.0f), 1);
-  expect_factors(observed(merge(state, state_of({2}))), 1, std::exp(-1.0f));
+TEST(Merge, TheEntropyOfEqualAndOfUnequalScores) {
+  Comparison comparison;
+  for (int keys : {1, 2, 64}) {
+    EntropyState state;
+    for (int key = 0; key < keys; ++key) state = merged(state, state_of_score(3));
+    comparison.expect(state.entropy(), std::log(double(keys)), 1e-5,
+                      [&] { return "the entropy of " + std::to_string(keys) + " equal scores"; });
+  }
+  const EntropyState two = merged(state_of_score(0), state_of_score(std::log(3.0f)));  // 1/4 and 3/4
+  comparison.expect(two.entropy(), 0.5623351, 1e-5, [] { return std::string("the entropy of 1/4 and 3/4"); });
+  comparison.finish();
 }
 
 TEST(Merge, ScoresWhoseExponentialIsInfinite) {
-  expect_state(merged(state_of({1e4f, -1e4f}), state_of({2e4f, 2e4f})), {.row_max = 2e4f, .row_sum = 2});
+  expect_state(merged(state_of({1e4f, -1e4f}), state_of({2e4f, 2e4f})),
+               {.row_max = 2e4f, .row_sum = 2, .score_sum = 4e4f});
 }
 
-TEST(Merge, MaskedPartsLeaveNoNaN) {
-  SoftmaxState state = updated({}, kMinusInfinity);
-  expect_state(state, SoftmaxState());
-  state = updated(state, 7);
-  expect_state(state, {.row_max = 7, .row_sum = 1});
-  state = updated(state, kMinusInfinity);
-  expect_state(state, {.row_max = 7, .row_sum = 1});
+TEST(Merge, MaskedScoresLeaveNoNaN) {
+  const EntropyState masked = state_of_score(kMinusInfinity);
+  EntropyState state = merged({}, masked);
+  expect_state(state, EntropyState());
+  state = merged(state, state_of_score(7));
+  expect_state(state, {.row_max = 7, .row_sum = 1, .score_sum = 7});
+  state = merged(state, masked);
+  expect_state(state, {.row_max = 7, .row_sum = 1, .score_sum = 7});
 }
 
 }  // namespace

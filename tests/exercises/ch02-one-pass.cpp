@@ -1,23 +1,40 @@
-#include "chapters/02_online_softmax/step3_one_pass_attention.h"
+#include "chapters/02_online_softmax/exercises/row_with_sinks.h"
 #include "tests/exercises/attention_rows.h"
 
 namespace flashbook::testing {
 namespace {
 
-// The first to fail, so that nobody looks for this fault in the wrong file.
-TEST(OnePass, HasAMergeRuleToStandOn) {
-  SoftmaxState state;
-  update(state, 1);
-  update(state, 3);
-  ASSERT_NEAR(observed(state).row_sum, 1.135335f, 1e-5) << "the merge rule is wrong: solve ch02-merge first";
+constexpr int kHidden = 37;  // keys between the sinks and the window, which nobody may look at
+
+/// A row that sees `scores`, of which the first kSinks are those of sinks. `hidden` keys, each of which would
+/// outweigh all others, lie behind the sinks. `window`: of the row, or all behind the hidden keys.
+void expect_seen(const std::vector<float>& scores, int hidden = kHidden, int window = 0) {
+  if (window == 0) window = int(scores.size()) - kSinks;
+  const float top = *std::max_element(scores.begin(), scores.end()) + 5;
+  const auto with_hidden = [&](const Row& row, const float* rows, float value) {
+    std::vector<float> all(rows, rows + std::size_t(row.keys) * kHeadDim);
+    const auto behind_sinks = all.begin() + std::min(kSinks, row.keys) * kHeadDim;
+    all.insert(behind_sinks, std::size_t(hidden) * kHeadDim, value);
+    return all;
+  };
+  expect_row(
+      [&](const Row& row, float* o) {
+        const std::vector<float> k = with_hidden(row, row.k, top), v = with_hidden(row, row.v, 100);
+        Row all = row;
+        all.k = k.data();
+        all.v = v.data();
+        all.keys += hidden;
+        return attention_row_with_sinks(all, window, o);
+      },
+      scores);
 }
 
-TEST(OnePass, OfOneKey) { expect_row(attention_row_one_pass, {3}); }
-TEST(OnePass, OfRisingScores) { expect_row(attention_row_one_pass, rising(100)); }
-TEST(OnePass, OfFallingScores) { expect_row(attention_row_one_pass, falling(100)); }
-TEST(OnePass, OfRandomScores) { expect_row(attention_row_one_pass, random_numbers(1000, 4, 3)); }
-TEST(OnePass, OfScoresWhoseExponentialIsInfinite) {
-  expect_row(attention_row_one_pass, random_numbers(50, 5, 1000));
+TEST(OnePass, OfRisingScores) { expect_seen(rising(100)); }
+TEST(OnePass, OfFallingScores) { expect_seen(falling(100)); }
+TEST(OnePass, OfRandomScores) { expect_seen(random_numbers(1000, 4, 3)); }
+TEST(OnePass, OfScoresWhoseExponentialIsInfinite) { expect_seen(random_numbers(50, 5, 1000)); }
+TEST(OnePass, WhoseWindowReachesASink) {
+  for (int window : {kSinks + 5, 7, 100}) expect_seen(random_numbers(kSinks + 5, 8), 0, window);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-using flash1::Bytes;
+using fa1::Bytes;
 
 Shape shape_of(const Bytes& p) {
   return {.batch = 1,
@@ -42,11 +42,11 @@ TEST(Bytes, LargestTile) {
 }
 TEST(Bytes, Step1) {
   expect_formula(&Bytes::step1_bytes,
-                 [](const Bytes& p) { return flash1::bytes_keys_outside(shape_of(p), int(p.rows)); });
+                 [](const Bytes& p) { return fa1::bytes_keys_outside(shape_of(p), int(p.rows)); });
 }
 TEST(Bytes, Step2) {
   expect_formula(&Bytes::step2_bytes, [](const Bytes& p) {
-    return flash1::bytes_queries_outside(shape_of(p), int(p.rows), int(p.rows));
+    return fa1::bytes_queries_outside(shape_of(p), int(p.rows), int(p.rows));
   });
 }
 TEST(Bytes, MemoryOfStep1) {

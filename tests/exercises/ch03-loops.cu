@@ -1,6 +1,6 @@
 #include <numbers>
 
-#include "chapters/03_flash_attention_1/step1_keys_outside.cuh"
+#include "chapters/03_flash_attention_1/exercises/keys_backwards.cuh"
 #include "tests/exercises/attention_kernel.h"
 
 namespace flashbook::testing {
@@ -10,7 +10,7 @@ constexpr int kBlock = 64;
 
 class Loops : public MachineTest {};
 
-flash1::Problem problem_of(const Shape& shape) {
+fa1::Problem problem_of(const Shape& shape) {
   return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
           shape.scale * std::numbers::log2e_v<float>};
 }
@@ -18,10 +18,10 @@ flash1::Problem problem_of(const Shape& shape) {
 void expect_right(const Shape& shape) {
   const auto rows = std::size_t(shape.q_rows());
   const DeviceArray unfinished(DType::f32, rows * 64), row_max(DType::f32, rows), row_sum(DType::f32, rows);
-  const flash1::State state = {unfinished.as<float>(), row_max.as<float>(), row_sum.as<float>()};
+  const fa1::State state = {unfinished.as<float>(), row_max.as<float>(), row_sum.as<float>()};
   expect_attention(shape, [&](const __half* q, const __half* k, const __half* v, __half* o, float* lse) {
-    run(flash1::keys_outside<__half, 64, kBlock>, dim3(unsigned(shape.heads)), dim3(flash1::kThreads),
-        sizeof(flash1::Tiles<__half, 64, kBlock>), q, k, v, o, lse, state, problem_of(shape));
+    run(fa1::keys_backwards<__half, 64, kBlock>, dim3(unsigned(shape.heads)), dim3(fa1::kThreads),
+        sizeof(fa1::Tiles<__half, 64, kBlock>), q, k, v, o, lse, state, problem_of(shape));
   });
 }
 

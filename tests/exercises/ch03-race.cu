@@ -11,12 +11,12 @@ class Race : public MachineTest {};
 
 template <int kRowsOfBlock>
 void expect_right(const Shape& shape) {
-  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
-                                   shape.causal(), shape.scale * std::numbers::log2e_v<float>};
+  const fa1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
+                                shape.scale * std::numbers::log2e_v<float>};
   expect_attention(shape, [&](const __half* q, const __half* k, const __half* v, __half* o, float* lse) {
-    run(flash1::shared_rows<__half, 64, kRowsOfBlock>,
+    run(fa1::shared_rows<__half, 64, kRowsOfBlock>,
         dim3(unsigned(shape.seqlen_q + kRowsOfBlock - 1) / kRowsOfBlock, unsigned(shape.heads)),
-        dim3(32 * flash1::kSharingWarps), 0, q, k, v, o, lse, problem);
+        dim3(32 * fa1::kSharingWarps), 0, q, k, v, o, lse, problem);
   });
 }
 

@@ -16,12 +16,12 @@ constexpr double registers(const Budget& p, double columns) { return p.queries *
 constexpr double products(const Budget& p) { return 2 * (p.queries / 16) * (p.keys / 8) * (p.head_dim / 16); }
 
 // The chapter's kernel, for the sizes of the text.
-using OurCut = fa2::Cut<192, 4, 2, false, 1>;
-static_assert(shared_bytes({}) == OurCut::kSharedBytes);
+using OurTraits = fa2::KernelTraits<192, 4, 2, false, 1>;
+static_assert(shared_bytes({}) == OurTraits::kSharedBytes);
 static_assert(registers({}, 192) ==
-              sizeof(fa2::Blocks<OurCut::kRowBlocks, OurCut::kHeadDim / 8>) / sizeof(float));
+              sizeof(fa2::Blocks<OurTraits::kRowBlocks, OurTraits::kHeadDim / 8>) / sizeof(float));
 static_assert(registers({}, 64) ==
-              sizeof(fa2::Blocks<OurCut::kRowBlocks, OurCut::kKeys / 8>) / sizeof(float));
+              sizeof(fa2::Blocks<OurTraits::kRowBlocks, OurTraits::kKeys / 8>) / sizeof(float));
 
 void expect_formula(double (Budget::*predicted)() const, double (*want)(const Budget&)) {
   expect_predicted<Budget>({{"head_dim", &Budget::head_dim, {64, 96, 128, 160}},

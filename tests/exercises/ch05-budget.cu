@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-using flash3::Budget;
+using fa3::Budget;
 
 constexpr double rows(const Budget& p) { return p.consumers * 64; }
 constexpr double stage_bytes(const Budget& p) { return p.keys * 2 * p.head_dim; }
@@ -19,13 +19,13 @@ constexpr double registers_of_consumer(const Budget& p) {
 }
 
 // The chapter's kernel, for the sizes of the text.
-using Cut = flash3::Specialised<192, 2, 96, 4, true, true>;
-using OurShared = flash3::SpecialisedShared<__nv_bfloat16, Cut>;
+using Traits = fa3::SpecialisedTraits<192, 2, 96, 4, true, true>;
+using OurShared = fa3::SpecialisedShared<__nv_bfloat16, Traits>;
 static_assert(stage_bytes({}) == sizeof(OurShared::pipeline.tile[0]));
 static_assert(shared_bytes({}) == sizeof(OurShared::q) + sizeof(OurShared::pipeline.tile));
-static_assert(registers_at_start({}) == 65536 / Cut::kThreads / 8 * 8);
-static_assert(registers_of_consumer({}) == flash3::kConsumerRegisters<2>);
-static_assert(sizeof(flash3::Probabilities<96>) / sizeof(uint32_t) == 96 / 4);
+static_assert(registers_at_start({}) == 65536 / Traits::kThreads / 8 * 8);
+static_assert(registers_of_consumer({}) == fa3::kConsumerRegisters<2>);
+static_assert(sizeof(fa3::Fragments<96>) / sizeof(uint32_t) == 96 / 4);
 
 void expect_formula(double (Budget::*predicted)() const, double (*want)(const Budget&)) {
   expect_predicted<Budget>({{"head_dim", &Budget::head_dim, {64, 128, 160, 256}},
@@ -49,7 +49,7 @@ TEST(Budget, BytesOfAStage) { expect_formula(&Budget::stage_bytes, stage_bytes);
 TEST(Budget, SharedMemory) { expect_formula(&Budget::shared_bytes, shared_bytes); }
 TEST(Budget, ArrivalsAtEmpty) {
   expect_formula(&Budget::empty_arrivals,
-                 [](const Budget& p) { return p.consumers * flash3::kWarpsOfWarpgroup; });
+                 [](const Budget& p) { return p.consumers * fa3::kWarpsOfWarpgroup; });
 }
 TEST(Budget, FillingsOfStage0) {
   expect_formula(&Budget::fillings, [](const Budget& p) {  // one after another, K and V in turn
@@ -74,7 +74,7 @@ TEST(Budget, RegistersOfP) {
   expect_formula(&Budget::registers_p, [](const Budget& p) { return p.keys / 4; });
 }
 TEST(Budget, Products) {
-  expect_formula(&Budget::products, [](const Budget& p) { return (p.head_dim + p.keys) / flash3::kDepth; });
+  expect_formula(&Budget::products, [](const Budget& p) { return (p.head_dim + p.keys) / fa3::kMmaK; });
 }
 TEST(Budget, CyclesOfProducts) {
   expect_formula(&Budget::product_cycles,

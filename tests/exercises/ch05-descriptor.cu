@@ -8,12 +8,12 @@ class Descriptor : public HopperTest {};
 
 template <int kHeadDim>
 void expect_products() {
-  constexpr int kQueries = flash3::kRowsOfWarpgroup, kKeys = flash3::kMixKeys;
+  constexpr int kQueries = fa3::kRowsOfWarpgroup, kKeys = fa3::kMixKeys;
   const std::vector<float> weights = random_halves(kQueries * kKeys, 10),
                            values = random_halves(kKeys * kHeadDim, 11);
   const DeviceArray p(DType::f16, weights), v(DType::f16, values), output(DType::f32, kQueries * kHeadDim);
-  run(flash3::weighted_values<__half, kHeadDim>, dim3(1), dim3(flash3::kWarpgroup),
-      sizeof(flash3::MixShared<__half, kHeadDim>), tile_map(p, 1, kQueries, kKeys, kQueries, Swizzle::b128),
+  run(fa3::weighted_values<__half, kHeadDim>, dim3(1), dim3(fa3::kWarpgroup),
+      sizeof(fa3::MixShared<__half, kHeadDim>), tile_map(p, 1, kQueries, kKeys, kQueries, Swizzle::b128),
       tile_map(v, 1, kKeys, kHeadDim, kKeys, Swizzle::b64), output.as<float>());
   if (::testing::Test::HasFatalFailure())
     ADD_FAILURE() << "In what wgmma reports, a row of B is a column of V, and k is a key.";

@@ -8,18 +8,17 @@ namespace {
 class Phase : public HopperTest {};
 
 void expect_norms(int heads, int keys) {
-  const std::vector<float> numbers = random_halves(std::size_t(heads) * keys * flash3::kNormDim, 8);
+  const std::vector<float> numbers = random_halves(std::size_t(heads) * keys * fa3::kNormDim, 8);
   const DeviceArray tensor(DType::f16, numbers), norms(DType::f32, std::size_t(heads) * keys);
-  run(flash3::squared_norms<__half>, dim3(unsigned(heads)), dim3(flash3::kNormThreads),
-      sizeof(flash3::NormShared<__half>),
-      tile_map(tensor, heads, keys, flash3::kNormDim, flash3::kNormRows, Swizzle::b128), norms.as<float>(),
-      keys);
+  run(fa3::squared_norms<__half>, dim3(unsigned(heads)), dim3(fa3::kNormThreads),
+      sizeof(fa3::NormShared<__half>),
+      tile_map(tensor, heads, keys, fa3::kNormDim, fa3::kNormRows, Swizzle::b128), norms.as<float>(), keys);
   const std::vector<float> got = norms.download();
   Comparison comparison;
   for (std::size_t row = 0; row < got.size(); ++row) {
     double want = 0;
-    for (int c = 0; c < flash3::kNormDim; ++c)
-      want += double(numbers[row * flash3::kNormDim + c]) * numbers[row * flash3::kNormDim + c];
+    for (int c = 0; c < fa3::kNormDim; ++c)
+      want += double(numbers[row * fa3::kNormDim + c]) * numbers[row * fa3::kNormDim + c];
     comparison.expect(got[row], want, 1e-4 * want, [&] {
       return "head " + std::to_string(row / keys) + ", key " + std::to_string(row % keys);
     });

@@ -1,73 +1,85 @@
-#include "chapters/05_flash_attention_3/pipeline.cuh"
+#include "chapters/05_flash_attention_3/exercises/pair_ring.cuh"
 #include "tests/exercises/hopper_kernel.h"
 #include "tests/support/machine.h"
 
 namespace flashbook::testing {
 namespace {
 
-constexpr int kKeys = 32, kHeadDim = 64;  // of a tile
+using fa3::kPairDim;
+using fa3::kPairRows;
+constexpr int kWarpgroup = 128;
 
-/// All tiles of a head go through the ring; each consumer adds up their rows. A block a head. The swizzle
-/// does not matter to the sum of a row.
+/// The sum of a row of a tile, by its four threads. The swizzle does not matter to it.
+__device__ float sum_of_row(const __half (&tile)[kPairRows][kPairDim]) {
+  const int row = threadIdx.x % kWarpgroup / 4;
+  float sum = 0;
+  for (int i = threadIdx.x % 4; i < kPairDim; i += 4) sum += to_float(tile[row][i]);
+  sum += __shfl_xor_sync(0xffffffff, sum, 1);
+  return sum + __shfl_xor_sync(0xffffffff, sum, 2);
+}
+
+/// All pairs of a head go through the ring; each consumer adds up their rows. A block a head, whose last
+/// warpgroup is the producer.
 template <int kStages, int kConsumers>
-__global__ void sums_of_rows(const __grid_constant__ CUtensorMap map,  // [heads, panels, tiles * kKeys, 64]
-                             float* sums,                              // [heads, kConsumers, tiles * kKeys]
-                             int tiles) {
-  auto& pipeline = *dynamic_shared<flash3::Pipeline<__half, kKeys, kHeadDim, kStages>>();
-  if (threadIdx.x == 0) {
-    flash3::initialise(pipeline, kConsumers);
-    fence_mbarrier_init();
-  }
+__global__ void sums_of_rows(
+    const __grid_constant__ CUtensorMap k_map,  // [1, heads, 1, pairs * kPairRows, 64]
+    const __grid_constant__ CUtensorMap v_map,  // [1, heads, 1, pairs * kPairRows, 64]
+    float* k_sums,                              // [heads, kConsumers, pairs * kPairRows]
+    float* v_sums,                              // [heads, kConsumers, pairs * kPairRows]
+    int pairs) {
+  auto& ring = *dynamic_shared<fa3::PairRing<kStages>>();
+  if (threadIdx.x == 0) fa3::initialise(ring, kConsumers * kWarpgroup / 32);
   __syncthreads();  // the barriers are ready
-  flash3::PipelineState<kStages> state;
-  const int warpgroup = threadIdx.x / flash3::kWarpgroup, thread = threadIdx.x % flash3::kWarpgroup;
+  const int warpgroup = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
   if (warpgroup == kConsumers) {
-    for (int tile = 0; thread == 0 && tile < tiles; ++tile)
-      flash3::fill(pipeline, state, map, tile * kKeys, {int(blockIdx.x), 0});
+    for (int pair = 0; thread == 0 && pair < pairs; ++pair)
+      fa3::fill(ring, pair, k_map, v_map, int(blockIdx.x));
     return;
   }
-  float* own = sums + (int64_t(blockIdx.x) * kConsumers + warpgroup) * tiles * kKeys;
-  for (int tile = 0; tile < tiles; ++tile) {
-    flash3::wait_full(pipeline, state);
-    float sum = 0;
-    for (int i = thread % 4; i < kHeadDim; i += 4)  // four threads a row
-      sum += to_float(pipeline.tile[state.stage].element[0][thread / 4][i]);
-    sum += __shfl_xor_sync(flash3::kWholeWarp, sum, 1);
-    sum += __shfl_xor_sync(flash3::kWholeWarp, sum, 2);
-    if (thread % 4 == 0) own[tile * kKeys + thread / 4] = sum;
-    __syncwarp();  // all lanes have read: lane 0 arrives for them
-    flash3::release(pipeline, state);
-    state.advance();
+  const int64_t first = (int64_t(blockIdx.x) * kConsumers + warpgroup) * pairs * kPairRows + thread / 4;
+  for (int pair = 0; pair < pairs; ++pair) {
+    fa3::wait_for_k(ring, pair);
+    const float k = sum_of_row(ring.k[pair % kStages]);
+    fa3::wait_for_v(ring, pair);
+    const float v = sum_of_row(ring.v[pair % kStages]);
+    if (thread % 4 == 0) k_sums[first + pair * kPairRows] = k, v_sums[first + pair * kPairRows] = v;
+    __syncwarp();  // all lanes have read
+    fa3::release(ring, pair);
   }
 }
 
 class Ring : public HopperTest {};
 
 template <int kStages, int kConsumers>
-void expect_sums(int heads, int tiles) {
-  const int rows = tiles * kKeys;
-  const std::vector<float> numbers = random_halves(std::size_t(heads) * rows * kHeadDim, 5);
-  const DeviceArray tensor(DType::f16, numbers), sums(DType::f32, std::size_t(heads) * kConsumers * rows);
-  run(sums_of_rows<kStages, kConsumers>, dim3(unsigned(heads)), dim3((kConsumers + 1) * flash3::kWarpgroup),
-      sizeof(flash3::Pipeline<__half, kKeys, kHeadDim, kStages>),
-      tile_map(tensor, heads, rows, kHeadDim, kKeys, Swizzle::b128), sums.as<float>(), tiles);
-  const std::vector<float> got = sums.download();
+void expect_sums(int heads, int pairs) {
+  const int rows = pairs * kPairRows;
+  const auto count = std::size_t(heads) * kConsumers * rows;
+  const std::vector<float> numbers[2] = {random_halves(std::size_t(heads) * rows * kPairDim, 5),
+                                         random_halves(std::size_t(heads) * rows * kPairDim, 6)};
+  const DeviceArray k(DType::f16, numbers[0]), v(DType::f16, numbers[1]), k_sums(DType::f32, count),
+      v_sums(DType::f32, count);
+  run(sums_of_rows<kStages, kConsumers>, dim3(unsigned(heads)), dim3((kConsumers + 1) * kWarpgroup),
+      sizeof(fa3::PairRing<kStages>), tile_map(k, heads, rows, kPairDim, kPairRows, Swizzle::b128),
+      tile_map(v, heads, rows, kPairDim, kPairRows, Swizzle::b128), k_sums.as<float>(), v_sums.as<float>(),
+      pairs);
+  const std::vector<float> got[2] = {k_sums.download(), v_sums.download()};
   Comparison comparison;
-  for (int head = 0; head < heads; ++head)
-    for (int consumer = 0; consumer < kConsumers; ++consumer)
-      for (int row = 0; row < rows; ++row) {
-        double want = 0;
-        for (int c = 0; c < kHeadDim; ++c) want += numbers[(std::size_t(head) * rows + row) * kHeadDim + c];
-        comparison.expect(got[(std::size_t(head) * kConsumers + consumer) * rows + row], want, 1e-3, [&] {
-          return "head " + std::to_string(head) + ", what consumer " + std::to_string(consumer) +
-                 " read of row " + std::to_string(row % kKeys) + " of tile " + std::to_string(row / kKeys);
-        });
-      }
+  for (std::size_t i = 0; i < count; ++i)
+    for (int tensor = 0; tensor < 2; ++tensor) {
+      const std::size_t head = i / rows / kConsumers, consumer = i / rows % kConsumers, row = i % rows;
+      double want = 0;
+      for (int c = 0; c < kPairDim; ++c) want += numbers[tensor][(head * rows + row) * kPairDim + c];
+      comparison.expect(got[tensor][i], want, 1e-3, [&] {
+        return "head " + std::to_string(head) + ", what consumer " + std::to_string(consumer) +
+               " read of row " + std::to_string(row % kPairRows) + " of " + "KV"[tensor] + " of pair " +
+               std::to_string(row / kPairRows);
+      });
+    }
   comparison.finish();
 }
 
-TEST_F(Ring, AsManyTilesAsStages) { expect_sums<3, 1>(2, 3); }
-TEST_F(Ring, OneTileMore) { expect_sums<3, 1>(1, 4); }
+TEST_F(Ring, AsManyPairsAsStages) { expect_sums<3, 1>(2, 3); }
+TEST_F(Ring, OnePairMore) { expect_sums<3, 1>(1, 4); }
 TEST_F(Ring, ManyRounds) { expect_sums<3, 1>(1, 20); }
 TEST_F(Ring, TwoConsumers) { expect_sums<2, 2>(2, 9); }
 TEST_F(Ring, InAnyOrderOfTheWarps) {

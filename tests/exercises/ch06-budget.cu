@@ -19,16 +19,16 @@ constexpr double most_stages(const Budget& p) {
 }
 
 // The chapter's kernel, for the sizes of the text.
-struct Cut : fp8::Fast<192, 2, 128, false> {
+struct Traits : fp8::KernelTraits<192, 2, 128, false> {
   static constexpr int kKeyStages = 3, kRawStages = 2, kTransposedStages = 3;
   static constexpr bool kStoreByTma = false;
 };
-using OurShared = fp8::Shared<Cut>;
+using OurShared = fp8::Shared<Traits>;
 static_assert(stage_bytes({}) == sizeof(OurShared::keys.tile[0]));
-static_assert(most_stages({}) == Cut::kKeyStages + Cut::kRawStages + Cut::kTransposedStages);
+static_assert(most_stages({}) == Traits::kKeyStages + Traits::kRawStages + Traits::kTransposedStages);
 static_assert(sizeof(OurShared) <= 227 * 1024 && sizeof(OurShared) + stage_bytes({}) > 227 * 1024);
-static_assert(sizeof(fp8::Fragments<Cut::kKeys>) / sizeof(uint32_t) == 128 / 8);
-static_assert(sizeof(fp8::Fragments<Cut::kHeadDim>) / sizeof(uint32_t) == 192 / 8);
+static_assert(sizeof(fp8::Fragments<Traits::kKeys>) / sizeof(uint32_t) == 128 / 8);
+static_assert(sizeof(fp8::Fragments<Traits::kHeadDim>) / sizeof(uint32_t) == 192 / 8);
 static_assert(fp8::kTransposers == Budget{}.transposers);
 
 void expect_formula(double (Budget::*predicted)() const, double (*want)(const Budget&)) {
@@ -68,7 +68,7 @@ TEST(Budget, RegistersOfQ) {
   expect_formula(&Budget::registers_q, [](const Budget& p) { return p.head_dim / 8; });
 }
 TEST(Budget, Products) {
-  expect_formula(&Budget::products, [](const Budget& p) { return (p.head_dim + p.keys) / fp8::kDepth; });
+  expect_formula(&Budget::products, [](const Budget& p) { return (p.head_dim + p.keys) / fp8::kMmaK; });
 }
 TEST(Budget, CyclesOfProducts) {
   expect_formula(&Budget::product_cycles, [](const Budget& p) { return 4 * scores(p) * p.head_dim / 8192; });

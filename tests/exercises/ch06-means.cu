@@ -1,74 +1,82 @@
-#include "chapters/06_fp8/epilogue.cuh"
-#include "chapters/06_fp8/transpose.cuh"
+#include "chapters/06_fp8/exercises/tile_means.cuh"
 #include "common/ptx/wgmma_layout.h"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {
 namespace {
 
-/// Which column of O the column of an accumulator is: V's columns are transposed in their own order.
-__host__ __device__ constexpr int column_of(int column) {
-  return column / 16 * 16 + fp8::column_at(column % 16);
-}
+constexpr int kRows = 64;
 
-/// A warpgroup takes O as wgmma leaves it, gives the means back and writes O down.
+/// A warpgroup takes O as wgmma leaves it, adds the means of all tiles and writes O down.
 template <int kHeadDim>
-__global__ void give_back(const float* before,  // [64, kHeadDim]
-                          const float* means,   // [kHeadDim]
-                          const float* sees,    // [64], 0 or 1
-                          float* after) {       // [64, kHeadDim]
+__global__ void add_means(const float* before,  // [64, kHeadDim]
+                          const float* means,   // [tiles, kHeadDim]
+                          const float* sums,    // [tiles, 64, 4], a quad's lane each
+                          int tiles,
+                          float* after) {  // [64, kHeadDim]
   float output[kHeadDim / 2];
-  bool rows[2];
-  for (int i = 0; i < kHeadDim / 2; ++i) {
-    const MatrixPlace at = WgmmaM64<kHeadDim>::d(threadIdx.x, i);
-    output[i] = before[at.row * kHeadDim + column_of(at.column)];
-    rows[fp8::row_of(i)] = sees[at.row] != 0;
+  const auto place = [](int i) { return WgmmaM64<kHeadDim>::d(threadIdx.x, i); };
+  for (int i = 0; i < kHeadDim / 2; ++i) output[i] = before[place(i).row * kHeadDim + place(i).column];
+  for (int tile = 0; tile < tiles; ++tile) {
+    float own[2];
+    for (int r = 0; r < 2; ++r) own[r] = sums[(tile * kRows + place(2 * r).row) * 4 + int(threadIdx.x % 4)];
+    fp8::add_tile_means(output, own, means + tile * kHeadDim);
   }
-  fp8::add_value_means(output, rows, means);
-  for (int i = 0; i < kHeadDim / 2; ++i) {
-    const MatrixPlace at = WgmmaM64<kHeadDim>::d(threadIdx.x, i);
-    after[at.row * kHeadDim + column_of(at.column)] = output[i];
-  }
+  for (int i = 0; i < kHeadDim / 2; ++i) after[place(i).row * kHeadDim + place(i).column] = output[i];
 }
 
 class Means : public HopperTest {};
 
-/// Rows see keys where `sees` says so.
+/// `sums` has four of each row of each tile.
 template <int kHeadDim>
 void expect_means(const std::vector<float>& numbers, const std::vector<float>& mean_numbers,
-                  const std::vector<float>& sees) {
-  const DeviceArray before(DType::f32, numbers), means(DType::f32, mean_numbers), seen(DType::f32, sees),
-      after(DType::f32, numbers.size());
-  run(give_back<kHeadDim>, dim3(1), dim3(fp8::kWarpgroup), 0, before.as<float>(), means.as<float>(),
-      seen.as<float>(), after.as<float>());
+                  const std::vector<float>& sum_numbers) {
+  const DeviceArray before(DType::f32, numbers), means(DType::f32, mean_numbers),
+      sums(DType::f32, sum_numbers), after(DType::f32, numbers.size());
+  const int tiles = int(mean_numbers.size()) / kHeadDim;
+  run(add_means<kHeadDim>, dim3(1), dim3(128), 0, before.as<float>(), means.as<float>(), sums.as<float>(),
+      tiles, after.as<float>());
   const std::vector<float> got = after.download();
   Comparison comparison;
   for (int i = 0; i < int(got.size()); ++i) {
     const int row = i / kHeadDim, column = i % kHeadDim;
-    comparison.expect(got[i], numbers[i] + sees[row] * mean_numbers[column], 1e-6, [&] {
-      return "row " + std::to_string(row) + ", which sees " + (sees[row] != 0 ? "keys" : "none") +
-             ", column " + std::to_string(column) + " of O,";
+    double want = numbers[i];
+    for (int tile = 0; tile < tiles; ++tile) {
+      double weight = 0;
+      for (int lane = 0; lane < 4; ++lane) weight += sum_numbers[(tile * kRows + row) * 4 + lane];
+      want += weight * mean_numbers[tile * kHeadDim + column];
+    }
+    comparison.expect(got[i], want, 1e-4, [&] {
+      return "row " + std::to_string(row) + ", column " + std::to_string(column) + " of O";
     });
   }
   comparison.finish();
 }
 
+/// Sums of probabilities, from 0 on.
+std::vector<float> random_sums(int tiles) {
+  std::vector<float> sums = random_numbers(std::size_t(tiles) * kRows * 4, 34);
+  for (float& sum : sums) sum = std::abs(sum);
+  return sums;
+}
+
 template <int kHeadDim>
-void expect_random_means() {
-  expect_means<kHeadDim>(random_numbers(64 * kHeadDim, 31), random_numbers(kHeadDim, 32),
-                         std::vector<float>(64, 1));
+void expect_random_means(int tiles) {
+  expect_means<kHeadDim>(random_numbers(kRows * kHeadDim, 31), random_numbers(tiles * kHeadDim, 32),
+                         random_sums(tiles));
 }
 
 TEST_F(Means, OfTheColumns) {
   std::vector<float> means(64);
   for (int i = 0; i < 64; ++i) means[i] = float(i + 1);
-  expect_means<64>(std::vector<float>(64 * 64), means, std::vector<float>(64, 1));
+  expect_means<64>(std::vector<float>(kRows * 64), means, std::vector<float>(kRows * 4, 0.25f));
 }
-TEST_F(Means, HeadDim128) { expect_random_means<128>(); }
+TEST_F(Means, HeadDim128) { expect_random_means<128>(2); }
 TEST_F(Means, OfRowsThatSeeNoKey) {
-  std::vector<float> numbers(64 * 64), sees(64);
-  for (int row = 0; row < 64; ++row) sees[row] = row % 16 == 3 || row > 40 ? 0 : 1;
-  expect_means<64>(numbers, random_numbers(64, 33), sees);
+  std::vector<float> numbers(kRows * 64), sums = random_sums(1);
+  for (int row = 0; row < kRows; ++row)
+    if (row % 16 == 3 || row > 40) std::fill_n(sums.begin() + row * 4, 4, 0.0f);
+  expect_means<64>(numbers, random_numbers(64, 33), sums);
 }
 
 }  // namespace

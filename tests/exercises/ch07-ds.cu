@@ -1,86 +1,91 @@
-#include "chapters/07_backward/step2_keys_outside.cuh"
-#include "tests/exercises/hopper_kernel.h"
+#include "chapters/07_backward/exercises/biased_gradient.cuh"
+#include "common/ptx/wgmma_layout.h"
+#include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {
 namespace {
 
-using Type = __nv_bfloat16;
+constexpr int kKeys = 64, kThreads = 128;  // of a warpgroup
+constexpr float kScaleLog2 = 0.18f;
 
-/// A right row of P and of dS, in double.
-struct ScoreRow {
-  std::vector<double> p, ds;
-};
-
-/// dK and dV of the chapter's kernel, against sums in double. One head.
-template <typename C>
-void expect_gradients(int seqlen_q, int seqlen_k, bool causal) {
-  constexpr int kHeadDim = C::kHeadDim;
-  const Shape shape{.seqlen_q = seqlen_q,
-                    .seqlen_k = seqlen_k,
-                    .head_dim = kHeadDim,
-                    .visibility = Visibility::causal_if(causal),
-                    .dtype = DType::bf16,
-                    .scale = default_scale(kHeadDim)};
-  const auto numbers = [&](int rows, unsigned seed) {
-    return rounded(DType::bf16, random_numbers(std::size_t(rows) * kHeadDim, seed));
+/// A tile of S^T and of dP^T of a head, dealt out as wgmma does, made P^T and dS^T and put back. Grid: (key
+/// tiles, query tiles, heads).
+template <int kQueries>
+__global__ void to_ds(float* p,   // [heads, padded_k, padded_q]: S^T, then P^T
+                      float* ds,  // [heads, padded_k, padded_q]: dP^T, then dS^T
+                      backward::BiasedProblem problem,
+                      const float* bias_log2,  // [seqlen_q, seqlen_k]
+                      float* d_bias,           // [seqlen_q, seqlen_k], 0 at the start
+                      const float* lse_log2,   // [heads, padded_q]
+                      const float* d) {        // [heads, padded_q]
+  const int padded_q = gridDim.y * kQueries, first_key = blockIdx.x * kKeys,
+            first_query = blockIdx.y * kQueries;
+  const auto place = [&](int i) {
+    const MatrixPlace at = WgmmaM64<kQueries>::d(threadIdx.x, i);
+    return (int64_t(blockIdx.z) * gridDim.x * kKeys + first_key + at.row) * padded_q + first_query +
+           at.column;
   };
-  const std::vector<float> q = numbers(seqlen_q, 1), k = numbers(seqlen_k, 2), v = numbers(seqlen_k, 3),
-                           d_o = numbers(seqlen_q, 4);
-  const backward::Problem problem = backward::problem_of(shape, C::kQueries);
-  // Rows that are none have a log-sum-exp of infinity, as `prepare` leaves them.
-  std::vector<float> lse(problem.padded_q, INFINITY), d(problem.padded_q);
-  std::vector<double> dk(std::size_t(seqlen_k) * kHeadDim), dv(dk.size());
-  for (int i = 0; i < seqlen_q; ++i) {
-    const int keys = shape.visible_keys(i);
-    if (keys == 0) continue;
-    ScoreRow row{std::vector<double>(keys), std::vector<double>(keys)};
-    double sum = 0, row_d = 0;
-    for (int j = 0; j < keys; ++j) {
-      double score = 0;
-      for (int c = 0; c < kHeadDim; ++c) score += double(q[i * kHeadDim + c]) * k[j * kHeadDim + c];
-      sum += row.p[j] = std::exp(shape.scale * score);
-    }
-    for (int j = 0; j < keys; ++j) {
-      row.p[j] /= sum;
-      for (int c = 0; c < kHeadDim; ++c) row.ds[j] += double(d_o[i * kHeadDim + c]) * v[j * kHeadDim + c];
-      row_d += row.p[j] * row.ds[j];
-    }
-    lse[i] = float(std::log(sum) * 1.44269504);
-    d[i] = float(row_d);
-    for (int j = 0; j < keys; ++j)
-      for (int c = 0; c < kHeadDim; ++c) {
-        dk[j * kHeadDim + c] += shape.scale * row.p[j] * (row.ds[j] - row_d) * q[i * kHeadDim + c];
-        dv[j * kHeadDim + c] += row.p[j] * d_o[i * kHeadDim + c];
-      }
-  }
-  const DeviceArray q_array(DType::bf16, q), k_array(DType::bf16, k), v_array(DType::bf16, v),
-      d_o_array(DType::bf16, d_o), lse_array(DType::f32, lse), d_array(DType::f32, d),
-      dk_array(DType::bf16, dk.size()), dv_array(DType::bf16, dv.size());
-  run(backward::keys_outside<Type, C, false>, dim3(unsigned((seqlen_k + C::kKeys - 1) / C::kKeys)),
-      dim3(C::kThreads), C::kSharedBytes, q_array.as<Type>(), k_array.as<Type>(), v_array.as<Type>(),
-      d_o_array.as<Type>(), backward::Workspace{lse_array.as<float>(), d_array.as<float>(), nullptr},
-      dk_array.as<Type>(), dv_array.as<Type>(), problem);
-  const std::vector<float> got_dk = dk_array.download(), got_dv = dv_array.download();
+  float own_p[kQueries / 2], own_ds[kQueries / 2];
+  for (int i = 0; i < kQueries / 2; ++i) own_p[i] = p[place(i)], own_ds[i] = ds[place(i)];
+  const int64_t of_tile = int64_t(blockIdx.z) * padded_q + first_query;
+  backward::to_biased_ds<kQueries>(own_p, own_ds, problem, bias_log2, d_bias, lse_log2 + of_tile, d + of_tile,
+                                   first_key + WgmmaM64<kQueries>::d(threadIdx.x, 0).row, first_query);
+  for (int i = 0; i < kQueries / 2; ++i) p[place(i)] = own_p[i], ds[place(i)] = own_ds[i];
+}
+
+template <int kQueries>
+void expect_ds(int heads, int seqlen_q, int seqlen_k, bool causal) {
+  const int query_tiles = (seqlen_q + kQueries - 1) / kQueries, key_tiles = (seqlen_k + kKeys - 1) / kKeys;
+  const int padded_q = query_tiles * kQueries, padded_k = key_tiles * kKeys;
+  const std::vector<float> s = random_numbers(std::size_t(heads) * padded_k * padded_q, 1, 8),
+                           dp = random_numbers(s.size(), 2),
+                           bias = random_numbers(std::size_t(seqlen_q) * seqlen_k, 3);
+  std::vector<float> lse = random_numbers(std::size_t(heads) * padded_q, 4),
+                     d = random_numbers(lse.size(), 5);
+  for (std::size_t i = 0; i < lse.size(); ++i)  // rows that do not exist, as `prepare` leaves them
+    if (int(i) % padded_q >= seqlen_q) lse[i] = INFINITY, d[i] = 0;
+  const DeviceArray p_array(DType::f32, s), ds_array(DType::f32, dp), bias_array(DType::f32, bias),
+      d_bias_array(DType::f32, std::vector<float>(bias.size())), lse_array(DType::f32, lse),
+      d_array(DType::f32, d);
+  run(to_ds<kQueries>, dim3(unsigned(key_tiles), unsigned(query_tiles), unsigned(heads)), dim3(kThreads), 0,
+      p_array.as<float>(), ds_array.as<float>(),
+      backward::BiasedProblem{seqlen_q, seqlen_k, causal, kScaleLog2},
+      static_cast<const float*>(bias_array.as<float>()), d_bias_array.as<float>(),
+      static_cast<const float*>(lse_array.as<float>()), static_cast<const float*>(d_array.as<float>()));
+  const std::vector<float> got_p = p_array.download(), got_ds = ds_array.download(),
+                           got_d_bias = d_bias_array.download();
+  std::vector<double> d_bias(bias.size()), size(bias.size());
   Comparison comparison;
-  for (std::size_t i = 0; i < dk.size(); ++i) {
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    const int query = int(i) % padded_q, row = int(i) / padded_q, key = row % padded_k, head = row / padded_k;
+    const bool sees = query < seqlen_q && key < seqlen_k && (!causal || key <= query + seqlen_k - seqlen_q);
+    const std::size_t pair = std::size_t(query) * seqlen_k + key,
+                      of_row = std::size_t(head) * padded_q + query;
+    const double p = sees ? std::exp2(double(kScaleLog2) * s[i] + bias[pair] - lse[of_row]) : 0;
+    const double ds = p * (double(dp[i]) - d[of_row]);
+    if (sees) d_bias[pair] += ds, size[pair] += std::abs(ds) + p;
     const auto where = [&] {
-      return "key " + std::to_string(i / kHeadDim) + ", dim " + std::to_string(i % kHeadDim);
+      return " of head " + std::to_string(head) + ", key " + std::to_string(key) + ", query " +
+             std::to_string(query);
     };
-    comparison.expect(got_dv[i], dv[i], 0.03 * (1 + std::abs(dv[i])), [&] { return "dV of " + where(); });
-    comparison.expect(got_dk[i], dk[i], 0.03 * (1 + std::abs(dk[i])), [&] { return "dK of " + where(); });
+    comparison.expect(got_p[i], p, 1e-4 * p, [&] { return "P" + where(); });
+    comparison.expect(got_ds[i], ds, 1e-4 * (std::abs(ds) + p), [&] { return "dS" + where(); });
   }
+  for (std::size_t i = 0; i < bias.size(); ++i)
+    comparison.expect(got_d_bias[i], d_bias[i], 1e-4 * size[i], [&] {
+      return "dB of query " + std::to_string(int(i) / seqlen_k) + ", key " +
+             std::to_string(int(i) % seqlen_k);
+    });
   comparison.finish();
 }
 
-using Narrow = backward::KeyCut<64, 4, 1, 1, 64, 1>;
-
 class ScoreGradient : public HopperTest {};
 
-TEST_F(ScoreGradient, OfOneTile) { expect_gradients<Narrow>(64, 64, false); }
-TEST_F(ScoreGradient, OfManyTiles) { expect_gradients<Narrow>(256, 128, false); }
-TEST_F(ScoreGradient, WhereQueriesEndInsideATile) { expect_gradients<Narrow>(77, 64, false); }
-TEST_F(ScoreGradient, WhereKeysEndInsideATile) { expect_gradients<Narrow>(64, 75, false); }
-TEST_F(ScoreGradient, UnderACausalMask) { expect_gradients<Narrow>(128, 150, true); }
+TEST_F(ScoreGradient, OfOneTile) { expect_ds<64>(1, 64, 64, false); }
+TEST_F(ScoreGradient, OfManyTiles) { expect_ds<64>(1, 192, 128, false); }
+TEST_F(ScoreGradient, WhereQueriesEndInsideATile) { expect_ds<64>(1, 77, 64, false); }
+TEST_F(ScoreGradient, WhereKeysEndInsideATile) { expect_ds<64>(1, 64, 75, false); }
+TEST_F(ScoreGradient, UnderACausalMask) { expect_ds<64>(1, 100, 150, true); }
 
 }  // namespace
 }  // namespace flashbook::testing

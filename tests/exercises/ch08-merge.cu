@@ -1,4 +1,4 @@
-#include "chapters/08_decoding/merge.cuh"
+#include "chapters/08_decoding/exercises/merge_with_sink.cuh"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {
@@ -6,40 +6,29 @@ namespace {
 
 class MergeRow : public MachineTest {};
 
-/// A warp merges a row of parts [parts, rows].
+/// Merges parts with these log-sum-exps, [parts, rows], and a sink logit for each row. O of a part with -inf
+/// is NaN.
 template <int kHeadDim>
-__global__ void merge_rows(decoding::Partials partials, int parts, int rows,
-                           float* o,      // [rows, kHeadDim]
-                           float* lse) {  // [rows]
-  const int row = blockIdx.x;
-  const auto merged =
-      decoding::merge_row<kHeadDim>(partials, parts, [&](int part) { return int64_t(part) * rows + row; });
-  for (int c = 0; c < merged.kColumns; ++c) o[row * kHeadDim + merged.column(c)] = merged.value[c];
-  if (threadIdx.x == 0) lse[row] = merged.lse;
-}
-
-/// Merges parts with these log-sum-exps, [parts, rows]. O of a part with -inf is NaN.
-template <int kHeadDim>
-void expect_merged(const std::vector<float>& lse, int parts) {
-  const int rows = int(lse.size()) / parts;
+void expect_merged(const std::vector<float>& lse, const std::vector<float>& sink) {
+  const int rows = int(sink.size()), parts = int(lse.size()) / rows;
   std::vector<float> o = random_numbers(lse.size() * kHeadDim, 11);
   for (std::size_t i = 0; i < lse.size(); ++i)
     if (lse[i] == -INFINITY) std::fill_n(&o[i * kHeadDim], kHeadDim, std::numeric_limits<float>::quiet_NaN());
-  const DeviceArray part_o(DType::f32, o), part_lse(DType::f32, lse), merged_o(DType::f32, rows * kHeadDim),
-      merged_lse(DType::f32, rows);
-  run(merge_rows<kHeadDim>, dim3(rows), dim3(32), 0,
-      decoding::Partials{part_o.as<float>(), part_lse.as<float>()}, parts, rows, merged_o.as<float>(),
-      merged_lse.as<float>());
+  const DeviceArray part_o(DType::f32, o), part_lse(DType::f32, lse), sink_logit(DType::f32, sink),
+      merged_o(DType::f32, rows * kHeadDim), merged_lse(DType::f32, rows);
+  run(decoding::merge_with_sink<kHeadDim>, dim3(rows), dim3(32), 0, part_o.as<float>(), part_lse.as<float>(),
+      sink_logit.as<float>(), parts, merged_o.as<float>(), merged_lse.as<float>());
   const std::vector<float> got_o = merged_o.download(), got_lse = merged_lse.download();
 
   Comparison comparison;
   for (int row = 0; row < rows; ++row) {
-    double max = -INFINITY, sum = 0;
+    double max = sink[row];
     for (int part = 0; part < parts; ++part) max = std::max(max, double(lse[part * rows + row]));
     const auto weight = [&](int part) {
       const double own = lse[part * rows + row];
       return own == -INFINITY ? 0 : std::exp(own - max);
     };
+    double sum = max == -INFINITY ? 0 : std::exp(sink[row] - max);
     for (int part = 0; part < parts; ++part) sum += weight(part);
     const double want_lse = sum > 0 ? max + std::log(sum) : -INFINITY;
     comparison.expect(got_lse[row], want_lse, 1e-5 * std::max(1.0, std::abs(want_lse)),
@@ -63,12 +52,16 @@ std::vector<float> with_empty(std::size_t count, unsigned seed, int every) {
   return lse;
 }
 
-TEST_F(MergeRow, OnePart) { expect_merged<64>(with_empty(3, 1, 0), 1); }
-TEST_F(MergeRow, TwoParts) { expect_merged<64>(with_empty(6, 2, 0), 2); }
-TEST_F(MergeRow, PartsOfVeryDifferentWeight) { expect_merged<128>({-300, 5, 300, 7, 299, -80}, 3); }
-TEST_F(MergeRow, MorePartsThanLanes) { expect_merged<128>(with_empty(3 * 70, 3, 0), 70); }
-TEST_F(MergeRow, PartsWithoutKeys) { expect_merged<64>(with_empty(4 * 5, 4, 3), 5); }
-TEST_F(MergeRow, NoPartHasKeys) { expect_merged<64>(with_empty(2 * 3, 5, 1), 3); }
+constexpr float kNone = -INFINITY;  // no sink logit
+
+TEST_F(MergeRow, OnePart) { expect_merged<64>(with_empty(3, 1, 0), {kNone, kNone, kNone}); }
+TEST_F(MergeRow, TwoParts) { expect_merged<64>(with_empty(6, 2, 0), {1.5f, kNone, -2}); }
+TEST_F(MergeRow, PartsOfVeryDifferentWeight) {
+  expect_merged<128>({-300, 5, 300, 7, 299, -80, 298, 6}, {301, 200});
+}
+TEST_F(MergeRow, MorePartsThanLanes) { expect_merged<128>(with_empty(3 * 70, 3, 0), {3, kNone, 6}); }
+TEST_F(MergeRow, PartsWithoutKeys) { expect_merged<64>(with_empty(4 * 5, 4, 3), {2, -1, kNone, 3}); }
+TEST_F(MergeRow, NoPartHasKeys) { expect_merged<64>(with_empty(2 * 3, 5, 1), {2.5f, kNone}); }
 
 }  // namespace
 }  // namespace flashbook::testing

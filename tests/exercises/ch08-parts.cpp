@@ -1,4 +1,4 @@
-#include "chapters/08_decoding/parts.h"
+#include "chapters/08_decoding/exercises/part_length.h"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {
@@ -7,27 +7,36 @@ namespace {
 using namespace decoding;
 
 /// The task's formula.
-double time_of(int64_t tiles, int key_tiles, int places, int parts) {
-  return std::ceil(double(tiles * parts) / places) * (std::ceil(double(key_tiles) / parts) + kOverheadTiles);
+double time_of(const std::vector<int>& key_tiles, int heads, int places, int length) {
+  double blocks = 0;
+  for (int tiles : key_tiles) blocks += heads * std::max(std::ceil(double(tiles) / length), 1.0);
+  return std::ceil(blocks / places) * (length + kOverheadTiles);
 }
 
-void expect_parts(int64_t tiles, int key_tiles, int places) {
-  int best = 1;
-  for (int parts = 2; parts <= std::min(key_tiles, kMostParts); ++parts)
-    if (time_of(tiles, key_tiles, places, parts) < time_of(tiles, key_tiles, places, best)) best = parts;
-  const int got = observed(parts_for(tiles, key_tiles, places));
-  EXPECT_EQ(got, best) << "for " << tiles << " tiles of rows, " << key_tiles << " of keys, " << places
-                       << " blocks at once";
+void expect_length(const std::vector<int>& key_tiles, int heads, int places) {
+  const int longest = std::max(*std::max_element(key_tiles.begin(), key_tiles.end()), 1);
+  int best = longest;
+  for (int length = longest; length * kMostParts >= longest; --length)
+    if (time_of(key_tiles, heads, places, length) < time_of(key_tiles, heads, places, best)) best = length;
+  const int got = observed(tiles_of_part(key_tiles, heads, places));
+  EXPECT_EQ(got, best) << "for " << key_tiles.size() << " sequences, the longest of " << longest
+                       << " tiles of keys, " << heads << " key heads, " << places << " blocks at once";
 }
 
-TEST(Parts, OfAFullMachine) { expect_parts(132, 1000, 132); }
-TEST(Parts, OfOneTileOfKeys) { expect_parts(1, 1, 132); }
-TEST(Parts, OfOneSequence) { expect_parts(8, 1024, 132); }
-TEST(Parts, OfFewTilesOfKeys) { expect_parts(1, 5, 132); }
-TEST(Parts, OfAVeryLongSequence) { expect_parts(1, 16384, 264); }
-TEST(Parts, WhereTheLastWaveIsNearlyEmpty) { expect_parts(140, 1000, 132); }
-TEST(Parts, WhereTheOverheadIsTooMuch) { expect_parts(100, 8, 132); }
-TEST(Parts, OfSeveralThatTakeAsLong) { expect_parts(8, 64, 264); }
+/// `count` sequences of `tiles` tiles of keys each, behind those of `before`.
+std::vector<int> and_more(int count, int tiles, std::vector<int> before = {}) {
+  before.insert(before.end(), count, tiles);
+  return before;
+}
+
+TEST(Parts, OfAFullMachine) { expect_length(and_more(132, 1000), 1, 132); }
+TEST(Parts, OfOneTileOfKeys) { expect_length({1}, 1, 132); }
+TEST(Parts, WhereTheOverheadIsTooMuch) { expect_length(and_more(100, 8), 1, 132); }
+TEST(Parts, OfALongOneAmongShortOnes) { expect_length({1000, 30, 20, 50, 7, 300}, 8, 132); }
+TEST(Parts, OfSequencesWithoutKeys) { expect_length(and_more(100, 0, {40, 0, 9}), 2, 132); }
+TEST(Parts, OfAVeryLongSequence) { expect_length({16384, 300, 5}, 1, 264); }
+TEST(Parts, WhereTheLastWaveIsNearlyEmpty) { expect_length(and_more(40, 700, and_more(100, 1000)), 1, 132); }
+TEST(Parts, OfSeveralThatTakeAsLong) { expect_length({1000, 10, 20, 5}, 8, 132); }
 
 }  // namespace
 }  // namespace flashbook::testing

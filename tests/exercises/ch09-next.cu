@@ -6,8 +6,8 @@ namespace {
 
 using namespace masks;
 
-/// Row kRowsOfMap of the map is the end of a sequence (step2_packed.cuh).
-CUtensorMap packed_map(const DeviceArray& tensor, int rows) {
+/// Row kRowsOfMap of the map is the end of a sequence (step2_varlen.cuh).
+CUtensorMap varlen_map(const DeviceArray& tensor, int rows) {
   constexpr uint64_t kRowBytes = kScaledColumns * sizeof(__half);
   return device::tensor_map(
       {.dtype = DType::f16,
@@ -32,7 +32,7 @@ void expect_scaled(const std::vector<int>& lengths) {
   device::Buffer first(device::Place::device, first_row.size() * sizeof(int));
   first.upload(std::as_bytes(std::span(first_row)));
   const DeviceArray from(DType::f16, numbers), to(DType::f16, numbers.size()), factor(DType::f32, factors);
-  run(scale_sequences, dim3(1), dim3(32), sizeof(ScaledShared), packed_map(from, rows), packed_map(to, rows),
+  run(scale_sequences, dim3(1), dim3(32), sizeof(ScaledShared), varlen_map(from, rows), varlen_map(to, rows),
       static_cast<const int*>(first.data()), factor.as<float>(), int(lengths.size()));
   const std::vector<float> got = to.download();
   Comparison comparison;

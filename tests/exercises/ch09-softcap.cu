@@ -17,15 +17,16 @@ void expect_gradient(int rows, int keys, float cap, bool causal) {
   for (int row = 0; row < rows; ++row) {
     const int end = causal ? std::min(row + 1, keys) : keys;
     double sum = 0, d = 0;
-    const auto bent = [&](int key) { return std::tanh(double(x[std::size_t(row) * keys + key]) / cap); };
+    const auto capped = [&](int key) { return std::tanh(double(x[std::size_t(row) * keys + key]) / cap); };
     for (int key = 0; key < end; ++key) {
-      sum += std::exp(cap * bent(key));
-      d += std::exp(cap * bent(key)) * dp[std::size_t(row) * keys + key];
+      sum += std::exp(cap * capped(key));
+      d += std::exp(cap * capped(key)) * dp[std::size_t(row) * keys + key];
     }
     for (int key = 0; key < keys; ++key) {
       const std::size_t at = std::size_t(row) * keys + key;
       const double want =
-          key < end ? std::exp(cap * bent(key)) / sum * (dp[at] - d / sum) * (1 - bent(key) * bent(key)) : 0;
+          key < end ? std::exp(cap * capped(key)) / sum * (dp[at] - d / sum) * (1 - capped(key) * capped(key))
+                    : 0;
       comparison.expect(got[at], want, 1e-5, [&] {
         return "the gradient of row " + std::to_string(row) + ", key " + std::to_string(key);
       });

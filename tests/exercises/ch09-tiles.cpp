@@ -59,7 +59,7 @@ TEST(Tiles, FullUnderAWindow) {
   expect_formula(&Tiled::window_full_tiles, [](const Tiled& p) { return under_window(p).full; });
 }
 TEST(Tiles, OfPackedDocuments) {
-  expect_formula(&Tiled::packed_tiles,
+  expect_formula(&Tiled::varlen_tiles,
                  [](const Tiled& p) { return p.documents * causal(p, p.length).executed; });
 }
 TEST(Tiles, OfDocumentsAsAMask) {

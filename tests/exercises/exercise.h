@@ -43,18 +43,24 @@ class DeviceArray {
   device::Buffer buffer_;
 };
 
-/// Launches a kernel and waits. What the machine complains about becomes the test's failure.
+/// Launches a kernel and waits, the blocks started as `start` says. What the machine complains about becomes
+/// the test's failure.
 template <typename... Params, typename... Args>
-void run(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Args... args) {
+void run(device::Start start, void (*kernel)(Params...), dim3 grid, dim3 block,
+         std::size_t dynamic_shared_bytes, Args... args) {
   std::string complaint;
   try {
-    device::launch(kernel, grid, block, dynamic_shared_bytes, nullptr, args...);
+    device::launch(start, kernel, grid, block, dynamic_shared_bytes, nullptr, args...);
     device::synchronize();
   } catch (const device::DeviceError& error) {
     complaint = error.what();
   }
   complaint = observed(complaint);
   if (!complaint.empty()) FAIL() << complaint;
+}
+template <typename... Params, typename... Args>
+void run(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Args... args) {
+  run(device::Start::plain, kernel, grid, block, dynamic_shared_bytes, args...);
 }
 
 /// Normally distributed numbers, times `factor`: others for each `seed` of a test and each course_seed().

@@ -35,7 +35,7 @@ class Fault:
 
 LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
 
-PACKED = ["--lengths", "60,200,100", "--causal"]
+VARLEN = ["--lengths", "60,200,100", "--causal"]
 # intervals.npy: queries 128 to 254 do not see keys 0 to 127.
 INTERVALS = ["--batch", "1", "--seqlen", "260", "--causal", "--mask", "tests/mutation/intervals.npy"]
 
@@ -52,7 +52,7 @@ FAULTS = {
                              "exp2_approx(row_max - subtracted)", "1.0f", (1, 2, 3)),
     "no_rescaling_split_04": Fault("04_flash_attention_2/step1_split_q.cuh", "out[0][n][i] *= before * inverse;",
                                    "out[0][n][i] *= before * inverse;", "if (before == 0) out[0][n][i] = 0;", (1, 2, 3)),
-    "no_rescaling_04": Fault("04_flash_attention_2/warp_tile.cuh",
+    "no_rescaling_04": Fault("04_flash_attention_2/softmax.cuh",
                              "float correction = exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e);",
                              "exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e)", "1", (4, 5, 6)),
     "no_rescaling_05": Fault("common/hopper/softmax.h", "correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);",
@@ -71,9 +71,9 @@ FAULTS = {
     "no_scale_07": Fault("07_backward/step2_keys_outside.cuh", "(dk_sums, problem.scale,", "problem.scale", "1.0f", (1, 2)),
     "no_wait_07": Fault("07_backward/step2_keys_outside.cuh", "    cp_async_wait<0>();\n", "cp_async_wait<0>();", "", (1, 2)),
     "no_barrier_07": Fault("07_backward/step2_keys_outside.cuh", "if (!kShares) __syncthreads();", "if (!kShares) __syncthreads();", "", (2,)),
-    "same_stage_07": Fault("07_backward/step2_keys_outside.cuh", "* const stage = stages + i % 2 * C::kStageBytes;", "stages + i % 2 * C::kStageBytes",
+    "same_stage_07": Fault("07_backward/step2_keys_outside.cuh", "* const stage = stages + i % 2 * Traits::kStageBytes;", "stages + i % 2 * Traits::kStageBytes",
                            "stages", (1, 2)),
-    "not_turned_07": Fault("07_backward/step2_keys_outside.cuh",
+    "not_transposed_07": Fault("07_backward/step2_keys_outside.cuh",
                            "ldmatrix_x4_trans(a[r], ds_tile + step * 16 * kPairRowBytes + (place ^ r * 32));",
                            "ldmatrix_x4_trans(a[r], ds_tile + step * 16 * kPairRowBytes + (place ^ r * 32));",
                            "ldmatrix_x4(a[r], ds_tile + step * 16 * kPairRowBytes + (place ^ r * 32));", (2,)),
@@ -101,7 +101,7 @@ FAULTS = {
     "shares_with_a_gap_08": Fault("08_decoding/plan.cuh", "return i * each + min(i, more);", "min(i, more)", "0", (4, 5, 6),
                                   ["--batch", "1", "--heads", "4", "--kv-heads", "1", "--seqlen-k", "2500"]),
     "no_correction_08": Fault("08_decoding/step7_latent.cuh", "own.rows.sum[r] *= correction[r] = update.correction;", "update.correction", "1", (7,), LATENT),
-    "one_half_08": Fault("08_decoding/step7_latent_tiles.cuh", "panels[warpgroup * LatentConfig::kHalfPanels]", "warpgroup * LatentConfig::kHalfPanels",
+    "one_half_08": Fault("08_decoding/step7_latent_tiles.cuh", "panels[warpgroup * LatentKernelTraits::kHalfPanels]", "warpgroup * LatentKernelTraits::kHalfPanels",
                          "0", (7,), LATENT),
     "waits_for_one_08": Fault("08_decoding/step7_latent_merge.cuh", "while (load_acquire(arrivals) < unsigned(item.parts)) {", "unsigned(item.parts)", "1u",
                               (7,), LATENT),
@@ -111,13 +111,13 @@ FAULTS = {
                                  "last_query < least.lower_end", "last_query <= least.lower_end", (4,), INTERVALS),
     "partial_is_full_09": Fault("09_masks/step4_flashmask.cuh", "return no_lower && no_upper ? TileClass::full", "no_lower && no_upper", "no_lower || no_upper",
                                 (4,), INTERVALS),
-    "over_the_next_09": Fault("09_masks/step2_packed.cuh", "packed_rows(s.first_query, s.queries)",
-                              "packed_rows(s.first_query, s.queries)", "Rows0{kRowsOfPackedMap - problem.seqlen_q + s.first_query, problem.seqlen_q, kWrap}", (2,), PACKED),
-    "other_sequence_09": Fault("09_masks/step2_packed.cuh", "ascending[begin + offset] <= place;", "ascending[begin + offset] <= place",
-                               "(offset == 0 || ascending[begin + offset] < place)", (2,), PACKED),
-    "no_barrier_09": Fault("09_masks/step2_packed.cuh", "  __syncthreads();  // all buckets are empty\n", "__syncthreads();", "", (2,), PACKED),
+    "over_the_next_09": Fault("09_masks/step2_varlen.cuh", "varlen_rows(s.first_query, s.queries)",
+                              "varlen_rows(s.first_query, s.queries)", "MapRows{kRowsOfVarlenMap - problem.seqlen_q + s.first_query, problem.seqlen_q, kWrap}", (2,), VARLEN),
+    "other_sequence_09": Fault("09_masks/step2_varlen.cuh", "ascending[begin + offset] <= place;", "ascending[begin + offset] <= place",
+                               "(offset == 0 || ascending[begin + offset] < place)", (2,), VARLEN),
+    "no_barrier_09": Fault("09_masks/step2_varlen.cuh", "  __syncthreads();  // all buckets are empty\n", "__syncthreads();", "", (2,), VARLEN),
     "full_by_one_row_09": Fault("09_masks/step3_ranges.cuh", "first.has_all(first_key, last_key) && last.has_all(first_key, last_key);",
-                                "first.has_all(first_key, last_key)", "true", (2,), PACKED),
+                                "first.has_all(first_key, last_key)", "true", (2,), VARLEN),
     # Of its gradient. Query 127, the last of a tile, sees key 0 and no other.
     "skips_the_last_query_09": Fault("09_masks/step6_transposed.cuh", "if (last_query < begin || first_query >= end) return TileClass::skip;",
                                      "last_query < begin", "last_query <= begin", (6,),
@@ -128,7 +128,7 @@ FAULTS = {
                                      "kMasked && (seen[i / 2] >> (2 * group + i % 2) & 1) == 0 ? -INFINITY : scores[4 * group + i]", (6,),
                                      ["--step", "6", "--softcap", "2", "--causal"]),
     "over_the_next_keys_09": Fault("09_masks/step6_backward_block.cuh", "key = key_of(0), end = work.sequence.keys;", "work.sequence.keys",
-                                   "problem.seqlen_k - first", (6,), ["--step", "6", *PACKED]),
+                                   "problem.seqlen_k - first", (6,), ["--step", "6", *VARLEN]),
 }
 
 

@@ -10,13 +10,13 @@ namespace flashbook::backward {
 template <int kHeadDim>
 void run(const Shape& shape, const Tensors& tensors) {
   using T = __nv_bfloat16;
-  using Config = Version<kHeadDim, false>;
+  using Traits = Version<kHeadDim, false>;
   run_prepare<T, kHeadDim, true>(shape, tensors, nullptr, kWorkspaceRows);
   if constexpr (kHeadDim == 64)
-    run_blocks<T, Deterministic<Config>>(shape, tensors, nullptr);
+    run_blocks<T, Deterministic<Traits>>(shape, tensors, nullptr);
   else
-    run_single<T, FromRegisters<Config>>(shape, tensors, nullptr);
-  run_convert<T, kHeadDim, Config::kQueries>(shape, tensors, nullptr);
+    run_single<T, FromRegisters<Traits>>(shape, tensors, nullptr);
+  run_convert<T, kHeadDim, Traits::kQueries>(shape, tensors, nullptr);
 }
 
 inline int64_t workspace_bytes(const Shape& shape) {

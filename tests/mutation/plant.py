@@ -37,7 +37,7 @@ def includes(files):
 
 def mutant(kernel, fault, text):
     """A mutant's code and its entry in the list of mutants."""
-    namespace = opening_of(text)[1]
+    namespace = OPENING.findall(text)[-1]  # the kernel's own; files of common may stand before it
     text = OPENING.sub(f"namespace {namespace}::{fault.name} {{", text)
     expected = ", ".join(f"{{Mode::{mode}, {json.dumps(report)}}}" for mode, report in fault.reports.items())
     return (f"{text}namespace flashbook::mutation {{\n"

@@ -4,9 +4,9 @@
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
+#include "common/device/swizzle.h"
 #include "common/ptx/convert.h"
 #include "common/ptx/fence.h"
-#include "common/ptx/swizzle.h"
 #include "common/ptx/tma.h"
 #include "tests/mutation/head_map.h"
 

@@ -159,16 +159,6 @@ TEST_F(HostMemory, IsWhatTheInnermostAndEveryOuterLimitLeave) {
   EXPECT_EQ(available(), 2500000);
 }
 
-TEST_F(HostMemory, KnowsTheFirstVersionOfControlGroups) {
-  write("proc/self/cgroup", "4:cpu,memory:/docker/abc\n1:cpu:/\n0::/\n");
-  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  EXPECT_EQ(available(), 8000 * 1024);
-  write("sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "2000000\n");
-  write("sys/fs/cgroup/memory/docker/memory.usage_in_bytes", "500000\n");
-  write("sys/fs/cgroup/memory/docker/memory.stat", "total_inactive_file 40000\ntotal_active_file 2000\n");
-  EXPECT_EQ(available(), 1542000);
-}
-
 // A container without a namespace of its own finds its limit at the root, under no name.
 TEST_F(HostMemory, FindsTheLimitOfAContainerThatSeesItselfAsTheRoot) {
   write("proc/self/cgroup", "0::/system.slice/docker-abc.scope\n");

@@ -32,7 +32,7 @@ __global__ void through_shared_memory(const __grid_constant__ CUtensorMap from,
     name_mbarrier(&full, "full");
     mbarrier_arrive_expect_tx(&full, kRows * kSpan);
     tma_prefetch(to);
-    tma_load(tile, from, &full, {0, 32}, KeepInL2::briefly);
+    tma_load(tile, from, &full, {0, 32}, KeepInL2::evict_first);
   }
   __syncthreads();
   mbarrier_wait(&full, 0);
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(384, 1)
       const int stage = i % kStages;
       mbarrier_wait(&empty[stage], unsigned(i / kStages + 1) & 1);  // its readers are done with it
       mbarrier_arrive_expect_tx(&full[stage], kBytes);
-      tma_load(tile + unsigned(stage) * kWords, map, &full[stage], {0, 16 * i}, KeepInL2::long_);
+      tma_load(tile + unsigned(stage) * kWords, map, &full[stage], {0, 16 * i}, KeepInL2::evict_last);
     }
     return;
   }

@@ -1,6 +1,6 @@
 /// \file
 /// Where swizzles put a byte.
-#include "common/ptx/swizzle.h"
+#include "common/device/swizzle.h"
 
 #include <gtest/gtest.h>
 

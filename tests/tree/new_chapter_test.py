@@ -22,7 +22,9 @@ def add_chapter(tree):
         path.write_text(path.read_text().replace("01_naive_attention", NEW).replace("kNaiveAttention", DESCRIPTOR))
     shutil.copy(tree / "tests/chapters/01_naive_attention_test.cpp", tree / f"tests/chapters/{NEW}_test.cpp")
     shutil.copy(tree / "tests/exercises/ch01-scores.cu", tree / "tests/exercises/ch99-new.cu")
-    (chapter / "exercises/exercises.json").write_text(json.dumps([{"id": "ch99-new"}]))
+    (chapter / "exercises/exercises.json").write_text(json.dumps([{"id": "ch99-new", "file": "exercises/new.cuh"}]))
+    (tree / "course/solutions" / NEW).mkdir()
+    (tree / "course/solutions" / NEW / "ch99-new.cuh").touch()
 
 
 class NewChapter(unittest.TestCase):
@@ -35,12 +37,12 @@ class NewChapter(unittest.TestCase):
                                         cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             self.assertEqual(configured.returncode, 0, configured.stdout)
             rules = (build / "build.ninja").read_text()
-            for program in (NEW, f"{NEW}_traced", f"test_{NEW}", f"test_{NEW}_traced", "exercise.ch99-new"):
+            for program in (NEW, f"{NEW}_traced", f"test_{NEW}", f"test_{NEW}_traced", "exercise.ch99-new", "exercise.ch99-new_solved"):
                 self.assertIn(f"build bin/{program}:", rules)
             tests = "".join(path.read_text() for path in build.rglob("CTestTestfile.cmake"))
             for test in (f"test_{NEW}.full", f"numpy.{NEW}"):
                 self.assertIn(f"add_test([=[{test}]=]", tests)
-            listed = (build / "bench/chapters.cpp").read_text()
+            listed = (build / "library/chapters.cpp").read_text()
             self.assertIn(f"#include \"chapters/{NEW}/host/chapter.h\"", listed)
             self.assertIn(f"&{DESCRIPTOR}", listed)
 

@@ -24,50 +24,31 @@ struct Counts {
   double bandwidth = 4.8e12;  ///< bytes a second of device memory
   double queries = 128, keys = 128, head_dim = 128;  ///< of a tile of attention
 
-  // BEGIN SOLUTION ch00-counts
-  // A part of a block does not run.
-  double blocks_by_registers() const { return std::floor(65536 / (registers * threads)); }
-  double blocks_by_shared() const { return std::floor(227 / shared_kb); }
-  // Whatever is used up first sets the limit; warps are the third.
-  double occupancy() const {
-    const double warps = threads / 32;
-    return std::min({blocks_by_registers(), blocks_by_shared(), std::floor(64 / warps)}) * warps / 64;
-  }
-  // The lanes' floats lie in 128 * stride bytes, and touch all sectors there. From a stride of 8 on each lane
-  // has a sector of its own.
-  double sectors() const { return std::min(4 * stride, 32.0); }
-  // 256 bytes in a row fill 8 sectors, or parts of 9 if they begin inside one.
-  double sectors_of_pairs() const { return std::ceil((std::fmod(offset, 32) + 256) / 32); }
-  // Lanes i and j meet in a bank if (i - j) * word_stride is a multiple of 32.
-  double wavefronts() const { return std::gcd(int(word_stride), 32); }
-  // What flows in the time that a load takes, over 132 multiprocessors.
-  double bytes_under_way() const { return bandwidth / 132 * latency / 1.8e9; }
-  // Two products; a multiply-add is two FLOPs.
-  double product_clocks() const { return 2 * 2 * queries * keys * head_dim / 4096; }
-  double exponential_clocks() const { return queries * keys / 16; }
-  //~ // How many blocks fit on a multiprocessor, if only registers counted? And if only shared memory counted?
-  //~ double blocks_by_registers() const { return 0; }
-  //~ double blocks_by_shared() const { return 0; }
-  //~ // The occupancy, from 0 to 1. There are three limits.
-  //~ double occupancy() const { return 0; }
-  //~
-  //~ // Lane i loads float number stride * i of an array that begins at a multiple of 128 bytes. How many sectors
-  //~ // does the warp's load touch?
-  //~ double sectors() const { return 0; }
-  //~ // Lane i loads the 8 bytes at address offset + 8 * i. How many sectors?
-  //~ double sectors_of_pairs() const { return 0; }
-  //~ // In shared memory lane i loads word word_stride * i. How many wavefronts does the load take? (std::gcd may help.)
-  //~ double wavefronts() const { return 0; }
-  //~
-  //~ // 132 multiprocessors share device memory evenly. How many bytes must each have asked for, at any moment, so that
-  //~ // memory never idles?
-  //~ double bytes_under_way() const { return 0; }
-  //~
-  //~ // How many clocks does a multiprocessor take for the two products of a tile, Q K^T and P V, on the tensor cores at
-  //~ // the published rate? And how many for an exponential of each score?
-  //~ double product_clocks() const { return 0; }
-  //~ double exponential_clocks() const { return 0; }
-  // END SOLUTION ch00-counts
+  // BEGIN EXERCISE ch00-counts: one kernel on paper
+  // How many blocks fit on a multiprocessor, if only registers counted? And if only shared memory counted?
+  double blocks_by_registers() const { return 0; }
+  double blocks_by_shared() const { return 0; }
+  // The occupancy, from 0 to 1. There are three limits.
+  double occupancy() const { return 0; }
+
+  // Lane i loads float number stride * i of an array that begins at a multiple of 128 bytes. How many sectors
+  // does the warp's load touch?
+  double sectors() const { return 0; }
+  // Lane i loads the 8 bytes at address offset + 8 * i. How many sectors?
+  double sectors_of_pairs() const { return 0; }
+  // In shared memory lane i loads word word_stride * i. How many wavefronts does the load take? (std::gcd may
+  // help.)
+  double wavefronts() const { return 0; }
+
+  // 132 multiprocessors share device memory evenly. How many bytes must each have asked for, at any moment,
+  // so that memory never idles?
+  double bytes_under_way() const { return 0; }
+
+  // How many clocks does a multiprocessor take for the two products of a tile, Q K^T and P V, on the tensor
+  // cores at the published rate? And how many for an exponential of each score?
+  double product_clocks() const { return 0; }
+  double exponential_clocks() const { return 0; }
+  // END EXERCISE ch00-counts
 };
 
 }  // namespace flashbook::machine

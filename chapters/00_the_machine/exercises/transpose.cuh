@@ -16,17 +16,11 @@ __global__ void transpose(const float* from,  // [rows, columns]
                           float* to) {  // [columns, rows]
   const int first_row = int(blockIdx.y) * kSide, first_column = int(blockIdx.x) * kSide;
   const int lane = int(threadIdx.x), warp = int(threadIdx.y);
-  // BEGIN SOLUTION ch00-transpose
-  __shared__ float square[kSide][kSide + 1];  // one word more: lanes that read a column read 32 banks
-  for (int i = warp; i < kSide; i += kRowsAtOnce)
-    square[i][lane] = from[int64_t(first_row + i) * columns + first_column + lane];
-  __syncthreads();  // the square is complete: a column of it comes from all warps
-  for (int i = warp; i < kSide; i += kRowsAtOnce)
-    to[int64_t(first_column + i) * rows + first_row + lane] = square[lane][i];
-  //~ for (int i = warp; i < kSide; i += kRowsAtOnce)  // TODO: right, but where do the lanes write?
-  //~   to[int64_t(first_column + lane) * rows + first_row + i] =
-  //~       from[int64_t(first_row + i) * columns + first_column + lane];
-  // END SOLUTION ch00-transpose
+  // BEGIN EXERCISE ch00-transpose: rows become columns
+  for (int i = warp; i < kSide; i += kRowsAtOnce)  // TODO: right, but where do the lanes write?
+    to[int64_t(first_column + lane) * rows + first_row + i] =
+        from[int64_t(first_row + i) * columns + first_column + lane];
+  // END EXERCISE ch00-transpose
 }
 
 }  // namespace flashbook::machine

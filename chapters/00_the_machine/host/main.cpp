@@ -9,12 +9,13 @@
 #include "chapters/00_the_machine/host/measure.h"
 #include "common/app/exit_code.h"
 #include "common/app/machine_context.h"
-#include "common/app/options.h"
 #include "common/app/progress.h"
 #include "common/app/report.h"
 #include "common/app/table.h"
+#include "common/app/value.h"
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
-#include "common/attention/whole_file.h"
+#include "common/device/device.h"
 
 namespace flashbook::machine {
 namespace {
@@ -44,7 +45,7 @@ Options parse(int argc, char** argv) {
   check_device(options.device);
   if (app.count("--json") > 0 && options.json.empty())
     throw InputError("--json is empty: give a value, or leave the option out");
-  check_writable("--json", options.json);
+  if (!options.json.empty()) Value{"--json", options.json}.writable();
   return options;
 }
 

@@ -17,37 +17,23 @@ namespace flashbook::naive {
 struct Traffic {
   double heads = 32, kv_heads = 8, tokens = 2048, head_dim = 64;
 
-  // BEGIN SOLUTION ch01-traffic
-  // In one head, half of the square.
-  double pairs() const { return tokens * tokens / 2; }
-  // A pair takes a dot product of so many numbers and an addition of as many weighted ones; a multiply-add
-  // counts as two.
-  double flops() const { return 4 * heads * head_dim * pairs(); }
-  // Q and O have as many heads as there are, K and V fewer.
-  double input_output_bytes() const { return 2 * tokens * head_dim * (2 * heads + 2 * kv_heads); }
-  // Each query head has scores of its own, and the memory has room for the masked ones too.
-  double score_bytes() const { return tokens * tokens * heads * (4 + 2); }
-  // S is written, then read for the maximum, the sum and the quotients; P is written and read.
-  double step1_bytes() const { return input_output_bytes() + pairs() * heads * (4 * 4 + 2 * 2); }
-  // S is written and read once.
-  double step2_bytes() const { return input_output_bytes() + pairs() * heads * (2 * 4 + 2 * 2); }
-  double flops_per_byte() const { return flops() / step2_bytes(); }
-  //~ // Pairs of a query and a key that it sees, in one head.
-  //~ double pairs() const { return 0; }
-  //~ // From here on of all heads together. Floating-point operations of both products.
-  //~ double flops() const { return 0; }
-  //~ // Bytes of Q, K, V and O together.
-  //~ double input_output_bytes() const { return 0; }
-  //~ // Bytes of device memory that S and P take. They are stored whole, masked or not.
-  //~ double score_bytes() const { return 0; }
-  //~ // Bytes that the three kernels of step 1 move: Q, K, V and O once, S and P as often as a kernel walks over
-  //~ // them; only the visible pairs are written and read.
-  //~ double step1_bytes() const { return 0; }
-  //~ // The same for the three kernels of step 2.
-  //~ double step2_bytes() const { return 0; }
-  //~ // FLOPs a byte of step 2.
-  //~ double flops_per_byte() const { return 0; }
-  // END SOLUTION ch01-traffic
+  // BEGIN EXERCISE ch01-traffic: bytes and FLOPs on paper
+  // Pairs of a query and a key that it sees, in one head.
+  double pairs() const { return 0; }
+  // From here on of all heads together. Floating-point operations of both products.
+  double flops() const { return 0; }
+  // Bytes of Q, K, V and O together.
+  double input_output_bytes() const { return 0; }
+  // Bytes of device memory that S and P take. They are stored whole, masked or not.
+  double score_bytes() const { return 0; }
+  // Bytes that the three kernels of step 1 move: Q, K, V and O once, S and P as often as a kernel walks over
+  // them; only the visible pairs are written and read.
+  double step1_bytes() const { return 0; }
+  // The same for the three kernels of step 2.
+  double step2_bytes() const { return 0; }
+  // FLOPs a byte of step 2.
+  double flops_per_byte() const { return 0; }
+  // END EXERCISE ch01-traffic
 };
 
 }  // namespace flashbook::naive

@@ -2,5 +2,6 @@
 #include "common/app/program.h"
 
 int main(int argc, char** argv) {
-  return flashbook::run_chapter_program(argc, argv, flashbook::kNaiveAttention, nullptr);
+  return flashbook::run_chapter_program(argc, argv, flashbook::kNaiveAttention,
+                                        flashbook::kNaiveAttentionBefore);
 }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace flashbook::flash1 {
+namespace flashbook::fa1 {
 
 // The problem: batch 1; query heads that share fewer heads of keys and values; as many keys as queries; no
 // mask; f16, so 2 bytes an element of Q, K, V and O, and 4 a number of O on its way, m, l, scores. Tiles of
@@ -17,39 +17,20 @@ namespace flashbook::flash1 {
 struct Bytes {
   double heads = 32, kv_heads = 8, tokens = 2048, head_dim = 64, rows = 64;
 
-  // BEGIN SOLUTION ch03-bytes
-  // Q, K and V of so many rows, 2 bytes each, and the weights of 4 bytes.
-  double tile_bytes() const { return 3 * 2 * rows * head_dim + 4 * rows * rows; }
-  // 4 B^2 + 6 B d = 227 * 1024, solved for B.
-  double largest_tile() const {
-    const double d = 6 * head_dim;
-    return std::floor((std::sqrt(d * d + 16 * 227 * 1024) - d) / 8 / 16) * 16;
-  }
-  // Every head asks for K and V once and writes O and the log-sum-exp once. Q comes once for each tile of
-  // keys; O, m and l are stored by all but the last and fetched by all but the first.
-  double step1_bytes() const {
-    const double tiles = tokens / rows;
-    return heads * tokens * (2 * head_dim * (3 + tiles) + 4 * (head_dim + 2) * 2 * (tiles - 1) + 4);
-  }
-  // Q and O once; K and V for each tile of queries.
-  double step2_bytes() const { return heads * tokens * (2 * head_dim * (2 + 2 * tokens / rows) + 4); }
-  // The unfinished O, m and l of every row.
-  double step1_memory() const { return heads * tokens * 4 * (head_dim + 2); }
-  // S of 4 bytes and P of 2, for every pair of every query head.
-  double chapter1_memory() const { return heads * tokens * tokens * (4 + 2); }
-  //~ // Shared memory of a block in steps 1 and 2, in bytes. Leave out the padding.
-  //~ double tile_bytes() const { return 0; }
-  //~ // The largest tile, in rows, a multiple of 16, for which that is at most 227 KB (1 KB is 1024 bytes).
-  //~ double largest_tile() const { return 0; }
-  //~ // From here on of all heads together. Bytes that step 1 asks memory for.
-  //~ double step1_bytes() const { return 0; }
-  //~ // The same for step 2.
-  //~ double step2_bytes() const { return 0; }
-  //~ // Bytes of device memory that step 1 needs beyond inputs and outputs.
-  //~ double step1_memory() const { return 0; }
-  //~ // And what chapter 1 needs, for S and P.
-  //~ double chapter1_memory() const { return 0; }
-  // END SOLUTION ch03-bytes
+  // BEGIN EXERCISE ch03-bytes: tiles on paper
+  // Shared memory of a block in steps 1 and 2, in bytes. Leave out the padding.
+  double tile_bytes() const { return 0; }
+  // The largest tile, in rows, a multiple of 16, for which that is at most 227 KB (1 KB is 1024 bytes).
+  double largest_tile() const { return 0; }
+  // From here on of all heads together. Bytes that step 1 asks memory for.
+  double step1_bytes() const { return 0; }
+  // The same for step 2.
+  double step2_bytes() const { return 0; }
+  // Bytes of device memory that step 1 needs beyond inputs and outputs.
+  double step1_memory() const { return 0; }
+  // And what chapter 1 needs, for S and P.
+  double chapter1_memory() const { return 0; }
+  // END EXERCISE ch03-bytes
 };
 
-}  // namespace flashbook::flash1
+}  // namespace flashbook::fa1

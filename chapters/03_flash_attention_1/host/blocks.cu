@@ -13,11 +13,10 @@ namespace {
 using Element = __nv_bfloat16;
 
 constexpr std::size_t kMaxSharedBytes = 227 * 1024;  // what an H100 or H200 grants a block
-constexpr Step kStep = {"queries outside, keys inside", "Step 2 with tiles of another size."};
 constexpr DType kType = DType::bf16;
 
 template <int kHeadDim, int kBlock>
-constexpr std::size_t kTileBytes = sizeof(flash1::Tiles<Element, kHeadDim, kBlock>);
+constexpr std::size_t kTileBytes = sizeof(fa1::Tiles<Element, kHeadDim, kBlock>);
 
 template <int kBlock>
 std::size_t shared_bytes(const Shape& shape) {
@@ -27,9 +26,9 @@ std::size_t shared_bytes(const Shape& shape) {
 }
 
 template <int kBlock>
-std::string why_not(const Shape& shape, int) {
+std::string why_not(const Shape& shape) {
   if (shape.dtype != kType) return "the sweep over block sizes takes bf16: choose it with --dtype";
-  if (const std::string reason = kFlashAttention1.why_not(shape, 2); !reason.empty()) return reason;
+  if (const std::string reason = kFlashAttention1.step(2).why_not(shape); !reason.empty()) return reason;
   if (const std::size_t bytes = shared_bytes<kBlock>(shape); bytes > kMaxSharedBytes)
     return "does not fit: tiles of " + std::to_string(kBlock) + " rows take " + std::to_string(bytes / 1024) +
            " KB of shared memory, a block has 227";
@@ -45,12 +44,12 @@ void with_fitting_head_dim(int head_dim, Body body) {
 }
 
 template <int kBlock>
-void attention(const Shape& shape, const Tensors& t, device::Stream stream, int) {
-  const flash1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
-                                   shape.causal(), shape.scale * std::numbers::log2e_v<float>};
-  const dim3 grid(flash1::tiles_of(shape.seqlen_q, kBlock), shape.batch * shape.heads);
+void run(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const fa1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
+                                shape.scale * std::numbers::log2e_v<float>};
+  const dim3 grid(fa1::tiles_of(shape.seqlen_q, kBlock), shape.batch * shape.heads);
   with_fitting_head_dim<kBlock>(shape.head_dim, [&]<int kHeadDim>() {
-    device::launch(flash1::queries_outside<Element, kHeadDim, kBlock>, grid, dim3(flash1::kThreads),
+    device::launch(fa1::queries_outside<Element, kHeadDim, kBlock>, grid, dim3(fa1::kThreads),
                    kTileBytes<kHeadDim, kBlock>, stream, static_cast<const Element*>(t.q),
                    static_cast<const Element*>(t.k), static_cast<const Element*>(t.v),
                    static_cast<Element*>(t.o), t.lse, problem);
@@ -59,22 +58,25 @@ void attention(const Shape& shape, const Tensors& t, device::Stream stream, int)
 
 /// Bytes asked for, which is what the size of the tiles decides.
 template <int kBlock>
-double memory_bytes(const Shape& shape, int) {
-  return flash1::bytes_queries_outside(shape, kBlock, kBlock);
+double memory(const Shape& shape) {
+  return fa1::bytes_queries_outside(shape, kBlock, kBlock);
 }
 
-constexpr int64_t no_workspace(const Shape&, int) { return 0; }
+template <int kBlock>
+constexpr Step kStep = {"queries outside, keys inside",
+                        "Step 2 with tiles of another size.",
+                        Operation::forward,
+                        why_not<kBlock>,
+                        nullptr,
+                        run<kBlock>,
+                        memory<kBlock>,
+                        memory<kBlock>};
 
 template <int kBlock>
 BlockSize block_size() {
   Chapter chapter = kFlashAttention1;
-  chapter.steps = std::span(&kStep, 1);
+  chapter.steps = std::span(&kStep<kBlock>, 1);
   chapter.dtypes = std::span(&kType, 1);
-  chapter.why_not = why_not<kBlock>;
-  chapter.workspace_bytes = no_workspace;
-  chapter.memory_bytes = memory_bytes<kBlock>;
-  chapter.requested_bytes = memory_bytes<kBlock>;
-  chapter.attention = attention<kBlock>;
   return {kBlock, chapter, shared_bytes<kBlock>};
 }
 

@@ -8,26 +8,15 @@
 #include "chapters/03_flash_attention_1/step1_keys_outside.cuh"
 #include "chapters/03_flash_attention_1/step2_queries_outside.cuh"
 #include "chapters/03_flash_attention_1/step3_split_k.cuh"
-#include "common/attention/cost.h"
 #include "common/device/dispatch.h"
 #include "common/device/launch.h"
 
 namespace flashbook {
 namespace {
 
-using flash1::Problem;
-using flash1::State;
+using fa1::Problem;
+using fa1::State;
 
-constexpr Step kSteps[] = {
-    {"keys outside, queries inside",
-     "The paper's own loop order: no score leaves the chip, but the unfinished O travels through device "
-     "memory."},
-    {"queries outside, keys inside",
-     "O, maximum and sum of a tile of queries stay in registers while K and V come by, and every tile is a "
-     "block."},
-    {"tensor cores, split-K warps",
-     "The warps of a block share the keys of a tile, multiply with wmma and add up O in shared memory."},
-};
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
 constexpr int64_t kMaxGridX = 2147483647;  // the machine's limit on blocks in x
@@ -40,18 +29,18 @@ constexpr int kBlock = 64;                 // queries and keys of a tile in step
 //| make the traffic of $Q$ and $O$ smaller, and two blocks must fit a multiprocessor.
 /// The tiles of step 3, by head dimension: the best that leave an A100 room for a block, and an H200 for two.
 template <int kHeadDim>
-struct SizeOf;
+struct TraitsFor;
 template <>
-struct SizeOf<64> {
-  using Type = flash1::SplitK<64, 64, 128, 4>;
+struct TraitsFor<64> {
+  using Type = fa1::KernelTraits<64, 64, 128, 4>;
 };
 template <>
-struct SizeOf<128> {
-  using Type = flash1::SplitK<128, 32, 128, 4>;
+struct TraitsFor<128> {
+  using Type = fa1::KernelTraits<128, 32, 128, 4>;
 };
 template <>
-struct SizeOf<256> {
-  using Type = flash1::SplitK<256, 32, 64, 4>;
+struct TraitsFor<256> {
+  using Type = fa1::KernelTraits<256, 32, 64, 4>;
 };
 
 Problem problem_of(const Shape& shape) {
@@ -59,34 +48,35 @@ Problem problem_of(const Shape& shape) {
           shape.scale * std::numbers::log2e_v<float>};
 }
 
-std::string why_not(const Shape& shape, int step) {
+template <int kStep>
+std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 3 takes f16 and bf16: choose one with --dtype";
-  if (const int64_t most = step == 1 ? kMaxGridX : kMaxGridY; int64_t(shape.batch) * shape.heads > most)
-    return "batch * heads is at most " + std::to_string(most) + " in step " + std::to_string(step) +
-           ", what a grid has in " + (step == 1 ? "x" : "y") + ": split the batch with --batch";
+  constexpr int64_t kMost = kStep == 1 ? kMaxGridX : kMaxGridY;
+  if (int64_t(shape.batch) * shape.heads > kMost)
+    return "batch * heads is at most " + std::to_string(kMost) + " in step " + std::to_string(kStep) +
+           ", what a grid has in " + (kStep == 1 ? "x" : "y") + ": split the batch with --batch";
   return why_not_plain(shape);
 }
 
 /// Step 1 puts the unfinished O and two numbers a row away, in float32.
-int64_t workspace_bytes(const Shape& shape, int step) {
-  return step == 1 ? shape.q_rows() * (shape.head_dim + 2) * int64_t(sizeof(float)) : 0;
+int64_t state_bytes(const Shape& shape) {
+  return shape.q_rows() * (shape.head_dim + 2) * int64_t(sizeof(float));
 }
 
 /// The unfinished O of step 1 goes to device memory and back. K and V of steps 2 and 3 are asked for again
 /// and again, and found in the L2 cache: traffic.h counts what is asked for.
-double memory_bytes(const Shape& shape, int step) {
-  return step == 1 ? flash1::bytes_keys_outside(shape, kBlock) : compulsory_bytes(shape);
-}
+double memory_keys_outside(const Shape& shape) { return fa1::bytes_keys_outside(shape, kBlock); }
 
 /// What the L2 is asked for, K and V each time.
-double requested_bytes(const Shape& shape, int step) {
-  if (step == 1) return flash1::bytes_keys_outside(shape, kBlock, flash1::kRequestedNumber);
-  if (step == 2) return flash1::bytes_queries_outside(shape, kBlock, kBlock, flash1::kRequestedNumber);
+template <int kStep>
+double requested(const Shape& shape) {
+  if (kStep == 1) return fa1::bytes_keys_outside(shape, kBlock, fa1::kRequestedNumber);
+  if (kStep == 2) return fa1::bytes_queries_outside(shape, kBlock, kBlock, fa1::kRequestedNumber);
   double bytes = 0;
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    using Size = typename SizeOf<kHeadDim>::Type;
-    bytes = flash1::bytes_queries_outside(shape, Size::kRowsQ, Size::kRowsK, flash1::kRequestedRow);
+    using Traits = typename TraitsFor<kHeadDim>::Type;
+    bytes = fa1::bytes_queries_outside(shape, Traits::kRowsQ, Traits::kRowsK, fa1::kRequestedRow);
   });
   return bytes;
 }
@@ -96,38 +86,54 @@ double requested_bytes(const Shape& shape, int step) {
 //| Step 1 has one block a head, and its state lies in the workspace: $O$, then the maxima, then the sums. Steps 2 and 3 have one block for each tile of queries, and need no
 //| workspace.
 /// One step on one shape, its pointers typed.
-template <typename T, int kHeadDim>
-void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
+template <typename T, int kHeadDim, int kStep>
+void run_step(const Shape& shape, const Tensors& t, device::Stream stream) {
   const Problem problem = problem_of(shape);
   const unsigned heads = shape.batch * shape.heads;
   const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
              *v = static_cast<const T*>(t.v);
   auto* o = static_cast<T*>(t.o);
-  constexpr std::size_t kTileBytes = sizeof(flash1::Tiles<T, kHeadDim, kBlock>);
-  if (step == 1) {
+  constexpr std::size_t kTileBytes = sizeof(fa1::Tiles<T, kHeadDim, kBlock>);
+  if constexpr (kStep == 1) {
     auto* workspace = static_cast<float*>(t.workspace);
     const State state = {workspace, workspace + shape.q_elements(),
                          workspace + shape.q_elements() + shape.q_rows()};
-    return device::launch(flash1::keys_outside<T, kHeadDim, kBlock>, dim3(heads), dim3(flash1::kThreads),
-                          kTileBytes, stream, q, k, v, o, t.lse, state, problem);
+    device::launch(fa1::keys_outside<T, kHeadDim, kBlock>, dim3(heads), dim3(fa1::kThreads), kTileBytes,
+                   stream, q, k, v, o, t.lse, state, problem);
   }
-  if (step == 2)
-    return device::launch(flash1::queries_outside<T, kHeadDim, kBlock>,
-                          dim3(flash1::tiles_of(shape.seqlen_q, kBlock), heads), dim3(flash1::kThreads),
-                          kTileBytes, stream, q, k, v, o, t.lse, problem);
-  using Size = typename SizeOf<kHeadDim>::Type;
-  device::launch(flash1::split_k<T, Size>, dim3(flash1::tiles_of(shape.seqlen_q, Size::kRowsQ), heads),
-                 dim3(Size::kThreads), sizeof(flash1::SplitKTiles<T, Size>), stream, q, k, v, o, t.lse,
-                 problem);
+  if constexpr (kStep == 2)
+    device::launch(fa1::queries_outside<T, kHeadDim, kBlock>,
+                   dim3(fa1::tiles_of(shape.seqlen_q, kBlock), heads), dim3(fa1::kThreads), kTileBytes,
+                   stream, q, k, v, o, t.lse, problem);
+  if constexpr (kStep == 3) {
+    using Traits = typename TraitsFor<kHeadDim>::Type;
+    device::launch(fa1::split_k<T, Traits>, dim3(fa1::tiles_of(shape.seqlen_q, Traits::kRowsQ), heads),
+                   dim3(Traits::kThreads), sizeof(fa1::SplitKTiles<T, Traits>), stream, q, k, v, o, t.lse,
+                   problem);
+  }
 }
 
-void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
-  device::with_type(shape.dtype, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, float>)  // why_not refuses f32
-      device::with_head_dim(shape.head_dim,
-                            [&]<int kHeadDim>() { run_step<T, kHeadDim>(shape, tensors, stream, step); });
+template <int kStep>
+void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+    device::with_head_dim(shape.head_dim,
+                          [&]<int kHeadDim>() { run_step<T, kHeadDim, kStep>(shape, tensors, stream); });
   });
 }
+
+constexpr Step kSteps[] = {
+    {"keys outside, queries inside",
+     "The paper's own loop order: no score leaves the chip, but the unfinished O travels through device "
+     "memory.",
+     Operation::forward, why_not<1>, state_bytes, run<1>, memory_keys_outside, requested<1>},
+    {"queries outside, keys inside",
+     "O, maximum and sum of a tile of queries stay in registers while K and V come by, and every tile is a "
+     "block.",
+     Operation::forward, why_not<2>, nullptr, run<2>, nullptr, requested<2>},
+    {"tensor cores, split-K warps",
+     "The warps of a block share the keys of a tile, multiply with wmma and add up O in shared memory.",
+     Operation::forward, why_not<3>, nullptr, run<3>, nullptr, requested<3>},
+};
 
 }  // namespace
 
@@ -140,13 +146,6 @@ const Chapter kFlashAttention1 = {
     .dtypes = kTypes,
     .gpu_shape = shape_for_gpu(),
     .cpu_shape = shape_for_simulator(),
-    .why_not = why_not,
-    .workspace_bytes = workspace_bytes,
-    .memory_bytes = memory_bytes,
-    .attention = attention,
-    .preface = nullptr,
-    .requested_bytes = requested_bytes,
-    .largest_score = kAnyScore,
 };
 
 }  // namespace flashbook

@@ -1,7 +1,7 @@
-#include "chapters/02_online_softmax/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/chapter.h"
 #include "common/app/program.h"
 
 int main(int argc, char** argv) {
-  return flashbook::run_chapter_program(argc, argv, flashbook::kFlashAttention1, &flashbook::kOnlineSoftmax);
+  return flashbook::run_chapter_program(argc, argv, flashbook::kFlashAttention1,
+                                        flashbook::kFlashAttention1Before);
 }

@@ -13,17 +13,17 @@
 #include "common/attention/cost.h"
 #include "common/attention/shape.h"
 
-namespace flashbook::flash1 {
+namespace flashbook::fa1 {
 
 /// Tiles of `rows` rows, for so many rows.
 constexpr int tiles_of(int count, int rows) { return (count - 1) / rows + 1; }
 
-/// Calls visit(queries, visible) for each tile of queries of one head: its rows, and the keys they see.
-template <typename Visit>
-void for_each_query_tile(const Shape& shape, int rows_q, Visit visit) {
+/// Calls body(queries, visible) for each tile of queries of one head: its rows, and the keys they see.
+template <typename Body>
+void for_each_query_tile(const Shape& shape, int rows_q, Body body) {
   for (int64_t first = 0; first < shape.seqlen_q; first += rows_q) {
     const int queries = int(std::min<int64_t>(rows_q, shape.seqlen_q - first));
-    visit(queries, shape.visible_keys(int(first + queries - 1)));
+    body(queries, shape.visible_keys(int(first + queries - 1)));
   }
 }
 
@@ -67,4 +67,4 @@ inline double bytes_queries_outside(const Shape& shape, int rows_q, int rows_k,
   return heads * (element * shape.head_dim * (2 * rows + k_rows) + number * rows);
 }
 
-}  // namespace flashbook::flash1
+}  // namespace flashbook::fa1

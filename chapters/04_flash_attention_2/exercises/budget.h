@@ -17,40 +17,25 @@ namespace flashbook::fa2 {
 struct Budget {
   double head_dim = 192, warps = 4, queries = 32, keys = 64, stages = 2;
 
-  // BEGIN SOLUTION ch04-budget
-  // Q, and K and V in each stage, two bytes an element.
-  double shared_bytes() const { return (warps * queries + 2 * stages * keys) * 2 * head_dim; }
-  double blocks() const { return std::floor(228 * 1024 / (shared_bytes() + 1024)); }
-  // So many rows by head_dim in float, dealt out to 32 lanes; the same for the keys.
-  double registers_o() const { return queries * head_dim / 32; }
-  double registers_scores() const { return queries * keys / 32; }
-  // An instruction can name 255: with O and scores alone at 256 the sizes above would spill.
-  double registers_at_most() const {
-    return std::min(255.0, std::floor(65536 / (blocks() * warps * 32) / 8) * 8);
-  }
-  // Twice queries * keys * head_dim multiply-adds, of which one mma.sync does 16 * 8 * 16.
-  double products() const { return 2 * queries * keys * head_dim / (16 * 8 * 16); }
-  // Q's rows, and all rows of K and of V.
-  double read_bytes() const { return (queries + 2 * keys) * 2 * head_dim; }
-  // All of a block's warps read K and V again: half as many queries a warp, twice as many warps.
-  double block_reads_of_half() const { return 2 * warps * (queries / 2 + 2 * keys) * 2 * head_dim; }
-  //~ // Shared memory of a block, in bytes.
-  //~ double shared_bytes() const { return 0; }
-  //~ // Blocks for which a multiprocessor has shared memory.
-  //~ double blocks() const { return 0; }
-  //~ // Registers of a thread for O, and for the scores of a tile, in float.
-  //~ double registers_o() const { return 0; }
-  //~ double registers_scores() const { return 0; }
-  //~ // The most registers that a thread can have with so many blocks. They are dealt out in eights, and no thread can
-  //~ // have more than an instruction can name (the text says how many).
-  //~ double registers_at_most() const { return 0; }
-  //~ // mma.sync (m16n8k16) that a warp executes for one tile of keys, for scores and values together.
-  //~ double products() const { return 0; }
-  //~ // Bytes of shared memory that a warp reads for one tile of keys.
-  //~ double read_bytes() const { return 0; }
-  //~ // Bytes that all warps of a block read for it, if a warp has half as many queries and a block twice as many warps.
-  //~ double block_reads_of_half() const { return 0; }
-  // END SOLUTION ch04-budget
+  // BEGIN EXERCISE ch04-budget: sizes on paper
+  // Shared memory of a block, in bytes.
+  double shared_bytes() const { return 0; }
+  // Blocks for which a multiprocessor has shared memory.
+  double blocks() const { return 0; }
+  // Registers of a thread for O, and for the scores of a tile, in float.
+  double registers_o() const { return 0; }
+  double registers_scores() const { return 0; }
+  // The most registers that a thread can have with so many blocks. They are dealt out in eights, and no
+  // thread can have more than an instruction can name (the text says how many).
+  double registers_at_most() const { return 0; }
+  // mma.sync (m16n8k16) that a warp executes for one tile of keys, for scores and values together.
+  double products() const { return 0; }
+  // Bytes of shared memory that a warp reads for one tile of keys.
+  double read_bytes() const { return 0; }
+  // Bytes that all warps of a block read for it, if a warp has half as many queries and a block twice as many
+  // warps.
+  double block_reads_of_half() const { return 0; }
+  // END EXERCISE ch04-budget
 };
 
 }  // namespace flashbook::fa2

@@ -12,12 +12,9 @@ namespace flashbook::fa2 {
 /// eight neighbouring rows, the first of them a multiple of 8, must touch every bank once, and so must two
 /// neighbouring rows, the first of them even.
 __host__ __device__ constexpr int narrow_swizzled(int row, int piece) {
-  // BEGIN SOLUTION ch04-swizzle
-  // Rows of equal parity begin in the same bank, so what moves a piece must change from each pair of rows to
-  // the next.
-  return row * 64 + (piece ^ row / 2 % 4) * 16;
-  //~ return row * 64 + piece * 16;  // TODO: so far the pieces lie as they come
-  // END SOLUTION ch04-swizzle
+  // BEGIN EXERCISE ch04-swizzle: rows of half a line
+  return row * 64 + piece * 16;  // TODO: so far the pieces lie as they come
+  // END EXERCISE ch04-swizzle
 }
 
 }  // namespace flashbook::fa2

@@ -2,33 +2,21 @@
 //|
 //| Which steps there are, which sizes each has at which head dimension, and how much shared memory that takes. It runs on the host.
 #include "chapters/04_flash_attention_2/host/chapter.h"
+#include "chapters/04_flash_attention_2/host/granted.h"
 #include "chapters/04_flash_attention_2/step1_split_q.cuh"
 #include "chapters/04_flash_attention_2/step5_tuned.cuh"
 #include "chapters/04_flash_attention_2/step6_paired.cuh"
-#include "common/attention/cost.h"
 #include "common/device/dispatch.h"
 #include "common/device/launch.h"
 
 namespace flashbook {
+
+int64_t (*fa2::granted_shared_bytes)() = device::shared_bytes_of_block;
+
 namespace {
 
 using namespace fa2;
 
-constexpr Step kSteps[] = {
-    {"split queries", "Every warp owns rows of Q; scores, probabilities and O stay in its registers."},
-    {"ldmatrix, swizzled",
-     "Fragments come by ldmatrix from tiles without bank conflicts, V transposed on the way."},
-    {"two stages", "The next tile of keys and values travels by cp.async while this one is used."},
-    {"fewer other operations",
-     "Scale and exponential in one multiply-add and one exp2, one normalisation, O rescaled only where it "
-     "must be."},
-    {"tuned tiles",
-     "32 rows a warp, keys that nobody sees skipped, a mask only where it cuts, longest tiles first; tuned "
-     "per head_dim."},
-    {"late maximum, paired warps",
-     "d = 64: the maximum is looked for only where a sum shows that it must be; d = 256: two warps share "
-     "their rows."},
-};
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
 constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
@@ -41,17 +29,13 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 
 /// The sizes of steps 5 and 6.
 template <int kHeadDim, int kStep>
-struct CutFor;
+struct TraitsFor;
 template <int kStep>
-struct CutFor<64, kStep> : Cut<64, 4, 2, true, 2, kStep == 6 ? 2 : 0> {};
+struct TraitsFor<64, kStep> : KernelTraits<64, 4, 2, true, 2, kStep == 6 ? 2 : 0> {};
 template <int kStep>
-struct CutFor<128, kStep> : Cut<128, 4, 2, false, 2> {};
+struct TraitsFor<128, kStep> : KernelTraits<128, 4, 2, false, 2> {};
 template <>
-struct CutFor<256, 5> : Cut<256, 8, 1, false, 1> {};
-
-int64_t workspace_bytes(const Shape&, int) { return 0; }
-
-double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
+struct TraitsFor<256, 5> : KernelTraits<256, 8, 1, false, 1> {};
 
 //| ## Launches
 //|
@@ -65,81 +49,81 @@ struct Launch {
 };
 
 template <typename T, int kHeadDim, int kStep>
-Launch<T> split_q_launch() {
-  return {split_q<T, kHeadDim, kStep>, kTile, kThreads, split_q_shared_bytes(kHeadDim, kStep)};
-}
-
-template <typename T, typename C>
-Launch<T> tuned_launch() {
-  return {tuned<T, C>, C::kQueries, C::kThreads, C::kSharedBytes};
-}
-
-template <typename T, int kHeadDim>
-Launch<T> launch_of(int step) {
-  switch (step) {
-    case 1:
-      return split_q_launch<T, kHeadDim, 1>();
-    case 2:
-      return split_q_launch<T, kHeadDim, 2>();
-    case 3:
-      return split_q_launch<T, kHeadDim, 3>();
-    case 4:
-      return split_q_launch<T, kHeadDim, 4>();
-    case 5:
-      return tuned_launch<T, CutFor<kHeadDim, 5>>();
+Launch<T> launch_of() {
+  if constexpr (kStep <= 4) {
+    return {split_q<T, kHeadDim, kStep>, kTile, kThreads, split_q_shared_bytes(kHeadDim, kStep)};
+  } else if constexpr (kStep == 6 && kHeadDim == PairedTraits::kHeadDim) {
+    return {paired<T>, PairedTraits::kQueries, PairedTraits::kThreads, PairedTraits::kSharedBytes};
+  } else {
+    using Traits = TraitsFor<kHeadDim, kStep>;
+    return {tuned<T, Traits>, Traits::kQueries, Traits::kThreads, Traits::kSharedBytes};
   }
-  if constexpr (kHeadDim == PairedCut::kHeadDim)
-    return {paired<T>, PairedCut::kQueries, PairedCut::kThreads, PairedCut::kSharedBytes};
-  else
-    return tuned_launch<T, CutFor<kHeadDim, 6>>();
 }
 
-/// What a block of a step takes; the element's type makes no difference.
-int shared_bytes(int head_dim, int step) {
-  int bytes = 0;
-  device::with_head_dim(
-      head_dim, [&]<int kHeadDim>() { bytes = launch_of<__nv_bfloat16, kHeadDim>(step).shared_bytes; });
-  return bytes;
+//| ## What cannot run
+//|
+//| A grid has at most 65535 blocks in y, and a GPU may grant a block less shared memory than an H200 does.
+template <int kStep>
+std::string why_not(const Shape& shape) {
+  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
+    return "chapter 4 takes f16 and bf16: choose one with --dtype";
+  if (int64_t(shape.batch) * shape.heads > kMaxHeads)
+    return "batch * heads is at most 65535, what a grid has in y: split the batch with --batch";
+  if (const std::string why = why_not_plain(shape); !why.empty()) return why;
+  int bytes = 0;  // of a block; the element's type makes no difference
+  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+    bytes = launch_of<__nv_bfloat16, kHeadDim, kStep>().shared_bytes;
+  });
+  if (const int64_t granted = granted_shared_bytes(); bytes > granted)
+    return "step " + std::to_string(kStep) + " at head_dim " + std::to_string(shape.head_dim) + " needs " +
+           std::to_string(bytes / 1024) + " KB of shared memory a block, and this GPU grants " +
+           std::to_string(granted / 1024) + " KB: choose another --step";
+  return {};
 }
 
-std::string why_not(const Shape& shape, int step) {
-  return fa2::why_not_within(device::shared_bytes_of_block(), shape, step);
-}
-
-template <typename T, int kHeadDim>
-void run(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
+template <typename T, int kHeadDim, int kStep>
+void run_step(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr float kLog2e = 1.44269504f;
   const Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
                            shape.causal(), shape.scale,    shape.scale * kLog2e};
-  const Launch<T> how = launch_of<T, kHeadDim>(step);
+  const Launch<T> how = launch_of<T, kHeadDim, kStep>();
   const dim3 grid((shape.seqlen_q + int64_t(how.queries) - 1) / how.queries, shape.batch * shape.heads);
   device::launch(how.kernel, grid, dim3(how.threads), how.shared_bytes, stream, static_cast<const T*>(t.q),
                  static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<T*>(t.o), t.lse,
                  problem);
 }
 
-void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
-  device::with_type(shape.dtype, [&]<typename T>() {
-    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
-      device::with_head_dim(shape.head_dim,
-                            [&]<int kHeadDim>() { run<T, kHeadDim>(shape, tensors, stream, step); });
+template <int kStep>
+void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+    device::with_head_dim(shape.head_dim,
+                          [&]<int kHeadDim>() { run_step<T, kHeadDim, kStep>(shape, tensors, stream); });
   });
 }
 
-}  // namespace
+constexpr Step kSteps[] = {
+    {"split queries", "Every warp owns rows of Q; scores, probabilities and O stay in its registers.",
+     Operation::forward, why_not<1>, nullptr, run<1>},
+    {"ldmatrix, swizzled",
+     "Fragments come by ldmatrix from tiles without bank conflicts, V transposed on the way.",
+     Operation::forward, why_not<2>, nullptr, run<2>},
+    {"two stages", "The next tile of keys and values travels by cp.async while this one is used.",
+     Operation::forward, why_not<3>, nullptr, run<3>},
+    {"fewer other operations",
+     "Scale and exponential in one multiply-add and one exp2, one normalisation, O rescaled only where it "
+     "must be.",
+     Operation::forward, why_not<4>, nullptr, run<4>},
+    {"tuned tiles",
+     "32 rows a warp, keys that nobody sees skipped, a mask only where it cuts, longest tiles first; tuned "
+     "per head_dim.",
+     Operation::forward, why_not<5>, nullptr, run<5>},
+    {"late maximum, paired warps",
+     "d = 64: the maximum is looked for only where a sum shows that it must be; d = 256: two warps share "
+     "their rows.",
+     Operation::forward, why_not<6>, nullptr, run<6>},
+};
 
-std::string fa2::why_not_within(int64_t shared_bytes_of_block, const Shape& shape, int step) {
-  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 4 takes f16 and bf16: choose one with --dtype";
-  if (int64_t(shape.batch) * shape.heads > kMaxHeads)
-    return "batch * heads is at most 65535, what a grid has in y: split the batch with --batch";
-  if (const std::string why = why_not_plain(shape); !why.empty()) return why;
-  if (const int64_t bytes = shared_bytes(shape.head_dim, step); bytes > shared_bytes_of_block)
-    return "step " + std::to_string(step) + " at head_dim " + std::to_string(shape.head_dim) + " needs " +
-           std::to_string(bytes / 1024) + " KB of shared memory a block, and this GPU grants " +
-           std::to_string(shared_bytes_of_block / 1024) + " KB: choose another --step";
-  return {};
-}
+}  // namespace
 
 const Chapter kFlashAttention2 = {
     .number = 4,
@@ -150,12 +134,6 @@ const Chapter kFlashAttention2 = {
     .dtypes = kTypes,
     .gpu_shape = shape_for_gpu(),
     .cpu_shape = shape_for_simulator(),
-    .why_not = why_not,
-    .workspace_bytes = workspace_bytes,
-    .memory_bytes = memory_bytes,
-    .attention = attention,
-    .preface = nullptr,
-    .largest_score = kAnyScore,
 };
 
 }  // namespace flashbook

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace flashbook::flash3 {
+namespace flashbook::fa3 {
 
 // Somebody wants step 4 for a head_dim of 192, in bf16: a producer, `consumers` consumers of 64 queries each,
 // a ring of `stages` stages, tiles of `keys` keys. Sizes are in bytes; leave the barriers out, they are less
@@ -19,56 +19,32 @@ struct Budget {
   double head_dim = 192, consumers = 2, stages = 4, keys = 96;
   double seqlen_k = 4096, producer_registers = 40;
 
-  // BEGIN SOLUTION ch05-budget
-  // What Q leaves of 227 KB, in rows of two bytes an element, a stage each.
-  double most_keys() const {
-    return std::floor((227 * 1024 - consumers * 64 * 2 * head_dim) / (stages * 2 * head_dim) / 16) * 16;
-  }
-  double stage_bytes() const { return keys * 2 * head_dim; }
-  double shared_bytes() const { return (consumers * 64 + stages * keys) * 2 * head_dim; }
-  // Lane 0 of the four warps of every consumer.
-  double empty_arrivals() const { return consumers * 4; }
-  // K and V of each tile, the last of which may not be full; stage 0 gets the first.
-  double fillings() const { return std::ceil(2 * std::ceil(seqlen_k / keys) / stages); }
-  double registers_at_start() const { return std::floor(65536 / ((consumers + 1) * 128) / 8) * 8; }
-  // What the producer gives back, shared out.
-  double registers_of_consumer() const {
-    return std::floor(((consumers + 1) * registers_at_start() - producer_registers) / consumers / 8) * 8;
-  }
-  // 64 rows by head_dim in float, dealt out to 128 threads; the scores; and the same in two bytes each.
-  double registers_o() const { return 64 * head_dim / 128; }
-  double registers_scores() const { return 64 * keys / 128; }
-  double registers_p() const { return registers_scores() / 2; }
-  // The head dimension in steps of 16, and the keys in steps of 16.
-  double products() const { return head_dim / 16 + keys / 16; }
-  // Two products, and an exponential a score: at head_dim 192 a third, which is worth hiding.
-  double product_cycles() const { return 2 * 2 * consumers * 64 * keys * head_dim / 4096; }
-  double exponential_cycles() const { return consumers * 64 * keys / 16; }
-  //~ // The most keys that a tile can have, a multiple of 16, if Q and the ring are to fit.
-  //~ double most_keys() const { return 0; }
-  //~
-  //~ // With tiles of `keys` keys: what one stage of the ring holds, and what the block takes.
-  //~ double stage_bytes() const { return 0; }
-  //~ double shared_bytes() const { return 0; }
-  //~ // Arrivals that complete a phase of `empty`.
-  //~ double empty_arrivals() const { return 0; }
-  //~ // How often stage 0 is filled for all keys.
-  //~ double fillings() const { return 0; }
-  //~ // Registers of a thread at the start, where all threads have equally many, a multiple of 8. And of a
-  //~ // consumer's, a multiple of 8, too, when the producer has kept `producer_registers` of them.
-  //~ double registers_at_start() const { return 0; }
-  //~ double registers_of_consumer() const { return 0; }
-  //~ // What a consumer's thread needs of them: for O, for the scores of a tile, for P.
-  //~ double registers_o() const { return 0; }
-  //~ double registers_scores() const { return 0; }
-  //~ double registers_p() const { return 0; }
-  //~ // wgmma that a consumer issues for one tile of keys, for scores and values together.
-  //~ double products() const { return 0; }
-  //~ // Cycles that one tile of keys takes for all consumers together: of the tensor cores, and for the exponentials of
-  //~ // its scores, without those of the corrections.
-  //~ double product_cycles() const { return 0; }
-  //~ double exponential_cycles() const { return 0; }
-  // END SOLUTION ch05-budget
+  // BEGIN EXERCISE ch05-budget: head_dim 192 on paper
+  // The most keys that a tile can have, a multiple of 16, if Q and the ring are to fit.
+  double most_keys() const { return 0; }
+
+  // With tiles of `keys` keys: what one stage of the ring holds, and what the block takes.
+  double stage_bytes() const { return 0; }
+  double shared_bytes() const { return 0; }
+  // Arrivals that complete a phase of `empty`.
+  double empty_arrivals() const { return 0; }
+  // How often stage 0 is filled for all keys.
+  double fillings() const { return 0; }
+  // Registers of a thread at the start, where all threads have equally many, a multiple of 8. And of a
+  // consumer's, a multiple of 8, too, when the producer has kept `producer_registers` of them.
+  double registers_at_start() const { return 0; }
+  double registers_of_consumer() const { return 0; }
+  // What a consumer's thread needs of them: for O, for the scores of a tile, for P.
+  double registers_o() const { return 0; }
+  double registers_scores() const { return 0; }
+  double registers_p() const { return 0; }
+  // wgmma that a consumer issues for one tile of keys, for scores and values together.
+  double products() const { return 0; }
+  // Cycles that one tile of keys takes for all consumers together: of the tensor cores, and for the
+  // exponentials of its scores, without those of the corrections.
+  double product_cycles() const { return 0; }
+  double exponential_cycles() const { return 0; }
+  // END EXERCISE ch05-budget
 };
 
-}  // namespace flashbook::flash3
+}  // namespace flashbook::fa3

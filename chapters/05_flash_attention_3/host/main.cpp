@@ -1,8 +1,7 @@
-#include "chapters/04_flash_attention_2/host/chapter.h"
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "common/app/program.h"
 
 int main(int argc, char** argv) {
   return flashbook::run_chapter_program(argc, argv, flashbook::kFlashAttention3,
-                                        &flashbook::kFlashAttention2);
+                                        flashbook::kFlashAttention3Before);
 }

@@ -1,10 +1,10 @@
 //| # Chapter 6's descriptor
 //|
 //| Eight steps, and which version of the kernel is the fastest for a length. It runs on the host; [launch.cuh](launch.cuh) has the launches and [version.cuh](../version.cuh) the versions.
+#include "chapters/06_fp8/host/beside_steps.h"
 #include "chapters/06_fp8/host/chapter.h"
 #include "chapters/06_fp8/host/launch.cuh"
 #include "chapters/06_fp8/host/quantise.h"
-#include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/device/dispatch.h"
 
@@ -13,35 +13,18 @@ namespace {
 
 using namespace fp8;
 
-constexpr Step kSteps[] = {
-    {"FP8 straight",
-     "Products of e4m3 tiles, V transposed byte by byte by the producer, keys permuted so that P needs no "
-     "shuffle."},
-    {"transposition overlapped",
-     "V transposed by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that uses "
-     "e4m3's "
-     "range for P."},
-    {"block scales", "A scale for each tile of Q, K and V, the values' as a bias of the scores."},
-    {"incoherent processing",
-     "Q and K times a random orthogonal matrix before they are quantised; the attention is that of step 3."},
-    {"fast", "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA."},
-    {"row sums by a product", "P times a tile of ones, beside P V; the softmax adds nothing up."},
-    {"V transposed once",
-     "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace."},
-    {"exponentials by a line",
-     "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding."},
-};
 constexpr DType kTypes[] = {DType::e4m3};
 
 constexpr int64_t kMaxGridX = 2147483647;
-constexpr int kFirstBlockScaled = 3, kLastBlockScaled = 4;
 
 //| ## What cannot run
 //|
 //| Block scales are what steps 3 and 4 are about, so other steps refuse them. Step 4 is step 3's kernel: what is new in it happens before, when Q and K are rotated.
-std::string why_not(const Shape& shape, int step) {
+template <int kStep>
+std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::e4m3) return "chapter 6 takes e4m3: choose it with --dtype";
-  if (shape.scaling == Scaling::block && (step < kFirstBlockScaled || step > kLastBlockScaled))
+  constexpr bool kTakesBlocks = kStep == 3 || kStep == 4;
+  if (shape.scaling == Scaling::block && !kTakesBlocks)
     return "this step has one scale a head: give --scaling tensor or head, or --step 3";
   if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: split the batch with "
@@ -49,11 +32,9 @@ std::string why_not(const Shape& shape, int step) {
   return why_not_dense(shape);
 }
 
-double memory_bytes(const Shape& shape, int) { return compulsory_bytes(shape); }
-
 //| ## A version for a length
 //|
-//| From step 5 on a step is a family of versions: tiles of other sizes, V transposed in every block or once. Which one is the fastest depends on the length, and the borders below were measured on an H200. A version is a type, and what a step adds to it is a template around that type: `SumsByProduct<Config>` is any version with step 6's row sums. So a choice of tiles is written once for steps 5 and 6, and once for 7 and 8.
+//| From step 5 on a step is a family of versions: tiles of other sizes, V transposed in every block or once. Which one is the fastest depends on the length, and the borders below were measured on an H200. A version is a type, and what a step adds to it is a template around that type: `SumsByProduct<Traits>` is any version with step 6's row sums. So a choice of tiles is written once for steps 5 and 6, and once for 7 and 8.
 /// Lengths from which, or up to which, another version is faster (measured on an H200).
 constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
 
@@ -73,11 +54,11 @@ void with_tuned(const Shape& shape, const Use& use) {
 }
 
 /// Step 5, or step 7, as it is.
-template <typename Config>
-using AsItIs = Config;
+template <typename Traits>
+using AsItIs = Traits;
 
-template <typename Config>
-using SumsByLine = ByLine<SumsByProduct<Config>>;
+template <typename Traits>
+using SumsByLine = ByLine<SumsByProduct<Traits>>;
 
 //| ## When V is transposed once
 //|
@@ -93,11 +74,11 @@ constexpr int kOnceFrom = kHeadDim == 256           ? (kCausal ? 1024 : 1)
 /// The same for step 7, or for step 8 if kLine.
 template <bool kLine, int kHeadDim, bool kCausal, typename Use>
 void with_once(const Shape& shape, const Use& use) {
-  const auto once = [&]<typename Config>() {
+  const auto once = [&]<typename Traits>() {
     if constexpr (kLine)
-      use.template operator()<ByLine<TransposedOnce<Config>>>();
+      use.template operator()<ByLine<TransposedOnce<Traits>>>();
     else
-      use.template operator()<TransposedOnce<Config>>();
+      use.template operator()<TransposedOnce<Traits>>();
   };
   if constexpr (kHeadDim == 256) {
     // Narrower tiles, and so more of them, are faster by line if there are many.
@@ -130,31 +111,63 @@ void with_mask(const Shape& shape, const Body& body) {
 //|
 //| The one place that knows which version a step is. The workspace and the launch both ask it, so they cannot disagree.
 /// Calls `use` with the version of a step.
-template <typename Use>
-void with_version(const Shape& shape, int step, const Use& use) {
+template <int kStep, typename Use>
+void with_version(const Shape& shape, const Use& use) {
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    if (step == 1) return use.template operator()<Straight<kHeadDim>>();
-    if (step == 2) return use.template operator()<Overlapped<kHeadDim>>();
-    if (step <= 4) return use.template operator()<BlockScaled<kHeadDim>>();
-    with_mask(shape, [&]<bool kCausal>() {
-      if (step == 5) return with_tuned<AsItIs, kHeadDim, kCausal>(shape, use);
-      if (step == 6) return with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
-      if (step == 7) return with_once<false, kHeadDim, kCausal>(shape, use);
-      with_once<true, kHeadDim, kCausal>(shape, use);
-    });
+    if constexpr (kStep == 1)
+      use.template operator()<Straight<kHeadDim>>();
+    else if constexpr (kStep == 2)
+      use.template operator()<Overlapped<kHeadDim>>();
+    else if constexpr (kStep <= 4)
+      use.template operator()<BlockScaled<kHeadDim>>();
+    else
+      with_mask(shape, [&]<bool kCausal>() {
+        if constexpr (kStep == 5) with_tuned<AsItIs, kHeadDim, kCausal>(shape, use);
+        if constexpr (kStep == 6) with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
+        if constexpr (kStep >= 7) with_once<kStep == 8, kHeadDim, kCausal>(shape, use);
+      });
   });
 }
 
 /// Counters, and from step 7 on V transposed.
-int64_t workspace_bytes(const Shape& shape, int step) {
+template <int kStep>
+int64_t workspace(const Shape& shape) {
   int64_t bytes = 0;
-  with_version(shape, step, [&]<typename Config>() { bytes = WorkspaceLayout<Config>(shape).bytes(); });
+  with_version<kStep>(shape, [&]<typename Traits>() { bytes = WorkspaceLayout<Traits>(shape).bytes(); });
   return bytes;
 }
 
-void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
-  with_version(shape, step, [&]<typename Config>() { run<Config>(shape, tensors, stream); });
+template <int kStep>
+void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  with_version<kStep>(shape, [&]<typename Traits>() { run<Traits>(shape, tensors, stream); });
 }
+
+constexpr Step kSteps[] = {
+    {"FP8 straight",
+     "Products of e4m3 tiles, V transposed byte by byte by the producer, keys permuted so that P needs no "
+     "shuffle.",
+     Operation::forward, why_not<1>, workspace<1>, run_step<1>},
+    {"transposition overlapped",
+     "V transposed by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that uses "
+     "e4m3's "
+     "range for P.",
+     Operation::forward, why_not<2>, workspace<2>, run_step<2>},
+    {"block scales", "A scale for each tile of Q, K and V, the values' as a bias of the scores.",
+     Operation::forward, why_not<3>, workspace<3>, run_step<3>},
+    {"incoherent processing",
+     "Q and K times a random orthogonal matrix before they are quantised; the attention is that of step 3.",
+     Operation::forward, why_not<4>, workspace<4>, run_step<4>},
+    {"fast", "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA.",
+     Operation::forward, why_not<5>, workspace<5>, run_step<5>},
+    {"row sums by a product", "P times a tile of ones, beside P V; the softmax adds nothing up.",
+     Operation::forward, why_not<6>, workspace<6>, run_step<6>},
+    {"V transposed once",
+     "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace.",
+     Operation::forward, why_not<7>, workspace<7>, run_step<7>},
+    {"exponentials by a line",
+     "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding.", Operation::forward,
+     why_not<8>, workspace<8>, run_step<8>},
+};
 
 }  // namespace
 
@@ -167,11 +180,6 @@ const Chapter kFp8 = {
     .dtypes = kTypes,
     .gpu_shape = shape_for_gpu(DType::e4m3),
     .cpu_shape = shape_for_simulator(DType::e4m3),
-    .why_not = why_not,
-    .workspace_bytes = workspace_bytes,
-    .memory_bytes = memory_bytes,
-    .attention = attention,
-    .preface = nullptr,
 };
 
 //| ## Beside the steps
@@ -185,7 +193,7 @@ void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stre
 }
 
 int64_t quantise_workspace_bytes(const Shape& shape) {
-  return shape.centred ? mean_workspace_bytes(shape.k_columns()) : 0;
+  return shape.mean_subtracted ? mean_workspace_bytes(shape.k_columns()) : 0;
 }
 
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
@@ -206,7 +214,7 @@ void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, 
               .values = values,
               .encoded = encoded,
               .scales = scales,
-              .means = shape.centred ? means : nullptr,
+              .means = shape.mean_subtracted ? means : nullptr,
               .workspace = to.workspace},
              stream);
   };

@@ -52,44 +52,44 @@ static __global__ void clear_counters(int* counters,  // [count]
 //| The workspace begins with the counters: the next tile of queries, the next piece of V, and for each key head how many pieces
 //| are done. The pieces follow at a multiple of 1024 bytes.
 /// How the workspace of a version is divided.
-template <typename Config>
+template <typename Traits>
 struct WorkspaceLayout {
   int kv_heads, pieces_of_head, counters;
   int64_t first_tile;  ///< bytes before the tiles of V
 
   explicit WorkspaceLayout(const Shape& shape)
       : kv_heads(shape.batch * shape.kv_heads),
-        pieces_of_head((shape.seqlen_k + Config::kKeys - 1) / Config::kKeys *
-                       (Config::kKeys / Config::kPieceKeys)),
-        counters(Config::kTransposeOnce                              ? 2 + kv_heads
-                 : Config::kSchedule == Schedule::dynamic_persistent ? 1
+        pieces_of_head((shape.seqlen_k + Traits::kKeys - 1) / Traits::kKeys *
+                       (Traits::kKeys / Traits::kPieceKeys)),
+        counters(Traits::kTransposeOnce                              ? 2 + kv_heads
+                 : Traits::kSchedule == Schedule::dynamic_persistent ? 1
                                                                      : 0),
         first_tile((counters * int64_t(sizeof(int)) + 1023) / 1024 * 1024) {}
 
   int64_t bytes() const {
-    if constexpr (!Config::kTransposeOnce) return counters * int64_t(sizeof(int));
-    return first_tile + int64_t(kv_heads) * pieces_of_head * (Config::kHeadDim * Config::kPieceKeys);
+    if constexpr (!Traits::kTransposeOnce) return counters * int64_t(sizeof(int));
+    return first_tile + int64_t(kv_heads) * pieces_of_head * (Traits::kHeadDim * Traits::kPieceKeys);
   }
 };
 
 //| Longest tiles first, in sections of heads: the first tiles of all heads of a section begin at once, and need all of its V. If V is
 //| short and must be transposed first, sections are smaller.
 /// Keys and values of a section of heads, see tile_order.
-template <typename Config>
+template <typename Traits>
 int64_t section_bytes(const Shape& shape) {
-  return int64_t(Config::kTransposeOnce && shape.seqlen_k <= 1024 ? 8 : 32) << 20;
+  return int64_t(Traits::kTransposeOnce && shape.seqlen_k <= 1024 ? 8 : 32) << 20;
 }
 
 /// One version of the kernel.
-template <typename Config>
+template <typename Traits>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
-  constexpr int kRows = Config::kConsumers * kRowsOfWarpgroup;
-  const TileOrder order = tile_order(shape, kRows, Config::kSchedule == Schedule::dynamic_persistent,
-                                     section_bytes<Config>(shape));
-  const WorkspaceLayout<Config> layout(shape);
+  constexpr int kRows = Traits::kConsumers * kRowsOfWarpgroup;
+  const TileOrder order = tile_order(shape, kRows, Traits::kSchedule == Schedule::dynamic_persistent,
+                                     section_bytes<Traits>(shape));
+  const WorkspaceLayout<Traits> layout(shape);
   auto* const counters = static_cast<int*>(t.workspace);
   TransposedValues values{};
-  if constexpr (Config::kTransposeOnce)
+  if constexpr (Traits::kTransposeOnce)
     values = {static_cast<unsigned char*>(t.workspace) + layout.first_tile, counters + 1, counters + 2,
               layout.pieces_of_head, layout.kv_heads * layout.pieces_of_head};
   if (layout.counters > 0)
@@ -97,15 +97,15 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
                    layout.counters);
   //| Steps up to 6 are launched as chapter 5's kernels are. A dependent launch saves the wait between two kernels.
   const auto launch = [](auto... arguments) {
-    if constexpr (Config::kTransposeOnce)
-      device::launch_dependent(attend<Config>, arguments...);
+    if constexpr (Traits::kTransposeOnce)
+      device::launch_dependent(attend<Traits>, arguments...);
     else
-      device::launch(attend<Config>, arguments...);
+      device::launch(attend<Traits>, arguments...);
   };
-  launch(dim3(blocks_for(order, Config::kSchedule)), dim3(Config::kThreads), sizeof(Shared<Config>), stream,
+  launch(dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads), sizeof(Shared<Traits>), stream,
          input_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
-         input_map(shape, TensorId::k, t.k, Config::kKeys),
-         input_map(shape, TensorId::v, t.v, Config::kPieceKeys),
+         input_map(shape, TensorId::k, t.k, Traits::kKeys),
+         input_map(shape, TensorId::v, t.v, Traits::kPieceKeys),
          tile_map(shape, TensorId::o, DType::bf16, t.o, 64, kRowsOfWarpgroup),
          static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(shape, t), order, counters, values);
 }
@@ -117,7 +117,7 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
 
 /// Step 5 for sequences of middling length.
 template <int kHeadDim, bool kCausal>
-using Fastest = Fast<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 96 : 128, kCausal>;
+using Fastest = KernelTraits<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 96 : 128, kCausal>;
 
 //| Each step is a type that changes switches of the step after it. So `Straight` is `Overlapped` without some of them, and
 //| the lines of a type say what the next step adds.
@@ -158,7 +158,7 @@ struct Promoted : BlockScaled<kHeadDim> {
 /// keys and values; so the transposers have a third less to do. Its registers come from narrower tiles, and
 /// from Q, which stays in shared memory. Of short sequences, 192 queries a block leave too few blocks.
 template <bool kCausal>
-struct LongD128 : Fast<128, 3, 96, kCausal> {
+struct LongD128 : KernelTraits<128, 3, 96, kCausal> {
   static constexpr bool kQueriesInRegisters = false;
   static constexpr int kProducerRegisters = 32, kConsumerRegisters = 160;  // 32 + 3 * 160 = 4 * 128
 };
@@ -166,21 +166,21 @@ struct LongD128 : Fast<128, 3, 96, kCausal> {
 /// Step 5 for short ones of head_dim 64, without turns: measured faster so. (In 16 bits, chapter 5, short
 /// sequences were faster with turns. Why FP8 differs we do not know.)
 template <int kConsumers, bool kCausal>
-struct ShortD64 : Fast<64, kConsumers, 128, kCausal> {
+struct ShortD64 : KernelTraits<64, kConsumers, 128, kCausal> {
   static constexpr bool kPingpong = false;
 };
 
 //| Steps 6 to 8 each change one switch of a version before them, so each of the tiles above can be used.
 /// Step 6 of a version of step 5.
-template <typename Config>
-struct SumsByProduct : Config {
+template <typename Traits>
+struct SumsByProduct : Traits {
   static constexpr bool kSumsByProduct = true;
 };
 
 /// Step 7: V transposed once. The place of the piece that comes is free as soon as it is transposed, so one
 /// is enough.
-template <typename Config>
-struct TransposedOnce : SumsByProduct<Config> {
+template <typename Traits>
+struct TransposedOnce : SumsByProduct<Traits> {
   static constexpr bool kTransposeOnce = true;
   static constexpr int kRawStages = 1;
 };
@@ -189,20 +189,20 @@ struct TransposedOnce : SumsByProduct<Config> {
 //| d = 256, where before 96 were the most that registers allowed.
 /// Step 7 at head_dim 256. Pieces of 64 keys, since whole tiles have no room beside the others.
 template <bool kCausal>
-struct WideD256 : Fast<256, 2, 128, kCausal> {
+struct WideD256 : KernelTraits<256, 2, 128, kCausal> {
   static constexpr int kPieceKeys = 64, kKeyStages = 2, kTransposerBatch = 1;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 24 + 2 * 240 = 3 * 168
 };
 
 /// Step 8 for long sequences of head_dim 128 without a mask.
-struct WideD128 : Fast<128, 2, 192, false> {
+struct WideD128 : KernelTraits<128, 2, 192, false> {
   static constexpr bool kQueriesInRegisters = false;
   static constexpr int kPieceKeys = 96, kKeyStages = 2, kTransposedStages = 2;
 };
 
 /// Step 8 of a version of step 6 or 7.
-template <typename Config>
-struct ByLine : Config {
+template <typename Traits>
+struct ByLine : Traits {
   static constexpr bool kLine = true;
 };
 

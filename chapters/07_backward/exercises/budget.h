@@ -18,41 +18,25 @@ namespace flashbook::backward {
 struct Budget {
   double head_dim = 128, keys = 128, queries = 80, consumers = 2;
 
-  // BEGIN SOLUTION ch07-budget
-  double key_bytes() const { return 2 * keys * head_dim * 2; }
-  // Rows of Q and of dO; dQ in float; dS in two bytes.
-  double stage_bytes() const { return 2 * queries * head_dim * 2; }
-  double dq_bytes() const { return queries * head_dim * 4; }
-  double ds_bytes() const { return queries * keys * 2; }
-  double shared_bytes() const { return key_bytes() + 2 * stage_bytes() + dq_bytes() + 2 * ds_bytes(); }
-  // All but K and V grows with the queries.
-  double most_queries() const {
-    const double of_one = (shared_bytes() - key_bytes()) / queries;
-    return std::floor((227 * 1024 - key_bytes()) / of_one / 16) * 16;
-  }
-  // A consumer's keys by head_dim, twice, dealt out to 128 threads; S^T and dP^T likewise.
-  double sum_registers() const { return 2 * keys / consumers * head_dim / 128; }
-  double score_registers() const { return 2 * keys / consumers * queries / 128; }
-  double product_clocks() const { return 5 * 2 * queries * keys * head_dim / 4096; }
-  double added_bytes_a_clock() const { return dq_bytes() / product_clocks(); }
-  //~ // Bytes of K and V of the block's keys.
-  //~ double key_bytes() const { return 0; }
-  //~ // Bytes of a stage of Q and dO, of dQ's tile, of a tile of dS, and of all together.
-  //~ double stage_bytes() const { return 0; }
-  //~ double dq_bytes() const { return 0; }
-  //~ double ds_bytes() const { return 0; }
-  //~ double shared_bytes() const { return 0; }
-  //~ // The most queries that a tile can have, a multiple of 16, if all is to fit.
-  //~ double most_queries() const { return 0; }
-  //~ // Registers of a consumer's thread for its sums of dK and dV.
-  //~ double sum_registers() const { return 0; }
-  //~ // And for S^T and dP^T together.
-  //~ double score_registers() const { return 0; }
-  //~ // Clocks of the tensor cores for the five products of a tile of queries.
-  //~ double product_clocks() const { return 0; }
-  //~ // Bytes of dQ that the block adds to memory in each of these clocks, on average.
-  //~ double added_bytes_a_clock() const { return 0; }
-  // END SOLUTION ch07-budget
+  // BEGIN EXERCISE ch07-budget: which tile fits
+  // Bytes of K and V of the block's keys.
+  double key_bytes() const { return 0; }
+  // Bytes of a stage of Q and dO, of dQ's tile, of a tile of dS, and of all together.
+  double stage_bytes() const { return 0; }
+  double dq_bytes() const { return 0; }
+  double ds_bytes() const { return 0; }
+  double shared_bytes() const { return 0; }
+  // The most queries that a tile can have, a multiple of 16, if all is to fit.
+  double most_queries() const { return 0; }
+  // Registers of a consumer's thread for its sums of dK and dV.
+  double sum_registers() const { return 0; }
+  // And for S^T and dP^T together.
+  double score_registers() const { return 0; }
+  // Clocks of the tensor cores for the five products of a tile of queries.
+  double product_clocks() const { return 0; }
+  // Bytes of dQ that the block adds to memory in each of these clocks, on average.
+  double added_bytes_a_clock() const { return 0; }
+  // END EXERCISE ch07-budget
 };
 
 }  // namespace flashbook::backward

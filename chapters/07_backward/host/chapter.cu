@@ -14,58 +14,40 @@ namespace flashbook {
 namespace {
 
 using namespace backward;
+using backward::Problem;
 
-constexpr Step kSteps[] = {
-    {"two passes",
-     "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
-     "again."},
-    {"one pass",
-     "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory.",
-     false},
-    {"TMA and WGMMA",
-     "Tiles that TMA brings and WGMMA multiplies; scores are computed transposed, so that P and dS are "
-     "operands in registers.",
-     false},
-    {"roles", "A producer, two consumers, and threads that have TMA add dQ.", false},
-    {"around the loop",
-     "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head dimension.",
-     false},
-    {"deterministic", "Additions to dQ in a fixed order: the same bits every time."},
-};
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
 constexpr int64_t kMaxGridX = 2147483647;
 
-/// Queries of a tile of the workspace, by step: all tiles that the step's kernels read are parts of it.
-int tile_of(const Shape&, int) { return 128; }
-
-bool adds_dq(int step) { return step >= 2; }
+/// Queries of a tile of the workspace: all tiles that the kernels of steps 1 and 2 read are parts of it.
+constexpr int kTileOfWorkspace = 128;
 
 //| ## The sizes
 //|
-//| Steps 1 and 2 have a cut for each head dimension: rows of a block's own tile, warps, rows of the tile that passes by, blocks a multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, where one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share their keys there, at 256 four, and each sums a part of the columns.
+//| Steps 1 and 2 have traits for each head dimension: rows of a block's own tile, warps, rows of the tile that passes by, blocks a multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, where one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share their keys there, at 256 four, and each sums a part of the columns.
 template <int kHeadDim>
-struct QueryCutFor;
+struct QueryTraitsFor;
 template <>
-struct QueryCutFor<64> : QueryCut<64, 4, 2, 32, 2> {};
+struct QueryTraitsFor<64> : QueryKernelTraits<64, 4, 2, 32, 2> {};
 template <>
-struct QueryCutFor<128> : QueryCut<128, 4, 1, 64, 2> {};
+struct QueryTraitsFor<128> : QueryKernelTraits<128, 4, 1, 64, 2> {};
 template <>
-struct QueryCutFor<256> : QueryCut<256, 8, 1, 32, 1> {};
+struct QueryTraitsFor<256> : QueryKernelTraits<256, 8, 1, 32, 1> {};
 
 template <int kHeadDim>
-struct KeyCutFor;
+struct KeyTraitsFor;
 template <>
-struct KeyCutFor<64> : KeyCut<64, 4, 1, 2, 32, 2> {};
+struct KeyTraitsFor<64> : KeyKernelTraits<64, 4, 1, 2, 32, 2> {};
 template <>
-struct KeyCutFor<128> : KeyCut<128, 8, 2, 2, 64, 1> {};
+struct KeyTraitsFor<128> : KeyKernelTraits<128, 8, 2, 2, 64, 1> {};
 template <>
-struct KeyCutFor<256> : KeyCut<256, 8, 4, 2, 64, 1> {};
+struct KeyTraitsFor<256> : KeyKernelTraits<256, 8, 4, 2, 64, 1> {};
 
 //| ## What cannot run
 //|
 //| Rows of the workspace are counted in 32 bits, and every head of it is filled up to whole tiles: so the limit is on the rows after filling up.
-std::string why_not(const Shape& shape, int) {
+std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 7 takes f16 and bf16: choose one with --dtype";
   if (shape.q_rows() / 16 > kMaxGridX || shape.k_rows() / 16 > kMaxGridX)
@@ -78,14 +60,16 @@ std::string why_not(const Shape& shape, int) {
   return why_not_dense(shape);
 }
 
-int64_t workspace_bytes(const Shape& shape, int step) {
-  if (step >= 3) return hopper_workspace_bytes(shape, step);
-  return bytes_of_workspace(shape, tile_of(shape, step), adds_dq(step));
+template <int kStep>
+int64_t workspace(const Shape& shape) {
+  if (kStep >= 3) return hopper_workspace_bytes(shape, kStep);
+  return bytes_of_workspace(shape, kTileOfWorkspace, kStep == 2);  // step 2 adds dQ
 }
 
-double memory_bytes(const Shape& shape, int step) {
+template <int kStep>
+double memory(const Shape& shape) {
   // What the workspace holds is written once and read once, at least.
-  return compulsory_bytes(shape, Operation::backward) + 2.0 * double(workspace_bytes(shape, step));
+  return compulsory_bytes(shape, Operation::backward) + 2.0 * double(workspace<kStep>(shape));
 }
 
 unsigned tiles_of(int64_t heads, int64_t rows, int tile) {
@@ -95,61 +79,102 @@ unsigned tiles_of(int64_t heads, int64_t rows, int tile) {
 //| ## Steps 1 and 2: which kernels, in which order
 //|
 //| Both begin with `prepare`, which computes D. Step 1 then runs a kernel for $dQ$ and one for $dK$ and $dV$, which need nothing of each other. Step 2 runs the second one alone; it also adds $dQ$ to sums in float32, and a last kernel rounds these to 16 bits. Kernels of one stream run one after another, so nobody waits in between.
-template <typename T, typename C, bool kAddsDq>
+template <typename T, typename Traits, bool kAddsDq>
 void run_keys(const Shape& shape, const Tensors& t, device::Stream stream, const Problem& problem,
               const Workspace& workspace) {
-  device::launch(keys_outside<T, C, kAddsDq>,
-                 dim3(tiles_of(int64_t(shape.batch) * shape.kv_heads, shape.seqlen_k, C::kKeys)),
-                 dim3(C::kThreads), C::kSharedBytes, stream, static_cast<const T*>(t.q),
+  device::launch(keys_outside<T, Traits, kAddsDq>,
+                 dim3(tiles_of(int64_t(shape.batch) * shape.kv_heads, shape.seqlen_k, Traits::kKeys)),
+                 dim3(Traits::kThreads), Traits::kSharedBytes, stream, static_cast<const T*>(t.q),
                  static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<const T*>(t.d_o),
                  workspace, static_cast<T*>(t.dk), static_cast<T*>(t.dv), problem);
 }
 
 template <typename T, int kHeadDim>
 void run_two_passes(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const int tile = tile_of(shape, 1);
-  run_prepare<T, kHeadDim, false>(shape, t, stream, tile);
-  const Problem problem = problem_of(shape, tile);
-  const Workspace workspace = workspace_of(shape, tile, t);
-  using C = QueryCutFor<kHeadDim>;
-  device::launch(
-      queries_outside<T, C>, dim3(tiles_of(int64_t(shape.batch) * shape.heads, shape.seqlen_q, C::kQueries)),
-      dim3(C::kThreads), C::kSharedBytes, stream, static_cast<const T*>(t.q), static_cast<const T*>(t.k),
-      static_cast<const T*>(t.v), static_cast<const T*>(t.d_o), static_cast<const float*>(workspace.lse),
-      static_cast<const float*>(workspace.d), static_cast<T*>(t.dq), problem);
-  run_keys<T, KeyCutFor<kHeadDim>, false>(shape, t, stream, problem, workspace);
+  run_prepare<T, kHeadDim, false>(shape, t, stream, kTileOfWorkspace);
+  const Problem problem = problem_of(shape, kTileOfWorkspace);
+  const Workspace workspace = workspace_of(shape, kTileOfWorkspace, t);
+  using Traits = QueryTraitsFor<kHeadDim>;
+  device::launch(queries_outside<T, Traits>,
+                 dim3(tiles_of(int64_t(shape.batch) * shape.heads, shape.seqlen_q, Traits::kQueries)),
+                 dim3(Traits::kThreads), Traits::kSharedBytes, stream, static_cast<const T*>(t.q),
+                 static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<const T*>(t.d_o),
+                 static_cast<const float*>(workspace.lse), static_cast<const float*>(workspace.d),
+                 static_cast<T*>(t.dq), problem);
+  run_keys<T, KeyTraitsFor<kHeadDim>, false>(shape, t, stream, problem, workspace);
 }
 
 template <typename T, int kHeadDim>
 void run_one_pass(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const int tile = tile_of(shape, 2);
-  run_prepare<T, kHeadDim, true>(shape, t, stream, tile);
-  const Problem problem = problem_of(shape, tile);
-  const Workspace workspace = workspace_of(shape, tile, t);
-  using C = KeyCutFor<kHeadDim>;
-  run_keys<T, C, true>(shape, t, stream, problem, workspace);
-  device::launch(convert_dq<T, C>,
-                 dim3(tiles_of(int64_t(shape.batch) * shape.heads, problem.padded_q, C::kQueries)),
-                 dim3(C::kThreads), C::kQueryTileBytes, stream, static_cast<const float*>(workspace.dq),
-                 static_cast<T*>(t.dq), problem);
+  run_prepare<T, kHeadDim, true>(shape, t, stream, kTileOfWorkspace);
+  const Problem problem = problem_of(shape, kTileOfWorkspace);
+  const Workspace workspace = workspace_of(shape, kTileOfWorkspace, t);
+  using Traits = KeyTraitsFor<kHeadDim>;
+  run_keys<T, Traits, true>(shape, t, stream, problem, workspace);
+  device::launch(convert_dq<T, Traits>,
+                 dim3(tiles_of(int64_t(shape.batch) * shape.heads, problem.padded_q, Traits::kQueries)),
+                 dim3(Traits::kThreads), Traits::kQueryTileBytes, stream,
+                 static_cast<const float*>(workspace.dq), static_cast<T*>(t.dq), problem);
 }
 
 //| ## From a step to its kernels
-void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
-  device::with_type(shape.dtype, [&]<typename T>() {
-    if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
-      device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-        switch (step) {
-          case 1:
-            return run_two_passes<T, kHeadDim>(shape, tensors, stream);
-          case 2:
-            return run_one_pass<T, kHeadDim>(shape, tensors, stream);
-          default:
-            return run_hopper<kHeadDim>(shape, tensors, stream, step);
-        }
-      });
+template <int kStep>
+void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+    device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+      if constexpr (kStep == 1)
+        run_two_passes<T, kHeadDim>(shape, tensors, stream);
+      else if constexpr (kStep == 2)
+        run_one_pass<T, kHeadDim>(shape, tensors, stream);
+      else
+        run_hopper<kHeadDim>(shape, tensors, stream, kStep);
+    });
   });
 }
+
+constexpr Step kSteps[] = {
+    {"two passes",
+     "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
+     "again.",
+     Operation::backward, why_not, workspace<1>, run<1>, memory<1>},
+    {.name = "one pass",
+     .idea =
+         "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory.",
+     .operation = Operation::backward,
+     .why_not = why_not,
+     .workspace = workspace<2>,
+     .run = run<2>,
+     .memory = memory<2>,
+     .same_bits = false},
+    {.name = "TMA and WGMMA",
+     .idea = "Tiles that TMA brings and WGMMA multiplies; scores are computed transposed, so that P and dS "
+             "are operands in registers.",
+     .operation = Operation::backward,
+     .why_not = why_not,
+     .workspace = workspace<3>,
+     .run = run<3>,
+     .memory = memory<3>,
+     .same_bits = false},
+    {.name = "roles",
+     .idea = "A producer, two consumers, and threads that have TMA add dQ.",
+     .operation = Operation::backward,
+     .why_not = why_not,
+     .workspace = workspace<4>,
+     .run = run<4>,
+     .memory = memory<4>,
+     .same_bits = false},
+    {.name = "around the loop",
+     .idea = "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head "
+             "dimension.",
+     .operation = Operation::backward,
+     .why_not = why_not,
+     .workspace = workspace<5>,
+     .run = run<5>,
+     .memory = memory<5>,
+     .same_bits = false},
+    {"deterministic", "Additions to dQ in a fixed order: the same bits every time.", Operation::backward,
+     why_not, workspace<6>, run<6>, memory<6>},
+};
 
 }  // namespace
 
@@ -162,12 +187,6 @@ const Chapter kBackward = {
     .dtypes = kTypes,
     .gpu_shape = shape_for_gpu(),
     .cpu_shape = shape_for_simulator(),
-    .operation = Operation::backward,
-    .why_not = why_not,
-    .workspace_bytes = workspace_bytes,
-    .memory_bytes = memory_bytes,
-    .attention = attention,
-    .preface = nullptr,
 };
 
 }  // namespace flashbook

@@ -20,13 +20,13 @@ constexpr int kWorkspaceRows = 128;
 
 /// One version of steps 4 to 6, as a type.
 template <int kHeadDim_, int kQueries_, bool kCausal_, Sums kSums_ = Sums::all>
-struct Hopper {
+struct KernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kQueries = kQueries_;  ///< of a tile
   static constexpr bool kCausal = kCausal_;
   static constexpr Sums kSums = kSums_;
   static constexpr int kStages = 2, kDsStages = 2;
-  static constexpr int kThreads = kConsumerThreads + kWarpgroup;
+  static constexpr int kThreads = kKeyConsumerThreads + kWarpgroup;
   // A block of three warpgroups starts with 504. Threads that begin at different queries need more than 24.
   static constexpr int kProducerRegisters = kCausal && kHeadDim != 256 ? 24 : 40;
   static constexpr int kConsumerRegisters = kCausal && kHeadDim != 256 ? 240 : 232;
@@ -42,7 +42,7 @@ struct Hopper {
 //| a head's end come as zeros.
 /// The map of Q, dO, K or V, in tiles of `rows` rows.
 inline CUtensorMap map_of(const Shape& shape, TensorId tensor, const void* base, int rows) {
-  return hopper::tile_map(shape, tensor, shape.dtype, base, kPanel, rows);
+  return tile_map(shape, tensor, shape.dtype, base, kPanel, rows);
 }
 
 /// The map of a number for each row of the workspace.
@@ -58,7 +58,7 @@ inline CUtensorMap row_map(const Shape& shape, const float* base, int rows) {
 //| causal mask, where the longest tiles should go first, they go first within a section of heads that fits the L2. Step 6
 //| has the sections without a mask, too: where blocks work on several heads, fewer of them wait for each other's turns.
 inline int64_t key_tiles(const Shape& shape) {
-  return int64_t(shape.batch) * shape.kv_heads * ((shape.seqlen_k + kKeys - 1) / kKeys);
+  return int64_t(shape.batch) * shape.kv_heads * ((shape.seqlen_k + kTileKeys - 1) / kTileKeys);
 }
 
 /// The order of tiles of keys. Under a causal mask in sections of heads whose queries and sums of dQ fit the
@@ -71,7 +71,7 @@ inline TileOrder key_order(const Shape& shape, bool sections) {
   const auto heads =
       int(std::clamp<int64_t>(kSectionBytes / bytes_of_head, 1, int64_t(shape.batch) * shape.kv_heads));
   return {int(key_tiles(shape)),
-          (shape.seqlen_k + kKeys - 1) / kKeys,
+          (shape.seqlen_k + kTileKeys - 1) / kTileKeys,
           shape.batch,
           shape.kv_heads,
           heads,
@@ -86,7 +86,7 @@ inline int* counters_of(const Shape& shape, const Tensors& tensors) {
 }
 inline int64_t counters(const Shape& shape, bool deterministic) {
   const int64_t rows = int64_t(shape.batch) * shape.heads * problem_of(shape, kWorkspaceRows).padded_q;
-  return 4 + (deterministic ? rows / kRowsOfWarpgroup * kConsumers : 0);
+  return 4 + (deterministic ? rows / kRowsOfWarpgroup * kKeyConsumers : 0);
 }
 
 constexpr int kClearThreads = 256;
@@ -104,35 +104,35 @@ __global__ void __launch_bounds__(kThreads) clear_counters(int* counter, int64_t
 //|
 //| ![Two loops over the same tiles](../../../docs/figures/backward_loops.svg)
 /// One launch of steps 4 to 6.
-template <typename T, typename Config>
+template <typename T, typename Traits>
 void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const TileOrder order = key_order(shape, Config::kCausal || Config::kDeterministic);
-  const int blocks = hopper::blocks_for(order, Config::kSchedule);
+  const TileOrder order = key_order(shape, Traits::kCausal || Traits::kDeterministic);
+  const int blocks = blocks_for(order, Traits::kSchedule);
   int* const counter = counters_of(shape, t);
-  if constexpr (Config::kDeterministic || Config::kSchedule == Schedule::in_order_persistent) {
-    const int64_t count = counters(shape, Config::kDeterministic);
+  if constexpr (Traits::kDeterministic || Traits::kSchedule == Schedule::in_order_persistent) {
+    const int64_t count = counters(shape, Traits::kDeterministic);
     device::launch(clear_counters<kClearThreads>, dim3(unsigned((count + kClearThreads - 1) / kClearThreads)),
                    dim3(kClearThreads), 0, stream, counter, count);
   }
-  device::launch(hopper_backward<T, Config>, dim3(blocks), dim3(Config::kThreads),
-                 sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),
-                 map_of(shape, TensorId::k, t.k, kKeys), map_of(shape, TensorId::v, t.v, kKeys),
-                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries),
-                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Config::kQueries),
-                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Config::kQueries),
+  device::launch(hopper_backward<T, Traits>, dim3(blocks), dim3(Traits::kThreads),
+                 sizeof(HopperShared<T, Traits>), stream, map_of(shape, TensorId::q, t.q, Traits::kQueries),
+                 map_of(shape, TensorId::k, t.k, kTileKeys), map_of(shape, TensorId::v, t.v, kTileKeys),
+                 map_of(shape, TensorId::d_o, t.d_o, Traits::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Traits::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Traits::kQueries),
                  static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace_of(shape, kWorkspaceRows, t),
                  problem_of(shape, kWorkspaceRows), order, counter, counter + 4);
 }
 
 //| Step 3 has no roles, so a block has two warpgroups only.
-template <typename T, typename Config>
+template <typename T, typename Traits>
 void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
-  device::launch(hopper_single<T, Config>, dim3(unsigned(key_tiles(shape))), dim3(kConsumerThreads),
-                 sizeof(HopperShared<T, Config>), stream, map_of(shape, TensorId::q, t.q, Config::kQueries),
-                 map_of(shape, TensorId::k, t.k, kKeys), map_of(shape, TensorId::v, t.v, kKeys),
-                 map_of(shape, TensorId::d_o, t.d_o, Config::kQueries),
-                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Config::kQueries),
-                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Config::kQueries),
+  device::launch(hopper_single<T, Traits>, dim3(unsigned(key_tiles(shape))), dim3(kKeyConsumerThreads),
+                 sizeof(HopperShared<T, Traits>), stream, map_of(shape, TensorId::q, t.q, Traits::kQueries),
+                 map_of(shape, TensorId::k, t.k, kTileKeys), map_of(shape, TensorId::v, t.v, kTileKeys),
+                 map_of(shape, TensorId::d_o, t.d_o, Traits::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).lse, Traits::kQueries),
+                 row_map(shape, workspace_of(shape, kWorkspaceRows, t).d, Traits::kQueries),
                  static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace_of(shape, kWorkspaceRows, t),
                  problem_of(shape, kWorkspaceRows));
 }
@@ -141,7 +141,7 @@ template <typename T, int kHeadDim, int kQueries>
 void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
   const int tiles = (shape.seqlen_q + kQueries - 1) / kQueries;
   device::launch(convert_dq_parts<T, kHeadDim, kQueries>,
-                 dim3(unsigned(int64_t(shape.batch) * shape.heads * tiles)), dim3(kConsumerThreads), 0,
+                 dim3(unsigned(int64_t(shape.batch) * shape.heads * tiles)), dim3(kKeyConsumerThreads), 0,
                  stream, static_cast<const float*>(workspace_of(shape, kWorkspaceRows, t).dq),
                  static_cast<T*>(t.dq), problem_of(shape, kWorkspaceRows));
 }
@@ -153,17 +153,17 @@ void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
 /// A version for the gradients of one tile, and dQ's conversion, if it is one that sums all of them; or one
 /// for dV and one for dK and dQ.
 template <int kHeadDim, bool kCausal>
-struct Version : Hopper<kHeadDim, kHeadDim == 64 ? 128 : 64, kCausal> {};
+struct Version : KernelTraits<kHeadDim, kHeadDim == 64 ? 128 : 64, kCausal> {};
 
 /// d = 256, dV.
 template <bool kCausal>
-struct Values256 : Hopper<256, 64, kCausal, Sums::values> {
+struct Values256 : KernelTraits<256, 64, kCausal, Sums::values> {
   static constexpr int kDsStages = 1;
 };
 
 /// d = 256, dK and dQ: K and V fill more than half of the shared memory.
 template <bool kCausal>
-struct KeysAndQueries256 : Hopper<256, 64, kCausal, Sums::keys_and_queries> {
+struct KeysAndQueries256 : KernelTraits<256, 64, kCausal, Sums::keys_and_queries> {
   static constexpr int kStages = 1, kDsStages = 1;
   static constexpr bool kAddByTma = false;
 };
@@ -171,8 +171,8 @@ struct KeysAndQueries256 : Hopper<256, 64, kCausal, Sums::keys_and_queries> {
 //| Registers that add spare the way through shared memory, and cost the consumer its time. For short sequences, with few
 //| rounds a tile, that measured faster; for long ones TMA did.
 /// Registers add. Step 3, and step 5 for short sequences.
-template <typename Config>
-struct FromRegisters : Config {
+template <typename Traits>
+struct FromRegisters : Traits {
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
   static constexpr bool kAddByTma = false;
 };
@@ -182,20 +182,20 @@ constexpr int kShort = 1024;
 
 //| Steps 3 and 4 begin at the first queries, as FlashAttention does; where to begin is a part of step 5.
 /// Step 4: a block for each tile of keys.
-template <typename Config>
-struct OneTile : Config {
+template <typename Traits>
+struct OneTile : Traits {
   static constexpr bool kRotate = false;
   static constexpr Schedule kSchedule = Schedule::single_tile;
 };
 
 /// Step 6: dQ's additions in a fixed order.
-template <typename Config>
-struct Deterministic : Config {
+template <typename Traits>
+struct Deterministic : Traits {
   static constexpr bool kDeterministic = true, kRotate = false;
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // the adding threads need them
 };
 
-/// Calls `use.operator()<Config>()` with the version for a head dimension, or with both.
+/// Calls `use.operator()<Traits>()` with the version for a head dimension, or with both.
 template <int kHeadDim, bool kCausal, typename Use>
 void with_versions(Use use) {
   if constexpr (kHeadDim == 256) {
@@ -212,18 +212,18 @@ void with_versions(Use use) {
 template <typename T, int kHeadDim, bool kCausal>
 void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
   run_prepare<T, kHeadDim, true>(shape, t, stream, kWorkspaceRows);
-  with_versions<kHeadDim, kCausal>([&]<typename Config>() {
+  with_versions<kHeadDim, kCausal>([&]<typename Traits>() {
     switch (step) {
       case 3:
-        return run_single<T, FromRegisters<Config>>(shape, t, stream);
+        return run_single<T, FromRegisters<Traits>>(shape, t, stream);
       case 4:
-        return run_blocks<T, OneTile<Config>>(shape, t, stream);
+        return run_blocks<T, OneTile<Traits>>(shape, t, stream);
       case 5:
-        if constexpr (Config::kAddByTma)
-          if (shape.seqlen_q <= kShort) return run_blocks<T, FromRegisters<Config>>(shape, t, stream);
-        return run_blocks<T, Config>(shape, t, stream);
+        if constexpr (Traits::kAddByTma)
+          if (shape.seqlen_q <= kShort) return run_blocks<T, FromRegisters<Traits>>(shape, t, stream);
+        return run_blocks<T, Traits>(shape, t, stream);
       default:
-        return run_blocks<T, Deterministic<Config>>(shape, t, stream);
+        return run_blocks<T, Deterministic<Traits>>(shape, t, stream);
     }
   });
   run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(shape, t, stream);

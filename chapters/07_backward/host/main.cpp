@@ -1,7 +1,6 @@
-#include "chapters/05_flash_attention_3/host/chapter.h"
 #include "chapters/07_backward/host/chapter.h"
 #include "common/app/program.h"
 
 int main(int argc, char** argv) {
-  return flashbook::run_chapter_program(argc, argv, flashbook::kBackward, &flashbook::kFlashAttention3);
+  return flashbook::run_chapter_program(argc, argv, flashbook::kBackward, flashbook::kBackwardBefore);
 }

@@ -23,51 +23,29 @@ struct Cache {
   double bytes_per_second = 4.3e12, flops_per_second = 790e12;
   double tokens = 8192, sequences = 16, parts = 16;  // of a sequence; at a time; that its keys are split into
 
-  // BEGIN SOLUTION ch08-bytes
-  // 1 + 2 + ... + tokens.
-  double keys_without_cache() const { return tokens * (tokens + 1) / 2; }
-  // Keys and values.
-  double token_bytes() const { return 2 * layers * kv_heads * head_dim * 2; }
-  double token_bytes_ungrouped() const { return 2 * layers * heads * head_dim * 2; }
-  double token_bytes_of_latent() const { return layers * (latent + position) * 2; }
-  // The last does not fit.
-  double sequences_that_fit() const { return std::floor((memory - weights) / (token_bytes() * tokens)); }
-  // Of one layer.
-  double microseconds() const {
-    return sequences * tokens * (token_bytes() / layers) / bytes_per_second * 1e6;
-  }
-  // O and the log-sum-exp of each row.
-  double partial_bytes() const { return parts * heads * (head_dim + 1) * 4; }
-  // A key head's key and value are 2 * head_dim elements, for which each head of its group does 4 * head_dim
-  // FLOPs.
-  double intensity_of_group() const { return heads / kv_heads * 4 * head_dim / (2 * head_dim * 2); }
-  // A head multiplies by all elements and by the latent ones, and all are read.
-  double intensity_of_latent_head() const { return 2 * (2 * latent + position) / ((latent + position) * 2); }
-  double heads_at_ridge() const {
-    return std::ceil(flops_per_second / bytes_per_second / intensity_of_latent_head());
-  }
-  //~ // The model writes `tokens` tokens after the first, without a cache: the first new token takes the keys of 1
-  //~ // token, the last those of `tokens`. How many keys of one key head are computed in a layer?
-  //~ double keys_without_cache() const { return 0; }
-  //~ // Bytes of a token's keys and values, in all layers; if each query head had a key head of its own; and with
-  //~ // latent attention.
-  //~ double token_bytes() const { return 0; }
-  //~ double token_bytes_ungrouped() const { return 0; }
-  //~ double token_bytes_of_latent() const { return 0; }
-  //~ // How many sequences of `tokens` tokens fit into the card's memory beside the weights?
-  //~ double sequences_that_fit() const { return 0; }
-  //~ // The least microseconds that attention of one layer can take for `sequences` sequences of `tokens` tokens, one
-  //~ // query each.
-  //~ double microseconds() const { return 0; }
-  //~ // One sequence, its keys split into `parts` parts: bytes of a layer's partial results, in float32.
-  //~ double partial_bytes() const { return 0; }
-  //~ // FLOPs of attention per byte of keys and values: of a group of query heads; and of latent attention with one
-  //~ // query head.
-  //~ double intensity_of_group() const { return 0; }
-  //~ double intensity_of_latent_head() const { return 0; }
-  //~ // From how many query heads on does latent attention take longer to compute than to read?
-  //~ double heads_at_ridge() const { return 0; }
-  // END SOLUTION ch08-bytes
+  // BEGIN EXERCISE ch08-bytes: what a cache weighs
+  // The model writes `tokens` tokens after the first, without a cache: the first new token takes the keys of
+  // 1 token, the last those of `tokens`. How many keys of one key head are computed in a layer?
+  double keys_without_cache() const { return 0; }
+  // Bytes of a token's keys and values, in all layers; if each query head had a key head of its own; and with
+  // latent attention.
+  double token_bytes() const { return 0; }
+  double token_bytes_ungrouped() const { return 0; }
+  double token_bytes_of_latent() const { return 0; }
+  // How many sequences of `tokens` tokens fit into the card's memory beside the weights?
+  double sequences_that_fit() const { return 0; }
+  // The least microseconds that attention of one layer can take for `sequences` sequences of `tokens` tokens,
+  // one query each.
+  double microseconds() const { return 0; }
+  // One sequence, its keys split into `parts` parts: bytes of a layer's partial results, in float32.
+  double partial_bytes() const { return 0; }
+  // FLOPs of attention per byte of keys and values: of a group of query heads; and of latent attention with
+  // one query head.
+  double intensity_of_group() const { return 0; }
+  double intensity_of_latent_head() const { return 0; }
+  // From how many query heads on does latent attention take longer to compute than to read?
+  double heads_at_ridge() const { return 0; }
+  // END EXERCISE ch08-bytes
 };
 
 }  // namespace flashbook::decoding

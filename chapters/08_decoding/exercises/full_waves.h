@@ -11,10 +11,10 @@ namespace flashbook::decoding {
 // at once, 396 blocks are three full waves, and 298 blocks are 2.26 waves that take as long as three, 75 %
 // full. Of all counts whose waves are at least 85 % as full as the best count's, it takes the smallest.
 
-// BEGIN SOLUTION ch08-waves
+// BEGIN EXERCISE ch08-waves: a heuristic that never splits
 /// How full the waves of `blocks` blocks are, 0 to 1, where `places` run at once.
 inline double fullness(int64_t blocks, int places) {
-  const double waves = double(blocks) / places;
+  const double waves = blocks / places;
   return waves / std::ceil(waves);
 }
 
@@ -26,20 +26,6 @@ inline int parts_by_fullness(int64_t tiles, int key_tiles, int places) {
   while (parts < key_tiles && fullness(tiles * parts, places) < 0.85 * best) ++parts;
   return parts;
 }
-//~ /// How full the waves of `blocks` blocks are, 0 to 1, where `places` run at once.
-//~ inline double fullness(int64_t blocks, int places) {
-//~   const double waves = blocks / places;
-//~   return waves / std::ceil(waves);
-//~ }
-//~
-//~ /// Into how many parts the keys are split: 1 to `key_tiles`. `tiles` blocks are needed without.
-//~ inline int parts_by_fullness(int64_t tiles, int key_tiles, int places) {
-//~   double best = 0;
-//~   for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, fullness(tiles * parts, places));
-//~   int parts = 1;
-//~   while (parts < key_tiles && fullness(tiles * parts, places) < 0.85 * best) ++parts;
-//~   return parts;
-//~ }
-// END SOLUTION ch08-waves
+// END EXERCISE ch08-waves
 
 }  // namespace flashbook::decoding

@@ -8,7 +8,7 @@ namespace flashbook::decoding {
 
 constexpr int kKeysOfLanes = 32;  // a tile: each lane has the score of one key
 
-// BEGIN SOLUTION ch08-sign
+// BEGIN EXERCISE ch08-sign: the formula of a write-up
 /// Attention of one query a block, which is a warp. Scores are times log2(e).
 __global__ void __launch_bounds__(32) attend_one_query(const float* scores,  // [rows, keys]
                                                        const float* v,       // [keys, 32]
@@ -21,8 +21,7 @@ __global__ void __launch_bounds__(32) attend_one_query(const float* scores,  // 
     float new_max = fmaxf(max, own);
     for (int distance = 16; distance > 0; distance /= 2)
       new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffff, new_max, distance));
-    // What was measured against the old maximum becomes smaller: 2^(s - new) is 2^(s - old) * 2^(old - new).
-    const float correction = first == 0 ? 0.0f : exp2_approx(max - new_max);
+    const float correction = first == 0 ? 0.0f : exp2_approx(new_max - max);
     max = new_max;
     const float p = exp2_approx(own - max);
     sum = sum * correction + p;
@@ -33,30 +32,6 @@ __global__ void __launch_bounds__(32) attend_one_query(const float* scores,  // 
   for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffff, sum, distance);
   o[blockIdx.x * 32 + lane] = output / sum;
 }
-//~ /// Attention of one query a block, which is a warp. Scores are times log2(e).
-//~ __global__ void __launch_bounds__(32)
-//~     attend_one_query(const float* scores,  // [rows, keys]
-//~                      const float* v,       // [keys, 32]
-//~                      float* o,             // [rows, 32]
-//~                      int keys) {
-//~   const int lane = threadIdx.x;
-//~   float max = -INFINITY, sum = 0, output = 0;  // of this lane: a part of the sum, a column of O
-//~   for (int first = 0; first < keys; first += kKeysOfLanes) {
-//~     const float own = first + lane < keys ? scores[blockIdx.x * keys + first + lane] : -INFINITY;
-//~     float new_max = fmaxf(max, own);
-//~     for (int distance = 16; distance > 0; distance /= 2)
-//~       new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffff, new_max, distance));
-//~     const float correction = first == 0 ? 0.0f : exp2_approx(new_max - max);
-//~     max = new_max;
-//~     const float p = exp2_approx(own - max);
-//~     sum = sum * correction + p;
-//~     output *= correction;
-//~     for (int key = 0; key < kKeysOfLanes && first + key < keys; ++key)
-//~       output += __shfl_sync(0xffffffff, p, key) * v[(first + key) * 32 + lane];
-//~   }
-//~   for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffff, sum, distance);
-//~   o[blockIdx.x * 32 + lane] = output / sum;
-//~ }
-// END SOLUTION ch08-sign
+// END EXERCISE ch08-sign
 
 }  // namespace flashbook::decoding

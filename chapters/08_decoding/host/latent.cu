@@ -20,9 +20,10 @@ struct LatentLaunch {
 // `even`: all sequences are as long as the shape says.
 LatentLaunch latent_launch(const Shape& shape, bool even = false) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
-  const int row_tiles = int((rows + LatentConfig::kRows - 1) / LatentConfig::kRows);
+  const int row_tiles = int((rows + LatentKernelTraits::kRows - 1) / LatentKernelTraits::kRows);
   const int64_t items = int64_t(shape.batch) * shape.kv_heads;
-  const int64_t key_tiles = (int64_t(shape.seqlen_k) + LatentConfig::kKeys - 1) / LatentConfig::kKeys;
+  const int64_t key_tiles =
+      (int64_t(shape.seqlen_k) + LatentKernelTraits::kKeys - 1) / LatentKernelTraits::kKeys;
   const int64_t places = std::max(device::multiprocessors() / row_tiles, 1);
   const int64_t parts = std::clamp<int64_t>(places / items, 1, key_tiles);
   const int64_t items_of_block = (items + places - 1) / places;  // if no item is cut
@@ -49,8 +50,8 @@ int64_t places_of(const LatentLaunch& launch) {
 }
 
 /// What a place has in LatentParts: of `o`, and of `rows`.
-constexpr int64_t kPiecesOfPart = LatentParts::kPieces * LatentConfig::kConsumers;
-constexpr int64_t kRowsOfPart = 2 * LatentConfig::kRows;
+constexpr int64_t kPiecesOfPart = LatentParts::kPieces * LatentKernelTraits::kConsumers;
+constexpr int64_t kRowsOfPart = 2 * LatentKernelTraits::kRows;
 
 template <typename T>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
@@ -67,11 +68,12 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
                              .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows};
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   const dim3 grid(launch.row_tiles, launch.blocks);
-  const CUtensorMap map = cache_map(shape, TensorId::k, t.k, LatentConfig::kKeys, LatentConfig::kBoxPanels);
+  const CUtensorMap map =
+      cache_map(shape, TensorId::k, t.k, LatentKernelTraits::kKeys, LatentKernelTraits::kBoxPanels);
   // Blocks that share items wait for one another, so they must all run at the same time. One block for each
   // tile of rows shares nothing, and there may be more tiles of rows than run at the same time.
   const auto start = launch.blocks == 1 ? device::Start::plain : device::Start::cooperative;
-  device::launch(start, latent<T>, grid, dim3(LatentConfig::kThreads), sizeof(LatentShared<T>), stream,
+  device::launch(start, latent<T>, grid, dim3(LatentKernelTraits::kThreads), sizeof(LatentShared<T>), stream,
                  static_cast<const T*>(t.q), map, static_cast<T*>(t.o), t.lse, cache, parts, problem,
                  launch.plan);
 }
@@ -86,7 +88,7 @@ int64_t latent_workspace_bytes(const Shape& shape) {
 }
 
 std::string why_not_latent_pages(const Shape& shape) {
-  if (shape.paging.rows % LatentConfig::kKeys == 0) return "";
+  if (shape.paging.rows % LatentKernelTraits::kKeys == 0) return "";
   return "pages have 64 rows or a multiple here: give such a number";
 }
 

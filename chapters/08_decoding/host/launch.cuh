@@ -1,12 +1,12 @@
 //| # How the kernels are launched
 //|
-//| The host's part: what a launch must know of the shape, tensor maps of the cache, and [into how many parts](../parts.h) the keys are split.
+//| The host's part: what a launch must know of the shape, tensor maps of the cache, and [into how many parts](parts.h) the keys are split.
 #pragma once
 #include <algorithm>
 #include <bit>
 
-#include "chapters/08_decoding/parts.h"
-#include "chapters/08_decoding/step1_packed.cuh"
+#include "chapters/08_decoding/host/parts.h"
+#include "chapters/08_decoding/step1_pack_gqa.cuh"
 #include "chapters/08_decoding/step4_ring.cuh"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
@@ -61,7 +61,7 @@ inline CUtensorMap cache_map(const Shape& shape, TensorId tensor, const void* ba
 }
 
 /// Keys of a tile of steps 1 to 3.
-constexpr int packed_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
+constexpr int pack_gqa_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
 
 /// Blocks of steps 1 to 3 before keys are split.
 inline int64_t row_tiles(const Shape& shape, int pack) {
@@ -71,7 +71,7 @@ inline int64_t row_tiles(const Shape& shape, int pack) {
 
 /// Step 3's parts.
 inline int parts_of(const Shape& shape) {
-  const int keys = packed_keys(shape.head_dim);
+  const int keys = pack_gqa_keys(shape.head_dim);
   return parts_for(row_tiles(shape, shape.heads / shape.kv_heads), (shape.seqlen_k + keys - 1) / keys,
                    2 * device::multiprocessors());
 }
@@ -88,12 +88,12 @@ inline Partials partials_in(void* workspace, const Shape& shape, int parts) {
 
 /// Steps 1 to 3, `pack` heads a tile. With more than one part the workspace has partial_bytes.
 template <typename T, int kHeadDim>
-void run_packed(const Shape& shape, const Tensors& t, device::Stream stream, int pack, int parts) {
-  constexpr int kKeys = packed_keys(kHeadDim);
+void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, int pack, int parts) {
+  constexpr int kKeys = pack_gqa_keys(kHeadDim);
   const Problem problem = problem_of(shape, t, pack);
   const Partials partials = parts == 1 ? Partials{} : partials_in(t.workspace, shape, parts);
-  device::launch(packed<T, kHeadDim, kKeys>, dim3(row_tiles(shape, pack), parts), dim3(kWarpgroup),
-                 sizeof(PackedShared<T, kHeadDim, kKeys>), stream, static_cast<const T*>(t.q),
+  device::launch(pack_gqa<T, kHeadDim, kKeys>, dim3(row_tiles(shape, pack), parts), dim3(kWarpgroup),
+                 sizeof(PackGqaShared<T, kHeadDim, kKeys>), stream, static_cast<const T*>(t.q),
                  cache_map(shape, TensorId::k, t.k, kKeys, kHeadDim / kPanel),
                  cache_map(shape, TensorId::v, t.v, kKeys, kHeadDim / kPanel), static_cast<T*>(t.o), t.lse,
                  partials, problem);
@@ -165,7 +165,7 @@ inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaun
 //| A cache that would fit into the L2 several times over takes the place of what was there before, and what was written there goes
 //| out to memory first. A small one is read as *evict first*: its bytes make room for one another.
 /// Bytes of keys and values up to which the L2 is asked to keep nothing of them.
-constexpr double kBriefBytes = 128e6;
+constexpr double kEvictFirstBytes = 128e6;
 
 /// The cache, of which one copy brings a tile of `tile_keys` keys or a page, or one key if rows have gaps
 /// between them.
@@ -188,8 +188,8 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
           .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows,
           .copy_rows = copy_rows,
           .copies = std::min(tile_keys / copy_rows, 32),
-          .keep = 2.0 * double(shape.k_elements()) * double(bytes) <= kBriefBytes ? KeepInL2::briefly
-                                                                                  : KeepInL2::normal};
+          .keep = 2.0 * double(shape.k_elements()) * double(bytes) <= kEvictFirstBytes ? KeepInL2::evict_first
+                                                                                       : KeepInL2::normal};
 }
 
 /// The most parts that an item can have. With equal work all items of a sequence are of one size, so one has
@@ -199,24 +199,24 @@ inline int most_parts(const Plan& plan, int blocks) {
 }
 
 /// A launch of the ring, and of the kernel that merges many parts.
-template <typename T, typename Config>
+template <typename T, typename Traits>
 void run_ring(const Problem& problem, const Cache& cache, const Workspace& workspace, const Tensors& t,
               device::Stream stream, const RingLaunch& launch) {
-  device::launch(ring<T, Config>, dim3(launch.blocks), dim3(Config::kThreads), sizeof(RingShared<Config>),
+  device::launch(ring<T, Traits>, dim3(launch.blocks), dim3(Traits::kThreads), sizeof(RingShared<Traits>),
                  stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace, problem,
                  launch.plan);
   if (most_parts(launch.plan, launch.blocks) <= kMostPartsOfLast) return;
-  device::launch_dependent(merge_many<T, Config>,
-                           dim3(Config::kRows, problem.batch * launch.plan.items_of_sequence),
+  device::launch_dependent(merge_many<T, Traits>,
+                           dim3(Traits::kRows, problem.batch * launch.plan.items_of_sequence),
                            dim3(kManyWarps * 32), 0, stream, workspace, static_cast<T*>(t.o), t.lse,
                            launch.blocks, problem, launch.plan);
 }
 
-template <typename T, typename Config>
+template <typename T, typename Traits>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
   const Workspace workspace =
       ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
-  run_ring<T, Config>(problem_of(shape, t, shape.heads / shape.kv_heads), cache_of(shape, t, Config::kKeys),
+  run_ring<T, Traits>(problem_of(shape, t, shape.heads / shape.kv_heads), cache_of(shape, t, Traits::kKeys),
                       workspace, t, stream, launch);
 }
 
@@ -224,10 +224,10 @@ void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const
 template <int kHeadDim, typename Body>
 void with_rows(const Shape& shape, Body body) {
   const int row_tiles = ring_row_tiles(shape);
-  if (row_tiles == 1) return body.template operator()<RingConfig<kHeadDim, 1>>();
+  if (row_tiles == 1) return body.template operator()<RingKernelTraits<kHeadDim, 1>>();
   if constexpr (kHeadDim < 256) {
-    if (row_tiles == 2) return body.template operator()<RingConfig<kHeadDim, 2>>();
-    body.template operator()<RingConfig<kHeadDim, 4>>();
+    if (row_tiles == 2) return body.template operator()<RingKernelTraits<kHeadDim, 2>>();
+    body.template operator()<RingKernelTraits<kHeadDim, 4>>();
   }
 }
 
@@ -281,17 +281,17 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
   //| The two results lie at the workspace's end.
   auto* end = static_cast<unsigned char*>(t.workspace) + shared_workspace_bytes(shape);
   const Partials both = partials_in(end - partial_bytes(shape, 2), shape, 2);
-  with_rows<kHeadDim>(launch.prefix, [&]<typename Config>() {
+  with_rows<kHeadDim>(launch.prefix, [&]<typename Traits>() {
     Workspace workspace = ring_workspace(t.workspace, launch.prefix, launch.of_prefix);
     workspace.whole = both;
-    Cache cache = cache_of(shape, t, Config::kKeys);
+    Cache cache = cache_of(shape, t, Traits::kKeys);
     cache.pages_of_sequence = 0;  // the first sequence's pages are everybody's
-    run_ring<T, Config>(of_prefix, cache, workspace, t, stream, launch.of_prefix);
+    run_ring<T, Traits>(of_prefix, cache, workspace, t, stream, launch.of_prefix);
   });
-  with_rows<kHeadDim>(shape, [&]<typename Config>() {
+  with_rows<kHeadDim>(shape, [&]<typename Traits>() {
     Workspace workspace = ring_workspace(t.workspace, shape, launch.of_rest);
     workspace.whole = {both.o + shape.q_elements(), both.lse + shape.q_rows()};
-    run_ring<T, Config>(problem, cache_of(shape, t, Config::kKeys), workspace, t, stream, launch.of_rest);
+    run_ring<T, Traits>(problem, cache_of(shape, t, Traits::kKeys), workspace, t, stream, launch.of_rest);
   });
   device::launch(merge<T, kHeadDim>,
                  dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * shape.kv_heads),
@@ -303,7 +303,7 @@ template <typename T, int kHeadDim>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
   if (equal_work && shape.paging.shared > 0) return run_shared<T, kHeadDim>(shape, t, stream);
   const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
-  with_rows<kHeadDim>(shape, [&]<typename Config>() { run_ring<T, Config>(shape, t, stream, launch); });
+  with_rows<kHeadDim>(shape, [&]<typename Traits>() { run_ring<T, Traits>(shape, t, stream, launch); });
 }
 
 }  // namespace flashbook::decoding

@@ -64,8 +64,9 @@ std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool
   const device::Place place = chapter.runs_on;
   const device::Buffer q = uploaded(place, encode(kType, query));
   device::Buffer o(place, q.bytes()), lse(place, Decoder::kHeads * sizeof(float));
-  device::Buffer workspace(place, chapter.workspace_bytes(shape, step));
-  if (chapter.zeroed_bytes) workspace.upload(std::vector<std::byte>(chapter.zeroed_bytes(shape, step)), 0);
+  const Step& row = chapter.step(step);
+  device::Buffer workspace(place, row.workspace_bytes(shape));
+  workspace.upload(std::vector<std::byte>(row.zeroed_bytes(shape)), 0);
   Tensors tensors = {.q = q.data(),
                      .k = memory.keys(),
                      .v = memory.values(),
@@ -77,7 +78,7 @@ std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool
     tables.push_back(uploaded(place, table.bytes));
     tensors.tables[int(table.id)] = tables.back().data();
   }
-  chapter.attention(shape, tensors, nullptr, step);
+  row.run(shape, tensors, nullptr);
   std::vector<std::byte> bytes(o.bytes());
   o.download(bytes);
   device::synchronize();  // what went wrong is said here

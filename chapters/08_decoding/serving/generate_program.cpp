@@ -7,9 +7,9 @@
 #include "chapters/08_decoding/host/chapter.h"
 #include "chapters/08_decoding/serving/generate.h"
 #include "common/app/exit_code.h"
-#include "common/app/options.h"
 #include "common/app/progress.h"
 #include "common/app/table.h"
+#include "common/app/value.h"
 #include "common/attention/error.h"
 
 namespace flashbook::decoding {
@@ -50,8 +50,8 @@ int last_step(PagePool& pool) {
   const Shape shape = shape_of(pool, sequence);
   const int last = int(kDecoding.steps.size());
   for (int step = last; step > 0; --step)
-    if (kDecoding.why_not(shape, step).empty()) return step;
-  throw InputError(kDecoding.why_not(shape, last));
+    if (kDecoding.step(step).why_not(shape).empty()) return step;
+  throw InputError(kDecoding.step(last).why_not(shape));
 }
 
 std::string seconds_text(double seconds) {
@@ -66,8 +66,8 @@ int run(int argc, char** argv) {
     std::cout << options.help;
     return kRight;
   }
-  const int tokens = count("--tokens", options.tokens);
-  const Decoder decoder(whole_number("--seed", options.seed));
+  const int tokens = Value{"--tokens", options.tokens}.count();
+  const Decoder decoder(Value{"--seed", options.seed}.whole());
   PagePool pool((tokens + kPageRows - 1) / kPageRows, kPageRows);
   const int step = last_step(pool);
   std::cout << "A decoder of one layer, " << Decoder::kHeads << " query heads, " << Decoder::kKvHeads

@@ -6,8 +6,8 @@
 
 #include "chapters/08_decoding/serving/memory.h"
 #include "common/app/exit_code.h"
-#include "common/app/options.h"
 #include "common/app/table.h"
+#include "common/app/value.h"
 #include "common/attention/error.h"
 
 namespace flashbook::decoding {
@@ -107,11 +107,11 @@ Model described(const Options& options) {
   if (options.layers.empty() || options.kv_heads.empty() || options.head_dim.empty())
     throw InputError("--layers, --kv-heads and --head-dim go together: give all three, or --model");
   Model model = {.name = "this model",
-                 .layers = count("--layers", options.layers),
+                 .layers = Value{"--layers", options.layers}.count(),
                  .heads = 0,
-                 .kv_heads = count("--kv-heads", options.kv_heads),
-                 .head_dim = count("--head-dim", options.head_dim)};
-  model.heads = options.heads.empty() ? model.kv_heads : count("--heads", options.heads);
+                 .kv_heads = Value{"--kv-heads", options.kv_heads}.count(),
+                 .head_dim = Value{"--head-dim", options.head_dim}.count()};
+  model.heads = options.heads.empty() ? model.kv_heads : Value{"--heads", options.heads}.count();
   if (model.heads % model.kv_heads != 0)
     throw InputError("--heads is " + options.heads + ": give a multiple of --kv-heads, " + options.kv_heads);
   return model;
@@ -125,7 +125,8 @@ int run(int argc, char** argv) {
   }
   const std::optional<DType> dtype = dtype_named(options.dtype);
   if (!dtype) throw InputError("--dtype is '" + options.dtype + "': give f32, f16, bf16 or e4m3");
-  const int seqlen = count("--seqlen", options.seqlen), batch = count("--batch", options.batch);
+  const int seqlen = Value{"--seqlen", options.seqlen}.count(),
+            batch = Value{"--batch", options.batch}.count();
   const bool is_described = !(options.layers + options.heads + options.kv_heads + options.head_dim).empty();
   if (options.model.empty() && !is_described) {
     print_models(*dtype, seqlen, batch);

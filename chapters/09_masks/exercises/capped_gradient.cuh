@@ -15,7 +15,7 @@ __device__ inline float sum_of_warp(float value) {
   return value;
 }
 
-// BEGIN SOLUTION ch09-softcap
+// BEGIN EXERCISE ch09-softcap: NaN where nothing is seen
 /// The gradient of each row of scores. A block, which is a warp, a row.
 __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows, keys]
                                                       const float* dp,  // [rows, keys]
@@ -34,33 +34,10 @@ __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows
   d = sum_of_warp(d) / sum;
   for (int key = threadIdx.x; key < keys; key += 32) {
     const float p = expf(score(key) - cap) / sum;
-    // Of the score before the mask: of -inf this would be -inf, and 0 * -inf is NaN.
-    const float bent = tanhf(x[key] / cap);
-    dx[key] = p * (dp[key] - d) * (1 - bent * bent);
+    const float capped = score(key) / cap;
+    dx[key] = p * (dp[key] - d) * (1 - capped * capped);
   }
 }
-//~ /// The gradient of each row of scores. A block, which is a warp, a row.
-//~ __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows, keys]
-//~                                                       const float* dp,  // [rows, keys]
-//~                                                       float* dx,        // [rows, keys]
-//~                                                       int keys, float cap, bool causal) {
-//~   const int end = causal ? min(int(blockIdx.x) + 1, keys) : keys;
-//~   x += blockIdx.x * keys, dp += blockIdx.x * keys, dx += blockIdx.x * keys;
-//~   const auto score = [&](int key) { return key < end ? cap * tanhf(x[key] / cap) : -INFINITY; };
-//~   float sum = 0, d = 0;
-//~   for (int key = threadIdx.x; key < keys; key += 32) {
-//~     const float p = expf(score(key) - cap);  // no score is above the cap
-//~     sum += p;
-//~     d += p * dp[key];
-//~   }
-//~   sum = sum_of_warp(sum);
-//~   d = sum_of_warp(d) / sum;
-//~   for (int key = threadIdx.x; key < keys; key += 32) {
-//~     const float p = expf(score(key) - cap) / sum;
-//~     const float bent = score(key) / cap;
-//~     dx[key] = p * (dp[key] - d) * (1 - bent * bent);
-//~   }
-//~ }
-// END SOLUTION ch09-softcap
+// END EXERCISE ch09-softcap
 
 }  // namespace flashbook::masks

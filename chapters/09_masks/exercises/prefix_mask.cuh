@@ -18,25 +18,15 @@ struct PrefixMask {
   const int* prompt;                     // [batch]: keys of the prompt
   int seqlen_q, seqlen_k;
 
-  // BEGIN SOLUTION ch09-prefix
-  /// A row sees the keys before one of them: both ranges begin at key 0, so the longer one has the other.
+  // BEGIN EXERCISE ch09-prefix: the mask of a prefix model
+  /// What the keys are asked that a query may see.
   struct Row {
-    int end;
+    int query;
 
-    __device__ bool sees(int key) const { return key < end; }
+    __device__ bool sees(int key) const { return key <= query; }  // TODO
   };
-  __device__ Row row(int batch, int, int query) const {
-    const int own = query + seqlen_k - seqlen_q;
-    return {min(max(prompt[batch], own + 1), seqlen_k)};
-  }
-  //~ /// What the keys are asked that a query may see.
-  //~ struct Row {
-  //~   int query;
-  //~
-  //~   __device__ bool sees(int key) const { return key <= query; }  // TODO
-  //~ };
-  //~ __device__ Row row(int, int, int query) const { return {query}; }  // TODO
-  // END SOLUTION ch09-prefix
+  __device__ Row row(int, int, int query) const { return {query}; }  // TODO
+  // END EXERCISE ch09-prefix
 };
 
 }  // namespace flashbook::masks

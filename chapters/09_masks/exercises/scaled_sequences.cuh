@@ -17,14 +17,14 @@ struct ScaledShared {
 };
 
 // Sequences lie packed in a tensor. Both maps have kRowsOfMap rows, and two dimensions more:
-// one whose stride is a row, too, and one whose index kBack takes kRowsOfMap rows back (step2_packed.cuh):
+// one whose stride is a row, too, and one whose index kBack takes kRowsOfMap rows back (step2_varlen.cuh):
 //
 //     (column, row, end, kBack)  lies at row  row + end - kRowsOfMap  of the tensor, and exists if row <
 //     kRowsOfMap
 //
 constexpr int kRowsOfMap = 1 << 30, kBack = 1 << 30;
 
-// BEGIN SOLUTION ch09-next
+// BEGIN EXERCISE ch09-next: the first rows of the next sequence
 /// Multiplies each sequence by a factor of its own, the last one first. One warp; dynamic shared memory:
 /// ScaledShared.
 __global__ void __launch_bounds__(32)
@@ -44,8 +44,7 @@ __global__ void __launch_bounds__(32)
   for (int sequence = sequences - 1; sequence >= 0; --sequence) {
     const int begin = first_row[sequence], count = first_row[sequence + 1] - begin;
     for (int tile = 0; tile < count; tile += kScaledRows, parity ^= 1) {
-      // Row kRowsOfMap does not exist, and with this `end` the sequence ends there.
-      const int row = kRowsOfMap - count + tile, end = begin + count;
+      const int end = first_row[sequences], row = kRowsOfMap - end + begin + tile;
       if (threadIdx.x == 0) {
         mbarrier_arrive_expect_tx(&shared.landed, sizeof(shared.tile));
         tma_load(shared.tile, from, &shared.landed, {0, row, end, kBack});
@@ -66,46 +65,6 @@ __global__ void __launch_bounds__(32)
     }
   }
 }
-//~ /// Multiplies each sequence by a factor of its own, the last one first. One warp; dynamic shared memory:
-//~ /// ScaledShared.
-//~ __global__ void __launch_bounds__(32)
-//~     scale_sequences(const __grid_constant__ CUtensorMap from,  // [kBack + 1, rows + 1, kRowsOfMap, 64], f16
-//~                     const __grid_constant__ CUtensorMap to,    // likewise
-//~                     const int* first_row,                      // [sequences + 1]
-//~                     const float* factor,                       // [sequences]
-//~                     int sequences) {
-//~   auto& shared = *dynamic_shared<ScaledShared>();
-//~   if (threadIdx.x == 0) {
-//~     mbarrier_init(&shared.landed, 1);
-//~     name_mbarrier(&shared.landed, "landed");
-//~     fence_mbarrier_init();
-//~   }
-//~   __syncwarp();  // the barrier is ready
-//~   uint32_t parity = 0;
-//~   for (int sequence = sequences - 1; sequence >= 0; --sequence) {
-//~     const int begin = first_row[sequence], count = first_row[sequence + 1] - begin;
-//~     for (int tile = 0; tile < count; tile += kScaledRows, parity ^= 1) {
-//~       const int end = first_row[sequences], row = kRowsOfMap - end + begin + tile;
-//~       if (threadIdx.x == 0) {
-//~         mbarrier_arrive_expect_tx(&shared.landed, sizeof(shared.tile));
-//~         tma_load(shared.tile, from, &shared.landed, {0, row, end, kBack});
-//~       }
-//~       mbarrier_wait(&shared.landed, parity);  // the tile is in
-//~       for (int i = threadIdx.x; i < kScaledRows * kScaledColumns; i += 32) {
-//~         __half& element = shared.tile[i / kScaledColumns][i % kScaledColumns];
-//~         element = from_float<__half>(to_float(element) * factor[sequence]);
-//~       }
-//~       fence_proxy_async();
-//~       __syncwarp();  // all lanes have written, for TMA to see
-//~       if (threadIdx.x == 0) {
-//~         tma_store(to, shared.tile, {0, row, end, kBack});
-//~         tma_store_commit();
-//~         tma_store_wait_read<0>();
-//~       }
-//~       __syncwarp();  // TMA has read the tile: the next one may come
-//~     }
-//~   }
-//~ }
-// END SOLUTION ch09-next
+// END EXERCISE ch09-next
 
 }  // namespace flashbook::masks

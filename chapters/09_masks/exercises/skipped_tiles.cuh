@@ -14,21 +14,14 @@ struct HiddenFrom {
   int begin, end;  ///< the end is not included
 };
 
-// BEGIN SOLUTION ch09-skip
+// BEGIN EXERCISE ch09-skip: one row too many
 /// The class of a tile, for queries first_query to last_query.
 __device__ inline TileClass classify_hidden(const HiddenFrom& least, const HiddenFrom& largest,
                                             int first_query, int last_query) {
-  if (largest.begin <= first_query && least.end > last_query) return TileClass::skip;
+  if (largest.begin <= first_query && least.end >= last_query) return TileClass::skip;
   if (least.begin > last_query || largest.end <= first_query) return TileClass::full;
   return TileClass::partial;
 }
-//~ /// The class of a tile, for queries first_query to last_query.
-//~ __device__ inline TileClass classify_hidden(const HiddenFrom& least, const HiddenFrom& largest,
-//~                                             int first_query, int last_query) {
-//~   if (largest.begin <= first_query && least.end >= last_query) return TileClass::skip;
-//~   if (least.begin > last_query || largest.end <= first_query) return TileClass::full;
-//~   return TileClass::partial;
-//~ }
-// END SOLUTION ch09-skip
+// END EXERCISE ch09-skip
 
 }  // namespace flashbook::masks

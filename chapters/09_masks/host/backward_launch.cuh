@@ -6,7 +6,7 @@
 #pragma once
 #include "chapters/09_masks/host/launch.cuh"
 #include "chapters/09_masks/host/steps.h"
-#include "chapters/09_masks/step2_packed_map.cuh"
+#include "chapters/09_masks/host/varlen_map.cuh"
 #include "chapters/09_masks/step6_backward.cuh"
 
 namespace flashbook::masks {
@@ -15,7 +15,7 @@ namespace flashbook::masks {
 //|
 //| Documents of one batch entry are packed sequences, with tiles of their own, so that no tile holds rows of two. Intervals, listed blocks and masks of pairs count queries and keys over all documents; beside one of them documents are a part of the mask.
 /// Whether documents have tiles of their own.
-inline bool is_packed(const Shape& shape) {
+inline bool is_varlen(const Shape& shape) {
   const Visibility& v = shape.visibility;
   return shape.batch == 1 && !v.documents.first_query.empty() && v.columns.bounds == 0 &&
          v.blocks.queries == 0 && v.dense.empty();
@@ -44,7 +44,7 @@ inline MaskCount masks_of(const Shape& shape) {
 //|
 //| Sums of dQ and two numbers for each row, as in chapter 7, and the lists. Only the device knows how long the lists are, so there is room for the longest: a word for each pair of tiles. Packed documents may have one tile more each, of queries and of keys.
 /// Bytes of the parts of the workspace, one after another, and what they depend on.
-struct GradientRoom {
+struct WorkspaceLayout {
   static constexpr int kLeastQueries = 64;  ///< of a tile, at any head dimension
   int64_t rows;                             ///< of the workspace: [batch, heads, padded_q]
   int padded_q;
@@ -52,9 +52,9 @@ struct GradientRoom {
   int key_tiles;  ///< of a head, or a little more
   int64_t lists, entries, hidden, classes;
 
-  explicit GradientRoom(const Shape& shape) {
+  explicit WorkspaceLayout(const Shape& shape) {
     const Documents& d = shape.visibility.documents;
-    documents = is_packed(shape) ? int(d.first_query.size()) - 1 : 0;
+    documents = is_varlen(shape) ? int(d.first_query.size()) - 1 : 0;
     padded_q = documents > 0 ? (shape.seqlen_q / kWorkspaceRows + documents) * kWorkspaceRows
                              : int(tiles_of(shape.seqlen_q, kWorkspaceRows)) * kWorkspaceRows;
     rows = int64_t(shape.batch) * shape.heads * padded_q;
@@ -78,7 +78,7 @@ struct GradientRoom {
 };
 
 /// Takes the parts of the workspace, one after another.
-struct Room {
+struct BumpAllocator {
   char* at;
 
   template <typename T>
@@ -91,19 +91,20 @@ struct Room {
 
 //| ## What kernels know of the shape
 
-inline GradientProblem gradient_problem_of(const Shape& shape, const Tensors& t, const GradientRoom& room,
-                                           float left_out) {
+inline GradientProblem gradient_problem_of(const Shape& shape, const Tensors& t,
+                                           const WorkspaceLayout& layout, float score_offset) {
   GradientProblem problem;
   static_cast<Problem&>(problem) = problem_of(shape);
   problem.kv_heads = shape.kv_heads;
   problem.scale = shape.scale;
-  problem.left_out = left_out;
-  problem.padded_q = room.padded_q;
-  if (room.documents > 0) {
-    problem.packed = documents_of(shape, t);
-    problem.q_units = packed_units(shape, TensorId::q),
-    problem.d_o_units = packed_units(shape, TensorId::d_o);
-    problem.k_units = packed_units(shape, TensorId::k), problem.v_units = packed_units(shape, TensorId::v);
+  problem.score_offset = score_offset;
+  problem.padded_q = layout.padded_q;
+  if (layout.documents > 0) {
+    problem.varlen = documents_of(shape, t);
+    problem.q_map_strides = varlen_strides(shape, TensorId::q),
+    problem.d_o_map_strides = varlen_strides(shape, TensorId::d_o);
+    problem.k_map_strides = varlen_strides(shape, TensorId::k),
+    problem.v_map_strides = varlen_strides(shape, TensorId::v);
   }
   problem.at = {.q = shape.strides(TensorId::q),
                 .k = shape.strides(TensorId::k),
@@ -134,22 +135,22 @@ inline int key_heads_of_section(const Shape& shape) {
 //| ## The launches
 
 /// One launch of the gradients' kernel: of all of them, or at d = 256 of some.
-template <typename T, typename Sizes, typename Mask, typename Score>
+template <typename T, typename Traits, typename Mask, typename Score>
 void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream stream,
-                      const GradientWorkspace& workspace, const GradientRoom& room,
+                      const GradientWorkspace& workspace, const WorkspaceLayout& layout,
                       const GradientProblem& problem, const KeyTiles& tiles, const Lists& lists,
                       const Mask& mask, const Score& score) {
   const auto map = [&](TensorId id, const void* base, int rows) {
-    return room.documents > 0 ? packed_map(shape, id, base, rows) : batch_map(shape, id, base, rows);
+    return layout.documents > 0 ? varlen_map(shape, id, base, rows) : batch_map(shape, id, base, rows);
   };
-  const int64_t most_tiles = int64_t(shape.batch) * shape.kv_heads * room.key_tiles;
+  const int64_t most_tiles = int64_t(shape.batch) * shape.kv_heads * layout.key_tiles;
   const int blocks = int(std::min<int64_t>(most_tiles, device::multiprocessors()));
-  device::launch(masked_backward<T, Sizes, Mask, Score>, dim3(blocks), dim3(Sizes::kThreads),
-                 sizeof(GradientShared<T, Sizes>), stream, map(TensorId::q, t.q, Sizes::kQueries),
+  device::launch(masked_backward<T, Traits, Mask, Score>, dim3(blocks), dim3(Traits::kThreads),
+                 sizeof(GradientShared<T, Traits>), stream, map(TensorId::q, t.q, Traits::kQueries),
                  map(TensorId::k, t.k, kTileKeys), map(TensorId::v, t.v, kTileKeys),
-                 map(TensorId::d_o, t.d_o, Sizes::kQueries),
-                 row_map(workspace.lse, room.rows, Sizes::kQueries),
-                 row_map(workspace.d, room.rows, Sizes::kQueries), static_cast<T*>(t.dk),
+                 map(TensorId::d_o, t.d_o, Traits::kQueries),
+                 row_map(workspace.lse, layout.rows, Traits::kQueries),
+                 row_map(workspace.d, layout.rows, Traits::kQueries), static_cast<T*>(t.dk),
                  static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
 }
 
@@ -158,59 +159,58 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
 /// it needs beforehand.
 template <typename T, int kHeadDim, typename MaskOf, typename Score>
 void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, const MaskOf& mask_of,
-                   const Score& score, float left_out) {
+                   const Score& score, float score_offset) {
   constexpr bool kSplit = kHeadDim == 256 || std::is_same_v<Score, Softcap>;
-  using Sizes = GradientSizes<kHeadDim, kSplit ? Sums::values : Sums::all>;
-  constexpr int kQueries = Sizes::kQueries;
-  const GradientRoom room(shape);
+  using Traits = GradientKernelTraits<kHeadDim, kSplit ? Sums::values : Sums::all>;
+  constexpr int kQueries = Traits::kQueries;
+  const WorkspaceLayout layout(shape);
   const MaskCount count = masks_of(shape);
-  Room left{static_cast<char*>(t.workspace)};
+  BumpAllocator left{static_cast<char*>(t.workspace)};
   GradientWorkspace workspace;
-  workspace.lse = left.take<float>(room.rows);
-  workspace.d = left.take<float>(room.rows);
-  workspace.dq = left.take<float>(room.rows * kHeadDim);
-  auto* const hidden = left.take<Hidden>(room.hidden * kTileKeys);
-  const Scanned scanned{room.hidden > 0 ? hidden : nullptr,
-                        room.hidden > 0 ? left.take<HiddenOfTile>(room.hidden) : nullptr};
-  auto* const of_tile = left.take<QueryList>(room.lists);
+  workspace.lse = left.take<float>(layout.rows);
+  workspace.d = left.take<float>(layout.rows);
+  workspace.dq = left.take<float>(layout.rows * kHeadDim);
+  auto* const hidden = left.take<Hidden>(layout.hidden * kTileKeys);
+  const Scanned scanned{layout.hidden > 0 ? hidden : nullptr,
+                        layout.hidden > 0 ? left.take<HiddenOfTile>(layout.hidden) : nullptr};
+  auto* const of_tile = left.take<QueryList>(layout.lists);
   int* const counters = left.take<int>(4);
   workspace.counter = counters, workspace.entries = counters + 1;
-  int* const sorted = left.take<int>(room.documents > 0 ? 2 * room.documents + 1 : 0);
-  int* const entries = left.take<int>(room.entries);
-  auto* const classes = left.take<TileClass>(room.classes);
+  int* const sorted = left.take<int>(layout.documents > 0 ? 2 * layout.documents + 1 : 0);
+  int* const entries = left.take<int>(layout.entries);
+  auto* const classes = left.take<TileClass>(layout.classes);
 
-  const GradientProblem problem = gradient_problem_of(shape, t, room, left_out);
-  constexpr int kRowsOfBlock = kPrepareThreads / (kHeadDim / 8);
-  device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(room.rows, kRowsOfBlock))),
+  const GradientProblem problem = gradient_problem_of(shape, t, layout, score_offset);
+  device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kHeadDim>))),
                  dim3(kPrepareThreads), 0, stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
-                 static_cast<const float*>(t.lse), workspace, room.rows, problem);
+                 static_cast<const float*>(t.lse), workspace, layout.rows, problem);
   //| The plan is forward's, with keys and queries exchanged.
-  const Plan plan{sorted, sorted + room.documents};
-  if (room.documents > 0)
+  const Plan plan{sorted, sorted + layout.documents};
+  if (layout.documents > 0)
     device::launch(make_plan<kTileKeys, kQueries>, dim3(1), dim3(kPlanThreads), 0, stream,
-                   DocumentBounds{problem.packed.first_key, problem.packed.first_query, problem.packed.count},
+                   DocumentBounds{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count},
                    plan, counters + 2);
-  const auto mask = mask_of(room, problem, scanned, classes, counters + 2);
+  const auto mask = mask_of(layout, problem, scanned, classes, counters + 2);
   const int key_tiles = int(tiles_of(shape.seqlen_k, kTileKeys)), heads = key_heads_of_section(shape);
   const KeyTiles tiles{{shape.batch * shape.kv_heads * key_tiles, key_tiles, shape.batch, shape.kv_heads,
                         heads, is_uneven(shape.visibility)},
                        plan,
                        heads};
-  const Lists lists{of_tile, entries, room.key_tiles, count.of_batch, count.heads};
+  const Lists lists{of_tile, entries, layout.key_tiles, count.of_batch, count.heads};
   constexpr int kTilesOfBlock = kListThreads / 32;
   device::launch(list_queries<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
-                 dim3(unsigned(tiles_of(room.key_tiles, kTilesOfBlock)), unsigned(count.masks)),
+                 dim3(unsigned(tiles_of(layout.key_tiles, kTilesOfBlock)), unsigned(count.masks)),
                  dim3(kListThreads), 0, stream, mask, problem, tiles, lists,
                  shape.visibility.window.right < 0, workspace.entries);
 
-  run_gradients_of<T, Sizes>(shape, t, stream, workspace, room, problem, tiles, lists, mask, score);
+  run_gradients_of<T, Traits>(shape, t, stream, workspace, layout, problem, tiles, lists, mask, score);
   if constexpr (kSplit) {
     device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, workspace.counter);
-    run_gradients_of<T, GradientSizes<kHeadDim, Sums::keys_and_queries>>(shape, t, stream, workspace, room,
-                                                                         problem, tiles, lists, mask, score);
+    run_gradients_of<T, GradientKernelTraits<kHeadDim, Sums::keys_and_queries>>(
+        shape, t, stream, workspace, layout, problem, tiles, lists, mask, score);
   }
-  device::launch(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(room.rows / kQueries)),
-                 dim3(kKeyConsumers * kWarpgroup), 0, stream, static_cast<const float*>(workspace.dq),
+  device::launch(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(layout.rows / kQueries)),
+                 dim3(kKeyConsumerThreads), 0, stream, static_cast<const float*>(workspace.dq),
                  static_cast<T*>(t.dq), problem);
 }
 
@@ -219,37 +219,37 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
 /// Windows, documents and intervals, with a function on scores.
 template <typename T, int kHeadDim, typename Score>
 void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream stream, const Score& score,
-                      float left_out = 0) {
-  const auto mask_of = [&](const GradientRoom& room, const GradientProblem&, const Scanned& scanned,
+                      float score_offset = 0) {
+  const auto mask_of = [&](const WorkspaceLayout& layout, const GradientProblem&, const Scanned& scanned,
                            TileClass*, int* counter) {
     const MaskCount count = masks_of(shape);
-    if (room.hidden > 0) {
+    if (layout.hidden > 0) {
       const Visibility& v = shape.visibility;
       const ColumnBounds bounds{static_cast<const int*>(t.tables[int(TableId::columns)]), v.columns.bounds,
                                 v.window.right == 0};
       constexpr int kTilesOfBlock = kScanThreads / 32;
-      device::launch(scan_columns<kTileKeys>, dim3(unsigned(tiles_of(room.hidden, kTilesOfBlock))),
-                     dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k, int(room.hidden),
-                     scanned, counter);
+      device::launch(scan_columns<kTileKeys>, dim3(unsigned(tiles_of(layout.hidden, kTilesOfBlock))),
+                     dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k,
+                     int(layout.hidden), scanned, counter);
     }
     return IntervalMask{band_of(shape.visibility),
-                        room.documents > 0 ? DocumentBounds{} : documents_of(shape, t),
+                        layout.documents > 0 ? DocumentBounds{} : documents_of(shape, t),
                         scanned,
-                        room.key_tiles,
+                        layout.key_tiles,
                         kTileKeys,
                         count.of_batch,
                         count.heads};
   };
-  run_with_mask<T, kHeadDim>(shape, t, stream, mask_of, score, left_out);
+  run_with_mask<T, kHeadDim>(shape, t, stream, mask_of, score, score_offset);
 }
 
 /// Bytes of pairs, or blocks.
 template <typename T, int kHeadDim>
 void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream) {
-  constexpr int kQueries = GradientSizes<kHeadDim>::kQueries;
+  constexpr int kQueries = GradientKernelTraits<kHeadDim>::kQueries;
   const Visibility& v = shape.visibility;
   const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
-  const auto mask_of = [&](const GradientRoom& room, const GradientProblem& problem, const Scanned&,
+  const auto mask_of = [&](const WorkspaceLayout& layout, const GradientProblem& problem, const Scanned&,
                            TileClass* classes, int* counter) {
     const int query_tiles = int(tiles_of(shape.seqlen_q, kQueries));
     const PairMask mask{
@@ -264,11 +264,11 @@ void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream) {
          std::max(v.blocks.keys, 1)},
         classes,
         query_tiles,
-        room.key_tiles};
+        layout.key_tiles};
     device::launch(classify_tiles<kQueries, kTileKeys, PairMask>,
-                   dim3(unsigned(tiles_of(room.key_tiles, kClassifyThreads / 32)), unsigned(query_tiles),
+                   dim3(unsigned(tiles_of(layout.key_tiles, kClassifyThreads / 32)), unsigned(query_tiles),
                         unsigned(masks_of(shape).masks)),
-                   dim3(kClassifyThreads), 0, stream, mask, problem, room.key_tiles, classes, counter);
+                   dim3(kClassifyThreads), 0, stream, mask, problem, layout.key_tiles, classes, counter);
     return mask;
   };
   run_with_mask<T, kHeadDim>(shape, t, stream, mask_of, Unchanged{}, 0);
@@ -287,7 +287,7 @@ void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream) 
             Softcap{{}, float(-2 * kLog2E * shape.scale / c), float(2 * c * kLog2E), float(-c)}, float(-c));
       if (!shape.score.alibi.empty()) {
         Ranges ranges = ranges_of(shape, t);
-        if (is_packed(shape)) ranges.documents = {};
+        if (is_varlen(shape)) ranges.documents = {};
         return run_by_intervals<T, kHeadDim>(shape, t, stream,
                                              Alibi{{},
                                                    static_cast<const float*>(t.tables[int(TableId::slopes)]),

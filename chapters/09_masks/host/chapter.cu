@@ -11,24 +11,8 @@ namespace {
 
 using namespace masks;
 
-constexpr Step kSteps[] = {
-    {"a mask from memory",
-     "A byte for each pair says what is visible, and every tile is asked pair by pair."},
-    {"packed sequences",
-     "Sequences lie one after another, and a block finds the one that its tile belongs to."},
-    {"ranges of tiles",
-     "A window, a prefix or documents say by arithmetic which tiles are skipped, and which need no mask."},
-    {"FlashMask",
-     "Two intervals of hidden queries for each key, and their least and largest for each tile of keys."},
-    {"functions",
-     "Any function says what is visible and what becomes of a score, and a kernel lists the tiles "
-     "beforehand."},
-};
-constexpr Step kBackwardSteps[] = {
-    {"the gradient", "A block keeps a tile of keys, and a list says which tiles of queries see it.", false},
-};
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
-enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient };
+enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions };
 
 constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
 
@@ -36,11 +20,12 @@ constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
 //|
 //| What is visible is one value, a `Visibility`, with many parts, and a step knows some of them. `unknown_to` takes away what the step knows; whatever is left is refused, with the step that takes it. Ranges (windows, prefixes, documents) are known to all.
 /// What a step leaves of a visibility that it does not know.
-Visibility unknown_to(int step, Visibility v) {
+template <int kStep>
+Visibility unknown_to(Visibility v) {
   v.window = {}, v.prefix = 0, v.documents = {};  // all steps know ranges
-  if (step == kPairs) v.dense = {};
-  if (step == kColumns) v.columns = {};
-  if (step == kFunctions) v.blocks = {};
+  if (kStep == kPairs) v.dense = {};
+  if (kStep == kColumns) v.columns = {};
+  if (kStep == kFunctions) v.blocks = {};
   return v;
 }
 
@@ -65,19 +50,20 @@ std::string why_not_at_all(const Shape& shape) {
   return "";
 }
 
-std::string why_not(const Shape& shape, int step) {
+template <int kStep>
+std::string why_not(const Shape& shape) {
   if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
-  const Visibility &v = shape.visibility, unknown = unknown_to(step, v);
+  const Visibility &v = shape.visibility, unknown = unknown_to<kStep>(v);
   if (!unknown.dense.empty()) return "a mask of pairs is for step 1: choose it with --step 1";
   if (unknown.columns.bounds > 0) return "intervals by key are for step 4: choose it with --step 4";
   if (unknown.blocks.queries > 0) return "listed blocks are for step 5: choose it with --step 5";
-  if (step == kPacked && !v.documents.first_query.empty() && shape.batch > 1)
+  if (kStep == kPacked && !v.documents.first_query.empty() && shape.batch > 1)
     return "packed sequences are one batch entry: give --batch 1, or take --step 3";
-  if (step != kFunctions && shape.score != ScoreFunction{})
+  if (kStep != kFunctions && shape.score != ScoreFunction{})
     return "functions on scores are for step 5: choose it with --step 5";
   if (shape.score != ScoreFunction{} && v.blocks.queries > 0)
     return "step 5 takes listed blocks without functions on scores: leave one of them out";
-  if (step == kPairs && !v.dense.empty() && v != Visibility{.dense = v.dense})
+  if (kStep == kPairs && !v.dense.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
   return "";
 }
@@ -86,7 +72,7 @@ std::string why_not(const Shape& shape, int step) {
 //|
 //| Step 6 takes the masks of all other steps, one kind at a time: its lists are made by one of them. A bias would want a gradient of its own, and dropout its random bits once more; both are refused.
 /// Of step 6, which takes the masks of all steps, one kind at a time.
-std::string why_no_gradient(const Shape& shape, int) {
+std::string why_no_gradient(const Shape& shape) {
   if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   const Visibility& v = shape.visibility;
   if (!v.dense.empty() && v != Visibility{.dense = v.dense})
@@ -106,53 +92,57 @@ std::string why_no_gradient(const Shape& shape, int) {
 //| ## The workspace
 //|
 //| Steps that make lists on the card keep them here. The others need no more than a counter, from which blocks take their tiles.
-int64_t workspace_bytes(const Shape& shape, int step) {
-  switch (step) {
-    case kPacked:
-      return packed_workspace_bytes(shape);
-    case kColumns:
-      return columns_workspace_bytes(shape);
-    case kFunctions:
-      return functions_workspace_bytes(shape);
-    case kGradient:
-      return gradients_workspace_bytes(shape);
-    default:
-      return kCounterBytes;
-  }
-}
+int64_t counter_bytes(const Shape&) { return kCounterBytes; }
 
 /// Every tensor once, and what says what is visible.
-double memory_bytes(const Shape& shape, int step) {
-  double bytes = compulsory_bytes(shape, step == kGradient ? Operation::backward : Operation::forward) +
-                 2.0 * double(workspace_bytes(shape, step));
+template <Operation kOperation, int64_t (*kWorkspace)(const Shape&)>
+double memory(const Shape& shape) {
+  double bytes = compulsory_bytes(shape, kOperation) + 2.0 * double(kWorkspace(shape));
   for (const ShapeTable& table : tables_of(shape)) bytes += double(table.bytes.size());
   return bytes;
 }
 
-//| ## From a step to its kernel
-void attention(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
-  switch (step) {
-    case kPairs:
-      return run_pairs(shape, tensors, stream);
-    case kPacked:
-      return run_packed(shape, tensors, stream);
-    case kRanges:
-      return run_ranges(shape, tensors, stream);
-    case kColumns:
-      return run_columns(shape, tensors, stream);
-    case kFunctions:
-      return run_functions(shape, tensors, stream);
-    default:
-      return device::with_head_dim(shape.head_dim,
-                                   [&]<int kHeadDim>() { run_gradients<kHeadDim>(shape, tensors, stream); });
-  }
+void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  device::with_head_dim(shape.head_dim,
+                        [&]<int kHeadDim>() { run_gradients<kHeadDim>(shape, tensors, stream); });
 }
+
+//| ## The steps
+//|
+//| A step is a row. The gradient takes and gives other tensors than the forward steps, which its operation says.
+constexpr Step kSteps[] = {
+    {"a mask from memory", "A byte for each pair says what is visible, and every tile is asked pair by pair.",
+     Operation::forward, why_not<kPairs>, counter_bytes, run_pairs,
+     memory<Operation::forward, counter_bytes>},
+    {"packed sequences",
+     "Sequences lie one after another, and a block finds the one that its tile belongs to.",
+     Operation::forward, why_not<kPacked>, varlen_workspace_bytes, run_varlen,
+     memory<Operation::forward, varlen_workspace_bytes>},
+    {"ranges of tiles",
+     "A window, a prefix or documents say by arithmetic which tiles are skipped, and which need no mask.",
+     Operation::forward, why_not<kRanges>, counter_bytes, run_ranges,
+     memory<Operation::forward, counter_bytes>},
+    {"FlashMask",
+     "Two intervals of hidden queries for each key, and their least and largest for each tile of keys.",
+     Operation::forward, why_not<kColumns>, columns_workspace_bytes, run_columns,
+     memory<Operation::forward, columns_workspace_bytes>},
+    {"functions",
+     "Any function says what is visible and what becomes of a score, and a kernel lists the tiles "
+     "beforehand.",
+     Operation::forward, why_not<kFunctions>, functions_workspace_bytes, run_functions,
+     memory<Operation::forward, functions_workspace_bytes>},
+    {.name = "the gradient",
+     .idea = "A block keeps a tile of keys, and a list says which tiles of queries see it.",
+     .operation = Operation::backward,
+     .why_not = why_no_gradient,
+     .workspace = gradients_workspace_bytes,
+     .run = run_gradient,
+     .memory = memory<Operation::backward, gradients_workspace_bytes>,
+     .same_bits = false},
+};
 
 }  // namespace
 
-//| ## Two operations
-//|
-//| The forward pass and the gradient take and give other tensors, so they are two descriptors. `further` ties the second to the first; to who calls, its one step is number 6.
 const Chapter kMasks = {
     .number = 9,
     .name = "09_masks",
@@ -162,31 +152,6 @@ const Chapter kMasks = {
     .dtypes = kTypes,
     .gpu_shape = shape_for_gpu(),
     .cpu_shape = shape_for_simulator(),
-    .why_not = why_not,
-    .workspace_bytes = workspace_bytes,
-    .memory_bytes = memory_bytes,
-    .attention = attention,
-    .preface = nullptr,
-    .largest_score = kAnyScore,
-    .further = &kMasksBackward,
-};
-
-const Chapter kMasksBackward = {
-    .number = 9,
-    .name = "09_masks",
-    .title = "What a query may see: the gradient",
-    .runs_on = device::Place::device,
-    .steps = kBackwardSteps,
-    .dtypes = kTypes,
-    .gpu_shape = shape_for_gpu(),
-    .cpu_shape = shape_for_simulator(),
-    .operation = Operation::backward,
-    .why_not = why_no_gradient,
-    .workspace_bytes = workspace_bytes,
-    .memory_bytes = memory_bytes,
-    .attention = attention,
-    .preface = nullptr,
-    .first_step = kGradient,
 };
 
 }  // namespace flashbook

@@ -21,10 +21,10 @@ inline Problem problem_of(const Shape& shape) {
           .seqlen_k = shape.seqlen_k,
           .heads = shape.heads,
           .group = shape.heads / shape.kv_heads,
-          .q_units = {},
-          .k_units = {},
-          .v_units = {},
-          .o_units = {},
+          .q_map_strides = {},
+          .k_map_strides = {},
+          .v_map_strides = {},
+          .o_map_strides = {},
           .scale_log2 = float(shape.scale * kLog2E),
           .o_strides = shape.strides(TensorId::o)};
 }
@@ -71,10 +71,10 @@ inline int64_t keys_in_use(const Shape& shape) {
   return std::max<int64_t>(keys, 1);
 }
 
-template <typename Sizes>
+template <typename Traits>
 InBatch in_batch(const Shape& shape) {
-  return {hopper::tile_order(shape, Sizes::kRows, shape.visibility.window.right >= 0,
-                             kBytesInUse * shape.seqlen_k / keys_in_use(shape))};
+  return {tile_order(shape, Traits::kRows, shape.visibility.window.right >= 0,
+                     kBytesInUse * shape.seqlen_k / keys_in_use(shape))};
 }
 
 //| ## The launch
@@ -82,19 +82,21 @@ InBatch in_batch(const Shape& shape) {
 //| A small kernel runs before this one. It sets the counter to 0, and may do more (steps 2, 4 and 5). The launch is a dependent one: its
 //| blocks come while the small kernel ends, make their barriers, and wait for it.
 /// Launches the kernel for `tiles` tiles of queries, or more than there are. The counter is 0.
-template <typename T, typename Sizes, typename Policy>
+template <typename T, typename Traits, typename Policy>
 void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, const Policy& policy,
                 int64_t tiles, int* counter, CUtensorMap (*map)(const Shape&, TensorId, const void*, int),
-                MapUnits (*units)(const Shape&, TensorId)) {
+                MapStrides (*map_strides)(const Shape&, TensorId)) {
   const int blocks = int(std::min<int64_t>(tiles, device::multiprocessors()));
   Problem problem = problem_of(shape);
   problem.blocks = blocks;
-  problem.q_units = units(shape, TensorId::q), problem.o_units = units(shape, TensorId::o);
-  problem.k_units = units(shape, TensorId::k), problem.v_units = units(shape, TensorId::v);
+  problem.q_map_strides = map_strides(shape, TensorId::q),
+  problem.o_map_strides = map_strides(shape, TensorId::o);
+  problem.k_map_strides = map_strides(shape, TensorId::k),
+  problem.v_map_strides = map_strides(shape, TensorId::v);
   device::launch_dependent(
-      masked<T, Sizes, Policy>, dim3(blocks), dim3(Sizes::kThreads), sizeof(BlockShared<T, Sizes>), stream,
-      map(shape, TensorId::q, t.q, kRowsOfWarpgroup), map(shape, TensorId::k, t.k, Sizes::kKeys),
-      map(shape, TensorId::v, t.v, Sizes::kKeys), map(shape, TensorId::o, t.o, kRowsOfWarpgroup),
+      masked<T, Traits, Policy>, dim3(blocks), dim3(Traits::kThreads), sizeof(BlockShared<T, Traits>), stream,
+      map(shape, TensorId::q, t.q, kRowsOfWarpgroup), map(shape, TensorId::k, t.k, Traits::kKeys),
+      map(shape, TensorId::v, t.v, Traits::kKeys), map(shape, TensorId::o, t.o, kRowsOfWarpgroup),
       static_cast<T*>(t.o), t.lse, problem, policy, counter);
 }
 
@@ -105,31 +107,32 @@ inline void clear_counter(const Tensors& t, device::Stream stream) {
 
 /// The map of a tensor whose sequences are batch entries.
 inline CUtensorMap batch_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
-  return hopper::tile_map(shape, tensor, shape.dtype, base, hopper::kPanel, box_rows);
+  return tile_map(shape, tensor, shape.dtype, base, kPanel, box_rows);
 }
 
 /// Its heads are an index of their own.
-inline MapUnits batch_units(const Shape&, TensorId) { return {}; }
+inline MapStrides batch_strides(const Shape&, TensorId) { return {}; }
 
-/// Calls `body.operator()<T, Sizes>()` for a shape of 16-bit elements.
+/// Calls `body.operator()<T, Traits>()` for a shape of 16-bit elements.
 template <bool kLight, typename Body>
-void with_sizes(const Shape& shape, Body body) {
+void with_traits(const Shape& shape, Body body) {
   device::with_type(shape.dtype, [&]<typename T>() {
     if constexpr (sizeof(T) == 2)  // with_type also knows float, which why_not refuses
-      device::with_head_dim(shape.head_dim,
-                            [&]<int kHeadDim>() { body.template operator()<T, Sizes<kHeadDim, kLight>>(); });
+      device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+        body.template operator()<T, KernelTraits<kHeadDim, kLight>>();
+      });
   });
 }
 
-/// One step whose sequences are batch entries. `policy_of.operator()<Sizes>(order)` makes its policy, and
+/// One step whose sequences are batch entries. `policy_of.operator()<Traits>(order)` makes its policy, and
 /// launches the kernels that run first, one of which sets the counter to 0.
 template <bool kLight, typename PolicyOf>
 void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, const PolicyOf& policy_of) {
   auto* counter = static_cast<int*>(t.workspace);
-  with_sizes<kLight>(shape, [&]<typename T, typename Sizes>() {
-    const InBatch order = in_batch<Sizes>(shape);
-    const auto policy = policy_of.template operator()<Sizes>(order);
-    run_masked<T, Sizes>(shape, t, stream, policy, order.order.tiles, counter, batch_map, batch_units);
+  with_traits<kLight>(shape, [&]<typename T, typename Traits>() {
+    const InBatch order = in_batch<Traits>(shape);
+    const auto policy = policy_of.template operator()<Traits>(order);
+    run_masked<T, Traits>(shape, t, stream, policy, order.order.tiles, counter, batch_map, batch_strides);
   });
 }
 

@@ -14,27 +14,27 @@ int64_t scanned_tiles(const Shape& shape, int keys) {
 
 int64_t columns_workspace_bytes(const Shape& shape) {
   if (shape.visibility.columns.bounds == 0) return kCounterBytes;
-  const int keys = shape.head_dim == 256 ? Sizes<256, false>::kKeys : Sizes<128, false>::kKeys;
+  const int keys = shape.head_dim == 256 ? KernelTraits<256, false>::kKeys : KernelTraits<128, false>::kKeys;
   return kCounterBytes + scanned_tiles(shape, keys) * int64_t(sizeof(HiddenOfTile) + keys * sizeof(Hidden));
 }
 
 void run_columns(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   const Visibility& v = shape.visibility;
   if (v.columns.bounds == 0) return run_ranges(shape, tensors, stream);
-  run_in_batch<false>(shape, tensors, stream, [&]<typename Sizes>(const InBatch& order) {
-    const int64_t tiles = scanned_tiles(shape, Sizes::kKeys);
+  run_in_batch<false>(shape, tensors, stream, [&]<typename Traits>(const InBatch& order) {
+    const int64_t tiles = scanned_tiles(shape, Traits::kKeys);
     auto* const hidden = reinterpret_cast<Hidden*>(static_cast<char*>(tensors.workspace) + kCounterBytes);
-    const Scanned scanned{hidden, reinterpret_cast<HiddenOfTile*>(hidden + tiles * Sizes::kKeys)};
+    const Scanned scanned{hidden, reinterpret_cast<HiddenOfTile*>(hidden + tiles * Traits::kKeys)};
     const ColumnBounds bounds{static_cast<const int*>(tensors.tables[int(TableId::columns)]),
                               v.columns.bounds, v.window.right == 0};
     constexpr int kTilesOfBlock = kScanThreads / 32;
-    device::launch(scan_columns<Sizes::kKeys>, dim3(unsigned((tiles + kTilesOfBlock - 1) / kTilesOfBlock)),
+    device::launch(scan_columns<Traits::kKeys>, dim3(unsigned((tiles + kTilesOfBlock - 1) / kTilesOfBlock)),
                    dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k, int(tiles), scanned,
                    static_cast<int*>(tensors.workspace));
     return ByColumns{order,           ranges_of(shape, tensors),
                      scanned,         v.columns.heads == 1 ? shape.heads : shape.heads / shape.kv_heads,
-                     v.columns.heads, (shape.seqlen_k + Sizes::kKeys - 1) / Sizes::kKeys,
-                     Sizes::kKeys,    {}};
+                     v.columns.heads, (shape.seqlen_k + Traits::kKeys - 1) / Traits::kKeys,
+                     Traits::kKeys,   {}};
   });
 }
 

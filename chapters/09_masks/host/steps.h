@@ -8,7 +8,7 @@
 namespace flashbook::masks {
 
 void run_pairs(const Shape& shape, const Tensors& tensors, device::Stream stream);      ///< step 1
-void run_packed(const Shape& shape, const Tensors& tensors, device::Stream stream);     ///< step 2
+void run_varlen(const Shape& shape, const Tensors& tensors, device::Stream stream);     ///< step 2
 void run_ranges(const Shape& shape, const Tensors& tensors, device::Stream stream);     ///< step 3
 void run_columns(const Shape& shape, const Tensors& tensors, device::Stream stream);    ///< step 4
 void run_functions(const Shape& shape, const Tensors& tensors, device::Stream stream);  ///< step 5
@@ -22,7 +22,7 @@ constexpr int64_t kCounterBytes = 16;
 
 /// Bytes of the workspace: of the counter, and the plan if there are documents; the scanned intervals, if
 /// there are any; the classes of tiles.
-int64_t packed_workspace_bytes(const Shape& shape);
+int64_t varlen_workspace_bytes(const Shape& shape);
 int64_t columns_workspace_bytes(const Shape& shape);
 int64_t functions_workspace_bytes(const Shape& shape);
 int64_t gradients_workspace_bytes(const Shape& shape);  ///< sums, and lists of tiles

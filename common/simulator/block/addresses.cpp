@@ -6,9 +6,9 @@
 #include <new>
 #include <string>
 
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/static_shared.h"
 #include "common/simulator/block/worker.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/memory.h"
 

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <string>
 
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/worker.h"
 #include "common/simulator/cp_async.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/in_flight.h"
 #include "common/simulator/launch.h"
 

@@ -29,7 +29,7 @@ Byte* swizzled(Byte* chunk, uint32_t span) {
 }
 
 /// How far an element lies behind the base. As in the machine sums wrap around at 2^64, so a map may reach
-/// back by dimensions whose distances add up to more (chapters/09_masks/step2_packed.cuh).
+/// back by dimensions whose distances add up to more (chapters/09_masks/step2_varlen.cuh).
 std::uintptr_t distance(int64_t coordinate, uint64_t stride) { return std::uintptr_t(coordinate) * stride; }
 
 /// Calls `move(global, row)` for each row of a box, in the order in which they lie in shared memory. `global`

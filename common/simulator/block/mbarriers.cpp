@@ -3,8 +3,8 @@
 #include <cstring>
 #include <string>
 
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/worker.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/mbarrier.h"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/warps.h"
 #include "common/simulator/block/worker.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/registers.h"
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "common/simulator/atomics.h"
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/worker.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/language.h"
 #include "common/simulator/launch.h"
 
@@ -41,6 +41,11 @@ uint32_t lanes_of_warp(int warp, int threads) {
 }
 
 }  // namespace
+
+std::string describe_current(const Thread& thread) {
+  return "in block " + triple(blockIdx) + ", thread " + triple(thread.index) + ", warp " +
+         std::to_string(thread.warp) + ", lane " + std::to_string(thread.lane);
+}
 
 Random::Random(uint64_t seed, uint64_t block) : state_(mixed(seed) + block) {}
 

@@ -52,6 +52,9 @@ struct alignas(64) Thread {
   Location where;
 };
 
+/// "in block (0,2,0), thread (5,0,0), warp 0, lane 5": a thread of the block that runs.
+std::string describe_current(const Thread& thread);
+
 struct Meeting;
 
 /// What the scheduler knows of a warp.

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <string>
 
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/worker.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/element_value.h"
 #include "common/simulator/launch.h"
 

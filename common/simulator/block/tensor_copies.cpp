@@ -4,8 +4,8 @@
 #include <cstring>
 #include <string>
 
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/worker.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/language.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/tma.h"
@@ -56,7 +56,7 @@ void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at
     throw Error(describe_call(what, where) +
                 ": the base of the tensor map is not in an allocation of device memory. Launches with such "
                 "maps were illegal addresses on an H200, wherever the boxes lay. A map that reaches back "
-                "wraps around at 2^64 (chapters/09_masks/step2_packed.cuh)");
+                "wraps around at 2^64 (chapters/09_masks/step2_varlen.cuh)");
   const auto touched = touched_memory(map, at);
   require_global(what, touched.data(), touched.size(), 1, where);
 }

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/warps.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/launch.h"
 
 namespace flashbook::sim {

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/worker.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/launch.h"
 
 namespace flashbook::sim {

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <string>
 
-#include "common/simulator/block/describe.h"
 #include "common/simulator/block/wgmma_registers.h"
 #include "common/simulator/block/worker.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/tensor_core.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "common/simulator/block/describe.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/language.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/launch_bounds.h"

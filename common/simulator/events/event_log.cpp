@@ -11,7 +11,7 @@
 #include <memory>
 #include <mutex>
 
-#include "common/simulator/block/describe.h"
+#include "common/simulator/describe.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/observer.h"
 #include "common/simulator/source_lines.h"

@@ -220,7 +220,10 @@ html.dark-mode .fb{${dark}}
     for (const event of ['click', 'input', 'keyup']) host.addEventListener(event, write);
     addEventListener('hashchange', () => {
       const state = stateOf(name);
-      if (state && host.isConnected) take(state), host.scrollIntoView();
+      if (state && host.isConnected) {
+        take(state);
+        host.scrollIntoView();
+      }
     });
     const state = stateOf(name);
     take(state || {});

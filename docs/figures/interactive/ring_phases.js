@@ -50,7 +50,10 @@
   function slotAt(run, stage, k) {
     let n = stage - run.stages, state = 'nothing';
     for (const e of run.events.slice(0, k).filter((x) => x.stage === stage)) {
-      if (e.kind === 'A') n += run.stages, state = 'announced';
+      if (e.kind === 'A') {
+        n += run.stages;
+        state = 'announced';
+      }
       if (e.kind === 'C') state = 'coming';
       if (e.kind === 'O') state = e.barrier === 'f' ? 'there' : 'read';
     }

@@ -1,35 +1,35 @@
-// Loads of chapter 1's kernels as the traced mode counts them: tests/docs/sectors_data.py writes this.
+// Loads of chapter 1's kernels as the traced mode counts them: docs/figures/recorded/sectors_data.py writes this.
 (window.flashbookData ??= {}).sectors = {
  "head_dim": 64,
  "seqlen": 64,
  "lines": [
   {
    "kernel": "textbook_scores",
-   "place": "step1_textbook.cuh:46",
+   "place": "step1_textbook.cuh:45",
    "requests": 8192,
    "sectors": 131072
   },
   {
    "kernel": "textbook_scores",
-   "place": "step1_textbook.cuh:46",
+   "place": "step1_textbook.cuh:45",
    "requests": 8192,
    "sectors": 16384
   },
   {
    "kernel": "textbook_softmax",
-   "place": "step1_textbook.cuh:81",
+   "place": "step1_textbook.cuh:71",
    "requests": 128,
    "sectors": 4096
   },
   {
    "kernel": "textbook_softmax",
-   "place": "step1_textbook.cuh:83",
+   "place": "step1_textbook.cuh:73",
    "requests": 128,
    "sectors": 4096
   },
   {
    "kernel": "textbook_softmax",
-   "place": "step1_textbook.cuh:84",
+   "place": "step1_textbook.cuh:74",
    "requests": 128,
    "sectors": 4096
   },

@@ -4,17 +4,9 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Softmax, OfScoresBelowAnyGuess) {  // a maximum may not begin at any number that seems low enough
-  expect_softmax(softmax,
-                 {.seqlen_q = 9, .seqlen_k = 23, .group = 1, .score_stride = 24, .causal = true, .scale = 1},
-                 1, -1e5f);
-}
-
-TEST_F(Softmax, OfMoreRowsThanABlock) {
-  expect_softmax(
-      softmax, {.seqlen_q = 513, .seqlen_k = 19, .group = 1, .score_stride = 19, .causal = true, .scale = 1},
-      3);
-}
+// A maximum may not begin at any number that seems low enough.
+TEST_F(Softmax, OfScoresBelowAnyGuess) { expect_softmax({-1e5f}, rows_of(9, 23, true), 1, -1e5f); }
+TEST_F(Softmax, OfMoreRowsThanABlock) { expect_softmax({4, 2, -7}, rows_of(171, 19, true), 3); }
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -6,7 +6,7 @@ namespace {
 
 TEST(Merge, PartsOfEverySize) {
   const std::vector<float> scores = random_numbers(300, 2, 20);
-  SoftmaxState state;
+  EntropyState state;
   std::size_t begin = 0;
   for (std::size_t size = 1; begin < scores.size(); begin += size++)
     state = merged(state, state_of({scores.begin() + long(begin),
@@ -14,11 +14,10 @@ TEST(Merge, PartsOfEverySize) {
   expect_state(state, state_of(scores));
 }
 
-TEST(Merge, SaysWhatItMultipliedEmptyPartsBy) {
-  SoftmaxState state = state_of({2});
-  expect_factors(observed(merge(state, SoftmaxState())), 1, 0);
-  SoftmaxState empty;
-  expect_factors(observed(merge(empty, SoftmaxState())), 1, 0);
+TEST(Merge, PartsThatAreEmpty) {
+  expect_state(merged(state_of({2, -1}), {}), state_of({2, -1}));
+  expect_state(merged({}, state_of({2, -1})), state_of({2, -1}));
+  expect_state(merged({}, {}), EntropyState());
 }
 
 }  // namespace

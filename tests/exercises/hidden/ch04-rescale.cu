@@ -4,13 +4,12 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Rescale, GroupsOfHeads) {
-  const Shape shape = attention_shape(4, 2, 90, 333, true);
-  expect_right(shape, rising(shape, 8));
+TEST_F(Rescale, OfManyBlocks) {
+  expect_rescaled<8, 4>([](int query) { return float(query) * 1.5f; });
 }
-TEST_F(Rescale, OneQueryAndManyKeys) {
-  const Shape shape = attention_shape(2, 2, 1, 500, false);
-  expect_right(shape, rising(shape, 9));
+TEST_F(Rescale, OfOneQueryOfTheWarp) {
+  for (int rising = 0; rising < 8; ++rising)
+    expect_rescaled<4, 1>([=](int query) { return query == rising ? 30.0f : 1.0f; });
 }
 
 }  // namespace

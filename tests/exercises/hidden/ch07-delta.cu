@@ -4,7 +4,9 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Delta, OfSeveralBatchEntries) { expect_prepared<128>(3, 2, 50, 24, true); }
+TEST_F(Delta, OfOtherHeadDims) {
+  for (int head_dim : {8, 72, 96, 192}) expect_delta(3, 50, head_dim, 24);
+}
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -4,10 +4,8 @@
 namespace flashbook::testing {
 namespace {
 
-using Shared = backward::KeyCut<256, 8, 2, 1, 64, 1>;
-
-TEST_F(ScoreGradient, OfHeadDim256) { expect_gradients<Shared>(100, 70, true); }
-TEST_F(ScoreGradient, OfMoreQueriesThanKeys) { expect_gradients<Narrow>(170, 60, true); }
+TEST_F(ScoreGradient, OfHeadsThatShareTheBias) { expect_ds<64>(3, 64, 64, false); }
+TEST_F(ScoreGradient, OfTilesOf80Queries) { expect_ds<80>(2, 170, 60, true); }
 
 }  // namespace
 }  // namespace flashbook::testing

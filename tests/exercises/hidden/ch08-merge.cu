@@ -4,7 +4,7 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(MergeRow, HeadDim256) { expect_merged<256>(with_empty(2 * 128, 6, 7), 128); }
+TEST_F(MergeRow, HeadDim256) { expect_merged<256>(with_empty(2 * 128, 6, 7), {4, 0}); }
 
 }  // namespace
 }  // namespace flashbook::testing

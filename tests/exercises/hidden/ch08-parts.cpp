@@ -5,9 +5,10 @@ namespace flashbook::testing {
 namespace {
 
 TEST(Parts, OfManyShapes) {
-  for (int64_t tiles : {1, 3, 16, 50, 131, 133, 200, 4096})
-    for (int key_tiles : {2, 9, 100, 513})
-      for (int places : {108, 264}) expect_parts(tiles, key_tiles, places);
+  for (const std::vector<int>& others : {std::vector<int>{}, {0, 0, 7}, and_more(30, 12), and_more(131, 3)})
+    for (int longest : {0, 2, 9, 100, 513})
+      for (int heads : {1, 8})
+        for (int places : {108, 264}) expect_length(and_more(1, longest, others), heads, places);
 }
 
 }  // namespace

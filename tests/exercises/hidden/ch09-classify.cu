@@ -5,12 +5,10 @@ namespace flashbook::testing {
 namespace {
 
 TEST_F(Classify, OfManyMasks) {
-  for (int left : {0, 1, 7, 8, 30, kAll})
-    for (int right : {0, 5, kAll})
-      for (int head : {0, 1, 8, 13}) {
-        expect_classes({left, right, head, 0}, 25, 33);
-        expect_classes({left, right, 0, head}, 41, 25);
-      }
+  for (int tokens : {24, 25, 41})
+    for (int global : {0, 1, 6, 8, 13, 41})
+      for (int window : {0, 1, 5, 7, 12, 50})
+        if (!HasFailure()) expect_classes({tokens, global, window});
 }
 
 }  // namespace

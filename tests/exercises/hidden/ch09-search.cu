@@ -6,9 +6,8 @@ namespace {
 
 TEST_F(Search, OfAnyNumber) {
   for (int count : {2, 31, 33, 63, 65, 1023, 1025}) {
-    std::vector<int> tiles(std::size_t(count), 1);
-    tiles[count / 2] = 0;
-    expect_found(tiles);
+    expect_found(stairs(count, 12, 90));
+    expect_found(stairs(count, 20, 3));
   }
 }
 

@@ -3,14 +3,14 @@ from fault import Fault, everywhere
 
 WRONG = "wrong result"
 LAST_WAIT = ("        wgmma_wait<0>();\n        wgmma_pin(dk);\n        wgmma_pin(ds);\n        release(shared.q, state);\n"
-             "      } else {\n")
+             "      }\n    }\n")
 DQ_WAIT = "        wgmma_wait<1>();  // dV and dQ are there; dK still runs\n"
 GIVES_DO_BACK = "        release(shared.d_o, state);\n        //| dQ is there"
 
 FAULTS = [
     Fault("turn_given_away_at_read",
           "The turn is handed on when TMA has read the part of dQ, not when its sums have landed.",
-          "          if constexpr (Config::kDeterministic) tma_store_wait<0>();  // the sums are in memory\n", "",
+          "          if constexpr (Traits::kDeterministic) tma_store_wait<0>();  // the sums are in memory\n", "",
           everywhere("other bits", "random")),
     Fault("turn_skips_a_block",
           "The turn goes past the next block.",
@@ -18,7 +18,7 @@ FAULTS = [
           everywhere("livelock")),
     Fault("no_fence_before_the_reduction",
           "TMA adds a part of dQ that was written without a proxy fence.",
-          "    fence_proxy_async();  // this thread's writes become visible to TMA\n", "",
+          "  fence_proxy_async();  // this thread's writes become visible to TMA\n", "",
           everywhere("fence_proxy_async", "traced")),
     Fault("dq_overwritten_while_tma_reads",
           "The consumer may write the next part before TMA has read this one.",
@@ -51,7 +51,7 @@ FAULTS = [
           everywhere("wgmma", "lazy", "traced")),
     Fault("no_barrier_for_ds",
           "dQ is computed before the other warpgroup has written its half of dS.",
-          "      named_barrier_sync<kDsWritten, kConsumerThreads>();  // both halves of dS are there\n", "",
+          "      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there\n", "",
           everywhere("data race", "traced")),
     Fault("no_fence_after_ds",
           "wgmma reads dS that was written without a proxy fence.",
@@ -63,11 +63,11 @@ FAULTS = [
           everywhere("q full", "lazy", "traced")),
     Fault("log_sum_exp_past_the_end",
           "Rows beyond the last query keep a log-sum-exp of minus infinity.",
-          "l == -INFINITY ? INFINITY : l * kLog2e", "l * kLog2e",
+          "l == -INFINITY ? INFINITY : (l - lse_offset) * kLog2e", "(l - lse_offset) * kLog2e",
           everywhere(WRONG)),
     Fault("keys_left_unwritten",
           "Tiles of keys are rounded down, and the gradients of some keys are never written.",
-          "shape.kv_heads * ((shape.seqlen_k + kKeys - 1) / kKeys)", "shape.kv_heads * (shape.seqlen_k / kKeys)",
+          "shape.kv_heads * ((shape.seqlen_k + kTileKeys - 1) / kTileKeys)", "shape.kv_heads * (shape.seqlen_k / kTileKeys)",
           everywhere(WRONG)),
     Fault("keys_overwritten",
           "The next tile of K and V is brought while the last products with this one run.",

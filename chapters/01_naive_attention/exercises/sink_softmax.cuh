@@ -1,0 +1,34 @@
+/// \file
+/// Exercise ch01-softmax: the softmax of a row with a sink.
+#pragma once
+#include "chapters/01_naive_attention/problem.cuh"
+#include "common/ptx/convert.h"
+
+namespace flashbook::naive {
+
+// A query whose keys have nothing for it has to give its probability away all the same. Some models let each
+// head learn a *sink*: one more score in every row, with no key behind it and no value. It takes its share of
+// the sum, and so of the log-sum-exp; no probability is stored for it.
+
+/// P = exp(S) / (exp(sink) + sum of exp(S)) and the log-sum-exp of scores and sink, one thread a row. Grid:
+/// (rows / 256).
+template <typename T>
+__global__ void sink_softmax(const float* scores,  // [heads, seqlen_q, score_stride]
+                             const float* sinks,   // [heads], on the scale of the scores
+                             T* probabilities,     // [heads, seqlen_q, score_stride]
+                             float* lse,           // [heads, seqlen_q]
+                             int64_t rows, Problem problem) {
+  const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  const int visible = problem.visible_keys(int(row % problem.seqlen_q));
+  const float sink = sinks[row / problem.seqlen_q];
+  const float* s = scores + row * problem.score_stride;
+  T* p = probabilities + row * problem.score_stride;
+  // BEGIN EXERCISE ch01-softmax: the softmax of a row with a sink
+  // TODO: This walks along the row once, and does nothing with it.
+  for (int j = 0; j < visible; ++j) p[j] = from_float<T>(s[j]);
+  lse[row] = -sink;
+  // END EXERCISE ch01-softmax
+}
+
+}  // namespace flashbook::naive

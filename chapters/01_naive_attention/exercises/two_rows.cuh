@@ -1,0 +1,30 @@
+/// \file
+/// Exercise ch01-shuffles: reductions of two rows that share a warp.
+#pragma once
+#include "common/device/kernel.h"
+
+namespace flashbook::naive {
+
+// Short rows waste a warp each. Here a warp has two: the even lanes hold one row, the odd lanes the other. So
+// 16 lanes have to agree, and the lane next door belongs to the other row.
+
+/// A score and its key.
+struct Scored {
+  float score;
+  int key;
+};
+
+// BEGIN EXERCISE ch01-shuffles: two rows in a warp, four rounds
+/// The largest score of the lane's row with its key, in every lane of the row. Of equal scores the one
+/// whose key is the smaller.
+inline __device__ Scored row_largest(Scored mine) {
+  return mine;  // TODO: so far each lane has only its own
+}
+
+/// The sum of `value` over the lane's row, in every lane of the row.
+inline __device__ float row_sum(float value) {
+  return value;  // TODO: so far each lane has only its own
+}
+// END EXERCISE ch01-shuffles
+
+}  // namespace flashbook::naive

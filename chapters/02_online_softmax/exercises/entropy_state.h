@@ -1,0 +1,38 @@
+/// \file
+/// Exercise ch02-merge: the merge rule for a state of three numbers.
+#pragma once
+#include <algorithm>
+#include <cmath>
+
+#include "chapters/02_online_softmax/rows.h"
+
+namespace flashbook {
+
+// The entropy of a row's probabilities says whether a query looks at one key or at all of them. With the
+// log-sum-exp L it is the mean of L - x under these probabilities: it takes a third sum beside the two
+// numbers of the chapter, and one pass over the row.
+
+/// What is known of a part of a row of scores x.
+struct EntropyState {
+  float row_max = kMinusInfinity;
+  float row_sum = 0;    ///< of exp(x - row_max)
+  float score_sum = 0;  ///< of x * exp(x - row_max)
+
+  float entropy() const { return row_max + std::log(row_sum) - score_sum / row_sum; }
+};
+
+/// The state of a single score. A masked one is -inf, and nothing after it may be NaN.
+inline EntropyState state_of_score(float score) {
+  return {.row_max = score, .row_sum = 1, .score_sum = score};
+}
+
+/// Adds a part of the row to what `state` has seen.
+inline void merge(EntropyState& state, const EntropyState& part) {
+  // BEGIN EXERCISE ch02-merge: the merge rule, with a third number
+  // TODO: This adds sums that are measured against different maxima.
+  state.row_sum += part.row_sum;
+  state.score_sum += part.score_sum;
+  // END EXERCISE ch02-merge
+}
+
+}  // namespace flashbook

@@ -1,0 +1,32 @@
+/// \file
+/// Beside the steps of chapter 6: the quantiser, and the version that the study of accuracy compares with.
+#pragma once
+#include "common/attention/tensors.h"
+#include "common/device/device.h"
+
+namespace flashbook {
+
+/// Where the quantiser writes: what Tensors then points to.
+struct Quantised {
+  void *q, *k, *v;                     ///< e4m3, as in Tensors
+  float *q_scale, *k_scale, *v_scale;  ///< as many as Shape says
+  float* k_mean = nullptr;             ///< of a mean-subtracted shape, as in Tensors
+  float* v_mean = nullptr;             ///< likewise
+  void* workspace = nullptr;           ///< of a mean-subtracted shape: quantise_workspace_bytes
+};
+
+/// Device memory in bytes that the quantiser needs for a while: to find means.
+int64_t quantise_workspace_bytes(const Shape& shape);
+
+/// The quantiser of steps 3 and 4: reads Q, K and V of type `from`, f16 or bf16, and writes them as e4m3 with
+/// scales as shape.scaling says; both lie as shape.layout says. `incoherent`: Q and K times a random
+/// rotation, which leaves the scores as they are. The output of attention does not depend on `seed`. Of a
+/// mean-subtracted shape K, rotated or not, and V are written without the means of their columns.
+void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
+                  const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream);
+
+/// Step 4 with its sums promoted to float32 after each tile of keys: slower, for the study of accuracy.
+/// Throws InputError at head_dim 256, where a thread has no registers for it.
+void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stream stream);
+
+}  // namespace flashbook

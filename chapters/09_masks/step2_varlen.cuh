@@ -1,0 +1,175 @@
+//| # Step 2: packed sequences
+//|
+//| A batch of 1000, 37 and 4096 tokens, padded to the longest, is 58 % padding. So sequences are packed: one after another,
+//| without gaps, and `cu_seqlens` says where each begins. Each sequence is cut into tiles of its own, and a block must
+//| find out which sequence its tile of queries belongs to.
+//|
+//| ![Three packed sequences: the last tile of the first reaches into the second, and the map ends where the sequence does](../../docs/figures/packed_end.svg)
+#pragma once
+#include "chapters/09_masks/step3_ranges.cuh"
+
+namespace flashbook::masks {
+
+//| ## A plan
+//|
+//| A small kernel of one block makes the plan, before the launch that uses it: sequences by length, the longest first, and
+//| the number of tiles of queries before each. If a long sequence began last, all blocks would wait for it (chapter 5 says so of its
+//| tile scheduler). The kernel sorts into buckets, one for each number of tiles of keys; the order within a bucket does not matter.
+
+constexpr int kPlanThreads = 1024;
+
+/// In device memory.
+struct Plan {
+  int* sorted;      // [documents], the longest first
+  int* first_tile;  // [documents + 1], of the sorted ones: tiles of queries of a head before it
+};
+
+//| Each thread gets the sum of all threads before it: first within its warp, by shuffles over distances of 1, 2, 4, 8 and 16,
+//| then over the sums of the 32 warps.
+/// The sum over the threads before this one, and in `total` over all threads of the block.
+__device__ inline int sum_before(int value, int& total) {
+  __shared__ int of_warp[kPlanThreads / 32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int sum = value;  // up to and with this lane
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = __shfl_up_sync(kWholeWarp, sum, distance);
+    if (lane >= distance) sum += other;
+  }
+  __syncthreads();  // all have read the sums of the call before
+  if (lane == 31) of_warp[warp] = sum;
+  __syncthreads();  // all warps have written theirs
+  int before = 0;
+  total = 0;
+  for (int i = 0; i < kPlanThreads / 32; ++i) {
+    if (i == warp) before = total;
+    total += of_warp[i];
+  }
+  return before + sum - value;
+}
+
+/// Makes the plan for tiles of kRows queries and kKeys keys, and sets the counter to 0. One block of
+/// kPlanThreads.
+template <int kRows, int kKeys>
+__global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documents, Plan plan, int* counter) {
+  //| There is a bucket for each length in tiles of keys, the longest first. The kernel counts each bucket, sums the counts to
+  //| find where each begins, and then each sequence takes the next place of its bucket: a counting sort.
+  __shared__ int bucket[kPlanThreads];  // the longest first; longer ones share bucket 0
+  const int thread = threadIdx.x;
+  const auto bucket_of = [&](const Sequence& s) {
+    return kPlanThreads - 1 - min((s.keys + kKeys - 1) / kKeys, kPlanThreads - 1);
+  };
+  if (thread == 0) *counter = 0;
+  bucket[thread] = 0;
+  __syncthreads();  // all buckets are empty
+  for (int i = thread; i < documents.count; i += kPlanThreads)
+    atomicAdd(&bucket[bucket_of(documents.at(i))], 1);
+  __syncthreads();  // and counted
+  int total;
+  const int before = sum_before(bucket[thread], total);
+  bucket[thread] = before;
+  __syncthreads();  // a bucket now says where its first one goes
+  for (int i = thread; i < documents.count; i += kPlanThreads)
+    plan.sorted[atomicAdd(&bucket[bucket_of(documents.at(i))], 1)] = i;
+  __syncthreads();  // all are sorted
+  //| Last, it sums up the tiles of queries in the sorted order, 1024 sequences at a time. The sum after the last sequence is the
+  //| number of tiles of a head.
+  int tiles = 0;
+  for (int first = 0; first < documents.count; first += kPlanThreads) {
+    const int i = first + thread;
+    const int own = i < documents.count ? (documents.at(plan.sorted[i]).queries + kRows - 1) / kRows : 0;
+    const int before = sum_before(own, total);
+    if (i < documents.count) plan.first_tile[i] = tiles + before;
+    tiles += total;
+  }
+  if (thread == 0) plan.first_tile[documents.count] = tiles;
+}
+
+//| ## Finding the sequence
+//|
+//| The lanes of the warp that decides search together: each looks at a 32nd of what is left. A thousand sequences take two rounds.
+//| A sequence without queries has no tile, and begins where the next one does. So the right one is the *last* that begins at the
+//| place or before it.
+/// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
+/// warp.
+__device__ inline int last_at_most(const int* ascending, int count, int place) {
+  int begin = 0;
+  while (count > 1) {
+    const int step = (count + 31) / 32, offset = int(threadIdx.x % 32) * step;
+    const bool is_before = offset < count && ascending[begin + offset] <= place;
+    const int last = (__popc(__ballot_sync(kWholeWarp, is_before)) - 1) * step;
+    begin += last;
+    count = min(step, count - last);
+  }
+  return begin;
+}
+
+//| ## Rows that end where the sequence does
+//|
+//| TMA leaves out what lies beyond the end of a *tensor*. At the end of a packed sequence lies the next one. Its keys could
+//| be masked, but its values would still be multiplied by 0, and 0 times NaN is NaN. A tile of outputs that is stored whole
+//| overwrites its neighbour's first rows.
+//|
+//| The tensor map mends both. It says that the tensor has M = 2^30 rows, and a sequence of n rows has the last n of them. So the
+//| row after the sequence's last would be row M. By the map it does not exist: TMA fills in zeros for it when it loads, and leaves it out
+//| when it stores. A second index, e, says where the rows really lie: row e of the tensor is the one that follows the sequence.
+//|
+//|     address(row, e) = base + row * row_bytes + e * row_bytes - M * row_bytes,   0 <= row < M
+//|
+//| Row M - n + r lies at base + (e - n + r) * row_bytes, as it should.
+//|
+//| **A subtraction without negative numbers.** How can a map subtract M rows? Its strides are positive, and its base must be allocated
+//| memory. (Maps that began before their tensor worked until nothing lay there; then they gave an illegal address, see
+//| [the appendix](appendix.md#a-map-that-began-before-its-tensor).) But addresses have 64 bits, and sums of them wrap around. So one more
+//| dimension, with a stride of 2^34 - row_bytes and the constant index 2^30, adds 2^64 - M * row_bytes. (Triton's `ragged_tma.py` has
+//| these ideas.)
+//|
+//| **Five dimensions** are all that a map has: column, row, panel, e and the wrap. The head has to share one with e. Both are multiples
+//| of a unit, the greatest common divisor of the bytes between heads and between rows (`MapStrides`).
+
+constexpr int kRowsOfVarlenMap = 1 << 30;
+constexpr int kWrap = 1 << 30;
+
+/// Where TMA finds a sequence's rows in a packed tensor.
+__device__ inline MapRows varlen_rows(int first, int count) {
+  return {kRowsOfVarlenMap - count, first + count, kWrap};
+}
+
+//| ## The policy
+//|
+//| Windows and prefixes count within a sequence, so the rest is step 3 without documents. Within a sequence the last tile of queries goes
+//| first.
+/// Packed sequences: where their rows lie, and in which order their tiles go.
+struct InVarlen {
+  DocumentBounds documents;
+  Plan plan;
+  int heads_of_section;
+
+  template <int kRows>
+  __device__ Work work(const Problem& problem, int index) const {
+    const int tiles = plan.first_tile[documents.count];
+    if (tiles == 0 || index / tiles >= problem.heads) return {{0, 0}, {}, {}, {}, -1, 0, 0};
+    const int first_head = index / (tiles * heads_of_section) * heads_of_section;
+    const int heads = min(heads_of_section, problem.heads - first_head), at = index - first_head * tiles;
+    //| A section of heads at a time, as in chapter 5, so that its keys and values stay in the L2. Within a section all heads
+    //| begin with the longest sequence. These are real divisions, a few for each tile of queries: only the device knows the number of
+    //| tiles, so the host cannot prepare a `Divisor`.
+    const int sorted = last_at_most(plan.first_tile, documents.count, at / heads);
+    const Sequence s = documents.at(plan.sorted[sorted]);
+    const int last_tile = (s.queries - 1) / kRows;
+    return {{first_head + at % heads, 0},
+            s,
+            varlen_rows(s.first_query, s.queries),
+            varlen_rows(s.first_key, s.keys),
+            (last_tile - (at / heads - plan.first_tile[sorted])) * kRows,
+            0,
+            0};
+  }
+};
+
+/// Step 2. Its ranges have no documents.
+struct Varlen : InVarlen, InRanges {
+  Unchanged score;
+};
+
+}  // namespace flashbook::masks

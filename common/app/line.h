@@ -1,0 +1,88 @@
+/// \file
+/// The options of a program, in groups.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <list>
+#include <string>
+#include <utility>
+
+#include "common/app/readings.h"
+#include "common/attention/error.h"
+
+namespace flashbook {
+
+/// Each option is declared once, beside what puts its value into the place where the code uses it. Options
+/// are read in the order in which they are declared, whatever the order on the command line.
+class Line {
+ public:
+  using Read = std::function<void(const Value&)>;
+
+  Line(const std::string& title, const std::string& name) : app_(title, name) {
+    app_.get_formatter()->column_width(26);
+  }
+
+  /// What is declared from now on belongs together in the help.
+  void group(const char* name) { group_ = name; }
+
+  /// An option with a value. One that is not `shown` is left out of the help: no step takes what it says, and
+  /// who gives it is told why.
+  void value(const std::string& name, const char* type, const std::string& help, Read read,
+             bool shown = true) {
+    Declared& option = declared_.emplace_back(Declared{{name, ""}, std::move(read)});
+    option.parsed = app_.add_option(name, option.value.text, help)->type_name(type);
+    option.parsed->group(shown ? group_ : "");
+  }
+  void count(const char* name, const char* help, int& to, bool shown = true) {
+    value(
+        name, "N", help, [&to](const Value& given) { to = given.count(); }, shown);
+  }
+  void flag(const char* name, const std::string& help, Read read, bool shown = true) {
+    Declared& option = declared_.emplace_back(Declared{{name, "set"}, std::move(read)});
+    option.parsed = app_.add_flag(name, help)->group(shown ? group_ : "");
+  }
+
+  /// What is done between the options declared before and after it.
+  void then(std::function<void()> work) {
+    declared_.push_back({{}, [work = std::move(work)](const Value&) { work(); }});
+  }
+
+  /// The help if it was asked for, else nothing; then given() has what was given.
+  std::string parse(int argc, const char* const* argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      return app_.help();
+    } catch (const CLI::ParseError& error) {
+      throw InputError(one_line(error.what()), " (--help lists the options)");
+    }
+    for (const auto& [value, read, option] : declared_) {
+      if (option == nullptr || option->count() == 0) continue;
+      // An empty value would pass for an option that was not given.
+      if (value.text.empty())
+        throw InputError(value.option, " is empty: give a value, or leave the option out");
+      given_.emplace(value.option, value);
+    }
+    return "";
+  }
+  const Given& given() const { return given_; }
+
+  void read() const {
+    for (const auto& [value, read, option] : declared_)
+      if (option == nullptr || given_.contains(value.option)) read(value);
+  }
+
+ private:
+  struct Declared {
+    Value value;
+    Read read;
+    CLI::Option* parsed = nullptr;  ///< null: what is done in between
+  };
+
+  CLI::App app_;
+  std::string group_;
+  std::list<Declared> declared_;  // CLI11 keeps addresses
+  Given given_;
+};
+
+}  // namespace flashbook

@@ -1,0 +1,293 @@
+#include "common/app/readings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/attention/error.h"
+#include "common/attention/inputs.h"
+#include "common/attention/npy.h"
+#include "common/attention/pages.h"
+
+namespace flashbook {
+namespace {
+
+std::string dims_text(const std::vector<int64_t>& dims) {
+  std::string text = "[";
+  for (int64_t dim : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
+  return text + "]";
+}
+
+bool all_finite(const std::vector<float>& values) {
+  return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+}
+
+/// "--q, --k and --v"
+std::string input_options(Operation operation) {
+  std::vector<std::string> options;
+  for (const TensorSpec& tensor : tensors_of(operation))
+    if (tensor.role == Role::input && !is_optional(tensor)) options.push_back(option_of(tensor));
+  std::string text = options[0];
+  for (std::size_t i = 1; i < options.size(); ++i)
+    text += (i + 1 == options.size() ? " and " : ", ") + options[i];
+  return text;
+}
+
+NpyArray read_tensor(const TensorSpec& tensor, const std::string& file) {
+  NpyArray array = read_npy(file);
+  const std::string what = option_of(tensor) + " " + file;
+  const bool is_lse = tensor.id == TensorId::lse;
+  if (array.shape.size() != (is_lse ? 3 : 4))
+    throw InputError(what, " has shape ", dims_text(array.shape), ": it must be [batch, heads, seqlen",
+                     (is_lse ? "]" : ", head_dim]"), "; reshape it");
+  for (int64_t dim : array.shape)
+    if (dim < 1 || dim > std::numeric_limits<int>::max())
+      throw InputError(what, " has shape ", dims_text(array.shape), ": every dimension must be at least 1");
+  if (!is_lse && !all_finite(array.values))  // a row that sees no key has the log-sum-exp -inf
+    throw InputError(what, " holds NaN or infinity, of which no attention can be computed: replace them");
+  return array;
+}
+
+/// A number that a file determines. If the user gave it too, both must say the same.
+int from_file(const Given& given, const char* option, const Value& file, int64_t value) {
+  if (const auto other = given.find(option); other != given.end() && other->second.count() != value)
+    throw InputError(option, " ", other->second.text, " contradicts ", file.text, ", which says ", value,
+                     ": leave the option out");
+  return int(value);
+}
+
+/// The type to compute in, by the option or by the files of Q, K and V.
+DType dtype_of_files(const Given& given, const Chapter& chapter, const std::map<TensorId, NpyArray>& arrays) {
+  if (const auto name = given.find("--dtype"); name != given.end()) return dtype_of(name->second, chapter);
+  const DType type = arrays.at(TensorId::q).dtype;
+  if (type != arrays.at(TensorId::k).dtype || type != arrays.at(TensorId::v).dtype)
+    throw InputError("the files hold different types: name the one to compute in with --dtype");
+  if (!chapter.takes(type))
+    throw InputError("the files hold ", name_of(type), ", which chapter ", chapter.number,
+                     " does not compute in: round them with --dtype (", names_of(chapter.dtypes), ")");
+  return type;
+}
+
+/// Cuts `rows` into so many parts, as evenly as they go.
+std::vector<int> evenly(int rows, int parts) {
+  std::vector<int> first;
+  for (int64_t part = 0; part <= parts; ++part) first.push_back(int(part * rows / parts));
+  return first;
+}
+
+/// "1000,37,0,4096": each as an option's value.
+std::vector<Value> split(const Value& list) {
+  std::vector<Value> parts = {{list.option, ""}};
+  for (const char c : list.text)
+    if (c == ',')
+      parts.push_back({list.option, ""});
+    else
+      parts.back().text += c;
+  return parts;
+}
+
+}  // namespace
+
+std::string names_of(std::span<const DType> types) {
+  std::string names;
+  for (DType type : types) names += (names.empty() ? "" : ", ") + std::string(name_of(type));
+  return names;
+}
+
+DType dtype_of(const Value& name, const Chapter& chapter) {
+  const std::optional<DType> type = dtype_named(name.text);
+  if (!type || !chapter.takes(*type))
+    name.refuse("chapter " + std::to_string(chapter.number) + " takes " + names_of(chapter.dtypes));
+  return *type;
+}
+
+bool is_smoothed(const Given& given, DType type) {
+  const auto smooth = given.find("--smooth");
+  if (smooth == given.end()) return type == DType::e4m3;
+  const bool is_on = smooth->second.one_of<bool>({{"on", true}, {"off", false}});
+  if (type != DType::e4m3)
+    throw InputError("--smooth is for e4m3 and this is ", name_of(type), ": leave it out");
+  return is_on;
+}
+
+std::string option_of(const TensorSpec& tensor) {
+  if (tensor.id == TensorId::o && tensor.role == Role::output) return "--output";
+  return "--" + std::string(tensor.name);
+}
+
+bool is_optional(const TensorSpec& tensor) {
+  return tensor.role == Role::input && (tensor.id == TensorId::o || tensor.id == TensorId::lse);
+}
+
+bool has_files(const Given& given, Operation operation) {
+  int files = 0, inputs = 0;
+  std::vector<std::string> computed, missing;  // options of what could be computed
+  for (const TensorSpec& tensor : tensors_of(operation)) {
+    if (tensor.role != Role::input) continue;
+    const bool is_given = given.contains(option_of(tensor));
+    if (is_optional(tensor)) {
+      (is_given ? computed : missing).push_back(option_of(tensor));
+      continue;
+    }
+    ++inputs;
+    files += is_given;
+  }
+  if ((files > 0 && files < inputs) || (files == 0 && !computed.empty()))
+    throw InputError(input_options(operation),
+                     " go together: give all of these files, or none for random inputs");
+  if (!computed.empty() && !missing.empty())
+    throw InputError(computed[0], " and ", missing[0],
+                     " are of one forward pass: give both, or none and they are computed");
+  return files > 0;
+}
+
+void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
+  for (const char* option : {"--lengths", "--page-rows"})
+    if (given.contains(option)) throw InputError(option, " is for random inputs: leave it out, or the files");
+  std::map<TensorId, NpyArray> arrays;
+  for (const TensorSpec& tensor : tensors_of(options.operation))
+    if (const auto file = given.find(option_of(tensor)); tensor.role == Role::input && file != given.end())
+      arrays.emplace(tensor.id, read_tensor(tensor, file->second.text));
+  const Value &q_file = given.at("--q"), &k_file = given.at("--k");
+  const std::vector<int64_t>&q = arrays.at(TensorId::q).shape, &k = arrays.at(TensorId::k).shape;
+  Shape& shape = options.shape;
+  shape.batch = from_file(given, "--batch", q_file, q[0]);
+  shape.heads = from_file(given, "--heads", q_file, q[1]);
+  shape.seqlen_q = from_file(given, "--seqlen", q_file, q[2]);
+  shape.head_dim = from_file(given, "--head-dim", q_file, q[3]);
+  shape.kv_heads = from_file(given, "--kv-heads", k_file, k[1]);
+  shape.seqlen_k = from_file(given, "--seqlen-k", k_file, k[2]);
+  if (shape.is_latent())
+    throw InputError("the files hold latent keys, of which V is a part: leave the files out");
+  shape.dtype = dtype_of_files(given, chapter, arrays);
+  shape.mean_subtracted = is_smoothed(given, shape.dtype);
+
+  Inputs inputs;
+  for (auto& [id, array] : arrays) {
+    if (const std::vector<int64_t> dims = dims_of(shape, id); array.shape != dims)
+      throw InputError("--", name_of(id), " ", given.at("--" + std::string(name_of(id))).text, " has shape ",
+                       dims_text(array.shape), ": beside ", q_file.text, " and ", k_file.text, " it must be ",
+                       dims_text(dims));
+    inputs[id] = std::move(array.values);
+  }
+  round_inputs(shape, inputs);
+  for (TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::o, TensorId::d_o})
+    if (!all_finite(inputs[id]))
+      throw InputError("the files hold values beyond the range of ", name_of(shape.dtype),
+                       ": choose another --dtype");
+  options.inputs = std::move(inputs);
+}
+
+void read_mask(const Value& file, Shape& shape) {
+  NpyMask mask = read_npy_mask(file.text);
+  const std::vector<int64_t>& dims = mask.shape;
+  const auto refuse = [&](const std::string& wanted) {
+    throw InputError("--mask ", file.text, " has shape ", dims_text(dims), ": it must be ", wanted);
+  };
+  if (mask.pairs.empty()) {
+    const bool fits = dims.size() == 4 && dims[0] == shape.batch &&
+                      (dims[1] == 1 || dims[1] == shape.kv_heads) && dims[2] == shape.seqlen_k &&
+                      (dims[3] == 1 || dims[3] == 2 || dims[3] == 4);
+    if (!fits)
+      refuse("[" + std::to_string(shape.batch) + ", 1 or " + std::to_string(shape.kv_heads) + ", " +
+             std::to_string(shape.seqlen_k) + ", 1, 2 or 4]");
+    shape.visibility.columns = {int(dims[1]), int(dims[3]), std::move(mask.intervals)};
+    return;
+  }
+  const std::size_t n = dims.size();
+  const bool fits =
+      (n == 2 || (n == 4 && dims[0] == shape.batch && (dims[1] == 1 || dims[1] == shape.heads))) &&
+      dims[n - 2] == shape.seqlen_q && dims[n - 1] == shape.seqlen_k;
+  if (!fits) {
+    const std::string rows = std::to_string(shape.seqlen_q) + ", " + std::to_string(shape.seqlen_k) + "]";
+    refuse("[" + rows + " or [" + std::to_string(shape.batch) + ", 1 or " + std::to_string(shape.heads) +
+           ", " + rows);
+  }
+  Dense& dense = shape.visibility.dense;
+  dense.heads = n == 2 ? 1 : int(dims[1]);
+  for (int batch = 0; batch < (n == 2 ? shape.batch : 1); ++batch)
+    dense.visible.insert(dense.visible.end(), mask.pairs.begin(), mask.pairs.end());
+}
+
+RelativeBias read_bias(const Value& file, const Shape& shape) {
+  NpyArray array = read_npy(file.text);
+  const std::vector<int64_t>& dims = array.shape;
+  if (dims.size() != 2 || dims[0] != shape.heads || dims[1] % 2 == 0 ||
+      dims[1] > std::numeric_limits<int>::max())
+    throw InputError("--bias ", file.text, " has shape ", dims_text(dims), ": it must be [", shape.heads,
+                     ", an odd number]");
+  return {int(dims[1] / 2), std::move(array.values)};
+}
+
+void set_lengths(const Value& value, const Given& given, Operation operation, Shape& shape) {
+  const bool cache = operation == Operation::decode;
+  for (const char* option : {cache ? "--batch" : "--seqlen", "--seqlen-k", cache ? "" : "--documents"})
+    if (given.contains(option))
+      throw InputError(option, " contradicts --lengths, which says it: leave one of them out");
+  std::vector<int> lengths, first = {0};
+  int64_t tokens = 0;
+  for (const Value& word : split(value)) {
+    tokens += lengths.emplace_back(word.text == "0" ? 0 : word.count());
+    if (!cache && tokens > std::numeric_limits<int>::max())
+      throw InputError("--lengths has more than 2^31 tokens: give fewer");
+    first.push_back(int(tokens));
+  }
+  if (cache) {
+    shape.batch = int(lengths.size());
+    shape.seqlen_k = std::max(1, *std::ranges::max_element(lengths));
+    shape.visibility.lengths = lengths;
+    return;
+  }
+  if (const auto batch = given.find("--batch"); batch != given.end() && batch->second.text != "1")
+    throw InputError("--batch is ", batch->second.text,
+                     ", and --lengths packs all sequences into one entry: leave it out");
+  if (tokens == 0) throw InputError("--lengths has no token: give a length above 0");
+  shape.batch = 1;
+  shape.seqlen_q = shape.seqlen_k = int(tokens);
+  shape.visibility.documents = {first, first};
+}
+
+void set_documents(const Value& value, Shape& shape) {
+  const int parts = value.count();
+  const int most = std::max(shape.seqlen_q, shape.seqlen_k);  // more would all be empty
+  if (parts > most)
+    throw InputError("--documents is ", value.text, ": give at most ", most,
+                     ", as many as there are queries or keys");
+  shape.visibility.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
+}
+
+void set_pages(const Chapter& chapter, Operation operation, uint64_t seed, Shape& shape) {
+  const auto [rows, shared] = std::pair(shape.paging.rows, shape.paging.shared);
+  if (rows == 0 && shared == 0) return;
+  if (operation != Operation::decode)
+    throw InputError("--page-rows and --shared-prefix are for a cache, which chapter ", chapter.number,
+                     " does not read: leave them out");
+  if (rows == 0) throw InputError("--shared-prefix is a prefix of pages: give --page-rows too");
+  if (shared % rows != 0 || shared > shape.seqlen_k)
+    throw InputError("--shared-prefix is ", shared,
+                     ": give whole pages, and at most as many keys as the sequences have");
+  shape.paging = random_pages(shape, rows, shared, seed);
+}
+
+void set_layout(const Value& value, Shape& shape) {
+  const auto layout = value.one_of<Layout (*)(const Shape&)>(
+      {{"bhsd", nullptr}, {"bshd", layout_bshd}, {"qkv", layout_packed_qkv}});
+  if (layout == layout_packed_qkv && shape.seqlen_q != shape.seqlen_k)
+    throw InputError("--layout qkv has as many keys as queries: leave --seqlen-k out");
+  if (layout != nullptr) shape.layout = layout(shape);
+}
+
+RowOf row_of(const Value& value, const Shape& shape) {
+  std::vector<int64_t> numbers;
+  for (const Value& word : split(value)) numbers.push_back(word.whole());
+  if (numbers.size() == 2) numbers.insert(numbers.begin(), 0);
+  if (numbers.size() != 3) value.refuse("give HEAD,QUERY or BATCH,HEAD,QUERY, such as 3,17");
+  const std::pair<const char*, int> counts[] = {
+      {"batch entry", shape.batch}, {"head", shape.heads}, {"query", shape.seqlen_q}};
+  for (int i = 0; i < 3; ++i)
+    if (const auto& [name, count] = counts[i]; numbers[i] < 0 || numbers[i] >= count)
+      throw InputError("--inspect asks for ", name, " ", numbers[i], ": there are 0 to ", count - 1);
+  return {int(numbers[0]), int(numbers[1]), int(numbers[2])};
+}
+
+}  // namespace flashbook

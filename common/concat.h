@@ -1,0 +1,24 @@
+/// \file
+/// Messages of parts.
+#pragma once
+#include <sstream>
+#include <string>
+
+namespace flashbook {
+
+/// The parts as text, one after another: concat("page ", 3, " of ", name).
+template <typename... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return std::move(text).str();
+}
+
+/// An exception whose message is concat() of what it is made of.
+template <typename Base>
+struct ErrorOfParts : Base {
+  template <typename... Parts>
+  explicit ErrorOfParts(const Parts&... parts) : Base(concat(parts...)) {}
+};
+
+}  // namespace flashbook

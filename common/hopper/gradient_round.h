@@ -1,0 +1,266 @@
+//| # What a round of the gradient is made of
+//|
+//| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and go through the queries together, one tile a
+//| round. The loop of chapter 7 stands in [`hopper_gradients.cuh`](../../chapters/07_backward/hopper_gradients.cuh), and
+//| chapter 9 has one of its own. Here is what both are made of.
+//|
+//| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
+#pragma once
+#include <type_traits>
+
+#include "common/hopper/block.h"
+#include "common/hopper/epilogue.h"
+#include "common/hopper/gradient_tiles.h"
+#include "common/hopper/pipeline.h"
+#include "common/hopper/softmax.h"
+#include "common/ptx/atomic.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/math.h"
+
+namespace flashbook::hopper {
+
+//| ## What a block sums
+//|
+//| Up to d = 128 a block sums all gradients of its keys. dK and dV of 128 keys are then 128 floats a thread at d = 128.
+//| At d = 256 they would be 256, more than there are registers. FlashAttention-3 takes tiles of 80 keys there, and adds
+//| dQ 1.6 times as often as with 128: its d = 256 is bound by those additions. Here two kinds of blocks share the work
+//| instead. One computes dV: S and dV, two products. The other dK and dQ: S, dP, dK and dQ, four. That is six products
+//| where five are counted, but key tiles stay 128 wide, and dQ is added up as seldom as at d = 128.
+/// The gradients that a block sums.
+enum class Sums {
+  all,              ///< dV, dK, dQ: five products
+  values,           ///< dV: S and dV
+  keys_and_queries  ///< dK and dQ: S, dP, dK and dQ
+};
+
+constexpr int kKeyConsumers = 2;                             ///< warpgroups that multiply
+constexpr int kTileKeys = kKeyConsumers * kRowsOfWarpgroup;  ///< of a tile, at every head dimension
+constexpr int kKeyConsumerThreads = kKeyConsumers * kWarpgroup;
+
+//| Two named barriers join the consumers. Everything else goes by mbarriers.
+/// What the block's named barriers are for. Barrier 0 is __syncthreads.
+enum GradientBarrier {
+  kDsWritten = 1,  ///< both warpgroups have stored their dS
+  kDsRead          ///< and dQ of the round before has been computed from it
+};
+
+//| ## Shared memory
+//|
+//| At d = 128: K and V 64 KB, two stages of Q and of dO with 64 queries 64 KB, two tiles of dS 32 KB, dQ as floats 32 KB,
+//| together 192 KB. With 128 queries it would be 320. At d = 64 a tile has 128 queries, and the sum is the same but for K
+//| and V. At d = 256 the kind of block that sums dK has 128 KB of K and V, one stage of Q and dO, one tile of dS, and no dQ.
+
+/// Shared memory of a block. `Broadcast` tells its warps which tile of keys is next.
+template <typename T, typename Traits, typename Broadcast>
+struct GradientShared {
+  static constexpr int kHeadDim = Traits::kHeadDim, kQueries = Traits::kQueries;
+  static constexpr bool kHasDp = Traits::kSums != Sums::values;
+  using Keys = Tile<T, kTileKeys, kHeadDim>;
+  using Queries = Tile<T, kQueries, kHeadDim>;
+  using DsTiles = Tile<T, kQueries, kTileKeys>[Traits::kDsStages];
+  using DqParts = float4[kKeyConsumers][DqPart<kHeadDim, kQueries>::kFloats / 4][kWarpgroup];  // a piece each
+
+  Keys k;
+  std::conditional_t<kHasDp, Keys, Nothing> v;
+  Pipeline<Queries, Traits::kStages> q;
+  Pipeline<Queries, Traits::kStages> d_o;
+  std::conditional_t<kHasDp, DsTiles, Nothing> ds;
+  std::conditional_t<Traits::kAddByTma, DqParts, Nothing> dq;
+  alignas(128) float lse[Traits::kStages][kQueries];  // of the rows of q, as the workspace has it
+  alignas(128) float d[Traits::kStages][kQueries];    // of the rows of d_o
+  Broadcast broadcast;
+  uint64_t keys_full, keys_empty;
+  uint64_t dq_full[kKeyConsumers], dq_empty[kKeyConsumers];
+};
+
+//| Each barrier is told how many arrive: 1 for a thread with TMA, 4 for the warps of a consumer, 8 for both. Each consumer's
+//| dQ goes the other way: four warps fill, one thread empties. The broadcast is read by the eight warps of the consumers, by
+//| the thread that brings K, V and dO, and by the `adders`, threads that add dQ.
+/// One thread makes the barriers of a block with roles, before the block's first __syncthreads.
+template <typename T, typename Traits, typename Broadcast>
+__device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>& shared, int adders) {
+  constexpr int kConsumerWarps = kKeyConsumers * kWarpsOfWarpgroup;
+  initialise(shared.q, 1, kConsumerWarps, "q full", "q empty");
+  initialise(shared.d_o, 1, kConsumerWarps, "do full", "do empty");
+  initialise(shared.broadcast, kConsumerWarps + 1 + adders);
+  mbarrier_init(&shared.keys_full, 1);
+  name_mbarrier(&shared.keys_full, "keys full");
+  mbarrier_init(&shared.keys_empty, kConsumerWarps);
+  name_mbarrier(&shared.keys_empty, "keys empty");
+  for (int i = 0; i < kKeyConsumers; ++i) {
+    mbarrier_init(&shared.dq_full[i], kWarpsOfWarpgroup);
+    name_mbarrier(&shared.dq_full[i], "dq full", i);
+    mbarrier_init(&shared.dq_empty[i], 1);
+    name_mbarrier(&shared.dq_empty[i], "dq empty", i);
+  }
+  fence_mbarrier_init();
+}
+
+//| A stage of Q comes with the log-sum-exp of its rows, a stage of dO with their D. Both are announced to one mbarrier,
+//| so a consumer waits once. The small copies go by a tensor map of one dimension: a coordinate is one register, where a
+//| pointer is two, and producers have few.
+/// Brings a tile of queries, and what the workspace has of each of its rows. The stage is empty.
+template <typename Queries, int kStages, int kQueries>
+__device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline,
+                                             PipelineState<kStages>& state,
+                                             float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
+                                             const CUtensorMap& row_map, int first_query, const Head& head,
+                                             int workspace_row) {
+  uint64_t* const full = &pipeline.full[state.stage];
+  mbarrier_arrive_expect_tx(full, Queries::kBytes + sizeof(of_rows[0]));
+  load(pipeline.tile[state.stage], map, full, first_query, head);
+  tma_load(of_rows[state.stage], row_map, full, {workspace_row});
+  state.advance();
+}
+
+//| ## P
+//|
+//| There is no maximum to find and no sum to divide by: forward's log-sum-exp has both, and P comes out right at once. In
+//| S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every eight, and reads them from
+//| shared memory. Rows beyond the end, and rows that see nothing, have +inf there, and their P is 0.
+/// scores = P^T, in place. `lse` [kFloats * 2] is of the tile's queries.
+template <int kFloats>
+__device__ __forceinline__ void to_probabilities(float (&scores)[kFloats], const float* lse,
+                                                 float scale_log2) {
+  const auto* of_columns = reinterpret_cast<const float2*>(lse) + threadIdx.x % 4;
+#pragma unroll
+  for (int group = 0; group < kFloats / 4; ++group) {
+    const float2 of_column = of_columns[4 * group];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      scores[4 * group + i] =
+          exp2_approx(scale_log2 * scores[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y));
+  }
+}
+
+//| ## dS
+//|
+//| dS = P * (dP - D), an element at a time, with D by column like the log-sum-exp. It is rounded at once: as left
+//| operand of dK it stays in registers, for dQ it goes through shared memory.
+/// scores = dS^T, from P^T. `d` [kFloats * 2] is of the tile's queries.
+template <int kFloats>
+__device__ __forceinline__ void to_ds(float (&scores)[kFloats], const float (&dp)[kFloats], const float* d) {
+  const auto* of_columns = reinterpret_cast<const float2*>(d) + threadIdx.x % 4;
+#pragma unroll
+  for (int group = 0; group < kFloats / 4; ++group) {
+    const float2 of_column = of_columns[4 * group];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      scores[4 * group + i] *= dp[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y);
+  }
+}
+
+//| ## dQ
+//|
+//| There are two ways to add a thread's part of dQ to the sums in memory. Registers add it, four floats an instruction. Or
+//| the consumer writes it to shared memory, and a thread of another warpgroup has TMA add it: a pipeline of one stage.
+/// Adds a piece of dQ to `sums`.
+template <int kFloats>
+__device__ __forceinline__ void add_from_registers(const float (&dq)[kFloats], float* sums) {
+  auto* to = reinterpret_cast<float4*>(sums) + threadIdx.x % kWarpgroup;
+#pragma unroll
+  for (int i = 0; i < kFloats; i += 4)
+    red_add(to + i / 4 * kWarpgroup, make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]));
+}
+
+//| `dq_empty` has one arrival a phase, of the thread that adds. `dq_full` has four: lane 0 of each warp arrives when all
+//| lanes have written and made their writes visible to TMA.
+/// Hands the part of consumer `number` to the thread that adds it.
+template <typename Shared, int kFloats>
+__device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFloats], int number,
+                                          uint32_t parity) {
+  mbarrier_wait(&shared.dq_empty[number], parity ^ 1);  // TMA has read the part before
+  auto* to = &shared.dq[number][0][threadIdx.x % kWarpgroup];
+#pragma unroll
+  for (int i = 0; i < kFloats; i += 4)
+    to[i / 4 * kWarpgroup] = make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
+  fence_proxy_async();  // this thread's writes become visible to TMA
+  __syncwarp();         // all lanes have written
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
+}
+
+//| ## The rounds of blocks that sum a part
+//|
+//| These are the ends of two rare rounds. At d = 256, and under chapter 9's softcap, one kind of block sums dK and dQ. It
+//| has one stage, so its order is another: dK comes first and frees Q, and the next Q is on its way while dQ is computed.
+//| dO is free since dP. dQ of d = 256 is two pieces wide, and they take the same registers, one after the other.
+/// Ends the round of a block that sums these two, when both consumers have stored their dS. `ds_tile`, `k`
+/// and `q` are descriptors; the additions go to `sums`.
+template <typename T, typename Traits, typename Shared, typename State, int kDkFloats, int kSteps>
+__device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const State& state,
+                                                        float (&dk)[kDkFloats], uint32_t (&ds)[kSteps][4],
+                                                        uint64_t ds_tile, uint64_t k, uint64_t q, float* sums,
+                                                        int number) {
+  constexpr int kHeadDim = Traits::kHeadDim, kQueries = Traits::kQueries;
+  using Part = DqPart<kHeadDim, kQueries>;
+  float dq[Part::kFloats];
+  release(shared.d_o, state);
+  issue_accumulate<T>(dk, ds, q);
+  issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_tile, k, number, 0);
+  wgmma_wait<1>();
+  wgmma_pin(dk);
+  wgmma_pin(ds);
+  release(shared.q, state);
+  wgmma_wait<0>();
+  wgmma_pin(dq);
+  //| Where additions have an order, a thread of another warpgroup says when it is this block's turn, and is told of the end.
+  if constexpr (Traits::kDeterministic) mbarrier_wait(&shared.dq_empty[number], state.phase);
+  add_from_registers(dq, sums);
+#pragma unroll
+  for (int piece = 1; piece < Part::kPieces; ++piece) {
+    wgmma_pin(dq);
+    wgmma_fence();
+    issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_tile, k, number, piece);
+    wgmma_wait<0>();
+    wgmma_pin(dq);
+    add_from_registers(dq, sums + piece * Part::kPieceFloats);
+  }
+  if constexpr (Traits::kDeterministic) {
+    __syncwarp();  // all lanes have added
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
+  }
+}
+
+//| The other kind sums dV alone, two products a round. Q is free as soon as S^T is done.
+/// Ends the round of a block that sums dV alone, whose product has been issued.
+template <typename Shared, typename State, int kDvFloats, int kSteps>
+__device__ __forceinline__ void finish_values(Shared& shared, const State& state, float (&dv)[kDvFloats],
+                                              uint32_t (&p)[kSteps][4]) {
+  __syncwarp();  // all lanes have read what lies beside the stage, and S^T is done
+  release(shared.q, state);
+  wgmma_wait<0>();
+  wgmma_pin(dv);
+  wgmma_pin(p);
+  release(shared.d_o, state);
+}
+
+//| ## dQ, rounded
+//|
+//| A kernel that runs last reads the sums in the order in which threads have added them, so a thread has an accumulator of
+//| `wgmma` again, and stores it as it would dK. The scale comes in here, once, and not into every dS. It moves 4 bytes in
+//| and 2 out for each element of dQ; for short sequences that is a notable part of the whole.
+/// Rounds a warpgroup's part of dQ of a tile. `sums` [kQueries, kHeadDim] is of the tile, `to` the row of dQ
+/// from which rows are counted: of the thread's rows `row` and `row` + 8 those below `end` are stored.
+template <typename T, int kHeadDim, int kQueries>
+__device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, int64_t stride, int row,
+                                         int end) {
+  using Part = DqPart<kHeadDim, kQueries>;
+  const int number = threadIdx.x / kWarpgroup;
+  const auto* from = reinterpret_cast<const float4*>(sums) +
+                     number * (Part::kPieces * Part::kPieceFloats / 4) + threadIdx.x % kWarpgroup;
+  to += Part::kByRows ? 0 : number * Part::kColumns;
+  //| One piece at d = 64 and 128, two at 256.
+#pragma unroll
+  for (int piece = 0; piece < Part::kPieces; ++piece, to += kPanel, from += Part::kPieceFloats / 4) {
+    float floats[Part::kFloats];
+#pragma unroll
+    for (int i = 0; i < Part::kFloats; i += 4) {
+      const float4 four = from[i / 4 * kWarpgroup];
+      floats[i] = scale * four.x, floats[i + 1] = scale * four.y;
+      floats[i + 2] = scale * four.z, floats[i + 3] = scale * four.w;
+    }
+    store_from_registers(floats, to, stride, row, end);
+  }
+}
+
+}  // namespace flashbook::hopper

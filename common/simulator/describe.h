@@ -1,0 +1,42 @@
+/// \file
+/// Words that reports have in common. Internal to the simulator.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/simulator/location.h"
+#include "common/simulator/vector_types.h"
+#include "common/simulator/warp.h"
+
+namespace flashbook::sim {
+
+/// "(0,2,0)".
+std::string triple(uint3 index);
+
+/// "lanes 0-15, 20".
+std::string describe_lanes(uint32_t lanes);
+
+/// "lanes 0-15 wait", "lane 20 waits".
+std::string describe_waiting(uint32_t lanes);
+
+/// "0x0000ffff".
+std::string describe_mask(uint32_t mask);
+
+/// "cp_async_wait at kernel.cuh:12".
+std::string describe_call(const char* what, Location where);
+
+/// "__shfl_sync at kernel.cuh:12 with mask 0x0000ffff".
+std::string describe_call(const Collective& collective, Location where, uint32_t mask);
+
+/// Whether two calls are surely one.
+inline bool is_same_call(Location a, Location b) {
+  return a.line == b.line && a.column == b.column && a.file == b.file;
+}
+
+/// Whether two calls are one. (Those that one macro spells out are.)
+inline bool same_place(Location a, Location b) {
+  return a.line == b.line && a.column == b.column && (a.file == b.file || std::string_view(a.file) == b.file);
+}
+
+}  // namespace flashbook::sim

@@ -1,0 +1,14 @@
+  double maximum() const { return first + (scores - 1) * step; }
+  // 1 for the last score itself, then e^-step, e^-2step, ...
+  double sum() const { return (1 - std::exp(-scores * step)) / (1 - std::exp(-step)); }
+  // With every score but the first.
+  double rises() const { return scores - 1; }
+  // With every tile but the first.
+  double rises_in_tiles() const { return scores / tile - 1; }
+  // 1 + 1/2 + 1/3 + ... + 1/scores.
+  double maxima() const { return std::log(scores) + 0.5772; }
+  // Each of the tiles is equally likely to hold the largest score so far.
+  double tiles_with_a_maximum() const { return std::log(scores / tile) + 0.5772; }
+  // Step 3 corrects O for every key, step 4 for every tile.
+  double multiplications_of_step3() const { return scores * head_dim; }
+  double multiplications_of_step4() const { return scores / tile * head_dim; }

@@ -1,0 +1,16 @@
+  // Q, and K and V in each stage, two bytes an element.
+  double shared_bytes() const { return (warps * queries + 2 * stages * keys) * 2 * head_dim; }
+  double blocks() const { return std::floor(228 * 1024 / (shared_bytes() + 1024)); }
+  // So many rows by head_dim in float, dealt out to 32 lanes; the same for the keys.
+  double registers_o() const { return queries * head_dim / 32; }
+  double registers_scores() const { return queries * keys / 32; }
+  // An instruction can name 255: with O and scores alone at 256 the sizes above would spill.
+  double registers_at_most() const {
+    return std::min(255.0, std::floor(65536 / (blocks() * warps * 32) / 8) * 8);
+  }
+  // Twice queries * keys * head_dim multiply-adds, of which one mma.sync does 16 * 8 * 16.
+  double products() const { return 2 * queries * keys * head_dim / (16 * 8 * 16); }
+  // Q's rows, and all rows of K and of V.
+  double read_bytes() const { return (queries + 2 * keys) * 2 * head_dim; }
+  // All of a block's warps read K and V again: half as many queries a warp, twice as many warps.
+  double block_reads_of_half() const { return 2 * warps * (queries / 2 + 2 * keys) * 2 * head_dim; }

@@ -1,0 +1,26 @@
+  double stage_bytes() const { return keys * head_dim; }
+  // What Q leaves of 227 KB.
+  double most_stages() const { return std::floor((227 * 1024 - consumers * 64 * head_dim) / stage_bytes()); }
+  double shared_bytes() const { return consumers * 64 * head_dim + most_stages() * stage_bytes(); }
+  // Lane 0 of each transposer.
+  double transposed_full_arrivals() const { return transposers; }
+  // Lane 0 of the four warps of each consumer.
+  double transposed_empty_arrivals() const { return consumers * 4; }
+  // A load has 32 keys and 16 columns, and the warps share them.
+  double loads_of_transposer() const { return keys / 32 * (head_dim / 16) / transposers; }
+  // 64 rows by head_dim in float, dealt out to 128 threads; the scores; and the same four to a register.
+  double registers_o() const { return 64 * head_dim / 128; }
+  double registers_scores() const { return 64 * keys / 128; }
+  double registers_p() const { return registers_scores() / 4; }
+  double registers_q() const { return 64 * head_dim / 128 / 4; }
+  // The head dimension in steps of 32, and the keys in steps of 32.
+  double products() const { return head_dim / 32 + keys / 32; }
+  // Two products, and an exponential a score.
+  double product_cycles() const { return 2 * 2 * consumers * 64 * keys * head_dim / 8192; }
+  double exponential_cycles() const { return consumers * 64 * keys / 16; }
+  // TMA writes K and V, transposers read V and write it, each consumer reads K and V.
+  double shared_memory_cycles() const { return (4 + 2 * consumers) * stage_bytes() / 128; }
+  // 2^8 is 256, and 2^9 is 512, which is more than 448.
+  double offset() const { return 8 - rise; }
+  // 2^-6 is the smallest normal number.
+  double least_exponent() const { return -6 - offset(); }

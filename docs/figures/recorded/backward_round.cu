@@ -1,0 +1,231 @@
+/// \file
+/// What happens in a block of chapter 7's step 4, event by event, while the simulator runs its kernel: JSON
+/// on stdout, of which recorded_data.py makes docs/figures/interactive/backward_round_data.js.
+#include <array>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "chapters/07_backward/host/hopper_launch.cuh"
+#include "docs/figures/recorded/recorder.h"
+
+namespace flashbook {
+namespace {
+
+using namespace backward;
+using Element = __nv_bfloat16;
+using Traits = OneTile<Version<128, false>>;
+using Shared = HopperShared<Element, Traits>;
+
+constexpr int kRounds = 3;
+
+/// Writes down who passes and who arrives at a barrier, loads, products and additions. What all warps of a
+/// consumer do is told once, when the last of them has done it.
+class Recorder : public testing::QuietObserver {
+ public:
+  static inline int told = 0;
+
+  void block_begins(const sim::Block& block) override {
+    memory_ = block.dynamic_shared;
+    const auto& shared = *reinterpret_cast<const Shared*>(memory_);
+    for (int stage = 0; stage < Traits::kStages; ++stage) {
+      const std::string number = std::to_string(stage);
+      barriers_[&shared.q.full[stage]] = "q full " + number;
+      barriers_[&shared.q.empty[stage]] = "q empty " + number;
+      barriers_[&shared.d_o.full[stage]] = "do full " + number;
+      barriers_[&shared.d_o.empty[stage]] = "do empty " + number;
+      places_[&shared.q.tile[stage]] = {"Q", sizeof(shared.q.tile[stage]), stage};
+      places_[&shared.d_o.tile[stage]] = {"dO", sizeof(shared.d_o.tile[stage]), stage};
+      places_[&shared.ds[stage]] = {"dS", sizeof(shared.ds[stage]), stage};
+      barriers_[&shared.dq_full[stage]] = "dq full " + number;  // of a consumer; there are two of these, too
+      barriers_[&shared.dq_empty[stage]] = "dq empty " + number;
+    }
+    barriers_[&shared.keys_full] = "keys full";
+    barriers_[&shared.keys_empty] = "keys empty";
+    places_[&shared.k] = {"K", sizeof(shared.k), 0};
+    places_[&shared.v] = {"V", sizeof(shared.v), 0};
+  }
+
+  void releases(int thread, const void* object) override { all_of(thread, "arrives", object, arrived_); }
+  void completes(const void* object) override {
+    if (const std::string* name = name_of(object)) tell(-1, "over", *name);
+  }
+  void acquires(int thread, const void* object) override { all_of(thread, "passes", object, passed_); }
+
+  uint32_t begins_async(const void*) override { return ++tickets_; }
+  void touches_async(int thread, const void* object, uint32_t ticket, const sim::Touched& touched) override {
+    const auto [place, stage] = place_of(touched.address);
+    if (touched.instruction == std::string_view("wgmma")) {
+      Product& product = products_[ticket];
+      product.consumer = thread;
+      product.reads.insert(place);
+      return;
+    }
+    if (place.empty()) {  // a part of dQ
+      if (touched.access == sim::Access::load) tell(thread, "adds", "dQ");
+      adding_ = object;
+    } else if (loading_ != place + std::to_string(stage)) {  // a tile comes panel by panel
+      loading_ = place + std::to_string(stage);
+      tell(thread, "loads", place + (place == "K" || place == "V" ? "" : " " + std::to_string(stage)));
+    }
+  }
+  void knows_async_done(int thread, const void* object, uint32_t ticket) override {
+    if (thread < kWarpgroup && object == adding_) tell(thread, "has read", "dQ");
+    if (thread < kWarpgroup || thread % kWarpgroup != 0) return;
+    flush();
+    std::string names;
+    while (!under_way_[thread / kWarpgroup].empty() &&
+           under_way_[thread / kWarpgroup].front().first <= ticket) {
+      auto& queue = under_way_[thread / kWarpgroup];
+      names += (names.empty() ? "" : " ") + queue.front().second;
+      queue.erase(queue.begin());
+    }
+    if (!names.empty()) tell(thread, "has", names);
+  }
+
+ private:
+  struct Place {
+    std::string name;
+    std::size_t bytes;
+    int stage;
+  };
+  using Warps = std::map<std::pair<int, const void*>, int>;  ///< of a consumer at a barrier, so far
+  struct Product {
+    int consumer;
+    std::set<std::string> reads;  ///< the tiles
+  };
+
+  /// A barrier's name; that of the barrier between the consumers; or null. The first barrier that is no
+  /// mbarrier is __syncthreads.
+  const std::string* name_of(const void* object) {
+    const auto* byte = static_cast<const unsigned char*>(object);
+    if (byte < memory_ || byte >= memory_ + sizeof(Shared)) {
+      if (!whole_block_) whole_block_ = object;
+      static const std::string between = "ds written";
+      return object == whole_block_ ? nullptr : &between;
+    }
+    const auto found = barriers_.find(object);
+    return found == barriers_.end() ? nullptr : &found->second;
+  }
+  /// Tells what a producer's thread does; of a consumer's warps, of which the first lanes speak, when all
+  /// have.
+  void all_of(int thread, const char* what, const void* object, Warps& warps) {
+    const std::string* name = name_of(object);
+    if (!name || (thread >= kWarpgroup && thread % 32 != 0)) return;
+    if (thread >= kWarpgroup && ++warps[{thread / kWarpgroup, object}] % kWarpsOfWarpgroup != 0) return;
+    tell(thread, what, *name);
+  }
+  std::pair<std::string, int> place_of(const void* address) const {
+    for (const auto& [begin, place] : places_) {
+      const auto* first = static_cast<const unsigned char*>(begin);
+      if (address >= first && address < first + place.bytes) return {place.name, place.stage};
+    }
+    return {};
+  }
+
+  /// Tells of the products that were issued since the last event: several instructions each.
+  void flush() {
+    static const std::map<std::set<std::string>, std::string> names = {
+        {{"K", "Q"}, "S"}, {{"V", "dO"}, "dP"}, {{"dO"}, "dV"}, {{"dS", "K"}, "dQ"}, {{"Q"}, "dK"}};
+    const auto products = std::move(products_);
+    products_.clear();
+    for (const auto& [ticket, product] : products) {
+      auto& queue = under_way_[product.consumer / kWarpgroup];
+      const std::string& name = names.at(product.reads);
+      if (queue.empty() || queue.back().second != name) {
+        queue.emplace_back(ticket, name);
+        print(product.consumer, "issues", name);
+      }
+      queue.back().first = ticket;
+    }
+  }
+  void tell(int thread, const char* what, const std::string& object) {
+    flush();
+    if (thread >= 0 && std::string_view(what) != "loads") loading_.clear();
+    print(thread, what, object);
+  }
+  /// Who: the threads that bring Q, and K, V and dO; those that add; the consumers. -1: a barrier itself.
+  static void print(int thread, const char* what, const std::string& object) {
+    const int who = thread < 0 ? -1 : thread < kWarpgroup ? thread / 32 : 3 + thread / kWarpgroup;
+    std::printf("%s[%d, \"%s\", \"%s\"]", told++ ? "," : "", who, what, object.c_str());
+  }
+
+  const unsigned char* memory_ = nullptr;
+  std::map<const void*, std::string> barriers_;
+  std::map<const void*, Place> places_;
+  Warps arrived_, passed_;
+  std::map<uint32_t, Product> products_;  // that nobody has been told of
+  std::array<std::vector<std::pair<uint32_t, std::string>>, 3> under_way_;
+  const void *whole_block_ = nullptr, *adding_ = nullptr;
+  std::string loading_;
+  uint32_t tickets_ = 0;
+};
+
+using Watcher = testing::RecordingWatcher<Recorder>;
+
+/// Runs a block of a kernel, and writes down what happens.
+template <typename... Params, typename... Args>
+void run_watched(void (*kernel)(Params...), const Args&... args) {
+  const auto parameters = sim::parameters<Params...>(args...);
+  Watcher watcher;
+  sim::run_grid(
+      dim3(1), dim3(Traits::kThreads), sizeof(Shared), [&] { std::apply(kernel, parameters); }, nullptr,
+      &watcher);
+}
+
+void run_block() {
+  const Shape shape{.batch = 1,
+                    .heads = 1,
+                    .kv_heads = 1,
+                    .seqlen_q = kRounds * Traits::kQueries,
+                    .seqlen_k = kTileKeys,
+                    .head_dim = Traits::kHeadDim,
+                    .dtype = DType::bf16,
+                    .scale = default_scale(Traits::kHeadDim)};
+  const auto buffer = [](std::size_t bytes) { return device::Buffer(device::Place::device, bytes); };
+  const std::size_t rows = std::size_t(shape.seqlen_q) * Traits::kHeadDim * sizeof(Element);
+  const device::Buffer q = buffer(rows), d_o = buffer(rows), k = buffer(rows), v = buffer(rows),
+                       dk = buffer(rows), dv = buffer(rows),
+                       sums = buffer(std::size_t(bytes_of_workspace(shape, kWorkspaceRows, true)));
+  Tensors tensors;
+  tensors.workspace = sums.data();
+  const Workspace workspace = workspace_of(shape, kWorkspaceRows, tensors);
+  const CUtensorMap q_map = map_of(shape, TensorId::q, q.data(), Traits::kQueries),
+                    k_map = map_of(shape, TensorId::k, k.data(), kTileKeys),
+                    v_map = map_of(shape, TensorId::v, v.data(), kTileKeys),
+                    do_map = map_of(shape, TensorId::d_o, d_o.data(), Traits::kQueries),
+                    lse_map = row_map(shape, workspace.lse, Traits::kQueries),
+                    d_map = row_map(shape, workspace.d, Traits::kQueries);
+  run_watched(hopper_backward<Element, Traits>, q_map, k_map, v_map, do_map, lse_map, d_map,
+              static_cast<Element*>(dk.data()), static_cast<Element*>(dv.data()), workspace,
+              problem_of(shape, kWorkspaceRows), key_order(shape, false), nullptr, nullptr);
+}
+
+}  // namespace
+}  // namespace flashbook
+
+int main() {
+  using namespace flashbook;
+  struct Landing {
+    const char* name;
+    sim::Async async;
+    uint64_t seed;
+  };
+  constexpr Landing kLandings[] = {
+      {"late", sim::Async::lazy, 0}, {"at once", sim::Async::eager, 0}, {"seed 1", sim::Async::random, 1}};
+  std::printf("{\"rounds\": %d, \"runs\": {", kRounds);
+  for (const Landing& landing : kLandings) {
+    sim::options() = {.os_threads = 1, .seed = landing.seed, .async = landing.async};
+    Recorder::told = 0;
+    std::printf("%s\"%s\": [", &landing == kLandings ? "" : ", ", landing.name);
+    run_block();
+    std::printf("]");
+  }
+  std::printf("}}\n");
+}

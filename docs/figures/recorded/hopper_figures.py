@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Chapter 5's drawings of layouts and its table of phases: a program says what the code does, this puts it there, or checks that it is there.
+
+    hopper_figures.py [--check] HOPPER_LAYOUTS
+
+docs/figures/hopper_layouts.json                  what the program prints; wgmma_tiles.py, wgmma_fragments.py and ring_phases.py draw it
+docs/figures/interactive/ring_phases_data.js      what it prints of `rings`: the pipelines that ring_phases.js plays
+docs/figures/interactive/fragments_data.js, wgmma_tiles_data.js     of the layouts, for fragments.js and wgmma_tiles.js
+<!-- simulated ring --> ... <!-- /simulated -->   in the chapter's appendix: the barriers of a ring of two stages, event by event
+With --check nothing is written: exit code 1 if something differs.
+"""
+import argparse
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+FIGURES = ROOT / "docs" / "figures"
+PAGE = ROOT / "chapters" / "05_flash_attention_3" / "appendix.md"
+LAYOUTS = FIGURES / "hopper_layouts.json"
+INTERACTIVE = FIGURES / "interactive"
+DRAWN = ("wgmma_tiles", "wgmma_fragments", "ring_phases")
+sys.path[:0] = [str(ROOT), str(FIGURES)]
+
+from mma_fragments import place_of
+from ring_phases import told
+
+from docs.tools import pages
+from docs.tools.pages import row
+
+BARRIERS = ("full[0]", "empty[0]", "full[1]", "empty[1]")
+
+
+def spelt(barrier):
+    return barrier.replace("[", " ").replace("]", "")
+
+
+def state(event, barrier):
+    phase, pending, missing = event[barrier]
+    return f"{phase}:\u00a0{missing // 1024}\u00a0KB" if missing and not pending else f"{phase}:\u00a0{pending}"
+
+
+def words(event, events):
+    """What happens, in a reader's words. `events` are this one and those after it."""
+    barrier, stage = event["barrier"], event["barrier"][-2]
+    parity = 1 - event[barrier][0] % 2  # of the phase that is over
+    if event["what"].endswith("passes"):
+        return f"{event['what']} {spelt(barrier)}, parity {parity}" + (f": {event['tile']}" if event["tile"] and barrier.startswith("full") else "")
+    if event["what"] == "producer announces":
+        tile = next(later["tile"] for later in events if later["what"] == "over" and later["barrier"] == barrier)
+        return f"producer announces {tile}"
+    if event["what"] == "over":
+        return f"{event['tile']} has landed" if barrier.startswith("full") else f"all warps have: stage {stage} is empty"
+    return f"{event['what']} stage {stage}"
+
+
+def ring_table(events):
+    text = row("", "what happens", *map(spelt, BARRIERS)) + row("--:", "---", *["---"] * len(BARRIERS))
+    before = None
+    for number, event in enumerate(told(events), 1):
+        cells = [f"**{state(event, barrier)}**" if before and event[barrier] != before[barrier] else state(event, barrier)
+                 for barrier in BARRIERS]
+        text += row(str(number), words(event, events[events.index(event):]), *cells)
+        before = event
+    return text
+
+
+# Where producer and consumers stand: the file, and what its lines begin with.
+CODE = {
+    "producer": (ROOT / "chapters" / "05_flash_attention_3" / "step2_specialised.cuh",
+                 ("if constexpr (kKeysFirst) fill(", "for (int tile = tiles - 1", "fill(pipeline, state, k_map, k_tile", "fill(pipeline, state, v_map")),
+    "consumer": (ROOT / "tests" / "docs" / "hopper_layouts.cu",
+                 ("for (int i = 0; i < 2 * kTiles", "wait_full(", "__syncwarp();", "if (!forgets) release(", "state.advance();")),
+}
+
+
+def code_lines(file, beginnings):
+    lines = file.read_text(encoding="utf-8").splitlines()
+    found = [next(number for number, line in enumerate(lines) if line.lstrip().startswith(text)) for text in beginnings]
+    indentation = min(len(lines[number]) - len(lines[number].lstrip()) for number in found)
+    return [[number + 1, lines[number][indentation:]] for number in found]
+
+
+def played(text):
+    """What ring_phases.js plays. An event is seven letters: who, what, which barrier, and how that stands then: phase, arrivals and KB that are missing."""
+    kinds = {"passes": "P", "announces": "A", "copies": "C", "gives back": "G"}
+    runs: list[dict[str, Any]] = []
+    tiles: list[str] = []
+    reports: list[str] = []
+    for run in text.split("run: ")[1:]:
+        run, _, report = run.partition("report:\n")
+        report = report.rstrip()
+        head, *lines = run.splitlines()
+        stages, consumers, landing, fault = head.split(", ")
+        events = []
+        for line in lines:
+            found = re.fullmatch(r"(?:(over)|(?:warp )?(\w+) (.+)), (full|empty)\[(\d)\] (\d+) (\d+) (\d+) (\w*)", line)
+            if not found:
+                sys.exit(f"{head}: no event: {line}")
+            over, who, what, barrier, stage, phase, pending, missing, tile = found.groups()
+            events.append(f'{"-" if over else who[0]}{"O" if over else kinds[what]}{barrier[0]}{stage}{phase}{pending}{int(missing) // 1024}')
+            if not runs and over and barrier == "full":
+                tiles.append(tile)
+        if report and report not in reports:
+            reports.append(report)
+        runs.append({"stages": stages, "consumers": consumers, "landing": landing, "fault": fault, "events": "".join(events),
+                     "report": reports.index(report) if report else None})
+    code = {who: {"file": file.name, "lines": code_lines(file, beginnings)} for who, (file, beginnings) in CODE.items()}
+    rows = ",\n".join(json.dumps(run) for run in runs)
+    return ("// Pipelines as the simulator ran them: docs/figures/recorded/hopper_figures.py writes this.\n"
+            f'(window.flashbookData ??= {{}}).ring_phases = {{"tiles": {json.dumps(tiles)}, "code": {json.dumps(code)}, "reports": {json.dumps(reports)}, "runs": [\n{rows}\n]}};\n')
+
+
+def of_warp(places):
+    """Those of the first warp of four: the others have the same, 16 rows lower each."""
+    first = places[:len(places) // 4]
+    assert places == [number + (16 * warp if i % 2 == 0 else 0) for warp in range(4) for i, number in enumerate(first)]
+    return first
+
+
+def layouts_of(said):
+    """Places of a lane's elements, row and column one after the other, lane by lane; and what each product reads of a tile."""
+    # Two results of mma.sync, 8 columns each, are the left operand of one that is 16 deep.
+    results, operand = place_of("c"), place_of("a")
+    c = [number for lane in range(32) for i in range(8) for number in (results(lane, i % 4)[0], results(lane, i % 4)[1] + i // 4 * 8)]
+    a = [number for lane in range(32) for i in range(8) for number in operand(lane, i)]
+    data = {"fragments": {"mma": {"scores": c, "operand": a}, "wgmma": {"scores": of_warp(said["d"]), "operand": of_warp(said["a"])},
+                          "fp8": {"scores": of_warp(said["d"]), "operand": of_warp(said["a8"]), "keys": said["keys"]}},
+            "wgmma_tiles": {key: [[offset // 16 for offset in reads] for reads in said[key]] for key in ("k", "v")}}
+    return {name: ("// Layouts as the code has them: docs/figures/recorded/hopper_figures.py writes this.\n"
+                   f"(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n") for name, value in data.items()}
+
+
+def brought_up_to_date(file, said, check):
+    """Whether the file says this, or now does."""
+    if file.exists() and file.read_text(encoding="utf-8") == said:
+        return True
+    if check:
+        print(f"{file}: not what the program prints", file=sys.stderr)
+        return False
+    file.write_text(said, encoding="utf-8")
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something differs")
+    parser.add_argument("program", metavar="HOPPER_LAYOUTS")
+    options = parser.parse_args()
+    said, rings = (subprocess.run([options.program, *words], stdout=subprocess.PIPE, check=True, text=True).stdout for words in ([], ["rings"]))
+    right = brought_up_to_date(LAYOUTS, said, options.check)
+    right &= brought_up_to_date(INTERACTIVE / "ring_phases_data.js", played(rings), options.check)
+    for name, text in layouts_of(json.loads(said)).items():
+        right &= brought_up_to_date(INTERACTIVE / f"{name}_data.js", text, options.check)
+    if not options.check:
+        for name in DRAWN:  # docs/check.py holds them against what they are drawn from
+            subprocess.run([sys.executable, FIGURES / f"{name}.py"], check=True)
+    table = ring_table(json.loads(said)["ring"])
+    right &= pages.update(PAGE, {"simulated": lambda _: table}, options.check, expected=["simulated ring"])
+    if not right:
+        sys.exit(f"python3 docs/figures/recorded/hopper_figures.py {options.program} brings these up to date")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,486 @@
+#!/usr/bin/env python3
+"""Draws the book's plots from its result files into docs/plots: NAME.svg for wide screens, and NAME_phone.svg for a phone's width.
+
+    plot.py [--results FOLDER] [--out FOLDER] [PLOT...]
+
+PLOT: seqlen, peers, memory, roofline, host, blocks, accuracy, training (default: all that have data)
+
+They paint their own ground, as the figures do, in light and in dark. The same results give the same bytes. Needs matplotlib (Debian:
+python3-matplotlib, seen by /usr/bin/python3).
+"""
+
+import argparse
+import io
+import pathlib
+import sys
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 docs/tools/plot.py; and what the figures are drawn with
+
+import svg
+
+from bench import results
+from bench.names import Name
+from bench.results import LADDER, Entry, Refused
+
+try:
+    import matplotlib
+except ImportError:
+    print("plot.py needs matplotlib: apt-get install python3-matplotlib, and run it with /usr/bin/python3", file=sys.stderr)
+    sys.exit(77)
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+# Stand-ins: Paper.save puts the figures' colours there, light or dark.
+GREY, ALARM, GROUND = "#010101", "#020202", "#030303"
+NEUTRAL = "#757d88"
+CHAPTERS = {1: "#6f8aab", 2: "#5d9a88", 3: "#2f97bd", 4: "#2c82d2", 5: "#5f6be3", 6: "#dd6518"}
+PEERS = {"eager": ("PyTorch eager", ".."), "flash": ("FlashAttention-2", "\\\\\\"), "fa3": ("FlashAttention-3", "xx"),
+         "cudnn": ("cuDNN", "///")}
+# What NVIDIA's data sheets say, dense: bytes/s and bytes of the memory, FLOP/s by type.
+CARDS = {"NVIDIA H200": {"bandwidth": 4.8e12, "memory": 141e9, "bf16": 989e12, "e4m3": 1979e12, "f32": 67e12}}
+
+plt.rcParams.update({
+    "font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "path", "svg.hashsalt": "flashbook",
+    "text.color": GREY, "axes.labelcolor": GREY, "xtick.color": GREY, "ytick.color": GREY, "axes.edgecolor": GREY,
+    "axes.titlecolor": GREY, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.color": GREY, "grid.alpha": 0.25,
+    "grid.linewidth": 0.7, "legend.frameon": False, "hatch.color": GREY, "hatch.linewidth": 0.8,
+    "savefig.facecolor": GROUND, "savefig.bbox": "tight", "axes.facecolor": "none", "figure.constrained_layout.use": True})
+
+
+@dataclass
+class Paper:
+    """What plots are drawn on. A phone's is 360 CSS pixels wide, and panels stand below one another there."""
+
+    folder: pathlib.Path
+    phone: bool
+
+    def panels(self, rows: int, columns: int, width: float, height: float, **options: Any) -> Any:
+        """The figure and its axes in rows and columns; inches, for a wide screen."""
+        if self.phone:
+            rows, columns, width, height = rows * columns, 1, 3.4, max(height / rows, 2.1) * rows * columns
+        return plt.subplots(rows, columns, figsize=(width, height), squeeze=False, **options)
+
+    def legend(self, figure: Any, axes: Any, columns: int) -> None:
+        """Above all panels."""
+        figure.legend(*axes.get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(0, 1), fontsize=7.5, columnspacing=1.2,
+                      ncol=min(columns, 2) if self.phone else columns, borderaxespad=0)
+
+    def foot(self, figure: Any, text: str) -> None:
+        """The lines below a plot that say what was measured where."""
+        if self.phone:
+            text = "\n".join(textwrap.fill(line, 62) for line in text.splitlines())
+        figure.supxlabel(text, x=0.01, ha="left", fontsize=7, color=GREY)
+
+    def save(self, figure: Any, name: str) -> None:
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        plt.close(figure)
+        drawn = text.getvalue().replace("<defs>", f"<style>{svg.variables()}</style>\n <defs>", 1)
+        for stand_in, colour in ((GREY, "soft"), (ALARM, "red"), (GROUND, "paper")):
+            drawn = drawn.replace(stand_in, f"var(--{colour})")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"{name}{'_phone' if self.phone else ''}.svg").write_text(drawn, encoding="utf-8")
+
+
+def short(n):
+    """16k for 16384, 512 for 512."""
+    return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
+
+
+def digits(value):
+    """Two or three significant digits."""
+    return f"{value:.{2 if value < 0.95 else 1 if value < 99.5 else 0}f}"
+
+
+def tflops(entry):
+    return entry.values["FLOPS"] / 1e12
+
+
+def shape_text(**shape):
+    parts = {"head_dim": "d {}", "mask": "{}", "seqlen": "N {}"}
+    return ", ".join(parts[key].format("no mask" if value == "full" else short(value) if key == "seqlen" else value)
+                     for key, value in shape.items())
+
+
+def on_gpu(measured, **shape):
+    """{(chapter, step): entry} of steps that were timed on the GPU."""
+    return {key: entry for key, entry in measured.by_step(**shape).items() if "bytes_per_second" in entry.values}
+
+
+def fastest_steps(measured):
+    """The steps that stand for their chapters: each one's fastest at the ladder's shape; every step while there is one chapter."""
+    entries = on_gpu(measured, **LADDER) or on_gpu(measured)
+    chapters = {chapter for chapter, _ in entries}
+    if len(chapters) < 2:
+        return list(entries)
+    return [max((key for key in entries if key[0] == chapter), key=lambda key: tflops(entries[key]))
+            for chapter in sorted(chapters)]
+
+
+def label_of(measured, key):
+    """How a series is called: "1 Naive attention", or "1.2 tiles and warps" while its chapter is alone."""
+    entry = next(e for e in reversed(measured.history) if e.cell.kind == "forward" and (e.cell.chapter, e.cell.step) == key and not e.skipped)
+    chapters = {chapter for chapter, _ in fastest_steps(measured)}
+    return f"{key[0]}.{key[1]} {entry.label}" if len(chapters) < 2 else f"{key[0]} {entry.context.get(f'ch{key[0]:02}', '')}"
+
+
+def shade(measured, key):
+    """A chapter's colour; its earlier steps are greyer."""
+    last = max(step for chapter, step in on_gpu(measured) if chapter == key[0])
+    colour, grey = (matplotlib.colors.to_rgb(name) for name in (CHAPTERS.get(key[0], NEUTRAL), NEUTRAL))
+    share = 1 if key[1] == last else 0.45
+    return tuple(share * c + (1 - share) * g for c, g in zip(colour, grey))
+
+
+def peer_tflops(measured, peer, **shape):
+    """{N: TFLOP/s} of a peer in BF16 that ran in turn with ours. FlashAttention-3: cuDNN's, times their ratio in one process."""
+    found = {}
+    for entry in measured.newest.values():
+        if entry.cell == Name("forward", "cudnn" if peer == "fa3" else peer, "bf16", seqlen=entry.cell.seqlen, **shape) and not entry.skipped:
+            found[entry.cell.seqlen] = tflops(entry)
+    if peer == "fa3":
+        cells = {name.seqlen: cell for name, cell in results.in_turn().items()
+                 if name == Name("forward", "ch05/step5", "bf16", seqlen=name.seqlen, **shape)}
+        found = {n: rate * cells[n].fa3 / cells[n].cudnn for n, rate in found.items() if n in cells}
+    return found
+
+
+def origin(measured, processor=None):
+    """Where and when it was measured."""
+    context = measured.context()
+    where = processor or ", ".join(context[key] for key in ("gpu", "clocks") if key in context)
+    return f"{where}. Medians; {measured.origin()}"
+
+
+def seqlen(measured, paper):
+    """Bars in panels: TFLOP/s by N, for each head dimension and mask."""
+    keys = fastest_steps(measured)
+    head_dims = sorted({e.cell.head_dim for e in measured.newest.values() if e.cell.kind == "forward" and "bytes_per_second" in e.values})
+    if not keys:
+        return False
+    panels: dict[Any, Any] = {}
+    lacking: dict[Any, list[int]] = {}
+    for head_dim in head_dims:
+        for mask in ("full", "causal"):
+            series: dict[Any, dict[int, float]] = {}
+            for n in sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.chapter}):
+                entries = measured.by_step(head_dim=head_dim, mask=mask, seqlen=n)
+                for key in keys:
+                    if key in entries and "bytes_per_second" in entries[key].values:
+                        series.setdefault(key, {})[n] = tflops(entries[key])
+                    elif key in entries and "memory" in entries[key].skipped:
+                        lacking.setdefault((mask, head_dim, key), []).append(n)
+            panels[mask, head_dim] = series
+    best = max(rate for series in panels.values() for by_n in series.values() for rate in by_n.values())
+    in_fp8 = {key for key in keys for series in panels.values() for n in series.get(key, {})
+              if measured.by_step(seqlen=n)[key].cell.dtype == "e4m3"}
+    keys = [key for key in keys if key not in in_fp8]  # FP8 stands beside FP8: the plot `peers`
+    fast = lambda by_n: max(by_n.values(), default=0) >= best / 30  # slower ones are only in the ladder
+    keys = [key for key in keys if any(fast(series.get(key, {})) for series in panels.values())]
+    rivals = {peer: {panel: peer_tflops(measured, peer, mask=panel[0], head_dim=panel[1]) for panel in panels}
+              for peer in ("flash", "fa3", "cudnn")}
+    rivals = {peer: by_panel for peer, by_panel in rivals.items()
+              if 0 < max((rate for by_n in by_panel.values() for rate in by_n.values()), default=0) <= 10 * best}
+    lengths = sorted({n for series in panels.values() for key in keys for n in series.get(key, {})})
+    width = 0.84 / (len(keys) + len(rivals))
+
+    figure, grid = paper.panels(len(head_dims), 2, 7.4, 0.9 + 2.3 * len(head_dims), sharex=True, sharey=True)
+    for axes, ((mask, head_dim), series) in zip(grid.flat, panels.items()):
+        bars = [(label_of(measured, key), series.get(key, {}), {"color": shade(measured, key)}) for key in keys]
+        bars += [(PEERS[peer][0], by_panel[mask, head_dim], {"facecolor": "none", "edgecolor": GREY, "hatch": PEERS[peer][1], "lw": 0.7})
+                 for peer, by_panel in rivals.items()]
+        for i, (label, by_n, style) in enumerate(bars):
+            places = [x + (i - (len(bars) - 1) / 2) * width for x, n in enumerate(lengths) if n in by_n]
+            heights = [by_n[n] for n in lengths if n in by_n]
+            drawn = axes.bar(places, heights, width * 0.92, label=label, **style)
+            if i == len(keys) - 1 or (i < len(keys) and len(bars) <= 3):  # where there is room, else only our latest
+                axes.bar_label(drawn, [digits(rate) for rate in heights], fontsize=6.5, padding=2,
+                               rotation=90 if len(bars) > 3 else 0, color=GREY)
+            if i < len(keys):
+                without = lacking.get((mask, head_dim, keys[i]), [])
+                axes.plot([lengths.index(n) + (i - (len(bars) - 1) / 2) * width for n in without if n in lengths],
+                          [best / 50] * len([n for n in without if n in lengths]), "x", color=ALARM, ms=5, mew=1.5)
+        axes.set_title(f"head_dim {head_dim}, {'causal' if mask == 'causal' else 'no mask'}")
+        axes.set_xticks(range(len(lengths)), [short(n) for n in lengths], rotation=60 if paper.phone else 0)
+        axes.grid(axis="y")
+    for axes in grid[-1]:
+        axes.set_xlabel("sequence length N")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("TFLOP/s")
+    axes.set_ylim(top=1.2 * max(rate for series in panels.values() for key in keys for rate in series.get(key, {}).values()))  # room for numbers
+    paper.legend(figure, grid[0, 0], 4)
+    too_large = "× marks what does not fit into the card's memory. " if lacking else ""
+    paper.foot(figure, f"{too_large}Batch × N = 16k tokens, heads × head_dim = 2048; BF16 where a chapter takes it. "
+               f"FLOPs = 4·B·H·N²·d, half for causal\n{origin(measured)}")
+    paper.save(figure, "seqlen")
+    return True
+
+
+def peers(measured, paper):
+    """Lines by N: chapter 5's last step, and chapter 6's two last, over the better of FlashAttention-3 and cuDNN in the same type."""
+    if not results.in_bf16_turn(measured):
+        return False
+    panels = {"ch05/step5": "BF16: chapter 5, step 5", "ch06/step7": "FP8: chapter 6, step 7", "ch06/step8": "FP8: step 8, by a line"}
+    figure, grid = paper.panels(1, 3, 7.4, 3.4, sharey=True)
+    for axes, (who, title) in zip(grid.flat, panels.items()):
+        cells = {name: cell for name, cell in results.beside_peers(measured, tuple(panels)).items() if name.who == who}
+        dtype = next(iter(cells)).dtype
+        lengths = sorted({name.seqlen for name in cells})
+        for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[6])):
+            for mask, style in (("full", "-"), ("causal", "--")):
+                by_n = [cells[Name("forward", who, dtype, head_dim, mask, n)].over_better for n in lengths]
+                axes.plot(lengths, by_n, mark + style, ms=4.5, lw=1.6, color=colour, label=f"d {head_dim}, {'no mask' if mask == 'full' else mask}")
+        axes.axhline(1, color=GREY, lw=1)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(lengths, [short(n) for n in lengths])
+        axes.minorticks_off()
+        axes.set(xlabel="sequence length N", title=title)
+        axes.grid()
+    for axes in grid[:, 0]:
+        axes.set_ylabel("times as fast as the better peer")
+    paper.legend(figure, grid[0, 0], 3)
+    paper.foot(figure, f"H200, in turn with cuDNN: BF16 {results.bf16_said(measured)}; FP8 {results.fp8_steps().said}.\n"
+                       "FlashAttention-3 by its ratio to cuDNN")
+    paper.save(figure, "peers")
+    return True
+
+
+def memory(measured, paper):
+    """Lines: device memory that the forward pass needs, by N."""
+    shape = {key: LADDER[key] for key in ("head_dim", "mask")}
+    lines: dict[int, dict[int, Entry]] = {}
+    lacking: dict[int, set[int]] = {}
+    for n in sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.kind == "forward" and e.cell.chapter}):
+        for (chapter, _), entry in measured.by_step(**shape, seqlen=n).items():
+            if "memory" in entry.skipped:
+                lacking.setdefault(chapter, set()).add(n)
+            elif "bytes_per_second" in entry.values:
+                lines.setdefault(chapter, {})[n] = entry
+    if not lines:
+        return False
+    # Lengths that all were asked for: those beyond have one sequence, and more tokens.
+    lengths = sorted(set.intersection(*({*lines.get(chapter, {}), *lacking.get(chapter, ())} for chapter in {*lines, *lacking})))
+    lines = {chapter: {n: by_n[n] for n in lengths if n in by_n} for chapter, by_n in sorted(lines.items())}
+    groups: dict[Any, list[int]] = {}  # chapters that need the same
+    for chapter, by_n in lines.items():
+        nothing_else = all(e.values["workspace_bytes"] < 0.02 * e.values["tensor_bytes"] for e in by_n.values())
+        groups.setdefault(min(by_n.values(), key=lambda e: e.cell.seqlen).cell.dtype if nothing_else else chapter, []).append(chapter)
+    figure, ((axes,),) = paper.panels(1, 1, 6, 3.6)
+    for key, chapters in groups.items():
+        by_n = lines[chapters[0]]
+        names = "chapter " + str(chapters[0]) if len(chapters) == 1 else "chapters " + ", ".join(map(str, chapters))
+        holds = "S and P too" if key == 1 else {"bf16": "inputs and outputs", "e4m3": "FP8 inputs"}[next(iter(by_n.values())).cell.dtype]
+        holds += "" if key in (1, "bf16", "e4m3") else ", a workspace"
+        most = [(e.values["tensor_bytes"] + e.values["workspace_bytes"]) / 1e9 for e in by_n.values()]
+        axes.plot(list(by_n), most, "o-", ms=4.5, lw=1.8, color=CHAPTERS.get(chapters[-1], GREY))
+        lowest = most[-1] == min(sum(of[max(of)].values[b] for b in ("tensor_bytes", "workspace_bytes")) / 1e9 for of in lines.values())
+        axes.annotate(f"{names}: {holds}", (max(by_n), most[-1]), (3, -14 if lowest else 7), textcoords="offset points", ha="right", color=GREY,
+                      fontsize=8)
+    limit = CARDS.get(measured.context().get("gpu"), {}).get("memory")
+    if limit:
+        axes.axhline(limit / 1e9, color=ALARM, lw=1, ls="--")
+        axes.annotate(f"the card has {limit / 1e9:.0f} GB", (lengths[0], limit / 1e9), (0, 3), textcoords="offset points", color=ALARM,
+                      fontsize=7.5)
+        for where in lacking.values():
+            axes.plot(sorted(where), [limit / 1e9] * len(where), "x", color=ALARM, ms=7, mew=1.6)
+    axes.set(yscale="log", xlabel="sequence length N", ylabel="GB", title="Memory of the forward pass")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [short(n) for n in lengths])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.margins(y=0.15)
+    axes.grid()
+    paper.foot(figure, f"Batch × N = 16k tokens, 16 heads, {shape_text(**shape)}, BF16\n{origin(measured)}")
+    paper.save(figure, "memory")
+    return True
+
+
+def roofline(measured, paper):
+    """Dots: TFLOP/s over the FLOPs that a step computes for each byte it moves, below what the card can do."""
+    entries = on_gpu(measured, **LADDER)
+    if not entries:
+        return False
+    figure, ((axes,),) = paper.panels(1, 1, 6.2, 4.0)
+    card = CARDS.get(measured.context().get("gpu"), {})
+    points = {key: (entry.values["FLOPS"] / entry.values["bytes_per_second"], tflops(entry)) for key, entry in entries.items()}
+    left, right = min(x for x, _ in points.values()) / 8, max(5000, *(x for x, _ in points.values())) * 5
+    for kind, title in (("f32", "F32 cores"), ("bf16", "BF16 tensor cores"), ("e4m3", "FP8 tensor cores")):
+        if kind in card:
+            roof, bandwidth = card[kind] / 1e12, card["bandwidth"] / 1e12
+            ridge = roof / bandwidth
+            axes.plot([left, ridge, right], [left * bandwidth, roof, roof], color=GREY, lw=1.6 if kind == "bf16" else 0.9)
+            axes.annotate(f"{title} {roof:.0f}", (right, roof), (-2, 3), textcoords="offset points", ha="right", fontsize=7.5)
+    if card:
+        axes.annotate(f"memory {card['bandwidth'] / 1e12:g} TB/s", (left * 1.5, left * 1.5 * card["bandwidth"] / 1e12), (-3, 5),
+                      textcoords="offset points", fontsize=7.5, rotation=45, rotation_mode="anchor",
+                      transform_rotates_text=True)
+    named = fastest_steps(measured)
+    for key, (x, y) in points.items():
+        axes.plot(x, y, "o", ms=7 if key in named else 4, color=shade(measured, key), zorder=3 if key in named else 2)
+        if key in named:  # neighbours are named on different sides
+            left_side = key[0] in (4, 5)
+            axes.annotate(label_of(measured, key), (x, y), (-7 if left_side else 7, -9 if key[0] == 6 else 0), textcoords="offset points",
+                          va="center", ha="right" if left_side else "left", fontsize=7.5, weight="bold")
+    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(min(y for _, y in points.values()) / 3, 4000),
+             xlabel="FLOPs for each byte of device memory", ylabel="TFLOP/s", title="Below the roof")
+    axes.grid()
+    paper.foot(figure, f"Batch 4, heads 16, {shape_text(**LADDER)}. Bytes by the chapters' cost models, roofs from the data sheet\n"
+               f"{origin(measured)}")
+    paper.save(figure, "roofline")
+    return True
+
+
+def host(measured, paper):
+    """Lines: the steps of a chapter on the CPU, time by N."""
+    shape = {"dtype": "f32", "head_dim": 64, "mask": "full"}
+    lines: dict[Any, dict[int, Entry]] = {}
+    for n in sorted({e.cell.seqlen for e in measured.newest.values()}):
+        for key, entry in measured.by_step(**shape, seqlen=n).items():
+            if not entry.skipped and "bytes_per_second" not in entry.values:
+                lines.setdefault((key, entry.label), {})[n] = entry
+    if not lines:
+        return False
+    figure, ((axes,),) = paper.panels(1, 1, 6, 3.4)
+    for i, (((chapter, step), label), by_n) in enumerate(lines.items()):
+        axes.plot(list(by_n), [entry.milliseconds for entry in by_n.values()], marker="osD^v*"[i % 6], ms=5, lw=1.6,
+                  color=[CHAPTERS[1], CHAPTERS[3], CHAPTERS[5], CHAPTERS[6], ALARM][i % 5], label=f"{chapter}.{step} {label}")
+        last = by_n[max(by_n)]
+    lengths = sorted({n for by_n in lines.values() for n in by_n})
+    axes.set(yscale="log", xlabel="sequence length N", ylabel="milliseconds", title="On the CPU: one head, F32, head_dim 64")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [short(n) for n in lengths])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.grid()
+    paper.legend(figure, axes, 3)
+    where = f"{last.context['cpu']}, {last.context['num_cpus']} cores"
+    paper.foot(figure, f"Batch 1, one head, no mask\n{origin(measured, where)}")
+    paper.save(figure, "host")
+    return True
+
+
+def blocks(measured, paper):
+    """Lines by block size, a panel each: time, bytes asked for, shared memory, warps at a time. Step 2 of chapter 3."""
+    found: dict[int, dict[int, Entry]] = {}
+    for entry in measured.newest.values():
+        if entry.cell.kind == "blocks" and entry.cell.seqlen == LADDER["seqlen"] and entry.cell.mask == LADDER["mask"]:
+            found.setdefault(entry.cell.head_dim, {})[int(entry.cell.variant.removeprefix("b"))] = entry
+    if not found:
+        return False
+    panels = {"time, ms": lambda e: e.milliseconds,
+              "GB asked for": lambda e: e.values["bytes_per_second"] * e.milliseconds / 1e12,
+              "shared memory of a block, KB": lambda e: e.values["kernel1_shared_bytes"] / 1024,
+              "warps on a multiprocessor": lambda e: 8 * e.values["kernel1_blocks"]}
+    sizes = sorted({rows for by_rows in found.values() for rows in by_rows})
+    figure, grid = paper.panels(2, 2, 5.8, 4.8, sharex=True)
+    for axes, (title, value) in zip(grid.flat, panels.items()):
+        for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[5])):
+            by_rows = dict(sorted(found.get(head_dim, {}).items()))
+            fitting = {rows: value(entry) for rows, entry in by_rows.items() if not entry.skipped}
+            axes.plot(list(fitting), list(fitting.values()), mark + "-", ms=4.5, lw=1.6, color=colour, label=f"head_dim {head_dim}")
+            lacking = [rows for rows, entry in by_rows.items() if "does not fit" in entry.skipped]
+            axes.plot(lacking, [0.04] * len(lacking), "x", color=ALARM, ms=7, mew=1.6, transform=axes.get_xaxis_transform())
+        axes.set_title(title)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, sizes)
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.grid()
+    shared_memory = grid.flat[2]
+    shared_memory.set_ylim(top=255)
+    shared_memory.axhline(227, color=ALARM, lw=1, ls="--")
+    shared_memory.annotate("a block has 227", (sizes[0], 227), (0, -9), textcoords="offset points", color=ALARM, fontsize=7.5)
+    for axes in grid[-1]:
+        axes.set_xlabel("queries and keys of a tile")
+    paper.legend(figure, grid[0, 0], 3)
+    crosses = "× marks what does not fit. " if any(e.skipped for by_rows in found.values() for e in by_rows.values()) else ""
+    paper.foot(figure, f"{crosses}Chapter 3 step 2, batch 4, heads x head_dim 2048, N {short(LADDER['seqlen'])}, no mask, BF16\n"
+               f"{origin(measured)}")
+    paper.save(figure, "blocks")
+    return True
+
+
+def accuracy(measured, paper):
+    """Dots: relative RMS error against FP64 of each way to compute attention, by kind of inputs."""
+    machine = "gpu" if any(entry.cell.kind.startswith("accuracy/") for entry in measured.newest.values()) else "simulator"
+    try:
+        found = results.accuracy(measured, machine)
+    except Refused:
+        return False
+    figure, ((axes,),) = paper.panels(1, 1, 6.2, 5.5 if paper.phone else 3.6)
+    marks = {"normal": ("o", CHAPTERS[3], "N(0, 1)"), "outliers": ("s", CHAPTERS[6], "one outlier in 1000"),
+             "channels": ("^", CHAPTERS[5], "large channels")}
+    for place, by_kind in enumerate(found.values()):
+        errors = [entry.values["relative_rms"] for entry in by_kind.values()]
+        axes.plot([min(errors), max(errors)], [place, place], color=GREY, lw=1, zorder=1)
+    for kind, (mark, colour, title) in marks.items():
+        places = [place for place, by_kind in enumerate(found.values()) if kind in by_kind]
+        errors = [by_kind[kind].values["relative_rms"] for by_kind in found.values() if kind in by_kind]
+        axes.plot(errors, places, mark, color=colour, ms=6, label=title)
+    entries = [next(iter(by_kind.values())) for by_kind in found.values()]
+    names = [f"{entry.cell.dtype}: {entry.label}" for entry in entries]
+    axes.set_yticks(range(len(entries)), [""] * len(entries) if paper.phone else names, fontsize=8)
+    for place, name in enumerate(names if paper.phone else []):  # above its row: beside it there is no room
+        axes.text(0.01, place - 0.3, name, transform=axes.get_yaxis_transform(), fontsize=7)
+    axes.set_ylim(len(entries) - 0.5, -1)
+    axes.set(xscale="log", xlabel="RMS error over RMS of O", title="Accuracy against FP64")
+    axes.grid(axis="x")
+    paper.legend(figure, axes, 3)
+    last = entries[-1]
+    paper.foot(figure, f"Batch {last.values['batch']:.0f}, heads {last.values['heads']:.0f}, N {last.cell.seqlen}, d {last.cell.head_dim}, no mask. "
+               f"{last.context.get('gpu', 'The simulator')}; {last.context['date'][:10]}, commit {last.context['commit']}")
+    paper.save(figure, "accuracy")
+    return True
+
+
+def training(measured, paper):
+    """Lines: the losses of a model that was trained with our attention and with PyTorch's, by step."""
+    names = {"flashbook": "chapters 5 and 7", "sdpa": "PyTorch's"}  # copies of them would lie under these
+    entries = [entry for entry in measured.newest.values() if entry.cell.kind == "training" and entry.cell.who in names and not entry.skipped]
+    if not entries:
+        return False
+    figure, ((axes,),) = paper.panels(1, 1, 6, 3.4)
+    for entry, colour, style in zip(sorted(entries, key=lambda entry: entry.cell.who), (CHAPTERS[5], ALARM), ("-", "--")):
+        losses = {int(key[5:]): value for key, value in entry.values.items() if key.startswith("loss_")}
+        axes.plot(list(losses), list(losses.values()), style, lw=1.6, color=colour, label=names[entry.cell.who])
+    axes.set(xlabel="step", ylabel="loss, nats a byte", title="A GPT on the bytes of this book")
+    axes.grid()
+    paper.legend(figure, axes, 2)
+    one = entries[0]
+    paper.foot(figure, f"{one.values['parameters'] / 1e6:.0f} M parameters, {one.cell.seqlen} bytes a sequence, BF16\n{origin(measured)}")
+    paper.save(figure, "training")
+    return True
+
+
+PLOTS = {draw.__name__: draw for draw in (seqlen, peers, memory, roofline, host, blocks, accuracy, training)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plots", nargs="*", metavar="PLOT", help=", ".join(PLOTS))
+    parser.add_argument("--results", type=pathlib.Path, default=results.RESULTS / results.BOOK_GPU, metavar="FOLDER")
+    parser.add_argument("--out", type=pathlib.Path, default=results.ROOT / "docs" / "plots", metavar="FOLDER")
+    options = parser.parse_args()
+    unknown = set(options.plots) - set(PLOTS)
+    if unknown:
+        parser.error(f"there is no plot {', '.join(sorted(unknown))}: there are {', '.join(PLOTS)}")
+    try:
+        measured = results.load(options.results)
+        if not measured.history:
+            raise Refused(f"{options.results} has no results: ./flashbook bench measures them")
+        for name in options.plots or PLOTS:
+            drawn = [PLOTS[name](measured, Paper(options.out, phone)) for phone in (False, True)]
+            print(f"{options.out / name}.svg" if all(drawn) else f"{name}: nothing measured for it yet")
+    except Refused as reason:
+        print(f"plot.py: {reason}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

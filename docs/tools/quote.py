@@ -1,0 +1,641 @@
+#!/usr/bin/env python3
+"""Numbers in Markdown pages come from result files; this puts them there, or checks that they are right.
+
+    quote.py [--check] [--results FOLDER] [FILE...]     default: every Markdown page of the book
+
+A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
+    Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), kept (GB
+    that a forward pass keeps for the backward pass beside Q, K, V and O), peak (kept, and the most that the backward pass takes), memory_times
+    (inputs, outputs and workspace over inputs and outputs), multiplied_tflops (of masked/...: of all pairs of executed tiles), of ncu/...
+    also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
+    raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
+    turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of the last steps of chapters 5 and
+    6, in turn with cuDNN in one process: FlashAttention-3 by its ratio to cuDNN in results/peers/h200_in_turn.csv; error, or any counter
+    of the result. The last word is a
+    Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
+    has, or of any counter.
+A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
+           <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
+           <!-- table cpu --> ... <!-- /table -->         chapter 2's last step in turn with PyTorch on the CPU
+           <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
+           <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
+           <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
+           <!-- table against 05 5 --> ... <!-- /table --> step 5 of chapter 5 or 6 against cuDNN and FlashAttention-3, in one process
+           <!-- table peers --> ... <!-- /table -->       these steps and the peers of the same type at the ladder's shape, in one process
+           <!-- table decode peers --> ... <!-- /table --> decoding: steps of chapter 8 and the peers; `decode pages`: with pages and without
+           <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
+           <!-- table means --> ... <!-- /table --> of these the values with a mean of 1, and the peers
+           <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 8 and cuDNN's FP8, in one process
+           <!-- table long gpu --> ... <!-- /table --> errors of long rows; `long simulator` likewise
+           <!-- table gradients 128 --> ... <!-- /table --> errors of dQ, dK and dV at a head_dim, by kind of inputs
+           <!-- table backward 5 --> ... <!-- /table --> gradients by that step of chapter 7 and by the peers, in one process: times and memory
+           <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
+           <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
+Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
+never measured. A place that waits for a first measurement holds "…" and is right until there is one.
+"""
+
+import argparse
+import csv
+import json
+import math
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the packages, for python3 docs/tools/quote.py
+
+from bench import results
+from bench.names import Name
+from bench.results import Entry, Refused, Results, Unmeasured
+from docs.tools import pages
+from docs.tools.pages import row
+
+WAITS = "…"  # for a first measurement
+
+FIELDS: dict[str, Callable[[Entry], float]] = {
+    "ms": lambda entry: entry.milliseconds,
+    "tflops": lambda entry: entry.values["FLOPS"] / 1e12,
+    "gbps": lambda entry: entry.values["bytes_per_second"] / 1e9,
+    "gbytes": lambda entry: entry.values.get("bytes", entry.values.get("bytes_per_second", 0) * entry.milliseconds / 1e3) / 1e9,
+    "l2_gbytes": lambda entry: entry.values["l2_bytes"] / 1e9,
+    "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
+    "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
+    "multiplied_tflops": lambda entry: entry.values["FLOPS"] / entry.values["executed"] / 1e12,
+    "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
+    "kept": lambda entry: entry.values["kept_bytes"] / 1e9,
+    "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,
+    "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
+}
+
+TENSOR_FLOPS = 132 * 4096 * 1.98e9  # a second, of 16-bit types: multiprocessors, a clock, the highest clock
+RACED: dict[str, Callable[[Entry], float]] = {  # of the newest time that was taken in turn with cuDNN
+    "raced_tflops": lambda entry: entry.values["FLOPS"] / 1e12,
+    "raced_share": lambda entry: entry.values["FLOPS"] / TENSOR_FLOPS,
+}
+
+
+def three_digits(value: float) -> str:
+    """1.23, 12.3, 123."""
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def against_cudnn(name: str | Name) -> str:
+    """The counter of a name that holds it against cuDNN: PyTorch's attention has no FP8."""
+    return "vs_cudnn_bf16" if "/e4m3/" in str(name) else "vs_cudnn"
+
+
+def raced(measured: Results, name: str | Name) -> Entry:
+    """The newest entry of that name that was timed in turn with cuDNN, FP8 with its BF16. Raises Unmeasured if there is none."""
+    entry = measured.raced(name, against_cudnn(name))
+    if entry is None:
+        raise Unmeasured(f"{name} was never timed in turn with cuDNN: bench/peers.py does it")
+    return entry
+
+
+IN_TURN = ("turn_ours", "turn_fa3", "turn_cudnn", "turn_better")
+
+
+def in_turn(measured: Results, name: str, field: str) -> float:
+    """A number of one process with cuDNN: TFLOP/s, or how many times as fast ours is as the better peer."""
+    cells = results.in_turn() | results.in_fp8_turn() | results.in_bf16_turn(measured)
+    cell = {str(key): cell for key, cell in cells.items()}.get(name)
+    if cell is None:
+        raise Refused(f"{name} was not in turn with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5 (7, 8)/e4m3/... were")
+    return float(getattr(cell, {"turn_better": "over_better"}.get(field, field.removeprefix("turn_"))))
+
+
+def in_turn_with_steps(name: str) -> float:
+    """TFLOP/s of a step of chapter 6 in the run in which steps 5 to 8 took turns."""
+    for (head_dim, mask, seqlen), rates in results.fp8_steps().cells.items():
+        for column, rate in rates.items():
+            if name == str(Name("forward", f"ch06/{column}", "e4m3", head_dim, mask, seqlen)):
+                return rate
+    raise Refused(f"{name} is not in h200_fp8_steps.csv: it has forward/ch06/step5 (to step8)/e4m3/...")
+
+
+def number(words: Sequence[str], measured: Results) -> str:
+    """The text of a `num` span."""
+    if len(words) == 4 and words[0] == "ratio":
+        value = measured.ratio(words[1], words[2])
+    elif len(words) == 5 and words[0] == "ratio":
+        entries = [measured.measured(name) for name in words[1:3]]
+        for entry in entries:
+            if words[3] not in entry.values:
+                raise Refused(f"{entry.name} has no {words[3]}: it has {', '.join(sorted(entry.values))}")
+        value = entries[0].values[words[3]] / entries[1].values[words[3]]
+    elif len(words) == 3:
+        name, field = words[:2]
+        if field in IN_TURN:
+            value = in_turn(measured, name, field)
+        elif field == "turn_steps":
+            value = in_turn_with_steps(name)
+        elif field in RACED:
+            value = RACED[field](raced(measured, name))
+        else:
+            entry = measured.raced(name, field) or measured.measured(name)
+            if field not in FIELDS and field not in entry.values:
+                kind = Unmeasured if field.startswith("vs_") else Refused  # in turn with a peer is measured apart
+                raise kind(f"{name} has no {field}: it has {', '.join([*FIELDS, *sorted(entry.values)])}")
+            try:
+                value = FIELDS[field](entry) if field in FIELDS else entry.values[field]
+            except KeyError as missing:
+                raise Refused(f"{name} has no {missing}, which {field} needs") from None
+    else:
+        raise Refused("a number is `num NAME FIELD FORMAT`, `num ratio NAME NAME FORMAT` or `num ratio NAME NAME FIELD FORMAT`")
+    try:
+        return format(value, words[-1])
+    except ValueError:
+        raise Refused(f"{words[-1]!r} is no format: give one such as .1f") from None
+
+
+def label_of(entry: Entry) -> str:
+    titles = results.step_titles(entry.cell.chapter) if entry.cell.chapter and entry.cell.step else {}
+    return titles.get(entry.cell.step or 0, entry.label)
+
+
+def of_product(entry: Entry) -> str:
+    """The part of a large matrix product's FLOPS, in turn in one process, as a table has it."""
+    share = entry.values.get("of_product")
+    return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %" if share else "-"
+
+
+def table_row(title: str, label: str, entry: Entry, beyond: str) -> str:
+    if entry.skipped:
+        return row(title, entry.cell.variant, "-", "-", "-", entry.skipped)
+    return row(title, label, f"{three_digits(entry.milliseconds)} ms", three_digits(entry.values["FLOPS"] / 1e12), of_product(entry), beyond)
+
+
+def ladder_table(measured: Results) -> str:
+    """Every step on the GPU at the ladder's shape, then the peers: the newest time, or the newest in turn with a matrix product."""
+    entries = {key: entry for key, entry in measured.by_step(**results.LADDER).items()
+               if "bytes_per_second" in entry.values or entry.skipped}
+    if not entries:
+        raise Refused("no step was measured at the ladder's shape: ./flashbook bench does it")
+    text = row("Chapter", "Step", "Time", "TFLOP/s", "of a product", "Memory beyond inputs and outputs") + row("---", "---", *["--:"] * 4)
+    shown = []
+    for (chapter, _), newest in entries.items():
+        entry = newest if newest.skipped else measured.raced(newest.cell, "of_product") or newest
+        shown.append(entry)
+        beyond = entry.values.get("workspace_bytes", 0) / 1e9
+        text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", label_of(entry), entry,
+                          f"{three_digits(beyond)} GB" if beyond else "none")
+    for peer, title in (("eager", "PyTorch, eager"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN")):
+        name = Name("forward", peer, "bf16", **results.LADDER)
+        raced_peer = measured.raced(name, "of_product") or measured.newest.get(str(name))
+        if raced_peer and not raced_peer.skipped:
+            shown.append(raced_peer)
+            text += table_row(f"*{title}*", "in turn with ours, BF16", raced_peer, "-")
+    where = ", ".join(measured.context()[key] for key in ("gpu", "clocks") if key in measured.context())
+    return text + (f"\nForward pass, batch 4, heads 16, N 4096, head_dim 128, no mask; BF16 where the chapter takes it. "
+                   "Of a product: the part of what a matrix product of the same type, 8192 in each direction, reaches in the same process. "
+                   f"{where}. Medians; {measured.origin(shown)}.\n")
+
+
+def host_table(measured: Results) -> str:
+    """The steps of the chapters on the CPU, one head, N = 4096."""
+    entries = {key: entry for key, entry in measured.by_step(dtype="f32", head_dim=64, mask="full", seqlen=4096).items()
+               if not entry.skipped and "bytes_per_second" not in entry.values}
+    if not entries:
+        raise Refused("no step was measured on the CPU: ./flashbook bench 02 does it")
+    text = row("Chapter", "Step", "Time", "GFLOP/s") + row("---", "---", "--:", "--:")
+    for (chapter, _), entry in entries.items():
+        text += row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", label_of(entry), f"{three_digits(entry.milliseconds)} ms",
+                    three_digits(entry.values["FLOPS"] / 1e9))
+    context = next(iter(entries.values())).context
+    return text + (f"\nForward pass, one head, N 4096, head_dim 64, no mask, F32. {context['cpu']}, {context['num_cpus']} cores. "
+                   f"Medians; {measured.origin(entries.values())}.\n")
+
+
+def cpu_table(measured: Results) -> str:
+    """Chapter 2's last step and PyTorch's attention on the CPU in turn, by cores and shape: GFLOP/s."""
+    found: dict[tuple[int, int, int, int], dict[str, Entry]] = {}  # cores, heads, N, head_dim
+    for entry in measured.newest.values():
+        sizes = re.fullmatch(r"c(\d+)h(\d+)", entry.cell.mask)
+        if entry.cell.kind == "cpu" and sizes and not entry.skipped:
+            key = int(sizes[1]), int(sizes[2]), entry.cell.seqlen, entry.cell.head_dim
+            found.setdefault(key, {})[entry.cell.variant or entry.cell.who] = entry
+    if not found:
+        raise Unmeasured("chapter 2 was never in turn with PyTorch on the CPU: bench/peers.py --cpu does it")
+    text = row("Cores", "heads, $N$, $d$", "step 5", "*PyTorch*", "over PyTorch", "of a product") + row("--:", *["--:"] * 5)
+    ratios = []
+    for (cores, heads, seqlen, head_dim), by_who in sorted(found.items()):
+        ours = by_who["step5"]
+        ratios.append(ours.values["vs_torch"])
+        text += row(str(cores), f"{heads}, {short(seqlen)}, {head_dim}", *(f"{by_who[who].values['FLOPS'] / 1e9:.0f}" for who in ("step5", "torch")),
+                    f"{ratios[-1]:.2f}", of_product(ours))
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    context = max((by_who["step5"] for by_who in found.values()), key=lambda entry: entry.when).context
+    return text + (f"\nGFLOP/s, F32, no mask, in turn on the same cores; of a product: of a matrix product of 2048 in each direction. Over PyTorch: "
+                   f"geometric mean {mean:.2f}, least {min(ratios):.2f}. {context['cpu']}, PyTorch {context['pytorch']}. Medians of five rounds; "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
+
+
+def kernels_table(measured: Results, chapter: str) -> str:
+    """Registers, shared memory and occupancy of every kernel of a chapter, by step and head_dim."""
+    text = row("Step", "$d$", "Kernel", "Threads", "Registers", "Shared, KB", "Blocks", "Occupancy", "Spilled")
+    text += row("--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
+    found: dict[tuple[int, int], Entry] = {}  # (step, head_dim) -> the newest entry of the longest N without a mask that says it; peers.py's do not
+    for entry in measured.history:
+        cell = entry.cell
+        if (cell.kind == "forward" and cell.chapter == int(chapter) and cell.step and cell.mask == "full"
+                and cell.dtype in ("bf16", "e4m3") and "kernel1_registers" in entry.values):
+            key = (cell.step, cell.head_dim)
+            if key not in found or found[key].cell.seqlen <= cell.seqlen:
+                found[key] = entry
+    if not found:
+        raise Unmeasured(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
+    for (step, head_dim), entry in sorted(found.items()):
+        kernel = 1
+        while f"kernel{kernel}_registers" in entry.values:
+            of = {name: entry.values[f"kernel{kernel}_{name}"]
+                  for name in ("threads", "registers", "shared_bytes", "blocks", "occupancy", "local_bytes")}
+            text += row(str(step), str(head_dim), str(kernel), f"{of['threads']:.0f}", f"{of['registers']:.0f}", f"{of['shared_bytes'] / 1024:.1f}",
+                        f"{of['blocks']:.0f}", f"{of['occupancy']:.0%}", f"{of['local_bytes']:.0f} B")
+            kernel += 1
+    return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin(found.values())}.\n"
+
+
+HEAD_DIMS, MASKS, SEQLENS = (64, 128, 256), ("full", "causal"), (512, 1024, 2048, 4096, 8192, 16384)  # the papers'
+SHAPES = [(head_dim, mask) for head_dim in HEAD_DIMS for mask in MASKS]
+
+
+def short(seqlen: int) -> str:
+    return f"{seqlen // 1024}k" if seqlen >= 1024 else str(seqlen)
+
+
+def titled(head_dim: int, mask: str) -> str:
+    return f"{head_dim}, {'none' if mask == 'full' else mask}"
+
+
+def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
+    """TFLOP/s of every step of a chapter in turn with cuDNN, by head_dim and mask at one length, and of the peers."""
+    steps = {}  # who -> its idea in a few words
+    for entry in measured.newest.values():
+        if entry.cell.kind == "forward" and entry.cell.chapter == int(chapter):
+            steps[entry.cell.who] = f"{entry.cell.step}: {label_of(entry)}"
+    if not steps:
+        raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
+    together = results.in_turn()
+    shown = []
+
+    def tflops(who: str, head_dim: int, mask: str) -> str:
+        name = Name("forward", "cudnn" if who == "fa3" else who, "bf16", head_dim, mask, int(seqlen))
+        entry = raced(measured, name) if who in steps else measured.newest.get(str(name))
+        if entry is None or entry.skipped:
+            return "-"
+        shown.append(entry)
+        cell = together[replace(name, who="ch05/step5")]
+        return f"{entry.values['FLOPS'] / 1e12 * (cell.fa3 / cell.cudnn if who == 'fa3' else 1):.0f}"
+
+    text = row("$d$, mask", *(titled(*shape) for shape in SHAPES)) + row("---", *["--:"] * len(SHAPES))
+    peers = ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, by its ratio to cuDNN*")
+    for who, title in (*sorted(steps.items()), *peers):
+        text += row(title, *(tflops(who, *shape) for shape in SHAPES))
+    return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin(shown)}.\n"
+
+
+def against_table(measured: Results, chapter: str, step: str) -> str:
+    """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, in turn in one process."""
+    together = results.in_turn()  # with FlashAttention-3's own kernels
+    every = together | results.in_fp8_turn() | results.in_bf16_turn(measured)
+    cells = {name: cell for name, cell in every.items() if name.who == f"ch{chapter}/step{step}"}
+    if not cells:
+        raise Unmeasured(f"step {step} of chapter {chapter} was not in turn with peers: steps 5 of chapters 5 and 6 were, and steps 7 and 8")
+    peers: dict[str, Callable[[results.InTurn], float]] = {
+        "cuDNN": lambda cell: cell.ours / cell.cudnn, "FlashAttention-3": lambda cell: cell.ours / cell.fa3,
+        "the better of the two": lambda cell: cell.over_better}
+    found = {peer: {(name.head_dim, name.mask, name.seqlen): ratio(cell) for name, cell in cells.items()} for peer, ratio in peers.items()}
+    text = row("$d$, mask", "against", *map(short, SEQLENS)) + row("---", "---", *["--:"] * len(SEQLENS))
+    for shape in SHAPES:
+        for peer in ("cuDNN", "FlashAttention-3"):
+            text += row(titled(*shape), peer, *(f"{found[peer][shape[0], shape[1], seqlen]:.2f}" for seqlen in SEQLENS))
+    said = []
+    for peer, ratios in found.items():
+        mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+        head_dim, mask, seqlen = min(ratios, key=lambda cell: ratios[cell])
+        said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.3f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
+    name, cell = next(iter(cells.items()))
+    dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
+    if cell is together.get(name):
+        how = f"all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa"
+    else:
+        how = ("in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
+               + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps().said))
+    return text + f"\n{dtype}, {how}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
+
+
+def peers_table(measured: Results) -> str:
+    """The last steps of chapters 5 and 6 and the peers in the same type at the ladder's shape, in turn in one process."""
+    text = row("Type", "ours", "TFLOP/s", "*FlashAttention-3*", "*cuDNN*", "ours over the better") + row("---", "---", *["--:"] * 4)
+    for name, cell in sorted(results.beside_peers(measured, ("ch06/step7", "ch06/step8")).items(), key=lambda item: item[0].who):
+        if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
+            text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
+                        *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
+    return text + (f"\nThe same shape; H200. In turn with cuDNN, one process for each type: BF16 {results.bf16_said(measured)}; FP8 "
+                   f"{results.fp8_steps().said}. FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
+
+
+DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"},
+            "pages": {"ch08/step6": "no pages", "ch08/step6_p64": "pages of 64", "ch08/step6_p16": "pages of 16"},
+            **{f"paged{rows}": {f"ch08/step6_p{rows}": "step 6", f"cudnn_paged_p{rows}": "*cuDNN*",
+                                f"flashinfer_tc_p{rows}": "*FlashInfer, tensor cores*", f"flashinfer_p{rows}": "*FlashInfer, plain*"}
+               for rows in (64, 16)}}
+
+
+LATENT = 576  # elements of a latent key
+
+
+def decode_table(measured: Results, beside: str) -> str:
+    """Bytes of keys and values a second, one query a sequence, in turn in one process; beside peers also how many times as fast step 6 is as
+    cuDNN, and with pages as the fastest of them."""
+    if beside not in DECODERS:
+        raise Refused(f"decode has no table of {beside}: there are {', '.join(DECODERS)}")
+    decoders = DECODERS[beside]
+    ours = next(iter(decoders)) if beside.startswith("paged") else "ch08/step6"
+    found: dict[tuple[int, int, str], dict[str, Entry]] = {}
+    for entry in measured.newest.values():
+        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped and not entry.cell.mask.endswith("shared"):
+            found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
+    if not any(ours in by_who for by_who in found.values()):
+        raise Unmeasured("decoding was never measured: bench/decode.py does it")
+    against = {"peers": ["vs_cudnn"], "pages": []}.get(beside, [f"vs_{who}" for who in decoders if who != ours])
+    last = [] if not against else ["step 6 over cuDNN"] if beside == "peers" else ["step 6 over the fastest"]
+    text = row("sequences × keys", "heads", "$d$", *decoders.values(), *last) + row(*["--:"] * (3 + len(decoders) + len(last)))
+    ratios = []
+    for (seqlen, head_dim, word), by_who in sorted(found.items()):
+        sizes = re.fullmatch(r"b(\d+)h(\d+)k(\d+)(uneven)?", word)
+        if not sizes:
+            raise Refused(f"{word} is no shape of decoding: it reads b16h32k8")
+        values = by_who[ours].values if ours in by_who else {}
+        ratio = min((values[name] for name in against if name in values), default=None)
+        ratios += [ratio] if ratio else []
+        text += row(f"{sizes[1]} × {short(seqlen)}" + (" and less" if sizes[4] else ""), f"{sizes[2]}/{sizes[3]}", str(head_dim),
+                    *(f"{by_who[who].values['bytes_per_second'] / 1e12:.2f}" if who in by_who else "-" for who in decoders),
+                    *([f"{ratio:.2f}" if ratio else "-"] if last else []))
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+    summary = f"{last[0][0].upper()}{last[0][1:]}: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. " if last else "Step 6. "
+    pages = f"Pages of {beside.removeprefix('paged')} in random order. " if beside.startswith("paged") else ""
+    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. {pages}{summary}"
+                   f"Medians; {measured.origin(entry for by_who in found.values() for who, entry in by_who.items() if who in decoders)}.\n")
+
+
+def latent_table(measured: Results) -> str:
+    """Latent attention, one query a sequence: what it computes and reads a second, beside a copy in the same process."""
+    found: dict[tuple[int, int, int], dict[str, Entry]] = {}
+    for entry in measured.newest.values():
+        if entry.cell.kind == "decode" and entry.cell.head_dim == LATENT and not entry.skipped:
+            sizes = re.fullmatch(r"b(\d+)h(\d+)k1", entry.cell.mask)
+            if not sizes:
+                raise Refused(f"{entry.cell.mask} is no shape of latent attention: it reads b16h128k1")
+            who = {"copy": "copy", "flashinfer_p64": "flashinfer"}.get(entry.cell.who, "paged" if entry.cell.who.endswith("_p64") else "ours")
+            found.setdefault((int(sizes[2]), entry.cell.seqlen, int(sizes[1])), {})[who] = entry
+    if not found:
+        raise Unmeasured("latent attention was never measured: bench/decode.py --latent does it")
+    text = row("heads", "sequences", "keys", "TFLOP/s", "TB/s", "of a copy", "pages of 64", "*FlashInfer*, pages of 64") + row(*["--:"] * 8)
+    for (heads, keys, batch), by_who in sorted(found.items()):
+        ours, copied = (by_who[who].values["bytes_per_second"] for who in ("ours", "copy"))
+        text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",
+                    f"{ours / copied:.0%}".replace("%", " %"),
+                    *(f"{by_who[who].values['FLOPS'] / 1e12:.0f}" if who in by_who else "-" for who in ("paged", "flashinfer")))
+    return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. "
+                   f"With pages: TFLOP/s. Medians; {measured.origin(entry for by_who in found.values() for entry in by_who.values())}.\n")
+
+
+def ablation_table(measured: Results, chapter: str) -> str:
+    """How many times as fast the chapter's last step is with one switch turned, in turn with the step as it is."""
+    names: dict[str, str] = {}  # switch -> what it does, in the order of the results
+    lengths, shown = set(), []
+    for entry in measured.newest.values():
+        if entry.cell.kind == "ablation" and entry.cell.chapter == int(chapter) and "vs_as_it_is" in entry.values:
+            names.setdefault(entry.cell.who, entry.cell.variant.replace("_", " "))
+            lengths.add(entry.cell.seqlen)
+            shown.append(entry)
+    if not names:
+        raise Unmeasured(f"there is no ablation of chapter {chapter}: bench/peers.py --ablation does it on a GPU")
+    text = row("Turned", "$N$", *(titled(*shape) for shape in SHAPES)) + row("---", "--:", *["--:"] * len(SHAPES))
+    for who, title in names.items():
+        for seqlen in sorted(lengths):
+            entries = [measured.newest.get(str(Name("ablation", who, "bf16", head_dim, mask, seqlen))) for head_dim, mask in SHAPES]
+            text += row(title, short(seqlen), *(f"{entry.values['vs_as_it_is']:.3f}" if entry and not entry.skipped else "-" for entry in entries))
+    return text + f"\nTimes as fast as step 5 as it is, in turn in one process; below 1 the switch pays as it stands. {measured.origin(shown)}.\n"
+
+
+def accuracy_table(measured: Results, machine: str) -> str:
+    """RMSE, and the relative RMS error, of every variant of the study of accuracy, by kind of inputs."""
+    found = results.accuracy(measured, machine)
+    kinds = list(dict.fromkeys(kind for by_kind in found.values() for kind in by_kind))
+    text = row("Attention", "Type", *kinds) + row("---", "---", *["--:"] * len(kinds))
+    for by_kind in found.values():
+        entry = next(iter(by_kind.values()))
+        errors = (by_kind[kind].values if kind in by_kind else None for kind in kinds)
+        text += row(entry.label, entry.cell.dtype,
+                    *(f"{of['rmse']:.2e} ({three_digits(100 * of['relative_rms'])} %)" if of else "-" for of in errors))
+    context, cell, values = entry.context, entry.cell, entry.values
+    return text + (f"\nRMSE against FP64, and the same over the RMS of O. Batch {values['batch']:.0f}, heads {values['heads']:.0f}, N {cell.seqlen}, "
+                   f"head_dim {cell.head_dim}, no mask, {values['rows']:.0f} rows. {context.get('gpu', 'The simulator')}; "
+                   f"{context['date'][:10]}, commit {context['commit']}.\n")
+
+
+LONG_INPUTS = {"quarter": "mean 1/4", "one": "mean 1", "one_sign": "one sign", "all_equal": "all equal"}
+
+
+def long_table(measured: Results, machine: str) -> str:
+    """The relative RMS error of O, and what is left of O, by kind of values, attention and number of keys."""
+    found = results.study(measured, machine, "long")
+    lengths = sorted({entry.cell.seqlen for entry in found})
+    text = row("Values", "Attention", "Type", *map(short, lengths)) + row("---", "---", "---", *["--:"] * len(lengths))
+    newest = {entry.name: entry for entry in found}
+    for kind, who, dtype in dict.fromkeys((entry.cell.kind, entry.cell.who, entry.cell.dtype) for entry in found):
+        entries = [newest.get(str(Name(kind, who, dtype, found[0].cell.head_dim, "full", seqlen))) for seqlen in lengths]
+        label = next(entry.label for entry in entries if entry)
+        text += row(LONG_INPUTS[kind.partition("/")[2]], label, dtype,
+                    *(f"{three_digits(100 * entry.values['relative_rms'])} % ({entry.values['left']:.3f})" if entry else "-" for entry in entries))
+    last = found[-1]
+    return text + (f"\nRMS error of O over its RMS; in brackets, how much of O is left along its true direction. Heads {last.values['heads']:.0f}, "
+                   f"head_dim {last.cell.head_dim}, no mask. {last.context.get('gpu', 'The simulator')}; "
+                   f"{last.context['date'][:10]}, commit {last.context['commit']}.\n")
+
+
+GRADIENT_INPUTS = {"normal": "N(0, 1)", "outliers": "outliers", "one_hot": "one key each", "large_scores": "scores up to 1e4"}
+
+
+def gradients_table(measured: Results, head_dim: str) -> str:
+    """The RMSE of dQ, dK and dV by kind of inputs, of the peers and of chapter 7's steps; the gradients' own size first."""
+    found = [entry for entry in results.study(measured, "gpu", "gradients") if entry.cell.head_dim == int(head_dim)]
+    text = row("Inputs", "Gradient by", "dQ", "dK", "dV") + row("---", "---", "--:", "--:", "--:")
+    for entry in found:
+        text += row(GRADIENT_INPUTS[entry.cell.inputs], entry.label, *(f"{entry.values[tensor]:.2e}" for tensor in ("dq", "dk", "dv")))
+    context = found[0].context
+    return text + (f"\nRMSE of two heads against FP64; of the first row of each kind the RMS of the gradient itself. BF16, N {found[0].cell.seqlen}, "
+                   f"head_dim {head_dim}, no mask. {context['gpu']}; {context['date'][:10]}, commit {context['commit']}.\n")
+
+
+def backward_table(measured: Results, step: str) -> str:
+    """TFLOP/s of a step and of the peers, timed in turn; and memory, of the step and of PyTorch written out."""
+    of_step = [entry for entry in measured.history
+               if (entry.cell.kind, entry.cell.who) == ("backward", f"ch07/step{step}") and "vs_eager" in entry.values]
+    if not of_step:
+        raise Unmeasured("gradients were never timed in turn with PyTorch written out: bench/backward.py does it")
+    of_step = [entry for entry in of_step if entry.context == of_step[-1].context]
+    rates = row("d, mask", "N", f"Step {step}", "cuDNN", "FA2", "Eager") + row("---", *["--:"] * 5)
+    memory = row("d, mask", "N", f"Step {step}", "Eager") + row("---", *["--:"] * 3)
+    for entry in of_step:
+        peers = {who: next(other for other in measured.history if other.context == entry.context and other.cell == replace(entry.cell, who=who))
+                 for who in ("cudnn", "flash", "eager")}
+        eager = peers["eager"].values
+        cell = (f"{entry.cell.head_dim}, {entry.cell.mask}", short(entry.cell.seqlen))
+        rates += row(*cell, *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())))
+        memory += row(*cell, three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((eager["kept_bytes"] + eager["peak_bytes"]) / 1e9))
+    context = of_step[0].context
+    return rates + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. "
+                    f"FA2: FlashAttention-2 as PyTorch calls it; eager: PyTorch, each operation of attention a call of its own. One process, "
+                    f"{context['gpu']}, {context['date'][:10]}, commit {context['commit']}.\n\n") + memory + (
+        "\nGB beyond Q, K, V and O and, of the step, its outputs, in the same process.\n")
+
+
+def means_table(measured: Results) -> str:
+    """The error of O by the number of keys, values N(+-1, 1): steps with their means and without, and the peers with."""
+    lengths = (1024, 4096, 16384, 65536)
+    text = row("Values N(±1, 1)", *map(short, lengths)) + row("---", *["--:"] * len(lengths))
+    newest = {entry.name: entry for entry in results.study(measured, "gpu", "long")}
+    for who in ("step5", "promoted", "step5_centred", "promoted_centred"):
+        entries = [newest[str(Name("long/one", f"ch06/{who}", "e4m3", 128, "full", seqlen))] for seqlen in lengths]
+        text += row(entries[0].label, *(f"{three_digits(100 * entry.values['relative_rms'])} %" for entry in entries))
+    with (results.RESULTS / "peers" / f"{results.BOOK_GPU}_fp8_means.csv").open() as file:
+        peers = {int(line["seqlen"]): line for line in csv.DictReader(file) if line["causal"] == "0" and line["mean"] == "1"}
+    for peer, title in (("fa3", "*FlashAttention-3*"), ("cudnn", "*cuDNN*")):
+        text += row(title, *(f"{100 * float(peers[seqlen][f'{peer}_error']):.1f} %" if seqlen in peers else "-" for seqlen in lengths))
+    return text + f"\nRMS error of O over its RMS, head_dim 128, no mask; the peers on 2026-11-21. {measured.origin()}.\n"
+
+
+def in_turn_steps_table(_: Results) -> str:
+    """Steps 5 to 8 of chapter 6, cuDNN's FP8 in one process, and how they stand to it and to FlashAttention-3."""
+    steps = results.fp8_steps()
+    lengths = sorted({seqlen for _, _, seqlen in steps.cells})
+    text = row("$d$, mask", "TFLOP/s of", *map(short, lengths)) + row("---", "---", *["--:"] * len(lengths))
+    columns = {**{f"step{step}": f"step {step}" for step in (5, 6, 7, 8)}, "step7_means": "step 7, means", "cudnn": "*cuDNN*"}
+    for shape in SHAPES:
+        for column, title in columns.items():
+            text += row(titled(*shape), title, *(f"{steps.cells[shape[0], shape[1], seqlen][column]:.0f}" for seqlen in lengths))
+
+    def over(of: str, *to: str) -> str:
+        ratios = [rates[of] / max(rates[who] for who in to) for rates in steps.cells.values()]
+        return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} (least {min(ratios):.3f})"
+
+    def price(seqlen: int) -> str:
+        dearest = max(rates["step7"] / rates["step7_means"] for (_, _, n), rates in steps.cells.items() if n == seqlen)
+        return f"{100 * (dearest - 1):.1f} % at {short(seqlen)}"
+
+    better = ", ".join(f"step {step} {over(f'step{step}', 'cudnn', 'fa3')}" for step in (5, 6, 7, 8))
+    return text + (f"\nAll in turn in one process on an H200, medians of five rounds; {steps.said}. \"Means\": given back. Geometric means over "
+                   f"{len(steps.cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
+                   f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7. "
+                   f"So means take at most {', '.join(map(price, lengths))} more time. "
+                   f"Over the better of cuDNN and FlashAttention-3 by its ratio to cuDNN: {better}.\n")
+
+
+GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
+
+
+def golden_table(_: Results) -> str:
+    """The families of instructions that the golden program covers, with the number of its cases."""
+    lines = GOLDEN.read_text().splitlines()
+    families: dict[str, list[str]] = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            families.setdefault(re.sub(r"(?a)^([A-Za-z]+(?:\.async)?).*", r"\1", line), []).append(line)
+    text = row("Family", "Cases", "of them real numbers", "A line") + row("---", "--:", "--:", "---")
+    for family, cases in families.items():
+        text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)),
+                    f"`{re.sub(' +', ' ', cases[-1])}`")
+    origin = re.search(r"printed on (an? .*?), (\d{4}-\d\d-\d\d)", lines[0])
+    if not origin:
+        raise Refused(f"{GOLDEN} does not say where it was printed")
+    return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
+
+
+def exercises_table(_: Results, chapter: str) -> str:
+    """The exercises of a chapter: what is done, what they are worth, and about how long they take."""
+    [path] = results.ROOT.glob(f"chapters/{chapter}_*/exercises/exercises.json")
+    does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it"}
+    text = row("Exercise", "You", "Points", "Minutes, about") + row("---", "---", "--:", "--:")
+    for entry in json.loads(path.read_text(encoding="utf-8")):
+        points = sum(test["points"] for test in entry["tests"])
+        text += row(f"[{entry['id']}](#{entry['id']}-{entry['title'].replace(' ', '-').replace(',', '').lower()}): {entry['title']}",
+                    does[entry["kind"]], str(points), str(entry.get("minutes", "-")))
+    return text
+
+
+TABLES: dict[str, Callable[..., str]] = {
+    "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
+    "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table,
+    "accuracy": accuracy_table,
+    "long": long_table, "means": means_table,
+    "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "cpu": cpu_table, "exercises": exercises_table}
+
+
+def table(words: Sequence[str], measured: Results) -> str:
+    if words[0] not in TABLES:
+        raise Refused(f"there is no table {words[0]}: there are {', '.join(TABLES)}")
+    make = TABLES[words[0]]
+    if make.__code__.co_argcount != len(words):
+        raise Refused(f"the table {words[0]} takes other words: quote.py --help shows them")
+    return make(measured, *words[1:])
+
+
+def makers(measured: Results) -> dict[str, pages.Maker]:
+    """What gives the marked texts of a page, by their kinds."""
+    def maker(make: Callable[[Sequence[str], Results], str]) -> pages.Maker:
+        def text_of(place: pages.Marked) -> str:
+            try:
+                return make(place.words, measured)
+            except Refused as reason:
+                if isinstance(reason, Unmeasured) and place.text.strip() == WAITS:
+                    return place.text
+                raise pages.Refused(str(reason)) from None
+        return text_of
+
+    def plain_number(place: pages.Marked) -> str:
+        if "<" in place.text:
+            raise pages.Refused("a num that is not closed, or holds more than its number")
+        return maker(number)(place)
+
+    return {"num": plain_number, "table": maker(table)}
+
+
+def quoted(text: str, measured: Results) -> tuple[str, list[pages.Fault]]:
+    """The page as it should be, and what is wrong with it: [(line, message)]."""
+    page, stale, refused = pages.filled(text, makers(measured))
+    return page, sorted(stale + refused)
+
+
+def book_pages() -> list[pathlib.Path]:
+    """Every Markdown page of the book."""
+    def is_built(path: pathlib.Path) -> bool:
+        return any(part.startswith(("build", ".")) for part in path.relative_to(results.ROOT).parts)
+
+    return [path for path in sorted(results.ROOT.rglob("*.md")) if not is_built(path)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is wrong")
+    parser.add_argument("--results", type=pathlib.Path, default=results.RESULTS / results.BOOK_GPU, metavar="FOLDER")
+    options = parser.parse_args()
+    try:
+        measured = results.load(options.results)
+        right = [pages.update(page, makers(measured), options.check) for page in options.files or book_pages()]
+    except Refused as reason:
+        print(f"quote.py: {reason}", file=sys.stderr)
+        return 2
+    if options.check and not all(right):
+        print("python3 docs/tools/quote.py brings the pages up to date", file=sys.stderr)
+    return int(not all(right))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,389 @@
+#include "library/flashbook.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/app/machine_context.h"
+#include "common/attention/cost.h"
+#include "common/attention/error.h"
+#include "common/device/backend.h"
+#include "library/chapters.h"
+
+namespace flashbook {
+namespace {
+
+thread_local std::string last_error;
+
+/// Runs `body` and turns what it throws into a status and a last error.
+template <typename Body>
+int guarded(Body body) noexcept {
+  const auto fail = [](const char* reason, int status) {
+    try {
+      last_error = reason;
+    } catch (...) {
+      last_error.clear();  // no memory for the reason either
+    }
+    return status;
+  };
+  try {
+    last_error.clear();
+    body();
+    return FLASHBOOK_OK;
+  } catch (const InputError& error) {
+    return fail(error.what(), FLASHBOOK_BAD_ARGUMENT);
+  } catch (const device::HardwareMissing& error) {
+    return fail(error.what(), FLASHBOOK_HARDWARE_MISSING);
+  } catch (const std::bad_alloc&) {
+    return fail("there is no memory for what describes this call", FLASHBOOK_DEVICE_ERROR);
+  } catch (const std::exception& error) {
+    return fail(error.what(), FLASHBOOK_DEVICE_ERROR);
+  } catch (...) {
+    return fail("an unknown failure", FLASHBOOK_DEVICE_ERROR);
+  }
+}
+
+const Chapter& find(int number, int step) {
+  const Chapter* chapter = chapter_numbered(number);
+  if (chapter == nullptr)
+    throw InputError("there is no chapter " + std::to_string(number) + ": flashbook_chapter lists them");
+  if (step < 1 || step > chapter->last_step())
+    throw InputError("chapter " + std::to_string(number) + " has no step " + std::to_string(step) +
+                     ": it has steps 1 to " + std::to_string(chapter->last_step()));
+  return *chapter;
+}
+
+template <typename T>
+T& required(T* pointer, const char* name) {
+  if (pointer == nullptr) throw InputError(std::string(name) + " is null: pass its address");
+  return *pointer;
+}
+
+/// A struct that a caller filled, whose header may be older than this one: what that lacks is 0. `first` is
+/// how long it was in the first header.
+template <typename T>
+T completed(const T* from, const char* name, std::size_t first) {
+  const std::size_t size = required(from, name).size;
+  if (size < first || size > sizeof(T))
+    throw InputError(std::string(name) + ".size is " + std::to_string(size) +
+                     ": set it to sizeof, which is " + std::to_string(sizeof(T)) +
+                     " in this library's flashbook.h");
+  T given = {};
+  std::memcpy(&given, from, size);
+  return given;
+}
+
+/// In the place of an array in device memory, which nobody here can read: one of the same size says that the
+/// caller has it.
+template <typename T = int>
+std::vector<T> stand_in(double entries, const char* name) {
+  constexpr double kMost = 1 << 28;
+  if (entries > kMost)
+    throw InputError(std::string(name) + " would have " + std::to_string(int64_t(std::min(entries, 0x1p62))) +
+                     " entries: give a problem for which it has at most " + std::to_string(int64_t(kMost)));
+  return std::vector<T>(std::size_t(std::max(0.0, entries)));
+}
+
+/// The pages of a cache.
+Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
+  if (cache.page_table == nullptr && cache.shared_keys != 0)
+    throw InputError("shared_keys are those of shared pages: give a page_table, or 0");
+  if (cache.page_table == nullptr) return {};
+  if (cache.page_rows < 1)
+    throw InputError("page_rows is " + std::to_string(cache.page_rows) + ": give at least 1");
+  const int64_t of_one = (int64_t(shape.seqlen_k) + cache.page_rows - 1) / cache.page_rows;
+  return {.rows = cache.page_rows,
+          .pages = cache.pages,
+          .table = stand_in(double(shape.batch) * double(of_one), "page_table"),
+          .shared = cache.shared_keys};
+}
+
+FlashbookMask completed(const FlashbookMask* mask) {
+  return completed(mask, "mask", offsetof(FlashbookMask, bias));
+}
+
+/// What a mask says, in the house's words.
+void apply_mask(const FlashbookMask& mask, Shape& shape) {
+  shape.visibility = {.window = {mask.window_left, mask.window_right, mask.sinks}, .prefix = mask.prefix};
+  Visibility& v = shape.visibility;
+  if (mask.documents < 0) throw InputError("documents is below 0: give how many there are");
+  if (mask.documents > 0) {
+    required(mask.first_query, "first_query"), required(mask.first_key, "first_key");
+    for (const auto& [first, rows] :
+         {std::pair(&v.documents.first_query, shape.seqlen_q), {&v.documents.first_key, shape.seqlen_k}}) {
+      *first = stand_in(mask.documents + 1.0, "documents");
+      std::fill(first->begin() + 1, first->end(), rows);
+    }
+  }
+  if (mask.columns != nullptr)
+    v.columns = {mask.column_heads, mask.bounds,
+                 stand_in(double(shape.batch) * mask.column_heads * shape.seqlen_k * mask.bounds, "columns")};
+  if (mask.block_queries > 0) {
+    required(mask.first_block, "first_block"), required(mask.key_blocks, "key_blocks");
+    const int64_t rows = (int64_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries;
+    v.blocks = {mask.block_queries, mask.block_keys, stand_in(double(rows) + 1, "first_block")};
+  }
+  if (mask.pairs != nullptr) v.dense = {.heads = mask.pair_heads, .elsewhere = true};
+  shape.score.softcap = mask.softcap;
+  if (mask.slopes != nullptr) shape.score.alibi.resize(std::size_t(std::max(0, shape.heads)));
+  if (mask.bias != nullptr) {
+    const double distances = 2.0 * mask.bias_reach + 1;
+    shape.score.bias = {mask.bias_reach, stand_in<float>(shape.heads * distances, "bias")};
+  }
+  shape.score.dropout = mask.dropout;
+  if (mask.dropout != 0) shape.score.seed = mask.seed;
+}
+
+/// The shape as the house knows it, if the step can run it.
+Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from,
+                    const FlashbookCache& cache = {}, const FlashbookGradients& gradients = {},
+                    const FlashbookMask* mask = nullptr) {
+  const FlashbookShape given = completed(from, "shape", offsetof(FlashbookShape, scaling));
+  constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
+  if (given.dtype < 0 || given.dtype >= int(std::size(kTypes)))
+    throw InputError("dtype is " + std::to_string(given.dtype) + ": give a FlashbookType, 0 to 3");
+  constexpr Scaling kScalings[] = {Scaling::tensor, Scaling::head, Scaling::block};
+  if (given.scaling < 0 || given.scaling >= int(std::size(kScalings)))
+    throw InputError("scaling is " + std::to_string(given.scaling) + ": give a FlashbookScaling, 0 to 2");
+  const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
+  Shape shape = {.batch = given.batch,
+                 .heads = given.heads,
+                 .kv_heads = given.kv_heads,
+                 .seqlen_q = given.seqlen_q,
+                 .seqlen_k = given.seqlen_k,
+                 .head_dim = given.head_dim,
+                 .visibility = Visibility::causal_if(given.causal != 0),
+                 .dtype = kTypes[given.dtype],
+                 .scale = given.scale,
+                 .scaling = kScalings[given.scaling],
+                 .layout = {.q = strides(given.q),
+                            .k = strides(given.k),
+                            .v = strides(given.v),
+                            .o = strides(given.o),
+                            .d_o = strides(gradients.d_o_strides),
+                            .dq = strides(gradients.dq_strides),
+                            .dk = strides(gradients.dk_strides),
+                            .dv = strides(gradients.dv_strides)}};
+  const Layout layout = std::exchange(shape.layout, {});  // of pages it says other strides
+  validate(shape);                                        // before anything is as large as it says
+  shape.layout = layout;
+  shape.paging = paging_of(given, cache);
+  if (mask != nullptr) {
+    if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
+    apply_mask(completed(mask), shape);
+  }
+  validate(shape);
+  if (!chapter.takes(shape.dtype))
+    throw InputError("chapter " + std::to_string(chapter.number) + " does not take " +
+                     std::string(name_of(shape.dtype)) + ": give another dtype");
+  if (const std::string reason = chapter.step(step).why_not(shape); !reason.empty()) throw InputError(reason);
+  return shape;
+}
+
+constexpr std::size_t kRowAlignment = 16;  // bytes: kernels load and store rows in pieces of 16
+constexpr std::size_t kWorkspaceAlignment = 256;
+
+void require_aligned(const void* pointer, const char* name, std::size_t alignment) {
+  if (pointer == nullptr) throw InputError(std::string(name) + " is null: q, k, v, o and lse are all needed");
+  if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
+    throw InputError(std::string(name) + " is not aligned: give an address that is a multiple of " +
+                     std::to_string(alignment) + " bytes, or copy the tensor to one");
+}
+
+void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache,
+            const FlashbookTensors* tensors, const FlashbookGradients& gradients, void* stream,
+            const FlashbookMask* mask = nullptr) {
+  const Shape problem = checked_shape(chapter, step, shape, cache, gradients, mask);
+  const FlashbookTensors given = completed(tensors, "tensors", offsetof(FlashbookTensors, q_scale));
+  const int64_t workspace = chapter.step(step).workspace_bytes(problem);
+  require_aligned(given.q, "q", kRowAlignment);
+  require_aligned(given.k, "k", kRowAlignment);
+  if (is_stored(problem, TensorId::v)) require_aligned(given.v, "v", kRowAlignment);
+  require_aligned(given.o, "o", kRowAlignment);
+  require_aligned(given.lse, "lse", alignof(float));
+  if (workspace > 0 && given.workspace == nullptr)
+    throw InputError("workspace is null: this step needs " + std::to_string(workspace) + " bytes");
+  if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
+  for (const auto& [mean, name] : {std::pair(given.k_mean, "k_mean"), {given.v_mean, "v_mean"}})
+    if (mean != nullptr) require_aligned(mean, name, kRowAlignment);
+  const FlashbookMask said = mask == nullptr ? FlashbookMask{} : completed(mask);
+  for (const auto& [array, name] : {std::pair<const void*, const char*>(given.q_scale, "q_scale"),
+                                    {given.k_scale, "k_scale"},
+                                    {given.v_scale, "v_scale"},
+                                    {cache.lengths, "lengths"},
+                                    {cache.page_table, "page_table"},
+                                    {said.first_query, "first_query"},
+                                    {said.first_key, "first_key"},
+                                    {said.columns, "columns"},
+                                    {said.first_block, "first_block"},
+                                    {said.key_blocks, "key_blocks"},
+                                    {said.slopes, "slopes"},
+                                    {said.bias, "bias"}})
+    if (array != nullptr) require_aligned(array, name, alignof(float));
+  if (chapter.step(step).operation == Operation::backward) {
+    const std::pair<const void*, const char*> pointers[] = {
+        {gradients.d_o, "d_o"}, {gradients.dq, "dq"}, {gradients.dk, "dk"}, {gradients.dv, "dv"}};
+    for (const auto& [pointer, name] : pointers) {
+      required(static_cast<const char*>(pointer), name);
+      require_aligned(pointer, name, kRowAlignment);
+    }
+  }
+  Tensors all = {.q = given.q,
+                 .k = given.k,
+                 .v = given.v,
+                 .o = given.o,
+                 .lse = given.lse,
+                 .d_o = gradients.d_o,
+                 .dq = gradients.dq,
+                 .dk = gradients.dk,
+                 .dv = gradients.dv,
+                 .workspace = given.workspace,
+                 .q_scale = given.q_scale,
+                 .k_scale = given.k_scale,
+                 .v_scale = given.v_scale,
+                 .k_mean = given.k_mean,
+                 .v_mean = given.v_mean};
+  all.tables[int(TableId::lengths)] = cache.lengths;
+  all.tables[int(TableId::page_table)] = cache.page_table;
+  all.tables[int(TableId::document_query)] = said.first_query;
+  all.tables[int(TableId::document_key)] = said.first_key;
+  all.tables[int(TableId::columns)] = said.columns;
+  all.tables[int(TableId::block_first)] = said.first_block;
+  all.tables[int(TableId::block_keys)] = said.key_blocks;
+  all.tables[int(TableId::dense)] = said.pairs;
+  all.tables[int(TableId::slopes)] = said.slopes;
+  all.tables[int(TableId::bias)] = said.bias;
+  chapter.step(step).run(problem, all, static_cast<device::Stream>(stream));
+}
+
+}  // namespace
+}  // namespace flashbook
+
+using namespace flashbook;
+
+int32_t flashbook_chapter_count(void) { return int32_t(all_chapters().size()); }
+
+int flashbook_chapter(int32_t place, FlashbookChapter* chapter) {
+  return guarded([&] {
+    if (place < 0 || place >= flashbook_chapter_count())
+      throw InputError("place is " + std::to_string(place) + ": there are " +
+                       std::to_string(flashbook_chapter_count()) + " chapters, counted from 0");
+    const Chapter& from = *all_chapters()[place];
+    required(chapter, "chapter") = {from.number, int32_t(from.last_step()),
+                                    from.runs_on == device::Place::device, from.name, from.title};
+  });
+}
+
+const char* flashbook_step_name(int chapter, int step) {
+  const char* name = nullptr;
+  guarded([&] { name = find(chapter, step).step(step).name; });
+  return name;
+}
+
+int flashbook_attention(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
+                        void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.step(step).operation == Operation::backward)
+      throw InputError("chapter " + std::to_string(chapter) + " computes gradients: use flashbook_backward");
+    launch(found, step, shape, {}, tensors, {}, stream);
+  });
+}
+
+int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
+                       const FlashbookGradients* gradients, void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.step(step).operation != Operation::backward)
+      throw InputError("chapter " + std::to_string(chapter) +
+                       " computes no gradients: use flashbook_attention, or chapter 7");
+    launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
+           stream);
+  });
+}
+
+int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
+                     const FlashbookTensors* tensors, void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.step(step).operation != Operation::decode)
+      throw InputError("chapter " + std::to_string(chapter) +
+                       " knows no cache: use flashbook_attention, or chapter 8");
+    launch(found, step, shape,
+           cache == nullptr ? FlashbookCache{}
+                            : completed(cache, "cache", offsetof(FlashbookCache, shared_keys)),
+           tensors, {}, stream);
+  });
+}
+
+int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
+                     const FlashbookTensors* tensors, void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.step(step).operation != Operation::forward)
+      throw InputError("chapter " + std::to_string(chapter) + " computes no forward pass: use chapter 9");
+    launch(found, step, shape, {}, tensors, {}, stream, &required(mask, "mask"));
+  });
+}
+
+int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
+                              const FlashbookTensors* tensors, const FlashbookGradients* gradients,
+                              void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.step(step).operation != Operation::backward)
+      throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter) +
+                       " computes no gradients: use chapter 9's last one");
+    launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
+           stream, &required(mask, "mask"));
+  });
+}
+
+int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
+                                         const FlashbookMask* mask) {
+  int64_t bytes = -1;
+  guarded([&] {
+    const Chapter& found = find(chapter, step);
+    bytes =
+        found.step(step).workspace_bytes(checked_shape(found, step, shape, {}, {}, &required(mask, "mask")));
+  });
+  return bytes;
+}
+
+int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* shape) {
+  int64_t bytes = -1;
+  guarded([&] {
+    const Chapter& found = find(chapter, step);
+    bytes = found.step(step).workspace_bytes(checked_shape(found, step, shape));
+  });
+  return bytes;
+}
+
+int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* flops, double* memory_bytes) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    const Shape problem = checked_shape(found, step, shape);
+    required(flops, "flops") = ::flashbook::flops(problem, found.step(step).operation);
+    required(memory_bytes, "memory_bytes") = found.step(step).memory_bytes(problem);
+  });
+}
+
+void* flashbook_allocate(size_t bytes) {
+  void* memory = nullptr;
+  guarded([&] { memory = device::backend::allocate(bytes); });
+  return memory;
+}
+
+void flashbook_free(void* memory) {
+  if (memory != nullptr) device::backend::free(memory);
+}
+
+const char* flashbook_last_error(void) { return last_error.c_str(); }
+
+const char* flashbook_toolkit(void) { return flashbook::toolkit(); }

@@ -1,0 +1,887 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/app/call.h"
+#include "common/app/expected.h"
+#include "common/app/report.h"
+#include "common/attention/inputs.h"
+#include "common/attention/pages.h"
+#include "common/device/queue.h"
+#include "library/chapters.h"
+#include "library/flashbook.h"
+#include "tests/require_gpu.h"
+
+namespace flashbook {
+namespace {
+
+FlashbookShape small_shape() {
+  return {.size = sizeof(FlashbookShape),
+          .batch = 1,
+          .heads = 2,
+          .kv_heads = 1,
+          .seqlen_q = 33,
+          .seqlen_k = 40,
+          .head_dim = 64,
+          .causal = 1,
+          .dtype = FLASHBOOK_F32,
+          .scale = 0.125f,
+          .q = {},
+          .k = {},
+          .v = {},
+          .o = {},
+          .scaling = 0,
+          .reserved = 0};
+}
+
+/// The same, as the chapters know it.
+Shape small_shape_of_the_house() {
+  return {.batch = 1,
+          .heads = 2,
+          .kv_heads = 1,
+          .seqlen_q = 33,
+          .seqlen_k = 40,
+          .head_dim = 64,
+          .visibility = Visibility::causal(),
+          .dtype = DType::f32,
+          .scale = 0.125f};
+}
+
+/// Tensors that are never looked at: every call with them is refused before.
+FlashbookTensors some_tensors() {
+  alignas(256) static float memory[1];
+  return {.size = sizeof(FlashbookTensors),
+          .q = memory,
+          .k = memory,
+          .v = memory,
+          .o = memory,
+          .lse = memory,
+          .workspace = memory,
+          .q_scale = nullptr,
+          .k_scale = nullptr,
+          .v_scale = nullptr,
+          .k_mean = nullptr,
+          .v_mean = nullptr};
+}
+
+bool last_error_has(const std::string& part) {
+  return std::string(flashbook_last_error()).find(part) != std::string::npos;
+}
+
+void expect_refused(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
+                    const std::string& because) {
+  EXPECT_EQ(flashbook_attention(chapter, step, shape, tensors, nullptr), FLASHBOOK_BAD_ARGUMENT) << because;
+  EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+}
+
+TEST(CInterface, GradientsAreAskedForByTheirOwnCall) {
+  FlashbookShape shape = small_shape();
+  shape.dtype = FLASHBOOK_BF16;
+  const FlashbookTensors tensors = some_tensors();
+  FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
+                                  .d_o = tensors.q,
+                                  .dq = tensors.o,
+                                  .dk = tensors.o,
+                                  .dv = nullptr,
+                                  .d_o_strides = {},
+                                  .dq_strides = {},
+                                  .dk_strides = {},
+                                  .dv_strides = {}};
+  const auto expect_backward_refused = [&](int chapter, const std::string& because) {
+    EXPECT_EQ(flashbook_backward(chapter, 1, &shape, &tensors, &gradients, nullptr), FLASHBOOK_BAD_ARGUMENT);
+    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+  };
+  expect_backward_refused(1, "flashbook_attention");
+  expect_backward_refused(7, "dv is null");
+  gradients.dq_strides = {.batch = 8, .head = 8, .row = 3};
+  expect_backward_refused(7, "dq");
+  gradients.size = 1;
+  expect_backward_refused(7, "gradients.size");
+  expect_refused(7, 1, &shape, &tensors, "flashbook_backward");
+}
+
+TEST(CInterface, ListsEveryChapterAndStep) {
+  ASSERT_EQ(flashbook_chapter_count(), int(all_chapters().size()));
+  for (int place = 0; place < flashbook_chapter_count(); ++place) {
+    FlashbookChapter chapter = {};
+    ASSERT_EQ(flashbook_chapter(place, &chapter), FLASHBOOK_OK);
+    EXPECT_EQ(chapter.number, place + 1);
+    EXPECT_STREQ(chapter.name, all_chapters()[place]->name);
+    EXPECT_GE(chapter.steps, 1);
+    for (int step = 1; step <= chapter.steps; ++step)
+      EXPECT_NE(flashbook_step_name(chapter.number, step), nullptr);
+    EXPECT_EQ(flashbook_step_name(chapter.number, chapter.steps + 1), nullptr);
+  }
+  EXPECT_EQ(flashbook_chapter(-1, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  FlashbookChapter chapter;
+  EXPECT_EQ(flashbook_chapter(flashbook_chapter_count(), &chapter), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_EQ(flashbook_chapter(0, nullptr), FLASHBOOK_BAD_ARGUMENT);
+}
+
+TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
+  const FlashbookShape shape = small_shape();
+  const FlashbookTensors tensors = some_tensors();
+  expect_refused(99, 1, &shape, &tensors, "no chapter 99");
+  expect_refused(1, 0, &shape, &tensors, "no step 0");
+  expect_refused(1, 99, &shape, &tensors, "no step 99");
+  expect_refused(1, 1, nullptr, &tensors, "shape is null");
+  expect_refused(1, 1, &shape, nullptr, "tensors is null");
+
+  FlashbookShape wrong = shape;
+  wrong.dtype = 7;
+  expect_refused(1, 1, &wrong, &tensors, "dtype is 7");
+  wrong.dtype = FLASHBOOK_E4M3;
+  expect_refused(1, 1, &wrong, &tensors, "does not take e4m3");
+  wrong = shape;
+  wrong.scaling = 3;
+  expect_refused(1, 1, &wrong, &tensors, "scaling is 3");
+  wrong = shape;
+  wrong.scale = 0;
+  expect_refused(1, 1, &wrong, &tensors, "scale");
+  wrong = shape;
+  wrong.head_dim = 80;
+  expect_refused(1, 1, &wrong, &tensors, "head-dim");
+  wrong = shape;
+  wrong.heads = -1;
+  expect_refused(1, 1, &wrong, &tensors, "heads");
+
+  wrong = shape;
+  wrong.size = 40;
+  expect_refused(1, 1, &wrong, &tensors, "shape.size is 40");
+  wrong = shape;
+  wrong.k = {.batch = 40 * 64, .head = 40 * 64, .row = 64 + 2};
+  expect_refused(1, 1, &wrong, &tensors, "row stride of k is 66");
+  wrong.k.row = 64;  // [batch, heads, seqlen, head_dim], but strides are given
+  wrong.k.batch = wrong.k.head = 41 * 64;
+  expect_refused(1, 1, &wrong, &tensors, "[batch, heads, seqlen, head_dim] only");
+
+  // Chapters 3 and 4 load 16 bytes at a time: elsewhere that would fault, and take the context with it.
+  for (const void* FlashbookTensors::*input :
+       {&FlashbookTensors::q, &FlashbookTensors::k, &FlashbookTensors::v}) {
+    FlashbookTensors shifted = tensors;
+    shifted.*input = static_cast<const char*>(tensors.q) + 8;
+    expect_refused(1, 1, &shape, &shifted, "is not aligned: give an address that is a multiple of 16");
+  }
+  FlashbookTensors shifted = tensors;
+  shifted.o = static_cast<char*>(tensors.o) + 8;
+  expect_refused(1, 1, &shape, &shifted, "o is not aligned");
+  shifted = tensors;
+  shifted.workspace = static_cast<char*>(tensors.o) + 16;
+  expect_refused(1, 1, &shape, &shifted, "workspace is not aligned");
+
+  shifted = tensors;
+  shifted.k_mean = static_cast<const float*>(tensors.q) + 1;
+  expect_refused(1, 1, &shape, &shifted, "k_mean is not aligned");
+
+  FlashbookTensors null = tensors;
+  null.lse = nullptr;
+  expect_refused(1, 1, &shape, &null, "lse");
+  null = tensors;
+  null.workspace = nullptr;
+  expect_refused(1, 1, &shape, &null, "workspace is null");
+}
+
+TEST(CInterface, WorkspaceAndCostAreTheChapters) {
+  const FlashbookShape shape = small_shape();
+  EXPECT_GT(flashbook_workspace_bytes(1, 1, &shape), 0);
+  EXPECT_STREQ(flashbook_last_error(), "");
+  EXPECT_EQ(flashbook_workspace_bytes(1, 9, &shape), -1);
+  EXPECT_TRUE(last_error_has("no step 9"));
+
+  double flops = 0, bytes = 0;
+  ASSERT_EQ(flashbook_cost(1, 2, &shape, &flops, &bytes), FLASHBOOK_OK);
+  EXPECT_EQ(flops, 4.0 * 64 * (33 * (8 + 40) / 2) * 2);  // query i sees 8 + i keys
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(flashbook_cost(1, 2, &shape, nullptr, &bytes), FLASHBOOK_BAD_ARGUMENT);
+}
+
+TEST(CInterface, CostsEndForTheLongestSequences) {
+  for (const Chapter* chapter : all_chapters())
+    for (int step = 1; step <= int(chapter->steps.size()); ++step) {
+      FlashbookShape shape = small_shape();
+      shape.causal = step % 2;
+      shape.seqlen_q = shape.seqlen_k = std::numeric_limits<int32_t>::max();
+      constexpr FlashbookType kTypes[] = {FLASHBOOK_F32, FLASHBOOK_BF16, FLASHBOOK_E4M3};
+      for (FlashbookType type : kTypes) {
+        shape.dtype = type;
+        double flops = 0, bytes = 0;
+        if (flashbook_cost(chapter->number, step, &shape, &flops, &bytes) == FLASHBOOK_OK) {
+          EXPECT_GT(flops, 1e20);
+        }
+      }
+    }
+}
+
+TEST(CInterface, EachThreadHasItsOwnLastError) {
+  EXPECT_EQ(flashbook_workspace_bytes(99, 1, nullptr), -1);
+  std::thread([] { EXPECT_STREQ(flashbook_last_error(), ""); }).join();
+  EXPECT_TRUE(last_error_has("no chapter 99"));
+}
+
+// The structs as they were before scales and means.
+TEST(CInterface, TakesTheStructsOfTheFirstHeader) {
+  FlashbookShape shape = small_shape();
+  shape.size = offsetof(FlashbookShape, scaling);
+  EXPECT_EQ(shape.size, 144u);
+  shape.scaling = 99;  // beyond the struct that the caller has: never looked at
+  EXPECT_GT(flashbook_workspace_bytes(1, 1, &shape), 0);
+  FlashbookTensors tensors = some_tensors();
+  tensors.size = offsetof(FlashbookTensors, q_scale);
+  EXPECT_EQ(tensors.size, 56u);
+  tensors.k_mean = reinterpret_cast<const float*>(1);
+  tensors.lse = nullptr;
+  expect_refused(1, 1, &shape, &tensors, "lse");
+  tensors.size -= 8;
+  expect_refused(1, 1, &shape, &tensors, "tensors.size is 48");
+}
+
+constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
+
+/// A call of the C interface, and whether something is wrong with it that no chapter may overlook.
+struct OddCall {
+  int chapter = 1, step = 1;
+  FlashbookShape shape = small_shape();
+  FlashbookTensors tensors = some_tensors();
+  FlashbookCache cache = {.size = sizeof(FlashbookCache),
+                          .lengths = nullptr,
+                          .page_table = nullptr,
+                          .page_rows = 16,
+                          .pages = 8,
+                          .shared_keys = 0,
+                          .reserved = 0};
+  FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
+                                  .d_o = tensors.q,
+                                  .dq = tensors.o,
+                                  .dk = tensors.o,
+                                  .dv = tensors.o,
+                                  .d_o_strides = {},
+                                  .dq_strides = {},
+                                  .dk_strides = {},
+                                  .dv_strides = {}};
+  FlashbookMask mask = {};
+  bool has_shape = true, has_tensors = true, is_wrong = false;
+};
+
+/// Draws calls from a seed: some of it odd, and where `wrong` is asked for, something wrong.
+class OddCalls {
+ public:
+  explicit OddCalls(unsigned seed) : random_(seed) {}
+
+  OddCall draw(bool wrong) {
+    OddCall call;
+    call.mask.size = sizeof(FlashbookMask);
+    call.mask.window_left = call.mask.window_right = -1;
+    call.chapter = 1 + below(flashbook_chapter_count());
+    call.step = 1 + below(3);
+    call.shape.causal = below(2);
+    call.shape.dtype = one_of<int32_t>({FLASHBOOK_F32, FLASHBOOK_F16, FLASHBOOK_BF16, FLASHBOOK_E4M3});
+    for (int changes = below(4); changes > 0; --changes) make_odd(call);
+    while (wrong && !call.is_wrong) make_wrong(call);
+    return call;
+  }
+
+  int below(int count) { return int(random_() % unsigned(count)); }
+
+ private:
+  template <typename T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[below(int(values.size()))];
+  }
+
+  /// What may be right, or too large.
+  void make_odd(OddCall& call) {
+    FlashbookShape& s = call.shape;
+    const int32_t many = one_of<int32_t>({1, 3, 16, 1000, 65536, kMost - 1, kMost});
+    switch (below(9)) {
+      case 0:
+        s.batch = many;
+        break;
+      case 1:
+        s.heads = s.kv_heads = many;
+        break;
+      case 2:
+        s.seqlen_q = many;
+        break;
+      case 3:
+        s.seqlen_k = many;
+        break;
+      case 4:
+        s.head_dim = one_of<int32_t>({64, 128, 256, 576});
+        break;
+      case 5:
+        s.scale = one_of<float>({1e-45f, 1e-3f, 1, 3e38f});
+        break;
+      case 6:
+        s.scaling = below(3);
+        break;
+      case 7: {
+        static const int32_t entries[4] = {};
+        FlashbookMask& m = call.mask;
+        m.window_left = one_of<int32_t>({-1, 0, 7, kMost});
+        m.sinks = m.prefix = one_of<int32_t>({0, 5, kMost});
+        m.documents = many, m.first_query = m.first_key = entries;
+        m.columns = one_of<const int32_t*>({nullptr, entries});
+        m.column_heads = one_of<int32_t>({0, 1, kMost}), m.bounds = one_of<int32_t>({0, 1, 2, 4, kMost});
+        m.block_queries = m.block_keys = one_of<int32_t>({0, 16, 64, kMost});
+        m.first_block = m.key_blocks = entries;
+        m.softcap = one_of<float>({0, 30, NAN, -1}), m.dropout = one_of<float>({0, 0.1f, 1, NAN});
+        static const float distances[1] = {};
+        m.bias = one_of<const float*>({nullptr, distances}),
+        m.bias_reach = one_of<int32_t>({kLeast, -1, 0, kMost});
+        break;
+      }
+      default:
+        call.cache.page_table = one_of<const int32_t*>({nullptr, &s.reserved});
+        call.cache.page_rows = one_of<int32_t>({kLeast, -1, 0, 1, 16, kMost});
+        call.cache.pages = one_of<int32_t>({kLeast, 0, 1, kMost});
+    }
+  }
+
+  void make_wrong(OddCall& call) {
+    call.is_wrong = true;
+    FlashbookShape& s = call.shape;
+    FlashbookTensors& t = call.tensors;
+    const int32_t bad = one_of<int32_t>({0, -1, kLeast});
+    const auto shift = [&](const void* from) { return static_cast<const char*>(from) + 1 + below(15); };
+    switch (below(18)) {
+      case 0:
+        call.chapter = one_of({0, -1, 99, int(kMost), int(kLeast)});
+        break;
+      case 1:
+        call.step = one_of({0, -1, 99, int(kMost), int(kLeast)});
+        break;
+      case 2:
+        call.has_shape = false;
+        break;
+      case 3:
+        call.has_tensors = false;
+        break;
+      case 4:
+        s.size = one_of<std::size_t>({0, 1, sizeof s + 8, ~std::size_t(0)});
+        break;
+      case 5:
+        t.size = one_of<std::size_t>({0, 1, sizeof t + 8, ~std::size_t(0)});
+        break;
+      case 6:
+        s.batch = bad;
+        break;
+      case 7:
+        s.heads = bad;
+        break;
+      case 8:
+        s.kv_heads = one_of<int32_t>({0, -1, 3, kLeast, kMost}), s.heads = 2;
+        break;
+      case 9:
+        s.seqlen_q = bad;
+        break;
+      case 10:
+        s.seqlen_k = bad;
+        break;
+      case 11:
+        s.head_dim = one_of<int32_t>({0, -64, 1, 80, 4096, kMost, kLeast});
+        break;
+      case 12:
+        s.dtype = one_of<int32_t>({-1, 4, kMost, kLeast});
+        break;
+      case 13:
+        s.scale = one_of<float>({0, -1, NAN, -INFINITY, INFINITY});
+        break;
+      case 14:
+        s.scaling = one_of<int32_t>({-1, 3, kMost, kLeast});
+        break;
+      case 15:
+        t.q = one_of<const void*>({nullptr, shift(t.q)});
+        break;
+      case 16:
+        t.o = const_cast<char*>(one_of<const char*>({nullptr, shift(t.o)}));
+        break;
+      default: {
+        FlashbookStrides& of = one_of<FlashbookStrides*>({&s.q, &s.k, &s.o})[0];
+        const int64_t step = one_of<int64_t>({-64, 1, 65, std::numeric_limits<int64_t>::min()});
+        of = {.batch = step, .head = step, .row = step};
+      }
+    }
+  }
+
+  std::mt19937 random_;
+};
+
+/// A call that failed says why in a line that a caller can show; one that did not says nothing.
+void expect_one_line(bool failed, const std::string& call) {
+  const std::string said = flashbook_last_error();
+  EXPECT_EQ(failed, !said.empty()) << call;
+  EXPECT_LT(said.size(), 1000u) << call;
+  for (const char* part : {"\n", "std::", "bad_alloc", "vector::", "basic_string"})
+    EXPECT_EQ(said.find(part), said.npos) << call << ": " << said;
+}
+
+/// FLASHBOOK_HOSTILE_CALLS and FLASHBOOK_HOSTILE_SEED: more, and others.
+int from_environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::atoi(text) : otherwise;
+}
+
+TEST(CInterface, RefusesTheWrongCallsOfAGenerator) {
+  OddCalls calls(unsigned(from_environment("FLASHBOOK_HOSTILE_SEED", 1)));
+  for (int i = 0; i < from_environment("FLASHBOOK_HOSTILE_CALLS", 1000); ++i) {
+    const OddCall call = calls.draw(true);
+    const FlashbookShape* shape = call.has_shape ? &call.shape : nullptr;
+    const FlashbookTensors* tensors = call.has_tensors ? &call.tensors : nullptr;
+    const std::string name = "call " + std::to_string(i);
+    const auto expect = [&](int status) {
+      EXPECT_EQ(status, FLASHBOOK_BAD_ARGUMENT) << name << ": " << flashbook_last_error();
+      expect_one_line(true, name);
+    };
+    expect(flashbook_attention(call.chapter, call.step, shape, tensors, nullptr));
+    expect(flashbook_decode(call.chapter, call.step, shape, &call.cache, tensors, nullptr));
+    expect(flashbook_backward(call.chapter, call.step, shape, tensors, &call.gradients, nullptr));
+    expect(flashbook_masked(call.chapter, call.step, shape, &call.mask, tensors, nullptr));
+  }
+}
+
+TEST(CInterface, AnswersTheOddQuestionsOfAGenerator) {
+  OddCalls calls(unsigned(from_environment("FLASHBOOK_HOSTILE_SEED", 1)));
+  for (int i = 0; i < from_environment("FLASHBOOK_HOSTILE_CALLS", 1000); ++i) {
+    const OddCall call = calls.draw(calls.below(2) == 0);
+    const FlashbookShape* shape = call.has_shape ? &call.shape : nullptr;
+    const std::string name = "call " + std::to_string(i);
+    const int64_t bytes = flashbook_workspace_bytes(call.chapter, call.step, shape);
+    expect_one_line(bytes < 0, name);
+    expect_one_line(flashbook_masked_workspace_bytes(call.chapter, call.step, shape, &call.mask) < 0, name);
+    double flops = -1, moved = -1;
+    const int status = flashbook_cost(call.chapter, call.step, shape, &flops, &moved);
+    expect_one_line(status != FLASHBOOK_OK, name);
+    EXPECT_EQ(status == FLASHBOOK_OK, bytes >= 0) << name;
+    if (status == FLASHBOOK_OK) {
+      EXPECT_TRUE(flops >= 0 && moved >= 0 && flops < INFINITY && moved < INFINITY)
+          << name << ": " << flops << " FLOPs, " << moved << " bytes, chapter " << call.chapter;
+    }
+  }
+}
+
+// What describes a mask or a cache is as long as the caller says; here nobody has such memory.
+TEST(CInterface, RefusesTablesThatNobodyCanHold) {
+  FlashbookShape shape = small_shape();
+  shape.dtype = FLASHBOOK_BF16, shape.causal = 0;
+  static const int32_t entries[4] = {};
+  const FlashbookTensors tensors = some_tensors();
+  FlashbookMask mask = {};
+  mask.size = sizeof mask, mask.window_left = mask.window_right = -1;
+  const auto expect_masked = [&](const std::string& because) {
+    EXPECT_EQ(flashbook_masked(9, 1, &shape, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT) << because;
+    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+  };
+  mask.documents = kMost, mask.first_query = mask.first_key = entries;
+  expect_masked("documents");
+  mask.documents = 2, mask.first_key = nullptr;
+  expect_masked("first_key is null");
+  mask.documents = 0, mask.first_query = nullptr;
+  mask.columns = entries, mask.column_heads = kMost, mask.bounds = kMost;
+  expect_masked("columns");
+  mask.columns = nullptr, mask.block_queries = mask.block_keys = 64, mask.first_block = entries;
+  expect_masked("key_blocks is null");
+
+  FlashbookCache cache = {.size = sizeof cache,
+                          .lengths = nullptr,
+                          .page_table = entries,
+                          .page_rows = 16,
+                          .pages = 8,
+                          .shared_keys = 0,
+                          .reserved = 0};
+  shape.seqlen_q = 1, shape.batch = 4, shape.seqlen_k = kMost, cache.page_rows = 1;
+  EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_TRUE(last_error_has("page_table")) << flashbook_last_error();
+  cache.page_table = nullptr, cache.shared_keys = 16;
+  EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_TRUE(last_error_has("shared_keys")) << flashbook_last_error();
+}
+
+class CInterfaceOnMachine : public MachineTest {};
+
+FlashbookTensors tensors_of(const Tensors& t) {
+  return {.size = sizeof(FlashbookTensors),
+          .q = t.q,
+          .k = t.k,
+          .v = t.v,
+          .o = t.o,
+          .lse = t.lse,
+          .workspace = t.workspace,
+          .q_scale = t.q_scale,
+          .k_scale = t.k_scale,
+          .v_scale = t.v_scale,
+          .k_mean = t.k_mean,
+          .v_mean = t.v_mean};
+}
+
+// Each of them counts: without it the outputs are others.
+TEST_F(CInterfaceOnMachine, CarriesScalesAndMeans) {
+  FlashbookShape given = small_shape();
+  given.dtype = FLASHBOOK_E4M3;
+  given.scaling = FLASHBOOK_SCALE_OF_HEAD;
+  given.seqlen_q = given.seqlen_k = 200, given.batch = 2, given.heads = given.kv_heads = 2;
+  const Shape shape = {.batch = 2,
+                       .heads = 2,
+                       .kv_heads = 2,
+                       .seqlen_q = 200,
+                       .seqlen_k = 200,
+                       .head_dim = 64,
+                       .visibility = Visibility::causal(),
+                       .dtype = DType::e4m3,
+                       .scale = 0.125f,
+                       .scaling = Scaling::head,
+                       .mean_subtracted = true};
+  const Inputs inputs = make_inputs(shape, InputKind::channels, 1);
+  const Chapter& chapter = *chapter_numbered(6);
+  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+  const auto run = [&](auto change) {
+    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(6, 2, &given),
+                    [&](const Tensors& t) {
+                      FlashbookTensors tensors = tensors_of(t);
+                      change(tensors);
+                      ASSERT_EQ(flashbook_attention(6, 2, &given, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    return call.download_bytes();
+  };
+  const auto whole = run([](FlashbookTensors&) {});
+  EXPECT_TRUE(whole == [&] {
+    const Call call(chapter, shape, uploaded, 2);
+    call.run();
+    return call.download_bytes();
+  }());
+  for (const float* FlashbookTensors::*part :
+       {&FlashbookTensors::q_scale, &FlashbookTensors::k_scale, &FlashbookTensors::v_scale,
+        &FlashbookTensors::k_mean, &FlashbookTensors::v_mean})
+    EXPECT_FALSE(run([&](FlashbookTensors& tensors) { tensors.*part = nullptr; }) == whole);
+}
+
+TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
+  const FlashbookShape given = small_shape();
+  const Shape shape = small_shape_of_the_house();
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+  for (int step = 1; step <= int(all_chapters()[0]->steps.size()); ++step) {
+    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(1, step, &given),
+                    [&](const Tensors& t) {
+                      const FlashbookTensors tensors = tensors_of(t);
+                      ASSERT_EQ(flashbook_attention(1, step, &given, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    const Outputs got = call.download(), want = run_once(*all_chapters()[0], shape, inputs, step);
+    EXPECT_EQ(got.o, want.o) << "step " << step;
+    EXPECT_EQ(got.lse, want.lse) << "step " << step;
+  }
+}
+
+// Chapter 2's pointers are the host's memory, without a GPU too.
+TEST(CInterface, ComputesOnTheHostWhatChapter2Does) {
+  const FlashbookShape given = small_shape();
+  const Shape shape = small_shape_of_the_house();
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::host);
+  for (int step = 1; step <= int(all_chapters()[1]->steps.size()); ++step) {
+    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(2, step, &given),
+                    [&](const Tensors& t) {
+                      const FlashbookTensors tensors = tensors_of(t);
+                      ASSERT_EQ(flashbook_attention(2, step, &given, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    const Outputs got = call.download(), want = run_once(*all_chapters()[1], shape, inputs, step);
+    EXPECT_EQ(got.o, want.o) << "step " << step;
+    EXPECT_EQ(got.lse, want.lse) << "step " << step;
+  }
+}
+
+TEST_F(CInterfaceOnMachine, LendsDeviceMemory) {
+  void* const memory = flashbook_allocate(1000);
+  ASSERT_NE(memory, nullptr);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 256, 0u);
+  flashbook_free(memory);
+  flashbook_free(nullptr);
+  EXPECT_EQ(flashbook_allocate(std::size_t(1) << 60), nullptr);
+  EXPECT_TRUE(last_error_has("1152921504606846976 bytes") || last_error_has("memory"))
+      << flashbook_last_error();
+}
+
+// Lengths and pages are in device memory alone: the shape says nothing of them. With a shared prefix and
+// without.
+TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
+  constexpr int kStep = 6, kBatch = 3, kKeys = 200, kRows = 16;
+  FlashbookShape given = small_shape();
+  given.batch = kBatch, given.heads = 4, given.kv_heads = 2, given.seqlen_q = 1, given.seqlen_k = kKeys;
+  given.causal = 0, given.dtype = FLASHBOOK_BF16;
+  Shape shape = {.batch = kBatch,
+                 .heads = 4,
+                 .kv_heads = 2,
+                 .seqlen_q = 1,
+                 .seqlen_k = kKeys,
+                 .head_dim = 64,
+                 .visibility = {.lengths = {0, 130, kKeys}},
+                 .dtype = DType::bf16,
+                 .scale = 0.125f};
+  for (int shared : {0, kRows}) {
+    shape.visibility.lengths[0] = shared;
+    shape.paging = random_pages(shape, kRows, shared, 1);
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+    const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
+    const Outputs want = run_once(*chapter_numbered(8), shape, inputs, kStep);
+
+    const int64_t bytes = flashbook_workspace_bytes(8, kStep, &given);
+    device::Buffer workspace(device::Place::device, bytes);
+    workspace.upload(std::vector<std::byte>(bytes));
+    const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
+      const FlashbookCache cache = {
+          .size = sizeof(FlashbookCache),
+          .lengths = static_cast<const int32_t*>(t.tables[int(TableId::lengths)]),
+          .page_table = static_cast<const int32_t*>(t.tables[int(TableId::page_table)]),
+          .page_rows = kRows,
+          .pages = shape.paging.pages,
+          .shared_keys = shared,
+          .reserved = 0};
+      FlashbookTensors tensors = tensors_of(t);
+      tensors.workspace = workspace.data();
+      EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+      EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
+      FlashbookShape strided = given;  // by strides of pages, which those of sequences would not be
+      strided.k = strided.v = {.batch = 2 * kRows * 64, .head = kRows * 64, .row = 64};
+      ASSERT_EQ(flashbook_decode(8, kStep, &strided, &cache, &tensors, nullptr), FLASHBOOK_OK)
+          << flashbook_last_error();
+    });
+    call.run();
+    const Outputs got = call.download();
+    EXPECT_EQ(got.o, want.o);
+    EXPECT_EQ(got.lse, want.lse);
+  }
+}
+
+static_assert(sizeof(FlashbookMask) == 136, "tests/bench/masks_test.py has the same number");
+
+/// A mask as a caller says it, whose tables are in device memory.
+FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
+  const Visibility& v = shape.visibility;
+  const auto ints = [&](TableId id) { return static_cast<const int32_t*>(t.tables[int(id)]); };
+  const auto floats = [&](TableId id) { return static_cast<const float*>(t.tables[int(id)]); };
+  return {.size = sizeof(FlashbookMask),
+          .window_left = v.window.left,
+          .window_right = v.window.right,
+          .sinks = v.window.sinks,
+          .prefix = v.prefix,
+          .documents = std::max(int32_t(v.documents.first_query.size()) - 1, 0),
+          .reserved = 0,
+          .first_query = ints(TableId::document_query),
+          .first_key = ints(TableId::document_key),
+          .columns = ints(TableId::columns),
+          .column_heads = v.columns.heads,
+          .bounds = v.columns.bounds,
+          .block_queries = v.blocks.queries,
+          .block_keys = v.blocks.keys,
+          .first_block = ints(TableId::block_first),
+          .key_blocks = ints(TableId::block_keys),
+          .slopes = floats(TableId::slopes),
+          .softcap = shape.score.softcap,
+          .bias_reach = shape.score.bias.reach,
+          .bias = floats(TableId::bias),
+          .seed = shape.score.seed,
+          .dropout = shape.score.dropout,
+          .pair_heads = v.dense.empty() ? 0 : v.dense.heads,
+          .pairs = static_cast<const uint8_t*>(t.tables[int(TableId::dense)])};
+}
+
+// Each field counts: the outputs are those of the chapter, bit by bit.
+TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
+  FlashbookShape given = small_shape();
+  given.causal = 0, given.dtype = FLASHBOOK_BF16;
+  Shape plain = small_shape_of_the_house();
+  plain.visibility = {}, plain.dtype = DType::bf16;
+  const auto under = [&](Visibility visibility, ScoreFunction score = {}) {
+    Shape shape = plain;
+    shape.visibility = std::move(visibility), shape.score = std::move(score);
+    return shape;
+  };
+  std::vector<unsigned char> pairs(33 * 40);
+  for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] = i % 3 != 0;
+  const std::pair<int, Shape> calls[] = {
+      {1, under({.dense = {.visible = pairs}})},
+      {2, under({.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}})},
+      {3, under({.window = {.left = 5, .right = 2, .sinks = 2}, .prefix = 9})},
+      {4, under({.columns = {.heads = 1, .bounds = 1, .queries = std::vector<int>(40, 17)}})},
+      {5, under({.blocks = {20, 16, {0, 1, 3}, {1, 0, 2}}})},
+      {5, under({}, {.softcap = 2})},
+      {5, under({}, {.alibi = {0.5f, 1}})},
+      {5, under({}, {.bias = {1, {1, 2, 3, 4, 5, 6}}})},
+      {5, under({}, {.dropout = 0.25f, .seed = 0x500000003})}};
+  for (const auto& [step, shape] : calls) {
+    SCOPED_TRACE(describe(shape));
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+    const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+    const Chapter& chapter = *chapter_numbered(9);
+    const Call call(Operation::forward, shape, uploaded, chapter.step(step).workspace_bytes(shape),
+                    [&, step = step, &shape = shape](const Tensors& t) {
+                      const FlashbookMask mask = mask_of(shape, t);
+                      EXPECT_EQ(flashbook_masked_workspace_bytes(9, step, &given, &mask),
+                                chapter.step(step).workspace_bytes(shape));
+                      const FlashbookTensors tensors = tensors_of(t);
+                      ASSERT_EQ(flashbook_masked(9, step, &given, &mask, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    const Outputs got = call.download(), want = run_once(chapter, shape, inputs, step);
+    EXPECT_EQ(got.o, want.o);
+    EXPECT_EQ(got.lse, want.lse);
+  }
+}
+
+// dQ's sums have no order, so of step 6 it is held against the oracle.
+TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
+  constexpr int kStep = 6;
+  FlashbookShape given = small_shape();
+  given.causal = 0, given.dtype = FLASHBOOK_BF16;
+  Shape shape = small_shape_of_the_house();
+  shape.visibility = {.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}};
+  shape.dtype = DType::bf16, shape.score.softcap = 2;
+  const Inputs inputs = make_inputs(Operation::backward, shape, InputKind::normal, 1);
+  const Chapter& chapter = *chapter_numbered(9);
+  const UploadedInputs uploaded(Operation::backward, shape, inputs, device::Place::device);
+  const Call call(
+      Operation::backward, shape, uploaded, chapter.step(kStep).workspace_bytes(shape),
+      [&](const Tensors& t) {
+        const FlashbookMask mask = mask_of(shape, t);
+        EXPECT_EQ(flashbook_masked_workspace_bytes(9, kStep, &given, &mask),
+                  chapter.step(kStep).workspace_bytes(shape));
+        const FlashbookTensors tensors = tensors_of(t);
+        FlashbookGradients gradients = {};
+        gradients.size = sizeof(FlashbookGradients), gradients.d_o = t.d_o;
+        gradients.dq = t.dq, gradients.dk = t.dk, gradients.dv = t.dv;
+        EXPECT_EQ(flashbook_masked_backward(9, 5, &given, &mask, &tensors, &gradients, nullptr),
+                  FLASHBOOK_BAD_ARGUMENT);
+        EXPECT_EQ(flashbook_masked(9, kStep, &given, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+        ASSERT_EQ(flashbook_masked_backward(9, kStep, &given, &mask, &tensors, &gradients, nullptr),
+                  FLASHBOOK_OK)
+            << flashbook_last_error();
+      });
+  call.run();
+  const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
+  EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
+}
+
+TEST(CInterface, AMaskIsRefusedWhereItDoesNotFit) {
+  FlashbookShape given = small_shape();
+  given.causal = 0, given.dtype = FLASHBOOK_BF16;
+  FlashbookMask mask = {};
+  mask.size = sizeof(FlashbookMask), mask.window_left = mask.window_right = -1;
+  const FlashbookTensors tensors = some_tensors();
+  const auto refused = [&](int step, const std::string& because) {
+    EXPECT_EQ(flashbook_masked(9, step, &given, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+  };
+  mask.dropout = 0.1f;
+  refused(3, "step 5");
+  mask.softcap = 3;
+  refused(5, "one function");
+  mask.dropout = 1, mask.softcap = 0;
+  refused(5, "below 1");
+  mask.size = 8;
+  refused(5, "mask.size is 8");
+  mask.size = sizeof(FlashbookMask), mask.dropout = 0, given.causal = 1;
+  refused(5, "window_right");
+  EXPECT_EQ(flashbook_masked(9, 5, &given, nullptr, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_TRUE(last_error_has("mask is null")) << flashbook_last_error();
+}
+
+TEST_F(CInterfaceOnMachine, ThreadsCallAtTheSameTime) {
+  const FlashbookShape given = small_shape();
+  const Shape shape = small_shape_of_the_house();
+  const UploadedInputs uploaded(Operation::forward, shape, make_inputs(shape, InputKind::normal, 1),
+                                device::Place::device);
+  const auto run = [&] {
+    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(1, 2, &given),
+                    [&](const Tensors& t) {
+                      const FlashbookTensors tensors = tensors_of(t);
+                      EXPECT_EQ(flashbook_attention(1, 2, &given, &tensors, nullptr), FLASHBOOK_OK)
+                          << flashbook_last_error();
+                    });
+    call.run();
+    return call.download_bytes();
+  };
+  const auto want = run();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int j = 0; j < 5; ++j) EXPECT_TRUE(run() == want);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+class CInterfaceOnHopper : public HopperTest {};
+
+// Calls in flight at one time, two on each of two devices where there are two: chapter 5's blocks take tiles
+// from a counter, which each call has in its own workspace.
+TEST_F(CInterfaceOnHopper, StreamsAndDevicesRunAtTheSameTime) {
+  constexpr int kCalls = 4;
+  FlashbookShape given = small_shape();
+  given.dtype = FLASHBOOK_BF16;
+  given.seqlen_q = 300;
+  Shape shape = small_shape_of_the_house();
+  shape.dtype = DType::bf16;
+  shape.seqlen_q = 300;
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+  const Outputs want = run_once(*all_chapters()[4], shape, inputs, 5);
+  const std::vector<std::byte> zeros(std::size_t(flashbook_workspace_bytes(5, 5, &given)));
+  struct InFlight {
+    device::Queue queue;
+    UploadedInputs inputs;
+    device::Buffer o, lse, workspace;
+  };
+  std::vector<std::unique_ptr<InFlight>> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    device::use_device(i % std::min(2, device::device_count()));
+    const auto room = [](std::size_t bytes) { return device::Buffer(device::Place::device, bytes); };
+    calls.emplace_back(new InFlight{.queue = {},
+                                    .inputs = {Operation::forward, shape, inputs, device::Place::device},
+                                    .o = room(want.o.size() * 2),
+                                    .lse = room(want.lse.size() * sizeof(float)),
+                                    .workspace = room(zeros.size())});
+    calls.back()->o.poison();
+    calls.back()->lse.poison();
+    calls.back()->workspace.upload(zeros);
+  }
+  for (int i = 0; i < kCalls; ++i) {
+    device::use_device(i % std::min(2, device::device_count()));
+    const InFlight& call = *calls[std::size_t(i)];
+    Tensors tensors = call.inputs.tensors();
+    tensors.o = call.o.data();
+    tensors.lse = static_cast<float*>(call.lse.data());
+    tensors.workspace = call.workspace.data();
+    const FlashbookTensors handed = tensors_of(tensors);
+    EXPECT_EQ(flashbook_attention(5, 5, &given, &handed, call.queue.stream()), FLASHBOOK_OK)
+        << flashbook_last_error();
+  }
+  for (int i = 0; i < kCalls; ++i) {
+    device::use_device(i % std::min(2, device::device_count()));
+    InFlight& call = *calls[std::size_t(i)];
+    call.queue.synchronize();
+    std::vector<float> lse(want.lse.size());
+    call.lse.download(std::as_writable_bytes(std::span(lse)));
+    std::vector<uint16_t> o(want.o.size());
+    call.o.download(std::as_writable_bytes(std::span(o)));
+    EXPECT_EQ(lse, want.lse) << "call " << i;
+    for (std::size_t j = 0; j < o.size(); ++j)
+      ASSERT_EQ(std::bit_cast<float>(uint32_t(o[j]) << 16), want.o[j]) << "call " << i << ", element " << j;
+  }
+  device::use_device(0);
+}
+
+}  // namespace
+}  // namespace flashbook
