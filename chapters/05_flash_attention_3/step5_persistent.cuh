@@ -121,7 +121,7 @@ struct Consumer {
     wgmma_pin(scores);
     release(shared.pipeline, state);
     if (tile == 0) release_queries(shared, number);
-    state = state.next();
+    state.advance();
     //| The first tile always asks for the mask: it holds the end of the sequence, or the diagonal.
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
 #pragma unroll
@@ -199,7 +199,7 @@ struct Consumer {
     wgmma_pin(output);
     wgmma_pin(p);
     release(shared.pipeline, state);
-    state = state.next();
+    state.advance();
   }
 
   //| ### One tile of queries

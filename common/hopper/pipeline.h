@@ -87,7 +87,7 @@ __device__ __forceinline__ void fill(Pipeline<Tile, kStages>& pipeline, Pipeline
   wait_empty(pipeline, state);
   mbarrier_arrive_expect_tx(&pipeline.full[state.stage], sizeof(Tile));
   load(pipeline.tile[state.stage], map, &pipeline.full[state.stage], first_row, head);
-  state = state.next();
+  state.advance();
 }
 
 //| ## Read it, and give it back

@@ -142,7 +142,7 @@ __device__ __forceinline__ WorkTile next_tile(TileBroadcast& broadcast,
   const WorkTile work = broadcast.work[state.stage];
   if constexpr (kWarp) __syncwarp();  // all lanes have read it
   if (!kWarp || threadIdx.x % 32 == 0) mbarrier_arrive(&broadcast.empty[state.stage]);
-  state = state.next();
+  state.advance();
   return work;
 }
 
