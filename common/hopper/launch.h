@@ -5,6 +5,7 @@
 //| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
 #pragma once
 #include <algorithm>
+#include <numbers>
 
 #include "common/attention/shape.h"
 #include "common/device/launch.h"
@@ -13,8 +14,6 @@
 #include "common/hopper/tiles.h"
 
 namespace flashbook::hopper {
-
-constexpr double kLog2e = 1.4426950408889634;
 
 /// Tiles of `rows` queries, of all heads.
 inline int64_t query_tiles(const Shape& shape, int rows) {
@@ -27,7 +26,7 @@ inline Problem problem_of(const Shape& shape) {
           .heads = shape.heads,
           .group = shape.heads / shape.kv_heads,
           .causal = shape.causal(),
-          .scale_log2 = float(shape.scale * kLog2e),
+          .scale_log2 = float(shape.scale * std::numbers::log2e),
           .o_strides = shape.strides(TensorId::o)};
 }
 

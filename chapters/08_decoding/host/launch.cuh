@@ -32,7 +32,7 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
           .packs = shape.heads / pack,
           .group = shape.heads / shape.kv_heads,
           .causal = is_causal(shape),
-          .scale_log2 = float(shape.scale * kLog2e),
+          .scale_log2 = float(shape.scale * std::numbers::log2e),
           .lengths = static_cast<const int*>(t.tables[int(TableId::lengths)]),
           .q_strides = shape.strides(TensorId::q),
           .o_strides = shape.strides(TensorId::o),

@@ -258,9 +258,12 @@ void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream) 
   device::with_16_bit_type(shape.dtype, [&]<typename T>() {
     if (is_by_pairs(shape.visibility)) return run_by_pairs<T, kHeadDim>(shape, t, stream);
     if (const double c = shape.score.softcap; c > 0)
-      return run_by_intervals<T, kHeadDim>(
-          shape, t, stream,
-          Softcap{{}, float(-2 * kLog2e * shape.scale / c), float(2 * c * kLog2e), float(-c)}, float(-c));
+      return run_by_intervals<T, kHeadDim>(shape, t, stream,
+                                           Softcap{{},
+                                                   float(-2 * std::numbers::log2e * shape.scale / c),
+                                                   float(2 * c * std::numbers::log2e),
+                                                   float(-c)},
+                                           float(-c));
     if (!shape.score.alibi.empty()) {
       Ranges ranges = ranges_of(shape, t);
       if (is_varlen(shape)) ranges.documents = {};
@@ -268,7 +271,7 @@ void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream) 
                                            Alibi{{},
                                                  static_cast<const float*>(t.tables[int(TableId::slopes)]),
                                                  ranges,
-                                                 float(shape.scale * kLog2e),
+                                                 float(shape.scale * std::numbers::log2e),
                                                  1 / shape.scale});
     }
     run_by_intervals<T, kHeadDim>(shape, t, stream, Unchanged{});

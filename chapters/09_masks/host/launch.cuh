@@ -24,7 +24,7 @@ inline Problem problem_of(const Shape& shape) {
           .k_map_strides = {},
           .v_map_strides = {},
           .o_map_strides = {},
-          .scale_log2 = float(shape.scale * kLog2e),
+          .scale_log2 = float(shape.scale * std::numbers::log2e),
           .o_strides = shape.strides(TensorId::o)};
 }
 

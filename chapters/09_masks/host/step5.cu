@@ -46,14 +46,17 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
   }
   if (const double c = shape.score.softcap; c > 0)
     return run(shape, tensors, stream, ranges,
-               Softcap{{}, float(-2 * kLog2e * shape.scale / c), float(2 * c * kLog2e), float(-c)});
+               Softcap{{},
+                       float(-2 * std::numbers::log2e * shape.scale / c),
+                       float(2 * c * std::numbers::log2e),
+                       float(-c)});
   if (const RelativeBias& bias = shape.score.bias; !bias.values.empty())
     return run(shape, tensors, stream, ranges,
                DistanceBias{{},
                             static_cast<const float*>(table(TableId::bias)),
                             bias.reach,
                             ranges.ranges,
-                            float(shape.scale * kLog2e),
+                            float(shape.scale * std::numbers::log2e),
                             1 / shape.scale});
   if (shape.score.dropout > 0)
     return run(shape, tensors, stream, ranges,
@@ -63,7 +66,7 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
                Alibi{{},
                      static_cast<const float*>(table(TableId::slopes)),
                      ranges.ranges,
-                     float(shape.scale * kLog2e),
+                     float(shape.scale * std::numbers::log2e),
                      1 / shape.scale});
   run(shape, tensors, stream, ranges, Unchanged{});
 }
