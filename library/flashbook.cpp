@@ -97,7 +97,7 @@ Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
   if (cache.page_table == nullptr) return {};
   if (cache.page_rows < 1)
     throw InputError("page_rows is " + std::to_string(cache.page_rows) + ": give at least 1");
-  const int64_t of_one = (int64_t(shape.seqlen_k) + cache.page_rows - 1) / cache.page_rows;
+  const int64_t of_one = ceil_div(int64_t(shape.seqlen_k), cache.page_rows);
   return {.rows = cache.page_rows,
           .pages = cache.pages,
           .table = stand_in(double(shape.batch) * double(of_one), "page_table"),
@@ -126,7 +126,7 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
                  stand_in(double(shape.batch) * mask.column_heads * shape.seqlen_k * mask.bounds, "columns")};
   if (mask.block_queries > 0) {
     required(mask.first_block, "first_block"), required(mask.key_blocks, "key_blocks");
-    const int64_t rows = (int64_t(shape.seqlen_q) + mask.block_queries - 1) / mask.block_queries;
+    const int64_t rows = ceil_div(int64_t(shape.seqlen_q), mask.block_queries);
     v.blocks = {mask.block_queries, mask.block_keys, stand_in(double(rows) + 1, "first_block")};
   }
   if (mask.pairs != nullptr) v.dense = {.heads = mask.pair_heads, .elsewhere = true};

@@ -77,7 +77,7 @@ Quantised run(Quantisation tensor, std::vector<float> values, bool mean_subtract
 int64_t scale_of(const Quantisation& tensor, int64_t row) {
   const int64_t head = row / tensor.rows;
   if (tensor.rows_of_scale == 0) return head / tensor.heads_of_scale;
-  const int64_t tiles = (tensor.rows + tensor.rows_of_scale - 1) / tensor.rows_of_scale;
+  const int64_t tiles = ceil_div(tensor.rows, tensor.rows_of_scale);
   return head * tiles + row % tensor.rows / tensor.rows_of_scale;
 }
 

@@ -52,7 +52,7 @@ TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
 /// The same problem with its keys in pages of `rows`, in an order of `seed`, with `spare` pages that nobody
 /// uses.
 Shape in_pages(Shape shape, int rows, uint64_t seed, int spare = 3) {
-  const int pages = (shape.seqlen_k + rows - 1) / rows * shape.batch;
+  const int pages = ceil_div(shape.seqlen_k, rows) * shape.batch;
   shape.paging = {.rows = rows, .pages = pages + spare, .table = {}};
   std::vector<int> order(pages + spare);
   std::iota(order.begin(), order.end(), 0);

@@ -54,8 +54,7 @@ template <typename Policy>
 __global__ void look(Policy policy, Problem problem, int tiles,
                      TileClass* classes,  // [batch, heads, query tiles, key tiles]
                      int* pairs) {        // [batch, heads, seqlen_q, seqlen_k]
-  const int query_tiles = (problem.seqlen_q + kRows - 1) / kRows,
-            key_tiles = (problem.seqlen_k + kKeys - 1) / kKeys;
+  const int query_tiles = ceil_div(problem.seqlen_q, kRows), key_tiles = ceil_div(problem.seqlen_k, kKeys);
   for (int index = 0; index < tiles; ++index) {
     const Work work = policy.template work<kRows>(problem, index);
     const int last_query = min(work.first_query + kRows, problem.seqlen_q) - 1;
@@ -82,8 +81,7 @@ __global__ void look(Policy policy, Problem problem, int tiles,
 /// be.
 template <typename Policy>
 int expect_truth(const Shape& shape, const Policy& policy) {
-  const int query_tiles = (shape.seqlen_q + kRows - 1) / kRows,
-            key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys;
+  const int query_tiles = ceil_div(shape.seqlen_q, kRows), key_tiles = ceil_div(shape.seqlen_k, kKeys);
   const int heads = shape.batch * shape.heads;
   device::Buffer classes(device::Place::device, sizeof(TileClass) * heads * query_tiles * key_tiles);
   device::Buffer pairs(device::Place::device, sizeof(int) * heads * shape.seqlen_q * shape.seqlen_k);
@@ -169,8 +167,7 @@ TEST_F(TileClasses, ByColumnsKeepTheirWord) {
     const Shape shape = mask_for(random, keep_columns);
     const Columns& columns = shape.visibility.columns;
     const Uploaded tables(shape);
-    const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
-              tiles = shape.batch * columns.heads * key_tiles;
+    const int key_tiles = ceil_div(shape.seqlen_k, kKeys), tiles = shape.batch * columns.heads * key_tiles;
     device::Buffer hidden(device::Place::device, sizeof(Hidden) * tiles * kKeys);
     device::Buffer counter(device::Place::device, sizeof(int));
     device::Buffer of_tiles(device::Place::device, sizeof(HiddenOfTile) * tiles);
@@ -204,8 +201,7 @@ TEST_F(TileClasses, ByFunctionsAreExact) {
   for (int mask = 0; mask < kByFunctions && !HasFailure(); ++mask) {
     const Shape shape = mask_for(random, keep_ranges);
     const Uploaded tables(shape);
-    const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
-              query_tiles = (shape.seqlen_q + kRows - 1) / kRows;
+    const int key_tiles = ceil_div(shape.seqlen_k, kKeys), query_tiles = ceil_div(shape.seqlen_q, kRows);
     device::Buffer classes(device::Place::device, sizeof(TileClass) * query_tiles * key_tiles);
     device::Buffer counter(device::Place::device, sizeof(int));
     auto* const list = static_cast<TileClass*>(classes.data());
@@ -250,9 +246,9 @@ template <typename MaskOf>
 int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count, const MaskOf& mask_of) {
   WorkspaceLayout layout(shape);
   layout.key_tiles =
-      layout.documents > 0 ? shape.seqlen_k / kKeys + layout.documents : (shape.seqlen_k + kKeys - 1) / kKeys;
+      layout.documents > 0 ? shape.seqlen_k / kKeys + layout.documents : ceil_div(shape.seqlen_k, kKeys);
   const GradientProblem problem = gradient_problem_of(shape, tables, layout, 0);
-  const int query_tiles = (shape.seqlen_q + kRows - 1) / kRows + layout.documents;
+  const int query_tiles = ceil_div(shape.seqlen_q, kRows) + layout.documents;
   const auto ints = [](int64_t count) { return device::Buffer(device::Place::device, sizeof(int) * count); };
   device::Buffer counters = ints(4), sorted = ints(2 * layout.documents + 1),
                  entries = ints(int64_t(list_count) * layout.key_tiles * query_tiles);
@@ -312,7 +308,7 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
       const Sequence s = where[tile].sequence;
       const int first_key = where[tile].first_key, last_key = std::min(first_key + kKeys, s.keys);
       for (int key = first_key; key < last_key; ++key) ++keys_in_tiles[s.first_key + key];
-      std::vector<TileClass> classes((s.queries + kRows - 1) / kRows, TileClass::skip);
+      std::vector<TileClass> classes(ceil_div(s.queries, kRows), TileClass::skip);
       const QueryList list =
           said[(batch * count.of_batch + of_batch / count.heads) * layout.key_tiles + tile];
       for (int i = 0; i < list.count; ++i) {
@@ -354,7 +350,7 @@ TEST_F(TileClasses, ListsOfQueriesKeepTheirWord) {
     const Uploaded tables(shape);
     const Columns& columns = shape.visibility.columns;
     const MaskCount count = masks_of(shape);
-    const int scanned_tiles = (shape.seqlen_k + kKeys - 1) / kKeys * count.masks;
+    const int scanned_tiles = ceil_div(shape.seqlen_k, kKeys) * count.masks;
     device::Buffer hidden(device::Place::device, sizeof(Hidden) * scanned_tiles * kKeys),
         of_tiles(device::Place::device, sizeof(HiddenOfTile) * scanned_tiles);
     const int differ = expect_true_lists(
@@ -403,8 +399,7 @@ TEST_F(TileClasses, ListsOfPairsAreExact) {
     if (!is_by_pairs(v)) continue;
     const Uploaded tables(shape);
     const int masks = masks_of(shape).masks;
-    const int key_tiles = (shape.seqlen_k + kKeys - 1) / kKeys,
-              query_tiles = (shape.seqlen_q + kRows - 1) / kRows;
+    const int key_tiles = ceil_div(shape.seqlen_k, kKeys), query_tiles = ceil_div(shape.seqlen_q, kRows);
     device::Buffer classes(device::Place::device, sizeof(TileClass) * masks * query_tiles * key_tiles);
     const auto table = [&](TableId id) { return static_cast<const int*>(tables.tensors.tables[int(id)]); };
     EXPECT_EQ(
