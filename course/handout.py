@@ -26,7 +26,7 @@ from docs.tools.interactive import scripts_of
 HANDED_OUT = (
     ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook", "cmake/ptxas_gate",
     "cmake/wgmma_registers.py",
-    "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/host/CMakeLists.txt",
+    "cmake/packages.cmake", "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/host/CMakeLists.txt",
     "chapters/*/README.md", "chapters/*/appendix.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu", "common/simulator/events/page.*",
