@@ -104,6 +104,7 @@ __device__ __forceinline__ bool is_large(const RowState<kRowBlocks>& rows, float
   return __any_sync(kWarp, large);
 }
 
+//| What is subtracted before the scale is not subtracted again behind it, so the offsets become 0.
 /// Subtracts the maxima from the scores, before the scale; then nothing is left to add to scaled scores.
 template <int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void subtract_before_scaling(float (&offsets)[kRowBlocks][2],

@@ -89,6 +89,7 @@ __device__ __forceinline__ bool exponentiate_under_old_maxima(Blocks<kRowBlocks,
      ...);
   }
   (std::make_integer_sequence<int, kKeyBlocks / kGroup>());
+  //| Only now is it known whether the old maxima still served; all lanes of the warp go the same way.
   bool fits = true;
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r) fits = fits && sums[r][0] <= kLimit && sums[r][1] <= kLimit;

@@ -54,6 +54,7 @@ inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, con
        .swizzle = panel_bytes == 128 ? Swizzle::b128 : Swizzle::b64});
 }
 
+//| Numbers that go with rows, a log-sum-exp or D each, travel by a map of one dimension.
 /// The map of a float for each row of a gradient's workspace.
 inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
   return device::tensor_map(

@@ -97,16 +97,16 @@ def rows_of_decoding(measured):
     rungs += [(f"ch08/step{step}{'_p64' if step == 5 else ''}", f"8.{step} {name}{' of 64 keys' if step == 5 else ''}{' *' if step in marked else ''}", True)
               for step, name in results.step_titles(8).items()]
     found = [(words, entry.values["bytes_per_second"] / 1e12, is_lit) for who, words, is_lit in rungs
-             if (entry := measured.newest.get(f"decode/{who}/bf16/d128/b16h32k8/n8192"))]
+             if (entry := measured.newest.get(f"decode/{who}/bf16/d128/b16h32k8/n8192")) and not entry.skipped]
     return sorted(found, key=lambda rung: rung[1])
 
 
 def rows_of_masks(measured):
     """(words, TFLOP/s of visible pairs, is it lit): peers and chapter 9's steps under a causal window of 1024, the slowest first. Without
-    packed sequences step 2 is step 3."""
+    packed sequences step 2 is step 3; step 6 is the gradient."""
     marked = afterwards(9)
     rungs = [("dense", "PyTorch, a mask of pairs", False), ("flash2", "FlashAttention-2", False), ("flex", "FlexAttention", False)]
-    rungs += [(f"ch09/step{step}", f"9.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(9).items() if step != 2]
+    rungs += [(f"ch09/step{step}", f"9.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(9).items() if step not in (2, 6)]
     found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
              if (entry := measured.newest.get(f"masked/{who}/bf16/d128/window/n8192")) and not entry.skipped]
     return sorted(found, key=lambda rung: rung[1])

@@ -89,6 +89,7 @@ void run_kernel(Kernel kernel, int64_t blocks, int threads, const Shape& shape, 
       static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace, problem_of(shape, kWorkspaceRows), more...);
 }
 
+//| Where tiles take their turns, counters say whose turn it is. A kernel clears them before each launch.
 /// One launch of steps 4 to 6.
 template <typename T, typename Traits>
 void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
