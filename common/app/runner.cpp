@@ -256,8 +256,10 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
   const Shape& shape = options.shape;
   RunResult result;
   Report& report = result.report;
-  report = {
-      .chapter = chapter.number, .name = chapter.name, .title = chapter.title, .shape = describe(shape)};
+  report.chapter = chapter.number;
+  report.name = chapter.name;
+  report.title = chapter.title;
+  report.shape = describe(shape);
   name_machine(chapter, report);
   const std::vector<int> steps = runnable_steps(options, chapter, report);
   check_memory(chapter, options, steps, !report.on_gpu);

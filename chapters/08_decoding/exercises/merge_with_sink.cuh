@@ -16,10 +16,10 @@ namespace flashbook::decoding {
 // BEGIN EXERCISE ch08-merge: parts and a sink
 /// Merges the parts of a row, and its sink logit. Grid: rows; a block is a warp.
 template <int kHeadDim>
-__global__ void __launch_bounds__(32) merge_with_sink(const float* part_o,      // [parts, rows, kHeadDim]
-                                                      const float* part_lse,    // [parts, rows]
-                                                      const float* sink_logit,  // [rows]
-                                                      int parts,
+__global__ void __launch_bounds__(32) merge_with_sink(const float* part_o,    // [parts, rows, kHeadDim]
+                                                      const float* part_lse,  // [parts, rows]
+                                                      [[maybe_unused]] const float* sink_logit,  // [rows]
+                                                      [[maybe_unused]] int parts,
                                                       float* o,      // [rows, kHeadDim]
                                                       float* lse) {  // [rows]
   // TODO: all parts and the sink logit, not the first part alone
