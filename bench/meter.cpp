@@ -79,7 +79,7 @@ const Meter::StoredInputs& Meter::inputs_for(const Cell& cell) {
   inputs_.reset();  // frees the memory before it is asked for again
   Inputs host = make_inputs(cell.row().operation, shape, InputKind::normal, kSeed, forward_for(shape));
   UploadedInputs uploaded(cell.row().operation, shape, host, cell.chapter->runs_on);
-  inputs_.emplace(cell.row().operation, shape, std::move(host), std::move(uploaded));
+  inputs_ = {cell.row().operation, shape, std::move(host), std::move(uploaded)};
   return *inputs_;
 }
 

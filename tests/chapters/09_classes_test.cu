@@ -152,7 +152,7 @@ TEST_F(TileClasses, ByRangesAreExactInOneDocument) {
   for (int mask = 0; mask < kByRanges && !HasFailure(); ++mask) {
     const Shape shape = mask_for(random, keep_ranges);
     const Uploaded tables(shape);
-    const int differ = expect_truth(shape, ByRanges{order_of(shape), ranges_of(shape, tables.tensors), {}});
+    const int differ = expect_truth(shape, ByRanges{order_of(shape), {ranges_of(shape, tables.tensors)}, {}});
     if (shape.visibility.documents.first_query.empty()) {
       EXPECT_EQ(differ, 0) << describe(shape);
     }
@@ -178,7 +178,7 @@ TEST_F(TileClasses, ByColumnsKeepTheirWord) {
                    bounds, shape.seqlen_q, shape.seqlen_k, tiles, scanned, static_cast<int*>(counter.data()));
     const int group = columns.heads == 1 ? shape.heads : shape.heads / shape.kv_heads;
     expect_truth(shape, ByColumns{order_of(shape),
-                                  ranges_of(shape, tables.tensors),
+                                  {ranges_of(shape, tables.tensors)},
                                   scanned,
                                   group,
                                   columns.heads,
@@ -476,7 +476,7 @@ TEST_F(TileClasses, PackedSequencesSeeEachPairOnce) {
     device::launch(make_plan<kRows, kKeys>, dim3(1), dim3(kPlanThreads), 0, device::Stream{}, documents, plan,
                    static_cast<int*>(counter.data()));
     device::launch(look_at_varlen, dim3(1), dim3(32), 0, device::Stream{},
-                   Varlen{documents, plan, shape.heads, {band_of(shape.visibility), {}}, {}},
+                   Varlen{{documents, plan, shape.heads}, {{band_of(shape.visibility), {}}}, {}},
                    problem_of(shape), static_cast<int*>(pairs.data()));
     pairs.download(std::as_writable_bytes(std::span(seen)));
     for (int head = 0; head < shape.heads; ++head)

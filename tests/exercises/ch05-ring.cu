@@ -1,4 +1,5 @@
 #include "chapters/05_flash_attention_3/exercises/pair_ring.cuh"
+#include "common/ptx/convert.h"
 #include "tests/exercises/hopper_kernel.h"
 #include "tests/support/machine.h"
 

@@ -21,8 +21,9 @@ void run_varlen(const Shape& shape, const Tensors& tensors, device::Stream strea
                    plan, counter);
     const TileOrder order = tile_order(shape, Traits::kRows, true);
     const int64_t tiles = int64_t(shape.heads) * (shape.seqlen_q / Traits::kRows + documents.count);
-    run_masked<T, Traits>(shape, tensors, stream, Varlen{documents, plan, order.heads_of_section, ranges, {}},
-                          tiles, counter, varlen_map, varlen_strides);
+    run_masked<T, Traits>(shape, tensors, stream,
+                          Varlen{{documents, plan, order.heads_of_section}, {ranges}, {}}, tiles, counter,
+                          varlen_map, varlen_strides);
   });
 }
 

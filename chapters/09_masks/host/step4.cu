@@ -31,7 +31,7 @@ void run_columns(const Shape& shape, const Tensors& tensors, device::Stream stre
     device::launch(scan_columns<Traits::kKeys>, dim3(unsigned((tiles + kTilesOfBlock - 1) / kTilesOfBlock)),
                    dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k, int(tiles), scanned,
                    static_cast<int*>(tensors.workspace));
-    return ByColumns{order,           ranges_of(shape, tensors),
+    return ByColumns{order,           {ranges_of(shape, tensors)},
                      scanned,         v.columns.heads == 1 ? shape.heads : shape.heads / shape.kv_heads,
                      v.columns.heads, (shape.seqlen_k + Traits::kKeys - 1) / Traits::kKeys,
                      Traits::kKeys,   {}};

@@ -81,7 +81,7 @@ std::vector<TileClass> classes_of(const Shape& shape) {
   const InBatch order{hopper::tile_order(shape, kRows, is_uneven(shape.visibility))};
   const Ranges ranges = ranges_of(shape, tensors);
   const Columns& columns = shape.visibility.columns;
-  if (columns.bounds == 0) return classes_by(ByRanges{order, ranges, {}}, shape);
+  if (columns.bounds == 0) return classes_by(ByRanges{order, {ranges}, {}}, shape);
   device::Buffer hidden(device::Place::device, sizeof(Hidden) * kLength);
   device::Buffer counter(device::Place::device, sizeof(int));
   device::Buffer of_tiles(device::Place::device, sizeof(HiddenOfTile) * kTiles);
@@ -90,7 +90,7 @@ std::vector<TileClass> classes_of(const Shape& shape) {
                             shape.visibility.window.right == 0};
   device::launch(scan_columns<kKeys>, dim3((kTiles + 3) / 4), dim3(kScanThreads), 0, device::Stream{}, bounds,
                  kLength, kLength, kTiles, scanned, static_cast<int*>(counter.data()));
-  return classes_by(ByColumns{order, ranges, scanned, 1, 1, kTiles, kKeys, {}}, shape);
+  return classes_by(ByColumns{order, {ranges}, scanned, 1, 1, kTiles, kKeys, {}}, shape);
 }
 
 /// Visible pairs of a tile, by the mask's definition.
