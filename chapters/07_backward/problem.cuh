@@ -11,6 +11,7 @@
 #include "common/attention/shape.h"
 #include "common/hopper/gradient_prepare.h"
 #include "common/hopper/problem.h"
+#include "common/numeric/arithmetic.h"
 
 namespace flashbook::backward {
 
@@ -67,7 +68,6 @@ struct Problem {
 //| asking where the queries end. What stands in the rows that are none decides whether that is right; [`prepare.cuh`](prepare.cuh) fills them.
 /// `tile`: the queries of a tile, whole numbers of which the workspace holds.
 inline Problem problem_of(const Shape& shape, int tile) {
-  constexpr float kLog2e = 1.44269504f;
   return {.seqlen_q = shape.seqlen_q,
           .seqlen_k = shape.seqlen_k,
           .kv_heads = shape.kv_heads,

@@ -11,6 +11,7 @@
 //| **Budget.** Two tensors read, two numbers a row written; for steps that add to dQ as many floats as Q has elements are set to zero. It is bound by memory.
 #pragma once
 #include "common/attention/shape.h"
+#include "common/numeric/arithmetic.h"
 #include "common/ptx/convert.h"
 
 namespace flashbook::hopper {
@@ -62,7 +63,6 @@ template <typename T, int kHeadDim, bool kClearsDq, typename ORow, typename DoRo
 __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, int64_t rows,
                                             bool is_query, const ORow& o_row, const DoRow& do_row,
                                             const LseOf& lse_of, float lse_offset = 0) {
-  constexpr float kLog2e = 1.44269504f;
   constexpr int kLanes = kHeadDim / 8;  // of a row: 16 bytes each
   const int lane = threadIdx.x % kLanes;
   float sum = 0;

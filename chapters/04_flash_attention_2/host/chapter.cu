@@ -8,6 +8,7 @@
 #include "chapters/04_flash_attention_2/step6_paired.cuh"
 #include "common/device/dispatch.h"
 #include "common/device/launch.h"
+#include "common/numeric/arithmetic.h"
 
 namespace flashbook {
 
@@ -83,7 +84,6 @@ std::string why_not(const Shape& shape) {
 
 template <typename T, int kHeadDim, int kStep>
 void run_step(const Shape& shape, const Tensors& t, device::Stream stream) {
-  constexpr float kLog2e = 1.44269504f;
   const Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
                            shape.causal(), shape.scale,    shape.scale * kLog2e};
   const Launch<T> how = launch_of<T, kHeadDim, kStep>();
