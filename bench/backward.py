@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/backward.py
 
-from bench import peers, race, results
+from bench import peers, race
 from bench.peers import DTYPES
 from bench.race import Contestant, Wrong, whole_numbers
 from bench.structs import Gradients, Tensors
@@ -156,14 +156,14 @@ def steps_of(options, library):
     return options.step or range(1, next(c.steps for c in library.chapters() if c.number == CHAPTER) + 1)
 
 
-def cell(options, library, head_dim, mask, seqlen):
+def cell(options, head_dim, mask, seqlen, library):
     problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
     contestants = [ours(library, step, problem) for step in steps_of(options, library)] + [peer(who, problem) for who in options.peers]
     return problem, contestants, library.cost(CHAPTER, 1, problem.shape)[0]
 
 
 def run(options, library):
-    race.run(options, library, check, [functools.partial(cell, options, library, head_dim, mask, seqlen)
+    race.run(options, library, check, [functools.partial(cell, options, head_dim, mask, seqlen)
                                        for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen])
 
 
@@ -195,16 +195,14 @@ def errors(options, library):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
     parser.add_argument("--step", type=whole_numbers, help="steps of chapter 7 (default: all)")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
     parser.add_argument("--dtype", choices=[name for name in DTYPES if name != "e4m3"], default="bf16")
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
     parser.add_argument("--mask", default="full,causal")
     parser.add_argument("--seqlen", type=whole_numbers)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--accuracy", action="store_true", help="errors at the first of --seqlen (default: 4k) instead of times")
-    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    race.add_options(parser)
     options = parser.parse_args()
     options.seqlen = options.seqlen or ([4096] if options.accuracy else [512, 1024, 4096, 16384])
     options.peers, options.mask = [who for who in options.peers.split(",") if who], options.mask.split(",")

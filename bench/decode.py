@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/decode.py
 
-from bench import peers, race, results
+from bench import peers, race
 from bench.names import Name
 from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Cache, Shape, Tensors
@@ -294,15 +294,13 @@ def check(problem, contestants):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
     parser.add_argument("--latent", action="store_true", help="latent attention's shapes alone")
     parser.add_argument("--step", type=whole_numbers, help="default: all")
     parser.add_argument("--peers", default=",".join((*PEERS, *PAGED)), help=f"some of {','.join((*PEERS, *PAGED))}, or none")
     parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
     parser.add_argument("--shape", type=whole_numbers,
                         help="which, counted from 0 (default: all); 8 is uneven, 9 has a shared prefix, those from 10 on are latent")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    race.add_options(parser)
     options = parser.parse_args()
     options.shapes = [*SHAPES, UNEVEN, SHARED, *LATENT]
     options.shape = options.shape or range(len(options.shapes) - len(LATENT) if options.latent else 0, len(options.shapes))
@@ -327,7 +325,7 @@ def contestants_of(library, options, problem, uneven):
     return found if uneven else found + [peer(who, problem) for who in options.peers if who not in PAGED]
 
 
-def cell(options, library, number):
+def cell(options, number, library):
     batch, heads, kv_heads, head_dim, keys = options.shapes[number]
     uneven = options.shapes[number] is UNEVEN
     shared = keys - OWN_KEYS if options.shapes[number] is SHARED else 0
@@ -336,7 +334,7 @@ def cell(options, library, number):
 
 
 def run(options, library):
-    race.run(options, library, check, [functools.partial(cell, options, library, number) for number in options.shape])
+    race.run(options, library, check, [functools.partial(cell, options, number) for number in options.shape])
 
 
 def main():

@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/masks.py
 
-from bench import peers, race, results
+from bench import peers, race
 from bench.names import Name
 from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Gradients, Mask, Shape, Tensors
@@ -403,13 +403,11 @@ def largest_error(problem, o):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
     parser.add_argument("--step", type=whole_numbers, default=[1, 2, 3, 4, 5], help="default: 1,2,3,4,5")
     parser.add_argument("--mask", default=",".join(MASKS), help=f"some of {','.join(MASKS)}")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
     parser.add_argument("--backward", action="store_true", help=f"step {GRADIENT} and FlexAttention's gradient, in place of forward passes")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    race.add_options(parser)
     options = parser.parse_args()
     options.mask = options.mask.split(",")
     if options.backward:  # step 6 takes no bias and no dropout
@@ -422,15 +420,14 @@ def parse():
     return options
 
 
-def cell(options, library, word):
+def cell(options, word, library):
     problem = make_problem(word)
     return problem, contestants_of(library, options, problem), problem.flops() * (2.5 if options.backward else 1)
 
 
 def run(options, library):
-    library.c.flashbook_masked_workspace_bytes.restype = ctypes.c_int64
     check = lambda problem, contestants: race.check_outputs(problem, contestants, gradient_error if options.backward else largest_error, 10)
-    race.run(options, library, check, [functools.partial(cell, options, library, word) for word in options.mask])
+    race.run(options, library, check, [functools.partial(cell, options, word) for word in options.mask])
 
 
 def main():

@@ -129,6 +129,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
     parser.add_argument("--out", type=pathlib.Path)
+    parser.set_defaults(before=None)
     options = parser.parse_args()
     os.environ["FLASHBOOK_LIBRARY"] = str(options.library)
     torch = peers.torch = race.pytorch("operators.py")

@@ -225,7 +225,6 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ablation", action="store_true", help="chapter 5's last step and its switches, without peers")
     parser.add_argument("--cpu", action="store_true", help="chapter 2's last step and PyTorch on the CPU: bench/on_cpu.py has its options")
-    parser.add_argument("--library", type=pathlib.Path, help="default: build/gpu/lib/libflashbook.so, or libablation.so beside it")
     parser.add_argument("--chapter", type=whole_numbers, help="chapters, such as 1,3 (default: the last one on a GPU)")
     parser.add_argument("--step", type=lambda text: text if text == "all" else whole_numbers(text),
                         help="steps of these chapters, or all (default: the last one)")
@@ -234,14 +233,9 @@ def parse():
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
     parser.add_argument("--mask", default="full,causal")
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    race.add_options(parser)
     options = parser.parse_args()
     options.peers, options.mask = [] if options.ablation else options.peers.split(","), options.mask.split(",")
-    target = "ablation" if options.ablation else "flashbook"
-    options.library = options.library or results.ROOT / "build" / "gpu" / "lib" / f"lib{target}.so"
-    if options.rounds < 1:
-        parser.error("--rounds is the number of rounds: at least 1, and 5 for a result")
     for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
         if not set(given) <= set(known):
             parser.error(f"{option} takes {','.join(known)}, with commas between")
@@ -260,7 +254,7 @@ def pick_ours(library, options):
     return [(number, step) for number in options.chapter or [max(on_device)] for step in steps_of(number)]
 
 
-def cell(options, library, chosen, head_dim, mask, seqlen):
+def cell(options, chosen, head_dim, mask, seqlen, library):
     problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
     contestants = [ours(library, chapter, step, problem, options.ablation) for chapter, step in chosen]
     return problem, contestants + [peer(who, problem) for who in options.peers], library.cost(*chosen[0], problem.shape)[0]
@@ -268,7 +262,7 @@ def cell(options, library, chosen, head_dim, mask, seqlen):
 
 def run(options, library):
     chosen = pick_ours(library, options)
-    race.run(options, library, check, [functools.partial(cell, options, library, chosen, head_dim, mask, seqlen)
+    race.run(options, library, check, [functools.partial(cell, options, chosen, head_dim, mask, seqlen)
                                        for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen])
 
 

@@ -3,7 +3,7 @@
 The card's power is limited, so what ran before changes what is measured. Therefore: in every round each contestant is timed once, in
 random order, after a nap of 60 ms; a time is the median of some launches between CUDA events, L2 flushed before each; a result is the
 median of the rounds. A contestant whose name begins with `ch` is ours: it is checked first, and is compared with the others by the median of
-the rounds' ratios.
+the rounds' ratios. With --before LIBRARY another build's kernels run too: what a change of the house did to ours, cell by cell, is `vs_before`.
 """
 
 import contextlib
@@ -36,7 +36,8 @@ class Library:
         self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be looked for elsewhere
         for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name"):
             getattr(self.c, name).restype = ctypes.c_char_p
-        self.c.flashbook_workspace_bytes.restype = ctypes.c_int64
+        for name in ("flashbook_workspace_bytes", "flashbook_masked_workspace_bytes"):
+            getattr(self.c, name).restype = ctypes.c_int64
         self.c.flashbook_attention.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(Shape), ctypes.POINTER(Tensors), ctypes.c_void_p]
 
     def error(self):
@@ -145,6 +146,20 @@ def race(contestants, rounds, shuffle, cache_filler):
             contestant.milliseconds.append(timed(contestant, cache_filler))
 
 
+def before(contestant):
+    """Who is the same step in another build."""
+    return contestant.who + "_before"
+
+
+def note_same_bits(contestants, twins):
+    """Whether both builds give the same outputs, bit by bit."""
+    outputs = lambda found: found if isinstance(found, list) else [found]
+    for contestant, twin in zip((c for c in contestants if c.who.startswith("ch")), twins, strict=True):
+        if not contestant.skipped and not twin.skipped:
+            pairs = zip(outputs(contestant.run()), outputs(twin.run()), strict=True)
+            contestant.values["same_bits"] = float(all(torch.equal(a, b) for a, b in pairs))
+
+
 def entry(problem, contestant, contestants, flops):
     """A result as Google Benchmark would write it."""
     name = problem.name(contestant)
@@ -159,7 +174,7 @@ def entry(problem, contestant, contestants, flops):
         values["bytes_per_second"] = moved / (median * 1e-3)
     ours = contestant.who.startswith("ch")
     for other in contestants:
-        against = "as_it_is" if other.who.endswith("/as_it_is") else other.who
+        against = "as_it_is" if other.who.endswith("/as_it_is") else "before" if other.who == before(contestant) else other.who
         if other.skipped or other is contestant or against.startswith("ch"):
             continue
         ratio = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
@@ -180,14 +195,21 @@ def told(found):
 
 
 def run(options, library, check, cells):
-    """Measures every cell; the file is whole after each. `cells`: functions that make a problem, its contestants and its FLOPs, one at a time,
-    since the next one takes the memory of the last. `check(problem, contestants)` is asked first."""
+    """Measures every cell; the file is whole after each. `cells`: functions of a library that make a problem, its contestants and its FLOPs, one at
+    a time, since the next one takes the memory of the last. `check(problem, contestants)` is asked first."""
     whole = {"context": context(library), "benchmarks": []}
     shuffle = random.Random(SEED).shuffle
     cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)  # 256 MB: several times any L2 cache
+    earlier = options.before and Library(options.before)
     for make in cells:
-        problem, contestants, flops = make()
-        check(problem, contestants)
+        problem, contestants, flops = make(library)
+        if earlier:
+            twins = [dataclasses.replace(twin, who=before(twin)) for twin in make(earlier)[1] if twin.who.startswith("ch")]
+            check(problem, contestants + twins)
+            note_same_bits(contestants, twins)
+            contestants += twins
+        else:
+            check(problem, contestants)
         race(contestants, options.rounds, shuffle, cache_filler)
         for contestant in contestants:
             found = entry(problem, contestant, contestants, flops)
@@ -214,6 +236,14 @@ def context(library):
     return found | {f"ch{chapter.number:02}": chapter.title.decode() for chapter in library.chapters()}
 
 
+def add_options(parser):
+    """The options of every program that races."""
+    parser.add_argument("--library", type=pathlib.Path, help="default: build/gpu/lib/libflashbook.so, or libablation.so beside it")
+    parser.add_argument("--before", type=pathlib.Path, help="the libflashbook.so of another commit, to be timed in turn with this one; wants --out")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+
+
 def whole_numbers(text):
     """[512, 4096] of "512,4k"."""
     return [int(word[:-1]) * 1024 if word[-1:] in "kK" and word else int(word) for word in text.split(",")]
@@ -235,6 +265,14 @@ def pytorch(program):
 
 def measure(program, options, run, target="flashbook_shared"):
     """Runs `run(options, library)`, which writes options.out, and files that if the user did not name it. Returns the exit code."""
+    options.library = options.library or results.ROOT / "build" / "gpu" / "lib" / f"lib{target.removesuffix('_shared')}.so"
+    if options.rounds < 1:
+        print(f"{program}: --rounds is the number of rounds: at least 1, and 5 for a result", file=sys.stderr)
+        return 2
+    if options.before and not (options.out and options.before.exists()):
+        missing = "--out FILE is" if options.before.exists() else f"{options.before} is"
+        print(f"{program}: {missing} missing: --before compares with another build, and results/in_turn keeps its files", file=sys.stderr)
+        return 2
     if not options.library.exists():
         print(f"{options.library} is missing: cmake --build --preset gpu --target {target}", file=sys.stderr)
         return 2
