@@ -204,7 +204,8 @@ def run(options, library, check, cells):
     for make in cells:
         problem, contestants, flops = make(library)
         if earlier:
-            twins = [dataclasses.replace(twin, who=before(twin)) for twin in make(earlier)[1] if twin.who.startswith("ch")]
+            kept, others, _ = make(earlier)  # the same problem once more: a contestant has pointers into its own
+            twins = [dataclasses.replace(twin, who=before(twin), keeps=(twin.keeps, kept)) for twin in others if twin.who.startswith("ch")]
             check(problem, contestants + twins)
             note_same_bits(contestants, twins)
             contestants += twins

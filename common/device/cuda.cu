@@ -249,9 +249,10 @@ void free(void* address) noexcept { cudaFree(address); }
 
 void copy(void* target, const void* source, std::size_t bytes) {
   // The default stream waits for the other streams only if they were created blocking; a copy must wait for
-  // all.
+  // all, and they for it: cudaMemcpy returns once the host's bytes are staged, before they are in the buffer.
   synchronize();
   check(cudaMemcpy(target, source, bytes, cudaMemcpyDefault), "cudaMemcpy");
+  synchronize();
 }
 
 void poison(void* address, unsigned char byte, std::size_t bytes) {
