@@ -97,6 +97,10 @@ TEST_F(ChapterTest, AGradientOfOneElement) {
   }
 }
 
+TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
+  for (int head_dim : {64, 128, 256}) expect_one_key_moves_nothing(shape_with(2, 1, 130, 1, head_dim, false));
+}
+
 // P's rows sum to 1, so over all keys dV sums to what dO sums to over the queries.
 TEST_F(ChapterTest, OverAllKeysGradientsOfValuesSumToThatOfO) {
   const Shape shape = shape_with(1, 1, 150, 333, 64, false);

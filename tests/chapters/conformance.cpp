@@ -28,6 +28,15 @@ Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed) {
   return make_inputs(operation_under_test, shape, kind, seed);
 }
 
+void expect_one_key_moves_nothing(const Shape& shape) {
+  const Inputs inputs = inputs_of(shape, InputKind::normal, 9);
+  for (const int step : steps_under_test()) {
+    const Outputs outputs = run_once(chapter_under_test, shape, inputs, step);
+    for (const std::vector<float>* gradient : {&outputs.dq, &outputs.dk})
+      for (const float value : *gradient) ASSERT_NEAR(value, 0, 2e-4) << "step " << step << describe(shape);
+  }
+}
+
 void expect_same_bits(const Shape& shape, const Inputs& inputs, int step, int launches) {
   SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
   const UploadedInputs uploaded(operation_under_test, shape, inputs, chapter_under_test.runs_on);
