@@ -103,13 +103,9 @@ def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
 # ---- what is handed out ------------------------------------------------------------------------------------------------------------
 
 
-def holds(lines: list[str], run: list[str]) -> bool:
-    return any(lines[i:i + len(run)] == run for i in range(len(lines) - len(run) + 1))
-
-
 def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = handout.ALL) -> Iterator[str]:
     """Nothing but what belongs there, no solution, and every link of its pages leads somewhere. `last`: its last chapter."""
-    wanted = {*handout.handed_out_files(root, last), "README.md", attempt.AS_HANDED_OUT}
+    wanted = {*handout.handed_out_files(root, last), "README.md", attempt.AS_HANDED_OUT, *handout.MOVED}
     wanted |= {f"docs/figures/{name}.html" for name in handout.figures_that_move(root)}
     texts = {}
     for path in sorted(tree.rglob("*")):
@@ -121,12 +117,8 @@ def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = han
     for name in sorted(wanted - set(texts)):
         yield f"hand-out: {name} is missing"
 
-    solutions = {e.id: code(answer(root, e).lines) for e in exercises}
+    yield from (f"hand-out: {warning}" for warning in handout.answering(root, tree, exercises))
     for name, text in texts.items():
-        lines = code(text.splitlines())
-        for id, solution in solutions.items():
-            if holds(lines, solution):
-                yield f"hand-out: {name} has the solution of {id}"
         for link in re.finditer(r"\]\(([^)\s#]+)[^)]*\)", re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)):
             if name.endswith(".md") and not re.match(r"[a-z]+:", link[1]) and not (tree / name).parent.joinpath(link[1]).exists():
                 yield f"hand-out: {name} links to {link[1]}, which is not handed out"
@@ -147,7 +139,7 @@ def partial_faults(root: Path, folder: Path, exercises: Exercises) -> Iterator[s
     """The hand-outs up to a chapter are whole as far as CMake can tell."""
     for last in sorted({e.number for e in exercises})[:-1]:
         tree = folder / f"student-{last}"
-        yield from handout_faults(root, tree, handout.make(root, tree, last=last), last)
+        yield from handout_faults(root, tree, handout.make(root, tree, chapters=[last]), last)
         run(tree, "cmake", "--preset", "sim", *QUICK)
 
 

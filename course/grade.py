@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Grades submissions: python3 course/grade.py SUBMISSION... [NN|ID ...] [--out DIR] [--seed N] [--jobs N]. A submission is a student's tree, or
-a folder with the files that were edited. Writes report.md and Gradescope's results.json for each, and a table of all if there are several. Exit
-code 0 if they could be graded, whatever the grade; 2 if what is asked for makes no sense; 3 if the grader itself is at fault."""
+"""Grades submissions: python3 course/grade.py SUBMISSION... [NN|ID ...]; --help has the options. A submission is a student's tree, or a folder
+with the files that were edited, or a zip of one; or a folder or a zip of several. Writes report.md and Gradescope's results.json for each, and
+tables if there are several. Exit code 0 if they could be graded, whatever the grade; 2 if what is asked for makes no sense; 3 if the grader
+itself is at fault."""
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -17,14 +19,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
-from course import gate, gtest, manifest, modes, report, submission
+from course import classroom, gate, gtest, manifest, modes, report, submission
 from course.attempt import NO_PROGRAM
+from course.classroom import HandedIn
 from course.judge import Judge
 from course.regions import Broken, Fault, Written
 from course.sandbox import Limits, Sandbox, one_line, printable, remove
-from course.score import Grade, Score
+from course.score import NOT_HANDED_IN, Grade, Score
 from course.toolchain import Toolchain
 
+LONGEST = 120  # bytes of a name of a folder or a file
 ENDLESS = 2  # tests of an exercise, or compilations of a submission, that run into the limit of time; no other runs after them
 
 
@@ -83,7 +87,10 @@ class Grader:
                 start = time.monotonic()
                 verdict = self.judge.run(programs[suffix], exercise, test.name, mode, self.seed) if endless < ENDLESS else gtest.Verdict(
                     False, f"not run: {ENDLESS} tests before it did not end")
-                endless += not verdict.passed and time.monotonic() - start >= self.limits.seconds
+                is_endless = not verdict.passed and time.monotonic() - start >= self.limits.seconds
+                if is_endless and not endless and self.judge.run(programs[suffix], exercise, test.name, mode, self.seed, gtest.PATIENCE).passed:
+                    verdict = gtest.slow(self.limits.seconds)
+                endless += is_endless
                 result.verdicts[test.name] = modes.told(verdict, mode)
         if chosen_modes is None:
             result.why = self.race(exercise, answer, result, programs)
@@ -121,26 +128,28 @@ class Grader:
         """The results of all exercises; `answers` and `missing` as submission.answers says."""
         def result_of(exercise: manifest.Exercise) -> Score:
             if exercise.id in missing:
-                return Score(exercise, missing[exercise.id], is_there=False, headline="it was not handed in")
+                return Score(exercise, missing[exercise.id], is_there=False, headline=NOT_HANDED_IN)
             return self.exercise(exercise, answers[exercise.id])
 
         with ThreadPoolExecutor(jobs) as pool:
             return list(pool.map(result_of, self.exercises))
 
 
-def grade(grader: Grader, folder: str, title: str, jobs: int) -> Grade:
+def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
     """The Grade of a submission."""
     start = time.monotonic()
-    answers, missing = submission.answers(folder, grader.exercises)
+    if not one.place:
+        raise Fault("nothing was handed in")
+    answers, missing = submission.answers(one.place, grader.exercises, one.files)
     results = grader.answers(answers, missing, jobs)
     grader.clear()
-    return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start)
+    return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start, answers=answers)
 
 
-def grade_or_say_why(grader: Grader, folder: str, title: str, jobs: int) -> Grade:
+def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
     """The Grade of one submission of many: whatever is wrong with it, those after it are graded."""
     try:
-        return grade(grader, folder, title, jobs)
+        return grade(grader, one, title, jobs)
     except Broken:
         raise
     except Exception as error:
@@ -164,24 +173,29 @@ def chosen(exercises: Sequence[manifest.Exercise], names: Sequence[str]) -> list
     return [e for e in exercises if not names or e.number in names or e.id in names]
 
 
-def titles(submissions: Sequence[str]) -> list[str]:
+def titles(handed_in: Sequence[HandedIn]) -> list[str]:
     """What to call each. A folder's own name may be that of the hand-out; then the one above it tells whose it is."""
-    folders = [Path(folder).resolve() for folder in submissions]
-    alike = len({folder.name for folder in folders}) < len(folders)
+    alike = len({one.title for one in handed_in}) < len(handed_in)
     found: list[str] = []
-    for folder in folders:
-        title = one_line(f"{folder.parent.name}-{folder.name}" if alike else folder.name) or "unnamed"
+    for one in handed_in:
+        above = f"{one.place.resolve().parent.name}-" if alike and one.place and not one.files else ""
+        title = one_line(above + one.title).replace("/", "-") or "unnamed"
         found.append(title if title not in found else f"{title}-{len(found)}")  # names may differ in what is not printed
     return found
 
 
-def places(submissions: Sequence[str], names: Sequence[str], out: str | None) -> list[Path]:
+def short(name: str) -> str:
+    """A name that every file system takes: a long one ends with a digest."""
+    return name if len(name.encode()) <= LONGEST else f"{name.encode()[:LONGEST - 17].decode(errors='ignore')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def places(titles: Sequence[str], names: Sequence[str], out: str | None) -> list[Path]:
     """The folder for each submission's reports: below build/grades, by its title and what is graded; `out`, if there is one, for the only
     submission, or else below it."""
-    if out and len(submissions) == 1:
+    if out and len(titles) == 1:
         return [Path(out)]
     base = Path(out) if out else manifest.ROOT / "build" / "grades"
-    return [base / "-".join([title, *names]) for title in titles(submissions)]
+    return [base / short("-".join([title, *names])) for title in titles]
 
 
 def write(graded: Grade, out: Path) -> None:
@@ -190,39 +204,58 @@ def write(graded: Grade, out: Path) -> None:
     (out / "results.json").write_text(json.dumps(report.gradescope(graded), indent=2) + "\n", encoding="utf-8")
 
 
+def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], names: Sequence[str], seed: int, scratch: Path,
+              arguments: argparse.Namespace) -> None:
+    due = classroom.moment(arguments.due, "--due") if arguments.due else None
+    handed_in = classroom.handed_in(words, exercises, scratch, arguments.single)
+    if arguments.roster:
+        handed_in = classroom.with_roster(handed_in, classroom.read_roster(arguments.roster), due)
+    called = titles(handed_in)
+    places_of, grades = places(called, names, arguments.out), []
+    with Grader(manifest.ROOT, exercises, seed) as grader:
+        for one, title, out in zip(handed_in, called, places_of):
+            graded = grade_or_say_why(grader, one, title, max(1, arguments.jobs))
+            graded.student, graded.days_late, graded.percent = one.id, one.days_late, arguments.late
+            grades.append(graded)
+            write(graded, out)
+            print(report.text(graded) if len(handed_in) == 1 else f"{report.line(graded)}: {one_line(str(out))}", flush=True)
+    if len(handed_in) == 1:
+        print(f"\n{places_of[0] / 'report.md'} has the messages, {places_of[0] / 'results.json'} is what Gradescope reads.")
+        return
+    what = short("-".join(["grades", *names]))
+    tables = {f"{what}.csv": report.table(grades), f"{what}-canvas.csv": report.canvas(grades, " ".join(["Flashbook", *names])),
+              f"{what}-moodle.csv": report.moodle(grades, " ".join(["Flashbook", *names])),
+              f"{what}-alike.csv": report.pairs(classroom.alike(grades, exercises, manifest.ROOT))}
+    for name, text in tables.items():
+        (places_of[0].parent / name).write_text(text, encoding="utf-8")
+    print(f"\n{places_of[0].parent} has the points of all, {what}.csv; the same for Canvas and Moodle; and {what}-alike.csv, answers that are alike.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="course grade", description="Grades submissions.")
-    parser.add_argument("what", nargs="+", help="submissions: students' trees, or folders with the files that were edited; and what to grade: "
-                        "chapters, two digits each, or exercises by their names (default: all)")
+    parser.add_argument("what", nargs="+", help="submissions: students' trees, folders with the files that were edited, zips of these, or folders and "
+                        "zips of several; and what to grade: chapters, two digits each, or exercises by their names (default: all)")
+    parser.add_argument("--single", action="store_true", help="each of them is one student's, whatever is in it")
+    parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; who is in it and handed in nothing "
+                        "is in the tables, too")
+    parser.add_argument("--due", help="2026-12-01T23:59: days late are counted from here to the roster's handed_in")
+    parser.add_argument("--late", type=float, default=0, metavar="PERCENT", help="of the points that each day late costs that has begun")
     parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME); of several submissions, for their folders")
     parser.add_argument("--seed", type=int, help="inputs of an earlier grading, to repeat it (default: new ones)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises at a time (default: one a core)")
     arguments = parser.parse_args()
     names = [word for word in arguments.what if NAMES.fullmatch(word)]
-    submissions = [word for word in arguments.what if word not in names]
+    words = [word for word in arguments.what if word not in names]
     seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
     try:
         exercises = chosen(manifest.load(), names)
-        if not submissions:
+        if not words:
             raise Fault("name a submission: a student's tree, or a folder with the files that were edited")
-        if len(submissions) == 1:  # of several each is told why by itself
-            submission.answers(submissions[0], [])
-        places_of = places(submissions, names, arguments.out)
-        grades = []
-        with Grader(manifest.ROOT, exercises, seed) as grader:
-            for folder, title, out in zip(submissions, titles(submissions), places_of):
-                grades.append(grade_or_say_why(grader, folder, title, max(1, arguments.jobs)))
-                write(grades[-1], out)
-                print(report.text(grades[-1]) if len(submissions) == 1 else f"{report.line(grades[-1])}: {one_line(str(out))}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="flashbook-class-") as scratch:
+            grade_all(words, exercises, names, seed, Path(scratch), arguments)
     except Fault as fault:
         print(f"course grade: {one_line(str(fault))}", file=sys.stderr)
         sys.exit(3 if isinstance(fault, Broken) else 2)
-    if len(submissions) == 1:
-        print(f"\n{places_of[0] / 'report.md'} has the messages, {places_of[0] / 'results.json'} is what Gradescope reads.")
-    else:
-        table = places_of[0].parent / f"{'-'.join(['grades', *names])}.csv"
-        table.write_text(report.table(grades), encoding="utf-8")
-        print(f"\n{table} has the points of all.")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ MEANINGS = {"SIGSEGV": "an address that is not there", "SIGBUS": "an address tha
             "SIGFPE": "a whole number divided by 0", "SIGILL": "not an instruction", "SIGXCPU": "too much time",
             "SIGXFSZ": "a file grew too large", "SIGKILL": "stopped from outside, perhaps for its memory"}
 
+STOPPED, SLOW = "stopped", "slow"
+PATIENCE = 3  # times the limit of a test in which it may show that it is slow and right
 FAILURE = re.compile(r"(\S+:\d+|unknown file): Failure$")
 FRAME = re.compile(r"Running main\(\) from |\[[ =A-Z-]{10}\]|Note: (Google|Randomizing)|\s*\d+ FAILED TESTS?$")
 
@@ -22,6 +24,7 @@ FRAME = re.compile(r"Running main\(\) from |\[[ =A-Z-]{10}\]|Note: (Google|Rando
 class Verdict:
     passed: bool
     message: str = ""  # what a student should read: what is wrong, and what the program printed
+    status: str = ""  # STOPPED or SLOW, if it is
 
 
 def crash(code: int) -> str:
@@ -35,6 +38,12 @@ def crash(code: int) -> str:
 
 def endless(seconds: float) -> str:
     return f"it still ran after {seconds:.0f} s and was stopped: is there a loop that never ends?"
+
+
+def slow(seconds: float) -> Verdict:
+    """Of a test that passes where it has more time."""
+    return Verdict(False, f"it is right, and too slow: it was stopped after {seconds:.0f} s, and passes where it may take "
+                          f"{PATIENCE * seconds:.0f} s. What does it read or compute more often than it must?", SLOW)
 
 
 def own_lines(output: str) -> list[str]:
@@ -75,7 +84,7 @@ def run(program: Path, test: str, environment: Mapping[str, str] | None = None, 
                                   env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, timeout=seconds, check=False)
         except subprocess.TimeoutExpired as stopped:
-            return Verdict(False, with_output(endless(seconds), (stopped.stdout or b"").decode(errors="replace")))
+            return Verdict(False, with_output(endless(seconds), (stopped.stdout or b"").decode(errors="replace")), STOPPED)
         output = done.stdout.decode(errors="replace")
         if done.returncode < 0:
             return Verdict(False, with_output(crash(done.returncode), output))

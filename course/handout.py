@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Cuts the student's tree: python3 course/handout.py DIR [NN] [--solved]. DIR is made, whole or not at all; exit code 2 if it cannot be. It has
-the chapters up to NN. Solved it is what a student hands in who has everything right."""
+"""Cuts the student's tree: python3 course/handout.py DIR [NN ...] [--solved]. DIR is made, whole or not at all; exit code 2 if it cannot be. One
+number is the last chapter. Of several, those are to be done, and the chapters between them stand solved. Solved it is what a student hands in
+who has everything right."""
 import argparse
 import json
 import os
@@ -10,16 +11,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/handout.py
 
-from course import manifest
+from course import manifest, similar
 from course.attempt import AS_HANDED_OUT, digest_outside
-from course.regions import Fault
-from course.solution import solved
+from course.regions import Fault, code, written
+from course.solution import answer, solved
 from docs.tools.interactive import scripts_of
 
 # What a student needs; * also crosses folders. What is not named here stays at home.
@@ -34,7 +35,7 @@ HANDED_OUT = (
     "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
     "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py",
-    "course/score.py", "course/try_exercise.py", "course/watch.py",
+    "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/watch.py", "chapters/*/exercises/quiz.json",
 )
 KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md")
 INTERACTIVE = "docs/figures/interactive"
@@ -62,6 +63,8 @@ LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", 
 # What scripts look for in a page and a reader has no use for, with its line where it has one of its own.
 MARK = re.compile(r"(?<=\n)<!-- [^\n]*? -->\n|<!-- [^\n]*? -->")
 TABLE = "<!-- exercises -->\n"
+# What students have at another place than the book.
+MOVED = {"AGENTS.md": "course/agents.md", ".github/workflows/exercises.yml": "course/exercises.yml"}
 # The chapter that a file belongs to.
 CHAPTER = re.compile(r"(?:^|/)(?:ch(\d\d)-|(\d\d)_[a-z])")
 ALL = "all"  # behind every number
@@ -92,14 +95,37 @@ def handed_out_files(root: Path, last: str = ALL) -> list[str]:
     return [name for name in files_of_tree(root) if matches(name, HANDED_OUT) and not matches(name, KEPT) and not is_later(name, last)]
 
 
-def readme(root: Path, exercises: Sequence[manifest.Exercise]) -> str:
-    """The hand-out's own README.md, with a table of its exercises."""
-    lines = ["| exercise | what | where | points |", "|---|---|---|---|"]
+def to_be_done(exercises: Iterable[manifest.Exercise], chapters: Sequence[str]) -> list[manifest.Exercise]:
+    """Those of the exercises that a hand-out leaves to students: all up to the last chapter, or, of several chapters, theirs."""
+    return [e for e in exercises if (e.number in chapters if len(chapters) > 1 else e.number <= max(chapters, default=ALL))]
+
+
+def readme(root: Path, exercises: Sequence[manifest.Exercise], open_ones: Sequence[manifest.Exercise]) -> str:
+    """The hand-out's own README.md, with a table of its exercises. What is not open stands solved."""
+    lines = ["| exercise | what | where | points | minutes, about |", "|---|---|---|---|---|"]
     for e in exercises:
         page = f"chapters/{e.chapter}/README.md#exercises"
-        lines.append(f"| [`{e.id}`]({page}) | {e.kind}: {e.title} | `{e.file}` | {e.points} |")
+        points = f"{e.points} | {e.minutes or ''}" if e in open_ones else "solved |"
+        lines.append(f"| [`{e.id}`]({page}) | {e.kind}: {e.title} | `{e.file}` | {points} |")
     text = (root / "course" / "student.md").read_text(encoding="utf-8")
     return text.replace(TABLE, "\n".join(lines) + "\n")
+
+
+def answering(root: Path, tree: Path, exercises: Iterable[manifest.Exercise]) -> Iterator[str]:
+    """What in a hand-out answers an exercise: its solution's lines, or a piece of code that is the same but for names and numbers."""
+    solutions = {}
+    for e in exercises:
+        stub = written((root / e.file).read_text(encoding="utf-8"), e.file)[0][e.id]
+        lines = answer(root, e).lines
+        solutions[e.id] = (e.file, "\n".join(code(lines)) + "\n", similar.runs(lines, similar.runs(stub.lines)))
+    for path in sorted(path for path in tree.rglob("*") if path.suffix in (".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".js")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        name, text, found = str(path.relative_to(tree)), "\n" + "\n".join(code(lines)) + "\n", similar.runs(lines)
+        for id, (file, exact, runs) in solutions.items():
+            if "\n" + exact in text:
+                yield f"{name} has the solution of {id}"
+            elif name != file and len(runs) >= similar.LEAST and len(runs & found) >= similar.ALIKE * len(runs):
+                yield f"{name} has the solution of {id} by other names"
 
 
 def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
@@ -139,30 +165,35 @@ def contents(root: Path, name: str, last: str = ALL) -> str:
     return text
 
 
-def write(root: Path, target: Path, with_solutions: bool = False, last: str = ALL) -> list[manifest.Exercise]:
-    """Writes the hand-out into the empty folder `target`; returns the exercises in it."""
+def write(root: Path, target: Path, with_solutions: bool = False, chapters: Sequence[str] = ()) -> list[manifest.Exercise]:
+    """Writes the hand-out into the empty folder `target`; returns the exercises in it that are to be done."""
+    last = max(chapters, default=ALL)
     exercises = [e for e in manifest.load(root) if e.number <= last]
+    open_ones = to_be_done(exercises, chapters)
     for name in handed_out_files(root, last):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_text(contents(root, name, last), encoding="utf-8")
         shutil.copymode(root / name, target / name)
-    for e in exercises if with_solutions else ():
+    for e in exercises if with_solutions else [e for e in exercises if e not in open_ones]:
         (target / e.file).write_text(solved(root, e), encoding="utf-8")
-    (target / "README.md").write_text(readme(root, exercises), encoding="utf-8")
-    outside = {e.file: digest_outside((target / e.file).read_text(encoding="utf-8")) for e in exercises}
+    for name, source in MOVED.items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / source, target / name)
+    (target / "README.md").write_text(readme(root, exercises, open_ones), encoding="utf-8")
+    outside = {e.file: digest_outside((target / e.file).read_text(encoding="utf-8")) for e in open_ones}
     (target / AS_HANDED_OUT).parent.mkdir(exist_ok=True)
     (target / AS_HANDED_OUT).write_text(json.dumps(outside, indent=2) + "\n", encoding="utf-8")
     for figure, scripts in figures_that_move(root).items():
         (target / "docs" / "figures" / f"{figure}.html").write_text(page_of_figure(figure, scripts), encoding="utf-8")
-    return exercises
+    return open_ones
 
 
-def make(root: Path, target: str | Path, with_solutions: bool = False, last: str = ALL) -> list[manifest.Exercise]:
-    """Makes the folder `target`, whole or not at all, and returns the exercises in it."""
+def make(root: Path, target: str | Path, with_solutions: bool = False, chapters: Sequence[str] = ()) -> list[manifest.Exercise]:
+    """Makes the folder `target`, whole or not at all, and returns the exercises in it that are to be done."""
     target = Path(target).absolute()
     numbers = sorted({e.number for e in manifest.load(root)})
-    if last not in (*numbers, ALL):
-        raise Fault(f"there is no chapter {last} with exercises: {', '.join(numbers)} have some")
+    for unknown in sorted(set(chapters) - set(numbers)):
+        raise Fault(f"there is no chapter {unknown} with exercises: {', '.join(numbers)} have some")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise Fault(f"{target} is already there: name a folder that is new or empty")
     if not target.parent.is_dir():
@@ -172,7 +203,7 @@ def make(root: Path, target: str | Path, with_solutions: bool = False, last: str
     except OSError as error:
         raise Fault(f"cannot write in {target.parent}: {error.strerror}") from None
     try:
-        exercises = write(root, unfinished, with_solutions, last)
+        exercises = write(root, unfinished, with_solutions, chapters)
         unfinished.chmod(0o755)
         os.replace(unfinished, target)  # an empty folder may stand there
     except BaseException:
@@ -184,16 +215,24 @@ def make(root: Path, target: str | Path, with_solutions: bool = False, last: str
 def main() -> None:
     parser = argparse.ArgumentParser(prog="course handout", description="Cuts the student's tree.")
     parser.add_argument("folder", metavar="DIR", help="the folder to make: new, or empty")
-    parser.add_argument("last", metavar="NN", nargs="?", default=ALL, help="the last chapter, two digits (default: all)")
+    parser.add_argument("chapters", metavar="NN", nargs="*", help="the last chapter, two digits; or all that are to be done, and those between "
+                        "them stand solved (default: all)")
     parser.add_argument("--solved", action="store_true", help="with the solutions: to try the grader")
     arguments = parser.parse_args()
     try:
-        exercises = make(manifest.ROOT, arguments.folder, arguments.solved, arguments.last)
+        exercises = make(manifest.ROOT, arguments.folder, arguments.solved, arguments.chapters)
     except Fault as fault:
         print(f"course handout: {fault}", file=sys.stderr)
         sys.exit(2)
-    print(f"{arguments.folder}: {len(exercises)} exercises" + (", solved: not for students." if arguments.solved else
-                                                               ". Its README.md says how to begin."))
+    if arguments.solved:
+        print(f"{arguments.folder}: {len(exercises)} exercises, solved: not for students.")
+        return
+    print(f"{arguments.folder}: {len(exercises)} exercises. Its README.md says how to begin.")
+    shown = sorted({e.number for e in manifest.load() if e.number < max(arguments.chapters, default="")} - {e.number for e in exercises})
+    if shown:
+        print(f"warning: chapters {', '.join(shown)} stand solved in it: their exercises can no longer be set", file=sys.stderr)
+    for warning in answering(manifest.ROOT, Path(arguments.folder), exercises):
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from course import gtest, modes
@@ -34,16 +35,16 @@ class Judge:
         """`build`: the book's own build. `sandbox`: for the student's programs. `folder`: an empty one that they may not see."""
         self.build, self.sandbox, self.folder, self.limits = build, sandbox, folder, limits
 
-    def run(self, program: Path, exercise: Exercise, test: str, mode: str, seed: int) -> Verdict:
-        """The Verdict of a test of `program` in a mode of the simulator, with the inputs of `seed`."""
+    def run(self, program: Path, exercise: Exercise, test: str, mode: str, seed: int, patience: int = 1) -> Verdict:
+        """The Verdict of a test of `program` in a mode of the simulator, with the inputs of `seed`. `patience`: times the limit of time."""
         environment = modes.environment(mode, seed)
         with own_folder(program.parent) as own, tempfile.TemporaryDirectory(dir=self.folder) as private:
             written, record = own / "record", Path(private) / "record"
-            outcome = self.sandbox.run([program, f"--gtest_filter={test}", "--gtest_brief=1"], own, self.limits,
+            outcome = self.sandbox.run([program, f"--gtest_filter={test}", "--gtest_brief=1"], own, replace(self.limits, seconds=patience * self.limits.seconds),
                                        {**environment, "FLASHBOOK_OBSERVED_WRITE": str(written)}, visible=[program])
             if outcome.trouble:
                 where = f"\n./flashbook course try {exercise.id} may name the line." if outcome.code < 0 and not outcome.stopped else ""
-                return Verdict(False, gtest.with_output(outcome.trouble, outcome.output) + where)
+                return Verdict(False, gtest.with_output(outcome.trouble, outcome.output) + where, gtest.STOPPED if outcome.stopped else "")
             if outcome.code not in (0, 1):
                 return Verdict(False, gtest.with_output(f"it ended with exit code {outcome.code}", outcome.output))
             if not take_record(written, record):

@@ -77,16 +77,43 @@ def text(grade: Grade) -> str:
             + "".join(f"\nNote: {note}" for note in grade.missing or ["what students wrote ran without a network, and could write nowhere else"]))
 
 
+def cell(value: object) -> object:
+    """As a spreadsheet may read it: what a student named does not begin a formula."""
+    return f"'{value}" if isinstance(value, str) and value != "-" and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def as_csv(lines: Sequence[Sequence[object]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([cell(value) for value in line] for line in lines)
+    return out.getvalue()
+
+
 def table(grades: Sequence[Grade]) -> str:
-    """Of several submissions: a line each, with the points of each exercise, - where no answer was handed in, their sum, and the seed."""
-    ids = [result.exercise.id for result in grades[0].results]
-    lines: list[list[object]] = [["submission", *ids, "points", "of", "seed"]]
+    """Of several submissions: the most that can be had, and a line each, with the points of each exercise, - where no answer was handed in, their
+    sum, what being late leaves of it, and the seed."""
+    results = grades[0].results
+    lines: list[list[object]] = [["submission", "id", "status", *(r.exercise.id for r in results), "points", "after days late", "seed"],
+                                 ["the most", "", "", *(r.exercise.points for r in results), grades[0].most, grades[0].most, ""]]
     for grade in grades:
         points = [r.points if r.is_there else "-" for r in grade.results]
-        lines.append([grade.name, *points, grade.points, grade.most, grade.seed])
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(lines)
-    return out.getvalue()
+        lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", grade.seed])
+    return as_csv(lines)
+
+
+def canvas(grades: Sequence[Grade], title: str) -> str:
+    """What Canvas's gradebook imports; its IDs stand in the names of the files that it gives."""
+    lines: list[list[object]] = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", title], ["    Points Possible", "", "", "", "", grades[0].most]]
+    return as_csv([*lines, *([grade.name, grade.student, "", "", "", f"{grade.final:g}"] for grade in grades)])
+
+
+def moodle(grades: Sequence[Grade], title: str) -> str:
+    """What Moodle's gradebook imports, mapped from "ID number"."""
+    return as_csv([["ID number", "Full name", title, "Feedback"], *([g.student, g.name, f"{g.final:g}", g.status] for g in grades)])
+
+
+def pairs(found: Sequence[tuple[float, str, str, str]]) -> str:
+    """Answers that are alike, to look at."""
+    return as_csv([["alike", "exercise", "one", "the other"], *([f"{value:.2f}", *rest] for value, *rest in found)])
 
 
 def markdown(grade: Grade) -> str:

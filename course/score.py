@@ -4,6 +4,10 @@ from dataclasses import dataclass, field
 
 from course.gtest import Verdict
 from course.manifest import Exercise, Test
+from course.regions import Written
+
+
+NOT_HANDED_IN = "not handed in"
 
 
 @dataclass
@@ -47,6 +51,13 @@ class Score:
     def solved(self) -> bool:
         return not self.trouble and not self.failed
 
+    @property
+    def status(self) -> str:
+        """What a teacher should know beside the points; empty if there is nothing."""
+        if self.trouble:
+            return self.headline
+        return next((verdict.status for verdict in self.verdicts.values() if verdict.status), "")
+
 
 def earned(scores: Iterable[Score]) -> int:
     return sum(score.points for score in scores)
@@ -64,6 +75,10 @@ class Grade:
     seed: int
     missing: list[str]  # what the sandbox lacks on this machine
     seconds: float
+    student: str = ""  # the id that a roster or a learning platform knows
+    days_late: int | None = 0  # None: late, and nobody says how much
+    percent: float = 0  # of its points that each day costs that has begun
+    answers: dict[str, Written] = field(default_factory=dict)  # what was handed in, by the exercise's id
 
     @property
     def points(self) -> int:
@@ -72,3 +87,16 @@ class Grade:
     @property
     def most(self) -> int:
         return possible(self.results)
+
+    @property
+    def final(self) -> float:
+        """The points that being late leaves."""
+        return round(self.points * max(0.0, 1 - self.percent / 100 * (self.days_late or 0)), 2)
+
+    @property
+    def status(self) -> str:
+        """Not handed in, late, and what is to be said of single exercises."""
+        if not any(result.is_there for result in self.results):
+            return NOT_HANDED_IN
+        late = ["late" if self.days_late is None else f"{self.days_late} days late"] if self.days_late != 0 else []
+        return "; ".join([*late, *(f"{r.exercise.id}: {r.status}" for r in self.results if r.status)])

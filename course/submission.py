@@ -1,8 +1,11 @@
 """What of a submission counts: the text between the markers of each exercise. Everything else in it is left alone, and nothing in it is
-followed: no links, nothing that is not a plain file."""
+followed: no links, nothing that is not a plain file. A zip in it is read as a folder, and never unpacked."""
 import functools
+import io
 import os
 import stat
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +15,8 @@ from course.regions import Fault, Written
 from course.sandbox import one_line
 
 LARGEST = 256 << 10  # bytes of a file that is looked at
+LARGEST_ZIP = 32 << 20
+IN_ZIP = ".zip!/"  # what stands between the name of a zip and that of a file in it
 MOST = 8 << 20  # bytes of all files that are read
 MOST_FILES = 20000  # with folders
 DEEPEST = 16  # folders in each other
@@ -20,8 +25,33 @@ Read = tuple[dict[str, Written], dict[str, str]]  # regions.written of a file
 Reader = Callable[[str], Read]  # gives it, by the file's name
 
 
+def opened(file: Path) -> io.BufferedReader:
+    """A plain file; links are not followed, and pipes are not waited for."""
+    return open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+
+
+def files_in_zip(file: Path) -> Iterator[str]:
+    """Names of the files in a zip that are looked at; none if it is damaged."""
+    try:
+        with opened(file) as stream, zipfile.ZipFile(stream) as archive:
+            entries = archive.infolist()
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return
+    if len(entries) > MOST_FILES:
+        raise Fault(f"{one_line(str(file))} has more than {MOST_FILES} files: hand in the files that you edited")
+    for entry in entries:
+        parts = entry.filename.split("/")
+        ignored = {"build", ".git", "__MACOSX"} & set(parts) or len(parts) > DEEPEST or entry.is_dir() or entry.flag_bits & 1
+        if not ignored and entry.filename.isprintable() and entry.file_size <= LARGEST:
+            yield entry.filename
+
+
 def plain_files(folder: Path) -> Iterator[str]:
-    """Names of the plain files in a folder, from there; links are not followed. A name that cannot be printed is nobody's."""
+    """Names of the plain files in a folder and in its zips, or in a zip, from there; links are not followed. A name that cannot be printed is
+    nobody's."""
+    if folder.is_file():
+        yield from files_in_zip(folder)
+        return
     count, folders = 0, [(folder, 0)]  # still to be looked into
     while folders:
         place, depth = folders.pop()
@@ -39,9 +69,25 @@ def plain_files(folder: Path) -> Iterator[str]:
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode) and depth < DEEPEST and entry.name not in ("build", ".git"):
                 inside.append((Path(entry.path), depth + 1))
+            elif stat.S_ISREG(status.st_mode) and entry.name.endswith(".zip") and status.st_size <= LARGEST_ZIP:
+                zipped = str(Path(entry.path).relative_to(folder)).removesuffix(".zip")
+                yield from (f"{zipped}{IN_ZIP}{name}" for name in files_in_zip(Path(entry.path)))
             elif stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST:
                 yield str(Path(entry.path).relative_to(folder))
         folders += reversed(inside)
+
+
+def contents(folder: Path, name: str, most: int) -> bytes:
+    """The first bytes of one of the plain_files; none if it is in a zip that is damaged."""
+    zipped, inside, inner = (str(folder.with_suffix("")), IN_ZIP, name) if folder.is_file() else str(folder / name).partition(IN_ZIP)
+    if not inside:
+        with opened(folder / name) as file:
+            return file.read(most)
+    try:
+        with opened(Path(zipped + ".zip")) as file, zipfile.ZipFile(file) as archive, archive.open(inner) as member:
+            return member.read(most)
+    except (OSError, ValueError, RuntimeError, NotImplementedError, EOFError, KeyError, zlib.error, zipfile.BadZipFile):
+        return b""
 
 
 def reader(folder: Path) -> Reader:
@@ -51,9 +97,9 @@ def reader(folder: Path) -> Reader:
     @functools.cache
     def read(name: str) -> Read:
         nonlocal left
-        with open(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="utf-8", errors="replace", newline=None) as file:
-            text = file.read(min(LARGEST, left + 1))
-        left -= len(text)
+        data = contents(folder, name, min(LARGEST, left + 1))
+        left -= len(data)
+        text = data.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
         if left < 0:
             raise Fault(f"{one_line(str(folder))} has more than {MOST >> 20} MB of sources: hand in the files that you edited")
         return regions.written(text, name)
@@ -72,23 +118,23 @@ def answer(written: Reader, names: Sequence[str], exercise: Exercise) -> tuple[W
     named = [file for file in names if Path(file).name == name]
     files = holding(in_place) or [file for file in holding(named) if exercise.id in file[1] | file[2]]
     files = files or [file for file in holding(file for file in names if Path(file).suffix == suffix) if exercise.id in file[1] | file[2]]
-    if len(files) > 1:
+    if len(files) > 1 and any(exercise.id not in found or found[exercise.id].lines != files[0][1][exercise.id].lines for _, found, _ in files):
         return None, f"{name} is there more than once: {', '.join(file for file, *_ in files[:3])}. Hand in one: the grader does not choose"
     if not files:
         lost = f", and {named[0]} has not the lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}'" if named else ""
         return None, f"{name} was not handed in{lost}"
-    [(file, found, faults)] = files
+    file, found, faults = files[0]  # what is handed in twice, and alike, is handed in
     if exercise.id in found:
         return found[exercise.id], ""
     return None, faults.get(exercise.id, regions.absent(exercise.id, file))
 
 
-def answers(folder: str | Path, exercises: Sequence[Exercise]) -> tuple[dict[str, Written], dict[str, str]]:
-    """({exercise's id: what was Written}, {id: why there is nothing})."""
+def answers(folder: str | Path, exercises: Sequence[Exercise], files: Sequence[str] = ()) -> tuple[dict[str, Written], dict[str, str]]:
+    """({exercise's id: what was Written}, {id: why there is nothing}). `files`: those that count; all if there are none."""
     folder = Path(folder)
-    if not folder.is_dir():
-        unpack = ": unpack it, and name the folder" if folder.suffix in (".zip", ".gz", ".tar") else ""
-        raise Fault(f"{one_line(str(folder))} is no folder{unpack}: a submission is a student's tree, or a folder with the files that were edited")
-    names, written = list(plain_files(folder)), reader(folder)
+    if not folder.is_dir() and not zipfile.is_zipfile(folder):
+        unpack = ": unpack it, and name the folder" if folder.suffix in (".gz", ".tar", ".rar", ".7z") else ""
+        raise Fault(f"{one_line(str(folder))} is no folder and no zip{unpack}: a submission is a student's tree, or a folder with the files that were edited")
+    names, written = list(files or plain_files(folder)), reader(folder)
     both = {exercise.id: answer(written, names, exercise) for exercise in exercises}
     return {id: one for id, (one, _) in both.items() if one}, {id: why for id, (one, why) in both.items() if not one}

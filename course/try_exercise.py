@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Builds one exercise, runs its tests, and shows which pass and what the others say: python3 course/try_exercise.py ID [--solved]. Exit code 0
-if all pass. Solved, in the book, it is the book's solution that is tried."""
+"""Builds exercises, runs their tests, and shows which pass and what the others say: python3 course/try_exercise.py ID|NN ... [--solved]. Exit
+code 0 if all pass. Solved, in the book, it is the book's solution that is tried."""
 import re
 import signal
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/try_exercise.py
 
-from course import manifest
+from course import manifest, progress as kept
 from course.attempt import Attempt, attempt, left_to_the_grader, race
 from course.gtest import Verdict
 from course.manifest import Test
@@ -55,20 +55,29 @@ def progress(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def main() -> None:
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # course try ID | head
-    name, *solved = sys.argv[1:]
-    [exercise] = [e for e in manifest.load() if e.id == name]
-
+def try_one(exercise: manifest.Exercise, of_solution: bool) -> int:
+    """0 if it is solved."""
     def show(test: Test, verdict: Verdict) -> None:
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)
         print(shown(test, verdict), flush=True)
 
-    tried = attempt(exercise, show, progress, of_solution=solved == ["--solved"])
+    tried = attempt(exercise, show, progress, of_solution)
+    if not of_solution and not tried.mode:
+        kept.keep(tried)
     tried.why = race(tried, progress)
     print(summary(tried))
-    sys.exit(0 if tried.solved and not tried.mode else 1)
+    return 0 if tried.solved and not tried.mode else 1
+
+
+def main() -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # course try ID | head
+    names, of_solution = [word for word in sys.argv[1:] if word != "--solved"], "--solved" in sys.argv
+    exercises = [e for e in manifest.load() if e.id in names] + [e for e in kept.to_be_done() if e.number in names]
+    if not exercises:
+        print(f"course try: {' '.join(names)} has no exercises to do", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(max([try_one(exercise, of_solution) for exercise in exercises]))
 
 
 if __name__ == "__main__":

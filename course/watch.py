@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Watches a chapter's exercises: python3 course/watch.py NN. Whenever a file is saved, its exercises are built and tested, and the first
+"""Watches a chapter's exercises: python3 course/watch.py [NN], by default the chapter that comes next. Whenever a file is saved, its exercises are built and tested, and the first
 thing that is wrong is shown. Keys, each with Enter: h a hint, r run all again, q quit."""
 import select
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/watch.py
 
-from course import manifest
+from course import manifest, progress
 from course.attempt import Attempt, attempt, left_to_the_grader, race
 from course.manifest import Exercise
 from course.score import earned, possible
@@ -42,12 +42,17 @@ def warnings(attempts: Sequence[Attempt]) -> list[str]:
     return [f"  warn  {warning}" for warning in dict.fromkeys(warning for a in attempts for warning in a.warnings)]
 
 
+def minutes(a: Attempt) -> str:
+    """About how long an exercise takes that is not solved yet."""
+    return f" ({a.exercise.minutes} min)" if a.exercise.minutes and not a.solved else ""
+
+
 def screen(attempts: Sequence[Attempt], focus: Attempt | None, hint: bool = False) -> str:
     """What is shown: progress, and the first failure of the exercise in focus."""
     solved = sum(a.solved for a in attempts)
     points, most = earned(attempts), possible(attempts)
     lines = [f"{bar(points, most)} {solved} of {len(attempts)} exercises, {points} of {most} points"]
-    lines += [f"  {'done' if a.solved else ' -> ' if a is focus else '    '}  {a.exercise.id}: {a.exercise.title}" for a in attempts]
+    lines += [f"  {'done' if a.solved else ' -> ' if a is focus else '    '}  {a.exercise.id}: {a.exercise.title}{minutes(a)}" for a in attempts]
     if not focus:
         hidden = [f"  ----  {a.exercise.id}: {test.title} (hidden)" for a in attempts for test in a.left]
         return "\n".join([*lines, "", f"All solved here{left_to_the_grader(attempts)}.", *warnings(attempts), *hidden, "", KEYS])
@@ -88,6 +93,7 @@ def run(exercises: Sequence[Exercise], attempts: dict[str, Attempt]) -> None:
     for exercise in exercises:
         print(f"building and testing {exercise.id} ...", flush=True)
         attempts[exercise.id] = attempt(exercise)
+        progress.keep(attempts[exercise.id])
 
 
 def present(attempts: Sequence[Attempt], focus: Attempt | None) -> None:
@@ -122,10 +128,13 @@ def watch(exercises: Sequence[Exercise]) -> None:
 
 
 def main() -> None:
-    exercises = [e for e in manifest.load() if e.number == sys.argv[1]]
+    every = progress.to_be_done()
+    coming = progress.first_open(every) or every[-1]
+    number = sys.argv[1] if len(sys.argv) > 1 else coming.number
+    exercises = [e for e in every if e.number == number]
     if not exercises:
-        numbers = sorted({e.number for e in manifest.load()})
-        print(f"course watch: chapter {sys.argv[1]} has no exercises: {', '.join(numbers)} have some", file=sys.stderr)
+        numbers = sorted({e.number for e in every})
+        print(f"course watch: chapter {number} has no exercises: {', '.join(numbers)} have some", file=sys.stderr)
         sys.exit(2)
     try:
         watch(exercises)

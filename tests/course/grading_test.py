@@ -15,8 +15,9 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import gate, grade, gtest, judge, manifest, package, regions, report, solution, submission, toolchain
+from course import classroom, gate, grade, gtest, judge, manifest, package, regions, report, similar, solution, submission, toolchain
 from course.attempt import NO_PROGRAM, Attempt
+from course.classroom import HandedIn
 from course.regions import Broken, Fault
 from course.sandbox import Limits, Outcome, Sandbox, command_lines, own_folder, printable, remove
 from course.score import Grade, Score, earned, possible
@@ -270,7 +271,7 @@ class Submission(unittest.TestCase):
         self.folder.mkdir()
         self.assertIn("a.cuh was not handed in", self.answers()[1]["ch01-a"])
         self.write("one/a.cuh")
-        self.write("two/a.cuh")
+        self.write("two/a.cuh", self.TEXT.replace("mine", "yours"))
         self.assertIn("more than once: one/a.cuh, two/a.cuh", self.answers()[1]["ch01-a"])
         (self.folder / "two/a.cuh").unlink()
         self.write("one/a.cuh", "nothing")
@@ -283,9 +284,85 @@ class Submission(unittest.TestCase):
         with self.assertRaisesRegex(Fault, "is no folder"):
             submission.answers(self.folder / "one/a.cuh", [exercise()])
 
-    def test_a_zip_has_to_be_unpacked(self):
-        with self.assertRaisesRegex(Fault, "ada.zip is no folder: unpack it"):
-            submission.answers(self.folder / "ada.zip", [exercise()])
+    def zip(self, name, **files):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for inner, text in files.items():
+                archive.writestr(inner, text)
+        return path
+
+    def test_a_zip_or_a_zip_in_a_folder(self):
+        path = self.zip("ada.zip", **{"student/chapters/01_one/a.cuh": self.TEXT, "../../escaped.cuh": self.TEXT, "build/a.cuh": self.TEXT})
+        for place in (path, self.folder):
+            found, missing = submission.answers(place, [exercise()])
+            self.assertEqual((found["ch01-a"].lines, missing), (["mine"], {}), place)
+        self.assertEqual(list(self.folder.parent.rglob("*.cuh")), [])
+
+    def test_a_zip_that_is_none_costs_itself_only(self):
+        self.write("a.cuh")
+        path = self.zip("bomb.zip", **{"a.cuh": " " * (submission.LARGEST + 1)})
+        (self.folder / "damaged.zip").write_bytes(path.read_bytes()[:-9])
+        (self.folder / "dir.zip!").mkdir()
+        (self.folder / "dir.zip!" / "a.h").write_text("x")
+        self.assertEqual(self.answers()[0]["ch01-a"].lines, ["mine"])
+        with self.assertRaisesRegex(Fault, "ada.rar is no folder and no zip: unpack it"):
+            submission.answers(self.folder / "ada.rar", [exercise()])
+
+    def test_what_is_handed_in_twice_and_alike_is_handed_in(self):
+        self.write("one/a.cuh")
+        self.write("two/a.cuh", "int other;\n" + self.TEXT)
+        self.assertEqual(self.answers()[0]["ch01-a"].lines, ["mine"])
+        self.write("two/a.cuh", self.TEXT.replace("mine", "yours"))
+        self.assertIn("more than once", self.answers()[1]["ch01-a"])
+
+    def handed_in(self, *words, **how):
+        scratch = self.folder.parent / "scratch"
+        return [(one.title, one.id, one.days_late, (one.place and list(submission.answers(one.place, [exercise()], one.files)[0])) or [])
+                for one in classroom.handed_in([str(word) for word in words or [self.folder]], [exercise()], scratch, **how)]
+
+    def test_a_class_in_folders_and_zips(self):
+        self.write("ada/student/chapters/01_one/a.cuh")
+        self.zip("bob.zip", **{"a.cuh": self.TEXT})
+        (self.folder / "carl").mkdir()
+        everybody = [("ada", "", 0, ["ch01-a"]), ("bob", "", 0, ["ch01-a"]), ("carl", "", 0, [])]
+        self.assertEqual(self.handed_in(), everybody)
+        shutil.make_archive(str(self.folder.parent / "all"), "zip", self.folder)
+        self.assertEqual(self.handed_in(self.folder.parent / "all.zip"), everybody)
+        self.assertEqual([title for title, *_ in self.handed_in(single=True)], ["handed-in"])
+
+    def test_one_student_is_no_class(self):
+        self.write("one/a.cuh")
+        self.write("two/b.cuh")
+        self.assertEqual(self.handed_in(), [("handed-in", "", 0, ["ch01-a"])])
+        self.write("chapters/01_one/a.cuh")
+        self.write("old/a.cuh")
+        self.assertEqual(len(self.handed_in()), 1)
+
+    def test_a_class_from_moodle(self):
+        self.write("Ada Lovelace_123_assignsubmission_file_/a.cuh")
+        self.zip("Bob Noyce_124_assignsubmission_file_/hw.zip", **{"a.cuh": self.TEXT})
+        self.assertEqual(self.handed_in(), [("Ada Lovelace", "123", 0, ["ch01-a"]), ("Bob Noyce", "124", 0, ["ch01-a"])])
+
+    def test_a_class_from_canvas(self):
+        self.write("lovelaceada_77_1001_a.cuh")
+        self.write("lovelaceada_77_1002_b.cuh")
+        self.zip("noycebob_LATE_78_1003_hw.zip", **{"chapters/01_one/a.cuh": self.TEXT})
+        self.assertEqual(self.handed_in(), [("lovelaceada", "77", 0, ["ch01-a"]), ("noycebob", "78", None, ["ch01-a"])])
+
+    def test_a_roster_knows_who_is_missing_and_who_was_late(self):
+        self.folder.mkdir()
+        file = self.folder / "roster.csv"
+        file.write_text("id,name,handed_in\n7,Ada Lovelace,2026-12-03T00:00\n8,Bob,\n9,Carl,2026-12-01T12:00\n")
+        due = classroom.moment("2026-12-01T23:59", "--due")
+        found = [HandedIn("ada-lovelace", self.folder), HandedIn("Carl", self.folder)]
+        self.assertEqual([(one.title, one.id, one.days_late, bool(one.place)) for one in classroom.with_roster(found, classroom.read_roster(file), due)],
+                         [("ada-lovelace", "7", 2, True), ("Carl", "9", 0, True), ("Bob", "8", 0, False)])
+        with self.assertRaisesRegex(Fault, "write it as 2026-12-01T23:59"):
+            classroom.moment("tomorrow", "--due")
+        file.write_text("who\nada\n")
+        with self.assertRaisesRegex(Fault, "its first line names columns"):
+            classroom.read_roster(file)
 
     def test_a_file_of_another_name_or_of_the_same_name(self):
         other = exercise(id="ch02-a", file="chapters/02_two/a.cuh")
@@ -336,13 +413,37 @@ class Submission(unittest.TestCase):
             self.answers()
 
 
+class Alike(unittest.TestCase):
+    LOOP = "float sum = 0;  // of all\nfor (int i = 0; i < count; ++i) {\n  const float next = exp(values[i] - largest);\n  sum += next * weights[i];\n  if (next > 0) seen += 1;\n}\nreturn sum / seen;"
+
+    def test_other_names_numbers_and_comments_are_alike(self):
+        renamed = self.LOOP.replace("sum", "total").replace("next", "e").replace("// of all", "/* x */").replace("\n", "\n\n").replace("1", "2")
+        one, other = (similar.runs(text.split("\n")) for text in (self.LOOP, renamed))
+        self.assertEqual(similar.likeness(one, other), 1)
+
+    def test_other_code_and_short_code_are_not(self):
+        other = "while (keys > 0) {\n  keys /= 2;\n  row_max = max(row_max, shuffle(row_max, keys));\n  barrier();\n}\nif (lane == 0) out[warp] = row_max + log(row_sum) * scale;"
+        one = similar.runs(self.LOOP.split("\n"))
+        self.assertLess(similar.likeness(one, similar.runs(other.split("\n"))), 0.3)
+        short = similar.runs(["return 6 * 7;"])
+        self.assertEqual(similar.likeness(short, short), 0)
+
+    def test_pairs_of_a_class_and_the_book_are_named(self):
+        [loops] = [e for e in manifest.load() if e.id == "ch03-loops"]
+        solved = solution.answer(manifest.ROOT, loops)
+        copied, own = graded(), graded()
+        copied.name, copied.answers = "copied", {"ch03-loops": regions.Written([line.replace("row_max", "m") for line in solved.lines])}
+        own.name, own.answers = "own", {"ch03-loops": regions.Written(self.LOOP.split("\n"))}
+        self.assertEqual(classroom.alike([copied, own], [loops], manifest.ROOT), [(1.0, "ch03-loops", "copied", "the book")])
+
+
 class AClass(unittest.TestCase):
     """Whatever one hands in, those after it are graded."""
 
     def grade(self, error):
         grader = mock.Mock(exercises=[exercise()], seed=5, sandbox=mock.Mock(missing=[]))
         with mock.patch("course.grade.grade", side_effect=error), mock.patch("traceback.print_exc"):
-            return grade.grade_or_say_why(grader, "/s/ada", "ada", 1)
+            return grade.grade_or_say_why(grader, HandedIn("ada", Path("/s/ada")), "ada", 1)
 
     def test_a_submission_costs_its_own_points_only(self):
         for error, why in ((Fault("ada is no folder"), "ada is no folder"), (RecursionError(), "the grader failed on it (RecursionError)"),
@@ -351,7 +452,7 @@ class AClass(unittest.TestCase):
             self.assertEqual((graded.points, graded.most), (0, 10))
             self.assertIn(why, graded.results[0].trouble)
             is_there = not isinstance(error, Fault)
-            self.assertIn("\nada,0,0," if is_there else "\nada,-,0,", report.table([graded]))
+            self.assertRegex(report.table([graded]), "\nada,,ch01-a: it could not be tested,0,0," if is_there else "\nada,,not handed in,-,0,")
             self.assertEqual(report.line(graded), "ada: 0 of 10 points" + ("" if is_there else f" ({why})"))
         with self.assertRaises(Broken):
             self.grade(Broken("no build"))
@@ -370,7 +471,7 @@ class AClass(unittest.TestCase):
             self.assertNotIn("not compiled", grader.program(exercise(), None, "")[1])  # the next submission
 
     def test_a_name_cannot_rewrite_the_screen_or_another_s_line(self):
-        names = grade.titles(["/s/\x1b[2Jada", "/s/bob\nada: 100 of 100 points", "/s/\udcffada", "/s/ada", "/s/\u202eada"])
+        names = grade.titles([HandedIn(name, None) for name in ("\x1b[2Jada", "bob\nada: 100 of 100 points", "\udcffada", "ada", "\u202eada")])
         self.assertEqual(names, ["[2Jada", "bob ada: 100 of 100 points", "ada", "ada-3", "ada-4"])
 
     def test_a_message_cannot_rewrite_the_screen(self):
@@ -429,7 +530,8 @@ class Several(unittest.TestCase):
 
     def test_each_submission_has_its_own_place(self):
         def places(*submissions, names=(), out=None):
-            return [str(place).replace(f"{manifest.ROOT}/", "") for place in grade.places(submissions, names, out)]
+            titles = grade.titles([HandedIn(Path(folder).name, Path(folder)) for folder in submissions])
+            return [str(place).replace(f"{manifest.ROOT}/", "") for place in grade.places(titles, names, out)]
 
         self.assertEqual(places("/s/ada", names=["01", "ch02-a"]), ["build/grades/ada-01-ch02-a"])
         self.assertEqual(places("/s/ada", out="/o"), ["/o"])
@@ -438,9 +540,44 @@ class Several(unittest.TestCase):
 
     def test_a_table_of_all(self):
         grades = [graded(result("A.Worked", "A.One")), graded(result("A.Worked", "A.One", "A.Two"))]
-        self.assertEqual(report.table(grades), "submission,ch01-a,points,of,seed\nada,6,6,10,5\nada,10,10,10,5\n")
+        self.assertEqual(report.table(grades), "submission,id,status,ch01-a,points,after days late,seed\nthe most,,,10,10,10,\n"
+                                               "ada,,,6,6,6,5\nada,,,10,10,10,5\n")
         grades[0].results[0].is_there = False
-        self.assertIn("\nada,-,6,10,", report.table(grades))
+        self.assertIn("\nada,,not handed in,-,6,", report.table(grades))
+
+    def test_names_of_any_length_have_a_place(self):
+        ids = [f"ch01-{'x' * 12}{i}" for i in range(26)]
+        with tempfile.TemporaryDirectory() as folder:
+            found = grade.places(["a" * 255, "a" * 254 + "b"], ids, folder)
+            for place in found:
+                place.mkdir()
+        self.assertEqual(len(set(found)), 2)
+        self.assertEqual(grade.short("grades-03"), "grades-03")
+        with self.assertRaisesRegex(Fault, "cannot be read: File name too long"):
+            classroom.unpacked("a" * 300, Path())
+
+    def test_what_a_student_named_begins_no_formula(self):
+        for name in ('=HYPERLINK("http://a")', "+1", "-1", "@a", "\t=1"):
+            one = graded(result("A.Worked"))
+            one.name = name
+            for text in (report.table([one]), report.canvas([one], "F"), report.moodle([one], "F")):
+                self.assertIn("'" + name.replace('"', '""'), text)
+
+    def test_what_learning_platforms_import(self):
+        one = graded(result("A.Worked", "A.One"))
+        one.student, one.days_late, one.percent = "77", 2, 10
+        self.assertEqual(report.canvas([one], "Flashbook 03"), "Student,ID,SIS User ID,SIS Login ID,Section,Flashbook 03\n"
+                                                               "    Points Possible,,,,,10\nada,77,,,,4.8\n")
+        self.assertEqual(report.moodle([one], "Flashbook 03"), "ID number,Full name,Flashbook 03,Feedback\n77,ada,4.8,2 days late\n")
+
+    def test_what_a_teacher_should_know(self):
+        one = graded(result("A.Worked"), Score(exercise(id="ch01-b"), "error", headline=NO_PROGRAM))
+        one.results[0].verdicts["A.One"].status = gtest.STOPPED
+        self.assertEqual(one.status, "ch01-a: stopped; ch01-b: it does not compile")
+        one.days_late = None
+        self.assertTrue(one.status.startswith("late; "))
+        one.days_late, one.percent = 11, 10
+        self.assertEqual(one.final, 0)
 
 
 class Judging(unittest.TestCase):

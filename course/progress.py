@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""How far a student is: python3 course/progress.py [next]. Builds nothing: it shows what course try and course watch found when they last ran."""
+import hashlib
+import json
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/progress.py
+
+from course import attempt, manifest, regions
+from course.attempt import Attempt
+from course.manifest import Exercise
+from course.score import earned, possible
+
+SOLVED, NOT_TRIED, CHANGED = "solved", "not tried", "changed since it was tried"
+
+
+def records() -> Path:
+    """What was found, by the exercise's id: the answer's digest, and what came out."""
+    return attempt.BUILD / "course.json"
+
+
+def known() -> dict[str, dict[str, str | int]]:
+    try:
+        return dict(json.loads(records().read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def digest(exercise: Exercise) -> str:
+    """Of what stands between the markers; empty if there is nothing."""
+    try:
+        text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    written = regions.written(text, exercise.file)[0].get(exercise.id)
+    return hashlib.sha256("\n".join(written.lines).encode()).hexdigest() if written else ""
+
+
+def keep(tried: Attempt) -> None:
+    """Remembers what came out of an attempt at a student's answer."""
+    state = SOLVED if tried.solved else tried.headline if tried.trouble else f"{len(tried.tests) - len(tried.failed)} of {len(tried.tests)} tests pass"
+    every = known() | {tried.exercise.id: {"digest": digest(tried.exercise), "state": state, "points": earned([tried]), "most": possible([tried])}}
+    records().parent.mkdir(parents=True, exist_ok=True)
+    records().write_text(json.dumps(every, indent=2) + "\n", encoding="utf-8")
+
+
+def to_be_done() -> list[Exercise]:
+    """The exercises that this copy leaves to do: those of chapters that were skipped stand solved."""
+    handed_out = manifest.ROOT / attempt.AS_HANDED_OUT
+    files = json.loads(handed_out.read_text(encoding="utf-8")) if handed_out.exists() else None
+    return [e for e in manifest.load() if files is None or e.file in files]
+
+
+def state_of(exercise: Exercise) -> str:
+    entry = known().get(exercise.id)
+    if not entry:
+        return NOT_TRIED
+    return str(entry["state"]) if entry["digest"] == digest(exercise) else CHANGED
+
+
+def first_open(exercises: Iterable[Exercise]) -> Exercise | None:
+    """The first exercise in the order of the book that is not solved."""
+    return next((e for e in exercises if state_of(e) != SOLVED), None)
+
+
+def next_step(exercises: Iterable[Exercise]) -> str:
+    e = first_open(exercises)
+    if not e:
+        return "All solved here."
+    minutes = f", about {e.minutes} minutes" if e.minutes else ""
+    return (f"Next: {e.id}, {e.kind}: {e.title} ({e.points} points{minutes}; {state_of(e)})\n"
+            f"  read  chapters/{e.chapter}/README.md, the section Exercises\n  edit  {e.file}\n  run   ./flashbook course try {e.id}")
+
+
+def table(exercises: Sequence[Exercise]) -> str:
+    entries, lines = known(), []
+    for chapter in dict.fromkeys(e.chapter for e in exercises):
+        own = [e for e in exercises if e.chapter == chapter]
+        states = {e.id: state_of(e) for e in own}
+        points = {id: int(entries[id]["points"]) if state not in (NOT_TRIED, CHANGED) else 0 for id, state in states.items()}
+        left = sum(e.minutes or 0 for e in own if states[e.id] != SOLVED)
+        lines.append(f"{chapter}: {sum(points.values())} of {sum(e.points for e in own)} points" + (f", about {left} minutes left" if left else ""))
+        lines += [f"  {e.id:<18} {points[e.id]:>3}/{e.points:<3} {f'{e.minutes} min' if e.minutes else '':>7}  {states[e.id]}" for e in own]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # course status | head
+    exercises = to_be_done()
+    print(next_step(exercises) if sys.argv[1:] == ["next"] else f"{table(exercises)}\n\n{next_step(exercises)}")
+
+
+if __name__ == "__main__":
+    main()
