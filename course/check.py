@@ -15,13 +15,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/check.py
 
-from course import attempt, cheats, handout, manifest, modes, proof, regions
+from course import attempt, cheats, handout, manifest, modes, proof, quiz, regions
 from course.regions import Fault, code
 from course.solution import answer
 
 Exercises = Sequence[manifest.Exercise]
 
 PER_CHAPTER = range(3, 8)
+QUESTIONS = range(3, 6)
 # The hand-out's sources, several at a time: what takes long are headers, which each source reads anew.
 QUICK = ("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0")
 DETAILS = re.compile(r"<details>\s*<summary>Hint</summary>(.*?)</details>", re.DOTALL)
@@ -88,7 +89,8 @@ def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
 def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """Files in the folders of exercises that belong to none; files that would be handed out and are not in git."""
     own = {name for e in exercises for name in (e.file, e.solution)}
-    own |= {name for e in exercises for name in (f"chapters/{e.chapter}/exercises/exercises.json", f"course/solutions/{e.chapter}/wrong.json")}
+    for folder in {e.chapter for e in exercises}:
+        own |= {f"chapters/{folder}/exercises/exercises.json", f"chapters/{folder}/exercises/quiz.json", f"course/solutions/{folder}/wrong.json"}
     for name in handout.files_of_tree(root):
         if re.match(r"chapters/[^/]*/exercises/|course/solutions/", name) and name not in own:
             yield f"{name} belongs to no exercise: delete it, or name it in exercises.json"
@@ -98,6 +100,20 @@ def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
         tracked = subprocess.run(["git", "-C", root, "ls-files", "-z"], stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
         for name in sorted(set(handout.handed_out_files(root)) - set(tracked)):
             yield f"{name} would be handed out and is not in git: add it, or delete it"
+
+
+def quiz_faults(root: Path, exercises: Exercises) -> Iterator[str]:
+    """Each chapter has questions, each with one right answer of four, and names the section of the page that has it."""
+    for chapter in dict.fromkeys(e.chapter for e in exercises):
+        questions = quiz.load(root, chapter[:2])
+        if len(questions) not in QUESTIONS or len({one.question for one in questions}) < len(questions):
+            yield f"{chapter}: {len(questions)} questions in quiz.json; a chapter has {QUESTIONS[0]} to {QUESTIONS[-1]}, all different"
+        sections = re.findall(r"^##+ (.*)$", (root / "chapters" / chapter / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+        for one in questions:
+            if len(set(one.choices)) != len(quiz.LETTERS) or one.right not in one.choices:
+                yield f"{chapter}: quiz.json: '{one.question}' takes a right answer and {len(quiz.LETTERS) - 1} wrong ones, all different"
+            if one.section not in sections:
+                yield f"{chapter}: quiz.json: '{one.question}' names a section that is not there: {one.section}"
 
 
 # ---- what is handed out ------------------------------------------------------------------------------------------------------------
@@ -198,7 +214,7 @@ def check(root: Path) -> Iterator[str]:
     exercises = manifest.load(root)
     if not exercises:
         raise Fault("there is no exercise: chapters/NN_name/exercises/exercises.json lists them")
-    faults = [*region_faults(root, exercises), *page_faults(root, exercises), *stray_faults(root, exercises), *points_faults(root, exercises)]
+    faults = [*region_faults(root, exercises), *page_faults(root, exercises), *stray_faults(root, exercises), *quiz_faults(root, exercises), *points_faults(root, exercises)]
     if faults:  # all of which can be seen at once; what follows takes minutes
         yield from faults
         return

@@ -143,7 +143,8 @@ def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
     answers, missing = submission.answers(one.place, grader.exercises, one.files)
     results = grader.answers(answers, missing, jobs)
     grader.clear()
-    return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start, answers=answers)
+    return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start, answers=answers,
+                 quizzes=submission.quizzes(one.place, grader.root, sorted({e.number for e in grader.exercises}), one.files))
 
 
 def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:

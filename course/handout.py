@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/handout.py
 
-from course import manifest, similar
+from course import manifest, quiz, similar
 from course.attempt import AS_HANDED_OUT, digest_outside
 from course.regions import Fault, code, written
 from course.solution import answer, solved
@@ -159,6 +159,8 @@ def page_with_figures(root: Path, text: str) -> str:
 def contents(root: Path, name: str, last: str = ALL) -> str:
     """What the hand-out of the chapters up to `last` has in its file `name`."""
     text = (root / name).read_text(encoding="utf-8")
+    if name.endswith("/quiz.json"):
+        return quiz.without_answers(text)
     if name.endswith(".md"):
         text = MARK.sub("", text)
         return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last)))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from course.manifest import Test
+from course.quiz import DRAWN
 from course.sandbox import one_line, printable
 from course.score import Grade, Score
 
@@ -90,13 +91,16 @@ def as_csv(lines: Sequence[Sequence[object]]) -> str:
 
 def table(grades: Sequence[Grade]) -> str:
     """Of several submissions: the most that can be had, and a line each, with the points of each exercise, - where no answer was handed in, their
-    sum, what being late leaves of it, and the seed."""
-    results = grades[0].results
-    lines: list[list[object]] = [["submission", "id", "status", *(r.exercise.id for r in results), "points", "after days late", "seed"],
-                                 ["the most", "", "", *(r.exercise.points for r in results), grades[0].most, grades[0].most, ""]]
+    sum, what being late leaves of it, what a quiz came to and the seed of its questions, and the seed of the inputs."""
+    results, numbers = grades[0].results, sorted({number for grade in grades for number in grade.quizzes})
+    asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
+    lines: list[list[object]] = [["submission", "id", "status", *(r.exercise.id for r in results), "points", "after days late", *asked, "seed"],
+                                 ["the most", "", "", *(r.exercise.points for r in results), grades[0].most, grades[0].most, *(DRAWN, "") * len(numbers), ""]]
     for grade in grades:
         points = [r.points if r.is_there else "-" for r in grade.results]
-        lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", grade.seed])
+        marks = [grade.quizzes.get(number) for number in numbers]
+        quizzes = [value for mark in marks for value in ((mark.points, one_line(mark.seed)) if mark else ("-", ""))]
+        lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *quizzes, grade.seed])
     return as_csv(lines)
 
 
@@ -135,6 +139,9 @@ def markdown(grade: Grade) -> str:
         if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
             parts.append(f"The same inputs again: `{REPEAT.format(seed=grade.seed, id=result.exercise.id)}`\n")
+    for number, mark in sorted(grade.quizzes.items()):
+        parts.append(f"## Questions on chapter {number}: {mark.points}/{DRAWN}\n")
+        parts += [f"Read again: {section}\n" for section in mark.read_again]
     return "\n".join(parts)
 
 

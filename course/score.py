@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from course.gtest import Verdict
 from course.manifest import Exercise, Test
+from course.quiz import Mark
 from course.regions import Written
 
 
@@ -79,6 +80,7 @@ class Grade:
     days_late: int | None = 0  # None: late, and nobody says how much
     percent: float = 0  # of its points that each day costs that has begun
     answers: dict[str, Written] = field(default_factory=dict)  # what was handed in, by the exercise's id
+    quizzes: dict[str, Mark] = field(default_factory=dict)  # by chapter; beside the points
 
     @property
     def points(self) -> int:

@@ -350,6 +350,20 @@ class Submission(unittest.TestCase):
         self.zip("noycebob_LATE_78_1003_hw.zip", **{"chapters/01_one/a.cuh": self.TEXT})
         self.assertEqual(self.handed_in(), [("lovelaceada", "77", 0, ["ch01-a"]), ("noycebob", "78", None, ["ch01-a"])])
 
+    def test_answers_to_questions(self):
+        questions = submission.quiz.load(manifest.ROOT, "03")
+        right = {"seed": "7", "answers": {one.question: one.right for one in questions}}
+        self.write("student/quiz-03.json", json.dumps(right))
+        self.write("quiz-04.json", "[" * 100000)
+        marks = submission.quizzes(self.folder, manifest.ROOT, ["03", "04", "05"])
+        self.assertEqual({number: (mark.points, mark.seed) for number, mark in marks.items()}, {"03": (3, "7")})
+        one = graded(result("A.Worked"))
+        one.quizzes = marks
+        self.assertIn(",quiz 03,its seed 03,seed\n", report.table([one, graded(result())]))
+        self.assertIn(",3,7,5\n", report.table([one, graded(result())]))
+        self.assertIn(",-,,5\n", report.table([one, graded(result())]))
+        self.assertIn("## Questions on chapter 03: 3/3", report.markdown(one))
+
     def test_a_roster_knows_who_is_missing_and_who_was_late(self):
         self.folder.mkdir()
         file = self.folder / "roster.csv"
@@ -578,6 +592,20 @@ class Several(unittest.TestCase):
         self.assertTrue(one.status.startswith("late; "))
         one.days_late, one.percent = 11, 10
         self.assertEqual(one.final, 0)
+
+
+class Slow(unittest.TestCase):
+    def test_what_is_slow_and_right_is_called_slow_once(self):
+        grader = grade.Grader.__new__(grade.Grader)
+        grader.root, grader.seed, grader.limits, grader.toolchain = Path(), 1, Limits(seconds=0), mock.Mock(knows=lambda _: False)
+        grader.program = lambda *_: (Path("p"), "")
+        verdicts = [gtest.Verdict(True), gtest.Verdict(False, "stopped", gtest.STOPPED), gtest.Verdict(True), gtest.Verdict(False, "stopped", gtest.STOPPED)]
+        grader.judge = mock.Mock(run=mock.Mock(side_effect=verdicts))
+        one = grader.exercise(exercise(kind="predict"), None)
+        self.assertEqual((one.points, one.status), (0, gtest.SLOW))
+        self.assertIn("right, and too slow", one.verdicts["A.One"].message)
+        self.assertEqual(one.verdicts["A.Two"].message, "stopped")
+        self.assertEqual([call.args[-1] for call in grader.judge.run.call_args_list if len(call.args) == 6], [gtest.PATIENCE])
 
 
 class Judging(unittest.TestCase):

@@ -13,7 +13,7 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import check, handout, manifest, proof, regions
+from course import check, handout, manifest, progress, proof, quiz, regions
 
 STUB = """\
 int answer() {
@@ -103,6 +103,8 @@ class Tree(unittest.TestCase):
         self.write("tests/exercises/CMakeLists.txt", "all()\n")
         self.write("tests/course/CMakeLists.txt", "not for students\n")
         self.write("tests/exercises/ch01-answer.cpp", "test\n")
+        self.write("course/agents.md", "Explain, and solve nothing.\n")
+        self.write("course/exercises.yml", "on: push\n")
         self.write("course/student.md", "Welcome.\n\n<!-- exercises -->\n")
         self.write("flashbook", "#!/bin/sh\n").chmod(0o755)
         self.write("notes.txt", "not for students\n")
@@ -127,7 +129,7 @@ class Handout(Tree):
         target = self.top / "student"
         handout.make(self.root, target)
         self.assertEqual(self.files(target), {
-            "README.md", "course/as_handed_out.json", "flashbook", "chapters/01_one/host/CMakeLists.txt", "tests/exercises/CMakeLists.txt", "chapters/01_one/README.md", "chapters/01_one/kernel.cuh",
+            "README.md", "AGENTS.md", ".github/workflows/exercises.yml", "course/as_handed_out.json", "flashbook", "chapters/01_one/host/CMakeLists.txt", "tests/exercises/CMakeLists.txt", "chapters/01_one/README.md", "chapters/01_one/kernel.cuh",
             FILE, "chapters/01_one/exercises/exercises.json", "tests/exercises/ch01-answer.cpp"})
         self.assertEqual((target / FILE).read_text(), STUB)
         self.assertIn('"title": "really"', (target / "chapters/01_one/exercises/exercises.json").read_text())  # the title, and no more
@@ -150,6 +152,49 @@ class Handout(Tree):
         self.assertEqual(self.files(two), self.files(both))
         with self.assertRaisesRegex(regions.Fault, "there is no chapter 03 with exercises: 01, 02 have some"):
             handout.make(self.root, self.top / "three", chapters=["01", "03"])
+
+    def three_chapters(self):
+        for number, name in (("02", "02_two"), ("03", "03_three")):
+            self.write(f"chapters/{name}/exercises/answer.cuh", STUB.replace("ch01", f"ch{number}"))
+            self.write(f"chapters/{name}/exercises/exercises.json", json.dumps([{**ENTRY, "id": f"ch{number}-answer", "minutes": 20}]))
+            self.write(f"course/solutions/{name}/ch{number}-answer.cuh", SOLUTION.replace("six", f"six_of_{number}"))
+
+    def test_chosen_chapters_with_those_between_them_solved(self):
+        self.three_chapters()
+        tree = self.top / "some"
+        self.assertEqual([e.id for e in handout.make(self.root, tree, chapters=["01", "03"])], ["ch01-answer", "ch03-answer"])
+        for folder, solved in (("01_one", False), ("02_two", True), ("03_three", False)):
+            self.assertEqual("six_of_02" in (tree / "chapters" / folder / "exercises/answer.cuh").read_text(), solved)
+        self.assertIn("exercises/answer.cuh` | solved | |", (tree / "README.md").read_text())
+        self.assertIn("exercises/answer.cuh` | 100 | 20 |", (tree / "README.md").read_text())
+        self.assertEqual(list(json.loads((tree / "course/as_handed_out.json").read_text())), [FILE, "chapters/03_three/exercises/answer.cuh"])
+        with mock.patch("course.manifest.ROOT", tree), mock.patch("course.manifest.load", return_value=manifest.load(tree)):
+            self.assertEqual([e.id for e in progress.to_be_done()], ["ch01-answer", "ch03-answer"])
+
+    def test_warns_of_what_answers_an_exercise(self):
+        self.three_chapters()
+        loop = "for (int i = 0; i < count; ++i) {\n  const float next = exp(values[i] - largest);\n  sum += next * weights[i];\n}\nreturn sum / seen;\n"
+        self.write("course/solutions/02_two/ch02-answer.cuh", loop)
+        self.write(SOLUTION_FILE, loop.replace("sum", "total").replace("next", "e"))
+        self.write("chapters/03_three/README.md", f"```cpp\n{SOLUTION.replace('six', 'six_of_03')}```\n")
+        exercises = handout.make(self.root, self.top / "some", chapters=["01", "03"])
+        self.assertEqual(list(handout.answering(self.root, self.top / "some", exercises)), [
+            "chapters/02_two/exercises/answer.cuh has the solution of ch01-answer by other names",
+            "chapters/03_three/README.md has the solution of ch03-answer"])
+        clean = handout.make(self.root, self.top / "clean", chapters=["01"])
+        self.assertEqual(list(handout.answering(self.root, self.top / "clean", clean)), [])
+
+    def test_questions_without_their_answers(self):
+        questions = [{"question": "6 * 7?", "right": "42", "wrong": ["41", "43", "67"], "section": "Exercises"}]
+        self.write("chapters/01_one/exercises/quiz.json", json.dumps(questions))
+        handout.make(self.root, self.top / "student")
+        text = (self.top / "student/chapters/01_one/exercises/quiz.json").read_text()
+        self.assertEqual(json.loads(text), [{"question": "6 * 7?", "choices": ["41", "42", "43", "67"], "section": "Exercises"}])
+        handed_in = {"seed": "ada", "answers": {"6 * 7?": "42"}}
+        self.assertEqual(quiz.marked(self.root, "01", handed_in).points, 1)
+        for bad in ({}, {"answers": [1]}, {"answers": {"6 * 7?": ["42"]}}, {"seed": {}, "answers": {"6 * 7?": "41"}}):
+            mark = quiz.marked(self.root, "01", bad)
+            self.assertEqual((mark.points, mark.read_again), (0, ["Exercises"]))
 
     def test_marks_of_scripts_are_left_out_of_pages(self):
         self.write("chapters/01_one/README.md", PAGE + "<!-- table x -->\n| a |\n<!-- /table -->\nIt has <!-- num a b .0f -->7<!-- /num --> rows.\n")
@@ -340,6 +385,20 @@ class Check(Tree):
         self.entries({**ENTRY, "kind": "write"})
         self.assertIn("01_one: no exercise of the kind mend", self.faults(check.page_faults))
 
+    def test_a_chapter_has_questions(self):
+        def fault(count=3, **change):
+            one = {"question": "6 * 7?", "right": "42", "wrong": ["41", "43", "67"], "section": "Exercises", **change}
+            self.write("chapters/01_one/exercises/quiz.json", json.dumps([{**one, "question": f"{one['question']} {i}"} for i in range(count)]))
+            return "\n".join(self.faults(check.quiz_faults))
+
+        self.assertEqual(fault(), "")
+        self.assertIn("2 questions in quiz.json", fault(2))
+        self.assertIn("takes a right answer and 3 wrong ones", fault(wrong=["42", "41", "43"]))
+        self.assertIn("names a section that is not there", fault(section="Elsewhere"))
+        (self.root / "chapters/01_one/exercises/quiz.json").unlink()
+        with self.assertRaisesRegex(regions.Fault, "chapter 01 has no questions"):
+            self.faults(check.quiz_faults)
+
     def test_strays(self):
         self.assertEqual(self.faults(check.stray_faults), [])
         self.write("chapters/01_one/exercises/old.cuh", "")
@@ -378,7 +437,7 @@ class TheBook(unittest.TestCase):
     def test_has_no_fault(self):
         root = manifest.ROOT
         exercises = manifest.load(root)
-        self.assertEqual([*check.region_faults(root, exercises), *check.page_faults(root, exercises)], [])
+        self.assertEqual([*check.region_faults(root, exercises), *check.page_faults(root, exercises), *check.quiz_faults(root, exercises)], [])
         for chapter in {e.chapter for e in exercises}:
             self.assertEqual(manifest.points_fault([e for e in exercises if e.chapter == chapter]), "", chapter)
         self.assertGreaterEqual(len(proof.wrong_solutions(root, exercises)), proof.AT_LEAST)

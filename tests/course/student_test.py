@@ -11,7 +11,7 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import attempt, gtest, manifest, try_exercise, watch
+from course import attempt, gtest, manifest, progress, quiz, try_exercise, watch
 from course.score import possible
 
 
@@ -133,6 +133,16 @@ class Run(unittest.TestCase):
             attempt.run(one, "lazy", attempt.nothing, one.exercise.tests)
         self.assertEqual([v.message for v in one.verdicts.values()], ["endless", "not run: a test before it did not end"])
 
+    def test_what_is_slow_and_right_is_called_slow(self):
+        for patient, said in ((gtest.Verdict(True), "it is right, and too slow"), (gtest.Verdict(False, "wrong"), "stopped after 20 s")):
+            one = tried("ch01-a", True)
+            stopped = gtest.Verdict(False, "stopped after 20 s", gtest.STOPPED)
+            with mock.patch("course.gtest.run", side_effect=[stopped, patient]) as ran:
+                attempt.run(one, "lazy", attempt.nothing, one.exercise.tests)
+            self.assertIn(said, one.verdicts["A.0"].message)
+            self.assertFalse(one.solved)
+            self.assertEqual(ran.call_args.args[-1], 60)
+
     def test_a_hidden_test_that_the_program_lacks_has_no_verdict(self):
         one = tried("ch01-a", hidden=1)
         with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(True), None]):
@@ -145,6 +155,58 @@ class Run(unittest.TestCase):
         with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(False, "wrong")]):
             attempt.run(one, "random", attempt.nothing, one.exercise.tests)
         self.assertEqual(one.first_failure(), ("test 1", "wrong\nIn the simulator's mode random; it passes in lazy."))
+
+
+class Progress(unittest.TestCase):
+    """What is kept of an attempt, in a copy with one exercise tried and one not."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for patched in (mock.patch("course.manifest.ROOT", Path(folder.name)), mock.patch("course.attempt.BUILD", Path(folder.name) / "build")):
+            patched.start()
+            self.addCleanup(patched.stop)
+        self.one, self.two = tried("ch01-a", True, False, file="a.cuh"), tried("ch01-b", True, file="b.cuh")
+        self.one.exercise.minutes = 20
+        self.exercises = [self.one.exercise, self.two.exercise]
+        for e in self.exercises:
+            self.write(e, "x")
+
+    def write(self, e, text):
+        (manifest.ROOT / e.file).write_text(f"// BEGIN EXERCISE {e.id}: a\n{text}\n// END EXERCISE {e.id}\n")
+
+    def test_shows_what_was_found_and_what_comes_next(self):
+        self.assertIn("ch01-a               0/10   20 min  not tried", progress.table(self.exercises))
+        self.assertIn("01_one: 0 of 15 points, about 20 minutes left", progress.table(self.exercises))
+        progress.keep(self.one)
+        progress.keep(self.two)
+        self.assertIn("ch01-a               5/10   20 min  1 of 2 tests pass", progress.table(self.exercises))
+        self.assertIn("ch01-b               5/5            solved", progress.table(self.exercises))
+        self.assertIn("Next: ch01-a, write: about ch01-a (10 points, about 20 minutes; 1 of 2 tests pass)", progress.next_step(self.exercises))
+        self.assertEqual(progress.next_step(self.exercises[1:]), "All solved here.")
+
+    def test_what_was_changed_since_is_not_known(self):
+        progress.keep(self.two)
+        self.write(self.two.exercise, "y")
+        self.assertIn("0/5            changed since it was tried", progress.table(self.exercises))
+        (manifest.ROOT / "b.cuh").unlink()
+        self.assertIn("changed since", progress.table(self.exercises))
+        progress.records().write_text("{broken")
+        self.assertIn("not tried", progress.table(self.exercises))
+
+    def test_what_does_not_compile(self):
+        progress.keep(tried("ch01-a", trouble="error", headline=attempt.NO_PROGRAM))
+        self.assertIn("0/10   20 min  it does not compile", progress.table(self.exercises))
+
+
+class Quiz(unittest.TestCase):
+    def test_the_seed_decides_what_is_drawn_and_how_it_is_shown(self):
+        questions = [quiz.Question(f"{i}?", ["a", "b", "c", "d"], "S") for i in range(5)]
+        draws = {tuple(one.question for one in quiz.drawn(questions, str(seed))) for seed in range(40)}
+        self.assertGreater(len(draws), 10)
+        self.assertEqual({len(set(draw)) for draw in draws}, {quiz.DRAWN})
+        self.assertEqual(quiz.drawn(questions, "ada"), quiz.drawn(questions[::-1], "ada"))
+        self.assertGreater(len({tuple(quiz.shuffled("abcd", str(seed))) for seed in range(40)}), 10)
 
 
 PRINTS = """\
