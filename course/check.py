@@ -214,7 +214,8 @@ def check(root: Path) -> Iterator[str]:
     exercises = manifest.load(root)
     if not exercises:
         raise Fault("there is no exercise: chapters/NN_name/exercises/exercises.json lists them")
-    faults = [*region_faults(root, exercises), *page_faults(root, exercises), *stray_faults(root, exercises), *quiz_faults(root, exercises), *points_faults(root, exercises)]
+    find = (region_faults, page_faults, stray_faults, quiz_faults, points_faults)
+    faults = [fault for faults_of in find for fault in faults_of(root, exercises)]
     if faults:  # all of which can be seen at once; what follows takes minutes
         yield from faults
         return

@@ -187,7 +187,8 @@ def titles(handed_in: Sequence[HandedIn]) -> list[str]:
 
 def short(name: str) -> str:
     """A name that every file system takes: a long one ends with a digest."""
-    return name if len(name.encode()) <= LONGEST else f"{name.encode()[:LONGEST - 17].decode(errors='ignore')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    whole = name.encode()
+    return name if len(whole) <= LONGEST else f"{whole[:LONGEST - 17].decode(errors='ignore')}-{hashlib.sha256(whole).hexdigest()[:16]}"
 
 
 def places(titles: Sequence[str], names: Sequence[str], out: str | None) -> list[Path]:
@@ -234,11 +235,11 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="course grade", description="Grades submissions.")
-    parser.add_argument("what", nargs="+", help="submissions: students' trees, folders with the files that were edited, zips of these, or folders and "
-                        "zips of several; and what to grade: chapters, two digits each, or exercises by their names (default: all)")
+    parser.add_argument("what", nargs="+", help="submissions: students' trees, folders with the files that were edited, zips of these, or folders "
+                        "and zips of several; and what to grade: chapters, two digits each, or exercises by their names (default: all)")
     parser.add_argument("--single", action="store_true", help="each of them is one student's, whatever is in it")
-    parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; who is in it and handed in nothing "
-                        "is in the tables, too")
+    parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; who is in it and handed in "
+                        "nothing is in the tables, too")
     parser.add_argument("--due", help="2026-12-01T23:59: days late are counted from here to the roster's handed_in")
     parser.add_argument("--late", type=float, default=0, metavar="PERCENT", help="of the points that each day late costs that has begun")
     parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME); of several submissions, for their folders")

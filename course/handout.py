@@ -37,7 +37,7 @@ HANDED_OUT = (
     "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py",
     "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/watch.py", "chapters/*/exercises/quiz.json",
 )
-KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md")
+KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/week_*.md")
 INTERACTIVE = "docs/figures/interactive"
 # A picture that docs/figures/interactive can bring to life, and the page of its own that it gets.
 PICTURE = re.compile(r"^!\[[^\]]*\]\(((?:\.\./)*docs/figures/(\w+))\.svg\)$", re.MULTILINE)

@@ -41,7 +41,8 @@ def digest(exercise: Exercise) -> str:
 
 def keep(tried: Attempt) -> None:
     """Remembers what came out of an attempt at a student's answer."""
-    state = SOLVED if tried.solved else tried.headline if tried.trouble else f"{len(tried.tests) - len(tried.failed)} of {len(tried.tests)} tests pass"
+    passed = f"{len(tried.tests) - len(tried.failed)} of {len(tried.tests)} tests pass"
+    state = SOLVED if tried.solved else tried.headline if tried.trouble else passed
     every = known() | {tried.exercise.id: {"digest": digest(tried.exercise), "state": state, "points": earned([tried]), "most": possible([tried])}}
     records().parent.mkdir(parents=True, exist_ok=True)
     records().write_text(json.dumps(every, indent=2) + "\n", encoding="utf-8")

@@ -44,9 +44,10 @@ def file_of(root: Path, number: str) -> Path:
 def load(root: Path, number: str) -> list[Question]:
     file = file_of(root, number)
     if not file.is_file():
-        raise Fault(f"chapter {number} has no questions: {', '.join(sorted(path.parents[1].name[:2] for path in root.glob('chapters/*/exercises/quiz.json')))} have some")
-    return [Question(one["question"], sorted([*one.get("choices", []), *one.get("wrong", []), *([one["right"]] if "right" in one else [])]),
-                     one["section"], one.get("right", "")) for one in manifest.read_list(file, root)]
+        some = sorted(path.parents[1].name[:2] for path in root.glob("chapters/*/exercises/quiz.json"))
+        raise Fault(f"chapter {number} has no questions: {', '.join(some)} have some")
+    entries = manifest.read_list(file, root)
+    return [Question(one["question"], one.get("choices") or [one["right"], *one["wrong"]], one["section"], one.get("right", "")) for one in entries]
 
 
 def without_answers(text: str) -> str:

@@ -94,8 +94,9 @@ def table(grades: Sequence[Grade]) -> str:
     sum, what being late leaves of it, what a quiz came to and the seed of its questions, and the seed of the inputs."""
     results, numbers = grades[0].results, sorted({number for grade in grades for number in grade.quizzes})
     asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
+    most = grades[0].most
     lines: list[list[object]] = [["submission", "id", "status", *(r.exercise.id for r in results), "points", "after days late", *asked, "seed"],
-                                 ["the most", "", "", *(r.exercise.points for r in results), grades[0].most, grades[0].most, *(DRAWN, "") * len(numbers), ""]]
+                                 ["the most", "", "", *(r.exercise.points for r in results), most, most, *(DRAWN, "") * len(numbers), ""]]
     for grade in grades:
         points = [r.points if r.is_there else "-" for r in grade.results]
         marks = [grade.quizzes.get(number) for number in numbers]
@@ -106,8 +107,9 @@ def table(grades: Sequence[Grade]) -> str:
 
 def canvas(grades: Sequence[Grade], title: str) -> str:
     """What Canvas's gradebook imports; its IDs stand in the names of the files that it gives."""
-    lines: list[list[object]] = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", title], ["    Points Possible", "", "", "", "", grades[0].most]]
-    return as_csv([*lines, *([grade.name, grade.student, "", "", "", f"{grade.final:g}"] for grade in grades)])
+    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", title]
+    possible = ["    Points Possible", "", "", "", "", grades[0].most]
+    return as_csv([head, possible, *([grade.name, grade.student, "", "", "", f"{grade.final:g}"] for grade in grades)])
 
 
 def moodle(grades: Sequence[Grade], title: str) -> str:

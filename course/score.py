@@ -7,7 +7,6 @@ from course.manifest import Exercise, Test
 from course.quiz import Mark
 from course.regions import Written
 
-
 NOT_HANDED_IN = "not handed in"
 
 

@@ -135,7 +135,8 @@ def answers(folder: str | Path, exercises: Sequence[Exercise], files: Sequence[s
     folder = Path(folder)
     if not folder.is_dir() and not zipfile.is_zipfile(folder):
         unpack = ": unpack it, and name the folder" if folder.suffix in (".gz", ".tar", ".rar", ".7z") else ""
-        raise Fault(f"{one_line(str(folder))} is no folder and no zip{unpack}: a submission is a student's tree, or a folder with the files that were edited")
+        raise Fault(f"{one_line(str(folder))} is no folder and no zip{unpack}: a submission is a student's tree, or a folder with the files that "
+                    "were edited")
     names, written = list(files or plain_files(folder)), reader(folder)
     both = {exercise.id: answer(written, names, exercise) for exercise in exercises}
     return {id: one for id, (one, _) in both.items() if one}, {id: why for id, (one, why) in both.items() if not one}

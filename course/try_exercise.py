@@ -8,7 +8,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/try_exercise.py
 
-from course import manifest, progress as kept
+from course import manifest
+from course import progress as kept
 from course.attempt import Attempt, attempt, left_to_the_grader, race
 from course.gtest import Verdict
 from course.manifest import Test

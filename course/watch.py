@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Watches a chapter's exercises: python3 course/watch.py [NN], by default the chapter that comes next. Whenever a file is saved, its exercises are built and tested, and the first
-thing that is wrong is shown. Keys, each with Enter: h a hint, r run all again, q quit."""
+"""Watches a chapter's exercises: python3 course/watch.py [NN], by default the chapter that comes next. Whenever a file is saved, its exercises are
+built and tested, and the first thing that is wrong is shown. Keys, each with Enter: h a hint, r run all again, q quit."""
 import select
 import sys
 import textwrap

@@ -31,6 +31,8 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table backward 5 --> ... <!-- /table --> gradients by that step of chapter 7 and by the peers, in one process: times and memory
            <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
            <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
+           <!-- table map --> ... <!-- /table -->          the exercises of all chapters
+           <!-- table wrong 04 --> ... <!-- /table -->     plausible wrong answers to a chapter's exercises, or to ch04-a,ch04-b
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
 never measured. A place that waits for a first measurement holds "…" and is right until there is one.
 """
@@ -42,7 +44,7 @@ import math
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the packages, for python3 docs/tools/quote.py
@@ -557,15 +559,38 @@ def golden_table(_: Results) -> str:
     return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
 
 
-def exercises_table(_: Results, chapter: str) -> str:
-    """The exercises of a chapter: what is done, what they are worth, and about how long they take."""
-    [path] = results.ROOT.glob(f"chapters/{chapter}_*/exercises/exercises.json")
+def exercises_of(paths: Iterable[pathlib.Path], page: Callable[[pathlib.Path], str]) -> str:
+    """What is done, what it is worth, and about how long it takes. `page`: where the exercises of a manifest are described."""
     does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it"}
     text = row("Exercise", "You", "Points", "Minutes, about") + row("---", "---", "--:", "--:")
+    for path in paths:
+        for entry in json.loads(path.read_text(encoding="utf-8")):
+            points = sum(test["points"] for test in entry["tests"])
+            anchor = f"{entry['id']}-{entry['title'].replace(' ', '-').replace(',', '').lower()}"
+            text += row(f"[{entry['id']}]({page(path)}#{anchor}): {entry['title']}", does[entry["kind"]], str(points), str(entry.get("minutes", "-")))
+    return text
+
+
+def exercises_table(_: Results, chapter: str) -> str:
+    return exercises_of(results.ROOT.glob(f"chapters/{chapter}_*/exercises/exercises.json"), lambda _: "")
+
+
+def map_table(_: Results) -> str:
+    """The exercises of all chapters, for a page in docs/pages."""
+    return exercises_of(sorted(results.ROOT.glob("chapters/*/exercises/exercises.json")), lambda path: f"../../chapters/{path.parts[-3]}/README.md")
+
+
+def wrong_table(_: Results, what: str) -> str:
+    """Plausible wrong answers, and what they get of an exercise's points. `what`: a chapter, or exercises with commas between them."""
+    ids = what.split(",")
+    number = what.removeprefix("ch")[:2]
+    [exercises] = results.ROOT.glob(f"chapters/{number}_*/exercises/exercises.json")
+    points = {entry["id"]: sum(test["points"] for test in entry["tests"]) for entry in json.loads(exercises.read_text(encoding="utf-8"))}
+    [path] = results.ROOT.glob(f"course/solutions/{number}_*/wrong.json")
+    text = row("Exercise", "A wrong answer", "Points") + row("---", "---", "--:")
     for entry in json.loads(path.read_text(encoding="utf-8")):
-        points = sum(test["points"] for test in entry["tests"])
-        text += row(f"[{entry['id']}](#{entry['id']}-{entry['title'].replace(' ', '-').replace(',', '').lower()}): {entry['title']}",
-                    does[entry["kind"]], str(points), str(entry.get("minutes", "-")))
+        if ids == [number] or entry["exercise"] in ids:
+            text += row(entry["exercise"], entry["what"], f"{entry['points']} of {points[entry['exercise']]}")
     return text
 
 
@@ -574,7 +599,8 @@ TABLES: dict[str, Callable[..., str]] = {
     "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table,
     "accuracy": accuracy_table,
     "long": long_table, "means": means_table,
-    "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "cpu": cpu_table, "exercises": exercises_table}
+    "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "cpu": cpu_table, "exercises": exercises_table,
+    "map": map_table, "wrong": wrong_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

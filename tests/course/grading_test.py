@@ -598,10 +598,10 @@ class Slow(unittest.TestCase):
     def test_what_is_slow_and_right_is_called_slow_once(self):
         grader = grade.Grader.__new__(grade.Grader)
         grader.root, grader.seed, grader.limits, grader.toolchain = Path(), 1, Limits(seconds=0), mock.Mock(knows=lambda _: False)
-        grader.program = lambda *_: (Path("p"), "")
         verdicts = [gtest.Verdict(True), gtest.Verdict(False, "stopped", gtest.STOPPED), gtest.Verdict(True), gtest.Verdict(False, "stopped", gtest.STOPPED)]
         grader.judge = mock.Mock(run=mock.Mock(side_effect=verdicts))
-        one = grader.exercise(exercise(kind="predict"), None)
+        with mock.patch.object(grader, "program", return_value=(Path("p"), "")):
+            one = grader.exercise(exercise(kind="predict"), None)
         self.assertEqual((one.points, one.status), (0, gtest.SLOW))
         self.assertIn("right, and too slow", one.verdicts["A.One"].message)
         self.assertEqual(one.verdicts["A.Two"].message, "stopped")
