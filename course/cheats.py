@@ -68,6 +68,22 @@ def gated(root: Path) -> Iterator[tuple[str, str]]:
     yield "includes hidden tests", f'#include "{root}/tests/exercises/hidden/ch01-scores.cu"'
 
 
+def sneaked(root: Path) -> Iterator[tuple[str, str]]:
+    """What the gate has to refuse by a name that is seldom thought of: [(what it tries, its text)]."""
+    solution = root / "course/solutions/02_online_softmax/ch02-counts.h"
+    yield "opens the reference's answer by its large file's name", f'if (auto* file = fopen64("{solution}", "r")) return double(fgetc(file));'
+    yield "opens it by a descriptor", f'return open64("{solution}", 0) > 0;'
+    yield "opens it by a template's own name", f'return std::basic_ifstream<char>("{solution}").good();'
+    yield "starts a process", "return clone(nullptr, nullptr, 0, nullptr);"
+    yield "looks for the record's name", "return __environ[0][0];"
+    yield "becomes another program", 'return execvpe("sh", nullptr, nullptr);'
+    yield "reads another process", "return process_vm_readv(1, nullptr, 0, nullptr, 0, 0);"
+    yield "makes a file in memory", 'return memfd_create("a", 0);'
+    yield "skips the test", "GTEST_SKIP();"
+    yield "says that it succeeded", "SUCCEED();"
+    yield "copies where nobody counts", "memcpy(to, from, bytes);"
+
+
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
     """[(what it tries, a folder that is handed in)]: stubs, and something beside them."""
     edited = folder / "edited"
@@ -109,7 +125,7 @@ def faults_of_answers(grader: Grader, by_id: Mapping[str, Exercise], traces: Pat
 def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
     """A fault for each cheat that gains something."""
     by_id = {e.id: e for e in exercises}
-    for what, text in gated(root):
+    for what, text in (*gated(root), *sneaked(root)):
         if not gate.objections(text.split("\n")):
             yield f"cheat '{what}': the gate lets it in"
     with tempfile.TemporaryDirectory() as folder, Grader(root, exercises, SEED, LIMITS) as grader:

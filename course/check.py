@@ -15,9 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/check.py
 
-from course import attempt, cheats, handout, manifest, modes, proof, quiz, regions
+from course import attempt, cheats, digests, handout, manifest, modes, proof, quiz, regions
 from course.regions import Fault, code
-from course.solution import answer
+from course.solution import answer, solved
 
 Exercises = Sequence[manifest.Exercise]
 
@@ -175,6 +175,19 @@ def build_faults(tree: Path, exercises: Exercises) -> Iterator[str]:
                                env={**os.environ, "FLASHBOOK_SIM_ASYNC": modes.LAZY}, text=True, check=False)
         if tried.returncode != 1 or f"{e.id}: " not in tried.stdout or "FAIL" not in tried.stdout:
             yield f"hand-out: course try {e.id} does not say what is wrong:\n{tried.stdout}"
+    yield from prediction_faults(tree, [e for e in exercises if e.kind == "predict"])
+
+
+def prediction_faults(tree: Path, predictions: Exercises) -> Iterator[str]:
+    """Students' tests of predictions are not the grader's: these take the book's solutions, too."""
+    for e in predictions:
+        stub = (tree / e.file).read_text(encoding="utf-8")
+        (tree / e.file).write_text(solved(manifest.ROOT, e), encoding="utf-8")
+        tried = subprocess.run([sys.executable, "course/try_exercise.py", e.id], cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                               check=False)
+        (tree / e.file).write_text(stub, encoding="utf-8")
+        if tried.returncode:
+            yield f"hand-out: course try {e.id} does not take the book's solution:\n{tried.stdout}"
 
 
 def points_faults(root: Path, exercises: Exercises) -> Iterator[str]:
@@ -195,6 +208,8 @@ def points_faults(root: Path, exercises: Exercises) -> Iterator[str]:
         differ = there ^ {test.name for test in e.tests}
         if differ:
             yield f"{e.id}: exercises.json and the tests differ: {', '.join(sorted(differ))}"
+        elif e.kind == "predict" and digests.words(digests.visible(root, e)) != digests.words(digests.source(root, e, "").read_text(encoding="utf-8")):
+            yield f"{e.id}: students' tests have other digests than the grader's formulas: python3 course/digests.py {e.id}"
 
 
 def cpu() -> float:

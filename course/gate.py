@@ -13,12 +13,18 @@ FORBIDDEN = {
     "the compiler's own": "_Pragma __pragma __attribute__ __attribute __extension__ __declspec __COUNTER__ __has_include __has_include_next "
                           "__has_embed",
     "linkage": "extern import export module",
-    "the operating system": "system popen fork vfork execl execlp execle execv execvp execve posix_spawn syscall kill raise dlopen dlsym "
-                            "mmap mprotect munmap ptrace getenv setenv putenv environ secure_getenv exit _exit _Exit quick_exit atexit "
-                            "longjmp setjmp unshare socket",
-    "files": "fopen freopen fdopen tmpfile open openat creat remove unlink rename fstream ifstream ofstream filebuf filesystem",
-    "the test's machinery": "testing gtest observed observe course_seed sim device RandomWarpOrder",
+    "the operating system": "system popen fork vfork clone clone3 execl execlp execle execv execvp execvpe execve execveat fexecve posix_spawn "
+                            "posix_spawnp syscall kill raise dlopen dlsym dlvsym mmap mmap64 mprotect munmap ptrace process_vm_readv "
+                            "process_vm_writev memfd_create getenv setenv putenv environ __environ _environ secure_getenv exit _exit _Exit "
+                            "quick_exit atexit at_quick_exit longjmp setjmp unshare socket",
+    "files": "fopen fopen64 freopen freopen64 fdopen tmpfile tmpfile64 mkstemp open open64 openat openat64 creat creat64 remove unlink unlinkat "
+             "rename renameat fstream ifstream ofstream filebuf basic_fstream basic_ifstream basic_ofstream basic_filebuf filesystem",
+    "a copy that nobody counts": "memcpy memmove mempcpy memccpy memset bcopy bzero copy_n copy_backward copy_if uninitialized_copy",
+    "the test's machinery": "testing gtest observed observe course_seed sim device RandomWarpOrder TEST TEST_F TEST_P TYPED_TEST ADD_FAILURE "
+                            "ADD_FAILURE_AT FAIL SUCCEED SCOPED_TRACE RUN_ALL_TESTS",
 }
+MACROS = ("GTEST_", "EXPECT_", "ASSERT_", "INSTANTIATE_TEST_")  # GoogleTest's others
+
 REASONS = {word: reason for reason, words in FORBIDDEN.items() for word in words.split()}
 DIGRAPHS = {"<%": "{ and }", "%>": "{ and }", "<:": "[ and ]", ":>": "[ and ]"}
 DIRECTIVE = "a directive has no place in an exercise, but for '#pragma unroll' on a line of its own"
@@ -67,8 +73,8 @@ def objections(lines: list[str], first_line: int = 1) -> list[Objection]:
         if kind in ("raw", "open_comment"):
             found.append((line, "a raw string has no place in an exercise" if kind == "raw" else "a comment that does not end"))
             break
-        if kind == "word" and (value in REASONS or value.startswith("__builtin")):
-            reason = REASONS.get(value, "the compiler's own")
+        if kind == "word" and (value in REASONS or value.startswith(("__builtin", *MACROS))):
+            reason = REASONS.get(value, "the compiler's own" if value.startswith("__") else "the test's machinery")
             found.append((line, f"'{value}' ({reason}) has no place in an exercise; if it is a name of yours, choose another"))
         elif kind == "number" and text.startswith("'", token.end()):  # 1'é is one number to some compilers
             found.append((line, "a ' that is in no number and belongs to no text"))

@@ -140,7 +140,8 @@ def markdown(grade: Grade) -> str:
             parts.append(f"{TRACED}\n\n```text\n{fenced(result.why)}\n```\n")
         if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
-            parts.append(f"The same inputs again: `{REPEAT.format(seed=grade.seed, id=result.exercise.id)}`\n")
+            if result.exercise.kind != "predict":  # students have no formulas for other sizes than those that stay
+                parts.append(f"The same inputs again: `{REPEAT.format(seed=grade.seed, id=result.exercise.id)}`\n")
     for number, mark in sorted(grade.quizzes.items()):
         parts.append(f"## Questions on chapter {number}: {mark.points}/{DRAWN}\n")
         parts += [f"Read again: {section}\n" for section in mark.read_again]

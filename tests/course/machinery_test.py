@@ -13,7 +13,7 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import check, handout, manifest, progress, proof, quiz, regions
+from course import check, digests, handout, manifest, progress, proof, quiz, regions
 
 STUB = """\
 int answer() {
@@ -181,6 +181,10 @@ class Handout(Tree):
         self.assertEqual(list(handout.answering(self.root, self.top / "some", exercises)), [
             "chapters/02_two/exercises/answer.cuh has the solution of ch01-answer by other names",
             "chapters/03_three/README.md has the solution of ch03-answer"])
+        self.write("tests/exercises/ch01-answer.cpp", "expect_predicted<Counts>(sizes, &Counts::maximum, want);\n")
+        handout.make(self.root, self.top / "formulas", chapters=["01"])
+        self.assertIn("tests/exercises/ch01-answer.cpp has the formulas that it asks for", list(handout.answering(self.root, self.top / "formulas", exercises)))
+        self.write("tests/exercises/ch01-answer.cpp", "test\n")
         clean = handout.make(self.root, self.top / "clean", chapters=["01"])
         self.assertEqual(list(handout.answering(self.root, self.top / "clean", clean)), [])
 
@@ -440,6 +444,11 @@ class TheBook(unittest.TestCase):
         self.assertEqual([*check.region_faults(root, exercises), *check.page_faults(root, exercises), *check.quiz_faults(root, exercises)], [])
         for chapter in {e.chapter for e in exercises}:
             self.assertEqual(manifest.points_fault([e for e in exercises if e.chapter == chapter]), "", chapter)
+        for e in exercises:
+            if e.kind == "predict":  # no cheat reads a formula here
+                test = (root / "tests/exercises" / digests.source(root, e).name).read_text()
+                self.assertIn("expect_digests<", test)
+                self.assertNotRegex(test, r"\[\]\(const|expect_predicted|return", e.id)
         self.assertGreaterEqual(len(proof.wrong_solutions(root, exercises)), proof.AT_LEAST)
         with tempfile.TemporaryDirectory() as folder:
             tree = Path(folder) / "student"

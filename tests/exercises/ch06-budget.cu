@@ -1,5 +1,5 @@
+// Written by the course from the grader's formulas: digests of the right numbers.
 #include "chapters/06_fp8/exercises/budget.h"
-#include "chapters/06_fp8/step1_attention.cuh"
 #include "tests/exercises/predicted.h"
 
 namespace flashbook::testing {
@@ -7,84 +7,94 @@ namespace {
 
 using fp8::Budget;
 
-constexpr double scores(const Budget& p) { return p.consumers * 64 * p.keys; }  // of all consumers
-constexpr double stage_bytes(const Budget& p) { return p.keys * p.head_dim; }
-constexpr double shared_bytes(const Budget& p, double stages) {
-  return p.consumers * 64 * p.head_dim + stages * stage_bytes(p);
-}
-constexpr double most_stages(const Budget& p) {
-  double stages = 0;
-  while (shared_bytes(p, stages + 1) <= 227 * 1024) ++stages;
-  return stages;
+void expect(double (Budget::*predicted)() const, double tolerance, const std::vector<uint64_t>& digests) {
+  expect_digests<Budget>({{"head_dim", &Budget::head_dim, {64, 96, 128, 160}},
+                          {"keys", &Budget::keys, {32, 64, 96, 160}},
+                          {"consumers", &Budget::consumers, {1, 3, 4}},
+                          {"transposers", &Budget::transposers, {1, 3, 4}},
+                          {"rise", &Budget::rise, {0, 1, 2, 4, 5}}},
+                         predicted, tolerance, digests);
 }
 
-// The chapter's kernel, for the sizes of the text.
-struct Traits : fp8::KernelTraits<192, 2, 128, false> {
-  static constexpr int kKeyStages = 3, kRawStages = 2, kTransposedStages = 3;
-  static constexpr bool kStoreByTma = false;
-};
-using OurShared = fp8::Shared<Traits>;
-static_assert(stage_bytes({}) == sizeof(OurShared::keys.tile[0]));
-static_assert(most_stages({}) == Traits::kKeyStages + Traits::kRawStages + Traits::kTransposedStages);
-static_assert(sizeof(OurShared) <= 227 * 1024 && sizeof(OurShared) + stage_bytes({}) > 227 * 1024);
-static_assert(sizeof(fp8::Fragments<Traits::kKeys>) / sizeof(uint32_t) == 128 / 8);
-static_assert(sizeof(fp8::Fragments<Traits::kHeadDim>) / sizeof(uint32_t) == 192 / 8);
-static_assert(fp8::kTransposers == Budget{}.transposers);
-
-void expect_formula(double (Budget::*predicted)() const, double (*want)(const Budget&)) {
-  expect_predicted<Budget>({{"head_dim", &Budget::head_dim, {64, 96, 128, 160}},
-                            {"keys", &Budget::keys, {32, 64, 96, 160}},
-                            {"consumers", &Budget::consumers, {1, 3, 4}},
-                            {"transposers", &Budget::transposers, {1, 3, 4}},
-                            {"rise", &Budget::rise, {0, 1, 2, 4, 5}}},
-                           predicted, want);
+TEST(Budget, BytesOfAStage) {
+  expect(&Budget::stage_bytes, 1e-06,
+         {15203514124248361905u, 2776655698027331054u, 12024663959873922875u, 3538492995013130728u,
+          2648953826227437789u, 4117857021840398202u, 9143332839284008167u, 5801012735048233988u});
 }
-
-TEST(Budget, BytesOfAStage) { expect_formula(&Budget::stage_bytes, stage_bytes); }
-TEST(Budget, MostStages) { expect_formula(&Budget::most_stages, most_stages); }
+TEST(Budget, MostStages) {
+  expect(&Budget::most_stages, 1e-06,
+         {12779061073873786170u, 5857992362874409885u, 4250771682961104164u, 8809892971837216343u,
+          880184975226489454u, 11018930112626268241u, 2191282850355273176u, 15157722413469381291u});
+}
 TEST(Budget, SharedMemory) {
-  expect_formula(&Budget::shared_bytes, [](const Budget& p) { return shared_bytes(p, most_stages(p)); });
+  expect(&Budget::shared_bytes, 1e-06,
+         {4648990178655097216u, 1360461255134107347u, 12691060529665566086u, 11550324149246818009u,
+          7635110238228441308u, 15305951338562668191u, 6131505738829895506u, 18226042633739746341u});
 }
 TEST(Budget, ArrivalsAtFull) {
-  expect_formula(&Budget::transposed_full_arrivals, [](const Budget& p) { return p.transposers; });
+  expect(&Budget::transposed_full_arrivals, 1e-06,
+         {4974565857514673208u, 14550248910118787403u, 10246380203186712654u, 15496553726059250865u,
+          9338773008858959956u, 10711752860854228631u, 4712285295225820842u, 5496063245508880253u});
 }
 TEST(Budget, ArrivalsAtEmpty) {
-  expect_formula(&Budget::transposed_empty_arrivals, [](const Budget& p) { return p.consumers * 4; });
+  expect(&Budget::transposed_empty_arrivals, 1e-06,
+         {4771710806191309566u, 13860954896760288753u, 9982495164050222808u, 16052418220229233867u,
+          2567622173937650698u, 879328650157799485u, 3466019057475982564u, 3633383412019328215u});
 }
 TEST(Budget, LoadsOfATransposer) {
-  expect_formula(&Budget::loads_of_transposer,
-                 [](const Budget& p) { return stage_bytes(p) / (32 * 16) / p.transposers; });
+  expect(&Budget::loads_of_transposer, 1e-06,
+         {13073351391605472714u, 11610661232223126173u, 15325337949551570452u, 15784180922088239575u,
+          11536411692723296382u, 5823957074880112433u, 7985418818677666200u, 756167708730289611u});
 }
 TEST(Budget, RegistersOfO) {
-  expect_formula(&Budget::registers_o, [](const Budget& p) { return p.head_dim / 2; });
+  expect(&Budget::registers_o, 1e-06,
+         {7792647871472907750u, 42805933117927177u, 1248766564059889200u, 10630017799431793747u,
+          9770303784223922098u, 3375309645606363525u, 5906040413115234156u, 3089554884492435359u});
 }
 TEST(Budget, RegistersOfScores) {
-  expect_formula(&Budget::registers_scores, [](const Budget& p) { return p.keys / 2; });
+  expect(&Budget::registers_scores, 1e-06,
+         {14406176805631506802u, 16927384757499556501u, 10385867349547306172u, 3786416592552413967u,
+          6583417402089169398u, 8293545396403387017u, 14902564183916095408u, 9109654423909830563u});
 }
 TEST(Budget, RegistersOfP) {
-  expect_formula(&Budget::registers_p, [](const Budget& p) { return p.keys / 8; });
+  expect(&Budget::registers_p, 1e-06,
+         {285795359092615025u, 6069980247620052254u, 10371826076070302667u, 5249420316456669592u,
+          10381491603449300925u, 4799705414149053002u, 6953095215718701015u, 11519999723913896708u});
 }
 TEST(Budget, RegistersOfQ) {
-  expect_formula(&Budget::registers_q, [](const Budget& p) { return p.head_dim / 8; });
+  expect(&Budget::registers_q, 1e-06,
+         {14750610396212893096u, 3006564511554553403u, 9753650753187182254u, 10018068961541333953u,
+          7460679114046256212u, 12322463563426322311u, 2910810837274024250u, 2405225220150799117u});
 }
 TEST(Budget, Products) {
-  expect_formula(&Budget::products, [](const Budget& p) { return (p.head_dim + p.keys) / fp8::kMmaK; });
+  expect(&Budget::products, 1e-06,
+         {3739388232046702786u, 13050607631245918213u, 10639114293439633324u, 3597076356778416671u,
+          15324141821947484726u, 10934572451529346873u, 4458969056403814304u, 17450979552849638883u});
 }
 TEST(Budget, CyclesOfProducts) {
-  expect_formula(&Budget::product_cycles, [](const Budget& p) { return 4 * scores(p) * p.head_dim / 8192; });
+  expect(&Budget::product_cycles, 1e-06,
+         {18444955106465441388u, 9644960561157453167u, 10629402162143503778u, 14168478861095955013u,
+          5982839093106050320u, 3304379209205604131u, 10714472279353323590u, 5055969528599749065u});
 }
 TEST(Budget, CyclesOfExponentials) {
-  expect_formula(&Budget::exponential_cycles, [](const Budget& p) { return scores(p) / 16; });
+  expect(&Budget::exponential_cycles, 1e-06,
+         {16186733668025279620u, 6190185283930407335u, 11126141204561951578u, 17699794544361093549u,
+          544634268602000840u, 15308724411138453291u, 3627698859119285550u, 3382722688301603457u});
 }
 TEST(Budget, CyclesOfSharedMemory) {
-  expect_formula(&Budget::shared_memory_cycles,
-                 [](const Budget& p) { return (2 + 2 + 2 * p.consumers) * stage_bytes(p) / 128; });
+  expect(&Budget::shared_memory_cycles, 1e-06,
+         {5243378222963986786u, 14172660717983787109u, 2728844629938213964u, 4803264698461963823u,
+          13765940906208678230u, 5753441709862250585u, 3071255770706242160u, 5274471822972222147u});
 }
 TEST(Budget, Offset) {
-  expect_formula(&Budget::offset, [](const Budget& p) { return std::floor(std::log2(448.0)) - p.rise; });
+  expect(&Budget::offset, 1e-06,
+         {17805389767067203823u, 12543132510590427228u, 12795571480467915733u, 8817464827694968242u,
+          17066143237700084131u, 14954595152944457296u, 4383831966770730617u, 11924475532386777814u});
 }
 TEST(Budget, LeastExponent) {
-  expect_formula(&Budget::least_exponent, [](const Budget& p) { return p.rise - 14; });
+  expect(&Budget::least_exponent, 1e-06,
+         {16554226435105264224u, 938173917182371795u, 830048087424365862u, 15776339488827288345u,
+          4168255461033011612u, 4554036838062750191u, 15772763786525059922u, 16638080188855685221u});
 }
 
 }  // namespace

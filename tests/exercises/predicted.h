@@ -1,9 +1,12 @@
 /// \file
-/// Predictions: formulas of a problem's sizes, asked for sizes that whoever wrote them has not seen.
+/// Predictions: formulas of a problem's sizes. The grader has formulas of its own, and asks for sizes that
+/// whoever wrote them has not seen. Students have digests of the right numbers, for sizes that stay.
 #pragma once
 #include <cmath>
+#include <cstdlib>
 #include <random>
 #include <sstream>
+#include <string>
 #include <vector>
 
 #include "tests/exercises/exercise.h"
@@ -20,10 +23,10 @@ struct Size {
   std::vector<double> choices;
 };
 
-/// The problem of the text, which is a Problem's default, and others for each course_seed().
+/// The problem of the text, which is a Problem's default, and others for each seed.
 template <typename Problem>
-std::vector<Problem> problems(const std::vector<Size<Problem>>& sizes) {
-  std::seed_seq seeds{5u, course_seed()};
+std::vector<Problem> problems(const std::vector<Size<Problem>>& sizes, unsigned seed) {
+  std::seed_seq seeds{5u, seed};
   std::mt19937 random(seeds);
   std::vector<Problem> all(kProblems);
   for (std::size_t i = 1; i < all.size(); ++i)
@@ -31,22 +34,82 @@ std::vector<Problem> problems(const std::vector<Size<Problem>>& sizes) {
   return all;
 }
 
-/// Holds a formula against `want` for each of the problems(): within `tolerance` of it, by default exact but
-/// for rounding. What fails is not told the number: too small or too large, and for which sizes.
+/// " The sizes: tokens 1024 ..." of a problem.
+template <typename Problem>
+std::string described(const std::vector<Size<Problem>>& sizes, const Problem& problem) {
+  std::ostringstream text;
+  text << " The sizes:";
+  for (const Size<Problem>& one : sizes) text << ' ' << one.name << ' ' << problem.*one.size;
+  return text.str();
+}
+
+/// The full name of the test that runs.
+inline std::string this_test() {
+  const ::testing::TestInfo& info = *::testing::UnitTest::GetInstance()->current_test_info();
+  return std::string(info.test_suite_name()) + "." + info.name();
+}
+
+/// Which of the grains, each `tolerance` of its value wide, a number lies in.
+inline int64_t grain(double value, double tolerance) {
+  if (value == 0) return 0;
+  return 4 * std::llround(std::log(std::abs(value)) / tolerance) + (value < 0 ? 1 : 2);
+}
+
+/// Of a number that the running test asks for in its problem of that index. It tells who has the number that
+/// it is right, and nobody the number.
+inline uint64_t digest(int64_t grain, std::size_t problem) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  const auto mix = [&](uint64_t byte) { hash = (hash ^ (byte & 0xff)) * 1099511628211u; };
+  for (const char c : this_test()) mix(uint64_t(c));
+  mix(problem);
+  for (int round = 0; round < 1000; ++round)
+    for (int shift = 0; shift < 64; shift += 8) mix(uint64_t(grain) >> shift);
+  return hash;
+}
+
+/// Holds a formula against digests of what it should give for each of the problems() of seed 0.
+template <typename Problem>
+void expect_digests(const std::vector<Size<Problem>>& sizes, double (Problem::*predicted)() const,
+                    double tolerance, const std::vector<uint64_t>& digests) {
+  const std::vector<Problem> all = problems(sizes, 0);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const double got = observed((all[i].*predicted)());
+    bool is_right = false;
+    if (std::isfinite(got))
+      for (const int beside : {-4, 0, 4})
+        is_right |= digest(grain(got, tolerance) + beside, i) == digests.at(i);
+    if (is_right) continue;
+    ADD_FAILURE() << (got == 0 ? "0: fill it in" : "not right")
+                  << (i == 0 ? "" : ", though right for the sizes of the text") << "."
+                  << described(sizes, all[i]);
+    return;
+  }
+}
+
+/// Holds a formula against `want` for each of the problems() of the course_seed(): within `tolerance` of it,
+/// by default exact but for rounding. What fails is not told the number: too small or too large, and for
+/// which sizes. With FLASHBOOK_PREDICTED_DIGESTS set it prints what expect_digests() takes.
 template <typename Problem>
 void expect_predicted(const std::vector<Size<Problem>>& sizes, double (Problem::*predicted)() const,
                       double (*want)(const Problem&), double tolerance = 1e-6) {
+  if (std::getenv("FLASHBOOK_PREDICTED_DIGESTS")) {
+    const std::vector<Problem> all = problems(sizes, 0);
+    std::ostringstream line;
+    line << "digests " << this_test() << ' ' << tolerance;
+    for (std::size_t i = 0; i < all.size(); ++i) line << ' ' << digest(grain(want(all[i]), tolerance), i);
+    puts(line.str().c_str());
+  }
   std::ostringstream complaint;
   bool is_right = true, is_first = true;
-  for (const Problem& problem : problems(sizes)) {
+  for (const Problem& problem : problems(sizes, course_seed())) {
     const double got = observed((problem.*predicted)()), right = want(problem);
     if (is_right && !(std::abs(got - right) <= tolerance * std::abs(right))) {
       is_right = false;
       complaint << (got == 0      ? "0: fill it in"
                     : got < right ? "too small"
                                   : "too large")
-                << (is_first ? "" : ", though right for the sizes of the text") << ". The sizes:";
-      for (const Size<Problem>& one : sizes) complaint << ' ' << one.name << ' ' << problem.*one.size;
+                << (is_first ? "" : ", though right for the sizes of the text") << '.'
+                << described(sizes, problem);
     }
     is_first = false;
   }

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Writes the tests of predictions that students have, tests/exercises/ID.*, from the grader's in hidden/, which have the formulas: the same tests
+with digests of the right numbers for sizes that stay. python3 course/digests.py [ID ...]; it takes the programs exercise.ID_solved in build/sim."""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/digests.py
+
+from course import manifest
+from course.manifest import Exercise
+from course.regions import Fault
+
+TEST = re.compile(r"^TEST\((\w+), (\w+)\) \{\s*expect_\w+\(\s*(&\w+::\w+),", re.MULTILINE)
+SIZES = re.compile(r"expect_predicted<(\w+)>\(\s*(\{\{.*?\}\}\})", re.DOTALL)
+
+
+def source(root: Path, exercise: Exercise, folder: str = "hidden") -> Path:
+    [file] = (root / "tests/exercises" / folder).glob(f"{exercise.id}.c*")
+    return file
+
+
+def printed(root: Path, exercise: Exercise) -> dict[str, tuple[str, list[str]]]:
+    """{test: (tolerance, digests)}, by the grader's formulas."""
+    program = root / "build/sim/bin" / exercise.solved_program
+    done = subprocess.run([program], env={**os.environ, "FLASHBOOK_PREDICTED_DIGESTS": "1"}, capture_output=True, text=True, check=False)
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("digests ")]
+    return {test: (tolerance, digests) for _, test, tolerance, *digests in lines}
+
+
+def visible(root: Path, exercise: Exercise) -> str:
+    """The tests that students have, before clang-format."""
+    text = source(root, exercise).read_text(encoding="utf-8")
+    sizes, digests = SIZES.search(text), printed(root, exercise)
+    tests = [(f"{suite}.{name}", suite, name, member) for suite, name, member in TEST.findall(text)]
+    if not sizes or [test for test, *_ in tests] != list(digests) or {test.name for test in exercise.tests} != set(digests):
+        raise Fault(f"{exercise.id}: its formulas, its program in build/sim and exercises.json have other tests")
+    problem, using = sizes[1], "".join(line + "\n" for line in re.findall(rf"^using .*::{sizes[1]};$", text, re.MULTILINE))
+    body = "".join(f"TEST({suite}, {name}) {{\n  expect({member}, {digests[test][0]}, {{{', '.join(one + 'u' for one in digests[test][1])}}});\n}}\n"
+                   for test, suite, name, member in tests)
+    return (f'// Written by the course from the grader\'s formulas: digests of the right numbers.\n#include "{exercise.file}"\n'
+            f'#include "tests/exercises/predicted.h"\n\nnamespace flashbook::testing {{\nnamespace {{\n\n{using}\n'
+            f"void expect(double ({problem}::*predicted)() const, double tolerance, const std::vector<uint64_t>& digests) {{\n"
+            f"  expect_digests<{problem}>({sizes[2]}, predicted, tolerance, digests);\n}}\n\n{body}\n}}  // namespace\n}}  // namespace flashbook::testing\n")
+
+
+def formatted(root: Path, text: str) -> str:
+    return subprocess.run(["clang-format", f"--style=file:{root / '.clang-format'}"], input=text, capture_output=True, text=True, check=True).stdout
+
+
+def words(text: str) -> str:
+    return "".join(text.split())
+
+
+def main() -> None:
+    for exercise in manifest.load():
+        if exercise.kind == "predict" and (not sys.argv[1:] or exercise.id in sys.argv[1:]):
+            file = manifest.ROOT / "tests/exercises" / source(manifest.ROOT, exercise).name
+            file.write_text(formatted(manifest.ROOT, visible(manifest.ROOT, exercise)), encoding="utf-8")
+            print(file.relative_to(manifest.ROOT))
+
+
+if __name__ == "__main__":
+    main()
