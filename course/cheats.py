@@ -84,6 +84,28 @@ def sneaked(root: Path) -> Iterator[tuple[str, str]]:
     yield "copies where nobody counts", "memcpy(to, from, bytes);"
 
 
+def around(exercises: Mapping[str, Exercise]) -> Iterator[tuple[str, Exercise, str]]:
+    """Ways around what an exercise is about: [(what it tries, the exercise, its text)]."""
+    yield "gives each query a thread, and no tile", exercises["ch03-loops"], """
+if (first_key > 0) return;
+const int query = first_query + threadIdx.x;
+if (threadIdx.x < kBlock && query < problem.seqlen_q) {
+  float out[kHeadDim] = {}, row_max = -INFINITY, row_sum = 0;
+  for (int key = 0; key < problem.visible_keys(query); ++key) {
+    float score = 0;
+    for (int c = 0; c < kHeadDim; ++c)
+      score += to_float(q[problem.q_row(head, query) * kHeadDim + c]) * to_float(k[problem.k_row(head, key) * kHeadDim + c]);
+    const Merge merged = merge(row_max, score * problem.scale_log2);
+    const float weight = exp2_approx(score * problem.scale_log2 - merged.subtracted);
+    row_max = merged.row_max, row_sum = row_sum * merged.correction + weight;
+    for (int c = 0; c < kHeadDim; ++c)
+      out[c] = out[c] * merged.correction + weight * to_float(v[problem.k_row(head, key) * kHeadDim + c]);
+  }
+  for (int c = 0; c < kHeadDim; ++c) o[problem.q_row(head, query) * kHeadDim + c] = from_float<T>(out[c] * inverse_sum(row_sum));
+  lse[problem.q_row(head, query)] = log_sum_exp(row_max, row_sum);
+}"""
+
+
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
     """[(what it tries, a folder that is handed in)]: stubs, and something beside them."""
     edited = folder / "edited"
@@ -141,6 +163,11 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
             print(f"cheat: {what + ', past the gate':<50} {result.points} points", flush=True)
             if result.points:
                 yield f"cheat '{what}' gets {result.points} points if the gate lets it in"
+        for what, exercise, text in around(by_id):
+            points = grader.exercise(exercise, Written(text.split("\n"))).points
+            print(f"cheat: {what:<50} {points} points", flush=True)
+            if points:
+                yield f"cheat '{what}' ({exercise.id}) gets {points} points"
         for place in (traces, root, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home().parent):
             if (place / "flashbook-cheat").exists():
                 yield f"a cheat wrote {place / 'flashbook-cheat'}"

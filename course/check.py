@@ -183,8 +183,8 @@ def prediction_faults(tree: Path, predictions: Exercises) -> Iterator[str]:
     for e in predictions:
         stub = (tree / e.file).read_text(encoding="utf-8")
         (tree / e.file).write_text(solved(manifest.ROOT, e), encoding="utf-8")
-        tried = subprocess.run([sys.executable, "course/try_exercise.py", e.id], cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                               check=False)
+        command = [sys.executable, "course/try_exercise.py", e.id]
+        tried = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
         (tree / e.file).write_text(stub, encoding="utf-8")
         if tried.returncode:
             yield f"hand-out: course try {e.id} does not take the book's solution:\n{tried.stdout}"
@@ -208,7 +208,7 @@ def points_faults(root: Path, exercises: Exercises) -> Iterator[str]:
         differ = there ^ {test.name for test in e.tests}
         if differ:
             yield f"{e.id}: exercises.json and the tests differ: {', '.join(sorted(differ))}"
-        elif e.kind == "predict" and digests.words(digests.visible(root, e)) != digests.words(digests.source(root, e, "").read_text(encoding="utf-8")):
+        elif e.kind == "predict" and not digests.is_current(root, e):
             yield f"{e.id}: students' tests have other digests than the grader's formulas: python3 course/digests.py {e.id}"
 
 

@@ -38,8 +38,10 @@ def visible(root: Path, exercise: Exercise) -> str:
     if not sizes or [test for test, *_ in tests] != list(digests) or {test.name for test in exercise.tests} != set(digests):
         raise Fault(f"{exercise.id}: its formulas, its program in build/sim and exercises.json have other tests")
     problem, using = sizes[1], "".join(line + "\n" for line in re.findall(rf"^using .*::{sizes[1]};$", text, re.MULTILINE))
-    body = "".join(f"TEST({suite}, {name}) {{\n  expect({member}, {digests[test][0]}, {{{', '.join(one + 'u' for one in digests[test][1])}}});\n}}\n"
-                   for test, suite, name, member in tests)
+    body = ""
+    for test, suite, name, member in tests:
+        tolerance, wanted = digests[test]
+        body += f"TEST({suite}, {name}) {{\n  expect({member}, {tolerance}, {{{', '.join(one + 'u' for one in wanted)}}});\n}}\n"
     return (f'// Written by the course from the grader\'s formulas: digests of the right numbers.\n#include "{exercise.file}"\n'
             f'#include "tests/exercises/predicted.h"\n\nnamespace flashbook::testing {{\nnamespace {{\n\n{using}\n'
             f"void expect(double ({problem}::*predicted)() const, double tolerance, const std::vector<uint64_t>& digests) {{\n"
@@ -50,8 +52,12 @@ def formatted(root: Path, text: str) -> str:
     return subprocess.run(["clang-format", f"--style=file:{root / '.clang-format'}"], input=text, capture_output=True, text=True, check=True).stdout
 
 
-def words(text: str) -> str:
-    return "".join(text.split())
+def is_current(root: Path, exercise: Exercise) -> bool:
+    """Whether students' tests are those that this would write."""
+    def words(text: str) -> str:
+        return "".join(text.split())
+
+    return words(source(root, exercise, "").read_text(encoding="utf-8")) == words(visible(root, exercise))
 
 
 def main() -> None:

@@ -8,6 +8,25 @@ namespace flashbook::fa1 {
 // Step 1 with its outer loop turned round, as chapters 4 and 5 walk: the tiles that a mask cuts come first.
 // The loops stand; what happens to the rows of a pair of tiles is to be written.
 
+/// What happens when a tile of queries meets a tile of keys, whose K and V are on their way into `tiles`.
+template <typename T, int kHeadDim, int kBlock>
+__device__ void meet(Tiles<T, kHeadDim, kBlock>& tiles, const T* q, T* o, float* lse, const State& state,
+                     const Problem& problem, int head, int first_query, int first_key) {
+  // BEGIN EXERCISE ch03-loops: rows that travel backwards
+  // TODO: So far each tile of queries meets the first tile of keys only, which comes last, and its rows
+  // leave as a result. Rows that have keys to come have to wait in `state`.
+  [[maybe_unused]] const State& unfinished = state;
+  if (first_key > 0) return;  // for every thread alike
+  load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
+  Rows<kHeadDim, kBlock> rows;
+  rows.clear();
+  __syncthreads();  // all three tiles are complete before anyone multiplies
+  process_tile(tiles, rows, problem, first_query, first_key);
+  write_result(rows, o, lse, problem, head, first_query);
+  __syncthreads();  // everyone is done with Q, K and V before the next ones overwrite them
+  // END EXERCISE ch03-loops
+}
+
 /// Attention, one block a head. Grid: (heads); dynamic shared memory: Tiles.
 template <typename T, int kHeadDim, int kBlock>
 __global__ void __launch_bounds__(kThreads) keys_backwards(const T* q,  // [heads, seqlen_q, kHeadDim]
@@ -21,21 +40,8 @@ __global__ void __launch_bounds__(kThreads) keys_backwards(const T* q,  // [head
   for (int first_key = (problem.seqlen_k - 1) / kBlock * kBlock; first_key >= 0; first_key -= kBlock) {
     load_tile<T, kHeadDim>(tiles.k, k + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
     load_tile<T, kHeadDim>(tiles.v, v + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
-    for (int first_query = 0; first_query < problem.seqlen_q; first_query += kBlock) {
-      // BEGIN EXERCISE ch03-loops: rows that travel backwards
-      // TODO: So far each tile of queries meets the first tile of keys only, which comes last, and its rows
-      // leave as a result. Rows that have keys to come have to wait in `state`.
-      [[maybe_unused]] const State& unfinished = state;
-      if (first_key > 0) continue;  // for every thread alike
-      load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
-      Rows<kHeadDim, kBlock> rows;
-      rows.clear();
-      __syncthreads();  // all three tiles are complete before anyone multiplies
-      process_tile(tiles, rows, problem, first_query, first_key);
-      write_result(rows, o, lse, problem, head, first_query);
-      __syncthreads();  // everyone is done with Q, K and V before the next ones overwrite them
-      // END EXERCISE ch03-loops
-    }
+    for (int first_query = 0; first_query < problem.seqlen_q; first_query += kBlock)
+      meet(tiles, q, o, lse, state, problem, head, first_query, first_key);
   }
 }
 

@@ -1,15 +1,15 @@
-      const int visible = problem.visible_keys_of_tile(first_query, kBlock);
-      if (first_key > 0 && first_key >= visible) continue;  // not met yet; for every thread alike
-      load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
-      Rows<kHeadDim, kBlock> rows;
-      if (first_key + kBlock >= visible)  // the first tile of keys that they meet, seen or not
-        rows.clear();
-      else
-        load_state(rows, state, problem, head, first_query);
-      __syncthreads();  // all three tiles are complete before anyone multiplies
-      process_tile(tiles, rows, problem, first_query, first_key);
-      if (first_key > 0)
-        store_state(rows, state, problem, head, first_query);
-      else
-        write_result(rows, o, lse, problem, head, first_query);
-      __syncthreads();  // everyone is done with Q, K and V before the next ones overwrite them
+  const int visible = problem.visible_keys_of_tile(first_query, kBlock);
+  if (first_key > 0 && first_key >= visible) return;  // not met yet; for every thread alike
+  load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
+  Rows<kHeadDim, kBlock> rows;
+  if (first_key + kBlock >= visible)  // the first tile of keys that they meet, seen or not
+    rows.clear();
+  else
+    load_state(rows, state, problem, head, first_query);
+  __syncthreads();  // all three tiles are complete before anyone multiplies
+  process_tile(tiles, rows, problem, first_query, first_key);
+  if (first_key > 0)
+    store_state(rows, state, problem, head, first_query);
+  else
+    write_result(rows, o, lse, problem, head, first_query);
+  __syncthreads();  // everyone is done with Q, K and V before the next ones overwrite them
