@@ -16,6 +16,24 @@ from course.regions import Fault
 TEST = re.compile(r"^TEST\((\w+), (\w+)\) \{\s*expect_\w+\(\s*(&\w+::\w+),", re.MULTILINE)
 SIZES = re.compile(r"expect_predicted<(\w+)>\(\s*(\{\{.*?\}\}\})", re.DOTALL)
 
+FILE = """\
+// Digests of the right numbers, written from the grader's formulas.
+#include "{file}"
+#include "tests/exercises/predicted.h"
+
+namespace flashbook::testing {{
+namespace {{
+
+{using}
+void expect(double ({problem}::*predicted)() const, double tolerance, const std::vector<uint64_t>& digests) {{
+  expect_digests<{problem}>({sizes}, predicted, tolerance, digests);
+}}
+
+{tests}
+}}  // namespace
+}}  // namespace flashbook::testing
+"""
+
 
 def source(root: Path, exercise: Exercise, folder: str = "hidden") -> Path:
     [file] = (root / "tests/exercises" / folder).glob(f"{exercise.id}.c*")
@@ -42,10 +60,7 @@ def visible(root: Path, exercise: Exercise) -> str:
     for test, suite, name, member in tests:
         tolerance, wanted = digests[test]
         body += f"TEST({suite}, {name}) {{\n  expect({member}, {tolerance}, {{{', '.join(one + 'u' for one in wanted)}}});\n}}\n"
-    return (f'// Written by the course from the grader\'s formulas: digests of the right numbers.\n#include "{exercise.file}"\n'
-            f'#include "tests/exercises/predicted.h"\n\nnamespace flashbook::testing {{\nnamespace {{\n\n{using}\n'
-            f"void expect(double ({problem}::*predicted)() const, double tolerance, const std::vector<uint64_t>& digests) {{\n"
-            f"  expect_digests<{problem}>({sizes[2]}, predicted, tolerance, digests);\n}}\n\n{body}\n}}  // namespace\n}}  // namespace flashbook::testing\n")
+    return FILE.format(file=exercise.file, using=using, problem=problem, sizes=sizes[2], tests=body)
 
 
 def formatted(root: Path, text: str) -> str:

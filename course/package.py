@@ -16,8 +16,8 @@ from course.regions import Fault
 
 HERE = Path(__file__).resolve().parent
 # What grading takes beside what students have.
-BESIDE = ("course/*.py", "course/student.md", "course/solutions/*", "tests/exercises/hidden/*")
-NAMES = "@NAMES@"
+BESIDE = ("course/*.py", "course/student.md", *handout.MOVED.values(), "course/solutions/*", "tests/exercises/hidden/*")
+NAMES, TARGETS = "@NAMES@", "@TARGETS@"
 
 
 def files(root: Path) -> list[str]:
@@ -40,7 +40,8 @@ def write(root: Path, out: Path, names: Sequence[str]) -> list[str]:
     exercises = chosen(manifest.load(root), names)
     with zipfile.ZipFile(out, "w") as archive:
         for script in ("setup.sh", "run_autograder"):
-            text = (HERE / "gradescope" / script).read_text(encoding="utf-8").replace(NAMES, " ".join(names))
+            targets = " ".join(f"judges_{e.id}" for e in exercises) if names else "exercises"
+            text = (HERE / "gradescope" / script).read_text(encoding="utf-8").replace(NAMES, " ".join(names)).replace(TARGETS, targets)
             add(archive, script, text, executable=True)
         for name in files(root):
             executable = bool((root / name).stat().st_mode & 0o100)

@@ -22,7 +22,7 @@ fi
 
 cd /autograder/source/flashbook
 cmake --preset sim -DCMAKE_CXX_COMPILER=g++
-cmake --build --preset sim --target exercises
+cmake --build --preset sim --target @TARGETS@
 chmod -R go-rwx /autograder/source # submissions run as another user
 
 trial=$(mktemp -d)

@@ -705,7 +705,9 @@ class Package(unittest.TestCase):
                 for script in ("setup.sh", "run_autograder"):
                     self.assertNotIn("@", archive.read(script).decode().replace("$@", ""))
                     self.assertEqual(archive.getinfo(script).external_attr >> 16 & 0o777, 0o755)
-        for name in ("course/grade.py", "course/student.md", "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/step1_textbook.cuh",
+                self.assertIn("--target judges_ch01-scores judges_ch01-softmax", archive.read("setup.sh").decode())
+        for name in ("course/grade.py", "course/student.md", "course/agents.md", "course/exercises.yml", "chapters/03_flash_attention_1/exercises/quiz.json",
+                     "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/step1_textbook.cuh",
                      "course/solutions/01_naive_attention/ch01-traffic.h"):
             self.assertIn(f"flashbook/{name}", names)
         self.assertFalse([name for name in names if name.startswith(("flashbook/docs/", "flashbook/bench/"))])

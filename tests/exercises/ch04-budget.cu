@@ -1,4 +1,4 @@
-// Written by the course from the grader's formulas: digests of the right numbers.
+// Digests of the right numbers, written from the grader's formulas.
 #include "chapters/04_flash_attention_2/exercises/budget.h"
 #include "tests/exercises/predicted.h"
 
