@@ -16,16 +16,17 @@ from course.regions import Fault
 
 HERE = Path(__file__).resolve().parent
 # What grading takes beside what students have.
-BESIDE = ("course/*.py", "course/student.md", *handout.MOVED.values(), "course/solutions/*", "tests/exercises/hidden/*")
+BESIDE = ("course/*.py", "course/student.md", *handout.MOVED.values(), "course/solutions/*", "tests/exercises/hidden/*",
+          "docs/__init__.py", "docs/tools/__init__.py", "docs/tools/interactive.py")
 NAMES, TARGETS = "@NAMES@", "@TARGETS@"
 
 
 def files(root: Path) -> list[str]:
     """Names of the book's files that go in."""
     wanted = handout.handed_out_files(root)
-    beside = [name for name in handout.files_of_tree(root) if any(fnmatch(name, pattern) for pattern in BESIDE)]
+    beside = {name for name in handout.files_of_tree(root) if any(fnmatch(name, pattern) for pattern in BESIDE)}
     left_out = ("docs/", "chapters/*/README.md")
-    return sorted({name for name in [*wanted, *beside] if not any(fnmatch(name, f"{pattern}*") for pattern in left_out)})
+    return sorted(beside | {name for name in wanted if not any(fnmatch(name, f"{pattern}*") for pattern in left_out)})
 
 
 def add(archive: zipfile.ZipFile, name: str, data: str | bytes, executable: bool) -> None:

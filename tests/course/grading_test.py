@@ -710,7 +710,18 @@ class Package(unittest.TestCase):
                      "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/step1_textbook.cuh",
                      "course/solutions/01_naive_attention/ch01-traffic.h"):
             self.assertIn(f"flashbook/{name}", names)
-        self.assertFalse([name for name in names if name.startswith(("flashbook/docs/", "flashbook/bench/"))])
+        self.assertFalse([name for name in names if name.startswith(("flashbook/docs/pages", "flashbook/docs/figures", "flashbook/bench/"))])
+
+    def test_unpacked_it_makes_a_handout(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package.write(manifest.ROOT, Path(folder) / "a.zip", ["01"])
+            with zipfile.ZipFile(Path(folder) / "a.zip") as archive:
+                archive.extractall(folder)
+            command = [sys.executable, f"{folder}/flashbook/course/handout.py", f"{folder}/solved", "--solved"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            e = next(e for e in manifest.load() if e.id == "ch01-scores")
+            self.assertEqual((Path(folder) / "solved" / e.file).read_text(), solution.solved(manifest.ROOT, e))
 
     def test_is_the_same_each_time(self):
         with tempfile.TemporaryDirectory() as folder:
