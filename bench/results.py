@@ -192,7 +192,7 @@ class Results:
 
     def raced(self, name: str | Name, field: str) -> Entry | None:
         """The newest entry of that name in turn with a peer (field vs_cudnn, ...), or None: `forward` times ours alone."""
-        return next((past for past in reversed(self.history) if past.name == str(name) and past.values.get(field)), None)
+        return next((past for past in reversed(self.history) if past.values.get(field) and past.name == str(name)), None)
 
     def ratio(self, name: str, other: str) -> float:
         """How many times as long `name` takes as `other`.
@@ -284,10 +284,10 @@ def in_fp8_turn() -> dict[Name, InTurn]:
 
 def bf16_run(measured: Results) -> dict[Name, Entry]:
     """Chapter 5's step 5 in the newest run in which it took turns with cuDNN in every cell of in_turn(); {} without one."""
-    names = [name for name in in_turn() if name.dtype == "bf16"]
+    names = {name for name in in_turn() if name.dtype == "bf16"}
     runs: dict[datetime.datetime, dict[Name, Entry]] = {}
     for entry in measured.history:
-        if entry.cell in names and "vs_cudnn" in entry.values:
+        if "vs_cudnn" in entry.values and entry.cell in names:
             runs.setdefault(entry.when, {})[entry.cell] = entry
     return next((run for _, run in sorted(runs.items(), reverse=True) if len(run) == len(names)), {})
 
