@@ -90,6 +90,10 @@ struct Chapter {
   Shape gpu_shape = shape_for_gpu();               ///< the default on a GPU: fills the card
   Shape cpu_shape = shape_for_simulator();         ///< in the simulator, or on the host: done in seconds
 
+  /// What its program runs unless it is asked for another shape.
+  const Shape& default_shape() const {
+    return device::machine() == device::Machine::gpu ? gpu_shape : cpu_shape;
+  }
   int last_step() const { return int(steps.size()); }
   const Step& step(int number) const { return steps[std::size_t(number - 1)]; }
   bool takes(DType dtype) const { return std::ranges::count(dtypes, dtype) > 0; }

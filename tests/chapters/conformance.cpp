@@ -66,7 +66,9 @@ void expect_same_bits(DType dtype, int step, int launches_on_gpu) {
 namespace {
 
 /// What a reader runs: every step, on inputs made for it, held against the oracle and the chapter before.
-TEST_F(ChapterTest, TheProgramIsRightAndAgreesWithTheChapterBefore) {
+class Program : public ChapterTest {};
+
+TEST_F(Program, IsRightAndAgreesWithTheChapterBefore) {
   const char* words[] = {chapter_under_test.name, "--seqlen", "300", "--causal", "--reps", "1"};
   Options options = *parse_command_line(int(std::size(words)), words, chapter_under_test).options;
   options.operation = operation_under_test;
