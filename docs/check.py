@@ -227,8 +227,8 @@ def main() -> None:
             faults += check_descriptor(page)
         if page.path.suffix == ".md" and page.path.exists():
             faults += [*check_snippets(page), *check_differences(page)]
-            if page.path.name == "README.md" and page.path.parent.parent.name == "chapters":
-                faults += [*check_length(page), *check_boxes(page)]
+        if page.kind in ("chapter", "second"):
+            faults += [*check_length(page), *check_boxes(page)]
     for fault in faults:
         print(fault)
     kernels = sum(page.kind == "kernel" for page in all_pages)

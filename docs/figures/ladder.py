@@ -33,8 +33,8 @@ def title(chapter):
 
 
 def boxes(chapter):
-    """The boxes of a chapter's steps, as its page has them: {step: text}."""
-    page = (folder(chapter) / "README.md").read_text(encoding="utf-8")
+    """The boxes of a chapter's steps, as its pages have them: {step: text}."""
+    page = "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder(chapter).glob("*.md")) if path.stem != "appendix")
     sections = re.split(r"^## (?:Step (\d+))?", page, flags=re.M)
     return {int(step): "\n".join(re.findall(r"^>.*", text, flags=re.M)) for step, text in zip(sections[1::2], sections[2::2]) if step}
 
