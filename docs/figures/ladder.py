@@ -91,6 +91,15 @@ def rows_of_book(measured):
             yield f"in turn, {dtype}: cuDNN", cell.cudnn, False
 
 
+def limits_of_fastest():
+    """What limits the fastest step of each chapter of the forward pass in 16 bits: {chapter: words}."""
+    measured = results.load(results.RESULTS / results.BOOK_GPU)
+    rates = {key: entry.values["FLOPS"] for key, entry in measured.by_step(**results.LADDER).items()
+             if not entry.skipped and "bytes_per_second" in entry.values and key[0] < 6}
+    fastest = {chapter: max((step for number, step in rates if number == chapter), key=lambda step: rates[chapter, step]) for chapter, _ in rates}
+    return {str(chapter): limits(chapter).get(f"{chapter}.{step}", "") for chapter, step in fastest.items()}
+
+
 def rows_of_gradients(measured):
     """(words, TFLOP/s, is it lit): the peers of the backward pass and chapter 7's steps, the slowest first."""
     marked = afterwards(7)
@@ -125,7 +134,7 @@ def rows_of_masks(measured):
 
 def draw(lit, rows, unit, notes):
     digits = 2 if unit == "TB/s" else 0
-    limit_of = limits(lit) if lit else {}
+    limit_of = limits(lit) if lit else limits_of_fastest()
     marked = any(words.endswith("*") for words, _, _ in rows)
     under = [limit_of.get(words.split()[0], "") if is_lit else "" for words, _, is_lit in rows]  # what limits the step
     height = ROW * len(rows) + LIMIT * sum(map(bool, under))
@@ -144,7 +153,7 @@ def draw(lit, rows, unit, notes):
         y += ROW + LIMIT * bool(limit)
     y += 16
     if marked:
-        figure.text(LEFT, y, "* predicted after it was measured", "small soft")
+        figure.text(LEFT, y, "* explained after it was measured", "small soft")
         y += 20
     for i, note in enumerate(notes):
         figure.text(LEFT, y + 20 * i, note, "small soft")
