@@ -23,7 +23,7 @@ ROOM = ROOT / "common" / "hopper"
 
 @dataclass
 class Page:
-    kind: str  # main, chapter, appendix, kernel, page or house
+    kind: str  # main, chapter, second, appendix, kernel, page or house
     source: str  # the file it is made of, from the repository's root
     title: str
     name: str = ""  # of its file on the site, without .html
@@ -81,6 +81,10 @@ def pages() -> list[Page]:
     for chapter in sorted(ROOT.glob("chapters/[0-9][0-9]_*")):
         source = f"chapters/{chapter.name}/README.md"
         found.append(Page("chapter", source, title_of(chapter / "README.md", chapter.name), f"chapter-{chapter.name}", chapter.name))
+        for second in sorted(chapter.glob("*.md")):  # what is too much for the chapter's own page, and no appendix
+            if second.stem not in ("README", "appendix"):
+                text = f"chapters/{chapter.name}/{second.name}"
+                found.append(Page("second", text, title_of(second, second.stem), f"chapter-{chapter.name}-{second.stem}", chapter.name))
         if (chapter / "appendix.md").exists():
             appendix = f"chapters/{chapter.name}/appendix.md"
             found.append(Page("appendix", appendix, title_of(ROOT / appendix, "Appendix"), f"chapter-{chapter.name}-appendix", chapter.name))
