@@ -1,7 +1,9 @@
 /// \file
 /// The traced mode: access patterns whose counts are known by hand, accesses that must be refused, and races.
 /// This file is instrumented (flashbook_traced).
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -95,6 +97,20 @@ __global__ void load_fragment(float* out) {
   if (a.x[0].bits == 1) out[0] = 1;
 }
 
+/// Rows of 32 floats, of which each thread copies as many bytes of its own.
+__global__ void copy_by_memcpy(const float* in, float* out, std::size_t bytes) {
+  std::memcpy(out + 32 * threadIdx.x, in + 32 * threadIdx.x, bytes);
+}
+__global__ void copy_32_bytes_by_memcpy(const float* in, float* out) {
+  std::memcpy(out + 32 * threadIdx.x, in + 32 * threadIdx.x, 32);
+}
+__global__ void copy_by_copy_n(const float* in, float* out) {
+  std::copy_n(in + 32 * threadIdx.x, 8, out + 32 * threadIdx.x);
+}
+__global__ void clear_by_memset(float* out, std::size_t bytes) {
+  std::memset(out + 32 * threadIdx.x, 0, bytes);
+}
+
 __global__ void count_in_one_place(int* counter) { atomicAdd(counter, 1); }
 
 class Trace : public sim::SimulatorTest {
@@ -163,6 +179,22 @@ TEST_F(Trace, SixteenBytesALaneAreOneAccess) {
   EXPECT_EQ(launch_.bytes_distinct_written, 512u);
   run(32, 0, [&] { load_16_bytes(reinterpret_cast<const float4*>(in_.data()), out_.data()); });
   expect(false, Access::load, 16, 1, 16, 16);
+}
+
+TEST_F(Trace, WhatIsMovedAsAWholeCounts) {
+  for (const int how : {0, 1, 2}) {
+    run(32, 0, [&] {
+      if (how == 0) copy_by_memcpy(in_.data(), out_.data(), 32);
+      if (how == 1) copy_32_bytes_by_memcpy(in_.data(), out_.data());
+      if (how == 2) copy_by_copy_n(in_.data(), out_.data());
+    });
+    for (const Access access : {Access::load, Access::store}) expect(false, access, 16, 2, 2 * 32, 2 * 16);
+  }
+  run(32, 0, [&] { clear_by_memset(out_.data(), 32); });
+  expect(false, Access::store, 16, 2, 2 * 32, 2 * 16);
+  EXPECT_EQ(launch_.bytes_distinct_written, 32u * 32);
+  run(32, 0, [&] { copy_by_memcpy(in_.data(), out_.data(), 0); });
+  EXPECT_TRUE(launch_.lines.empty());
 }
 
 TEST_F(Trace, BranchesAreRequestsOfTheirOwn) {
@@ -290,6 +322,16 @@ TEST_F(Trace, BoundsOfSharedMemory) {
       << error;
 }
 
+TEST_F(Trace, BoundsOfWhatIsMovedAsAWhole) {
+  Values<float> small(std::vector<float>(100, 1.0f));
+  EXPECT_EQ(sim::error_of(1, 1, [&] { copy_by_memcpy(small.data(), out_.data(), 400); }), "");
+  const std::string load = sim::error_of(1, 1, [&] { copy_by_memcpy(small.data(), out_.data(), 404); });
+  EXPECT_NE(load.find("load of 404 bytes at trace_test.cu:"), std::string::npos) << load;
+  const std::string store = sim::error_of(1, 1, [&] { clear_by_memset(small.data(), 404); });
+  EXPECT_NE(store.find("store of 404 bytes at trace_test.cu:"), std::string::npos) << store;
+  EXPECT_NE(store.find("out of bounds, global memory"), std::string::npos) << store;
+}
+
 TEST_F(Trace, Alignment) {
   auto* odd = reinterpret_cast<const float*>(reinterpret_cast<const char*>(in_.data()) + 2);
   const std::string error = sim::error_of(1, 1, [&] { load_one(odd, out_.data()); });
@@ -321,6 +363,18 @@ __global__ void within_a_warp(float* out, int how) {
 __global__ void neighbouring_bytes() {
   auto* bytes = dynamic_shared<unsigned char>();
   bytes[threadIdx.x] = 1;
+}
+
+/// Four rows of 16 floats, which all warps fill.
+__global__ void fill_rows_by_all(float value) {
+  std::memset(dynamic_shared<float>() + threadIdx.x % 4 * 16, int(value), 64);
+}
+/// Each thread fills a row, and reads that of another.
+__global__ void copy_rows_to_shared(const float* in, float* out, bool barrier) {
+  auto* rows = dynamic_shared<float>();
+  std::copy_n(in + 16 * threadIdx.x, 16, rows + 16 * threadIdx.x);
+  if (barrier) __syncthreads();
+  std::copy_n(rows + 16 * (63 - threadIdx.x), 16, out + 16 * threadIdx.x);
 }
 
 __global__ void same_bytes_by_two_warps() { dynamic_shared<unsigned char>()[threadIdx.x % 32] = threadIdx.x; }
@@ -483,6 +537,17 @@ TEST_F(TraceRaces, OnBytes) {
   EXPECT_NE(error.find("data race in block 0 on dynamic shared memory + 0"), std::string::npos) << error;
   auto* bytes = reinterpret_cast<unsigned char*>(out_.data());
   EXPECT_EQ(sim::error_of(1, 64, 64, [&] { own_byte_twice(bytes); }), "");
+}
+
+TEST_F(TraceRaces, OfWhatIsMovedAsAWhole) {
+  EXPECT_EQ(sim::error_of(1, 64, 4096, [&] { copy_rows_to_shared(in_.data(), out_.data(), true); }), "");
+  const std::string error =
+      sim::error_of(1, 64, 4096, [&] { copy_rows_to_shared(in_.data(), out_.data(), false); });
+  EXPECT_NE(error.find("data race in block 0 on dynamic shared memory"), std::string::npos) << error;
+  EXPECT_NE(error.find("read at trace_test.cu:"), std::string::npos) << error;
+  // All store the same.
+  EXPECT_EQ(sim::error_of(1, 64, 256, [&] { fill_rows_by_all(0); }), "");
+  EXPECT_NE(sim::error_of(1, 64, 256, [&] { fill_rows_by_all(float(threadIdx.x / 32)); }), "");
 }
 
 TEST_F(TraceRaces, AtomicsDoNotRace) {

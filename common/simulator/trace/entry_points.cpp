@@ -106,19 +106,23 @@ void __tsan_write_range(void* address, std::size_t bytes) {
   access(address, bytes, Access::store, false, __builtin_return_address(0));
 }
 
-// clang++ copies structs by memcpy; instrumented.h sends those calls here.
+// What a kernel moves as a whole; instrumented.h sends those calls here.
 void* __tsan_memcpy(void* target, const void* source, std::size_t bytes) {
-  access(source, bytes, Access::load, false, __builtin_return_address(0));
-  access(target, bytes, Access::store, false, __builtin_return_address(0));
+  if (bytes > 0) {
+    access(source, bytes, Access::load, false, __builtin_return_address(0));
+    access(target, bytes, Access::store, false, __builtin_return_address(0));
+  }
   return std::memcpy(target, source, bytes);
 }
 void* __tsan_memmove(void* target, const void* source, std::size_t bytes) {
-  access(source, bytes, Access::load, false, __builtin_return_address(0));
-  access(target, bytes, Access::store, false, __builtin_return_address(0));
+  if (bytes > 0) {
+    access(source, bytes, Access::load, false, __builtin_return_address(0));
+    access(target, bytes, Access::store, false, __builtin_return_address(0));
+  }
   return std::memmove(target, source, bytes);
 }
 void* __tsan_memset(void* target, int value, std::size_t bytes) {
-  access(target, bytes, Access::store, false, __builtin_return_address(0));
+  if (bytes > 0) access(target, bytes, Access::store, false, __builtin_return_address(0));
   return std::memset(target, value, bytes);
 }
 
