@@ -78,7 +78,7 @@ std::string SharedMemory::describe(const void* address) const {
       return "a __shared__ array + " +
              std::to_string(static_cast<const unsigned char*>(address) - array.data()) + " of " +
              std::to_string(array.size()) + " bytes (" + digits + ")";
-  return std::string(is_global(address) ? "global memory " : "address ") + digits;
+  return is_global(address) ? describe_global(address) : std::string("address ") + digits;
 }
 
 void require_shared(const char* what, const void* address, std::size_t bytes, std::size_t alignment,

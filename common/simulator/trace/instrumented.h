@@ -28,7 +28,8 @@ void* __tsan_memset(void* target, int value, std::size_t bytes);
 // one load and one store. (A struct's copy it announces, and then may call the library's memcpy.)
 #define FLASHBOOK_IS_ONE_ACCESS(bytes) \
   (__builtin_constant_p(bytes) && (bytes) <= 16 && ((bytes) & ((bytes)-1)) == 0)
-#define FLASHBOOK_INSTEAD extern "C" __inline __attribute__((__always_inline__, __gnu_inline__, __artificial__))
+#define FLASHBOOK_INSTEAD \
+  extern "C" __inline __attribute__((__always_inline__, __gnu_inline__, __artificial__))
 
 FLASHBOOK_INSTEAD void* memcpy(void* __restrict target, const void* __restrict source,
                                std::size_t bytes) noexcept {

@@ -56,7 +56,7 @@ thread_local constinit Tracer* current_tracer = nullptr;
 GridTrace::GridTrace(const Launch& launch, DeviceMemory* before)
     : launch(launch),
       memory(std::uintptr_t(global_memory_in_use().data()),
-             std::uintptr_t(global_memory_in_use().data()) + global_memory_in_use().size()),
+             std::uintptr_t(global_memory_in_use().data() + global_memory_in_use().size())),
       variables(std::uintptr_t(__data_start) / kSectorBytes * kSectorBytes, std::uintptr_t(_end)),
       before(before) {}
 
@@ -70,7 +70,7 @@ void Tracer::block_begins(const Block& block) {
   static_shared_.assign(block.static_shared.begin(), block.static_shared.end());
   std::sort(static_shared_.begin(), static_shared_.end(),
             [](const auto& a, const auto& b) { return a.data() < b.data(); });
-  global_begin_ = std::uintptr_t(global_memory_in_use().data());
+  global_begin_ = global_memory_begin();
   variables_begin_ = std::uintptr_t(__data_start);
   variables_bytes_ = std::uintptr_t(_end) - variables_begin_;
   const std::span<const unsigned char> own = own_thread_local_memory();
