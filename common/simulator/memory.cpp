@@ -175,6 +175,18 @@ class Arena {
     return " (far from any allocation)";
   }
 
+  uint64_t checksum(const void* except) const {
+    const auto left_out = std::uintptr_t(except) / sizeof(uint64_t);
+    uint64_t sum = 0;
+    for (const auto& [offset, allocation] : allocations_) {
+      const auto* words = reinterpret_cast<const uint64_t*>(base_ + offset);
+      for (std::size_t i = 0; i < round_up(allocation.bytes, kGlobalAlignment) / sizeof(uint64_t); ++i)
+        if (std::uintptr_t(words + i) / sizeof(uint64_t) != left_out)
+          sum = (sum + words[i]) * 0x9e3779b97f4a7c15;
+    }
+    return sum;
+  }
+
   int device_of(const void* address) {
     const auto [allocation, first] = find(address, 1);
     return allocation ? allocation->device : -1;
@@ -326,6 +338,11 @@ bool is_allocated(const void* address, std::size_t bytes) { return arena().is_al
 bool is_same_allocation(const void* a, const void* b) {
   const std::lock_guard lock(arena_mutex);
   return arena().is_same_allocation(a, b);
+}
+
+uint64_t checksum_of_allocations(const void* except) {
+  const std::lock_guard lock(arena_mutex);
+  return arena().checksum(except);
 }
 
 std::string describe_global(const void* address) {

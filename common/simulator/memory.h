@@ -66,6 +66,9 @@ bool is_allocated(const void* address, std::size_t bytes);
 /// Whether both addresses lie in the same allocation.
 bool is_same_allocation(const void* a, const void* b);
 
+/// A number that depends on all that is allocated, but for the 8 bytes around an address.
+uint64_t checksum_of_allocations(const void* except);
+
 /// "global memory 0x7f00 (4 bytes behind an allocation of 400 bytes)", of any address in its range.
 std::string describe_global(const void* address);
 
