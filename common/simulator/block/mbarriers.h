@@ -83,6 +83,7 @@ class Mbarriers final : public Awaited {
   struct Waited {
     std::size_t barrier = 0;
     uint32_t parity = 0;
+    uint32_t tried = 0;  ///< the phase for which it has tried in vain, counted from 1; 0 if for none
   };
 
   /// The first wait, or arrival, that was odd.
