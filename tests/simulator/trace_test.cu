@@ -492,6 +492,41 @@ __global__ void hand_over_in_shared(float* out, bool fence) {
   }
 }
 
+/// Sums of warps, written as long as lanes went in step; `ordered`: as it is done since.
+__global__ void sum_of_warps(const float* in, float* out, int rows, bool ordered) {
+  __shared__ volatile float part[64];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int row = 0; row < rows; ++row) {
+    part[threadIdx.x] = in[threadIdx.x];
+    __syncwarp();
+    for (int half = 16; half > 0; half /= 2) {
+      const float sum = part[threadIdx.x] + (lane < half ? part[threadIdx.x + half] : 0.0f);
+      if (ordered) __syncwarp();
+      part[threadIdx.x] = sum;
+      if (ordered) __syncwarp();
+    }
+    if (lane == 0) out[warp] = part[threadIdx.x];
+    __syncwarp();
+  }
+}
+/// A lane waits for another one of its warp.
+__global__ void hand_over_in_a_warp(float* out) {
+  __shared__ volatile int flag;
+  __shared__ float value;
+  if (threadIdx.x == 0) flag = 0;
+  __syncwarp();
+  if (threadIdx.x == 5) {
+    value = 5;
+    __threadfence_block();
+    flag = 1;
+  }
+  if (threadIdx.x == 0) {
+    while (flag == 0) {
+    }
+    out[0] = value;
+  }
+}
+
 __global__ void read_the_next_block(float* values) {
   const float next = values[blockIdx.x + 1];
   values[blockIdx.x] = next;
@@ -607,6 +642,22 @@ TEST_F(TraceRaces, SharedMemoryThatNobodyHasWritten) {
       error.find("uninitialised shared memory is read in block 0, a __shared__ array + 16 of 128 bytes"),
       std::string::npos)
       << error;
+}
+
+TEST_F(TraceRaces, VolatileSumsOfLanesThatDoNotGoInStep) {
+  for (const uint64_t seed : {0, 1, 2}) {
+    sim::options().seed = seed;
+    for (const int rows : {1, 3}) {
+      EXPECT_EQ(sim::error_of(1, 64, [&] { sum_of_warps(in_.data(), out_.data(), rows, true); }), "");
+      EXPECT_EQ(out_.get()[0], 32);
+      const std::string error =
+          sim::error_of(1, 64, [&] { sum_of_warps(in_.data(), out_.data(), rows, false); });
+      EXPECT_NE(error.find("data race in block 0 on a __shared__ array"), std::string::npos) << error;
+      EXPECT_NE(error.find("look for a missing __syncwarp"), std::string::npos) << error;
+    }
+    EXPECT_EQ(sim::error_of(1, 32, [&] { hand_over_in_a_warp(out_.data()); }), "");
+    EXPECT_EQ(out_.get()[0], 5);
+  }
 }
 
 TEST_F(TraceRaces, VolatileFlags) {
