@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/ptx/atomic.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/stmatrix.h"
@@ -527,6 +528,68 @@ __global__ void hand_over_in_a_warp(float* out) {
   }
 }
 
+/// Block 0 fills a ring of two places, block 1 empties it; `ahead`: by how many places block 0 goes too far.
+__global__ void ring_of_blocks(float* places, int* filled, int* emptied, float* out, int ahead) {
+  constexpr int kPlaces = 2, kRounds = 6;
+  for (int round = 0; round < kRounds; ++round) {
+    if (blockIdx.x == 0) {
+      while (load_acquire(emptied) < round + 1 - kPlaces - ahead) {
+      }
+      places[round % kPlaces] = float(round + 1);
+      store_release(filled, round + 1);
+    } else {
+      while (load_acquire(filled) < round + 1) {
+      }
+      out[round] = places[round % kPlaces];
+      store_release(emptied, round + 1);
+    }
+  }
+}
+/// Block 1 waits in each round for block 0's; `advances`: for that of the same round, and not for the first.
+__global__ void rounds_of_blocks(float* values, int* rounds, float* out, bool advances) {
+  for (int round = 0; round < 3; ++round) {
+    if (blockIdx.x == 0) {
+      values[round] = float(round + 1);
+      __threadfence();
+      atomicAdd(rounds, 1);
+    } else {
+      while (atomicAdd(rounds, 0) < (advances ? round + 1 : 1)) {
+      }
+      __threadfence();
+      out[round] = values[round];
+    }
+  }
+}
+/// What block 0 clears all blocks add to; `ordered`: once they know that it has.
+__global__ void clear_and_add(float* sums, int* cleared, bool ordered) {
+  if (blockIdx.x == 0) {
+    sums[threadIdx.x] = 0;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) store_release(cleared, 1);
+  } else if (ordered) {
+    if (threadIdx.x == 0)
+      while (load_acquire(cleared) == 0) {
+      }
+    __syncthreads();
+  }
+  atomicAdd(&sums[threadIdx.x], 1.0f);
+}
+/// Block 2 hears by block 1 of what block 0 has stored last, and must read that.
+__global__ void hear_by_a_third(int* first, int* second, float* out) {
+  if (blockIdx.x == 0) {
+    for (int i = 1; i <= 3; ++i) store_release(first, i);
+  } else if (blockIdx.x == 1) {
+    while (load_acquire(first) < 3) {
+    }
+    store_release(second, 1);
+  } else {
+    while (load_acquire(second) == 0) {
+    }
+    out[0] = float(load_acquire(first));
+  }
+}
+
 __global__ void read_the_next_block(float* values) {
   const float next = values[blockIdx.x + 1];
   values[blockIdx.x] = next;
@@ -642,6 +705,33 @@ TEST_F(TraceRaces, SharedMemoryThatNobodyHasWritten) {
       error.find("uninitialised shared memory is read in block 0, a __shared__ array + 16 of 128 bytes"),
       std::string::npos)
       << error;
+}
+
+/// Blocks that run one after another on one OS thread, and beside each other on several.
+TEST_F(TraceRaces, OrdersOfBlocksThatDoNotHappenHere) {
+  const auto error = [&](auto&& kernel, unsigned blocks, unsigned threads) {
+    const Values<int> flags(std::vector<int>{0, 0});
+    return sim::error_of(blocks, threads, [&] { kernel(flags.data(), flags.data() + 1); });
+  };
+  for (const int os_threads : {1, 4}) {
+    sim::options().os_threads = os_threads;
+    const Values<float> values(std::vector<float>(64, 0.0f));
+    for (const int ahead : {0, 1}) {
+      const std::string ring =
+          error([&](int* a, int* b) { ring_of_blocks(values.data(), a, b, out_.data(), ahead); }, 2, 1);
+      EXPECT_EQ(ring.find("data race between blocks on global memory") == 0, ahead == 1) << ring;
+      if (ahead == 0) EXPECT_EQ(out_.get()[5], 6);
+    }
+    for (const bool right : {false, true}) {
+      const std::string rounds =
+          error([&](int* a, int*) { rounds_of_blocks(values.data(), a, out_.data(), right); }, 2, 1);
+      EXPECT_EQ(rounds.empty(), right) << rounds;
+      const std::string sums = error([&](int* a, int*) { clear_and_add(values.data(), a, right); }, 4, 32);
+      EXPECT_EQ(sums.empty(), right) << sums;
+    }
+    EXPECT_EQ(error([&](int* a, int* b) { hear_by_a_third(a, b, out_.data()); }, 3, 1), "");
+    EXPECT_EQ(out_.get()[0], 3);
+  }
 }
 
 TEST_F(TraceRaces, VolatileSumsOfLanesThatDoNotGoInStep) {

@@ -354,6 +354,16 @@ std::string Mbarriers::suspects() const {
   return text;
 }
 
+std::string Mbarriers::missing_bytes() const {
+  for (const Mbarrier& barrier : barriers_)
+    if (barrier.pending == 0 && barrier.bytes > 0)
+      return ". " + describe(barrier) + " lacks " + std::to_string(barrier.bytes) +
+             " bytes that were announced and that no load brings: compare mbarrier_arrive_expect_tx with the "
+             "boxes "
+             "of the loads";
+  return "";
+}
+
 std::string Mbarriers::end_error() const {
   for (const Mbarrier& barrier : barriers_)
     if (barrier.bytes != 0)

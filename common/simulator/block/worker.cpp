@@ -149,6 +149,7 @@ std::string Worker::deadlock_report() const {
     report << ". If it waits for another block: " << at_once << " of " << blocks
            << " blocks run at one time, and the others begin when these are over. FLASHBOOK_SIM_THREADS="
            << blocks << " runs all of them at one time, as a GPU does if it has the room";
+  report << mbarriers.missing_bytes();
   std::vector<std::vector<std::string>> said;  // of each warp
   for (int warp = 0; warp < scheduler.warps(); ++warp) said.push_back(describe_waits(warp));
   for (std::size_t first = 0; first < said.size();) {

@@ -517,7 +517,9 @@ void Tracer::check_accumulators(int thread, Access access, std::uintptr_t addres
   }
 }
 
-void Tracer::check_owner(Access access, std::uintptr_t address, const void* return_address) const {
+void Tracer::check_owner(int thread, Access access, std::uintptr_t address,
+                         const void* return_address) const {
+  if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
   const Site site = site_of_code(return_address);
   const Thread* owner = current_worker->scheduler.owner_of_local(reinterpret_cast<const void*>(address));
   if (!owner || owner == &scheduler_->current() || !is_of_kernel(site)) return;

@@ -66,9 +66,10 @@ class Tracer final : public Observer, RequestSink {
   /// A local variable: it may be an accumulator, or another thread's.
   [[gnu::always_inline]] void accesses_local(int thread, Access access, std::uintptr_t address,
                                              const void* return_address) const {
-    // The thread's own begin where its stack ends now. Half a stack away begin those of a neighbour.
-    if (address - std::uintptr_t(__builtin_frame_address(0)) >= kUsableStackBytes / 2) [[unlikely]]
-      check_owner(access, address, return_address);
+    // The thread's own begin where its stack ends now. Half a stack away begin those of a neighbour. (Either
+    // check is the last thing that happens, so that nothing is saved for it.)
+    if (address - stack_pointer() >= kUsableStackBytes / 2) [[unlikely]]
+      return check_owner(thread, access, address, return_address);
     if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
   }
   /// Any other address: a variable of the OS thread's, such as threadIdx, or memory that is none of a GPU's.
@@ -219,7 +220,7 @@ class Tracer final : public Observer, RequestSink {
   void check_host(Access access, std::uintptr_t address, std::size_t bytes, const void* return_address) const;
   void check_accumulators(int thread, Access access, std::uintptr_t address,
                           const void* return_address) const;
-  void check_owner(Access access, std::uintptr_t address, const void* return_address) const;
+  void check_owner(int thread, Access access, std::uintptr_t address, const void* return_address) const;
 
   /// Where an address lies.
   enum class Space { elsewhere, global, variable, shared, outside };
