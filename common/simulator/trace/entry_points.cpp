@@ -182,7 +182,7 @@ FLASHBOOK_VOLATILE(16)
     if (order != __ATOMIC_RELAXED) /* that is how a loop by compare-and-swap begins */                     \
       access(address, bits / 8, Access::volatile_load, true, __builtin_return_address(0));                 \
     const auto value = __atomic_load_n(address, __ATOMIC_SEQ_CST);                                         \
-    acquire(address);                                                                                      \
+    if (order != __ATOMIC_RELAXED) acquire(address);                                                       \
     return value;                                                                                          \
   }                                                                                                        \
   void __tsan_atomic##bits##_store(volatile uint##bits##_t* address, uint##bits##_t value, int) {          \

@@ -324,9 +324,9 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
   if (meets(access)) {
     requests_.check_all();
     // A volatile load has yet to happen, and other OS threads do not wait.
-    if (access == Access::volatile_load && !shared && !acquires_past_)
-      order_.will_acquire(thread, address);
-    else if (!acquires_past_)
+    if (access == Access::volatile_load && !shared && !acquires_past_) order_.will_acquire(thread, address);
+    // What an atomic operation takes over it knows afterwards: who was there before may have come after.
+    else if (!acquires_past_ && (shared || access != Access::atomic))
       acquires_word(thread, address);
   }
   if (shared)

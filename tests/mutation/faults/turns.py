@@ -43,7 +43,7 @@ FAULTS = [
     Fault("turn_of_another_tile",
           "The turn is handed on in the next tile's place.",
           "store_release(turn + tile_number, part + 1)", "store_release(turn + (tile_number + 1) % (gridDim.y * gridDim.z), part + 1)",
-          everywhere("livelock")),
+          everywhere("livelock", "eager", "lazy", "random") | everywhere("data race between blocks", "traced")),
     Fault("turn_skips_a_block",
           "The turn goes past the next block.",
           "store_release(turn + tile_number, part + 1)", "store_release(turn + tile_number, part + 2)",
