@@ -114,7 +114,8 @@ constexpr int kLineOfRecursion = __LINE__ + 4;
 __attribute__((noinline)) int descend(volatile int* depth, bool meets) {
   volatile int here[64] = {};
   if (meets) __syncwarp();
-  here[0] = (*depth)++ < 0 ? 0 : descend(depth, meets);
+  *depth = *depth + 1;
+  here[0] = *depth < 0 ? 0 : descend(depth, meets);
   return here[0] + here[63];
 }
 

@@ -81,12 +81,12 @@ std::string SharedMemory::describe(const void* address) const {
   if (is_global(address)) return describe_global(address);
   // All bytes of a pointer that nobody has written are 0xff; an index leads on from there, and past the end.
   constexpr std::intptr_t kNear = 1 << 24;
-  const bool is_unset = std::intptr_t(address) > -kNear && std::intptr_t(address) < kNear;
+  const bool is_unset = address && std::intptr_t(address) > -kNear && std::intptr_t(address) < kNear;
   return std::string("address ") + digits +
-         (is_unset
-              ? " (from a pointer that is null, or that nobody has written yet: does a barrier come between "
-                "who sets it and who follows it?)"
-              : "");
+         (is_unset ? " (near null: from a pointer that is null, or that nobody has written yet: does a "
+                     "barrier come between "
+                     "who sets it and who follows it?)"
+                   : "");
 }
 
 void require_shared(const char* what, const void* address, std::size_t bytes, std::size_t alignment,

@@ -8,6 +8,7 @@
 #include "common/simulator/describe.h"
 #include "common/simulator/language.h"
 #include "common/simulator/launch.h"
+#include "common/simulator/memory.h"
 #include "common/simulator/tma.h"
 
 namespace flashbook::sim {
