@@ -41,7 +41,8 @@ def boxes(chapter):
 
 def afterwards(chapter):
     """The steps whose sum the page itself marks as made after the measurement."""
-    return {step for step, text in boxes(chapter).items() if "> **Explained.**" in text and "> **Predicted.**" not in text}
+    return {step for step, text in boxes(chapter).items()
+            if "> **Predicted.** No prediction was made." in text or ("> **Explained.**" in text and "> **Predicted.**" not in text)}
 
 
 def limits(chapter):
