@@ -228,7 +228,7 @@ void attention_in_registers(const Shape& shape,
                             T* o,        // [batch, heads, seqlen_q, kHeadDim]
                             float* lse)  // [batch, heads, seqlen_q]
 {
-  const int q_tiles = (shape.seqlen_q + kQueriesOfTask - 1) / kQueriesOfTask;
+  const int q_tiles = ceil_div(shape.seqlen_q, kQueriesOfTask);
   const int heads_per_kv_head = shape.heads / shape.kv_heads;
   const float scale_log2 = shape.scale * std::numbers::log2e_v<float>;
 

@@ -48,6 +48,7 @@ class RowBlock {
     o.resize(rows.size() * value_dims_);
     lse.resize(rows.size());
     lse_scale.resize(rows.size());
+    seen.resize(rows.size());
   }
 
   /// `store_score(s)` is what lies in memory of a score, `store_probability(p, row_sum)` what of p / row_sum.
@@ -62,6 +63,7 @@ class RowBlock {
   std::vector<Sum> o;          ///< [rows, value_dim]
   std::vector<Sum> lse;        ///< [rows]
   std::vector<Sum> lse_scale;  ///< [rows], the root of the sum of (P * max(1, |S|))^2
+  std::vector<int64_t> seen;   ///< [rows], keys that the row sees
 
  private:
   int query(std::size_t r) const { return int(rows_[r] % shape_.seqlen_q); }
@@ -125,18 +127,17 @@ class RowBlock {
     constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
     const int64_t own = own_key(shape_, batch(), query(r));
     Sum row_max = kNothing;
-    bool sees_any = false;
     for (std::size_t j = 0; j < s.size(); ++j) {
       if (is_hidden(r, j)) {
         s[j] = kNothing;
         continue;
       }
-      sees_any = true;
+      ++seen[r];
       s[j] = store_score(apply(shape_.score, Sum(shape_.scale) * s[j], own - int64_t(j)));
       row_max = std::max(row_max, s[j]);
     }
     lse[r] = row_max;
-    if (!sees_any) {
+    if (seen[r] == 0) {
       std::ranges::fill(s, Sum(0));
       return;
     }
@@ -274,7 +275,10 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
   const std::size_t count = reference.rows.size();
   std::vector<double> o_error(count), o_scale(count), o_floor(count);
   std::vector<double> lse_error(count), lse_scale(count), lse_floor(count);
+  std::vector<unsigned char> is_value(count);  // O is a row of V
   const double floor = shape.dtype == DType::e4m3 ? kByLine : floor_for(output_type(shape.dtype));
+  const bool gives_values =
+      (shape.dtype == DType::f16 || shape.dtype == DType::bf16) && shape.score.dropout == 0;
 
   const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
   std::mutex mutex;  // of blocks_done and progress
@@ -294,6 +298,7 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
       o_error[row] = largest_error(row_of(exact.o), row_of(plain.o));
       o_scale[row] = largest_value(row_of(exact.o));
       o_floor[row] = floor * o_scale[row];
+      is_value[row] = exact.seen[r] == 1 && gives_values;
       lse_error[row] = largest_error({&exact.lse[r], 1}, {&plain.lse[r], 1});
       lse_scale[row] = exact.lse_scale[r];
       lse_floor[row] = std::isinf(exact.lse[r]) ? 0 : 0x1p-20 * std::max(1.0, std::abs(exact.lse[r]));
@@ -303,6 +308,8 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
     if (progress) progress(double(++blocks_done) / double(blocks.size()));
   });
   reference.o_bound = bounds_of(o_error, o_scale, o_floor);
+  for (std::size_t row = 0; row < count; ++row)
+    if (is_value[row]) reference.o_bound[row] = 0;
   reference.lse_bound = bounds_of(lse_error, lse_scale, lse_floor);
   return reference;
 }

@@ -51,7 +51,8 @@ std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t
 ///   one after another: in a single row it can be small by chance, and relative errors of rows hardly depend
 ///   on how many keys they see. The floor is 2^-10 for f16 and 2^-7 for bf16: every kernel rounds P and O,
 ///   each by half a unit in the last place at most. For f32, whose sums come out differently in every order,
-///   it is 2^-18.
+///   it is 2^-18. A row that sees one key has P = 1, exactly, and of f16 and bf16 O is that row of V, bit by
+///   bit, unless dropout scales it: the bound is 0.
 /// - Of the log-sum-exp, likewise, but as parts of what rounded scores can do to it, the root of the sum of
 ///   (P * max(1, |S|))^2 over the row. The floor is 2^-20 of the log-sum-exp, at least of 1. Of
 /// e4m3 there is a 16th of the same root besides, by which a sum of rounded P may be off.

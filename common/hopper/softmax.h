@@ -86,19 +86,20 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], SoftmaxRow
   const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // of a row without a key: 0
   const bool large = __any_sync(kWholeWarp, fmaxf(size(top[0]), size(top[1])) * scale_log2 > kLargeScore);
   //| `base` is what the row subtracts, and the correction comes from the difference of two of them. Where the maximum is
-  //| lazy, one a little below 0 becomes 0, since a limit must not be negative; a limit of -1 asks for maxima in every tile.
+  //| lazy, it sets a limit; one of -1 asks for maxima in every tile.
   float base[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float maximum = quad_max(top[r]);
-    if (kLazy && maximum < 0 && maximum * scale_log2 >= -kLazyLimit) maximum = 0;
+    const float maximum = quad_max(top[r]);
     base[r] = maximum == -INFINITY ? 0.0f : maximum;
     subtract[r] = base[r] * scale_log2;
     correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);
     rows.sum[r] *= correction[r];
     rows.max[r] = maximum;
-    if constexpr (kLazy)
-      rows.limit[r] = large || maximum < 0 ? -1 : __float_as_int(maximum + kLazyLimit / scale_log2);
+    if constexpr (kLazy) {
+      const float limit = maximum + kLazyLimit / scale_log2;
+      rows.limit[r] = large || limit < 0 ? -1 : __float_as_int(limit);
+    }
   }
   if (large) {
 #pragma unroll
@@ -146,8 +147,12 @@ __device__ __forceinline__ void softmax(float (&scores)[kFloats], SoftmaxRows<kL
 //| Then the maximum itself is not needed, only whether some score is above the limit. Each thread asks this of its own
 //| scores, and the vote takes the place of the shuffles. It compares the *bits* of the scores as integers: those of floats
 //| from 0 on are ordered as the numbers are, and those of negative floats are negative. `max3` of integers takes two scores
-//| at a time; on Hopper there is none for floats. For that, limits must not be negative. A row whose maximum is a little
-//| below 0 takes 0 for it. A row whose maximum lies far below has no limit, and its warp takes the maxima in every tile.
+//| at a time; on Hopper there is none for floats. For that, limits must not be negative. A row whose maximum lies more than
+//| 8 units below 0 has no limit, and its warp takes the maxima in every tile.
+//|
+//| The maximum in use is that of a real score. So a query that sees a single key has p = 1 there, exactly, and its O is that
+//| key's V, bit by bit. Any other number nearby would do for the softmax, and not for this: P is rounded for the
+//| product, its sum is not, and their quotient would miss V by a unit in the last place.
 
 /// The same, relative to the old maxima while no score exceeds one by more than kLazyLimit. Returns whether
 /// the output must be multiplied by `correction`.

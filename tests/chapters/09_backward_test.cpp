@@ -104,6 +104,11 @@ TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
   for (int i : {2, 6, 11, 17, 19}) expect_right(masks()[i]);
 }
 
+TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
+  for (int head_dim : {64, 128, 256})
+    expect_one_key_moves_nothing(masked_shape(130, 130, {.window = {.left = 0, .right = 0}}, head_dim));
+}
+
 // Keys that nobody sees and queries that see nothing have gradients, of zeros.
 TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
   for (int head_dim : {64, 256}) {

@@ -2,8 +2,10 @@
 /// What every chapter of the forward pass must keep besides conformance.h: faults of K and V that must show,
 /// and properties, which need no oracle. A chapter's test file includes this instead.
 #pragma once
+#include "common/attention/bounds.h"
 #include "tests/chapters/conformance.h"
 #include "tests/support/faults.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
@@ -15,15 +17,7 @@ class Faults : public ChapterTest, public ::testing::WithParamInterface<bool> {}
 TEST_P(Faults, OfVAndKShow) {
   const int step = last_step();
   for (DType dtype : chapter_under_test.dtypes) {
-    const Shape shape{.batch = 1,
-                      .heads = 2,
-                      .kv_heads = 2,
-                      .seqlen_q = 200,
-                      .seqlen_k = 200,
-                      .head_dim = 64,
-                      .visibility = Visibility::causal_if(GetParam()),
-                      .dtype = dtype,
-                      .scale = default_scale(64)};
+    const Shape shape = make_shape(200, 200, 64, GetParam(), dtype, 2, 2);
     const Inputs inputs = make_inputs(shape, InputKind::normal, 27);
     const Reference reference = make_reference(shape, inputs, all_rows(shape));
     for (Fault fault : kFaults) {
@@ -45,14 +39,9 @@ class Properties : public ChapterTest, public ::testing::WithParamInterface<int>
  protected:
   int step() const { return GetParam(); }
   Shape shape() const {
-    return {.batch = 2,
-            .heads = 4,
-            .kv_heads = 2,
-            .seqlen_q = 70,
-            .seqlen_k = 150,
-            .head_dim = 64,
-            .dtype = chapter_under_test.dtypes.front(),
-            .scale = default_scale(64)};
+    Shape shape = make_shape(70, 150, 64, false, chapter_under_test.dtypes.front(), 4, 2);
+    shape.batch = 2;
+    return shape;
   }
 };
 
@@ -97,6 +86,29 @@ TEST_P(Properties, RowsThatSeeNoKeyAreZero) {
     EXPECT_EQ(outputs.lse[row], -std::numeric_limits<float>::infinity());
     for (int c = 0; c < blind.head_dim; ++c)
       ASSERT_EQ(outputs.o[row * blind.head_dim + c], 0.0f) << "row " << row;
+  }
+}
+
+// A row of few keys has a few large probabilities, whose rounding nothing averages. FlashAttention's own tests
+// ask of all of O that it errs at most twice as much as PyTorch's; bounds by row are wider here.
+TEST_P(Properties, FewKeysErrAtMostTwiceAsMuchAsPlain) {
+  for (const DType dtype : chapter_under_test.dtypes) {
+    if (dtype != DType::f16 && dtype != DType::bf16) continue;
+    for (const int keys : {1, 2, 3})
+      for (const bool causal : {false, true}) {
+        Shape few = shape();
+        few.seqlen_k = keys;
+        few.visibility = Visibility::causal_if(causal);
+        if (causal) few.seqlen_q = keys;
+        few.dtype = dtype;
+        if (!chapter_under_test.step(step()).why_not(few).empty()) continue;
+        const Inputs inputs = make_inputs(few, InputKind::normal, 8);
+        const Reference reference = make_reference(few, inputs, all_rows(few));
+        const Outputs outputs = run_once(chapter_under_test, few, inputs, step());
+        EXPECT_TRUE(check(few, reference, outputs).ok()) << describe(few);
+        const double most = 2 * largest_error(reference.o, reference.plain_o) + 1e-5;
+        EXPECT_LE(largest_error(reference.o, outputs.o), most) << describe(few);
+      }
   }
 }
 

@@ -170,7 +170,6 @@ const Chapter kFp8 = {
     .number = 6,
     .name = "06_fp8",
     .title = "FP8",
-    .runs_on = device::Place::device,
     .steps = kSteps,
     .dtypes = kTypes,
     .gpu_shape = shape_for_gpu(DType::e4m3),
