@@ -89,8 +89,8 @@ TEST_P(Properties, RowsThatSeeNoKeyAreZero) {
   }
 }
 
-// A row of few keys has a few large probabilities, whose rounding nothing averages. FlashAttention's own tests
-// ask of all of O that it errs at most twice as much as PyTorch's; bounds by row are wider here.
+// A row of few keys has a few large probabilities, whose rounding nothing averages. FlashAttention's own
+// tests ask of all of O that it errs at most twice as much as PyTorch's; bounds by row are wider here.
 TEST_P(Properties, FewKeysErrAtMostTwiceAsMuchAsPlain) {
   for (const DType dtype : chapter_under_test.dtypes) {
     if (dtype != DType::f16 && dtype != DType::bf16) continue;
