@@ -225,7 +225,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ablation", action="store_true", help="chapter 5's last step and its switches, without peers")
     parser.add_argument("--cpu", action="store_true", help="chapter 2's last step and PyTorch on the CPU: bench/on_cpu.py has its options")
-    parser.add_argument("--chapter", type=whole_numbers, help="chapters, such as 1,3 (default: the last one on a GPU)")
+    parser.add_argument("--chapter", type=whole_numbers, help="chapters of the forward pass, such as 1,3 (default: 5, and 6 of e4m3)")
     parser.add_argument("--step", type=lambda text: text if text == "all" else whole_numbers(text),
                         help="steps of these chapters, or all (default: the last one)")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
@@ -251,7 +251,7 @@ def pick_ours(library, options):
     last = {number: chapter.steps for number, chapter in on_device.items()}
     asked = options.step or ("all" if options.ablation else None)
     steps_of = lambda number: range(1, last[number] + 1) if asked == "all" else asked or [last[number]]
-    return [(number, step) for number in options.chapter or [max(on_device)] for step in steps_of(number)]
+    return [(number, step) for number in options.chapter or [6 if options.dtype == "e4m3" else 5] for step in steps_of(number)]
 
 
 def cell(options, chosen, head_dim, mask, seqlen, library):

@@ -57,7 +57,7 @@ class Entry:
     stamps: list[dict[str, int]]  # of timeline/...: {warpgroup, tile, moment: cycles, ...} for each pass of a loop
     skipped: str  # why it was not measured, or ""
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         return str(self.cell)
 
@@ -156,7 +156,11 @@ class Results:
         machines = sorted({folder_of(entry.context) for entry in self.history})
         if len(machines) > 1:
             raise Refused(f"results of several machines cannot be mixed: {', '.join(machines)}. Give each its own folder")
-        self.newest = {entry.name: entry for entry in self.history}
+        self.named: dict[str, list[Entry]] = {}  # every entry of a name, oldest first
+        for entry in self.history:
+            self.named.setdefault(entry.name, []).append(entry)
+        self.newest = {name: entries[-1] for name, entries in self.named.items()}
+        self.in_turn_with_cudnn = bf16_run(self)
 
     def context(self) -> dict[str, Any]:
         """The newest file's context, or {} without results. Timelines, and what is no attention, do not count."""
@@ -192,7 +196,7 @@ class Results:
 
     def raced(self, name: str | Name, field: str) -> Entry | None:
         """The newest entry of that name in turn with a peer (field vs_cudnn, ...), or None: `forward` times ours alone."""
-        return next((past for past in reversed(self.history) if past.name == str(name) and past.values.get(field)), None)
+        return next((past for past in reversed(self.named.get(str(name), [])) if past.values.get(field)), None)
 
     def ratio(self, name: str, other: str) -> float:
         """How many times as long `name` takes as `other`.
@@ -286,16 +290,17 @@ def bf16_run(measured: Results) -> dict[Name, Entry]:
     """Chapter 5's step 5 in the newest run in which it took turns with cuDNN in every cell of in_turn(); {} without one."""
     names = [name for name in in_turn() if name.dtype == "bf16"]
     runs: dict[datetime.datetime, dict[Name, Entry]] = {}
-    for entry in measured.history:
-        if entry.cell in names and "vs_cudnn" in entry.values:
-            runs.setdefault(entry.when, {})[entry.cell] = entry
+    for name in names:
+        for entry in measured.named.get(str(name), []):
+            if "vs_cudnn" in entry.values:
+                runs.setdefault(entry.when, {})[name] = entry
     return next((run for _, run in sorted(runs.items(), reverse=True) if len(run) == len(names)), {})
 
 
 def in_bf16_turn(measured: Results) -> dict[Name, InTurn]:
     """That run, and FlashAttention-3 by its ratio to cuDNN."""
     found = {}
-    for name, entry in bf16_run(measured).items():
+    for name, entry in measured.in_turn_with_cudnn.items():
         together = in_turn()[name]
         ours = entry.values["FLOPS"] / 1e12
         cudnn = ours / entry.values["vs_cudnn"]  # by the median of the rounds' ratios
@@ -306,7 +311,9 @@ def in_bf16_turn(measured: Results) -> dict[Name, InTurn]:
 
 def bf16_said(measured: Results) -> str:
     """When that was, and at which commit."""
-    context = next(iter(bf16_run(measured).values())).context
+    if not measured.in_turn_with_cudnn:
+        raise Unmeasured("chapter 5's step 5 never took turns with cuDNN in every cell of h200_in_turn.csv: bench/peers.py --peers cudnn does it")
+    context = next(iter(measured.in_turn_with_cudnn.values())).context
     return f"{context['date'][:10]}, step 5 as of commit {context['commit']}"
 
 

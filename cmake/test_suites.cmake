@@ -1,8 +1,12 @@
 # Read by ctest: asks a GoogleTest program for its tests and adds each suite as one. A process a test would spend more time on starting than
 # on testing. Long suites go in shards, so that cores share them; what has many tests begins first.
-function(add_suites name program filter properties)
+function(add_suites name program filter labels standard properties)
   if(NOT EXISTS ${program})
     add_test(${name}.NOT_BUILT ${program})
+    if(standard)
+      list(APPEND labels standard)
+    endif()
+    set_tests_properties(${name}.NOT_BUILT PROPERTIES LABELS "${labels}")
     return()
   endif()
   execute_process(COMMAND ${program} --gtest_list_tests --gtest_filter=${filter} OUTPUT_VARIABLE listed RESULT_VARIABLE failed)
@@ -16,6 +20,11 @@ function(add_suites name program filter properties)
     string(REGEX MATCHALL "\n  " tests "${suite}")
     list(LENGTH tests count)
     string(REGEX MATCH "[^ \n]+" suite "${suite}")  # with its dot
+    if(standard AND suite MATCHES "${standard}")
+      set(labels_of_suite ${labels} standard)
+    else()
+      set(labels_of_suite ${labels})
+    endif()
     math(EXPR shards "(${count} + 15) / 16")
     foreach(shard RANGE 1 ${shards})
       set(test ${name}.${suite})
@@ -27,7 +36,8 @@ function(add_suites name program filter properties)
       add_test(${test} ${program} --gtest_filter=${suite}*${excluded})
       # Skipped is what had nothing else to do; a suite in which something ran has passed or failed.
       set_tests_properties(${test} PROPERTIES COST ${count} ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}"
-        SKIP_REGULAR_EXPRESSION "PASSED  . 0 tests\\.[\n](.  SKIPPED [^\n]*[\n]?)+$" TIMEOUT 300 ${properties})
+        SKIP_REGULAR_EXPRESSION "PASSED  . 0 tests\\.[\n](.  SKIPPED [^\n]*[\n]?)+$" TIMEOUT 300
+        LABELS "${labels_of_suite}" ${properties})
     endforeach()
   endforeach()
 endfunction()

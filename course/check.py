@@ -108,7 +108,8 @@ def quiz_faults(root: Path, exercises: Exercises) -> Iterator[str]:
         questions = quiz.load(root, chapter[:2])
         if len(questions) not in QUESTIONS or len({one.question for one in questions}) < len(questions):
             yield f"{chapter}: {len(questions)} questions in quiz.json; a chapter has {QUESTIONS[0]} to {QUESTIONS[-1]}, all different"
-        sections = re.findall(r"^##+ (.*)$", (root / "chapters" / chapter / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+        pages = [path.read_text(encoding="utf-8") for path in (root / "chapters" / chapter).glob("*.md")]
+        sections = re.findall(r"^##+ (.*)$", "\n".join(pages), re.MULTILINE)
         for one in questions:
             if len(set(one.choices)) != len(quiz.LETTERS) or one.right not in one.choices:
                 yield f"{chapter}: quiz.json: '{one.question}' takes a right answer and {len(quiz.LETTERS) - 1} wrong ones, all different"

@@ -28,7 +28,7 @@ HANDED_OUT = (
     ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook", "cmake/ptxas_gate",
     "cmake/wgmma_registers.py",
     "cmake/packages.cmake", "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/host/CMakeLists.txt",
-    "chapters/*/README.md", "chapters/*/appendix.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
+    "chapters/*.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu", "common/simulator/events/page.*",
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",

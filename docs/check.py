@@ -24,6 +24,9 @@ SITE = book.ROOT / "build" / "docs" / "html"
 WORDS_A_LINE, LINES_WITHOUT_PROSE = 2, 25
 
 
+# A chapter's page, without its code and comments.
+WORDS_OF_A_CHAPTER = 4500
+
 # What Doxygen writes into its own pages. Ours have no code in their text: scripts are files.
 HANDLERS_OF_DOXYGEN = re.compile(
     r"(?:javascript:|return )?(?:toggle(?:Inherit|Folder|Level)|dynsection\.toggle\w+|codefold\.\w+|searchBox\.\w+)\([^()]*\);?$")
@@ -161,6 +164,22 @@ def check_prose(page: book.Page) -> Iterator[str]:
         yield f"{page.source}: there is no figure"
 
 
+def check_length(page: book.Page) -> Iterator[str]:
+    """A chapter's page can be read in a sitting."""
+    words = len(re.findall(r"\w\S*", re.sub(r"<!--.*?-->|^```.*?^```", "", page.path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)))
+    if words > WORDS_OF_A_CHAPTER:
+        yield f"{page.source}: {words} words; {WORDS_OF_A_CHAPTER} are allowed: move what a first reader can do without to the appendix"
+
+
+def check_boxes(page: book.Page) -> Iterator[str]:
+    """Every step ends in a box, and its paragraphs come in order."""
+    wanted = re.compile(r"(Limit before Removed (Predicted (Explained )?Measured (Explained )?|Explained Measured )Limit now ?)+")
+    for section in re.split(r"^## ", page.path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+        found = " ".join(re.findall(r"^> \*\*(Limit before|Removed|Predicted|Explained|Measured|Limit now)\.\*\*", section, flags=re.MULTILINE))
+        if (section.startswith("Step ") or found) and not wanted.fullmatch(found):
+            yield f"{page.source}: {section.partition(chr(10))[0]}: its box says {found or 'nothing'}; docs/README.md has the order"
+
+
 def check_descriptor(page: book.Page) -> Iterator[str]:
     """A chapter's own file says what it is, and what it decides."""
     led = [prose for prose, _ in kernel_source.rows_of(page.path) if prose]
@@ -208,6 +227,8 @@ def main() -> None:
             faults += check_descriptor(page)
         if page.path.suffix == ".md" and page.path.exists():
             faults += [*check_snippets(page), *check_differences(page)]
+        if page.kind in ("chapter", "second"):
+            faults += [*check_length(page), *check_boxes(page)]
     for fault in faults:
         print(fault)
     kernels = sum(page.kind == "kernel" for page in all_pages)

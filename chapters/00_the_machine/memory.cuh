@@ -79,6 +79,9 @@ __global__ void walk_shared_chain(const uint32_t* links,  // [kSharedLinks]: of 
 //|
 //| For bandwidth the loads must not wait for each other. Each thread moves 16 bytes with an instruction, `float4`, and goes
 //| on by the number of threads in the grid. Neighbouring lanes touch neighbouring bytes, so a warp moves 512 bytes in a row.
+//|
+//| `__restrict__` says that what this pointer reaches is reached by no other. So no store to `to` changes what `from` holds, and the compiler may put
+//| all four loads of an unrolled round before the first store.
 
 /// to = from. Any grid.
 __global__ void copy(float4* __restrict__ to, const float4* __restrict__ from, int64_t count) {  // [count]

@@ -19,9 +19,9 @@
 //| **Budget.** Products: 2 tiles of 32 x 132 floats, 33 KB of shared memory; 64 registers of sums a thread; two blocks a
 //| multiprocessor, so that one computes while the other loads. Softmax: a row of float32 scores a warp.
 //|
-//| **Predicted** (H200, d = 128, bf16): the products run at about half of the 67 TFLOP/s that the float32 units have, since
-//| a quarter of all issue slots goes to shared memory and conversions; softmax at about 80 % of the 4.3 TB/s that a copy
-//| reaches. Measured: see the chapter's table.
+//| **Predicted** (H200, d = 128, bf16): the products run at about half of the 67 TFLOP/s that the float32 units have. That half is an
+//| estimate: 64 of 74 instructions of the inner loop are multiply-adds, and loading does not overlap perfectly. Softmax at about 80 % of
+//| what a copy reaches, 3.78 TB/s. Measured: see the chapter's box.
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"
@@ -44,9 +44,9 @@ static_assert(kChunk == 32, "load_transposed gives lane i column i of a chunk");
 //| below walks down c, and at every c the 16 threads of a row read 16 neighbouring floats, which is free of bank conflicts.
 //|
 //| Q, K and P lie the other way round in memory (`[row][c]`), so they are turned while they are loaded: a warp reads 32
-//| consecutive elements of one row, one full 64-byte line piece in bf16, and writes them 132 floats apart. Those writes
+//| consecutive elements of one row, 64 bytes or two whole sectors in bf16, and writes them 132 floats apart. Those writes
 //| hit only 8 of the 32 banks (132 mod 32 = 4), a 4-way conflict. An odd stride would have none, but then the 8 numbers
-//| that a thread reads side by side would no longer be two aligned 16-byte reads, and there are 32 reads for every write.
+//| that a thread reads side by side would no longer be two aligned 16-byte reads, and there are 16 reads for every write.
 
 //|
 //| A tile may reach beyond the last row. Threads there read the last row again instead of skipping the load: a branch
@@ -153,8 +153,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 //| what it wrote itself, so no barrier is needed.
 //|
 //| A block is one warp, so that as many rows as fit are under way: at N = 8192 a row is 32 KB and a multiprocessor of an H200
-//| holds seven. That is few for hiding the latency of memory, so each warp must ask for much at once: a thread issues eight loads
-//| before it looks at the first, 4 KB a warp.
+//| holds seven. So each warp must ask for much at once: a thread issues eight loads before it looks at the first, 4 KB a warp and 28 KB
+//| for seven. Enough: in the 679 clocks of a load memory can bring a multiprocessor 679 * 21 bytes, 14 KB.
 //|
 //| Maximum and sum of the 32 lanes are combined by `__shfl_xor_sync`: in five rounds each lane takes the value of the lane
 //| whose number differs in one bit, and at the end all of them hold the result.

@@ -19,12 +19,12 @@ namespace flashbook {
 //| base 2 and hides the factor $\log_2 e$ in the softmax scale.
 //|
 //| Rounding takes one addition: beside $1.5 \cdot 2^{23}$ a float has no room for a fraction, so the sum is rounded to a
-//| whole number, which then stands in its low bits, where the integer is wanted anyway.
+//| whole number, which then stands in its low bits. Its other bits are those of $1.5 \cdot 2^{23}$; they need no mask, since the shift by
+//| 23 below moves all but the lowest nine bits out of the word.
 //|
-//| The second factor is a polynomial of degree 6, minimax for the relative error on $[-1/2, 1/2]$ with $c_0 = 1$ held, so
-//| that whole exponents come out exactly: a least-squares fit, reweighted until its error is level (Lawson's algorithm).
-//| The coefficients were rounded to float one after the other, each followed by a new fit of the rest; with them the
-//| polynomial errs by $3 \cdot 10^{-9}$, a twentieth of what a float can tell apart.
+//| The second factor is a polynomial of degree 6, fitted for the least relative error on $[-1/2, 1/2]$ with $c_0 = 1$ held, so
+//| that whole exponents come out exactly. Its coefficients are rounded to float. It errs by $3 \cdot 10^{-9}$, a twentieth of what
+//| a float can tell apart.
 
 /// Of the polynomial for 2^f, highest power first.
 constexpr float kExp2Coefficients[] = {1.5326471e-4f, 1.3390806e-3f, 9.618506e-3f, 5.55036e-2f,

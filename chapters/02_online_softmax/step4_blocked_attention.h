@@ -94,7 +94,7 @@ void attention_blocked(const Shape& shape,
                        T* o,        // [batch, heads, seqlen_q, kHeadDim]
                        float* lse)  // [batch, heads, seqlen_q]
 {
-  const int q_tiles = (shape.seqlen_q + kRowsQ - 1) / kRowsQ;
+  const int q_tiles = ceil_div(shape.seqlen_q, kRowsQ);
   const int heads_per_kv_head = shape.heads / shape.kv_heads;
   const float scale_log2 = shape.scale * std::numbers::log2e_v<float>;
 

@@ -1,6 +1,6 @@
 //| # Step 5: blocks of registers
 //|
-//| Step 4 keeps a core's units for multiply-adds busy for about a quarter of the time. Its tiles stay as they are; this step
+//| Step 4 keeps a core's units for multiply-adds busy for about a third of the time. Its tiles stay as they are; this step
 //| changes the innermost loops. `multiply_add` loads a vector of $B$ for every multiply-add, and a core
 //| loads two vectors a cycle at best, so its two units wait for loads. And it transposes a tile of $K$ again for every tile of
 //| queries, one number at a time.
@@ -228,7 +228,7 @@ void attention_in_registers(const Shape& shape,
                             T* o,        // [batch, heads, seqlen_q, kHeadDim]
                             float* lse)  // [batch, heads, seqlen_q]
 {
-  const int q_tiles = (shape.seqlen_q + kQueriesOfTask - 1) / kQueriesOfTask;
+  const int q_tiles = ceil_div(shape.seqlen_q, kQueriesOfTask);
   const int heads_per_kv_head = shape.heads / shape.kv_heads;
   const float scale_log2 = shape.scale * std::numbers::log2e_v<float>;
 

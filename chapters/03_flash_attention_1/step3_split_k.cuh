@@ -1,7 +1,7 @@
 //| # Step 3: tensor cores, warps that split the keys
 //|
 //| Step 2 is limited by the rate of CUDA cores. A tensor core multiplies 16 by 16 matrices, a warp at a time, and does
-//| [fifteen times](../01_naive_attention/README.md#what-the-hardware-allows) as many multiplications. CUDA's own interface to it is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from shared memory,
+//| [sixteen times](../00_the_machine/README.md#arithmetic-and-tensor-cores) as many multiplications. CUDA's own interface to it is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from shared memory,
 //| multiplies, and stores the result. Which lane holds which element of a fragment is not said, on purpose. So nothing that
 //| asks for a row, such as a maximum, can be done in fragments: **scores, weights, statistics and O live in shared memory**,
 //| where everyone can find a row.
@@ -18,7 +18,7 @@
 //|
 //| **Predicted** (H200, d = 128, N = 4096, 64 heads): shared memory decides. Each warp reads all of Q, and reads and writes all of O, for
 //| its quarter of the keys. The chapter's text counts 0.13 bytes of shared memory a FLOP; at 128 bytes a clock and 1.7 GHz that
-//| is 220 TFLOP/s if nothing else ever waits. With seven barriers a tile, half of it: 110.
+//| is 220 TFLOP/s if nothing else ever waits. With seven barriers a tile, half of it (an estimate): 110.
 #pragma once
 #include "chapters/03_flash_attention_1/problem.cuh"
 #include "common/ptx/cp_async.h"

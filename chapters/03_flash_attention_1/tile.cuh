@@ -24,7 +24,7 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 //|
 //| Rows are padded by 8 bytes (16 for floats). Shared memory has 32 banks of 4 bytes. A row is a multiple of 128 bytes, so without padding the same
 //| column of every row lies in the same bank, and 16 threads that read 16 rows would be served one after the other. With 8 bytes more, each row
-//| begins two banks further on, and 16 rows of 8 bytes cover all 32 banks once.
+//| begins two banks further on, and 16 rows of 8 bytes cover all 32 banks once. The other 16 lanes of the warp read the same 16 rows.
 
 /// The tiles of one block.
 template <typename T, int kHeadDim, int kBlock>

@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
   constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kTile * kRowBytes;
   const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16;
   const int head = blockIdx.y, first_query = blockIdx.x * kTile, valid_rows = problem.seqlen_q - first_query;
-  const int tiles = (problem.seqlen_k + kTile - 1) / kTile;
+  const int tiles = ceil_div(problem.seqlen_k, kTile);
 
   unsigned char* q_tile = dynamic_shared<unsigned char>();  // [kTile, kHeadDim], then O
   const auto k_tile = [&](int tile) {                       // [kTile, kHeadDim], V's behind it

@@ -9,8 +9,8 @@
 //|
 //| ![Which lane holds which elements for mma.sync: the results of two products, side by side, lie as the left operand of the next one does. Follow lane 6, in green](../../docs/figures/mma_fragments.svg)
 //|
-//| Two consequences carry the whole chapter. A row lies in four neighbouring lanes, so two shuffles find its maximum. And the four floats of a result,
-//| rounded to 16 bits, are what the same lane must hold of the *left operand* of the next product: nothing moves between
+//| Two consequences carry the whole chapter. A row lies in four neighbouring lanes, so two shuffles find its maximum. And the eight floats of two results
+//| side by side, rounded to 16 bits, are what the same lane must hold of the *left operand* of the next product: nothing moves between
 //| the two products. Below, `half` 0 is the upper of a lane's two rows, and `half` 1 the lower one.
 #pragma once
 #include "chapters/04_flash_attention_2/problem.cuh"
@@ -133,7 +133,14 @@ __device__ __forceinline__ void load_rows(uint32_t (&a)[kRowBlocks][4], const un
 //| dimension, here the dims. K's rows in memory have exactly these neighbours. So K needs no transposition: part 1 of the figure is this function.
 //|
 //| `queries` hands over Q's fragments. It is a parameter because step 5 may have kept them in registers, and steps 2 to 4 read them
-//| again. `kFirst` and `kCount` choose a part of the keys; only step 6 uses less than all.
+//| again. `kFirst` and `kCount` choose a part of the keys; only step 6 uses less than all. One `ldmatrix_x4` brings two key blocks:
+//|
+//| | lanes | name keys | and dims | for |
+//| |---|---|---|---|
+//| | 0 to 7 | 0 to 7 | 0 to 7 | `b[0]` |
+//| | 8 to 15 | 0 to 7 | 8 to 15 | `b[1]` |
+//| | 16 to 23 | 8 to 15 | 0 to 7 | `b[2]` |
+//| | 24 to 31 | 8 to 15 | 8 to 15 | `b[3]` |
 /// scores = Q K^T for key blocks kFirst ... kFirst + kCount - 1 of 8 keys each. `queries(a, step)` gives Q's
 /// fragments.
 template <typename T, int kHeadDim, int kFirst, int kCount, int kRowBlocks, int kKeyBlocks, typename Queries>

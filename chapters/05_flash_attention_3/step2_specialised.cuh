@@ -11,7 +11,7 @@
 //|
 //| **Step 4: overlap within a warpgroup.** The scores of the next tile are issued *before* the product with V of this one.
 //| While the softmax of the new scores runs, the tensor cores still multiply with V, for the same warpgroup. The price is
-//| registers: S and P are alive at once.
+//| registers: P lives through the softmax of the next scores.
 //|
 //| The three differ in two switches, and in nothing else: who may issue, and in which order.
 //|

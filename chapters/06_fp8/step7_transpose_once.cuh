@@ -1,7 +1,7 @@
 //| # V, transposed once
 //|
 //| Up to step 6 a block transposes every tile of V that its queries see, and so does the next block: of 16k keys each tile
-//| is transposed by as many blocks as a head has tiles of queries, 85 or 128. Once is enough. A kernel that runs before the
+//| is transposed by as many blocks as a head has tiles of queries, 86 or 128. Once is enough. A kernel that runs before the
 //| attention would be one more pass over memory, in which no product is computed; of a short sequence's time it would be a
 //| large part. Here the transposers of all blocks share the work while the attention runs: one that is free takes the next
 //| tile that nobody has taken, transposes it as before, and has TMA write it to the workspace. Loaders bring it from there as they bring

@@ -40,7 +40,7 @@ struct QueryTiles {
 /// least.
 template <int kQueries>
 __device__ __forceinline__ QueryTiles queries_of(const Problem& problem, int first_key) {
-  return {problem.first_query(first_key) / kQueries, (problem.seqlen_q + kQueries - 1) / kQueries};
+  return {problem.first_query(first_key) / kQueries, ceil_div(problem.seqlen_q, kQueries)};
 }
 
 //| Without a mask every block of a head would begin with the same queries, and a hundred blocks would add to the same 32

@@ -57,10 +57,10 @@ template <typename T, int kHeadDim, bool kClearsDq>
 static void run_prepare(const Shape& shape, const Tensors& tensors, device::Stream stream, int tile) {
   const int64_t rows = workspace_rows(shape, tile);
   constexpr int kRowsOfBlock = kPrepareRows<kHeadDim>;
-  device::launch(prepare<T, kHeadDim, kClearsDq>, dim3((rows + kRowsOfBlock - 1) / kRowsOfBlock),
-                 dim3(kPrepareThreads), 0, stream, static_cast<const T*>(tensors.o),
-                 static_cast<const T*>(tensors.d_o), static_cast<const float*>(tensors.lse),
-                 workspace_of(shape, tile, tensors), rows, problem_of(shape, tile));
+  device::launch(prepare<T, kHeadDim, kClearsDq>, dim3(ceil_div(rows, kRowsOfBlock)), dim3(kPrepareThreads),
+                 0, stream, static_cast<const T*>(tensors.o), static_cast<const T*>(tensors.d_o),
+                 static_cast<const float*>(tensors.lse), workspace_of(shape, tile, tensors), rows,
+                 problem_of(shape, tile));
 }
 
 }  // namespace flashbook::backward

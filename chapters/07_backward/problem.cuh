@@ -75,7 +75,7 @@ inline Problem problem_of(const Shape& shape, int tile) {
           .causal = shape.causal(),
           .scale = shape.scale,
           .scale_log2 = shape.scale * kLog2e,
-          .padded_q = (shape.seqlen_q + tile - 1) / tile * tile,
+          .padded_q = ceil_div(shape.seqlen_q, tile) * tile,
           .at = layout_given(shape)};
 }
 

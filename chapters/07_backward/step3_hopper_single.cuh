@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   //| A block for each tile of keys of each key head. The queries that see it, and the heads of the group, are its loop.
-  const int key_tiles = (problem.seqlen_k + kTileKeys - 1) / kTileKeys;
+  const int key_tiles = ceil_div(problem.seqlen_k, kTileKeys);
   const int kv_head = int(blockIdx.x) / key_tiles, first_key = int(blockIdx.x) % key_tiles * kTileKeys;
   const Head of_keys{kv_head % problem.kv_heads, kv_head / problem.kv_heads};
   const QueryTiles tiles_seen = queries_of<Traits::kQueries>(problem, first_key);

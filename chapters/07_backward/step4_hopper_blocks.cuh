@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads) convert_dq_parts(
     const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers
     T* dq,              // [batch, heads, seqlen_q, head_dim], strided
     Problem problem) {
-  const int tiles = (problem.seqlen_q + kQueries - 1) / kQueries;
+  const int tiles = ceil_div(problem.seqlen_q, kQueries);
   const int head = int(blockIdx.x) / tiles, query = int(blockIdx.x) % tiles * kQueries;
   const int64_t row = int64_t(head) * problem.padded_q + query;
   const int first =

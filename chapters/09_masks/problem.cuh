@@ -82,8 +82,8 @@ struct Span {
 
   /// Tiles of `tile` keys that cover both ranges: of keys below `prefix_end`, and of `begin` to `end` - 1.
   __device__ static Span of(int prefix_end, int begin, int end, int tile) {
-    const int prefix = (prefix_end + tile - 1) / tile;
-    const int first = max(begin / tile, prefix), last = begin < end ? (end + tile - 1) / tile : 0;
+    const int prefix = ceil_div(prefix_end, tile);
+    const int first = max(begin / tile, prefix), last = begin < end ? ceil_div(end, tile) : 0;
     return {prefix, first, prefix + max(last - first, 0)};
   }
 };

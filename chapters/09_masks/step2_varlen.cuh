@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documen
   __shared__ int bucket[kPlanThreads];  // the longest first; longer ones share bucket 0
   const int thread = threadIdx.x;
   const auto bucket_of = [&](const Sequence& s) {
-    return kPlanThreads - 1 - min((s.keys + kKeys - 1) / kKeys, kPlanThreads - 1);
+    return kPlanThreads - 1 - min(ceil_div(s.keys, kKeys), kPlanThreads - 1);
   };
   if (thread == 0) *counter = 0;
   bucket[thread] = 0;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documen
   int tiles = 0;
   for (int first = 0; first < documents.count; first += kPlanThreads) {
     const int i = first + thread;
-    const int own = i < documents.count ? (documents.at(plan.sorted[i]).queries + kRows - 1) / kRows : 0;
+    const int own = i < documents.count ? ceil_div(documents.at(plan.sorted[i]).queries, kRows) : 0;
     const int before = sum_before(own, total);
     if (i < documents.count) plan.first_tile[i] = tiles + before;
     tiles += total;

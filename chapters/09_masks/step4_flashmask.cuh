@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kScanThreads)
   if (blockIdx.x + threadIdx.x == 0) *counter = 0;
   const int tile = (blockIdx.x * kScanThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= heads_and_tiles) return;
-  const int tiles_of_head = (seqlen_k + kKeys - 1) / kKeys;
+  const int tiles_of_head = ceil_div(seqlen_k, kKeys);
   const int head = tile / tiles_of_head, first_key = tile % tiles_of_head * kKeys;
   constexpr int kMost = 2147483647;
   const auto least = [](int a, int b) { return min(a, b); };

@@ -205,7 +205,7 @@ struct IntervalMask {
     const bool any = queries.begin < queries.end;
     return {queries,
             scanned.tiles == nullptr ? nullptr : scanned.tiles + int64_t(list) * key_tiles + work.tile,
-            any ? queries.begin / kQueries : 0, any ? (queries.end + kQueries - 1) / kQueries : 0};
+            any ? queries.begin / kQueries : 0, any ? ceil_div(queries.end, kQueries) : 0};
   }
 };
 

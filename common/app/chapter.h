@@ -77,17 +77,23 @@ constexpr float right_up_to(Operation operation, DType dtype) {
                                                                  : 0x1p16f;
 }
 
-/// Everything the rest of the house knows about a chapter.
+constexpr DType kTypesOf16Bits[] = {DType::f16, DType::bf16};
+
+/// Everything the rest of the house knows about a chapter. What it does not say is what most chapters are.
 struct Chapter {
   int number;
-  const char* name;       ///< its folder and program: "01_naive_attention"
-  const char* title;      ///< "Naive attention"
-  device::Place runs_on;  ///< Place::device, or Place::host for a chapter that is CPU code
+  const char* name;                               ///< its folder and program: "01_naive_attention"
+  const char* title;                              ///< "Naive attention"
+  device::Place runs_on = device::Place::device;  ///< or Place::host, for a chapter that is CPU code
   std::span<const Step> steps;
-  std::span<const DType> dtypes;  ///< the types it takes; the default is that of the default shape
-  Shape gpu_shape;                ///< default shape on a GPU: fills the card
-  Shape cpu_shape;                ///< default shape in the simulator, or on the host: done in seconds
+  std::span<const DType> dtypes = kTypesOf16Bits;  ///< that it takes; the default is the default shape's
+  Shape gpu_shape = shape_for_gpu();               ///< the default on a GPU: fills the card
+  Shape cpu_shape = shape_for_simulator();         ///< in the simulator, or on the host: done in seconds
 
+  /// What its program runs unless it is asked for another shape.
+  const Shape& default_shape() const {
+    return device::machine() == device::Machine::gpu ? gpu_shape : cpu_shape;
+  }
   int last_step() const { return int(steps.size()); }
   const Step& step(int number) const { return steps[std::size_t(number - 1)]; }
   bool takes(DType dtype) const { return std::ranges::count(dtypes, dtype) > 0; }

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <list>
+#include <ostream>
 #include <string>
 #include <utility>
 
@@ -75,6 +76,14 @@ class Line {
   void read() const {
     for (const auto& [value, read, option] : declared_)
       if (option == nullptr || given_.contains(value.option)) read(value);
+  }
+
+  /// Both: whether the program goes on, having read what was given. If not, the help is on `out`.
+  bool read(int argc, const char* const* argv, std::ostream& out) {
+    const std::string help = parse(argc, argv);
+    out << help;
+    if (help.empty()) read();
+    return help.empty();
   }
 
  private:

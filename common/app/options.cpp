@@ -38,7 +38,7 @@ class Parser {
         line_("Chapter " + std::to_string(chapter.number) + " of Flashbook: " + chapter.title, chapter.name) {
     options_.operation = chapter.step(1).operation;
     options_.steps = chapter.steps_of(options_.operation);
-    shape_ = device::machine() == device::Machine::gpu ? chapter.gpu_shape : chapter.cpu_shape;
+    shape_ = chapter.default_shape();
     declare_run();
     declare_shape();
     declare_files();

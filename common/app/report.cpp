@@ -169,6 +169,7 @@ void print_report(std::ostream& out, const Report& report) {
   table.print(out);
 
   for (const StepReport& step : report.steps) {
+    if (!step.shape.empty()) out << "step " << step.step << " has a shape of its own: " << step.shape << "\n";
     if (!step.why_not.empty()) out << "step " << step.step << " cannot run: " << step.why_not << "\n";
     print_failures(out, step.step, step.oracle, "the oracle");
     print_failures(out, step.step, step.before, "the chapter before");
@@ -183,7 +184,7 @@ void print_ladder(std::ostream& out, const std::vector<Report>& reports) {
     for (const StepReport& step : report.steps) {
       simulated = simulated || report.simulated;
       std::vector<std::string> row = {std::to_string(report.chapter), std::to_string(step.step), step.name,
-                                      report.machine, report.shape};
+                                      report.machine, step.shape.empty() ? report.shape : step.shape};
       if (step.why_not.empty()) {
         std::ranges::move(cost_texts(report, step), std::back_inserter(row));
         row.push_back(verdict_number(step, &Verdict::max_error));
@@ -200,6 +201,7 @@ void write_json(const std::filesystem::path& file, const Report& report) {
   json steps = json::array();
   for (const StepReport& step : report.steps) {
     json entry = {{"step", step.step}, {"name", step.name}};
+    if (!step.shape.empty()) entry["shape"] = step.shape;
     if (!step.why_not.empty()) {
       entry["why_not"] = step.why_not;
     } else {
@@ -226,6 +228,7 @@ Report read_json(const std::filesystem::path& file) {
       StepReport step;
       from.at("step").get_to(step.step);
       from.at("name").get_to(step.name);
+      step.shape = from.value("shape", "");
       step.why_not = from.value("why_not", "");
       for (const auto& [name, number] : kOfStep) step.*number = from.value(name, 0.0);
       step.reps = from.value("reps", 0);

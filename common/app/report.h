@@ -29,6 +29,7 @@ std::string describe_failure(const std::vector<TensorVerdict>& verdicts, const s
 struct StepReport {
   int step = 0;
   std::string name = {};
+  std::string shape = {};                  ///< described, if it is another than the report's
   std::string why_not = {};                ///< why it could not run this shape; then nothing below is set
   double flops = 0;                        ///< by the cost model
   double memory_bytes = 0;                 ///< by the chapter's cost model; 0 on the host

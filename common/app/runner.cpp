@@ -226,33 +226,8 @@ void name_machine(const Chapter& chapter, Report& report) {
   report.simulated = !report.on_gpu;
 }
 
-}  // namespace
-
-Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
-  Shape taken = shape;
-  taken.layout = {};
-  if (!chapter.takes(shape.dtype)) taken.dtype = output_type(shape.dtype);
-  taken.mean_subtracted = shape.mean_subtracted && taken.dtype == DType::e4m3;
-  return taken;
-}
-
-std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report) {
-  std::vector<int> steps;
-  std::string reason;
-  for (int step : options.steps) {
-    const std::string why_not = chapter.step(step).why_not(options.shape);
-    if (why_not.empty()) {
-      steps.push_back(step);
-      continue;
-    }
-    reason = why_not;
-    report.steps.push_back({.step = step, .name = chapter.step(step).name, .why_not = why_not});
-  }
-  if (steps.empty()) throw InputError(reason);
-  return steps;
-}
-
-RunResult run(const Options& options, const Chapter& chapter, const Chapter* before) {
+/// Runs the steps that can run the shape of `options`.
+RunResult run_shape(const Options& options, const Chapter& chapter, const Chapter* before) {
   const Shape& shape = options.shape;
   RunResult result;
   Report& report = result.report;
@@ -310,6 +285,52 @@ RunResult run(const Options& options, const Chapter& chapter, const Chapter* bef
     report.steps.push_back(std::move(entry));
   }
   std::ranges::sort(report.steps, {}, &StepReport::step);
+  return result;
+}
+
+/// In a default run a step for latent keys has the default shape with such keys, and is run by itself.
+void run_latent_steps(const Options& options, const Chapter& chapter, Report& report) {
+  if (options.inputs || options.shape != chapter.default_shape()) return;
+  for (StepReport& entry : report.steps) {
+    if (!chapter.step(entry.step).latent) continue;
+    Options own = options;
+    own.shape = with_latent_keys(options.shape);
+    own.steps = {entry.step};
+    const Report ran = run_shape(own, chapter, nullptr).report;
+    entry = ran.steps.front();
+    entry.shape = ran.shape;
+  }
+}
+
+}  // namespace
+
+Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
+  Shape taken = shape;
+  taken.layout = {};
+  if (!chapter.takes(shape.dtype)) taken.dtype = output_type(shape.dtype);
+  taken.mean_subtracted = shape.mean_subtracted && taken.dtype == DType::e4m3;
+  return taken;
+}
+
+std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report) {
+  std::vector<int> steps;
+  std::string reason;
+  for (int step : options.steps) {
+    const std::string why_not = chapter.step(step).why_not(options.shape);
+    if (why_not.empty()) {
+      steps.push_back(step);
+      continue;
+    }
+    reason = why_not;
+    report.steps.push_back({.step = step, .name = chapter.step(step).name, .why_not = why_not});
+  }
+  if (steps.empty()) throw InputError(reason);
+  return steps;
+}
+
+RunResult run(const Options& options, const Chapter& chapter, const Chapter* before) {
+  RunResult result = run_shape(options, chapter, before);
+  run_latent_steps(options, chapter, result.report);
   return result;
 }
 

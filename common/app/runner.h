@@ -12,9 +12,9 @@ struct RunResult {
   Outputs outputs;  ///< of the last step that ran
 };
 
-/// Runs the steps: each is checked first and timed only if it is right. Throws InputError if no step asked
-/// for can run the shape, or if there is too little memory; device::HardwareMissing without a GPU in a GPU
-/// build.
+/// Runs the steps: each is checked first and timed only if it is right. In a default run a step for latent
+/// keys has a shape of its own. Throws InputError if no step asked for can run the shape, or if there is too
+/// little memory; device::HardwareMissing without a GPU in a GPU build.
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
 
 /// The steps of `options` that can run its shape. Reports those that cannot; throws InputError if none is

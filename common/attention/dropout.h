@@ -5,12 +5,6 @@
 #include <cmath>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define FLASHBOOK_ON_BOTH __host__ __device__
-#else
-#define FLASHBOOK_ON_BOTH
-#endif
-
 namespace flashbook {
 
 /// Four words of random bits, or what they are made of.
@@ -20,7 +14,7 @@ struct PhiloxWords {
 
 /// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011, section 3.3): a cipher of the counter in ten rounds,
 /// two products each. Any counter may be asked for, and no state goes from one to the next.
-FLASHBOOK_ON_BOTH constexpr PhiloxWords philox4x32_10(PhiloxWords counter, uint32_t key0, uint32_t key1) {
+constexpr PhiloxWords philox4x32_10(PhiloxWords counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t(0xd2511f53) * counter.word[0], b = uint64_t(0xcd9e8d57) * counter.word[2];
     counter = {{uint32_t(b >> 32) ^ counter.word[1] ^ key0, uint32_t(b),
@@ -49,15 +43,15 @@ struct Dropout {
   /// The bits of eight keys of one row: of every 8 keys from `first` on, a multiple of 32, those at place
   /// 2 * quarter and the next, which are what one thread has of a tile of scores. Bits 16 * i ... of word j
   /// are those of key first + 8 * j + 2 * quarter + i.
-  FLASHBOOK_ON_BOTH PhiloxWords bits(int batch, int head, int query, int first, int quarter) const {
+  constexpr PhiloxWords bits(int batch, int head, int query, int first, int quarter) const {
     return philox4x32_10(
         {{uint32_t(first / (kKeysOfBits / 4) + quarter), uint32_t(query), uint32_t(head), uint32_t(batch)}},
         seed[0], seed[1]);
   }
   /// Whether it keeps the key of those bits.
-  FLASHBOOK_ON_BOTH bool keeps(uint32_t word, int i) const { return (word >> 16 * i & 0xffff) >= threshold; }
+  constexpr bool keeps(uint32_t word, int i) const { return (word >> 16 * i & 0xffff) >= threshold; }
   /// Whether it keeps one probability.
-  FLASHBOOK_ON_BOTH bool keeps(int batch, int head, int query, int key) const {
+  constexpr bool keeps(int batch, int head, int query, int key) const {
     const int first = key / kKeysOfBits * kKeysOfBits;
     const PhiloxWords eight = bits(batch, head, query, first, key % 8 / 2);
     return keeps(eight.word[key / 8 % 4], key % 2);
@@ -65,5 +59,3 @@ struct Dropout {
 };
 
 }  // namespace flashbook
-
-#undef FLASHBOOK_ON_BOTH

@@ -14,6 +14,7 @@
 
 #include "common/attention/error.h"
 #include "common/attention/tensors.h"
+#include "common/numeric/arithmetic.h"
 
 namespace flashbook {
 namespace {
@@ -186,7 +187,7 @@ std::string npy_header(std::span<const int64_t> shape) {
   header += "), }";
   // The values begin at a multiple of 64 bytes, so that NumPy can map the file.
   const std::size_t before = kMagic.size() + 2 + 2;
-  header.resize((before + header.size() + 1 + 63) / 64 * 64 - before - 1, ' ');
+  header.resize(ceil_div(before + header.size() + 1, 64) * 64 - before - 1, ' ');
   header += '\n';
   return std::string(kMagic) + '\x01' + '\x00' + char(header.size() & 0xff) + char(header.size() >> 8) +
          header;

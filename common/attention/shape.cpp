@@ -114,6 +114,13 @@ int Shape::visible_keys(int query) const {
 
 float default_scale(int head_dim) { return float(1 / std::sqrt(double(head_dim))); }
 
+Shape with_latent_keys(Shape shape) {
+  shape.kv_heads = 1;
+  shape.head_dim = kLatentKeyDim;
+  shape.scale = default_scale(kLatentKeyDim);
+  return shape;
+}
+
 void validate(const Shape& shape) {
   require_positive("--batch", shape.batch);
   require_positive("--heads", shape.heads);

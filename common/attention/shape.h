@@ -128,6 +128,9 @@ struct Shape {
 /// The softmax scale of the papers, 1 / sqrt(head_dim).
 float default_scale(int head_dim);
 
+/// `shape` with latent keys in the place of its own: one head of them for all query heads.
+Shape with_latent_keys(Shape shape);
+
 /// Throws InputError with the first reason why no chapter could run this shape, naming the option that cures
 /// it. Valid: every count >= 1, kv_heads divides heads, head_dim in {64, 128, 256, 576}, scale finite and >
 /// 0, at most 2^40 elements a tensor, and a visibility, a score function, a layout and pages that fit these

@@ -56,4 +56,12 @@ void with_head_dim(int head_dim, Body body) {
   throw std::logic_error("no kernel takes head_dim " + std::to_string(head_dim));
 }
 
+/// Both: calls `body.operator()<T, kHeadDim>()` for a type of 16 bits.
+template <typename Body>
+void with_16_bit_type_and_head_dim(DType dtype, int head_dim, Body body) {
+  with_16_bit_type(dtype, [&]<typename T>() {
+    with_head_dim(head_dim, [&]<int kHeadDim>() { body.template operator()<T, kHeadDim>(); });
+  });
+}
+
 }  // namespace flashbook::device

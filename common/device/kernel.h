@@ -12,6 +12,8 @@
 #include "common/simulator/cuda.h"
 #endif
 
+#include "common/numeric/arithmetic.h"
+
 namespace flashbook {
 
 /// The block's dynamic shared memory, 1024-byte aligned, as T. Its size is set by the launch.

@@ -17,7 +17,7 @@ namespace flashbook::hopper {
 
 /// Tiles of `rows` queries, of all heads.
 inline int64_t query_tiles(const Shape& shape, int rows) {
-  return int64_t(shape.batch) * shape.heads * ((shape.seqlen_q + rows - 1) / rows);
+  return int64_t(shape.batch) * shape.heads * ceil_div(shape.seqlen_q, rows);
 }
 
 inline Problem problem_of(const Shape& shape) {
@@ -83,7 +83,7 @@ inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
       2 * int64_t(shape.seqlen_k) * shape.head_dim * int64_t(size_of(shape.dtype));
   const int kv_heads = kv_heads_of_section(shape, bytes_of_kv_head, section_bytes);
   return {int(query_tiles(shape, rows)),
-          (shape.seqlen_q + rows - 1) / rows,
+          ceil_div(shape.seqlen_q, rows),
           shape.batch,
           shape.heads,
           kv_heads * (shape.heads / shape.kv_heads),

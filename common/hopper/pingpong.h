@@ -1,4 +1,4 @@
-//| # Whose turn it is
+//| # Pingpong: consumers take turns
 //|
 //| With **pingpong** the consumers issue their products one after the other, always in the same order. While the tensor
 //| cores work for one, the others are at their softmax. Without it the consumers begin together, and alternate by

@@ -54,7 +54,7 @@ struct Problem {
   }
 
   /// How many tiles of `rows` queries a head has.
-  __host__ __device__ int query_tiles(int rows) const { return (seqlen_q + rows - 1) / rows; }
+  __host__ __device__ int query_tiles(int rows) const { return ceil_div(seqlen_q, rows); }
 
   //| Both masks are one number: the last key that a query sees. The causal diagonal is aligned to the bottom right, so
   //| with more keys than queries the first query sees some keys already, and with fewer it may see none. Everything else

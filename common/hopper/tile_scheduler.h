@@ -98,7 +98,7 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
   }
 }
 
-//| The thread that decides has a register less than a `PipelineState` takes, so it counts rounds: with two stages the last
+//| The thread that decides is short of registers: a `PipelineState` takes one more than a count. So it counts rounds: with two stages the last
 //| bit of the count is the stage, the bit before it the phase. The schedule says which tile is next: none, the one gridDim.x
 //| further on, or what the counter gives. The counter's answer takes hundreds of clocks, so it is asked for before
 //| `work_on` streams the tile's keys.

@@ -8,11 +8,7 @@ constexpr float kLog2e = 1.44269504f;  ///< log2(e)
 
 /// How many parts of `part` elements hold `whole`, the last perhaps in part.
 template <typename Whole, typename Part>
-#ifdef __CUDACC__
-__host__ __device__
-#endif
-    constexpr auto
-    ceil_div(Whole whole, Part part) {
+constexpr auto ceil_div(Whole whole, Part part) {
   return (whole + part - 1) / part;
 }
 

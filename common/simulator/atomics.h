@@ -20,6 +20,8 @@ namespace flashbook::sim {
 void poll_memory(const char* what, Location where);
 /// It has changed memory, for which another thread may have waited.
 void change_memory();
+/// The same, by adding to a whole number. Throws Error if that is all that has happened for long.
+void change_counter(const void* address, const char* what, Location where);
 
 /// Replaces *address by update(*address) and returns what it was.
 template <typename T, typename Update>
@@ -91,7 +93,7 @@ template <typename T>
 T atomic_add(T* address, T value, Location where) {
   if (value == 0) poll_memory("atomicAdd", where);
   const T old = __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
-  if (value != 0) change_memory();
+  if (value != 0) change_counter(address, "atomicAdd", where);
   return old;
 }
 

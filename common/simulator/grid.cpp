@@ -211,6 +211,7 @@ class Blocks final : public OtherBlocks {
 
   void run_blocks(Worker& worker) {
     const Watchdog watchdog(options().timeout);
+    const CrashStack crash_stack;
     enter_(worker, *this);
     waits_ = false;
     for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {

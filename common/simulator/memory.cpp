@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -17,44 +18,42 @@
 namespace flashbook::sim {
 namespace {
 
-/// Reserves address space that reads as zero and takes memory only where it is written.
-void* reserve(std::size_t bytes) {
-  void* address =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+/// Reserves address space. What may be touched of it reads as zero and takes memory only where it is written.
+void* reserve(std::size_t bytes, int protection) {
+  void* address = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED)
     throw SettingError("the simulator cannot reserve " + std::to_string(bytes >> 30) +
                        " GB of address space: raise the limit (ulimit -v)");
   return address;
 }
 
-/// Gives the host the whole pages of a range back; they read as zero afterwards.
-void give_back_pages(std::uintptr_t begin, std::uintptr_t end) {
-  const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));
-  begin = (begin + page - 1) & ~(page - 1);
-  end &= ~(page - 1);
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
-constexpr std::size_t round_up(std::size_t bytes) {
-  return (bytes + kGlobalAlignment - 1) / kGlobalAlignment * kGlobalAlignment;
+constexpr std::size_t round_up(std::size_t bytes, std::size_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
 }
 
 /// The device memory. Gaps and allocations are kept by offset from its beginning.
+///
+/// The processor lets nobody touch what is not allocated, as far as pages go: an allocation ends where its
+/// last page does (but for what is lacking to a multiple of kGlobalAlignment).
 class Arena {
  public:
   Arena()
-      : base_(static_cast<unsigned char*>(reserve(kGlobalBytes))),
-        valid_bytes_(
-            static_cast<std::uint16_t*>(reserve(kGlobalBytes / kGlobalAlignment * sizeof(std::uint16_t)))) {
-    // The first bytes stay a gap for ever, so that even the first allocation has a red zone before it.
-    gaps_[kGlobalAlignment] = kGlobalBytes - kGlobalAlignment;
+      : page_(std::size_t(sysconf(_SC_PAGESIZE))),
+        base_(static_cast<unsigned char*>(reserve(kGlobalBytes, PROT_NONE))),
+        valid_bytes_(static_cast<std::uint16_t*>(
+            reserve(kGlobalBytes / kGlobalAlignment * sizeof(std::uint16_t), PROT_READ | PROT_WRITE))) {
+    // The first bytes stay a gap for ever, so that even the first allocation has guard space before it.
+    gaps_[kGuardBytes] = kGlobalBytes - kGuardBytes;
   }
 
   void* allocate(std::size_t bytes) {
     if (bytes <= kGlobalBytes) {
-      const std::size_t needed = round_up(bytes) + kGlobalAlignment;  // with the red zone behind it
-      for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
-        if (gap->second >= needed) return take(gap, needed, bytes);
+      const std::size_t needed = round_up(bytes, page_) + kGuardBytes;
+      // Behind the last allocation, and then from the beginning.
+      for (const std::size_t least : {last_, std::size_t(0)})
+        for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
+          if (const std::size_t from = std::max(gap->first, least); from + needed <= gap->first + gap->second)
+            return take(gap, from, needed, bytes);
     }
     throw Error("no room for " + std::to_string(bytes) +
                 " bytes in the simulator's device memory: the largest gap has " +
@@ -67,29 +66,32 @@ class Arena {
     if (!is_inside(address) || allocation == allocations_.end())
       throw Error(
           "free of an address that is not the beginning of an allocation in the simulator's device memory");
-    const std::size_t size = allocation->second.size;
+    const std::size_t begin = allocation->second.begin, size = allocation->second.size,
+                      bytes = allocation->second.bytes;
     allocations_.erase(allocation);
-    std::memset(valid_bytes_ + offset / kGlobalAlignment, 0, size / kGlobalAlignment * sizeof(std::uint16_t));
-    auto gap = gaps_.emplace(offset, size).first;
-    gap = merge(gap);
-    if (gap != gaps_.begin()) gap = merge(std::prev(gap));
-    // Small neighbours share a page; it can go when both are free.
-    const auto begin = reinterpret_cast<std::uintptr_t>(base_);
-    const auto page = std::size_t(sysconf(_SC_PAGESIZE));
-    give_back_pages(begin + std::max(gap->first, offset < page ? 0 : offset - page),
-                    begin + std::min(gap->first + gap->second, offset + size + page));
+    freed_[offset] = bytes;
+    std::memset(valid_bytes_ + offset / kGlobalAlignment, 0,
+                round_up(bytes, kGlobalAlignment) / kGlobalAlignment * sizeof(std::uint16_t));
+    // New pages instead of the old ones, which go back to the host.
+    mmap(base_ + begin, size - kGuardBytes, PROT_NONE,
+         MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const auto gap = merge(gaps_.emplace(begin, size).first);
+    if (gap != gaps_.begin()) merge(std::prev(gap));
   }
 
   std::size_t largest_gap() const {
     std::size_t largest = 0;
     for (const auto& [offset, size] : gaps_) largest = std::max(largest, size);
-    return largest < kGlobalAlignment ? 0 : largest - kGlobalAlignment;
+    return largest < kGuardBytes ? 0 : largest - kGuardBytes;
   }
+
+  std::uintptr_t begin() const { return std::uintptr_t(base_); }
 
   std::span<const unsigned char> in_use() const {
     if (allocations_.empty()) return {base_, 0};
-    const auto& [offset, allocation] = *allocations_.rbegin();
-    return {base_, offset + allocation.size};
+    const auto& [first, ignored] = *allocations_.begin();
+    const auto& [last, allocation] = *allocations_.rbegin();
+    return {base_ + first, base_ + last + allocation.bytes};
   }
 
   const std::uint16_t* valid_bytes() const { return valid_bytes_; }
@@ -103,8 +105,8 @@ class Arena {
     const std::size_t first = std::uintptr_t(address) - std::uintptr_t(base_);
     const std::size_t last = first + bytes - 1;
     if (last >= kGlobalBytes) return false;
-    // All granules but an allocation's last are full, and a red zone of empty ones follows: it is one
-    // allocation if every granule before the last is full.
+    // All granules but an allocation's last are full, and empty ones follow: it is one allocation if every
+    // granule before the last is full.
     for (std::size_t granule = first / kGlobalAlignment; granule < last / kGlobalAlignment; ++granule)
       if (valid_bytes_[granule] != kGlobalAlignment) return false;
     return last % kGlobalAlignment < valid_bytes_[last / kGlobalAlignment];
@@ -144,6 +146,47 @@ class Arena {
     return std::find(begin, begin + std::ptrdiff_t(bytes), true) != begin + std::ptrdiff_t(bytes);
   }
 
+  bool is_same_allocation(const void* a, const void* b) {
+    const Allocation* const of_a = find(a, 1).first;
+    return of_a && of_a == find(b, 1).first;
+  }
+
+  /// What an address is to the allocation that it lies in no more, or to the nearest one; empty if it lies in
+  /// one.
+  std::string describe_outside(const void* address) {
+    if (find(address, 1).first) return "";
+    const std::size_t offset = std::uintptr_t(address) - std::uintptr_t(base_);
+    const auto text_of = [](std::size_t distance, const char* where, std::size_t bytes) {
+      return " (" + std::to_string(distance) + where + "an allocation of " + std::to_string(bytes) +
+             " bytes)";
+    };
+    const auto freed = freed_.upper_bound(offset);
+    if (freed != freed_.begin() && offset - std::prev(freed)->first < std::prev(freed)->second)
+      return text_of(offset - std::prev(freed)->first, " bytes into what was, until it was freed, ",
+                     std::prev(freed)->second);
+    const auto next = allocations_.upper_bound(offset);
+    if (next != allocations_.begin()) {
+      const auto& [begin, before] = *std::prev(next);
+      if (const std::size_t behind = offset - begin - before.bytes; behind < kGuardBytes)
+        return text_of(behind, " bytes behind ", before.bytes);
+    }
+    if (next != allocations_.end() && next->first - offset < kGuardBytes)
+      return text_of(next->first - offset, " bytes before ", next->second.bytes);
+    return " (far from any allocation)";
+  }
+
+  uint64_t checksum(const void* except) const {
+    const auto left_out = std::uintptr_t(except) / sizeof(uint64_t);
+    uint64_t sum = 0;
+    for (const auto& [offset, allocation] : allocations_) {
+      const auto* words = reinterpret_cast<const uint64_t*>(base_ + offset);
+      for (std::size_t i = 0; i < round_up(allocation.bytes, kGlobalAlignment) / sizeof(uint64_t); ++i)
+        if (std::uintptr_t(words + i) / sizeof(uint64_t) != left_out)
+          sum = (sum + words[i]) * 0x9e3779b97f4a7c15;
+    }
+    return sum;
+  }
+
   int device_of(const void* address) {
     const auto [allocation, first] = find(address, 1);
     return allocation ? allocation->device : -1;
@@ -159,7 +202,8 @@ class Arena {
  private:
   using Ranges = std::map<std::size_t, std::size_t>;  // offset -> bytes
   struct Allocation {
-    std::size_t size;   // with the red zone behind it
+    std::size_t begin;  // of its first page
+    std::size_t size;   // of its pages and the guard space behind them
     std::size_t bytes;  // that were asked for
     int device;
     bool is_written = false;      // as a whole
@@ -176,11 +220,19 @@ class Arena {
     return {&found->second, offset - found->first};
   }
 
-  void* take(Ranges::iterator gap, std::size_t needed, std::size_t bytes) {
-    const auto [offset, size] = *gap;
-    gaps_.erase(gap);
-    if (size > needed) gaps_[offset + needed] = size - needed;
-    allocations_.emplace(offset, Allocation{needed, bytes, current_device()});
+  /// Allocates what begins in this part of a gap.
+  void* take(Ranges::iterator gap, std::size_t begin, std::size_t needed, std::size_t bytes) {
+    if (mprotect(base_ + begin, needed - kGuardBytes, PROT_READ | PROT_WRITE) != 0)
+      throw Error("the host has no memory for " + std::to_string(bytes) +
+                  " bytes of the simulator's device memory");
+    const std::size_t end = gap->first + gap->second;
+    gap->second = begin - gap->first;
+    if (gap->second == 0) gaps_.erase(gap);
+    if (begin + needed < end) gaps_[begin + needed] = end - begin - needed;
+    last_ = begin + needed;
+    freed_.erase(freed_.lower_bound(begin), freed_.lower_bound(begin + needed));
+    const std::size_t offset = begin + needed - kGuardBytes - round_up(bytes, kGlobalAlignment);
+    allocations_.emplace(offset, Allocation{begin, needed, bytes, current_device()});
     for (std::size_t done = 0; done < bytes; done += kGlobalAlignment)
       valid_bytes_[(offset + done) / kGlobalAlignment] =
           std::uint16_t(std::min(kGlobalAlignment, bytes - done));
@@ -201,10 +253,13 @@ class Arena {
     return gap;
   }
 
+  std::size_t page_;  // bytes
   unsigned char* base_;
   std::uint16_t* valid_bytes_;  // of each granule of kGlobalAlignment bytes
   Ranges gaps_;
+  Ranges freed_;  // what was allocated in the gaps last
   Allocations allocations_;
+  std::size_t last_ = 0;  // where the last allocation ended
 };
 
 std::mutex arena_mutex;
@@ -242,6 +297,8 @@ std::size_t largest_global_gap() {
   return arena().largest_gap();
 }
 
+std::uintptr_t global_memory_begin() { return arena().begin(); }
+
 std::span<const unsigned char> global_memory_in_use() {
   const std::lock_guard lock(arena_mutex);
   return arena().in_use();
@@ -277,5 +334,22 @@ bool is_global(const void* address) { return arena().is_inside(address); }
 const std::uint16_t* allocated_of_granules() { return arena().valid_bytes(); }
 
 bool is_allocated(const void* address, std::size_t bytes) { return arena().is_allocated(address, bytes); }
+
+bool is_same_allocation(const void* a, const void* b) {
+  const std::lock_guard lock(arena_mutex);
+  return arena().is_same_allocation(a, b);
+}
+
+uint64_t checksum_of_allocations(const void* except) {
+  const std::lock_guard lock(arena_mutex);
+  return arena().checksum(except);
+}
+
+std::string describe_global(const void* address) {
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "%p", address);
+  const std::lock_guard lock(arena_mutex);
+  return std::string("global memory ") + digits + arena().describe_outside(address);
+}
 
 }  // namespace flashbook::sim

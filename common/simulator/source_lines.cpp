@@ -67,7 +67,7 @@ std::string output_of(const std::string& command) {
 /// Whether a file belongs to what a kernel is written in and not to the kernel.
 bool is_language(std::string_view file) {
   for (const std::string_view folder :
-       {"common/simulator/", "common/ptx/", "common/numeric/", "/include/c++/"})
+       {"common/simulator/", "common/ptx/", "common/numeric/", "common/device/launch.h", "/include/c++/"})
     if (file.find(folder) != file.npos) return true;
   return false;
 }

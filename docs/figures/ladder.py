@@ -20,7 +20,7 @@ LIT = (1, 3, 4, 5, 6)  # chapters on the GPU whose page begins with this figure
 # Chapter 5's last step is several ideas: those that do something at the ladder's shape, and what a version without one is called.
 WITHOUT = {"other_stay": "persistent blocks", "from_registers": "output by TMA", "other_rescaling": "lazy rescaling"}
 ON_CPU: dict[str, str | int] = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
-WIDTH, LEFT, RIGHT, ROW, BAR = 420, 16, 16, 34, 8
+WIDTH, LEFT, RIGHT, ROW, BAR, LIMIT = 420, 16, 16, 34, 8, 18
 
 
 def folder(chapter):
@@ -32,11 +32,23 @@ def title(chapter):
     return re.findall(r"^# Chapter \d+: (.+)", (folder(chapter) / "README.md").read_text(encoding="utf-8"))[0]
 
 
+def boxes(chapter):
+    """The boxes of a chapter's steps, as its pages have them: {step: text}."""
+    page = "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder(chapter).glob("*.md")) if path.stem != "appendix")
+    sections = re.split(r"^## (?:Step (\d+))?", page, flags=re.M)
+    return {int(step): "\n".join(re.findall(r"^>.*", text, flags=re.M)) for step, text in zip(sections[1::2], sections[2::2]) if step}
+
+
 def afterwards(chapter):
-    """The steps whose prediction the page itself marks as made after the measurement."""
-    page = (folder(chapter) / "README.md").read_text(encoding="utf-8")
-    sections = re.split(r"^## Step (\d+)", page, flags=re.M)
-    return {int(step) for step, text in zip(sections[1::2], sections[2::2]) if "> **Predicted.** (Afterwards.)" in text}
+    """The steps whose sum the page itself marks as made after the measurement."""
+    return {step for step, text in boxes(chapter).items()
+            if "> **Predicted.** No prediction was made." in text or ("> **Explained.**" in text and "> **Predicted.**" not in text)}
+
+
+def limits(chapter):
+    """What limits each step now, in the page's own words: {step: words}."""
+    found = {step: re.search(r"> \*\*Limit now\.\*\* \*([^*]+)\*", text) for step, text in boxes(chapter).items()}
+    return {f"{chapter}.{step}": words[1].rstrip(".:") for step, words in found.items() if words}
 
 
 def rows_of(measured, lit):
@@ -80,6 +92,15 @@ def rows_of_book(measured):
             yield f"in turn, {dtype}: cuDNN", cell.cudnn, False
 
 
+def limits_of_fastest():
+    """What limits the fastest step of each chapter of the forward pass in 16 bits: {chapter: words}."""
+    measured = results.load(results.RESULTS / results.BOOK_GPU)
+    rates = {key: entry.values["FLOPS"] for key, entry in measured.by_step(**results.LADDER).items()
+             if not entry.skipped and "bytes_per_second" in entry.values and key[0] < 6}
+    fastest = {chapter: max((step for number, step in rates if number == chapter), key=lambda step: rates[chapter, step]) for chapter, _ in rates}
+    return {str(chapter): limits(chapter).get(f"{chapter}.{step}", "") for chapter, step in fastest.items()}
+
+
 def rows_of_gradients(measured):
     """(words, TFLOP/s, is it lit): the peers of the backward pass and chapter 7's steps, the slowest first."""
     marked = afterwards(7)
@@ -114,20 +135,26 @@ def rows_of_masks(measured):
 
 def draw(lit, rows, unit, notes):
     digits = 2 if unit == "TB/s" else 0
+    limit_of = limits(lit) if lit else limits_of_fastest()
     marked = any(words.endswith("*") for words, _, _ in rows)
-    figure = Figure(WIDTH, 44 + ROW * len(rows) + (20 if marked else 0) + 4 + 20 * len(notes),
-                    "; ".join(f"{words.rstrip(' *')}: {rate:.{digits}f} {unit}" for words, rate, _ in rows))
+    under = [limit_of.get(words.split()[0], "") if is_lit else "" for words, _, is_lit in rows]  # what limits the step
+    height = ROW * len(rows) + LIMIT * sum(map(bool, under))
+    figure = Figure(WIDTH, 44 + height + (20 if marked else 0) + 4 + 20 * len(notes),
+                    "; ".join(f"{words.rstrip(' *')}: {rate:.{digits}f} {unit}{', limit: ' * bool(limit)}{limit}" for (words, rate, _), limit in zip(rows, under)))
     figure.text(LEFT, 26, f"The ladder, chapter {lit} lit" if lit else "The ladder", "bold")
     figure.text(WIDTH - RIGHT, 26, unit, "small soft", "end")
     scale = (WIDTH - LEFT - RIGHT) / max(rate for _, rate, _ in rows)
-    for i, (words, rate, is_lit) in enumerate(rows):
-        y = 44 + ROW * i
+    y = 44
+    for (words, rate, is_lit), limit in zip(rows, under):
         figure.text(LEFT, y + 14, words, "bold" if is_lit else "small soft")
         figure.text(WIDTH - RIGHT, y + 14, f"{rate:.{digits or 1}f}" if rate < 99.5 else f"{rate:.0f}", "bold" if is_lit else "small soft", "end")
         figure.box(LEFT, y + 19, max(rate * scale, 2), BAR, "blue" if is_lit else "")
-    y = 44 + ROW * len(rows) + 16
+        if limit:
+            figure.text(LEFT, y + 43, f"limit: {limit}", "small amber")
+        y += ROW + LIMIT * bool(limit)
+    y += 16
     if marked:
-        figure.text(LEFT, y, "* predicted after it was measured", "small soft")
+        figure.text(LEFT, y, "* explained after it was measured", "small soft")
         y += 20
     for i, note in enumerate(notes):
         figure.text(LEFT, y + 20 * i, note, "small soft")

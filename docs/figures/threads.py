@@ -11,8 +11,8 @@ def warp(figure, x, y, look="blue"):
 
 
 def main():
-    figure = Figure(500, 424, "32 threads are a warp, some warps a block, many blocks a grid. A thread runs on a lane, a warp on a scheduler, a block on "
-                              "one multiprocessor, a grid on all of them.")
+    figure = Figure(500, 536, "32 threads are a warp, some warps a block, many blocks a grid. A thread runs on a lane, a warp on a scheduler, a block on "
+                              "one multiprocessor, a grid on all of them. In a block of 16 by 16 threads x counts first: rows y = 0 and 1 are warp 0.")
     left, right = 16, 346
     figure.text(left, 28, "what you write", "small soft")
     figure.text(right, 28, "what runs it", "small soft")
@@ -47,6 +47,15 @@ def main():
     figure.text(right, 350, "(amber: running)", "small")
     figure.text(right, 368, "wait until one has", "small")
     figure.text(right, 386, "room, in any order", "small")
+
+    figure.text(left, 428, "a block of 16 by 16 threads: x counts first", "bold")
+    for y, warp_number in ((0, 0), (1, 0), (2, 1), (3, 1)):
+        figure.text(left, 455 + 18 * y, f"y = {y}", "small")
+        for x in range(16):
+            figure.box(left + 46 + x * 16, 443 + 18 * y, 14, 14, "blue" if warp_number == 0 else "")
+    figure.text(right, 455, "warp 0: rows 0, 1", "small blue")
+    figure.text(right, 491, "warp 1: rows 2, 3", "small")
+    figure.text(left, 524, "thread (x, y) has the number 16 y + x", "small soft")
     figure.write(__file__)
 
 

@@ -8,8 +8,9 @@ from docs.tools import kernel_source
 ROOT = Path(__file__).resolve().parents[2]
 
 # docs/pages in the order in which they read best; a page that is not named here follows them.
-PAGE_ORDER = ("glossary", "which_one_when", "in_pytorch", "claims", "measuring", "memory_hierarchy", "roofline", "simulator", "mutations",
-              "simulator_limits", "golden", "exercises", "instructor", *(f"week_{number:02}" for number in range(1, 13)), "hardening")
+PAGE_ORDER = ("glossary", "which_one_when", "often_said", "in_pytorch", "claims", "model_arithmetic", "measuring", "memory_hierarchy", "roofline",
+              "blackwell", "reading_sources", "reading", "simulator", "mutations", "simulator_limits", "golden",
+              "exercises", "instructor", *(f"week_{number:02}" for number in range(1, 13)), "hardening")
 
 
 # Pages about the house: file and its name on the site.
@@ -23,7 +24,7 @@ ROOM = ROOT / "common" / "hopper"
 
 @dataclass
 class Page:
-    kind: str  # main, chapter, appendix, kernel, page or house
+    kind: str  # main, chapter, second, appendix, kernel, page or house
     source: str  # the file it is made of, from the repository's root
     title: str
     name: str = ""  # of its file on the site, without .html
@@ -81,6 +82,10 @@ def pages() -> list[Page]:
     for chapter in sorted(ROOT.glob("chapters/[0-9][0-9]_*")):
         source = f"chapters/{chapter.name}/README.md"
         found.append(Page("chapter", source, title_of(chapter / "README.md", chapter.name), f"chapter-{chapter.name}", chapter.name))
+        for second in sorted(chapter.glob("*.md")):  # what is too much for the chapter's own page, and no appendix
+            if second.stem not in ("README", "appendix"):
+                text = f"chapters/{chapter.name}/{second.name}"
+                found.append(Page("second", text, title_of(second, second.stem), f"chapter-{chapter.name}-{second.stem}", chapter.name))
         if (chapter / "appendix.md").exists():
             appendix = f"chapters/{chapter.name}/appendix.md"
             found.append(Page("appendix", appendix, title_of(ROOT / appendix, "Appendix"), f"chapter-{chapter.name}-appendix", chapter.name))

@@ -171,8 +171,10 @@ class Site:
 
         def chapter(page: Page) -> str:
             own = "".join(entry(p.url, p.title, p.kind, p.path.name if p.kind == "kernel" else "")
-                          for p in self.pages if p.chapter == page.chapter and p is not page)
-            return entry(page.url, page.title, "chapter").removesuffix("</li>") + folded("Tables and source", own) + "</li>"
+                          for p in self.pages if p.chapter == page.chapter and p.kind not in ("chapter", "second"))
+            second = "".join(entry(p.url, p.title, p.kind) for p in self.pages if p.chapter == page.chapter and p.kind == "second")
+            listed = f"<ul>{second}</ul>" if second else ""
+            return entry(page.url, page.title, "chapter").removesuffix("</li>") + listed + folded("Tables and source", own) + "</li>"
 
         chapters = "".join(chapter(page) for page in self.pages if page.kind == "chapter")
         reference = "".join(entry(url, title, "reference") for url, title in REFERENCE.items())
@@ -190,7 +192,7 @@ class Site:
 
     def path_above(self, page: Page) -> str:
         """The chapter and the path of what belongs to one."""
-        if page.kind not in ("kernel", "appendix"):
+        if page.kind not in ("kernel", "appendix", "second"):
             return ""
         chapter = self.page_of[f"chapters/{page.chapter}/README.md"]
         return f'<p class="above"><a href="{chapter.url}">{html.escape(chapter.title)}</a> <code>{page.source}</code></p>'
@@ -230,7 +232,7 @@ class Site:
             page = page_at.get(name)
             if page:
                 kind, title, above, steps = page.kind, page.title, self.path_above(page), self.steps(page)
-                body = with_captions(body, {"chapter": page.number, "appendix": f"{page.number}.A"}.get(kind, ""))
+                body = with_captions(body, {"chapter": page.number, "appendix": f"{page.number}.A", "second": f"{page.number}.B"}.get(kind, ""))
                 body = self.explain_terms(self.link(body, page.source), terms)
             else:
                 kind, title, above, steps = "reference", self.raw[name].title, "", ""

@@ -3,6 +3,7 @@
 Links and images become `repo:PATH#ANCHOR`, which finish.py resolves when it knows every page; formulas stand between \\( and \\) or \\[ and \\],
 where formulas.py sets them."""
 import html
+import itertools
 import posixpath
 import re
 import textwrap
@@ -19,7 +20,8 @@ from pygments.lexers import CppLexer, PythonLexer
 
 from docs.tools.pages import FENCE, SNIPPET
 
-BOXES = re.compile(r"\[!(?P<alert>NOTE|TIP|IMPORTANT|WARNING|CAUTION)\]\s*|\*\*(?P<words>Before you start|Predicted|Measured)\.\*\*\s*")
+BOXES = re.compile(r"\[!(?P<alert>NOTE|TIP|IMPORTANT|WARNING|CAUTION)\]\s*|\*\*(?P<words>Before you start)\.\*\*\s*")
+STEP = re.compile(r"\*\*(Limit before|Removed|Predicted|Explained|Measured|Limit now)\.\*\*\s*")  # begin the paragraphs of a step's box
 QUOTED = re.compile(r"([ >]*)<!-- num\b[^>]*-->")  # at the start of a line, where it would make all of the line HTML
 DIFFERENCE = re.compile(r"<!-- diff (\S+) .*\bto (\S+?)( .*)?-->\s*")
 LEXERS = {"cpp": CppLexer, "c++": CppLexer, "cuda": CppLexer, "c": CppLexer, "python": PythonLexer, "py": PythonLexer}
@@ -103,15 +105,30 @@ class Document:
     def box(self, tokens: list[Token], at: int) -> None:
         """Makes a quotation that begins with one of the book's words a box."""
         text = tokens[at + 2]
-        found = BOXES.match(text.content) if text.type == "inline" else None
+        if text.type != "inline":
+            return
+        end = next(i for i in range(at, len(tokens)) if tokens[i].type == "blockquote_close" and tokens[i].level == tokens[at].level)
+        if STEP.match(text.content):
+            self.step_box(tokens, at, end)
+            return
+        found = BOXES.match(text.content)
         if not found:
             return
         title = found["words"] or found["alert"].capitalize()
-        end = next(i for i in range(at, len(tokens)) if tokens[i].type == "blockquote_close" and tokens[i].level == tokens[at].level)
         tokens[at] = Token("html_block", "", 0, content=f'<div class="box {title.lower().replace(" ", "-")}"><p class="box-title">{title}</p>\n')
         tokens[end] = Token("html_block", "", 0, content="</div>\n")
         text.content = text.content[found.end():]
         text.children = self.markdown.parseInline(text.content)[0].children
+
+    def step_box(self, tokens: list[Token], at: int, end: int) -> None:
+        """The box of a step: each of its paragraphs has a word beside it that says what it is."""
+        tokens[at] = Token("html_block", "", 0, content='<div class="box step">\n')
+        tokens[end] = Token("html_block", "", 0, content="</div>\n")
+        for paragraph, text in itertools.pairwise(tokens[at + 1:end]):
+            if paragraph.type == "paragraph_open" and (found := STEP.match(text.content)):
+                paragraph.attrSet("class", slug(found[1]))
+                label = Token("html_inline", "", 0, content=f'<span class="box-title">{found[1]}</span>\n')
+                text.children = [label, *(self.markdown.parseInline(text.content[found.end():])[0].children or [])]
 
     # ---- What tokens become ----------------------------------------------------------------------------------------
 

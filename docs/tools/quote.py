@@ -33,6 +33,7 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
            <!-- table map --> ... <!-- /table -->          the exercises of all chapters
            <!-- table wrong 04 --> ... <!-- /table -->     plausible wrong answers to a chapter's exercises, or to ch04-a,ch04-b
+           <!-- table blackwell clocks --> ... <!-- /table --> arithmetic, no results: a tile's clocks; `cubic`: 2^x by polynomials; `fp4`: NVFP4
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
 never measured. A place that waits for a first measurement holds "…" and is right until there is one.
 """
@@ -52,7 +53,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the pack
 from bench import results
 from bench.names import Name
 from bench.results import Entry, Refused, Results, Unmeasured
-from docs.tools import pages
+from docs.tools import blackwell, pages
 from docs.tools.pages import row
 
 WAITS = "…"  # for a first measurement
@@ -594,13 +595,21 @@ def wrong_table(_: Results, what: str) -> str:
     return text
 
 
+def blackwell_table(_: Results, what: str) -> str:
+    """A table of blackwell.py."""
+    made = {"clocks": blackwell.clocks_table, "cubic": blackwell.cubic_table, "fp4": blackwell.fp4_table}
+    if what not in made:
+        raise Refused(f"there is no table blackwell {what}: there are {', '.join(made)}")
+    return made[what]()
+
+
 TABLES: dict[str, Callable[..., str]] = {
     "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
     "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table,
     "accuracy": accuracy_table,
     "long": long_table, "means": means_table,
     "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "cpu": cpu_table, "exercises": exercises_table,
-    "map": map_table, "wrong": wrong_table}
+    "map": map_table, "wrong": wrong_table, "blackwell": blackwell_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

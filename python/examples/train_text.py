@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a small GPT on the bytes of this book, with Flashbook's attention and with PyTorch's in turn, and lets it write.
 
-    train_text.py [--steps 600] [--batch 16] [--length 2048] [--out FILE]
+    train_text.py [--steps 600] [--batch 16] [--length 2048] [--eager] [--out FILE]
 
 Two copies of one model see the same batches; one attends by flashbook.flash_attn_func, the other by scaled_dot_product_attention. They take turns,
 20 steps each, so that neither has a cooler card. Kernels round in different orders, and training carries a difference of one bit on. So
@@ -10,6 +10,15 @@ cuDNN's. They train on a second GPU meanwhile, if there is one, else afterwards.
 flash_attn_with_kvcache and by PyTorch, from the same seed. --out gets a result file: tokens a second, loss curves, how far they are apart, and
 at which byte the two texts part. Without a GPU two tiny copies take a few steps on the CPU, where kernels run in the simulator (if the
 library is built for that).
+
+--eager lets a third copy take turns, whose attention is written out: products, a mask, a softmax, with S and P in memory. So what a fused
+kernel is worth to a model is seen, in time and in memory at the peak. By length, with as many tokens a step:
+
+    for length in 512 1024 2048 4096; do
+        train_text.py --eager --steps 100 --length $length --batch $((32768 / length)) --out train_$length.json
+    done
+
+If it finds no room in its first turn it leaves, and the file says so.
 """
 
 import argparse
@@ -46,7 +55,7 @@ def corpus() -> torch.Tensor:
 
 
 class Attention(nn.Module):
-    """Causal attention with rotated positions; `kernel` is "flashbook", "sdpa" or "cudnn"."""
+    """Causal attention with rotated positions; `kernel` is "flashbook", "sdpa", "cudnn" or "eager"."""
 
     def __init__(self, width: int, heads: int, kernel: str) -> None:
         super().__init__()
@@ -69,8 +78,20 @@ class Attention(nn.Module):
         return self.out(o.reshape(batch, length, width))
 
     def by_pytorch(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+        q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+        if self.kernel == "eager":
+            return written_out(q, k, v, causal).transpose(1, 2)
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if self.kernel == "cudnn" else contextlib.nullcontext():
-            return F.scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), is_causal=causal).transpose(1, 2)
+            return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
+
+
+def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+    """Attention, each operation a call of its own; [batch, heads, length, head_dim], as many queries as keys where it is causal."""
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    return scores.softmax(-1).to(v.dtype) @ v
 
 
 def rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
@@ -138,8 +159,8 @@ def parameters(model: Gpt) -> int:
 Numbers = dict[str, list[float]]
 
 
-def train(options: argparse.Namespace, device: torch.device, names: tuple[str, ...]) -> tuple[dict[str, Gpt], Numbers, Numbers]:
-    """The models, their losses and the seconds of a step by turns."""
+def train(options: argparse.Namespace, device: torch.device, names: tuple[str, ...]) -> tuple[dict[str, Gpt], Numbers, Numbers, Numbers]:
+    """The models, their losses, the seconds of a step by turns, and the GB that turns took at the peak beyond what was there before."""
     width, heads, layers = (512, 8, 8) if device.type == "cuda" else (128, 2, 1)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -152,49 +173,74 @@ def train(options: argparse.Namespace, device: torch.device, names: tuple[str, .
     print(f"{parameters(models[names[0]]) / 1e6:.1f} M parameters, {len(text) / 1e6:.1f} MB of text", file=sys.stderr)
     generator = torch.Generator().manual_seed(2)
     losses: dict[str, list[torch.Tensor]] = {kernel: [] for kernel in models}
-    seconds: dict[str, list[float]] = {kernel: [] for kernel in models}
+    seconds: Numbers = {kernel: [] for kernel in models}
+    peaks: Numbers = {kernel: [] for kernel in models}
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     for turn in range(0, options.steps, TURN):
         count = min(TURN, options.steps - turn)
         first = torch.randint(len(text) - options.length - 1, (count, options.batch), generator=generator).to(device)
         for kernel in sorted(models, reverse=bool(turn // TURN % 2)):
             wait()
+            held = 0
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
+                held = torch.cuda.memory_allocated(device)
             start = time.perf_counter()
-            for i in range(count):
-                rate = 6e-4 * min(1, (turn + i + 1) / 50) * (1 - 0.9 * (turn + i) / options.steps)
-                for group in optimizers[kernel].param_groups:
-                    group["lr"] = rate
-                batch = text[first[i][:, None] + torch.arange(options.length + 1, device=device)].long()
-                with torch.autocast(device.type, dtype=torch.bfloat16):
-                    loss = F.cross_entropy(models[kernel](batch[:, :-1]).flatten(0, 1).float(), batch[:, 1:].flatten())
-                optimizers[kernel].zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(models[kernel].parameters(), 1.0)
-                optimizers[kernel].step()
-                losses[kernel].append(loss.detach())
-            wait()
+            try:
+                for i in range(count):
+                    rate = 6e-4 * min(1, (turn + i + 1) / 50) * (1 - 0.9 * (turn + i) / options.steps)
+                    for group in optimizers[kernel].param_groups:
+                        group["lr"] = rate
+                    batch = text[first[i][:, None] + torch.arange(options.length + 1, device=device)].long()
+                    with torch.autocast(device.type, dtype=torch.bfloat16):
+                        loss = F.cross_entropy(models[kernel](batch[:, :-1]).flatten(0, 1).float(), batch[:, 1:].flatten())
+                    optimizers[kernel].zero_grad()
+                    loss.backward()
+                    nn.utils.clip_grad_norm_(models[kernel].parameters(), 1.0)
+                    optimizers[kernel].step()
+                    losses[kernel].append(loss.detach())
+                wait()
+            except torch.cuda.OutOfMemoryError:
+                if kernel != "eager" or turn:
+                    raise
+                print(f"{kernel}: out of memory", file=sys.stderr, flush=True)
+                del models[kernel], optimizers[kernel]
+                losses[kernel].clear()
+            if kernel not in models:  # it found no room
+                torch.cuda.empty_cache()
+                continue
             seconds[kernel].append((time.perf_counter() - start) / count)
+            if device.type == "cuda":
+                peaks[kernel].append((torch.cuda.max_memory_allocated(device) - held) / 1e9)
         print(f"step {turn + count}", *(f"{kernel} {losses[kernel][-1].item():.4f}" for kernel in models), file=sys.stderr, flush=True)
-    return models, {kernel: [loss.item() for loss in of] for kernel, of in losses.items()}, seconds
+    return models, {kernel: [loss.item() for loss in of] for kernel, of in losses.items()}, seconds, peaks
 
 
-def train_copies(options: argparse.Namespace, device: torch.device) -> tuple[Numbers, Numbers]:
+def train_copies(options: argparse.Namespace, device: torch.device) -> tuple[Numbers, Numbers, Numbers]:
     return train(options, device, COPIES)[1:]
 
 
-def train_all(options: argparse.Namespace, device: torch.device) -> tuple[dict[str, Gpt], Numbers, Numbers]:
-    """As train: models of MODELS, losses and seconds of the copies, too."""
+def train_all(options: argparse.Namespace, device: torch.device) -> tuple[dict[str, Gpt], Numbers, Numbers, Numbers]:
+    """As train: the models that take turns, and losses, seconds and peaks of the copies, too."""
+    names = (*MODELS, "eager") if options.eager else MODELS
     if device.type == "cpu":
-        return train(options, device, MODELS)
+        return train(options, device, names)
     if torch.cuda.device_count() == 1:
-        models, losses, seconds = train(options, device, MODELS)
+        models, *numbers = train(options, device, names)
         copies = train_copies(options, device)
     else:  # in a process of its own, so that the two do not wait for one interpreter
         with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             others = pool.submit(train_copies, options, torch.device("cuda", 1))
-            models, losses, seconds = train(options, device, MODELS)
+            models, *numbers = train(options, device, names)
             copies = others.result()
-    return models, losses | copies[0], seconds | copies[1]
+    losses, seconds, peaks = (ours | theirs for ours, theirs in zip(numbers, copies))
+    return models, losses, seconds, peaks
+
+
+def name_of(kernel: str, head_dim: int, options: argparse.Namespace) -> str:
+    """A result's name, as bench/names.py reads it; what took turns with eager has one of its own."""
+    beside = "_beside_eager" if options.eager and kernel != "eager" else ""
+    return f"training/{kernel}{beside}/bf16/d{head_dim}/causal/n{options.length}"
 
 
 def apart(losses: Numbers, one: str, other: str) -> dict[str, float]:
@@ -209,6 +255,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int)
     parser.add_argument("--length", type=int, help="bytes of a sequence")
     parser.add_argument("--write", type=int, help="bytes")
+    parser.add_argument("--eager", action="store_true", help="a third model takes turns, with attention written out")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     if options.out and not torch.cuda.is_available():
@@ -217,8 +264,10 @@ def main() -> None:
     for name, of_gpu, of_cpu in (("steps", 600, 2), ("batch", 16, 1), ("length", 2048, 64), ("write", 400, 8)):
         if getattr(options, name) is None:
             setattr(options, name, of_gpu if device.type == "cuda" else of_cpu)
-    models, losses, seconds = train_all(options, device)
-    texts = {kernel: models["flashbook"].write(b"The running maximum ", options.write, kernel, 3) for kernel in models}
+    models, losses, seconds, peaks = train_all(options, device)
+    full = [kernel for kernel in losses if not losses[kernel]]  # out of memory
+    losses = {kernel: of for kernel, of in losses.items() if of}
+    texts = {kernel: models["flashbook"].write(b"The running maximum ", options.write, kernel, 3) for kernel in MODELS}
     parted = next((i for i, (a, b) in enumerate(zip(*texts.values())) if a != b), options.write)
     tail = max(1, options.steps // 20)
     rows = []
@@ -227,14 +276,21 @@ def main() -> None:
         row = {"tokens_per_second": options.batch * options.length / median, "steps": options.steps, "batch": options.batch,
                "train_seconds": TURN * sum(seconds[kernel]), "last_loss": statistics.fmean(losses[kernel][-tail:]),
                "parted_at": parted, "written": options.write, "parameters": parameters(models["sdpa"]), "text_bytes": len(corpus())}
+        if peaks[kernel]:
+            row["peak_gbytes"] = statistics.median(peaks[kernel][1:] or peaks[kernel])
         for other in losses:
             if other != kernel:
                 row |= apart(losses, kernel, other)
         row |= {f"loss_{i:05}": losses[kernel][i] for i in range(0, options.steps, max(1, options.steps // 100))}
-        name = f"training/{kernel}/bf16/d{models['sdpa'].head_dim}/causal/n{options.length}"
+        name = name_of(kernel, models["sdpa"].head_dim, options)
         rows.append({"name": name, "run_name": name, "run_type": "iteration", "iterations": options.steps, "real_time": median * 1e3, "cpu_time": 0.0,
                      "time_unit": "ms", "label": kernel} | row)
         print(f"{name}: {row['tokens_per_second']:.0f} tokens/s, loss {row['last_loss']:.4f}")
+    for kernel in full:
+        name = name_of(kernel, models["sdpa"].head_dim, options)
+        rows.append({"name": name, "run_name": name, "run_type": "iteration", "iterations": 0, "real_time": 0.0, "cpu_time": 0.0, "time_unit": "ms",
+                     "label": kernel, "error_occurred": True, "error_message": f"out of memory with {options.batch} sequences of {options.length}"})
+        print(f"{name}: out of memory")
     for place, one in enumerate(losses):
         for other in list(losses)[place + 1:]:
             print(f"losses of {one} and {other} differ by at most {rows[place][f'most_apart_{other}']:.4f}, on average "

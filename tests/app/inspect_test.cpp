@@ -13,6 +13,7 @@
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/attention/npy.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 namespace {
@@ -78,15 +79,7 @@ constexpr RowOf kRow = {0, 1, 10};  // which sees keys 0 to kLastKey
 constexpr int kLastKey = 190;
 
 const Shape& shape_of_row() {
-  static const Shape shape{.batch = 1,
-                           .heads = 2,
-                           .kv_heads = 2,
-                           .seqlen_q = 20,
-                           .seqlen_k = 200,
-                           .head_dim = 64,
-                           .visibility = Visibility::causal(),
-                           .dtype = DType::f32,
-                           .scale = default_scale(64)};
+  static const Shape shape = make_shape(20, 200, 64, true, DType::f32, 2, 2);
   return shape;
 }
 

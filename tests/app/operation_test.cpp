@@ -16,6 +16,7 @@
 #include "common/app/whole_file.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 namespace {
@@ -85,15 +86,7 @@ Chapter chapter_of() {
 
 Options options_of(Layout (*layout)(const Shape&)) {
   Options options;
-  options.shape = {.batch = 1,
-                   .heads = 2,
-                   .kv_heads = 2,
-                   .seqlen_q = 40,
-                   .seqlen_k = 40,
-                   .head_dim = 64,
-                   .visibility = Visibility::causal(),
-                   .dtype = DType::f32,
-                   .scale = default_scale(64)};
+  options.shape = make_shape(40, 40, 64, true, DType::f32, 2, 2);
   if (layout != nullptr) options.shape.layout = layout(options.shape);
   options.operation = Operation::backward;
   options.steps = {1};

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/shapes.h"
+
 namespace flashbook {
 namespace {
 
@@ -15,8 +17,7 @@ TEST(VisiblePairs, CountsExactly) {
   for (int seqlen_q : {1, 2, 17, 64, 129})
     for (int seqlen_k : {1, 3, 17, 63, 200})
       for (bool causal : {false, true}) {
-        const Shape shape{
-            .seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .visibility = Visibility::causal_if(causal)};
+        const Shape shape = testing::make_shape(seqlen_q, seqlen_k, 64, causal);
         if (causal && seqlen_q == seqlen_k) continue;
         EXPECT_EQ(visible_pairs(shape), counted_pairs(shape)) << describe(shape);
       }

@@ -6,6 +6,7 @@
 
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook {
 namespace {
@@ -38,12 +39,7 @@ void expect_faults_seen(const Shape& shape, std::span<const Fault> faults) {
 class Faults : public ::testing::TestWithParam<std::tuple<DType, bool>> {
  protected:
   Shape shape_of(int queries, int keys, int head_dim) const {
-    return {.seqlen_q = queries,
-            .seqlen_k = keys,
-            .head_dim = head_dim,
-            .visibility = Visibility::causal_if(std::get<1>(GetParam())),
-            .dtype = std::get<0>(GetParam()),
-            .scale = default_scale(head_dim)};
+    return testing::make_shape(queries, keys, head_dim, std::get<1>(GetParam()), std::get<0>(GetParam()));
   }
 };
 

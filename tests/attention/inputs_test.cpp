@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "tests/support/shapes.h"
+
 namespace flashbook {
 namespace {
 
@@ -15,13 +17,7 @@ constexpr InputKind kKinds[] = {InputKind::normal,       InputKind::outliers, In
                                 InputKind::drifting};
 
 Shape shape_of(DType type, int head_dim, int seqlen_q, int seqlen_k) {
-  return {.heads = 4,
-          .kv_heads = 2,
-          .seqlen_q = seqlen_q,
-          .seqlen_k = seqlen_k,
-          .head_dim = head_dim,
-          .dtype = type,
-          .scale = default_scale(head_dim)};
+  return testing::make_shape(seqlen_q, seqlen_k, head_dim, false, type, 4, 2);
 }
 
 /// The mean of value^power.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tests/support/input_error.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook {
 namespace {
@@ -115,13 +116,7 @@ TEST(Validate, LimitsTensorsTo2To40Elements) {
 }
 
 TEST(Describe, SaysWhatMatters) {
-  Shape shape{.heads = 16,
-              .kv_heads = 4,
-              .seqlen_q = 4096,
-              .seqlen_k = 1000,
-              .head_dim = 128,
-              .visibility = Visibility::causal()};
-  shape.scale = default_scale(128);
+  Shape shape = testing::make_shape(4096, 1000, 128, true, DType::bf16, 16, 4);
   EXPECT_EQ(describe(shape), "batch 1, heads 16 (4 key heads), N 4096 x 1000, d 128, causal, bf16");
   shape = {.batch = 2, .seqlen_q = 7, .seqlen_k = 7, .dtype = DType::f16, .scale = 0.5f};
   EXPECT_EQ(describe(shape), "batch 2, heads 1, N 7, d 64, full, f16, scale 0.5");

@@ -9,6 +9,7 @@
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
 #include "tests/support/machine.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 namespace {
@@ -19,14 +20,7 @@ class RecordedTest : public MachineTest {
  protected:
   /// What one block of `step` does; the simulator runs warps in the order of `seed`.
   static std::vector<Pass> record(int step, int head_dim, int seed) {
-    const Shape shape{.batch = 1,
-                      .heads = 1,
-                      .kv_heads = 1,
-                      .seqlen_q = 192,
-                      .seqlen_k = kTiles * 128,
-                      .head_dim = head_dim,
-                      .dtype = DType::bf16,
-                      .scale = default_scale(head_dim)};
+    const Shape shape = make_shape(192, kTiles * 128, head_dim);
     const RandomWarpOrder order(seed);
     run_once(recorded_chapter(), shape, make_inputs(shape, InputKind::normal, 1), step);
     return take_record();

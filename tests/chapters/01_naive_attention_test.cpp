@@ -11,14 +11,9 @@ const Chapter* const chapter_before = kNaiveAttentionBefore;
 namespace {
 
 Shape shape_with(int batch, int heads, int seqlen_q, int seqlen_k) {
-  return {.batch = batch,
-          .heads = heads,
-          .kv_heads = heads,
-          .seqlen_q = seqlen_q,
-          .seqlen_k = seqlen_k,
-          .head_dim = 64,
-          .dtype = DType::f16,
-          .scale = default_scale(64)};
+  Shape shape = make_shape(seqlen_q, seqlen_k, 64, false, DType::f16, heads, heads);
+  shape.batch = batch;
+  return shape;
 }
 
 TEST(NaiveAttention, SaysWhatItCannotRun) {

@@ -3,6 +3,7 @@
 #include "chapters/03_flash_attention_1/host/traffic.h"
 #include "common/attention/cost.h"
 #include "tests/chapters/forward.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
@@ -12,17 +13,7 @@ const Chapter* const chapter_before = kFlashAttention1Before;
 
 namespace {
 
-Shape square(int seqlen, int head_dim, bool causal) {
-  return {.batch = 1,
-          .heads = 1,
-          .kv_heads = 1,
-          .seqlen_q = seqlen,
-          .seqlen_k = seqlen,
-          .head_dim = head_dim,
-          .visibility = Visibility::causal_if(causal),
-          .dtype = DType::bf16,
-          .scale = default_scale(head_dim)};
-}
+Shape square(int seqlen, int head_dim, bool causal) { return make_shape(seqlen, seqlen, head_dim, causal); }
 
 TEST(FlashAttention1, SaysWhatItCannotRun) {
   const auto why_not = [](const Shape& shape, int step) {

@@ -2,6 +2,7 @@
 #include "chapters/04_flash_attention_2/host/granted.h"
 #include "common/numeric/float_formats.h"
 #include "tests/chapters/forward.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
@@ -12,15 +13,7 @@ const Chapter* const chapter_before = kFlashAttention2Before;
 namespace {
 
 Shape shape_with(int seqlen, int head_dim, bool causal) {
-  return {.batch = 1,
-          .heads = 1,
-          .kv_heads = 1,
-          .seqlen_q = seqlen,
-          .seqlen_k = seqlen,
-          .head_dim = head_dim,
-          .visibility = Visibility::causal_if(causal),
-          .dtype = DType::bf16,
-          .scale = default_scale(head_dim)};
+  return make_shape(seqlen, seqlen, head_dim, causal);
 }
 
 TEST(FlashAttention2, SaysWhatItCannotRun) {

@@ -2,6 +2,7 @@
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
@@ -12,15 +13,7 @@ const Chapter* const chapter_before = kFlashAttention3Before;
 namespace {
 
 Shape shape_with(int heads, int seqlen_q, int seqlen_k, int head_dim, bool causal) {
-  return {.batch = 1,
-          .heads = heads,
-          .kv_heads = heads,
-          .seqlen_q = seqlen_q,
-          .seqlen_k = seqlen_k,
-          .head_dim = head_dim,
-          .visibility = Visibility::causal_if(causal),
-          .dtype = DType::bf16,
-          .scale = default_scale(head_dim)};
+  return make_shape(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, heads, heads);
 }
 
 TEST(FlashAttention3, SaysWhatItCannotRun) {

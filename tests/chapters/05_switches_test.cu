@@ -7,6 +7,7 @@
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"
 #include "tests/require_gpu.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
@@ -23,15 +24,7 @@ void expect_right() {
   Chapter version = kFlashAttention3;
   version.steps = {&step, 1};
   for (const auto& [seqlen_q, seqlen_k] : {std::pair(449, 700), std::pair(700, 449), std::pair(65, 130)}) {
-    const Shape shape{.batch = 1,
-                      .heads = 4,
-                      .kv_heads = 2,
-                      .seqlen_q = seqlen_q,
-                      .seqlen_k = seqlen_k,
-                      .head_dim = Traits::kHeadDim,
-                      .visibility = Visibility::causal_if(Traits::kCausal),
-                      .dtype = DType::bf16,
-                      .scale = default_scale(Traits::kHeadDim)};
+    const Shape shape = make_shape(seqlen_q, seqlen_k, Traits::kHeadDim, Traits::kCausal, DType::bf16, 4, 2);
     SCOPED_TRACE(describe(shape));
     const Inputs inputs = make_inputs(shape, InputKind::normal, 12);
     const Reference reference = make_reference(shape, inputs, all_rows(shape));

@@ -18,16 +18,9 @@ using device::Buffer;
 using device::Place;
 
 Shape shape_with(Scaling scaling, int head_dim, bool causal) {
-  return {.batch = 2,
-          .heads = 4,
-          .kv_heads = 2,
-          .seqlen_q = 150,
-          .seqlen_k = 333,
-          .head_dim = head_dim,
-          .visibility = Visibility::causal_if(causal),
-          .dtype = DType::e4m3,
-          .scale = default_scale(head_dim),
-          .scaling = scaling};
+  Shape shape = make_shape(150, 333, head_dim, causal, DType::e4m3, 4, 2);
+  shape.batch = 2, shape.scaling = scaling;
+  return shape;
 }
 
 std::vector<float> download_floats(const Buffer& buffer) {
@@ -197,15 +190,8 @@ struct LongError {
 LongError error_of_long(int seqlen_k, bool mean_subtracted, int step, float sharpness, float mean,
                         float spread) {
   const ExactSums exact;
-  const Shape shape{.batch = 1,
-                    .heads = 1,
-                    .kv_heads = 1,
-                    .seqlen_q = 64,
-                    .seqlen_k = seqlen_k,
-                    .head_dim = 64,
-                    .dtype = DType::e4m3,
-                    .scale = default_scale(64),
-                    .mean_subtracted = mean_subtracted};
+  Shape shape = make_shape(64, seqlen_k, 64, false, DType::e4m3);
+  shape.mean_subtracted = mean_subtracted;
   Shape unrounded = shape;
   unrounded.dtype = DType::f32, unrounded.mean_subtracted = false;
   Inputs inputs = make_inputs(unrounded, InputKind::normal, 1);

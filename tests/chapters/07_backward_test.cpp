@@ -3,6 +3,7 @@
 
 #include "chapters/07_backward/host/chapter.h"
 #include "tests/chapters/layouts.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
@@ -15,15 +16,7 @@ namespace {
 int steps() { return int(kBackward.steps.size()); }
 
 Shape shape_with(int heads, int kv_heads, int seqlen_q, int seqlen_k, int head_dim, bool causal) {
-  return {.batch = 1,
-          .heads = heads,
-          .kv_heads = kv_heads,
-          .seqlen_q = seqlen_q,
-          .seqlen_k = seqlen_k,
-          .head_dim = head_dim,
-          .visibility = Visibility::causal_if(causal),
-          .dtype = DType::bf16,
-          .scale = default_scale(head_dim)};
+  return make_shape(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, heads, kv_heads);
 }
 
 bool all_zero(const std::vector<float>& values) {

@@ -188,6 +188,19 @@ Shape latent_of(std::vector<int> lengths, int heads, int seqlen_q = 1, DType dty
   return shape;
 }
 
+// Nobody who runs the chapter as it is reads that a step cannot run.
+TEST_F(ChapterTest, ADefaultRunGivesLatentAttentionAShapeOfItsOwn) {
+  const char* words[] = {kDecoding.name, "--reps", "1"};
+  const Report report =
+      run(*parse_command_line(int(std::size(words)), words, kDecoding).options, kDecoding, nullptr).report;
+  for (const StepReport& step : report.steps) {
+    EXPECT_EQ(step.why_not, "") << step.step;
+    EXPECT_FALSE(step.oracle.empty()) << step.step;
+    EXPECT_EQ(!step.shape.empty(), kDecoding.step(step.step).latent) << step.step;
+  }
+  EXPECT_EQ(report.steps.back().shape, describe(with_latent_keys(kDecoding.default_shape())));
+}
+
 // A tile has 64 keys, and tiles go two by two. What lies behind a last key, and pages that nobody has, are
 // NaN.
 TEST_F(ChapterTest, LatentKeysAreValuesToo) {

@@ -7,6 +7,7 @@
 #include "common/app/expected.h"
 #include "common/app/runner.h"
 #include "tests/support/cases.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
@@ -57,15 +58,7 @@ void expect_same_bits(DType dtype, int step, int launches_on_gpu) {
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
       const int heads = gpu ? 48 : 2;
-      const Shape shape{.batch = 1,
-                        .heads = heads,
-                        .kv_heads = heads,
-                        .seqlen_q = gpu ? 449 : 257,
-                        .seqlen_k = gpu ? 333 : 199,
-                        .head_dim = head_dim,
-                        .visibility = Visibility::causal_if(causal),
-                        .dtype = dtype,
-                        .scale = default_scale(head_dim)};
+      const Shape shape = make_shape(gpu ? 449 : 257, gpu ? 333 : 199, head_dim, causal, dtype, heads, heads);
       expect_same_bits(shape, inputs_of(shape, InputKind::normal, 5), step, launches);
     }
 }
@@ -73,7 +66,9 @@ void expect_same_bits(DType dtype, int step, int launches_on_gpu) {
 namespace {
 
 /// What a reader runs: every step, on inputs made for it, held against the oracle and the chapter before.
-TEST_F(ChapterTest, TheProgramIsRightAndAgreesWithTheChapterBefore) {
+class Program : public ChapterTest {};
+
+TEST_F(Program, IsRightAndAgreesWithTheChapterBefore) {
   const char* words[] = {chapter_under_test.name, "--seqlen", "300", "--causal", "--reps", "1"};
   Options options = *parse_command_line(int(std::size(words)), words, chapter_under_test).options;
   options.operation = operation_under_test;
@@ -141,15 +136,7 @@ class Adversarial : public ChapterTest, public ::testing::WithParamInterface<Inp
 TEST_P(Adversarial, InputsStayWithinTheBounds) {
   for (DType dtype : chapter_under_test.dtypes)
     for (bool causal : {false, true}) {
-      const Shape shape{.batch = 1,
-                        .heads = 2,
-                        .kv_heads = 1,
-                        .seqlen_q = 100,
-                        .seqlen_k = 131,
-                        .head_dim = 64,
-                        .visibility = Visibility::causal_if(causal),
-                        .dtype = dtype,
-                        .scale = default_scale(64)};
+      const Shape shape = make_shape(100, 131, 64, causal, dtype, 2, 1);
       expect_right(shape, inputs_of(shape, GetParam(), 3));
     }
 }
@@ -159,14 +146,7 @@ TEST_P(Adversarial, InputsStayWithinTheBounds) {
 TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
   for (int head_dim : {64, 128, 256})
     for (int seqlen : {1, 65}) {
-      const Shape shape{.batch = 1,
-                        .heads = 1,
-                        .kv_heads = 1,
-                        .seqlen_q = seqlen,
-                        .seqlen_k = seqlen,
-                        .head_dim = head_dim,
-                        .dtype = chapter_under_test.dtypes.front(),
-                        .scale = default_scale(head_dim)};
+      const Shape shape = make_shape(seqlen, seqlen, head_dim, false, chapter_under_test.dtypes.front());
       Inputs inputs = make_inputs(shape, InputKind::normal, 9);
       std::fill(inputs.q.begin(), inputs.q.end(), 25.0f);
       std::fill(inputs.k.begin(), inputs.k.end(), 25.0f);
@@ -182,14 +162,8 @@ TEST_F(ChapterTest, ExactScoresOfAHundredMillionStayWithinTheBounds) {
   if (right_up_to(operation_under_test, chapter_under_test.dtypes.front()) <= 0x1p16f)
     return;  // refused, as the next test holds
   for (int head_dim : {64, 128, 256}) {
-    const Shape shape{.batch = 1,
-                      .heads = 1,
-                      .kv_heads = 1,
-                      .seqlen_q = 20,
-                      .seqlen_k = 300,
-                      .head_dim = head_dim,
-                      .dtype = chapter_under_test.dtypes.front(),
-                      .scale = 1.1f * default_scale(head_dim)};
+    Shape shape = make_shape(20, 300, head_dim, false, chapter_under_test.dtypes.front());
+    shape.scale *= 1.1f;
     Inputs inputs = make_inputs(shape, InputKind::normal, 9);
     std::fill(inputs.q.begin(), inputs.q.end(), 4096.0f);
     std::fill(inputs.k.begin(), inputs.k.end(), 4096.0f);
@@ -203,15 +177,8 @@ TEST_F(ChapterTest, LargeScoresAreRightOrRefused) {
   for (DType dtype : chapter_under_test.dtypes)
     for (int head_dim : {64, 256})
       for (float largest : {0x1p15f, 0x1p34f, 0x1p126f}) {
-        Shape shape{.batch = 1,
-                    .heads = 1,
-                    .kv_heads = 1,
-                    .seqlen_q = 40,
-                    .seqlen_k = 150,
-                    .head_dim = head_dim,
-                    .visibility = Visibility::causal_if(head_dim == 64),
-                    .dtype = dtype,
-                    .scale = 1};
+        Shape shape = make_shape(40, 150, head_dim, head_dim == 64, dtype);
+        shape.scale = 1;
         shape.scale = largest / float(largest_score(shape, make_inputs(shape, InputKind::normal, 21)));
         if (largest <= right_up_to(operation_under_test, dtype)) {
           expect_right(shape, inputs_of(shape, InputKind::normal, 21));

@@ -5,6 +5,7 @@
 #include "common/attention/bounds.h"
 #include "tests/chapters/conformance.h"
 #include "tests/support/faults.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
@@ -16,15 +17,7 @@ class Faults : public ChapterTest, public ::testing::WithParamInterface<bool> {}
 TEST_P(Faults, OfVAndKShow) {
   const int step = last_step();
   for (DType dtype : chapter_under_test.dtypes) {
-    const Shape shape{.batch = 1,
-                      .heads = 2,
-                      .kv_heads = 2,
-                      .seqlen_q = 200,
-                      .seqlen_k = 200,
-                      .head_dim = 64,
-                      .visibility = Visibility::causal_if(GetParam()),
-                      .dtype = dtype,
-                      .scale = default_scale(64)};
+    const Shape shape = make_shape(200, 200, 64, GetParam(), dtype, 2, 2);
     const Inputs inputs = make_inputs(shape, InputKind::normal, 27);
     const Reference reference = make_reference(shape, inputs, all_rows(shape));
     for (Fault fault : kFaults) {
@@ -46,14 +39,9 @@ class Properties : public ChapterTest, public ::testing::WithParamInterface<int>
  protected:
   int step() const { return GetParam(); }
   Shape shape() const {
-    return {.batch = 2,
-            .heads = 4,
-            .kv_heads = 2,
-            .seqlen_q = 70,
-            .seqlen_k = 150,
-            .head_dim = 64,
-            .dtype = chapter_under_test.dtypes.front(),
-            .scale = default_scale(64)};
+    Shape shape = make_shape(70, 150, 64, false, chapter_under_test.dtypes.front(), 4, 2);
+    shape.batch = 2;
+    return shape;
   }
 };
 
@@ -101,8 +89,8 @@ TEST_P(Properties, RowsThatSeeNoKeyAreZero) {
   }
 }
 
-// A row of few keys has a few large probabilities, whose rounding nothing averages. FlashAttention's own tests
-// ask of all of O that it errs at most twice as much as PyTorch's; bounds by row are wider here.
+// A row of few keys has a few large probabilities, whose rounding nothing averages. FlashAttention's own
+// tests ask of all of O that it errs at most twice as much as PyTorch's; bounds by row are wider here.
 TEST_P(Properties, FewKeysErrAtMostTwiceAsMuchAsPlain) {
   for (const DType dtype : chapter_under_test.dtypes) {
     if (dtype != DType::f16 && dtype != DType::bf16) continue;

@@ -9,6 +9,7 @@
 
 #include "common/app/call.h"
 #include "tests/chapters/conformance.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
@@ -68,15 +69,9 @@ class Layouts : public ChapterTest, public ::testing::WithParamInterface<int> {
  protected:
   void expect_all_agree() const {
     for (int head_dim : {64, 128, 256}) {
-      const Shape shape{.batch = 2,
-                        .heads = 2,
-                        .kv_heads = head_dim == 64 ? 2 : 1,
-                        .seqlen_q = 70,
-                        .seqlen_k = 70,
-                        .head_dim = head_dim,
-                        .visibility = head_dim == 256 ? Visibility{} : Visibility::causal(),
-                        .dtype = chapter_under_test.dtypes.back(),
-                        .scale = default_scale(head_dim)};
+      Shape shape = make_shape(70, 70, head_dim, head_dim != 256, chapter_under_test.dtypes.back(), 2,
+                               head_dim == 64 ? 2 : 1);
+      shape.batch = 2;
       expect_layouts_agree(shape, GetParam());
     }
   }

@@ -41,7 +41,7 @@ const Chapter kPlain = {.number = 0,
                         .cpu_shape = {}};
 
 Generated written(bool with_cache, int tokens, uint64_t seed) {
-  PagePool pool((tokens + kRows - 1) / kRows, kRows);
+  PagePool pool(ceil_div(tokens, kRows), kRows);
   const Generated generated = generate(kPlain, 1, Decoder(seed), pool, 0, tokens, with_cache);
   EXPECT_EQ(pool.free_pages(), pool.pages()) << "the sequence is gone, and its pages are free";
   return generated;

@@ -66,6 +66,28 @@ class Chapters(unittest.TestCase):
         self.assertIn("softmax.h", names())  # of common/hopper
         self.assertNotIn("chapter.cu", names())
 
+    def faults(self, check_page, text):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "README.md"
+            file.write_text(text, encoding="utf-8")
+            return list(check_page(book.Page("chapter", str(file), "A chapter")))
+
+    def test_length_counts_neither_code_nor_comments(self):
+        hidden = "<!-- " + "word " * 5000 + "-->\n```text\n" + "word " * 5000 + "\n```\n"
+        self.assertEqual(self.faults(check.check_length, hidden + "word " * 4500), [])
+        (fault,) = self.faults(check.check_length, hidden + "word " * 4501)
+        self.assertRegex(fault, "4501 words; 4500 are allowed")
+
+    def test_boxes_have_an_order(self):
+        def page(*labels):
+            return "## Step 1: one\n\n" + "\n>\n".join(f"> **{label}.** So." for label in labels) + "\n"
+
+        for middle in (["Predicted", "Measured"], ["Predicted", "Measured", "Explained"], ["Explained", "Measured"]):
+            self.assertEqual(self.faults(check.check_boxes, page("Limit before", "Removed", *middle, "Limit now")), [])
+        for labels in ([], ["Limit before", "Removed", "Measured", "Limit now"], ["Removed", "Limit before", "Predicted", "Measured", "Limit now"]):
+            (fault,) = self.faults(check.check_boxes, page(*labels))
+            self.assertRegex(fault, "Step 1: one: its box says")
+
 
 if __name__ == "__main__":
     unittest.main()

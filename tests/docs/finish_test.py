@@ -67,7 +67,9 @@ class Markdown(unittest.TestCase):
         self.assertIn('<div class="line"><span class="k">if</span>', self.of("```cuda", "    if (x)", "      y();", "```"))
 
     def test_boxes(self):
-        self.assertEqual(self.of("> **Predicted.** 1.4 times."), '<div class="box predicted"><p class="box-title">Predicted</p>\n<p>1.4 times.</p>\n</div>\n')
+        self.assertEqual(self.of("> **Limit before.** Loads.", ">", "> **Predicted.** 1.4 *times*."),
+                         '<div class="box step">\n<p class="limit-before"><span class="box-title">Limit before</span>\nLoads.</p>\n'
+                         '<p class="predicted"><span class="box-title">Predicted</span>\n1.4 <em>times</em>.</p>\n</div>\n')
         self.assertIn('<div class="box note"><p class="box-title">Note</p>', self.of("> [!NOTE]", "> So it is."))
         self.assertIn("<blockquote>", self.of("> **Else.** A quotation."))
 

@@ -4,20 +4,13 @@
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"
 #include "tests/exercises/exercise.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
 /// A batch of one in f16, with head_dim 64.
 inline Shape attention_shape(int heads, int kv_heads, int seqlen_q, int seqlen_k, bool causal) {
-  return {.batch = 1,
-          .heads = heads,
-          .kv_heads = kv_heads,
-          .seqlen_q = seqlen_q,
-          .seqlen_k = seqlen_k,
-          .head_dim = 64,
-          .visibility = Visibility::causal_if(causal),
-          .dtype = DType::f16,
-          .scale = default_scale(64)};
+  return make_shape(seqlen_q, seqlen_k, 64, causal, DType::f16, heads, kv_heads);
 }
 
 /// Normally distributed inputs: others for each course_seed().

@@ -9,7 +9,7 @@ class Neighbours : public MachineTest {};
 void expect_sums(int count, int threads) {
   const std::vector<float> numbers = random_numbers(std::size_t(count), 1);
   const DeviceArray from(DType::f32, numbers), to(DType::f32, numbers.size());
-  run(machine::add_neighbours, dim3(unsigned((count + threads - 1) / threads)), dim3(unsigned(threads)), 0,
+  run(machine::add_neighbours, dim3(unsigned(ceil_div(count, threads))), dim3(unsigned(threads)), 0,
       from.as<float>(), count, to.as<float>());
   const std::vector<float> got = to.download();
   Comparison comparison;

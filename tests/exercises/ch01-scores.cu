@@ -25,7 +25,7 @@ void expect_scores(int heads, int head_dim, Problem problem) {
   for (int head = 0; head < heads; ++head) slopes.push_back(0.5f / float(head + 1));
   const DeviceArray q_array(DType::f32, q), k_array(DType::f32, k), slope_array(DType::f32, slopes);
   const DeviceArray scores(DType::f32, std::size_t(rows + spare) * stride);
-  const auto blocks = [](int n) { return unsigned(n + naive::kAlibiSide - 1) / naive::kAlibiSide; };
+  const auto blocks = [](int n) { return unsigned(ceil_div(n, naive::kAlibiSide)); };
   run(naive::alibi_scores<float>, dim3(blocks(problem.seqlen_k), blocks(problem.seqlen_q), heads),
       dim3(naive::kAlibiSide, naive::kAlibiSide), 0, q_array.as<float>(), k_array.as<float>(),
       slope_array.as<float>(), scores.as<float>(), head_dim, problem);

@@ -23,7 +23,7 @@ void expect_softmax(const std::vector<float>& sinks, const naive::Problem& probl
     std::fill_n(&scores[std::size_t(row) * stride] + visible_keys(row), stride - visible_keys(row), NAN);
   const DeviceArray score_array(DType::f32, scores), sink_array(DType::f32, sinks),
       probabilities(DType::f32, scores.size()), lse(DType::f32, std::size_t(rows));
-  run(naive::sink_softmax<float>, dim3(unsigned(rows + 255) / 256), dim3(256), 0, score_array.as<float>(),
+  run(naive::sink_softmax<float>, dim3(unsigned(ceil_div(rows, 256))), dim3(256), 0, score_array.as<float>(),
       sink_array.as<float>(), probabilities.as<float>(), lse.as<float>(), int64_t(rows), problem);
 
   const std::vector<float> p = probabilities.download(), l = lse.download();

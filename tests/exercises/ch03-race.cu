@@ -15,7 +15,7 @@ void expect_right(const Shape& shape) {
                                 shape.scale * std::numbers::log2e_v<float>};
   expect_attention(shape, [&](const __half* q, const __half* k, const __half* v, __half* o, float* lse) {
     run(fa1::shared_rows<__half, 64, kRowsOfBlock>,
-        dim3(unsigned(shape.seqlen_q + kRowsOfBlock - 1) / kRowsOfBlock, unsigned(shape.heads)),
+        dim3(unsigned(ceil_div(shape.seqlen_q, kRowsOfBlock)), unsigned(shape.heads)),
         dim3(32 * fa1::kSharingWarps), 0, q, k, v, o, lse, problem);
   });
 }

@@ -9,7 +9,7 @@ using Type = __nv_bfloat16;
 /// Between rows of O lie `gap` elements, between those of dO twice as many.
 void expect_delta(int heads, int seqlen, int head_dim, int gap) {
   const int rows = heads * seqlen, o_row = head_dim + gap, d_o_row = head_dim + 2 * gap;
-  const int padded = (seqlen + 31) / 32 * 32;
+  const int padded = ceil_div(seqlen, 32) * 32;
   const auto numbers = [&](int row, unsigned seed) {
     return rounded(DType::bf16, random_numbers(std::size_t(rows) * row, seed));
   };

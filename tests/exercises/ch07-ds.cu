@@ -35,7 +35,7 @@ __global__ void to_ds(float* p,   // [heads, padded_k, padded_q]: S^T, then P^T
 
 template <int kQueries>
 void expect_ds(int heads, int seqlen_q, int seqlen_k, bool causal) {
-  const int query_tiles = (seqlen_q + kQueries - 1) / kQueries, key_tiles = (seqlen_k + kKeys - 1) / kKeys;
+  const int query_tiles = ceil_div(seqlen_q, kQueries), key_tiles = ceil_div(seqlen_k, kKeys);
   const int padded_q = query_tiles * kQueries, padded_k = key_tiles * kKeys;
   const std::vector<float> s = random_numbers(std::size_t(heads) * padded_k * padded_q, 1, 8),
                            dp = random_numbers(s.size(), 2),

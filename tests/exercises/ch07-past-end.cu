@@ -29,7 +29,7 @@ void expect_weights(int heads, int seqlen_q, int seqlen_k, float factor) {
     }
   const DeviceArray q_array(DType::f16, q), k_array(DType::f16, k), lse_array(DType::f32, lse),
       weights(DType::f32, want.size());
-  const unsigned tiles = unsigned((seqlen_k + backward::kWeightThreads - 1) / backward::kWeightThreads);
+  const unsigned tiles = unsigned(ceil_div(seqlen_k, backward::kWeightThreads));
   run(backward::key_weights<__half>, dim3(tiles, unsigned(heads)), dim3(backward::kWeightThreads), 0,
       q_array.as<__half>(), k_array.as<__half>(), lse_array.as<float>(), weights.as<float>(), seqlen_q,
       seqlen_k);

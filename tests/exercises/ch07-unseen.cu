@@ -34,7 +34,7 @@ void expect_gradient(int seqlen_q, int seqlen_k, const std::vector<int>& lengths
   lengths_buffer.upload(std::as_bytes(std::span(lengths)));
   const DeviceArray q_array(DType::f16, q), k_array(DType::f16, k), d_o_array(DType::f16, d_o),
       lse_array(DType::f32, lse), dv(DType::f32, want.size());
-  const unsigned tiles = unsigned((seqlen_k + backward::kValueKeys - 1) / backward::kValueKeys);
+  const unsigned tiles = unsigned(ceil_div(seqlen_k, backward::kValueKeys));
   run(backward::value_gradient<__half>, dim3(tiles, unsigned(batch)), dim3(backward::kValueDim), 0,
       q_array.as<__half>(), k_array.as<__half>(), d_o_array.as<__half>(), lse_array.as<float>(),
       static_cast<const int*>(lengths_buffer.data()), dv.as<float>(), seqlen_q, seqlen_k);

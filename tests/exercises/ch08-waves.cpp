@@ -1,13 +1,12 @@
 #include "chapters/08_decoding/exercises/full_waves.h"
+#include "common/numeric/arithmetic.h"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {
 namespace {
 
 /// The rule, in whole numbers: blocks / (waves * places), waves rounded up.
-double full(int64_t blocks, int places) {
-  return double(blocks) / double((blocks + places - 1) / places * places);
-}
+double full(int64_t blocks, int places) { return double(blocks) / double(ceil_div(blocks, places) * places); }
 
 void expect_fullness(int64_t blocks, int places) {
   EXPECT_NEAR(observed(decoding::fullness(blocks, places)), full(blocks, places), 1e-9)

@@ -17,7 +17,7 @@ __global__ void classify_all(GlobalTokens mask, float* classes) {  // [query til
 }
 
 void expect_classes(const GlobalTokens& mask) {
-  const int query_tiles = (mask.tokens + kRows - 1) / kRows, key_tiles = (mask.tokens + kKeys - 1) / kKeys;
+  const int query_tiles = ceil_div(mask.tokens, kRows), key_tiles = ceil_div(mask.tokens, kKeys);
   const DeviceArray classes(DType::f32, std::size_t(query_tiles) * key_tiles);
   run(classify_all, dim3(1), dim3(1), 0, mask, classes.as<float>());
   const std::vector<float> got = classes.download();

@@ -35,7 +35,7 @@ void expect_classes(const std::vector<std::vector<HiddenFrom>>& tiles, int queri
   }
   device::Buffer buffer(device::Place::device, bounds.size() * sizeof(TileBounds));
   buffer.upload(std::as_bytes(std::span(bounds)));
-  const int query_tiles = (queries + kRows - 1) / kRows, key_tiles = int(tiles.size());
+  const int query_tiles = ceil_div(queries, kRows), key_tiles = int(tiles.size());
   const DeviceArray classes(DType::f32, std::size_t(query_tiles) * key_tiles);
   run(classify_all, dim3(1), dim3(1), 0, static_cast<const TileBounds*>(buffer.data()), key_tiles, queries,
       classes.as<float>());

@@ -20,6 +20,7 @@
 #include "library/chapters.h"
 #include "library/flashbook.h"
 #include "tests/require_gpu.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook {
 namespace {
@@ -44,17 +45,7 @@ FlashbookShape small_shape() {
 }
 
 /// The same, as the chapters know it.
-Shape small_shape_of_the_house() {
-  return {.batch = 1,
-          .heads = 2,
-          .kv_heads = 1,
-          .seqlen_q = 33,
-          .seqlen_k = 40,
-          .head_dim = 64,
-          .visibility = Visibility::causal(),
-          .dtype = DType::f32,
-          .scale = 0.125f};
-}
+Shape small_shape_of_the_house() { return testing::make_shape(33, 40, 64, true, DType::f32, 2, 1); }
 
 /// Tensors that are never looked at: every call with them is refused before.
 FlashbookTensors some_tensors() {

@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, 1)
            float* lse,  // [heads, seqlen_q]
            int seqlen_q, int seqlen_k, float scale) {
   auto& shared = *dynamic_shared<Shared<kHeadDim>>();
-  const int first_query = blockIdx.x * kRows, head = blockIdx.y, tiles = (seqlen_k + kKeys - 1) / kKeys;
+  const int first_query = blockIdx.x * kRows, head = blockIdx.y, tiles = ceil_div(seqlen_k, kKeys);
   if (threadIdx.x == 0) {
     mbarrier_init(&shared.q_full, 1);
     name_mbarrier(&shared.q_full, "q_full");
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kHeadDim>
 void run(const Shape& shape, const Tensors& tensors) {
-  const dim3 grid((shape.seqlen_q + kRows - 1) / kRows, shape.heads);
+  const dim3 grid(ceil_div(shape.seqlen_q, kRows), shape.heads);
   device::launch(attend<kHeadDim>, grid, dim3(kThreads), sizeof(Shared<kHeadDim>), nullptr,
                  head_map(tensors.q, shape.heads, shape.seqlen_q, kHeadDim, kRows, Swizzle::b128),
                  head_map(tensors.k, shape.heads, shape.seqlen_k, kHeadDim, kKeys, Swizzle::b128),

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) attend(const T* q,  // [heads, seqle
   auto& shared = *dynamic_shared<Shared<kHeadDim>>();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first_query = blockIdx.x * kRows, head = blockIdx.y;
-  const int tiles = (seqlen_k + kKeys - 1) / kKeys;
+  const int tiles = ceil_div(seqlen_k, kKeys);
   k += head * seqlen_k * kHeadDim;
   v += head * seqlen_k * kHeadDim;
   load_tile<kHeadDim>(shared.q, q + head * seqlen_q * kHeadDim, first_query, seqlen_q);
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kThreads) attend(const T* q,  // [heads, seqle
 
 template <int kHeadDim>
 void run(const Shape& shape, const Tensors& tensors) {
-  const dim3 grid((shape.seqlen_q + kRows - 1) / kRows, shape.heads);
+  const dim3 grid(ceil_div(shape.seqlen_q, kRows), shape.heads);
   device::launch(attend<kHeadDim>, grid, dim3(kThreads), sizeof(Shared<kHeadDim>), nullptr,
                  static_cast<const T*>(tensors.q), static_cast<const T*>(tensors.k),
                  static_cast<const T*>(tensors.v), static_cast<T*>(tensors.o), tensors.lse, shape.seqlen_q,

@@ -1,5 +1,5 @@
 /// \file
-/// No fault goes unreported: mutation.<kernel>.<fault> runs one mutant in every mode, holds the reports
+/// No fault goes unreported: Faults.<fault> runs one mutant in every mode, holds the reports
 /// against what the list of faults says, and leaves them in a file for the page.
 #include <gtest/gtest.h>
 
@@ -49,8 +49,7 @@ int main(int count, char** arguments) {
   using flashbook::mutation::MutantTest;
   testing::InitGoogleTest(&count, arguments);
   for (const auto& mutant : flashbook::mutation::mutants())
-    testing::RegisterTest(std::string(mutant.kernel).c_str(), std::string(mutant.fault).c_str(), nullptr,
-                          nullptr, __FILE__, __LINE__,
+    testing::RegisterTest("Faults", std::string(mutant.fault).c_str(), nullptr, nullptr, __FILE__, __LINE__,
                           [&mutant]() -> testing::Test* { return new MutantTest(mutant); });
   return RUN_ALL_TESTS();
 }

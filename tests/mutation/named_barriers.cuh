@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads, 1) attend(const float* q,  // [heads
                                                       float* lse,      // [heads, seqlen_q]
                                                       int seqlen_q, int seqlen_k, float scale) {
   auto& shared = *dynamic_shared<Shared<kHeadDim>>();
-  const int head = blockIdx.y, tiles = (seqlen_k + kKeys - 1) / kKeys;
+  const int head = blockIdx.y, tiles = ceil_div(seqlen_k, kKeys);
   k += head * seqlen_k * kHeadDim;
   v += head * seqlen_k * kHeadDim;
   if (threadIdx.x < kThreads / 2) return produce<kHeadDim>(shared, k, v, seqlen_k);
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads, 1) attend(const float* q,  // [heads
 
 template <int kHeadDim>
 void run(const Shape& shape, const Tensors& tensors) {
-  const dim3 grid((shape.seqlen_q + kRows - 1) / kRows, shape.heads);
+  const dim3 grid(ceil_div(shape.seqlen_q, kRows), shape.heads);
   device::launch(attend<kHeadDim>, grid, dim3(kThreads), sizeof(Shared<kHeadDim>), nullptr,
                  static_cast<const float*>(tensors.q), static_cast<const float*>(tensors.k),
                  static_cast<const float*>(tensors.v), static_cast<float*>(tensors.o), tensors.lse,

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
 
 template <int kHeadDim>
 void run(const Shape& shape, const Tensors& tensors) {
-  const int parts = (shape.seqlen_k + kKeys - 1) / kKeys;
+  const int parts = ceil_div(shape.seqlen_k, kKeys);
   const auto rows = std::size_t(shape.q_rows());
   device::Buffer partials(device::Place::device, rows * parts * sizeof(Partial));
   device::Buffer partial_sums(device::Place::device, rows * parts * kHeadDim * sizeof(float));

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
   __shared__ uint64_t full[kKeys];        // row `key` of the keys is there
   __shared__ int next;
   const int thread = threadIdx.x, in_tile = thread / 8, of_row = thread % 8, lane = thread % 32;
-  const int tiles_of_head = (seqlen_q + kRows - 1) / kRows, tiles = heads * tiles_of_head;
+  const int tiles_of_head = ceil_div(seqlen_q, kRows), tiles = heads * tiles_of_head;
   if (thread < kKeys) mbarrier_init(&full[thread], 1);
   fence_mbarrier_init();
   __syncthreads();  // the barriers are there

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,  // [heads, s
 
 template <int kHeadDim>
 void run(const Shape& shape, const Tensors& tensors) {
-  const dim3 grid((shape.seqlen_q + kRows - 1) / kRows, shape.heads);
+  const dim3 grid(ceil_div(shape.seqlen_q, kRows), shape.heads);
   device::launch(attend<kHeadDim>, grid, dim3(kThreads), sizeof(Shared<kHeadDim>), nullptr,
                  static_cast<const float*>(tensors.q), static_cast<const float*>(tensors.k),
                  static_cast<const float*>(tensors.v), static_cast<float*>(tensors.o), tensors.lse,

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) attend(const T* q,  // [heads, seqle
 
 template <int>
 void run(const Shape& shape, const Tensors& tensors) {
-  const dim3 grid((shape.seqlen_q + kTiles * kRows - 1) / (kTiles * kRows), shape.heads);
+  const dim3 grid(ceil_div(shape.seqlen_q, kTiles * kRows), shape.heads);
   device::launch(attend, grid, dim3(kThreads), kRows * kHeadDim * sizeof(T), nullptr,
                  static_cast<const T*>(tensors.q), static_cast<const T*>(tensors.k),
                  static_cast<const T*>(tensors.v),

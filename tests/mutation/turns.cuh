@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,   // [heads, 
 
 template <int kHeadDim>
 void run(const Shape& shape, const Tensors& tensors) {
-  const int parts = (shape.seqlen_k + kKeys - 1) / kKeys, tiles = (shape.seqlen_q + kRows - 1) / kRows;
+  const int parts = ceil_div(shape.seqlen_k, kKeys), tiles = ceil_div(shape.seqlen_q, kRows);
   const std::size_t all_tiles = std::size_t(tiles) * shape.heads;
   const auto zeros = [](std::size_t count) {
     device::Buffer buffer(device::Place::device, count * sizeof(float));

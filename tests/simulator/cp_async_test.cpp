@@ -98,9 +98,7 @@ class CpAsync : public sim::SimulatorTest {
   }
 };
 
-void expect_in(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
-}
+using sim::expect_in;
 
 TEST_F(CpAsync, IsNaNUntilItIsWaitedFor) {
   const auto got = run(1, read_without_wait);

@@ -85,9 +85,7 @@ __global__ void count_on_a_layout(const float* in, float* out) {
 
 using Matrix = sim::SimulatorTest;
 
-void expect_in(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
-}
+using sim::expect_in;
 
 TEST_F(Matrix, MisalignedRowsAreReported) {
   const std::string load = sim::error_of(1, 32, 512, [] { load_beside(21, 8); });

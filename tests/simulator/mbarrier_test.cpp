@@ -205,6 +205,25 @@ TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame
   EXPECT_EQ(nobody_came.find("lapped"), std::string::npos) << nobody_came;
 }
 
+// Whoever takes no notice of the answer reads too early, at least once.
+TEST_F(MbarrierTest, TheFirstTryFailsUnlessThePhaseIsOver) {
+  bool first = true, second = false, of_a_phase_that_is_over = false;
+  EXPECT_EQ(error_of_block(64,
+                           [&] {
+                             begin(1);
+                             if (threadIdx.x == 32) {
+                               first = mbarrier_try_wait(the_barrier(), 0);
+                               second = mbarrier_try_wait(the_barrier(), 0);
+                               of_a_phase_that_is_over = mbarrier_try_wait(the_barrier(), 0);
+                             }
+                             if (threadIdx.x == 0) mbarrier_arrive(the_barrier());
+                           }),
+            "");
+  EXPECT_FALSE(first);
+  EXPECT_TRUE(second);
+  EXPECT_TRUE(of_a_phase_that_is_over);
+}
+
 TEST_F(MbarrierTest, TryWaitLetsOthersRun) {
   for (sim::Async async : {sim::Async::eager, sim::Async::lazy, sim::Async::random}) {
     sim::options().async = async;

@@ -54,25 +54,40 @@ TEST(GlobalMemory, KnowsItsAllocations) {
   EXPECT_FALSE(is_allocated(memory, 1));
 }
 
-TEST(GlobalMemory, HasARedZoneBetweenAllocations) {
+TEST(GlobalMemory, AllocationsLieFarApart) {
   unsigned char* a = allocate(512);
   unsigned char* b = allocate(512);
-  EXPECT_GE(std::size_t(std::abs(b - a)), 512 + kGlobalAlignment);
+  EXPECT_GE(std::size_t(std::abs(b - a)), 512 + kGuardBytes);
   EXPECT_FALSE(is_allocated(a, 512 + 1));
-  EXPECT_FALSE(is_allocated(std::min(a, b), std::size_t(std::abs(b - a)) + 512))
-      << "two allocations are not one";
+  EXPECT_TRUE(is_same_allocation(a, a + 511));
+  EXPECT_FALSE(is_same_allocation(a, b));
+  EXPECT_FALSE(is_same_allocation(a, a + 512));
   free_global(a);
   free_global(b);
 }
 
-TEST(GlobalMemory, FreedMemoryIsReusedAndPoisonedAnew) {
+TEST(GlobalMemory, FreedMemoryIsNotUsedAgainSoon) {
   unsigned char* first = allocate(4096);
-  std::memset(first, 1, 4096);
   free_global(first);
-  unsigned char* second = allocate(4096);
-  EXPECT_EQ(first, second);
-  for (int i = 0; i < 4096; ++i) ASSERT_EQ(second[i], 0xff);
-  free_global(second);
+  for (int i = 0; i < 1000; ++i) {
+    unsigned char* next = allocate(4096);
+    ASSERT_NE(first, next);
+    for (int byte = 0; byte < 4096; byte += 512) ASSERT_EQ(next[byte], 0xff);
+    free_global(next);
+  }
+}
+
+TEST(GlobalMemory, SaysHowFarAnAddressIsFromItsAllocation) {
+  unsigned char* memory = allocate(1000);
+  EXPECT_EQ(describe_global(memory + 999).find("("), std::string::npos);
+  EXPECT_NE(describe_global(memory + 1004).find(" (4 bytes behind an allocation of 1000 bytes)"),
+            std::string::npos);
+  EXPECT_NE(describe_global(memory - 8).find(" (8 bytes before an allocation of 1000 bytes)"),
+            std::string::npos);
+  free_global(memory);
+  EXPECT_NE(describe_global(memory + 16)
+                .find(" (16 bytes into what was, until it was freed, an allocation of 1000 bytes)"),
+            std::string::npos);
 }
 
 TEST(GlobalMemory, NeighbouringGapsBecomeOne) {
@@ -82,9 +97,14 @@ TEST(GlobalMemory, NeighbouringGapsBecomeOne) {
   // Every order of freeing: with the gap before, the one behind, both, neither.
   for (int i : {1, 3, 2, 0, 8, 6, 4, 5, 7}) free_global(pieces[std::size_t(i)]);
   EXPECT_EQ(largest_global_gap(), before);
-  unsigned char* whole = allocate(90000);
-  EXPECT_EQ(whole, pieces[0]);
-  free_global(whole);
+}
+
+TEST(GlobalMemoryDeathTest, NobodyTouchesWhatIsNotAllocated) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  unsigned char* memory = allocate(512);
+  EXPECT_DEATH({ static_cast<volatile unsigned char*>(memory)[512] = 1; }, "");
+  free_global(memory);
+  EXPECT_DEATH({ static_cast<volatile unsigned char*>(memory)[0] = 1; }, "");
 }
 
 TEST(GlobalMemory, FreeingGivesTheHostItsPagesBack) {
@@ -112,7 +132,8 @@ TEST(GlobalMemory, RefusesWhatDoesNotFit) {
     allocate_global(kGlobalBytes + 1);
     FAIL() << "allocated more than there is";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("no room for 68719476737 bytes"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("no room for " + std::to_string(kGlobalBytes + 1) + " bytes"),
+              std::string::npos)
         << error.what();
   }
   EXPECT_THROW(allocate_global(~std::size_t(0)), Error);

@@ -42,4 +42,9 @@ inline std::string line(int number, const char* file = __builtin_FILE()) {
   return to_string(Location{file, number});
 }
 
+/// A report says it.
+inline void expect_in(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
+}
+
 }  // namespace flashbook::sim

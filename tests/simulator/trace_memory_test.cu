@@ -128,6 +128,21 @@ struct Places {
 __global__ void follow(Places places) { places.out[threadIdx.x] = places.in[threadIdx.x]; }
 __global__ void follow_table(const float* const* in, float* out) { out[threadIdx.x] = in[0][threadIdx.x]; }
 
+__global__ void use_a_local_of_another(float* out, unsigned whose) {
+  __shared__ const float* shared;
+  const float mine[2] = {float(threadIdx.x), out[threadIdx.x]};
+  if (threadIdx.x == whose) shared = mine;
+  __syncthreads();
+  out[threadIdx.x] = shared[threadIdx.x == whose] + mine[1];
+  __syncthreads();
+}
+__global__ void use_own_local(float* out) {
+  float mine[2] = {float(threadIdx.x), out[threadIdx.x]};
+  float* const place = mine + threadIdx.x % 2;
+  __syncthreads();
+  out[threadIdx.x] = *place;
+}
+
 // ---- blocks that take tiles from a counter
 
 __global__ void take_tiles(float* out,  // [tiles][32]
@@ -287,6 +302,28 @@ TEST_F(TraceMemory, VariablesOfTheDevice) {
   EXPECT_EQ(error_of(1, 32, turn_around, out.data(), true), "");
   EXPECT_NE(error_of(1, 32, turn_around, out.data(), false).find("data race in block 0 on global memory"),
             std::string::npos);
+}
+
+TEST_F(TraceMemory, LocalsBelongToTheirThread) {
+  const Values<float> out(std::vector<float>(64, 1.0f));
+  EXPECT_EQ(error_of(1, 64, use_own_local, out.data()), "");
+  for (const unsigned whose : {0u, 31u, 63u}) {
+    const std::string error = error_of(1, 64, use_a_local_of_another, out.data(), whose);
+    EXPECT_NE(error.find("load at trace_memory_test.cu:"), error.npos) << error;
+    EXPECT_NE(error.find("this is a local variable of thread " + std::to_string(whose)), error.npos) << error;
+  }
+}
+
+TEST_F(TraceMemory, FreedMemoryIsNamed) {
+  const Values<float> out(32);
+  const float* freed;
+  {
+    const Values<float> gone(std::vector<float>(64, 1.0f));
+    freed = gone.data();
+  }
+  const std::string error = error_of(1, 32, follow, Places{freed, out.data()});
+  EXPECT_NE(error.find("(0 bytes into what was, until it was freed, an allocation of 256 bytes)"), error.npos)
+      << error;
 }
 
 TEST_F(TraceMemory, HostMemoryIsReportedWhereAKernelFollowsAPointer) {

@@ -1,10 +1,13 @@
 /// \file
 /// The traced mode: access patterns whose counts are known by hand, accesses that must be refused, and races.
 /// This file is instrumented (flashbook_traced).
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "common/ptx/atomic.h"
 #include "common/ptx/cp_async.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/stmatrix.h"
@@ -95,6 +98,20 @@ __global__ void load_fragment(float* out) {
   if (a.x[0].bits == 1) out[0] = 1;
 }
 
+/// Rows of 32 floats, of which each thread copies as many bytes of its own.
+__global__ void copy_by_memcpy(const float* in, float* out, std::size_t bytes) {
+  std::memcpy(out + 32 * threadIdx.x, in + 32 * threadIdx.x, bytes);
+}
+__global__ void copy_32_bytes_by_memcpy(const float* in, float* out) {
+  std::memcpy(out + 32 * threadIdx.x, in + 32 * threadIdx.x, 32);
+}
+__global__ void copy_by_copy_n(const float* in, float* out) {
+  std::copy_n(in + 32 * threadIdx.x, 8, out + 32 * threadIdx.x);
+}
+__global__ void clear_by_memset(float* out, std::size_t bytes) {
+  std::memset(out + 32 * threadIdx.x, 0, bytes);
+}
+
 __global__ void count_in_one_place(int* counter) { atomicAdd(counter, 1); }
 
 class Trace : public sim::SimulatorTest {
@@ -163,6 +180,22 @@ TEST_F(Trace, SixteenBytesALaneAreOneAccess) {
   EXPECT_EQ(launch_.bytes_distinct_written, 512u);
   run(32, 0, [&] { load_16_bytes(reinterpret_cast<const float4*>(in_.data()), out_.data()); });
   expect(false, Access::load, 16, 1, 16, 16);
+}
+
+TEST_F(Trace, WhatIsMovedAsAWholeCounts) {
+  for (const int how : {0, 1, 2}) {
+    run(32, 0, [&] {
+      if (how == 0) copy_by_memcpy(in_.data(), out_.data(), 32);
+      if (how == 1) copy_32_bytes_by_memcpy(in_.data(), out_.data());
+      if (how == 2) copy_by_copy_n(in_.data(), out_.data());
+    });
+    for (const Access access : {Access::load, Access::store}) expect(false, access, 16, 2, 2 * 32, 2 * 16);
+  }
+  run(32, 0, [&] { clear_by_memset(out_.data(), 32); });
+  expect(false, Access::store, 16, 2, 2 * 32, 2 * 16);
+  EXPECT_EQ(launch_.bytes_distinct_written, 32u * 32);
+  run(32, 0, [&] { copy_by_memcpy(in_.data(), out_.data(), 0); });
+  EXPECT_TRUE(launch_.lines.empty());
 }
 
 TEST_F(Trace, BranchesAreRequestsOfTheirOwn) {
@@ -290,6 +323,16 @@ TEST_F(Trace, BoundsOfSharedMemory) {
       << error;
 }
 
+TEST_F(Trace, BoundsOfWhatIsMovedAsAWhole) {
+  Values<float> small(std::vector<float>(100, 1.0f));
+  EXPECT_EQ(sim::error_of(1, 1, [&] { copy_by_memcpy(small.data(), out_.data(), 400); }), "");
+  const std::string load = sim::error_of(1, 1, [&] { copy_by_memcpy(small.data(), out_.data(), 404); });
+  EXPECT_NE(load.find("load of 404 bytes at trace_test.cu:"), std::string::npos) << load;
+  const std::string store = sim::error_of(1, 1, [&] { clear_by_memset(small.data(), 404); });
+  EXPECT_NE(store.find("store of 404 bytes at trace_test.cu:"), std::string::npos) << store;
+  EXPECT_NE(store.find("out of bounds, global memory"), std::string::npos) << store;
+}
+
 TEST_F(Trace, Alignment) {
   auto* odd = reinterpret_cast<const float*>(reinterpret_cast<const char*>(in_.data()) + 2);
   const std::string error = sim::error_of(1, 1, [&] { load_one(odd, out_.data()); });
@@ -321,6 +364,18 @@ __global__ void within_a_warp(float* out, int how) {
 __global__ void neighbouring_bytes() {
   auto* bytes = dynamic_shared<unsigned char>();
   bytes[threadIdx.x] = 1;
+}
+
+/// Four rows of 16 floats, which all warps fill.
+__global__ void fill_rows_by_all(float value) {
+  std::memset(dynamic_shared<float>() + threadIdx.x % 4 * 16, int(value), 64);
+}
+/// Each thread fills a row, and reads that of another.
+__global__ void copy_rows_to_shared(const float* in, float* out, bool barrier) {
+  auto* rows = dynamic_shared<float>();
+  std::copy_n(in + 16 * threadIdx.x, 16, rows + 16 * threadIdx.x);
+  if (barrier) __syncthreads();
+  std::copy_n(rows + 16 * (63 - threadIdx.x), 16, out + 16 * threadIdx.x);
 }
 
 __global__ void same_bytes_by_two_warps() { dynamic_shared<unsigned char>()[threadIdx.x % 32] = threadIdx.x; }
@@ -438,6 +493,103 @@ __global__ void hand_over_in_shared(float* out, bool fence) {
   }
 }
 
+/// Sums of warps, written as long as lanes went in step; `ordered`: as it is done since.
+__global__ void sum_of_warps(const float* in, float* out, int rows, bool ordered) {
+  __shared__ volatile float part[64];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int row = 0; row < rows; ++row) {
+    part[threadIdx.x] = in[threadIdx.x];
+    __syncwarp();
+    for (int half = 16; half > 0; half /= 2) {
+      const float sum = part[threadIdx.x] + (lane < half ? part[threadIdx.x + half] : 0.0f);
+      if (ordered) __syncwarp();
+      part[threadIdx.x] = sum;
+      if (ordered) __syncwarp();
+    }
+    if (lane == 0) out[warp] = part[threadIdx.x];
+    __syncwarp();
+  }
+}
+/// A lane waits for another one of its warp.
+__global__ void hand_over_in_a_warp(float* out) {
+  __shared__ volatile int flag;
+  __shared__ float value;
+  if (threadIdx.x == 0) flag = 0;
+  __syncwarp();
+  if (threadIdx.x == 5) {
+    value = 5;
+    __threadfence_block();
+    flag = 1;
+  }
+  if (threadIdx.x == 0) {
+    while (flag == 0) {
+    }
+    out[0] = value;
+  }
+}
+
+/// Block 0 fills a ring of two places, block 1 empties it; `ahead`: by how many places block 0 goes too far.
+__global__ void ring_of_blocks(float* places, int* filled, int* emptied, float* out, int ahead) {
+  constexpr int kPlaces = 2, kRounds = 6;
+  for (int round = 0; round < kRounds; ++round) {
+    if (blockIdx.x == 0) {
+      while (load_acquire(emptied) < round + 1 - kPlaces - ahead) {
+      }
+      places[round % kPlaces] = float(round + 1);
+      store_release(filled, round + 1);
+    } else {
+      while (load_acquire(filled) < round + 1) {
+      }
+      out[round] = places[round % kPlaces];
+      store_release(emptied, round + 1);
+    }
+  }
+}
+/// Block 1 waits in each round for block 0's; `advances`: for that of the same round, and not for the first.
+__global__ void rounds_of_blocks(float* values, int* rounds, float* out, bool advances) {
+  for (int round = 0; round < 3; ++round) {
+    if (blockIdx.x == 0) {
+      values[round] = float(round + 1);
+      __threadfence();
+      atomicAdd(rounds, 1);
+    } else {
+      while (atomicAdd(rounds, 0) < (advances ? round + 1 : 1)) {
+      }
+      __threadfence();
+      out[round] = values[round];
+    }
+  }
+}
+/// What block 0 clears all blocks add to; `ordered`: once they know that it has.
+__global__ void clear_and_add(float* sums, int* cleared, bool ordered) {
+  if (blockIdx.x == 0) {
+    sums[threadIdx.x] = 0;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) store_release(cleared, 1);
+  } else if (ordered) {
+    if (threadIdx.x == 0)
+      while (load_acquire(cleared) == 0) {
+      }
+    __syncthreads();
+  }
+  atomicAdd(&sums[threadIdx.x], 1.0f);
+}
+/// Block 2 hears by block 1 of what block 0 has stored last, and must read that.
+__global__ void hear_by_a_third(int* first, int* second, float* out) {
+  if (blockIdx.x == 0) {
+    for (int i = 1; i <= 3; ++i) store_release(first, i);
+  } else if (blockIdx.x == 1) {
+    while (load_acquire(first) < 3) {
+    }
+    store_release(second, 1);
+  } else {
+    while (load_acquire(second) == 0) {
+    }
+    out[0] = float(load_acquire(first));
+  }
+}
+
 __global__ void read_the_next_block(float* values) {
   const float next = values[blockIdx.x + 1];
   values[blockIdx.x] = next;
@@ -483,6 +635,17 @@ TEST_F(TraceRaces, OnBytes) {
   EXPECT_NE(error.find("data race in block 0 on dynamic shared memory + 0"), std::string::npos) << error;
   auto* bytes = reinterpret_cast<unsigned char*>(out_.data());
   EXPECT_EQ(sim::error_of(1, 64, 64, [&] { own_byte_twice(bytes); }), "");
+}
+
+TEST_F(TraceRaces, OfWhatIsMovedAsAWhole) {
+  EXPECT_EQ(sim::error_of(1, 64, 4096, [&] { copy_rows_to_shared(in_.data(), out_.data(), true); }), "");
+  const std::string error =
+      sim::error_of(1, 64, 4096, [&] { copy_rows_to_shared(in_.data(), out_.data(), false); });
+  EXPECT_NE(error.find("data race in block 0 on dynamic shared memory"), std::string::npos) << error;
+  EXPECT_NE(error.find("read at trace_test.cu:"), std::string::npos) << error;
+  // All store the same.
+  EXPECT_EQ(sim::error_of(1, 64, 256, [&] { fill_rows_by_all(0); }), "");
+  EXPECT_NE(sim::error_of(1, 64, 256, [&] { fill_rows_by_all(float(threadIdx.x / 32)); }), "");
 }
 
 TEST_F(TraceRaces, AtomicsDoNotRace) {
@@ -542,6 +705,49 @@ TEST_F(TraceRaces, SharedMemoryThatNobodyHasWritten) {
       error.find("uninitialised shared memory is read in block 0, a __shared__ array + 16 of 128 bytes"),
       std::string::npos)
       << error;
+}
+
+/// Blocks that run one after another on one OS thread, and beside each other on several.
+TEST_F(TraceRaces, OrdersOfBlocksThatDoNotHappenHere) {
+  const auto error = [&](auto&& kernel, unsigned blocks, unsigned threads) {
+    const Values<int> flags(std::vector<int>{0, 0});
+    return sim::error_of(blocks, threads, [&] { kernel(flags.data(), flags.data() + 1); });
+  };
+  for (const int os_threads : {1, 4}) {
+    sim::options().os_threads = os_threads;
+    const Values<float> values(std::vector<float>(64, 0.0f));
+    for (const int ahead : {0, 1}) {
+      const std::string ring =
+          error([&](int* a, int* b) { ring_of_blocks(values.data(), a, b, out_.data(), ahead); }, 2, 1);
+      EXPECT_EQ(ring.find("data race between blocks on global memory") == 0, ahead == 1) << ring;
+      if (ahead == 0) EXPECT_EQ(out_.get()[5], 6);
+    }
+    for (const bool right : {false, true}) {
+      const std::string rounds =
+          error([&](int* a, int*) { rounds_of_blocks(values.data(), a, out_.data(), right); }, 2, 1);
+      EXPECT_EQ(rounds.empty(), right) << rounds;
+      const std::string sums = error([&](int* a, int*) { clear_and_add(values.data(), a, right); }, 4, 32);
+      EXPECT_EQ(sums.empty(), right) << sums;
+    }
+    EXPECT_EQ(error([&](int* a, int* b) { hear_by_a_third(a, b, out_.data()); }, 3, 1), "");
+    EXPECT_EQ(out_.get()[0], 3);
+  }
+}
+
+TEST_F(TraceRaces, VolatileSumsOfLanesThatDoNotGoInStep) {
+  for (const uint64_t seed : {0, 1, 2}) {
+    sim::options().seed = seed;
+    for (const int rows : {1, 3}) {
+      EXPECT_EQ(sim::error_of(1, 64, [&] { sum_of_warps(in_.data(), out_.data(), rows, true); }), "");
+      EXPECT_EQ(out_.get()[0], 32);
+      const std::string error =
+          sim::error_of(1, 64, [&] { sum_of_warps(in_.data(), out_.data(), rows, false); });
+      EXPECT_NE(error.find("data race in block 0 on a __shared__ array"), std::string::npos) << error;
+      EXPECT_NE(error.find("look for a missing __syncwarp"), std::string::npos) << error;
+    }
+    EXPECT_EQ(sim::error_of(1, 32, [&] { hand_over_in_a_warp(out_.data()); }), "");
+    EXPECT_EQ(out_.get()[0], 5);
+  }
 }
 
 TEST_F(TraceRaces, VolatileFlags) {

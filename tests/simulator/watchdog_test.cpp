@@ -109,6 +109,31 @@ TEST_F(Watchdog, WildAddressesAndMisalignedVectorsAreReports) {
                   "a vector that is not aligned");
 }
 
+/// Calls itself, as long as nobody makes the depth negative.
+constexpr int kLineOfRecursion = __LINE__ + 4;
+__attribute__((noinline)) int descend(volatile int* depth, bool meets) {
+  volatile int here[64] = {};
+  if (meets) __syncwarp();
+  *depth = *depth + 1;
+  here[0] = *depth < 0 ? 0 : descend(depth, meets);
+  return here[0] + here[63];
+}
+
+TEST_F(Watchdog, RecursionsWithoutEndAreReports) {
+  for (const bool meets : {false, true})
+    for (const unsigned threads : {1u, 96u}) {
+      const std::string error = sim::error_of(2, threads, [=] {
+        volatile int depth = 0;
+        descend(&depth, meets);
+      });
+      expect_contains(error, "a thread's stack is full, and it had 256 KB: a recursion that does not end");
+      expect_contains(error, "in block (0,0,0), thread (");
+      expect_contains(error, ", at watchdog_test.cpp:" + std::to_string(kLineOfRecursion).substr(0, 2));
+    }
+  // The stacks are as good as before.
+  EXPECT_EQ(sim::error_of(1, 96, [] { __syncthreads(); }), "");
+}
+
 #ifdef __x86_64__  // other processors do not mind
 TEST_F(Watchdog, DivisionsByZeroAreReports) {
   static volatile int zero = 0;
@@ -121,6 +146,50 @@ TEST_F(Watchdog, DivisionsByZeroAreReports) {
 }
 #endif
 #endif
+
+/// Takes tiles from a counter, as long as the number is one, or, `to_the_last`, until it is the first that is
+/// none.
+void take_tiles(int* counter, int* tiles, int count, bool to_the_last) {
+  __shared__ int tile;
+  for (;;) {
+    if (threadIdx.x == 0) tile = atomicAdd(counter, 1);
+    __syncthreads();
+    if (to_the_last ? tile == count : tile >= count) return;
+    if (tile < count && threadIdx.x == 0) tiles[tile] = 1;
+    __syncthreads();
+  }
+}
+
+TEST_F(Watchdog, APersistentLoopThatMissesItsEnd) {
+  sim::options().timeout = 1;
+  auto* memory = static_cast<int*>(sim::allocate_global(9 * sizeof(int)));
+  for (const bool to_the_last : {false, true}) {
+    memory[8] = 0;
+    const std::string error = sim::error_of(3, 64, [=] { take_tiles(memory + 8, memory, 8, to_the_last); });
+    if (to_the_last) {
+      expect_contains(error, "a loop that does not end: atomicAdd at watchdog_test.cpp:");
+      expect_contains(error,
+                      "for 1 seconds (FLASHBOOK_SIM_TIMEOUT) nothing else in device memory has changed");
+    } else {
+      EXPECT_EQ(error, "");
+    }
+  }
+  sim::free_global(memory);
+}
+
+TEST_F(Watchdog, CountingForLongIsNoLoopWithoutEnd) {
+  sim::options().timeout = 1;
+  auto* counter = static_cast<unsigned*>(sim::allocate_global(sizeof(unsigned)));
+  *counter = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string error = sim::error_of(1, 2, [=] {
+    while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(2500))
+      for (int i = 0; i < 10000; ++i) atomicAdd(counter, 1u);
+  });
+  EXPECT_EQ(error.find("a loop that does not end"), std::string::npos) << error;
+  EXPECT_GT(*counter, 0u);
+  sim::free_global(counter);
+}
 
 TEST_F(Watchdog, PollingByAtomicsLetsTheOthersRun) {
   // Warp 0 waits for a flag that warp 1 sets after it, whichever of them goes first: on a GPU they run side

@@ -57,9 +57,7 @@ class WgmmaRules : public sim::SimulatorTest {
   }
 };
 
-void expect_in(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
-}
+using sim::expect_in;
 
 /// "wgmma m64n16k16 of f16 at wgmma_rules_test.cpp:12".
 std::string product_at(int line) { return "wgmma m64n16k16 of f16 at " + sim::line(line); }

@@ -12,9 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 CMAKE = """#!/bin/sh
 mkdir -p build/sim/bin
 case $1 in
-  --preset) printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\\nCMAKE_CXX_COMPILER:STRING=%s\\n' "$PWD" "$(command -v g++)" >build/sim/CMakeCache.txt ;;
+  --preset)
+    echo 'build 02_second_traced: phony bin/02_second_traced' >build/sim/build.ninja
+    printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\\nCMAKE_CXX_COMPILER:STRING=%s\\n' "$PWD" "$(command -v g++)" >build/sim/CMakeCache.txt ;;
   --build)
-    for name in 01_first 02_second ladder memory; do
+    for name in 01_first 02_second 02_second_traced ladder memory; do
       printf '#!/bin/sh\\necho "%s in $PWD:" "$@"\\n' $name >build/sim/bin/$name
       chmod +x build/sim/bin/$name
     done ;;
@@ -32,7 +34,7 @@ class FrontDoor(unittest.TestCase):
         shutil.copytree(ROOT / "course", self.tree / "course", ignore=shutil.ignore_patterns("__pycache__"))
         (self.tree / "tests/exercises/ch01-scores.cu").touch()
         compiler = "#!/bin/sh\ncat >/dev/null\n"  # finds every header
-        for name, text in {"cmake": CMAKE, "g++": compiler, "clang++": compiler, "apt-get": "#!/bin/sh\necho installs >&2\nexit 1\n"}.items():
+        for name, text in {"cmake": CMAKE, "g++": compiler, "clang++": compiler, "ctest": "#!/bin/sh\n", "apt-get": "#!/bin/sh\necho installs >&2\nexit 1\n"}.items():
             (self.tree / "tools" / name).write_text(text)
             (self.tree / "tools" / name).chmod(0o755)
 
@@ -91,6 +93,19 @@ class FrontDoor(unittest.TestCase):
         self.tree.chmod(0o555)
         self.addCleanup(self.tree.chmod, 0o755)
         self.refused("run", "01", "--no-cuda", saying="cannot be written to: copy it")
+
+    def test_two_tiers(self):
+        for words, target, preset in (([], " --target standard_tests", "sim"), (["--all"], "", "sim-all")):
+            done = self.call("test", "--no-cuda", *words, "--", "-R", "Npy")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"$ cmake --build --preset sim{target}\n", done.stderr)
+            self.assertRegex(done.stderr, rf"\$ ctest --preset {preset} -j \d+ -R Npy\n")
+
+    def test_a_chapter_is_traced_by_its_twin(self):
+        kernels = self.tree / "chapters/02_second/host/chapter.cu"
+        kernels.parent.mkdir()
+        kernels.touch()
+        self.assertIn("$ cmake --build --preset sim --target 02_second_traced\n", self.call("trace", "2").stderr)
 
     def test_a_trace(self):
         reads = self.tree / "common/simulator/events/page.py"

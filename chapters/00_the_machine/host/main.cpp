@@ -65,11 +65,7 @@ int run(int argc, char** argv) {
   line.device();
   line.value("--json", "FILE", "Write the numbers to this file, as a result file of the bench",
              [&](const Value& given) { json = given.writable(); });
-  if (const std::string help = line.parse(argc, argv); !help.empty()) {
-    std::cout << help;
-    return kRight;
-  }
-  line.read();
+  if (!line.read(argc, argv, std::cout)) return kRight;
   std::optional<ProgressLine> progress;
   const std::vector<Measurement> measurements =
       measure([&](const std::string& what) { progress.emplace("measuring " + what); });

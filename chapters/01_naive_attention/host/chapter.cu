@@ -21,13 +21,11 @@ constexpr int64_t kMaxGridX = 2147483647;   // and in x
 constexpr int kRowCacheBytes = 160 * 1024;  // shared memory for rows of scores: an A100 grants a block 163 KB
 constexpr int kLongestRow = kRowCacheBytes / sizeof(float);
 
-constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 template <int kStep>
 Problem problem_of(const Shape& shape) {
   // Step 2 loads rows of S 16 bytes at a time, so each row starts at a multiple of 8 elements.
   const int align = kStep == 1 ? 1 : naive::kScoreAlign;
-  const int stride = int(divide_up(shape.seqlen_k, align)) * align;
+  const int stride = int(ceil_div(int64_t(shape.seqlen_k), align)) * align;
   return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, stride, shape.causal(), shape.scale};
 }
 
@@ -35,8 +33,7 @@ Problem problem_of(const Shape& shape) {
 /// does.
 template <int kStep>
 int64_t score_bytes(const Shape& shape) {
-  return divide_up(shape.q_rows() * problem_of<kStep>(shape).score_stride * int64_t(sizeof(float)), 256) *
-         256;
+  return ceil_div(shape.q_rows() * problem_of<kStep>(shape).score_stride * int64_t(sizeof(float)), 256) * 256;
 }
 
 //| ## What cannot run
@@ -49,7 +46,7 @@ std::string why_not(const Shape& shape) {
   if (int64_t(shape.batch) * shape.heads > kMaxGridYZ)
     return "batch * heads is at most 65535, what a grid has in z: split the batch with --batch";
   const int rows_per_block = kStep == 1 ? naive::kTextbookSide : naive::kTile;
-  if (divide_up(shape.seqlen_q, rows_per_block) > kMaxGridYZ)
+  if (ceil_div(int64_t(shape.seqlen_q), rows_per_block) > kMaxGridYZ)
     return "--seqlen is at most " + std::to_string(kMaxGridYZ * rows_per_block) + " in step " +
            std::to_string(kStep) + ", what a grid has in y";
   if (kStep == 2 && shape.q_rows() > kMaxGridX)
@@ -90,10 +87,10 @@ void run_textbook(const Shape& shape, const Tensors& t, float* scores, T* probab
              *v = static_cast<const T*>(t.v);
   constexpr int kSide = naive::kTextbookSide;
 
-  const dim3 score_blocks(divide_up(shape.seqlen_k, kSide), divide_up(shape.seqlen_q, kSide), heads);
+  const dim3 score_blocks(ceil_div(int64_t(shape.seqlen_k), kSide), ceil_div(shape.seqlen_q, kSide), heads);
   device::launch(naive::textbook_scores<T>, score_blocks, dim3(kSide, kSide), 0, stream, q, k, scores,
                  shape.head_dim, problem);
-  device::launch(naive::textbook_softmax<T>, dim3(divide_up(rows, 256)), dim3(256), 0, stream, scores,
+  device::launch(naive::textbook_softmax<T>, dim3(ceil_div(rows, 256)), dim3(256), 0, stream, scores,
                  probabilities, t.lse, rows, problem);
   device::launch(naive::textbook_output<T>, dim3(shape.seqlen_q, 1, heads), dim3(shape.head_dim), 0, stream,
                  probabilities, v, static_cast<T*>(t.o), problem);
@@ -102,18 +99,18 @@ void run_textbook(const Shape& shape, const Tensors& t, float* scores, T* probab
 template <typename T, int kHeadDim>
 void run_tiled(const Shape& shape, const Tensors& t, float* scores, T* probabilities, device::Stream stream) {
   const Problem problem = problem_of<2>(shape);
-  const unsigned heads = shape.batch * shape.heads, query_tiles = divide_up(shape.seqlen_q, naive::kTile);
+  const unsigned heads = shape.batch * shape.heads, query_tiles = ceil_div(shape.seqlen_q, naive::kTile);
   const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
              *v = static_cast<const T*>(t.v);
 
-  const dim3 score_blocks(divide_up(shape.seqlen_k, naive::kTile), query_tiles, heads);
+  const dim3 score_blocks(ceil_div(int64_t(shape.seqlen_k), naive::kTile), query_tiles, heads);
   device::launch(naive::tiled_scores<T, kHeadDim>, score_blocks, dim3(naive::kThreads), 0, stream, q, k,
                  scores, problem);
 
   device::launch(naive::warp_softmax<T>, dim3(shape.q_rows()), dim3(32), problem.score_stride * sizeof(float),
                  stream, scores, probabilities, t.lse, problem);
 
-  const dim3 value_blocks(divide_up(kHeadDim, naive::kTile), query_tiles, heads);
+  const dim3 value_blocks(ceil_div(kHeadDim, naive::kTile), query_tiles, heads);
   device::launch(naive::tiled_output<T, kHeadDim>, value_blocks, dim3(naive::kThreads), 0, stream,
                  probabilities, v, static_cast<T*>(t.o), problem);
 }
@@ -153,11 +150,8 @@ const Chapter kNaiveAttention = {
     .number = 1,
     .name = "01_naive_attention",
     .title = "Naive attention",
-    .runs_on = device::Place::device,
     .steps = kSteps,
     .dtypes = kTypes,
-    .gpu_shape = shape_for_gpu(),
-    .cpu_shape = shape_for_simulator(),
 };
 
 }  // namespace flashbook

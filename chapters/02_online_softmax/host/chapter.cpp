@@ -24,7 +24,7 @@ std::string why_not(const Shape& shape) {
 
 //| ## From a step to its function
 //|
-//| Steps 1 to 3 are functions of one row of scores, so one loop over rows serves the three. Steps 4 and 5 take tiles, and go over the rows themselves. Step 4 knows `head_dim` when it is compiled, so that the compiler can unroll its loops; step 5 takes whichever it is given.
+//| Steps 1 to 3 are functions of one row of scores, so one loop over rows serves the three. Steps 4 and 5 take tiles, and go over the rows themselves. Both know `head_dim` when they are compiled, so that the compiler can unroll their loops.
 template <typename T, int kStep>
 void run_step(const Shape& shape, const Tensors& t) {
   const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),

@@ -2,23 +2,16 @@
 // chooses its vectors when it runs.
 #include "chapters/02_online_softmax/host/step5.h"
 #include "chapters/02_online_softmax/step5_register_blocks.h"
+#include "common/device/dispatch.h"
 
 namespace flashbook {
 
 template <typename T>
 void attention_in_registers(const Shape& shape, const Tensors& t) {
-  const auto run = [&]<int kHeadDim>() {
+  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
     attention_in_registers<T, kHeadDim>(shape, static_cast<const T*>(t.q), static_cast<const T*>(t.k),
                                         static_cast<const T*>(t.v), static_cast<T*>(t.o), t.lse);
-  };
-  switch (shape.head_dim) {
-    case 64:
-      return run.template operator()<64>();
-    case 128:
-      return run.template operator()<128>();
-    case 256:
-      return run.template operator()<256>();
-  }
+  });
 }
 
 template void attention_in_registers<float>(const Shape&, const Tensors&);

@@ -1,11 +1,7 @@
-#include <numbers>
-
 #include "chapters/03_flash_attention_1/host/blocks.h"
 #include "chapters/03_flash_attention_1/host/chapter.h"
-#include "chapters/03_flash_attention_1/host/traffic.h"
-#include "chapters/03_flash_attention_1/step2_queries_outside.cuh"
+#include "chapters/03_flash_attention_1/host/launch.cuh"
 #include "common/device/dispatch.h"
-#include "common/device/launch.h"
 
 namespace flashbook {
 namespace {
@@ -35,24 +31,12 @@ std::string why_not(const Shape& shape) {
   return "";
 }
 
-/// Calls body.operator()<kHeadDim>() if the tiles fit; no kernel is compiled where they do not.
-template <int kBlock, typename Body>
-void with_fitting_head_dim(int head_dim, Body body) {
-  device::with_head_dim(head_dim, [&]<int kHeadDim>() {
-    if constexpr (kTileBytes<kHeadDim, kBlock> <= kMaxSharedBytes) body.template operator()<kHeadDim>();
-  });
-}
-
 template <int kBlock>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const fa1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
-                                shape.scale * std::numbers::log2e_v<float>};
-  const dim3 grid(fa1::tiles_of(shape.seqlen_q, kBlock), shape.batch * shape.heads);
-  with_fitting_head_dim<kBlock>(shape.head_dim, [&]<int kHeadDim>() {
-    device::launch(fa1::queries_outside<Element, kHeadDim, kBlock>, grid, dim3(fa1::kThreads),
-                   kTileBytes<kHeadDim, kBlock>, stream, static_cast<const Element*>(t.q),
-                   static_cast<const Element*>(t.k), static_cast<const Element*>(t.v),
-                   static_cast<Element*>(t.o), t.lse, problem);
+  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+    if constexpr (kTileBytes<kHeadDim, kBlock> <=
+                  kMaxSharedBytes)  // no kernel is compiled where they do not fit
+      fa1::run_queries_outside<Element, kHeadDim, kBlock>(shape, t, stream);
   });
 }
 

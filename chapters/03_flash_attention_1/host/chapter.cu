@@ -1,23 +1,14 @@
 //| # Chapter 3's descriptor
 //|
 //| Which steps there are, which shapes they take, what they ask memory for, and how they are launched. It runs on the host.
-#include <numbers>
-
 #include "chapters/03_flash_attention_1/host/chapter.h"
-#include "chapters/03_flash_attention_1/host/traffic.h"
+#include "chapters/03_flash_attention_1/host/launch.cuh"
 #include "chapters/03_flash_attention_1/step1_keys_outside.cuh"
-#include "chapters/03_flash_attention_1/step2_queries_outside.cuh"
 #include "chapters/03_flash_attention_1/step3_split_k.cuh"
 #include "common/device/dispatch.h"
-#include "common/device/launch.h"
 
 namespace flashbook {
 namespace {
-
-using fa1::Problem;
-using fa1::State;
-
-constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
 constexpr int64_t kMaxGridX = 2147483647;  // the machine's limit on blocks in x
 constexpr int64_t kMaxGridY = 65535;       // and in y
@@ -42,11 +33,6 @@ template <>
 struct TraitsFor<256> {
   using Type = fa1::KernelTraits<256, 32, 64, 4>;
 };
-
-Problem problem_of(const Shape& shape) {
-  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
-          shape.scale * std::numbers::log2e_v<float>};
-}
 
 template <int kStep>
 std::string why_not(const Shape& shape) {
@@ -85,39 +71,28 @@ double requested(const Shape& shape) {
 //|
 //| Step 1 has one block a head, and its state lies in the workspace: $O$, then the maxima, then the sums. Steps 2 and 3 have one block for each tile of queries, and need no
 //| workspace.
-/// One step on one shape, its pointers typed.
-template <typename T, int kHeadDim, int kStep>
-void run_step(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const Problem problem = problem_of(shape);
-  const unsigned heads = shape.batch * shape.heads;
-  const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
-             *v = static_cast<const T*>(t.v);
-  auto* o = static_cast<T*>(t.o);
-  constexpr std::size_t kTileBytes = sizeof(fa1::Tiles<T, kHeadDim, kBlock>);
-  if constexpr (kStep == 1) {
-    auto* workspace = static_cast<float*>(t.workspace);
-    const State state = {workspace, workspace + shape.q_elements(),
-                         workspace + shape.q_elements() + shape.q_rows()};
-    device::launch(fa1::keys_outside<T, kHeadDim, kBlock>, dim3(heads), dim3(fa1::kThreads), kTileBytes,
-                   stream, q, k, v, o, t.lse, state, problem);
-  }
-  if constexpr (kStep == 2)
-    device::launch(fa1::queries_outside<T, kHeadDim, kBlock>,
-                   dim3(fa1::tiles_of(shape.seqlen_q, kBlock), heads), dim3(fa1::kThreads), kTileBytes,
-                   stream, q, k, v, o, t.lse, problem);
-  if constexpr (kStep == 3) {
-    using Traits = typename TraitsFor<kHeadDim>::Type;
-    device::launch(fa1::split_k<T, Traits>, dim3(fa1::tiles_of(shape.seqlen_q, Traits::kRowsQ), heads),
-                   dim3(Traits::kThreads), sizeof(fa1::SplitKTiles<T, Traits>), stream, q, k, v, o, t.lse,
-                   problem);
-  }
-}
-
 template <int kStep>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
-    device::with_head_dim(shape.head_dim,
-                          [&]<int kHeadDim>() { run_step<T, kHeadDim, kStep>(shape, tensors, stream); });
+void run(const Shape& shape, const Tensors& t, device::Stream stream) {
+  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+    const fa1::Problem problem = fa1::problem_of(shape);
+    const unsigned heads = shape.batch * shape.heads;
+    const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
+               *v = static_cast<const T*>(t.v);
+    auto* o = static_cast<T*>(t.o);
+    if constexpr (kStep == 1) {
+      auto* workspace = static_cast<float*>(t.workspace);
+      const fa1::State state = {workspace, workspace + shape.q_elements(),
+                                workspace + shape.q_elements() + shape.q_rows()};
+      device::launch(fa1::keys_outside<T, kHeadDim, kBlock>, dim3(heads), dim3(fa1::kThreads),
+                     sizeof(fa1::Tiles<T, kHeadDim, kBlock>), stream, q, k, v, o, t.lse, state, problem);
+    } else if constexpr (kStep == 2) {
+      fa1::run_queries_outside<T, kHeadDim, kBlock>(shape, t, stream);
+    } else {
+      using Traits = typename TraitsFor<kHeadDim>::Type;
+      device::launch(fa1::split_k<T, Traits>, dim3(fa1::tiles_of(shape.seqlen_q, Traits::kRowsQ), heads),
+                     dim3(Traits::kThreads), sizeof(fa1::SplitKTiles<T, Traits>), stream, q, k, v, o, t.lse,
+                     problem);
+    }
   });
 }
 
@@ -141,11 +116,7 @@ const Chapter kFlashAttention1 = {
     .number = 3,
     .name = "03_flash_attention_1",
     .title = "FlashAttention-1",
-    .runs_on = device::Place::device,
     .steps = kSteps,
-    .dtypes = kTypes,
-    .gpu_shape = shape_for_gpu(),
-    .cpu_shape = shape_for_simulator(),
 };
 
 }  // namespace flashbook

@@ -18,8 +18,6 @@ namespace {
 
 using namespace fa2;
 
-constexpr DType kTypes[] = {DType::f16, DType::bf16};
-
 constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 
 //| ## The sizes
@@ -82,22 +80,16 @@ std::string why_not(const Shape& shape) {
   return {};
 }
 
-template <typename T, int kHeadDim, int kStep>
-void run_step(const Shape& shape, const Tensors& t, device::Stream stream) {
+template <int kStep>
+void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   const Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
                            shape.causal(), shape.scale,    shape.scale * kLog2e};
-  const Launch<T> how = launch_of<T, kHeadDim, kStep>();
-  const dim3 grid((shape.seqlen_q + int64_t(how.queries) - 1) / how.queries, shape.batch * shape.heads);
-  device::launch(how.kernel, grid, dim3(how.threads), how.shared_bytes, stream, static_cast<const T*>(t.q),
-                 static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<T*>(t.o), t.lse,
-                 problem);
-}
-
-template <int kStep>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
-    device::with_head_dim(shape.head_dim,
-                          [&]<int kHeadDim>() { run_step<T, kHeadDim, kStep>(shape, tensors, stream); });
+  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+    const Launch<T> how = launch_of<T, kHeadDim, kStep>();
+    const dim3 grid(ceil_div(int64_t(shape.seqlen_q), how.queries), shape.batch * shape.heads);
+    device::launch(how.kernel, grid, dim3(how.threads), how.shared_bytes, stream, static_cast<const T*>(t.q),
+                   static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<T*>(t.o), t.lse,
+                   problem);
   });
 }
 
@@ -129,11 +121,7 @@ const Chapter kFlashAttention2 = {
     .number = 4,
     .name = "04_flash_attention_2",
     .title = "FlashAttention-2",
-    .runs_on = device::Place::device,
     .steps = kSteps,
-    .dtypes = kTypes,
-    .gpu_shape = shape_for_gpu(),
-    .cpu_shape = shape_for_simulator(),
 };
 
 }  // namespace flashbook

@@ -10,8 +10,6 @@ namespace {
 
 using namespace fa3;
 
-constexpr DType kTypes[] = {DType::f16, DType::bf16};
-
 constexpr int64_t kMaxGridX = 2147483647;
 
 //| ## What cannot run
@@ -34,19 +32,17 @@ int64_t counter_bytes(const Shape& shape) { return shape.causal() ? sizeof(int) 
 
 //| ## From a step to its kernel
 //|
-//| Type, head dimension and step are known here only when the program runs, and kernels want them when they are compiled. `with_16_bit_type` and `with_head_dim` turn the two into a type and a constant: the lambda is compiled once for each. Steps 2 to 4 are one kernel with two switches, pingpong and overlap.
+//| Type, head dimension and step are known here only when the program runs, and kernels want them when they are compiled. `with_16_bit_type_and_head_dim` turns the two into a type and a constant: the lambda is compiled once for each. Steps 2 to 4 are one kernel with two switches, pingpong and overlap.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
-    device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-      if constexpr (kStep == 1)
-        run_single<T, kHeadDim>(shape, tensors, stream);
-      else if constexpr (kStep < 5)
-        run_specialised<T, SpecialisedFor<kHeadDim, kStep >= 3, kStep == 4>>(shape, tensors, stream);
-      else
-        with_version<kHeadDim>(shape,
-                               [&]<typename Traits>() { run_persistent<T, Traits>(shape, tensors, stream); });
-    });
+  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+    if constexpr (kStep == 1)
+      run_single<T, kHeadDim>(shape, tensors, stream);
+    else if constexpr (kStep < 5)
+      run_specialised<T, SpecialisedFor<kHeadDim, kStep >= 3, kStep == 4>>(shape, tensors, stream);
+    else
+      with_version<kHeadDim>(shape,
+                             [&]<typename Traits>() { run_persistent<T, Traits>(shape, tensors, stream); });
   });
 }
 
@@ -80,11 +76,7 @@ const Chapter kFlashAttention3 = {
     .number = 5,
     .name = "05_flash_attention_3",
     .title = "FlashAttention-3",
-    .runs_on = device::Place::device,
     .steps = kSteps,
-    .dtypes = kTypes,
-    .gpu_shape = shape_for_gpu(),
-    .cpu_shape = shape_for_simulator(),
 };
 
 }  // namespace flashbook

@@ -95,7 +95,7 @@ struct LongD256 : PersistentTraits<256, 2, 64, 5, true> {
 /// Calls `use.operator()<Traits>()` with step 5's version for a head dimension, a mask and a length.
 template <int kHeadDim, typename Use>
 void with_version(const Shape& shape, Use use) {
-  const auto with_mask = [&]<bool kCausal>() {
+  with_causal(shape, [&]<bool kCausal>() {
     if constexpr (kHeadDim == 64) {
       if constexpr (kCausal)
         if (shape.seqlen_q <= kShortD64) return use.template operator()<ShortD64>();
@@ -109,8 +109,7 @@ void with_version(const Shape& shape, Use use) {
         if (shape.seqlen_q > kShortD256) return use.template operator()<LongD256>();
       use.template operator()<PersistentTraits<256, 2, 64, 5, kCausal>>();
     }
-  };
-  shape.causal() ? with_mask.template operator()<true>() : with_mask.template operator()<false>();
+  });
 }
 
 }  // namespace flashbook::fa3

@@ -170,7 +170,6 @@ const Chapter kFp8 = {
     .number = 6,
     .name = "06_fp8",
     .title = "FP8",
-    .runs_on = device::Place::device,
     .steps = kSteps,
     .dtypes = kTypes,
     .gpu_shape = shape_for_gpu(DType::e4m3),
@@ -179,7 +178,7 @@ const Chapter kFp8 = {
 
 //| ## Beside the steps
 //|
-//| What the [study of accuracy](../README.md#what-it-costs-in-accuracy) compares with: sums that are promoted to float32 tile by tile. And the quantiser, which makes 8-bit Q, K and V of 16- or 32-bit ones: a scale for a tensor, for a group of heads or for a tile, Q and K rotated if asked for, and the column means of K and V taken out.
+//| What the [study of accuracy](../accuracy.md#what-it-costs-in-accuracy) compares with: sums that are promoted to float32 tile by tile. And the quantiser, which makes 8-bit Q, K and V of 16- or 32-bit ones: a scale for a tensor, for a group of heads or for a tile, Q and K rotated if asked for, and the column means of K and V taken out.
 void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   if (shape.head_dim == 256)
     throw InputError("promoted sums take registers that head_dim 256 does not leave: choose 64 or 128");

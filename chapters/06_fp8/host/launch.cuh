@@ -19,7 +19,7 @@ static_assert(kRowsOfWarpgroup == kQueriesOfScale, "a warpgroup's queries have o
 inline Problem problem_of(const Shape& shape, const Tensors& t) {
   const auto scales = [&](const float* scale, int seqlen, int rows) {
     const bool block = shape.scaling == Scaling::block;
-    const int of_head = block ? (seqlen + rows - 1) / rows : shape.scaling == Scaling::head;
+    const int of_head = block ? ceil_div(seqlen, rows) : shape.scaling == Scaling::head;
     return Scales{scale, of_head, block};
   };
   return {hopper::problem_of(shape),
@@ -59,12 +59,11 @@ struct WorkspaceLayout {
 
   explicit WorkspaceLayout(const Shape& shape)
       : kv_heads(shape.batch * shape.kv_heads),
-        pieces_of_head((shape.seqlen_k + Traits::kKeys - 1) / Traits::kKeys *
-                       (Traits::kKeys / Traits::kPieceKeys)),
+        pieces_of_head(ceil_div(shape.seqlen_k, Traits::kKeys) * (Traits::kKeys / Traits::kPieceKeys)),
         counters(Traits::kTransposeOnce                              ? 2 + kv_heads
                  : Traits::kSchedule == Schedule::dynamic_persistent ? 1
                                                                      : 0),
-        first_tile((counters * int64_t(sizeof(int)) + 1023) / 1024 * 1024) {}
+        first_tile(ceil_div(counters * int64_t(sizeof(int)), 1024) * 1024) {}
 
   int64_t bytes() const {
     if constexpr (!Traits::kTransposeOnce) return counters * int64_t(sizeof(int));
@@ -93,7 +92,7 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
     values = {static_cast<unsigned char*>(t.workspace) + layout.first_tile, counters + 1, counters + 2,
               layout.pieces_of_head, layout.kv_heads * layout.pieces_of_head};
   if (layout.counters > 0)
-    device::launch(clear_counters, dim3((layout.counters + 255) / 256), dim3(256), 0, stream, counters,
+    device::launch(clear_counters, dim3(ceil_div(layout.counters, 256)), dim3(256), 0, stream, counters,
                    layout.counters);
   //| Steps up to 6 are launched as chapter 5's kernels are. A dependent launch saves the wait between two kernels.
   const auto launch = [](auto... arguments) {

@@ -11,7 +11,7 @@ using namespace quantiser;
 
 constexpr int kScaleThreads = 256;  // of the kernels that have a thread for each scale, or for each column
 
-int tiles_of(const Quantisation& tensor, int rows) { return (tensor.rows + rows - 1) / rows; }
+int tiles_of(const Quantisation& tensor, int rows) { return ceil_div(tensor.rows, rows); }
 
 /// The signs that belong to a seed, the same on every machine.
 template <int kHeadDim>
@@ -31,12 +31,12 @@ void launch_all(const Quantisation& tensor, device::Stream stream) {
   const dim3 grid(tensor.batch * tensor.heads * source.tiles), block(kThreads<kHeadDim, kRows>);
   const bool of_tiles = tensor.rows_of_scale != 0;
   const int scales = int(scales_of(tensor));
-  const dim3 scale_grid((scales + kScaleThreads - 1) / kScaleThreads);
+  const dim3 scale_grid(ceil_div(scales, kScaleThreads));
   if (!of_tiles) device::launch(clear_largest, scale_grid, kScaleThreads, 0, stream, tensor.scales, scales);
   if (tensor.means != nullptr) {
     auto* const found = static_cast<Column*>(tensor.workspace);
     const int columns = tensor.batch * tensor.heads * kHeadDim;
-    const dim3 column_grid((columns + kScaleThreads - 1) / kScaleThreads);
+    const dim3 column_grid(ceil_div(columns, kScaleThreads));
     device::launch(clear_columns, column_grid, kScaleThreads, 0, stream, found, columns);
     device::launch(measure_columns<T, kHeadDim, kRows, kRotate>, grid, block, 0, stream, source, signs,
                    found);
@@ -66,15 +66,12 @@ int64_t scales_of(const Quantisation& tensor) {
 }
 
 void quantise(const Quantisation& tensor, device::Stream stream) {
-  device::with_16_bit_type(tensor.dtype, [&]<typename T>() {
-    device::with_head_dim(tensor.head_dim, [&]<int kHeadDim>() {
-      const auto with_rows = [&]<int kRows>() {
-        tensor.rotation ? launch_all<T, kHeadDim, kRows, true>(tensor, stream)
-                        : launch_all<T, kHeadDim, kRows, false>(tensor, stream);
-      };
-      tensor.rows_of_scale == 128 ? with_rows.template operator()<128>()
-                                  : with_rows.template operator()<64>();
-    });
+  device::with_16_bit_type_and_head_dim(tensor.dtype, tensor.head_dim, [&]<typename T, int kHeadDim>() {
+    const auto with_rows = [&]<int kRows>() {
+      tensor.rotation ? launch_all<T, kHeadDim, kRows, true>(tensor, stream)
+                      : launch_all<T, kHeadDim, kRows, false>(tensor, stream);
+    };
+    tensor.rows_of_scale == 128 ? with_rows.template operator()<128>() : with_rows.template operator()<64>();
   });
 }
 

@@ -16,8 +16,6 @@ namespace {
 using namespace backward;
 using backward::Problem;
 
-constexpr DType kTypes[] = {DType::f16, DType::bf16};
-
 constexpr int64_t kMaxGridX = 2147483647;
 
 /// Queries of a tile of the workspace: all tiles that the kernels of steps 1 and 2 read are parts of it.
@@ -72,9 +70,7 @@ double memory(const Shape& shape) {
   return compulsory_bytes(shape, Operation::backward) + 2.0 * double(workspace<kStep>(shape));
 }
 
-unsigned tiles_of(int64_t heads, int64_t rows, int tile) {
-  return unsigned(heads * ((rows + tile - 1) / tile));
-}
+unsigned tiles_of(int64_t heads, int64_t rows, int tile) { return unsigned(heads * ceil_div(rows, tile)); }
 
 //| ## Steps 1 and 2: which kernels, in which order
 //|
@@ -120,15 +116,13 @@ void run_one_pass(const Shape& shape, const Tensors& t, device::Stream stream) {
 //| ## From a step to its kernels
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
-    device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-      if constexpr (kStep == 1)
-        run_two_passes<T, kHeadDim>(shape, tensors, stream);
-      else if constexpr (kStep == 2)
-        run_one_pass<T, kHeadDim>(shape, tensors, stream);
-      else
-        run_hopper<kHeadDim>(shape, tensors, stream, kStep);
-    });
+  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+    if constexpr (kStep == 1)
+      run_two_passes<T, kHeadDim>(shape, tensors, stream);
+    else if constexpr (kStep == 2)
+      run_one_pass<T, kHeadDim>(shape, tensors, stream);
+    else
+      run_hopper<kHeadDim>(shape, tensors, stream, kStep);
   });
 }
 
@@ -167,11 +161,7 @@ const Chapter kBackward = {
     .number = 7,
     .name = "07_backward",
     .title = "The backward pass",
-    .runs_on = device::Place::device,
     .steps = kSteps,
-    .dtypes = kTypes,
-    .gpu_shape = shape_for_gpu(),
-    .cpu_shape = shape_for_simulator(),
 };
 
 }  // namespace flashbook

@@ -41,14 +41,14 @@ struct KernelTraits {
 //| Under a causal mask, where the longest tiles should go first, they go first within a section of heads that fits the L2. Step 6
 //| has the sections without a mask, too: where blocks work on several heads, fewer of them wait for each other's turns.
 inline int64_t key_tiles(const Shape& shape) {
-  return int64_t(shape.batch) * shape.kv_heads * ((shape.seqlen_k + kTileKeys - 1) / kTileKeys);
+  return int64_t(shape.batch) * shape.kv_heads * ceil_div(shape.seqlen_k, kTileKeys);
 }
 
 /// The order of tiles of keys. Under a causal mask in sections of heads whose queries and sums of dQ fit the
 /// L2 cache.
 inline TileOrder key_order(const Shape& shape, bool sections) {
-  return {int(key_tiles(shape)), (shape.seqlen_k + kTileKeys - 1) / kTileKeys, shape.batch,
-          shape.kv_heads,        kv_heads_of_gradient_section(shape),          sections};
+  return {int(key_tiles(shape)), ceil_div(shape.seqlen_k, kTileKeys), shape.batch,
+          shape.kv_heads,        kv_heads_of_gradient_section(shape), sections};
 }
 
 //| Counters and semaphores must be 0 at the start, and a small kernel sees to it in the same stream.
@@ -97,7 +97,7 @@ void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
   int* const counter = counters_of(shape, t);
   if constexpr (Traits::kDeterministic || Traits::kSchedule == Schedule::in_order_persistent) {
     const int64_t count = counters(shape, Traits::kDeterministic);
-    device::launch(clear_counters<kClearThreads>, dim3(unsigned((count + kClearThreads - 1) / kClearThreads)),
+    device::launch(clear_counters<kClearThreads>, dim3(unsigned(ceil_div(count, kClearThreads))),
                    dim3(kClearThreads), 0, stream, counter, count);
   }
   run_kernel<T, Traits>(hopper_backward<T, Traits>, blocks_for(order, Traits::kSchedule), Traits::kThreads,
@@ -112,7 +112,7 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
 
 template <typename T, int kHeadDim, int kQueries>
 void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const int tiles = (shape.seqlen_q + kQueries - 1) / kQueries;
+  const int tiles = ceil_div(shape.seqlen_q, kQueries);
   device::launch(convert_dq_parts<T, kHeadDim, kQueries>,
                  dim3(unsigned(int64_t(shape.batch) * shape.heads * tiles)), dim3(kKeyConsumerThreads), 0,
                  stream, static_cast<const float*>(workspace_of(shape, kWorkspaceRows, t).dq),

@@ -13,19 +13,12 @@ namespace {
 
 using namespace decoding;
 
-constexpr DType kTypes[] = {DType::f16, DType::bf16};
-
 /// One new token for each of 16 sequences of 8192: the shape of Llama-3-8B's attention.
-constexpr auto shape_of_cache = [](int batch, int heads, int kv_heads, int seqlen_k, int head_dim) {
-  return Shape{.batch = batch,
-               .heads = heads,
-               .kv_heads = kv_heads,
-               .seqlen_q = 1,
-               .seqlen_k = seqlen_k,
-               .head_dim = head_dim,
-               .dtype = DType::bf16,
-               .scale = default_scale(head_dim)};
-};
+Shape shape_of_cache(int batch, int heads, int kv_heads, int seqlen_k, int head_dim) {
+  Shape shape = square_shape(batch, heads, 1, head_dim, DType::bf16);
+  shape.kv_heads = kv_heads, shape.seqlen_k = seqlen_k;
+  return shape;
+}
 
 constexpr int64_t kMostBlocks = 65535;  // of a grid's y
 
@@ -111,19 +104,17 @@ double memory(const Shape& shape) {
 //| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
-    device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-      switch (kStep) {
-        case 1:
-          return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, 1, 1);
-        case 2:
-          return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, group_of(shape), 1);
-        case 3:
-          return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, group_of(shape), parts_of(shape));
-        default:
-          return run_ring<T, kHeadDim>(shape, tensors, stream, kStep == 6);
-      }
-    });
+  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+    switch (kStep) {
+      case 1:
+        return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, 1, 1);
+      case 2:
+        return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, group_of(shape), 1);
+      case 3:
+        return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, group_of(shape), parts_of(shape));
+      default:
+        return run_ring<T, kHeadDim>(shape, tensors, stream, kStep == 6);
+    }
   });
 }
 
@@ -169,9 +160,7 @@ const Chapter kDecoding = {
     .number = 8,
     .name = "08_decoding",
     .title = "Decoding",
-    .runs_on = device::Place::device,
     .steps = kSteps,
-    .dtypes = kTypes,
     .gpu_shape = shape_of_cache(16, 32, 8, 8192, 128),
     .cpu_shape = shape_of_cache(2, 8, 2, 1000, 64),
 };

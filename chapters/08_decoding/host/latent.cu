@@ -20,21 +20,19 @@ struct LatentLaunch {
 // `even`: all sequences are as long as the shape says.
 LatentLaunch latent_launch(const Shape& shape, bool even = false) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
-  const int row_tiles = int((rows + LatentKernelTraits::kRows - 1) / LatentKernelTraits::kRows);
+  const int row_tiles = int(ceil_div(rows, LatentKernelTraits::kRows));
   const int64_t items = int64_t(shape.batch) * shape.kv_heads;
-  const int64_t key_tiles =
-      (int64_t(shape.seqlen_k) + LatentKernelTraits::kKeys - 1) / LatentKernelTraits::kKeys;
+  const int64_t key_tiles = ceil_div(int64_t(shape.seqlen_k), LatentKernelTraits::kKeys);
   const int64_t places = std::max(device::multiprocessors() / row_tiles, 1);
   const int64_t parts = std::clamp<int64_t>(places / items, 1, key_tiles);
-  const int64_t items_of_block = (items + places - 1) / places;  // if no item is cut
+  const int64_t items_of_block = ceil_div(items, places);  // if no item is cut
   int64_t blocks = places;
-  if (10 * items * parts >= 9 * places * items_of_block)
-    blocks = (items * parts + items_of_block - 1) / items_of_block;
+  if (10 * items * parts >= 9 * places * items_of_block) blocks = ceil_div(items * parts, items_of_block);
   // All sequences as long as the shape says: no more blocks than the longest share asks for. Of 2048 tiles
   // each of 66 blocks has 31 or 32. Each of 64 has 32, which takes as long and makes fewer parts.
   const int64_t units = items * key_tiles;
   blocks = std::min(blocks, units);
-  if (const int64_t most = (units + blocks - 1) / blocks; even) blocks = (units + most - 1) / most;
+  if (const int64_t most = ceil_div(units, blocks); even) blocks = ceil_div(units, most);
   return {.blocks = int(blocks),
           .row_tiles = row_tiles,
           .plan = {.parts = 1,
@@ -65,7 +63,7 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
   const LatentCache cache = {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
                              .page_rows = page_rows,
-                             .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows};
+                             .pages_of_sequence = ceil_div(shape.seqlen_k, page_rows)};
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   const dim3 grid(launch.row_tiles, launch.blocks);
   const CUtensorMap map = tile_map(shape, TensorId::k, shape.dtype, t.k, kPanel, LatentKernelTraits::kKeys,

@@ -47,13 +47,13 @@ constexpr int pack_gqa_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
 /// Blocks of steps 1 to 3 before keys are split.
 inline int64_t row_tiles(const Shape& shape, int pack) {
   const int64_t rows = int64_t(pack) * shape.seqlen_q;
-  return int64_t(shape.batch) * (shape.heads / pack) * ((rows + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup);
+  return int64_t(shape.batch) * (shape.heads / pack) * ceil_div(rows, kRowsOfWarpgroup);
 }
 
 /// Step 3's parts.
 inline int parts_of(const Shape& shape) {
   const int keys = pack_gqa_keys(shape.head_dim);
-  return parts_for(row_tiles(shape, shape.heads / shape.kv_heads), (shape.seqlen_k + keys - 1) / keys,
+  return parts_for(row_tiles(shape, shape.heads / shape.kv_heads), ceil_div(shape.seqlen_k, keys),
                    2 * device::multiprocessors());
 }
 
@@ -67,6 +67,15 @@ inline Partials partials_in(void* workspace, const Shape& shape, int parts) {
   return {o, o + parts * shape.q_elements()};
 }
 
+/// Step 3's second kernel, which merges `parts` partial results.
+template <typename T, int kHeadDim>
+void run_merge(const Problem& problem, const Partials& partials, int parts, const Tensors& t,
+               device::Stream stream) {
+  device::launch(merge<T, kHeadDim>,
+                 dim3(ceil_div(problem.rows(), kMergeWarps), problem.batch * problem.packs),
+                 dim3(kMergeWarps * 32), 0, stream, partials, parts, static_cast<T*>(t.o), t.lse, problem);
+}
+
 /// Steps 1 to 3, `pack` heads a tile. With more than one part the workspace has partial_bytes.
 template <typename T, int kHeadDim>
 void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, int pack, int parts) {
@@ -77,10 +86,7 @@ void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, i
                  sizeof(PackGqaShared<T, kHeadDim, kKeys>), stream, static_cast<const T*>(t.q),
                  tile_map(shape, TensorId::k, t.k, kKeys), tile_map(shape, TensorId::v, t.v, kKeys),
                  static_cast<T*>(t.o), t.lse, partials, problem);
-  if (parts == 1) return;
-  device::launch(merge<T, kHeadDim>,
-                 dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * (shape.heads / pack)),
-                 dim3(kMergeWarps * 32), 0, stream, partials, parts, static_cast<T*>(t.o), t.lse, problem);
+  if (parts > 1) run_merge<T, kHeadDim>(problem, partials, parts, t, stream);
 }
 
 //| ## Steps 4 to 6
@@ -106,10 +112,9 @@ struct RingLaunch {
 /// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
 inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false) {
   const int rows = ring_row_tiles(shape) * kRowsOfMma, keys = kStageBytes / 2 / shape.head_dim;
-  const int row_tiles = int((int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q + rows - 1) / rows);
+  const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
-  const int key_tiles = int((int64_t(shape.seqlen_k) + keys - 1) / keys),
-            processors = device::multiprocessors();
+  const int key_tiles = int(ceil_div(int64_t(shape.seqlen_k), keys)), processors = device::multiprocessors();
   const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
   //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a merge. Where equal
   //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain. And where
@@ -165,7 +170,7 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
           .v_strides = in_bytes(TensorId::v),
           .table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
           .page_bits = std::countr_zero(unsigned(page_rows)),
-          .pages_of_sequence = (shape.seqlen_k + page_rows - 1) / page_rows,
+          .pages_of_sequence = ceil_div(shape.seqlen_k, page_rows),
           .copy_rows = copy_rows,
           .copies = std::min(tile_keys / copy_rows, 32),
           .keep = 2.0 * double(shape.k_elements()) * double(bytes) <= kEvictFirstBytes ? KeepInL2::evict_first
@@ -273,9 +278,7 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
     workspace.whole = {both.o + shape.q_elements(), both.lse + shape.q_rows()};
     run_ring<T, Traits>(problem, cache_of(shape, t, Traits::kKeys), workspace, t, stream, launch.of_rest);
   });
-  device::launch(merge<T, kHeadDim>,
-                 dim3((problem.rows() + kMergeWarps - 1) / kMergeWarps, shape.batch * shape.kv_heads),
-                 dim3(kMergeWarps * 32), 0, stream, both, 2, static_cast<T*>(t.o), t.lse, problem);
+  run_merge<T, kHeadDim>(problem, both, 2, t, stream);
 }
 
 /// Steps 4 to 6 with as many rows as the shape needs.

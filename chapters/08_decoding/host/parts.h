@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "common/numeric/arithmetic.h"
+
 namespace flashbook::decoding {
 
 /// What a block's start and end cost, in the time of a tile of keys: the first tile's way through memory, and
@@ -29,8 +31,8 @@ inline int parts_for(int64_t tiles, int key_tiles, int places) {
   int best = 1;
   int64_t best_time = INT64_MAX;
   for (int parts = 1; parts <= std::clamp(key_tiles, 1, kMostParts); ++parts) {
-    const int64_t waves = (tiles * parts + places - 1) / places;
-    const int64_t time = waves * ((key_tiles + parts - 1) / parts + kOverheadTiles);
+    const int64_t waves = ceil_div(tiles * parts, places);
+    const int64_t time = waves * (ceil_div(key_tiles, parts) + kOverheadTiles);
     if (time < best_time) {
       best = parts;
       best_time = time;

@@ -47,12 +47,8 @@ void CacheMemory::write(const Sequence& sequence, int place, const std::vector<f
 }
 
 Shape shape_of(const PagePool& pool, const Sequence& sequence) {
-  Shape shape = {.heads = Decoder::kHeads,
-                 .kv_heads = Decoder::kKvHeads,
-                 .seqlen_q = 1,
-                 .head_dim = Decoder::kHeadDim,
-                 .dtype = kType,
-                 .scale = default_scale(Decoder::kHeadDim)};
+  Shape shape = square_shape(1, Decoder::kHeads, 1, Decoder::kHeadDim, kType);
+  shape.kv_heads = Decoder::kKvHeads;
   const Sequence* const batch[] = {&sequence};
   set_sequences(shape, pool, batch);
   return shape;

@@ -43,13 +43,9 @@ int run(int argc, char** argv) {
   line.value("--seed", "N", "Of the decoder's weights, 1 by default",
              [&](const Value& given) { seed = given.whole(); });
   line.device();
-  if (const std::string help = line.parse(argc, argv); !help.empty()) {
-    std::cout << help;
-    return kRight;
-  }
-  line.read();
+  if (!line.read(argc, argv, std::cout)) return kRight;
   const Decoder decoder(seed);
-  PagePool pool((tokens + kPageRows - 1) / kPageRows, kPageRows);
+  PagePool pool(ceil_div(tokens, kPageRows), kPageRows);
   const int step = last_step(pool);
   std::cout << "A decoder of one layer, " << Decoder::kHeads << " query heads, " << Decoder::kKvHeads
             << " key heads of " << Decoder::kHeadDim << ", bf16, pages of " << kPageRows << ", writes "
@@ -83,6 +79,6 @@ int run(int argc, char** argv) {
 }  // namespace flashbook::decoding
 
 int main(int argc, char** argv) {
-  return flashbook::exit_code(flashbook::decoding::kName,
-                              [&] { return flashbook::decoding::run(argc, argv); });
+  using namespace flashbook::decoding;
+  return flashbook::exit_code(kName, [&] { return run(argc, argv); });
 }

@@ -96,11 +96,7 @@ int run(int argc, char** argv) {
   });
   line.count("--seqlen", "Tokens of a sequence, 8k by default", seqlen);
   line.count("--batch", "Sequences, 1 by default", batch);
-  if (const std::string help = line.parse(argc, argv); !help.empty()) {
-    std::cout << help;
-    return kRight;
-  }
-  line.read();
+  if (!line.read(argc, argv, std::cout)) return kRight;
   const bool is_described = model.layers + model.heads + model.kv_heads + model.head_dim > 0;
   if (known && is_described)
     throw InputError("--model says what --layers, --heads, --kv-heads and --head-dim are: leave them out");
@@ -121,6 +117,6 @@ int run(int argc, char** argv) {
 }  // namespace flashbook::decoding
 
 int main(int argc, char** argv) {
-  return flashbook::exit_code(flashbook::decoding::kName,
-                              [&] { return flashbook::decoding::run(argc, argv); });
+  using namespace flashbook::decoding;
+  return flashbook::exit_code(kName, [&] { return run(argc, argv); });
 }

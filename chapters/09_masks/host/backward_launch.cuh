@@ -24,7 +24,7 @@ inline bool is_varlen(const Shape& shape) {
 /// Whether the mask is asked pair by pair.
 inline bool is_by_pairs(const Visibility& v) { return !v.dense.empty() || v.blocks.queries > 0; }
 
-inline int64_t tiles_of(int64_t rows, int of_tile) { return (rows + of_tile - 1) / of_tile; }
+inline int64_t tiles_of(int64_t rows, int of_tile) { return ceil_div(rows, of_tile); }
 
 /// How many masks a launch has, and so lists for a tile of keys; and which heads share one.
 struct MaskCount {

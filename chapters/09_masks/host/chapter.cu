@@ -11,7 +11,6 @@ namespace {
 
 using namespace masks;
 
-constexpr DType kTypes[] = {DType::f16, DType::bf16};
 enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient };
 
 constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
@@ -154,11 +153,7 @@ const Chapter kMasks = {
     .number = 9,
     .name = "09_masks",
     .title = "What a query may see",
-    .runs_on = device::Place::device,
     .steps = kSteps,
-    .dtypes = kTypes,
-    .gpu_shape = shape_for_gpu(),
-    .cpu_shape = shape_for_simulator(),
 };
 
 }  // namespace flashbook

@@ -110,10 +110,8 @@ inline MapStrides batch_strides(const Shape&, TensorId) { return {}; }
 /// Calls `body.operator()<T, Traits>()` for a shape of 16-bit elements.
 template <bool kLight, typename Body>
 void with_traits(const Shape& shape, Body body) {
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
-    device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-      body.template operator()<T, KernelTraits<kHeadDim, kLight>>();
-    });
+  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+    body.template operator()<T, KernelTraits<kHeadDim, kLight>>();
   });
 }
 

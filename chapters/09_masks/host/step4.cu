@@ -7,7 +7,7 @@ namespace {
 
 /// Tiles of keys of all rows of bounds.
 int64_t scanned_tiles(const Shape& shape, int keys) {
-  return int64_t(shape.batch) * shape.visibility.columns.heads * ((shape.seqlen_k + keys - 1) / keys);
+  return int64_t(shape.batch) * shape.visibility.columns.heads * ceil_div(shape.seqlen_k, keys);
 }
 
 }  // namespace
@@ -28,12 +28,12 @@ void run_columns(const Shape& shape, const Tensors& tensors, device::Stream stre
     const ColumnBounds bounds{static_cast<const int*>(tensors.tables[int(TableId::columns)]),
                               v.columns.bounds, v.window.right == 0};
     constexpr int kTilesOfBlock = kScanThreads / 32;
-    device::launch(scan_columns<Traits::kKeys>, dim3(unsigned((tiles + kTilesOfBlock - 1) / kTilesOfBlock)),
+    device::launch(scan_columns<Traits::kKeys>, dim3(unsigned(ceil_div(tiles, kTilesOfBlock))),
                    dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k, int(tiles), scanned,
                    static_cast<int*>(tensors.workspace));
     return ByColumns{order,           {ranges_of(shape, tensors)},
                      scanned,         v.columns.heads == 1 ? shape.heads : shape.heads / shape.kv_heads,
-                     v.columns.heads, (shape.seqlen_k + Traits::kKeys - 1) / Traits::kKeys,
+                     v.columns.heads, ceil_div(shape.seqlen_k, Traits::kKeys),
                      Traits::kKeys,   {}};
   });
 }

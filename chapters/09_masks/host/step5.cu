@@ -5,22 +5,20 @@
 namespace flashbook::masks {
 namespace {
 
-int tiles_of(int rows, int of_tile) { return (rows + of_tile - 1) / of_tile; }
-
 /// Classifies the tiles and launches, with one mask and one function on scores.
 template <typename Mask, typename Score>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream, const Mask& mask,
          const Score& score) {
   run_in_batch<(std::is_same_v<Score, Unchanged> && std::is_same_v<Mask, RangeMask>)>(
       shape, tensors, stream, [&]<typename Traits>(const InBatch& order) {
-        const int query_tiles = tiles_of(shape.seqlen_q, Traits::kRows),
-                  key_tiles = tiles_of(shape.seqlen_k, Traits::kKeys);
+        const int query_tiles = ceil_div(shape.seqlen_q, Traits::kRows),
+                  key_tiles = ceil_div(shape.seqlen_k, Traits::kKeys);
         auto* const classes =
             reinterpret_cast<TileClass*>(static_cast<char*>(tensors.workspace) + kCounterBytes);
         const unsigned masks = Mask::kByHead ? unsigned(shape.batch * shape.heads) : 1;
         device::launch(
             classify_tiles<Traits::kRows, Traits::kKeys, Mask>,
-            dim3(unsigned(tiles_of(key_tiles, kClassifyThreads / 32)), unsigned(query_tiles), masks),
+            dim3(unsigned(ceil_div(key_tiles, kClassifyThreads / 32)), unsigned(query_tiles), masks),
             dim3(kClassifyThreads), 0, stream, mask, problem_of(shape), key_tiles, classes,
             static_cast<int*>(tensors.workspace));
         return ByFunctions<Mask, Score>{order, mask, classes, query_tiles, key_tiles, Traits::kRows, score};
@@ -32,7 +30,7 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream, cons
 int64_t functions_workspace_bytes(const Shape& shape) {
   const int rows = KernelTraits<64, false>::kRows;  // the least that there are
   const int keys = shape.head_dim == 256 ? KernelTraits<256, false>::kKeys : KernelTraits<128, false>::kKeys;
-  return kCounterBytes + int64_t(tiles_of(shape.seqlen_q, rows)) * tiles_of(shape.seqlen_k, keys) *
+  return kCounterBytes + int64_t(ceil_div(shape.seqlen_q, rows)) * ceil_div(shape.seqlen_k, keys) *
                              int64_t(sizeof(TileClass));
 }
 

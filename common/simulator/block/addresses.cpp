@@ -78,7 +78,15 @@ std::string SharedMemory::describe(const void* address) const {
       return "a __shared__ array + " +
              std::to_string(static_cast<const unsigned char*>(address) - array.data()) + " of " +
              std::to_string(array.size()) + " bytes (" + digits + ")";
-  return std::string(is_global(address) ? "global memory " : "address ") + digits;
+  if (is_global(address)) return describe_global(address);
+  // All bytes of a pointer that nobody has written are 0xff; an index leads on from there, and past the end.
+  constexpr std::intptr_t kNear = 1 << 24;
+  const bool is_unset = address && std::intptr_t(address) > -kNear && std::intptr_t(address) < kNear;
+  return std::string("address ") + digits +
+         (is_unset ? " (near null: from a pointer that is null, or that nobody has written yet: does a "
+                     "barrier come between "
+                     "who sets it and who follows it?)"
+                   : "");
 }
 
 void require_shared(const char* what, const void* address, std::size_t bytes, std::size_t alignment,

@@ -7,6 +7,7 @@
 /// arm64.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #if defined(__x86_64__) || defined(__aarch64__)
 #define FLASHBOOK_FIBERS_BY_HAND 1
@@ -63,6 +64,19 @@ class Fiber {
   std::size_t stack_bytes_ = 0;
 #endif
 };
+
+/// Where the stack of the caller ends now. (A frame's address would cost the frame.)
+inline std::uintptr_t stack_pointer() {
+  std::uintptr_t here;
+#if defined(__x86_64__)
+  asm("movq %%rsp, %0" : "=r"(here));
+#elif defined(__aarch64__)
+  asm("mov %0, sp" : "=r"(here));
+#else
+  here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+#endif
+  return here;
+}
 
 #ifdef FLASHBOOK_FIBERS_BY_HAND
 extern "C" void flashbook_switch_stacks(void** save_stack_pointer, void* load_stack_pointer);

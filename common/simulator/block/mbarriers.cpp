@@ -143,7 +143,7 @@ void Mbarriers::begin_block() {
   barriers_.clear();
   stale_wait_.reset();
   second_arrival_.reset();
-  waited_.resize(scheduler_.threads().size());
+  waited_.assign(scheduler_.threads().size(), {});
   waits_.assign(std::size_t(scheduler_.warps()), 0);
 }
 
@@ -292,8 +292,13 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
   const Thread& self = scheduler_.current();
   const uint32_t own = 1u << self.lane;
   const auto warp = std::size_t(self.warp);
-  waited_[std::size_t(self.number)] = {number, parity};
-  if (may_fail && options().async == Async::random && scheduler_.random().below(4) == 0) return false;
+  Waited& waited = waited_[std::size_t(self.number)];
+  const bool has_tried = waited.barrier == number && waited.tried == phase + 1;
+  waited = {number, parity, may_fail ? phase + 1 : 0};
+  // Whoever may be told that the phase is not over must ask again: so it is told, the first time or at
+  // random.
+  if (may_fail && (options().async == Async::random ? scheduler_.random().below(4) == 0 : !has_tried))
+    return false;
   barriers_[number].waiting[warp] |= own;
   if (scheduler_.log()) [[unlikely]]
     log(EventKind::waits, what, barriers_[number], where, int(parity));
@@ -347,6 +352,16 @@ std::string Mbarriers::suspects() const {
     text += ": is one of the two too many?";
   }
   return text;
+}
+
+std::string Mbarriers::missing_bytes() const {
+  for (const Mbarrier& barrier : barriers_)
+    if (barrier.pending == 0 && barrier.bytes > 0)
+      return ". " + describe(barrier) + " lacks " + std::to_string(barrier.bytes) +
+             " bytes that were announced and that no load brings: compare mbarrier_arrive_expect_tx with the "
+             "boxes "
+             "of the loads";
+  return "";
 }
 
 std::string Mbarriers::end_error() const {

@@ -75,6 +75,8 @@ class Mbarriers final : public Awaited {
   /// or a thread that arrived twice in a phase, or in the next without a wait in between. All are allowed,
   /// and rarely meant. Empty if there was none.
   std::string suspects() const;
+  /// Of a block that is stuck, who announced more bytes than loads bring; empty if nobody did.
+  std::string missing_bytes() const;
   /// What a block did wrong that only its end shows; empty if nothing.
   std::string end_error() const;
 
@@ -83,6 +85,7 @@ class Mbarriers final : public Awaited {
   struct Waited {
     std::size_t barrier = 0;
     uint32_t parity = 0;
+    uint32_t tried = 0;  ///< the phase for which it has tried in vain, counted from 1; 0 if for none
   };
 
   /// The first wait, or arrival, that was odd.

@@ -1,8 +1,10 @@
 #include "common/simulator/block/scheduler.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <new>
 #include <utility>
@@ -16,10 +18,25 @@
 namespace flashbook::sim {
 namespace {
 
+/// At the end of a stack, where nobody may write: a recursion without end stops there. (It lies between two
+/// pages, so a page of it may be lacking.)
+constexpr std::size_t kGuardOfStack = 16 * 1024;
 /// Address space of a fiber's stack; memory is taken where it is touched. Not a power of two but a page and
 /// some cache lines more, since otherwise the locals of all threads would compete for the same few sets of
 /// the caches and the TLB.
-constexpr std::size_t kStackBytes = 256 * 1024 + 4096 + 5 * 64;
+constexpr std::size_t kStackBytes = kUsableStackBytes + kGuardOfStack + 4096 + 5 * 64;
+
+/// Stacks that have one. The system knows of about 65,000 ranges of a process, and each guard makes two.
+constexpr int kMostGuards = 16 * 1024;
+std::atomic<int> guards = 0;
+
+/// Makes the end of a stack one that nobody may touch.
+void guard(unsigned char* stack) {
+  const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t begin = (std::uintptr_t(stack) + page - 1) & ~(page - 1);
+  if (page <= kGuardOfStack && guards++ < kMostGuards)
+    mprotect(reinterpret_cast<void*>(begin), kGuardOfStack / page * page, PROT_NONE);
+}
 
 /// Rounds of nothing but polling of what only the block itself can change after which it is stuck: no kernel
 /// polls on purpose for so long.
@@ -61,7 +78,18 @@ Scheduler::Scheduler(Scheduled& block) : block_(block), fibers_(std::make_unique
   stacks_ = static_cast<unsigned char*>(stacks);
 }
 
-Scheduler::~Scheduler() { munmap(stacks_, kStackBytes * kMaxThreads); }
+Scheduler::~Scheduler() {
+  munmap(stacks_, kStackBytes * kMaxThreads);
+  guards -= guarded_fibers_;
+}
+
+const Thread* Scheduler::owner_of_local(const void* address) const {
+  const std::size_t stack = (std::uintptr_t(address) - std::uintptr_t(stacks_)) / kStackBytes;
+  const auto found = std::find_if(threads_.begin(), threads_.end(), [&](const Thread& thread) {
+    return thread.fiber && std::size_t(thread.fiber - fibers_.get()) == stack;
+  });
+  return found == threads_.end() ? nullptr : &*found;
+}
 
 std::span<const unsigned char> Scheduler::stacks() const { return {stacks_, kStackBytes * kMaxThreads}; }
 
@@ -198,6 +226,7 @@ Fiber* Scheduler::idle_fiber() {
   Fiber* fiber;
   if (idle_fibers_.empty()) {
     fiber = &fibers_[std::size_t(used_fibers_++)];
+    if (used_fibers_ > guarded_fibers_) guard(stacks_ + kStackBytes * std::size_t(guarded_fibers_++));
   } else {
     fiber = idle_fibers_.back();
     idle_fibers_.pop_back();
@@ -304,9 +333,16 @@ void change_memory() {
   if (current_worker) current_worker->scheduler.progress();
 }
 
+void change_counter(const void* address, const char* what, Location where) {
+  if (!current_worker) return;
+  current_worker->scheduler.progress();
+  current_worker->counter_loop.add(address, current_worker->scheduler, what, where);
+}
+
 void Scheduler::crash(Crash crash, const void* address) {
   if (!is_running_) return;
-  crashed_ = crash;
+  const bool is_in_stacks = std::uintptr_t(address) - std::uintptr_t(stacks_) < kStackBytes * kMaxThreads;
+  crashed_ = crash == Crash::memory && is_in_stacks ? Crash::stack : crash;
   bad_address_ = address;
   long_turn_.note_place();
   Fiber::leave(*current_->fiber, os_thread_);

@@ -28,6 +28,9 @@ constexpr int kWarpLanes = 32;
 constexpr int kMaxThreads = 1024;  ///< of a block
 constexpr int kMaxWarps = kMaxThreads / kWarpLanes;
 
+/// What a thread has for its local variables, at least.
+constexpr std::size_t kUsableStackBytes = 256 * 1024;
+
 struct Thread;
 
 /// A part of a block that threads wait in: barriers, mbarriers, a warp, ... It knows what a thread lacks.
@@ -131,6 +134,8 @@ class Scheduler {
   Random& random() { return random_; }
   /// Where the local variables of all threads lie.
   std::span<const unsigned char> stacks() const;
+  /// Whose local variable lies at an address in one of the stacks; null if nobody uses that stack.
+  const Thread* owner_of_local(const void* address) const;
   /// Turns that were handed out so far.
   uint64_t turns() const { return turns_; }
   /// The current thread knows from now on what others have done, since it has waited for them.
@@ -267,7 +272,8 @@ class Scheduler {
   // never wait runs on a single stack.
   Fiber os_thread_;
   std::unique_ptr<Fiber[]> fibers_;
-  int used_fibers_ = 0;
+  int used_fibers_ = 0;     // by the block
+  int guarded_fibers_ = 0;  // whose stacks have an end that nobody may touch
   std::vector<Fiber*> idle_fibers_;
   unsigned char* stacks_ = nullptr;
 };

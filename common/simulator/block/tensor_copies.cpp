@@ -8,6 +8,7 @@
 #include "common/simulator/describe.h"
 #include "common/simulator/language.h"
 #include "common/simulator/launch.h"
+#include "common/simulator/memory.h"
 #include "common/simulator/tma.h"
 
 namespace flashbook::sim {
@@ -59,6 +60,11 @@ void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at
                 "wraps around at 2^64 (chapters/09_masks/step2_varlen.cuh)");
   const auto touched = touched_memory(map, at);
   require_global(what, touched.data(), touched.size(), 1, where);
+  if (!touched.empty() && !is_same_allocation(map.base, touched.data()))
+    throw Error(describe_call(what, where) +
+                ": the box lies in another allocation than the base of its tensor map, " +
+                describe_global(touched.data()) +
+                ": check the map's sizes and strides, and the page or coordinate");
 }
 
 void require_store(const char* what, const CUtensorMap& map, const void* tile, const int* at, int rank,

@@ -141,16 +141,33 @@ void crash(int signal, siginfo_t* info, void*) {
 CrashGuard::CrashGuard() {
   struct sigaction action = {};
   action.sa_sigaction = &crash;
-  action.sa_flags = SA_NODEFER | SA_SIGINFO;
+  action.sa_flags = SA_NODEFER | SA_SIGINFO | SA_ONSTACK;
   for (std::size_t i = 0; i < kCrashes.size(); ++i) sigaction(kCrashes[i], &action, &handlers_before[i]);
 }
 
 CrashGuard::~CrashGuard() {
   for (std::size_t i = 0; i < kCrashes.size(); ++i) sigaction(kCrashes[i], &handlers_before[i], nullptr);
 }
+
+CrashStack::CrashStack() {
+  constexpr std::size_t kBytes = 128 * 1024;  // the handler walks the stack that is full
+  memory_ = std::make_unique_for_overwrite<unsigned char[]>(kBytes);
+  stack_t stack = {};
+  stack.ss_sp = memory_.get();
+  stack.ss_size = kBytes;
+  sigaltstack(&stack, nullptr);
+}
+
+CrashStack::~CrashStack() {
+  stack_t none = {};
+  none.ss_flags = SS_DISABLE;
+  sigaltstack(&none, nullptr);
+}
 #else
 CrashGuard::CrashGuard() = default;
 CrashGuard::~CrashGuard() {}
+CrashStack::CrashStack() = default;
+CrashStack::~CrashStack() = default;
 #endif
 
 Watchdog::Watchdog(int seconds) {
@@ -184,6 +201,8 @@ void LongTurn::note_place() {}
 std::string LongTurn::describe_loop() const { return ""; }
 CrashGuard::CrashGuard() = default;
 CrashGuard::~CrashGuard() {}
+CrashStack::CrashStack() = default;
+CrashStack::~CrashStack() = default;
 Watchdog::Watchdog(int) { static_cast<void>(timer_), static_cast<void>(ticks_); }
 Watchdog::~Watchdog() = default;
 

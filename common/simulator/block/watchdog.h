@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace flashbook::sim {
@@ -48,6 +49,7 @@ class LongTurn {
 /// What the processor would not do.
 enum class Crash {
   memory,   ///< an access to memory that the process does not have, or of a vector that is not aligned
+  stack,    ///< of the thread, which is full
   division  ///< of an integer by zero, or of the least one by -1
 };
 
@@ -59,6 +61,19 @@ class CrashGuard {
   ~CrashGuard();
   CrashGuard(const CrashGuard&) = delete;
   CrashGuard& operator=(const CrashGuard&) = delete;
+};
+
+/// While it lives, what a signal interrupts in the calling OS thread needs no room for the handler of a
+/// crash: a stack that is full has none. One at a time in an OS thread.
+class CrashStack {
+ public:
+  CrashStack();
+  ~CrashStack();
+  CrashStack(const CrashStack&) = delete;
+  CrashStack& operator=(const CrashStack&) = delete;
+
+ private:
+  std::unique_ptr<unsigned char[]> memory_;
 };
 
 /// Ticks in the calling OS thread while it lives.

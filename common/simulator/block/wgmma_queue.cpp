@@ -182,7 +182,11 @@ std::size_t WgmmaQueue::take_fragment(void* const* calls, Location where) {
   if (found == fragments_.size()) {
     fragments_.push_back(now);
   } else if (fragments_[found].values != now.values) {
-    if (fragments_[found].in_flight > 0) require_unchanged(fragments_[found], pending_.back());
+    if (fragments_[found].in_flight > 0)
+      require_unchanged(fragments_[found],
+                        *std::find_if(pending_.begin(), pending_.end(), [&](const Product& product) {
+                          return product.call.a_registers && product.fragment == found;
+                        }));
     no_fence(first.kind, where, "registers of a were touched since the last one");
   }
   ++fragments_[found].in_flight;

@@ -86,6 +86,7 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
   copies.begin_block();
   tensor_copies.begin_block();
   registers.begin_block();
+  counter_loop.begin_block();
 }
 
 /// What is told of a thread's life has no place in the source.
@@ -148,6 +149,7 @@ std::string Worker::deadlock_report() const {
     report << ". If it waits for another block: " << at_once << " of " << blocks
            << " blocks run at one time, and the others begin when these are over. FLASHBOOK_SIM_THREADS="
            << blocks << " runs all of them at one time, as a GPU does if it has the room";
+  report << mbarriers.missing_bytes();
   std::vector<std::vector<std::string>> said;  // of each warp
   for (int warp = 0; warp < scheduler.warps(); ++warp) said.push_back(describe_waits(warp));
   for (std::size_t first = 0; first < said.size();) {
@@ -183,6 +185,12 @@ std::string Worker::crash_report() const {
   if (scheduler.crashed() == Crash::division)
     return "an integer is divided by zero, or the least one by -1: C++ leaves the result undefined, the host "
            "stops, and a GPU goes on with a number that means nothing. Treat that case apart" +
+           thread;
+  if (scheduler.crashed() == Crash::stack)
+    return "a thread's stack is full, and it had " + std::to_string(kUsableStackBytes / 1024) +
+           " KB: a recursion that does not end, or local arrays that are too large. On a GPU a thread has 1 "
+           "KB "
+           "for what does not fit into registers, unless the host asks for more (cudaLimitStackSize)" +
            thread;
   return "out of bounds or misaligned: a thread touches " + memory.describe(scheduler.bad_address()) +
          ", where there is no memory, or a vector that is not aligned. Check the pointer, and the index "

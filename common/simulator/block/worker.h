@@ -12,6 +12,7 @@
 #include "common/simulator/block/addresses.h"
 #include "common/simulator/block/async_copies.h"
 #include "common/simulator/block/barriers.h"
+#include "common/simulator/block/counter_loop.h"
 #include "common/simulator/block/mbarriers.h"
 #include "common/simulator/block/register_pool.h"
 #include "common/simulator/block/scheduler.h"
@@ -77,6 +78,7 @@ class Worker final : Scheduled {
   AsyncCopies copies{scheduler};
   TensorCopies tensor_copies{scheduler, mbarriers};
   RegisterPool registers{scheduler, warps};
+  CounterLoop counter_loop;
 
  private:
   void begin_block(uint64_t number, uint64_t seed);

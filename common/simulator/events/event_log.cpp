@@ -93,7 +93,7 @@ uint32_t EventLog::number_of(std::string_view text) {
 }
 
 uint32_t EventLog::place_of(Location where, std::vector<std::uintptr_t> code) {
-  Place place{{where.file, where.line}, std::move(code)};
+  Place place{std::pair{where.file, where.line}, std::move(code)};
   const auto [known, is_new] = place_numbers_.try_emplace(std::move(place), uint32_t(places_.size()));
   if (is_new) places_.push_back(known->first);
   return known->second;

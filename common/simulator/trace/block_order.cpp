@@ -1,6 +1,7 @@
 #include "common/simulator/trace/block_order.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace flashbook::sim {
 namespace {
@@ -44,11 +45,31 @@ std::shared_ptr<const Knowledge> Published::at(std::uintptr_t word) {
   return known == words_.end() ? nullptr : known->second;
 }
 
+void Published::note_value(std::uintptr_t word, uint64_t before, PastValue now) {
+  const auto known = pasts_.find(word);
+  if (!now.row) {
+    if (known != pasts_.end()) pasts_.erase(known);
+    return;
+  }
+  Past& past = known == pasts_.end() ? pasts_[word] : known->second;
+  if (past.values.empty() || past.values.back().value != before)
+    past = {0, {PastValue{.value = before, .known = nullptr}}};
+  past.values.push_back(std::move(now));
+  if (past.values.size() > kMostValues) past.values.pop_front(), ++past.first;
+}
+
+const Published::Past* Published::past_of(std::uintptr_t word, uint64_t latest) const {
+  const auto known = pasts_.find(word);
+  return known != pasts_.end() && known->second.values.back().value == latest ? &known->second : nullptr;
+}
+
 void BlockOrder::begin(uint64_t block, Published& published) {
   block_ = block;
   published_ = &published;
   acquired_.clear();
   loads_.clear();
+  reads_.clear();
+  last_published_.thread = -1;
   fenced_.clear();
 }
 
@@ -70,12 +91,63 @@ void BlockOrder::publish(int thread, std::uintptr_t word) {
     if (clocks_.knows_fence(thread, of)) merge(known, of_others);
   auto own = std::make_shared<std::vector<uint32_t>>(clocks_.fenced(thread));
   if (own->empty()) return;
+  last_published_ = {thread, word, own};
   known[block_] = std::move(own);
   published_->add(word, known);
 }
 
-void BlockOrder::acquire(int thread, uint32_t clock, std::uintptr_t word) {
-  auto what = published_->at(word);
+void BlockOrder::note_value(int thread, std::uintptr_t word, uint64_t before, uint64_t now) {
+  const bool has_published = last_published_.thread == thread && last_published_.word == word;
+  auto row = has_published ? std::move(last_published_.row) : nullptr;
+  last_published_.thread = -1;
+  if (before != now)
+    published_->note_value(word, before,
+                           {now, published_->at(word), block_, thread, clocks_.now(thread), std::move(row)});
+}
+
+/// Whether `thread` knows of an operation that has brought a word its value.
+bool BlockOrder::knows(int thread, const PastValue& value) {
+  if (!value.row) return true;
+  if (value.block == block_)
+    return thread == value.thread || clocks_.known(thread, value.thread) >= value.clock;
+  return any([&](const Acquired& acquired) {
+    const auto known = acquired.what->find(value.block);
+    return known != acquired.what->end() && clocks_.known(thread, acquired.thread) >= acquired.clock &&
+           std::equal(value.row->begin(), value.row->end(), known->second->begin(), std::less_equal<>());
+  });
+}
+
+uint64_t BlockOrder::read(int thread, std::uintptr_t word, uint64_t latest, uint32_t accesses) {
+  constexpr int kMostTimes = 4;  // in a loop that does other things, too
+
+  const Published::Past* past = published_->past_of(word, latest);
+  if (!past) {
+    acquire(thread, word);
+    return latest;
+  }
+  const uint64_t last = past->first + past->values.size() - 1;
+  uint64_t number = past->first;
+  for (auto read = reads_.lower_bound({word, 0}); read != reads_.end() && read->first.first == word; ++read) {
+    if (const int reader = read->first.second; reader == thread)
+      number = std::max(number, read->second.number + (read->second.accesses + 1 == accesses ||
+                                                       read->second.times == kMostTimes));
+    else if (clocks_.known(thread, reader) >= read->second.clock)
+      number = std::max(number, read->second.number);
+  }
+  while (number < last && knows(thread, past->values[number + 1 - past->first])) ++number;
+  if (number >= last) {
+    acquire(thread, word);
+    return latest;
+  }
+  Read& read = reads_[{word, thread}];
+  read = {number, clocks_.now(thread), accesses, read.number == number ? read.times + 1 : 1};
+  const PastValue& value = past->values[number - past->first];
+  acquire(thread, clocks_.now(thread), word, value.known);
+  return value.value;
+}
+
+void BlockOrder::acquire(int thread, uint32_t clock, std::uintptr_t word,
+                         std::shared_ptr<const Knowledge> what) {
   if (!what) return;
   const auto before = std::find_if(acquired_.begin(), acquired_.end(), [&](const Acquired& one) {
     return one.thread == thread && one.word == word && (one.what == what || one.clock == clock);
@@ -102,7 +174,7 @@ void BlockOrder::will_acquire(int thread, std::uintptr_t word) {
 
 /// All that was about to be acquired has been.
 void BlockOrder::settle() {
-  for (const Load& load : loads_) acquire(load.thread, load.clock, load.word);
+  for (const Load& load : loads_) acquire(load.thread, load.clock, load.word, published_->at(load.word));
   loads_.clear();
 }
 

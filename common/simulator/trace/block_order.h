@@ -6,10 +6,12 @@
 /// so, knows what had been written before the fence. (The fence on the reader's side is not asked for.)
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/simulator/trace/clocks.h"
@@ -20,16 +22,45 @@ namespace flashbook::sim {
 /// Never changed once it is shared.
 using Knowledge = std::map<uint64_t, std::shared_ptr<const std::vector<uint32_t>>>;
 
+/// A value that a word of device memory had, from an atomic operation on.
+struct PastValue {
+  uint64_t value;
+  std::shared_ptr<const Knowledge> known{};  ///< what had been published there; null if nothing
+  // Who brought it, and what of that block was published with it; null before the first.
+  uint64_t block = 0;
+  int thread = 0;
+  uint32_t clock = 0;
+  std::shared_ptr<const std::vector<uint32_t>> row{};
+};
+
 /// What has been published at words of device memory. One for a grid.
+///
+/// As long as all that happens to a word publishes something, its last values are kept too: who reads it
+/// without knowing of the latest may as well read an earlier one, and on a GPU does.
 class Published {
  public:
   void add(std::uintptr_t word, const Knowledge& news);
   /// Null if nothing was.
   std::shared_ptr<const Knowledge> at(std::uintptr_t word);
 
+  /// Held by whoever changes a word, or reads a past value, until it has been noted.
+  std::mutex& values() { return values_; }
+  /// A word has another value. Without a row there is no past any more.
+  void note_value(std::uintptr_t word, uint64_t before, PastValue now);
+  /// The number of a word's oldest value, and all from that one on; null if only the latest can be read.
+  struct Past {
+    uint64_t first = 0;
+    std::deque<PastValue> values{};
+  };
+  const Past* past_of(std::uintptr_t word, uint64_t latest) const;
+
  private:
+  static constexpr std::size_t kMostValues = 64;
+
   std::mutex mutex_;
   std::unordered_map<std::uintptr_t, std::shared_ptr<const Knowledge>> words_;
+  std::mutex values_;
+  std::unordered_map<std::uintptr_t, Past> pasts_;
 };
 
 /// What the threads of one block know of other blocks.
@@ -40,7 +71,15 @@ class BlockOrder {
   void begin(uint64_t block, Published& published);
   void fence(int thread);
   void publish(int thread, std::uintptr_t word);
-  void acquire(int thread, std::uintptr_t word) { acquire(thread, clocks_.now(thread), word); }
+  void acquire(int thread, std::uintptr_t word) {
+    acquire(thread, clocks_.now(thread), word, published_->at(word));
+  }
+  /// `thread` has changed a word by an atomic operation. (Published::values is held.)
+  void note_value(int thread, std::uintptr_t word, uint64_t before, uint64_t now);
+  /// `thread` reads a word and acquires there. It gets the earliest value that it may: none from before those
+  /// that it knows of, and a later one if it reads again without having done anything else. `accesses`: a
+  /// count of what it does. (Published::values is held.)
+  uint64_t read(int thread, std::uintptr_t word, uint64_t latest, uint32_t accesses);
   /// `thread` is about to acquire: whatever is published until it has read the word, it may have read.
   void will_acquire(int thread, std::uintptr_t word);
   /// Whether this is no thread, but an agent.
@@ -63,7 +102,8 @@ class BlockOrder {
     std::shared_ptr<const Knowledge> what;
   };
 
-  void acquire(int thread, uint32_t clock, std::uintptr_t word);
+  void acquire(int thread, uint32_t clock, std::uintptr_t word, std::shared_ptr<const Knowledge> what);
+  bool knows(int thread, const PastValue& value);
   void settle();
   template <typename Found>
   bool any(const Found& found);
@@ -78,6 +118,17 @@ class BlockOrder {
     std::uintptr_t word;
   };
   std::vector<Load> loads_;  ///< what they have been about to acquire
+  struct Read {
+    uint64_t number;  ///< of the value
+    uint32_t clock, accesses;
+    int times;  ///< that the thread has read this value
+  };
+  std::map<std::pair<std::uintptr_t, int>, Read> reads_;  ///< the last of each word and thread
+  struct {
+    int thread;
+    std::uintptr_t word;
+    std::shared_ptr<const std::vector<uint32_t>> row;
+  } last_published_{-1, 0, nullptr};
   std::map<int, Knowledge>
       fenced_;  ///< of each thread that has called __threadfence: what it knew of other blocks
 };

@@ -102,6 +102,11 @@ class Clocks {
     const Vector& at_fence = fenced_[std::size_t(of)];
     return !at_fence.empty() && known(thread, of) > at_fence[std::size_t(of)];
   }
+  /// Whether the thread has fenced, and done nothing since that others wait for.
+  bool has_just_fenced(int thread) const {
+    const Vector& at_fence = fenced_[std::size_t(thread)];
+    return !at_fence.empty() && at_fence[std::size_t(thread)] + 1 == now(thread);
+  }
   /// `thread` knows what others know.
   void learn(int thread, const std::vector<uint32_t>& known);
 

@@ -118,9 +118,12 @@ void DeviceMemory::note_written() const {
 
 /// An atomic operation follows what `writer` did.
 void DeviceMemory::remember_earlier(Earlier& earlier, uint64_t writer, Site written_at, const Stamp& now) {
-  const Stamp before = Stamp::unpacked(writer);
-  if (writer != 0 && before.atomic && before.block == now.block && before.thread == now.thread) return;
-  store(earlier.writer, before.atomic ? writer : 0);
+  if (writer == 0) return;
+  const Stamp before = Stamp::unpacked(writer), first = Stamp::unpacked(load(earlier.writer));
+  if (before.atomic && before.block == now.block && before.thread == now.thread) return;
+  // A plain store before the first of them says more: all of them must know of it.
+  if (before.atomic && load(earlier.writer) != 0 && !first.atomic) return;
+  store(earlier.writer, writer);
   store(earlier.written_at, written_at);
 }
 

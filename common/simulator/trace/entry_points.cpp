@@ -39,6 +39,15 @@ void access(const volatile void* address, std::size_t bytes, Access what, bool a
     access(address, bytes, Access::load, true, return_address);
 }
 
+/// A volatile access, which is a flag's, between threads that fence: nothing else makes two threads meet
+/// there.
+void access_volatile(void* address, std::size_t bytes, Access what, const void* return_address) {
+  access(address, bytes, what, true, return_address);
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (current_tracer && current_tracer->concerns(at))
+    current_tracer->accesses_volatile(current_worker->current_number(), what, at, return_address);
+}
+
 /// The calling thread has seen what an atomic operation, or a volatile store, left there.
 inline void acquire(const volatile void* address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -57,9 +66,20 @@ auto update(volatile T* address, const void* return_address, Operation operation
       tracer->reads_before_update(current_worker->current_number(), at, sizeof(T), return_address);
   }
   access(address, sizeof(T), Access::atomic, true, return_address);
-  const auto result = operation();
+  if (!current_tracer) return operation();
+  const auto result = current_tracer->changes_word(current_worker->current_number(), address, operation);
   acquire(address);
   return result;
+}
+
+/// An atomic load, or an operation that leaves the word as it is, in device memory: it may have come before
+/// others that have run. (In shared memory threads of a block take turns, and the latest value is there.)
+template <typename T>
+bool reads_past(Access what, const volatile T* address, const void* return_address, T& value) {
+  flashbook::sim::Tracer* tracer = current_tracer;
+  if (!tracer || !tracer->is_of_device(reinterpret_cast<std::uintptr_t>(address))) return false;
+  value = tracer->loads_word(current_worker->current_number(), what, address, return_address);
+  return true;
 }
 
 /// Who adds a whole number in device memory may take a tile from a counter: others have their turn too.
@@ -106,37 +126,40 @@ void __tsan_write_range(void* address, std::size_t bytes) {
   access(address, bytes, Access::store, false, __builtin_return_address(0));
 }
 
-// clang++ copies structs by memcpy; instrumented.h sends those calls here.
+// What a kernel moves as a whole; instrumented.h sends those calls here.
 void* __tsan_memcpy(void* target, const void* source, std::size_t bytes) {
-  access(source, bytes, Access::load, false, __builtin_return_address(0));
-  access(target, bytes, Access::store, false, __builtin_return_address(0));
+  if (bytes > 0) {
+    access(source, bytes, Access::load, false, __builtin_return_address(0));
+    access(target, bytes, Access::store, false, __builtin_return_address(0));
+  }
   return std::memcpy(target, source, bytes);
 }
 void* __tsan_memmove(void* target, const void* source, std::size_t bytes) {
-  access(source, bytes, Access::load, false, __builtin_return_address(0));
-  access(target, bytes, Access::store, false, __builtin_return_address(0));
+  if (bytes > 0) {
+    access(source, bytes, Access::load, false, __builtin_return_address(0));
+    access(target, bytes, Access::store, false, __builtin_return_address(0));
+  }
   return std::memmove(target, source, bytes);
 }
 void* __tsan_memset(void* target, int value, std::size_t bytes) {
-  access(target, bytes, Access::store, false, __builtin_return_address(0));
+  if (bytes > 0) access(target, bytes, Access::store, false, __builtin_return_address(0));
   return std::memset(target, value, bytes);
 }
 
-// Volatile accesses are a flag's, between threads that fence: nothing else makes two threads meet there.
-#define FLASHBOOK_VOLATILE(bytes)                                                      \
-  void __tsan_volatile_read##bytes(void* address) {                                    \
-    flashbook::sim::poll_memory("volatile load", {}); /* others run before it reads */ \
-    access(address, bytes, Access::volatile_load, true, __builtin_return_address(0));  \
-  }                                                                                    \
-  void __tsan_volatile_write##bytes(void* address) {                                   \
-    flashbook::sim::change_memory();                                                   \
-    access(address, bytes, Access::atomic, true, __builtin_return_address(0));         \
-  }                                                                                    \
-  void __tsan_unaligned_volatile_read##bytes(void* address) {                          \
-    access(address, bytes, Access::load, false, __builtin_return_address(0));          \
-  }                                                                                    \
-  void __tsan_unaligned_volatile_write##bytes(void* address) {                         \
-    access(address, bytes, Access::store, false, __builtin_return_address(0));         \
+#define FLASHBOOK_VOLATILE(bytes)                                                        \
+  void __tsan_volatile_read##bytes(void* address) {                                      \
+    flashbook::sim::poll_memory("volatile load", {}); /* others run before it reads */   \
+    access_volatile(address, bytes, Access::volatile_load, __builtin_return_address(0)); \
+  }                                                                                      \
+  void __tsan_volatile_write##bytes(void* address) {                                     \
+    flashbook::sim::change_memory();                                                     \
+    access_volatile(address, bytes, Access::atomic, __builtin_return_address(0));        \
+  }                                                                                      \
+  void __tsan_unaligned_volatile_read##bytes(void* address) {                            \
+    access(address, bytes, Access::load, false, __builtin_return_address(0));            \
+  }                                                                                      \
+  void __tsan_unaligned_volatile_write##bytes(void* address) {                           \
+    access(address, bytes, Access::store, false, __builtin_return_address(0));           \
   }
 FLASHBOOK_VOLATILE(1)
 FLASHBOOK_VOLATILE(2)
@@ -152,20 +175,31 @@ FLASHBOOK_VOLATILE(16)
   }
 #define FLASHBOOK_ATOMIC(bits)                                                                             \
   uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int order) {           \
+    uint##bits##_t past;                                                                                   \
+    if (order != __ATOMIC_RELAXED &&                                                                       \
+        reads_past(Access::volatile_load, address, __builtin_return_address(0), past))                     \
+      return past;                                                                                         \
     if (order != __ATOMIC_RELAXED) /* that is how a loop by compare-and-swap begins */                     \
       access(address, bits / 8, Access::volatile_load, true, __builtin_return_address(0));                 \
     const auto value = __atomic_load_n(address, __ATOMIC_SEQ_CST);                                         \
-    acquire(address);                                                                                      \
+    if (order != __ATOMIC_RELAXED) acquire(address);                                                       \
     return value;                                                                                          \
   }                                                                                                        \
   void __tsan_atomic##bits##_store(volatile uint##bits##_t* address, uint##bits##_t value, int) {          \
     access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                          \
-    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                    \
+    const auto operation = [&] { return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST); };          \
+    if (current_tracer)                                                                                    \
+      current_tracer->changes_word(current_worker->current_number(), address, operation);                  \
+    else                                                                                                   \
+      operation();                                                                                         \
   }                                                                                                        \
   FLASHBOOK_UPDATE(bits, exchange, __atomic_exchange_n, false)                                             \
   uint##bits##_t __tsan_atomic##bits##_fetch_add(volatile uint##bits##_t* address, uint##bits##_t value,   \
                                                  int) {                                                    \
     meet_other_blocks(address);                                                                            \
+    if (uint##bits##_t past;                                                                               \
+        value == 0 && reads_past(Access::atomic, address, __builtin_return_address(0), past))              \
+      return past;                                                                                         \
     return update(address, __builtin_return_address(0),                                                    \
                   [&] { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); });                   \
   }                                                                                                        \

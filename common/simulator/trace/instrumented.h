@@ -1,9 +1,56 @@
 /// \file
-/// Included before everything else in kernel files that clang++ compiles for the traced mode.
+/// Included before everything else in kernel files that are compiled for the traced mode.
 ///
-/// clang++ copies a struct of 16 bytes by a memcpy that nothing announces. In these files, memcpy is ours.
+/// -fsanitize=thread announces loads and stores, and no calls of memcpy, memmove and memset. Here they are
+/// ours, which announce themselves: those that a kernel spells out, and those that std::copy, std::fill and
+/// their relatives become.
 #pragma once
 
+#ifdef __clang__
+
+// clang++ makes calls of them all, a struct's copy too.
 asm(".set memcpy, __tsan_memcpy\n"
     ".set memmove, __tsan_memmove\n"
     ".set memset, __tsan_memset\n");
+
+#else
+
+#include <cstddef>
+#include <cstring>
+
+extern "C" {
+void* __tsan_memcpy(void* target, const void* source, std::size_t bytes);
+void* __tsan_memmove(void* target, const void* source, std::size_t bytes);
+void* __tsan_memset(void* target, int value, std::size_t bytes);
+}
+
+// g++ makes loads and stores of what is known to be short, where nothing would announce it, but for what is
+// one load and one store. (A struct's copy it announces, and then may call the library's memcpy.)
+#define FLASHBOOK_IS_ONE_ACCESS(bytes) \
+  (__builtin_constant_p(bytes) && (bytes) <= 16 && ((bytes) & ((bytes)-1)) == 0)
+#define FLASHBOOK_INSTEAD \
+  extern "C" __inline __attribute__((__always_inline__, __gnu_inline__, __artificial__))
+
+FLASHBOOK_INSTEAD void* memcpy(void* __restrict target, const void* __restrict source,
+                               std::size_t bytes) noexcept {
+  return FLASHBOOK_IS_ONE_ACCESS(bytes) ? __builtin_memcpy(target, source, bytes)
+                                        : __tsan_memcpy(target, source, bytes);
+}
+FLASHBOOK_INSTEAD void* memmove(void* target, const void* source, std::size_t bytes) noexcept {
+  return FLASHBOOK_IS_ONE_ACCESS(bytes) ? __builtin_memmove(target, source, bytes)
+                                        : __tsan_memmove(target, source, bytes);
+}
+FLASHBOOK_INSTEAD void* memset(void* target, int value, std::size_t bytes) noexcept {
+  return FLASHBOOK_IS_ONE_ACCESS(bytes) ? __builtin_memset(target, value, bytes)
+                                        : __tsan_memset(target, value, bytes);
+}
+
+#undef FLASHBOOK_INSTEAD
+#undef FLASHBOOK_IS_ONE_ACCESS
+
+// The names by which the C++ library calls them.
+#define __builtin_memcpy memcpy
+#define __builtin_memmove memmove
+#define __builtin_memset memset
+
+#endif

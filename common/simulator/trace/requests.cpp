@@ -45,8 +45,7 @@ uint32_t divide(uint32_t lanes, const uint64_t* addresses, std::array<SameAddres
 
 void Requests::empty(Log& log) {
   log.size = log.checked = log.open = 0;
-  idle_.push_back(std::move(log));
-  log.capacity = 0;
+  idle_.push_back(std::exchange(log, {}));
 }
 
 void Requests::begin(int threads, EventLog* log) {

@@ -45,6 +45,8 @@ struct SourceLine {
       {};  ///< "kernel.cuh:12": the line in the kernel's own file, if `place` does not name it
   std::string instruction = {};  ///< "ldmatrix_x4"; empty for a plain access
 
+  /// Whether no line is known that belongs to a kernel or its helpers.
+  bool is_unknown() const { return place.starts_with("code at "); }
   /// All of it, for a report: "ldmatrix_x4 at tile.cuh:7 from stages.cuh:3 from kernel.cuh:12".
   std::string described() const {
     return (instruction.empty() ? "" : instruction + " at ") + place +

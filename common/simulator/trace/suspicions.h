@@ -5,7 +5,6 @@
 /// load may be the beginning of a loop with compare-and-swap, which finds out whether it has read what is
 /// there.
 #pragma once
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -31,10 +30,8 @@ class Suspicions {
 
   /// `thread` is about to store these bytes over what another thread has stored.
   void store(int thread, std::uintptr_t address, std::size_t bytes, Report report) {
-    Store store{address, bytes, {}, std::move(report)};
-    if (bytes > store.before.size()) return store.report();
-    std::memcpy(store.before.data(), reinterpret_cast<const void*>(address), bytes);
-    stores_[std::size_t(thread)] = std::move(store);
+    const auto* memory = reinterpret_cast<const unsigned char*>(address);
+    stores_[std::size_t(thread)] = {address, {memory, memory + bytes}, std::move(report)};
     ++waiting_;
   }
   /// `thread` is about to load what others update by atomic operations.
@@ -62,15 +59,15 @@ class Suspicions {
  private:
   struct Store {
     std::uintptr_t address;
-    std::size_t bytes;
-    std::array<unsigned char, 16> before;
+    std::vector<unsigned char> before;
     Report report;
   };
 
   void decide(int thread) {
     auto& store = stores_[std::size_t(thread)];
     if (!store) return;
-    if (std::memcmp(store->before.data(), reinterpret_cast<const void*>(store->address), store->bytes) != 0)
+    if (std::memcmp(store->before.data(), reinterpret_cast<const void*>(store->address),
+                    store->before.size()) != 0)
       store->report();
     store.reset();
     --waiting_;

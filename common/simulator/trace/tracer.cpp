@@ -36,6 +36,15 @@ const char* noun(Access access) {
            "; check the index against the last row, column or stage");
 }
 
+/// Whether code is the kernel's or a helper's, and not the simulator's own, of which a file that is traced
+/// may have a copy.
+bool is_of_kernel(Site site) {
+  static thread_local std::map<Site, bool> known;
+  const auto [entry, is_new] = known.try_emplace(site);
+  if (is_new) entry->second = !source_lines({&site, 1}).at(site).is_unknown();
+  return entry->second;
+}
+
 /// Whether something is there at all.
 bool is_mapped(std::uintptr_t address) {
   unsigned char resident;
@@ -56,7 +65,7 @@ thread_local constinit Tracer* current_tracer = nullptr;
 GridTrace::GridTrace(const Launch& launch, DeviceMemory* before)
     : launch(launch),
       memory(std::uintptr_t(global_memory_in_use().data()),
-             std::uintptr_t(global_memory_in_use().data()) + global_memory_in_use().size()),
+             std::uintptr_t(global_memory_in_use().data() + global_memory_in_use().size())),
       variables(std::uintptr_t(__data_start) / kSectorBytes * kSectorBytes, std::uintptr_t(_end)),
       before(before) {}
 
@@ -66,11 +75,11 @@ void Tracer::block_begins(const Block& block) {
   scheduler_ = &current_worker->scheduler;
   block_ = block;
   barriers_ = 0;
-  has_faults_ = false;
+  has_faults_ = acquires_past_ = false;
   static_shared_.assign(block.static_shared.begin(), block.static_shared.end());
   std::sort(static_shared_.begin(), static_shared_.end(),
             [](const auto& a, const auto& b) { return a.data() < b.data(); });
-  global_begin_ = std::uintptr_t(global_memory_in_use().data());
+  global_begin_ = global_memory_begin();
   variables_begin_ = std::uintptr_t(__data_start);
   variables_bytes_ = std::uintptr_t(_end) - variables_begin_;
   const std::span<const unsigned char> own = own_thread_local_memory();
@@ -98,6 +107,7 @@ void Tracer::block_begins(const Block& block) {
   requests_.begin(block.threads, log);
   if (log) log->count_accesses = [this](int thread) { return requests_.waiting(thread); };
   suspicions_.begin(block.threads);
+  volatile_words_.begin();
   unwritten_.clear();
   launch_waits_.clear();
   in_flight_.assign(std::size_t(block.threads), {});
@@ -111,6 +121,7 @@ void Tracer::block_ends() {
   if (scheduler_->given_up()) requests_.forget(scheduler_->current().number);
   requests_.check_all();
   suspicions_.finish();
+  volatile_words_.finish([this](const Race& race) { report(race); });
   report_unwritten();
   if (has_faults_) report_suspects();
   requests_.finish();
@@ -224,6 +235,16 @@ void Tracer::accesses(int thread, Access access, std::uintptr_t address, std::si
   note(thread, access, address, bytes, site, place);
 }
 
+void Tracer::accesses_volatile(int thread, Access access, std::uintptr_t address,
+                               const void* return_address) {
+  const Place place = place_of(address, 1);
+  if (place.space != Space::shared) return;
+  if (writes(access))
+    volatile_words_.store(thread, place.offset, site_of_code(return_address));
+  else
+    volatile_words_.load(thread, place.offset, site_of_code(return_address));
+}
+
 void Tracer::reads_before_update(int thread, std::uintptr_t address, std::size_t bytes,
                                  const void* return_address) {
   const Place place = place_of(address, bytes);
@@ -303,9 +324,9 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
   if (meets(access)) {
     requests_.check_all();
     // A volatile load has yet to happen, and other OS threads do not wait.
-    if (access == Access::volatile_load && !shared)
-      order_.will_acquire(thread, address);
-    else
+    if (access == Access::volatile_load && !shared && !acquires_past_) order_.will_acquire(thread, address);
+    // What an atomic operation takes over it knows afterwards: who was there before may have come after.
+    else if (!acquires_past_ && (shared || access != Access::atomic))
       acquires_word(thread, address);
   }
   if (shared)
@@ -486,7 +507,7 @@ void Tracer::check_accumulators(int thread, Access access, std::uintptr_t addres
                                 const void* return_address) const {
   for (const Accumulator& accumulator : in_flight_[std::size_t(thread)]) {
     const std::uintptr_t offset = address - accumulator.begin;
-    if (offset >= accumulator.bytes) continue;
+    if (offset >= accumulator.bytes || !is_of_kernel(site_of_code(return_address))) continue;
     const Site sites[] = {site_of_code(return_address), accumulator.site};
     const auto lines = source_lines(sites);
     current_worker->scheduler.abandon(
@@ -494,6 +515,21 @@ void Tracer::check_accumulators(int thread, Access access, std::uintptr_t addres
         (writes(access) ? "written" : "read") + " at " + lines.at(sites[0]).described() + " while the " +
         lines.at(sites[1]).described() + " is in flight: leave it alone until the wgmma_wait for its group");
   }
+}
+
+void Tracer::check_owner(int thread, Access access, std::uintptr_t address,
+                         const void* return_address) const {
+  if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
+  const Site site = site_of_code(return_address);
+  const Thread* owner = current_worker->scheduler.owner_of_local(reinterpret_cast<const void*>(address));
+  if (!owner || owner == &scheduler_->current() || !is_of_kernel(site)) return;
+  const SourceLine line = source_lines({&site, 1}).at(site);
+  current_worker->scheduler.abandon(
+      noun(access) + (" at " + line.described()) + ": this is a local variable of thread " +
+      std::to_string(owner->number) +
+      ". A thread's locals lie in its registers, or in local memory, where the same address leads each "
+      "thread to "
+      "memory of its own: hand the value over by a shuffle or by shared memory");
 }
 
 void Tracer::touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) {

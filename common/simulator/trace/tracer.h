@@ -22,6 +22,7 @@
 #include "common/simulator/trace/shared_races.h"
 #include "common/simulator/trace/suspicions.h"
 #include "common/simulator/trace/trace.h"
+#include "common/simulator/trace/volatile_words.h"
 
 namespace flashbook::sim {
 
@@ -62,8 +63,13 @@ class Tracer final : public Observer, RequestSink {
   bool is_of_device(std::uintptr_t address) const {
     return address - global_begin_ < kGlobalBytes || address - variables_begin_ < variables_bytes_;
   }
-  /// A local variable: it may be an accumulator.
-  void accesses_local(int thread, Access access, std::uintptr_t address, const void* return_address) const {
+  /// A local variable: it may be an accumulator, or another thread's.
+  [[gnu::always_inline]] void accesses_local(int thread, Access access, std::uintptr_t address,
+                                             const void* return_address) const {
+    // The thread's own begin where its stack ends now. Half a stack away begin those of a neighbour. (Either
+    // check is the last thing that happens, so that nothing is saved for it.)
+    if (address - stack_pointer() >= kUsableStackBytes / 2) [[unlikely]]
+      return check_owner(thread, access, address, return_address);
     if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
   }
   /// Any other address: a variable of the OS thread's, such as threadIdx, or memory that is none of a GPU's.
@@ -110,6 +116,38 @@ class Tracer final : public Observer, RequestSink {
   /// what the thread has fenced before it happens.
   void accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
                 const void* return_address);
+
+  /// An atomic operation on a word. In device memory, what it holds then and what is published there go
+  /// together.
+  template <typename T, typename Operation>
+  auto changes_word(int thread, const volatile T* word, const Operation& operation) {
+    const auto at = std::uintptr_t(word);
+    if (!is_of_device(at)) return operation();
+    const std::lock_guard lock(grid_->published.values());
+    const T before = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    const auto result = operation();
+    order_.note_value(thread, at, before, __atomic_load_n(word, __ATOMIC_SEQ_CST));
+    return result;
+  }
+  /// The value that an atomic load of a word in device memory gets, or an operation that leaves it as it is:
+  /// the earliest possible. What had been published by then is acquired.
+  template <typename T>
+  T loads_word(int thread, Access access, const volatile T* word, const void* return_address) {
+    const auto at = std::uintptr_t(word);
+    T value{};
+    acquires_past_ =
+        is_allocated(const_cast<const T*>(word), sizeof(T)) || at - global_begin_ >= kGlobalBytes;
+    if (acquires_past_) {
+      const std::lock_guard lock(grid_->published.values());
+      value = T(order_.read(thread, at, __atomic_load_n(word, __ATOMIC_SEQ_CST), requests_.waiting(thread)));
+    }
+    accesses(thread, access, at, sizeof(T), true, return_address);
+    acquires_past_ = false;
+    return value;
+  }
+
+  /// A volatile load or store.
+  void accesses_volatile(int thread, Access access, std::uintptr_t address, const void* return_address);
 
   /// An atomic operation reads what is there before it changes it.
   void reads_before_update(int thread, std::uintptr_t address, std::size_t bytes, const void* return_address);
@@ -182,6 +220,7 @@ class Tracer final : public Observer, RequestSink {
   void check_host(Access access, std::uintptr_t address, std::size_t bytes, const void* return_address) const;
   void check_accumulators(int thread, Access access, std::uintptr_t address,
                           const void* return_address) const;
+  void check_owner(int thread, Access access, std::uintptr_t address, const void* return_address) const;
 
   /// Where an address lies.
   enum class Space { elsewhere, global, variable, shared, outside };
@@ -221,6 +260,7 @@ class Tracer final : public Observer, RequestSink {
   BlockOrder order_{clocks_};
   Requests requests_{*this};
   Suspicions suspicions_;
+  VolatileWords volatile_words_{clocks_};
   std::vector<std::vector<Accumulator>> in_flight_;     ///< of each thread
   int accumulators_ = 0;                                ///< in all of them
   std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that have waited, and their clocks then
@@ -254,6 +294,7 @@ class Tracer final : public Observer, RequestSink {
   void look_up_together(int warp, uint32_t lanes);
   uint64_t barriers_ = 0;        ///< that the block has passed
   bool has_faults_ = false;      ///< whether the block has
+  bool acquires_past_ = false;   ///< whether the access that is made has acquired before
   std::set<Site> written_down_;  ///< where it has, in the log of its events
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;
   std::uintptr_t own_begin_ = 0, own_bytes_ = 0;        ///< the OS thread's variables

@@ -1,6 +1,7 @@
 #include "chapters/01_naive_attention/exercises/traffic.h"
 #include "common/attention/cost.h"
 #include "tests/exercises/predicted.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 namespace {
@@ -8,15 +9,8 @@ namespace {
 using naive::Traffic;
 
 Shape shape_of(const Traffic& p) {
-  return {.batch = 1,
-          .heads = int(p.heads),
-          .kv_heads = int(p.kv_heads),
-          .seqlen_q = int(p.tokens),
-          .seqlen_k = int(p.tokens),
-          .head_dim = int(p.head_dim),
-          .visibility = Visibility::causal(),
-          .dtype = DType::f16,
-          .scale = default_scale(int(p.head_dim))};
+  return make_shape(int(p.tokens), int(p.tokens), int(p.head_dim), true, DType::f16, int(p.heads),
+                    int(p.kv_heads));
 }
 
 /// The model that the chapter reports, without the log-sum-exp: so many bytes a pair for S and P, beside what

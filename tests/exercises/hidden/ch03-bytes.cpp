@@ -1,6 +1,7 @@
 #include "chapters/03_flash_attention_1/exercises/bytes.h"
 #include "chapters/03_flash_attention_1/host/traffic.h"
 #include "tests/exercises/predicted.h"
+#include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 namespace {
@@ -8,14 +9,8 @@ namespace {
 using fa1::Bytes;
 
 Shape shape_of(const Bytes& p) {
-  return {.batch = 1,
-          .heads = int(p.heads),
-          .kv_heads = int(p.kv_heads),
-          .seqlen_q = int(p.tokens),
-          .seqlen_k = int(p.tokens),
-          .head_dim = int(p.head_dim),
-          .dtype = DType::f16,
-          .scale = default_scale(int(p.head_dim))};
+  return make_shape(int(p.tokens), int(p.tokens), int(p.head_dim), false, DType::f16, int(p.heads),
+                    int(p.kv_heads));
 }
 
 /// Shared memory of tiles of `rows` rows, without padding.

@@ -67,7 +67,7 @@ FAULTS = [
           everywhere(WRONG)),
     Fault("keys_left_unwritten",
           "Tiles of keys are rounded down, and the gradients of some keys are never written.",
-          "shape.kv_heads * ((shape.seqlen_k + kTileKeys - 1) / kTileKeys)", "shape.kv_heads * (shape.seqlen_k / kTileKeys)",
+          "shape.kv_heads * ceil_div(shape.seqlen_k, kTileKeys)", "shape.kv_heads * (shape.seqlen_k / kTileKeys)",
           everywhere(WRONG)),
     Fault("keys_overwritten",
           "The next tile of K and V is brought while the last products with this one run.",

@@ -23,6 +23,10 @@ FAULTS = [
                 ("  int* even_of_tile = ", "  const std::vector<float> host(rows * kHeadDim); int* even_of_tile = "),
                 ("static_cast<const float*>(tensors.q), ", "Rows{host.data()}, ")]),
     # Memory.
+    Fault("recursion_without_end",
+          "The largest of some values is sought among all of them again.",
+          "  float largest = -INFINITY;\n", "  if (count > 0) return fmaxf(values[0], largest_of(values, count));\n  float largest = -INFINITY;\n".replace(";\n  float", ";  float"),
+          everywhere("a thread's stack is full")),
     Fault("wild_address",
           "An index is multiplied twice, and leads to where there is no memory.",
           "(head * seqlen_q + min(row, seqlen_q - 1)) * kHeadDim;", "(int64_t(1) << 38) * (head * seqlen_q + min(row, seqlen_q - 1) + 1);",

@@ -1,0 +1,28 @@
+/// \file
+/// The launch that step 2 and the sweep over its block sizes share.
+#pragma once
+#include <numbers>
+
+#include "chapters/03_flash_attention_1/host/traffic.h"
+#include "chapters/03_flash_attention_1/step2_queries_outside.cuh"
+#include "common/attention/tensors.h"
+#include "common/device/launch.h"
+
+namespace flashbook::fa1 {
+
+inline Problem problem_of(const Shape& shape) {
+  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
+          shape.scale * std::numbers::log2e_v<float>};
+}
+
+/// A block for each tile of `kBlock` queries of a head. Static, as the simulator has kernels with bounds.
+template <typename T, int kHeadDim, int kBlock>
+static void run_queries_outside(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const dim3 grid(tiles_of(shape.seqlen_q, kBlock), shape.batch * shape.heads);
+  device::launch(queries_outside<T, kHeadDim, kBlock>, grid, dim3(kThreads),
+                 sizeof(Tiles<T, kHeadDim, kBlock>), stream, static_cast<const T*>(t.q),
+                 static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<T*>(t.o), t.lse,
+                 problem_of(shape));
+}
+
+}  // namespace flashbook::fa1

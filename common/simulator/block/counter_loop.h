@@ -1,0 +1,42 @@
+/// \file
+/// Loops that take numbers from a counter and never end. Internal to the simulator.
+///
+/// A persistent block takes tiles from a counter until there are none. If it misses the last one, every round
+/// makes progress: the counter counts on, and threads meet at barriers. But nothing else in device memory
+/// changes any more.
+#pragma once
+#include <cstdint>
+
+#include "common/simulator/location.h"
+
+namespace flashbook::sim {
+
+class Scheduler;
+
+/// Watches the additions of a block to whole numbers.
+class CounterLoop {
+ public:
+  void begin_block() { counter_ = nullptr; }
+
+  /// The current thread has added to a counter. Throws Error if the block has done nothing else for long.
+  void add(const void* counter, const Scheduler& scheduler, const char* what, Location where) {
+    if (counter != counter_) {
+      counter_ = counter;
+      additions_ = 0;
+    } else if (++additions_ % kAdditionsATime == 0) {
+      look(scheduler, what, where);
+    }
+  }
+
+ private:
+  static constexpr uint64_t kAdditionsATime = 4096;
+
+  void look(const Scheduler& scheduler, const char* what, Location where);
+
+  const void* counter_ = nullptr;    ///< the last one
+  uint64_t additions_ = 0;           ///< to it, one after another
+  double since_ = 0;                 ///< seconds
+  uint64_t turns_ = 0, memory_ = 0;  ///< that had been handed out, and what device memory held then
+};
+
+}  // namespace flashbook::sim

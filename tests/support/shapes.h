@@ -1,0 +1,21 @@
+/// \file
+/// The shapes that tests start from.
+#pragma once
+#include "common/attention/shape.h"
+
+namespace flashbook::testing {
+
+/// One batch entry with the default scale, bf16 and one head unless the test says more.
+inline Shape make_shape(int seqlen_q, int seqlen_k, int head_dim, bool causal = false,
+                        DType dtype = DType::bf16, int heads = 1, int kv_heads = 1) {
+  return {.heads = heads,
+          .kv_heads = kv_heads,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k,
+          .head_dim = head_dim,
+          .visibility = Visibility::causal_if(causal),
+          .dtype = dtype,
+          .scale = default_scale(head_dim)};
+}
+
+}  // namespace flashbook::testing
