@@ -720,7 +720,9 @@ TEST_F(TraceRaces, OrdersOfBlocksThatDoNotHappenHere) {
       const std::string ring =
           error([&](int* a, int* b) { ring_of_blocks(values.data(), a, b, out_.data(), ahead); }, 2, 1);
       EXPECT_EQ(ring.find("data race between blocks on global memory") == 0, ahead == 1) << ring;
-      if (ahead == 0) EXPECT_EQ(out_.get()[5], 6);
+      if (ahead == 0) {
+        EXPECT_EQ(out_.get()[5], 6);
+      }
     }
     for (const bool right : {false, true}) {
       const std::string rounds =
