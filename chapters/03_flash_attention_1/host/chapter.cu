@@ -74,24 +74,26 @@ double requested(const Shape& shape) {
 template <int kStep>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
-    const fa1::Problem problem = fa1::problem_of(shape);
-    const unsigned heads = shape.batch * shape.heads;
-    const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
-               *v = static_cast<const T*>(t.v);
-    auto* o = static_cast<T*>(t.o);
-    if constexpr (kStep == 1) {
-      auto* workspace = static_cast<float*>(t.workspace);
-      const fa1::State state = {workspace, workspace + shape.q_elements(),
-                                workspace + shape.q_elements() + shape.q_rows()};
-      device::launch(fa1::keys_outside<T, kHeadDim, kBlock>, dim3(heads), dim3(fa1::kThreads),
-                     sizeof(fa1::Tiles<T, kHeadDim, kBlock>), stream, q, k, v, o, t.lse, state, problem);
-    } else if constexpr (kStep == 2) {
+    if constexpr (kStep == 2) {
       fa1::run_queries_outside<T, kHeadDim, kBlock>(shape, t, stream);
     } else {
-      using Traits = typename TraitsFor<kHeadDim>::Type;
-      device::launch(fa1::split_k<T, Traits>, dim3(fa1::tiles_of(shape.seqlen_q, Traits::kRowsQ), heads),
-                     dim3(Traits::kThreads), sizeof(fa1::SplitKTiles<T, Traits>), stream, q, k, v, o, t.lse,
-                     problem);
+      const fa1::Problem problem = fa1::problem_of(shape);
+      const unsigned heads = shape.batch * shape.heads;
+      const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
+                 *v = static_cast<const T*>(t.v);
+      auto* o = static_cast<T*>(t.o);
+      if constexpr (kStep == 1) {
+        auto* workspace = static_cast<float*>(t.workspace);
+        const fa1::State state = {workspace, workspace + shape.q_elements(),
+                                  workspace + shape.q_elements() + shape.q_rows()};
+        device::launch(fa1::keys_outside<T, kHeadDim, kBlock>, dim3(heads), dim3(fa1::kThreads),
+                       sizeof(fa1::Tiles<T, kHeadDim, kBlock>), stream, q, k, v, o, t.lse, state, problem);
+      } else {
+        using Traits = typename TraitsFor<kHeadDim>::Type;
+        device::launch(fa1::split_k<T, Traits>, dim3(fa1::tiles_of(shape.seqlen_q, Traits::kRowsQ), heads),
+                       dim3(Traits::kThreads), sizeof(fa1::SplitKTiles<T, Traits>), stream, q, k, v, o, t.lse,
+                       problem);
+      }
     }
   });
 }
