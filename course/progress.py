@@ -4,7 +4,7 @@ import hashlib
 import json
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/progress.py
@@ -55,8 +55,8 @@ def to_be_done() -> list[Exercise]:
     return [e for e in manifest.load() if files is None or e.file in files]
 
 
-def state_of(exercise: Exercise) -> str:
-    entry = known().get(exercise.id)
+def state_of(exercise: Exercise, entries: Mapping[str, Mapping[str, str | int]]) -> str:
+    entry = entries.get(exercise.id)
     if not entry:
         return NOT_TRIED
     return str(entry["state"]) if entry["digest"] == digest(exercise) else CHANGED
@@ -64,7 +64,8 @@ def state_of(exercise: Exercise) -> str:
 
 def first_open(exercises: Iterable[Exercise]) -> Exercise | None:
     """The first exercise in the order of the book that is not solved."""
-    return next((e for e in exercises if state_of(e) != SOLVED), None)
+    entries = known()
+    return next((e for e in exercises if state_of(e, entries) != SOLVED), None)
 
 
 def next_step(exercises: Iterable[Exercise]) -> str:
@@ -72,7 +73,7 @@ def next_step(exercises: Iterable[Exercise]) -> str:
     if not e:
         return "All solved here."
     minutes = f", about {e.minutes} minutes" if e.minutes else ""
-    return (f"Next: {e.id}, {e.kind}: {e.title} ({e.points} points{minutes}; {state_of(e)})\n"
+    return (f"Next: {e.id}, {e.kind}: {e.title} ({e.points} points{minutes}; {state_of(e, known())})\n"
             f"  read  chapters/{e.chapter}/README.md, the section Exercises\n  edit  {e.file}\n  run   ./flashbook course try {e.id}")
 
 
@@ -80,7 +81,7 @@ def table(exercises: Sequence[Exercise]) -> str:
     entries, lines = known(), []
     for chapter in dict.fromkeys(e.chapter for e in exercises):
         own = [e for e in exercises if e.chapter == chapter]
-        states = {e.id: state_of(e) for e in own}
+        states = {e.id: state_of(e, entries) for e in own}
         points = {id: int(entries[id]["points"]) if state not in (NOT_TRIED, CHANGED) else 0 for id, state in states.items()}
         left = sum(e.minutes or 0 for e in own if states[e.id] != SOLVED)
         lines.append(f"{chapter}: {sum(points.values())} of {sum(e.points for e in own)} points" + (f", about {left} minutes left" if left else ""))

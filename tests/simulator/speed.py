@@ -21,7 +21,8 @@ SHAPES = {"": ("--seqlen", "768", "--heads", "2", "--check", "off", "--reps", "1
 def built(tree: Path, commit: str | None, jobs: int) -> Path:
     """The folder of the programs of a tree, which is checked out from `commit` if it is not this one."""
     if commit and not tree.exists():
-        subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", tree, commit], check=True)
+        # --force: git still knows a tree that went with the build folder.
+        subprocess.run(["git", "-C", ROOT, "worktree", "add", "--force", "--detach", tree, commit], check=True)
     subprocess.run(["cmake", "--preset", "sim"], cwd=tree, check=True, stdout=subprocess.DEVNULL)
     programs = [chapter + traced for chapter in CHAPTERS for traced in SHAPES]
     subprocess.run(["ninja", "-C", tree / "build/sim", f"-j{jobs}", *programs], check=True, stdout=subprocess.DEVNULL)
