@@ -84,8 +84,7 @@ std::string SharedMemory::describe(const void* address) const {
   const bool is_unset = address && std::intptr_t(address) > -kNear && std::intptr_t(address) < kNear;
   return std::string("address ") + digits +
          (is_unset ? " (near null: from a pointer that is null, or that nobody has written yet: does a "
-                     "barrier come between "
-                     "who sets it and who follows it?)"
+                     "barrier come between who sets it and who follows it?)"
                    : "");
 }
 

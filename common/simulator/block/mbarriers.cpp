@@ -359,8 +359,7 @@ std::string Mbarriers::missing_bytes() const {
     if (barrier.pending == 0 && barrier.bytes > 0)
       return ". " + describe(barrier) + " lacks " + std::to_string(barrier.bytes) +
              " bytes that were announced and that no load brings: compare mbarrier_arrive_expect_tx with the "
-             "boxes "
-             "of the loads";
+             "boxes of the loads";
   return "";
 }
 

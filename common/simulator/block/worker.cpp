@@ -188,9 +188,8 @@ std::string Worker::crash_report() const {
            thread;
   if (scheduler.crashed() == Crash::stack)
     return "a thread's stack is full, and it had " + std::to_string(kUsableStackBytes / 1024) +
-           " KB: a recursion that does not end, or local arrays that are too large. On a GPU a thread has 1 "
-           "KB "
-           "for what does not fit into registers, unless the host asks for more (cudaLimitStackSize)" +
+           " KB: a recursion that does not end, or local arrays that are too large. On a GPU a thread has "
+           "1 KB for what does not fit into registers, unless the host asks for more (cudaLimitStackSize)" +
            thread;
   return "out of bounds or misaligned: a thread touches " + memory.describe(scheduler.bad_address()) +
          ", where there is no memory, or a vector that is not aligned. Check the pointer, and the index "

@@ -39,6 +39,11 @@ void access(const volatile void* address, std::size_t bytes, Access what, bool a
     access(address, bytes, Access::load, true, return_address);
 }
 
+/// An access to any number of bytes, none perhaps.
+void access_all(const void* address, std::size_t bytes, Access what, const void* return_address) {
+  if (bytes > 0) access(address, bytes, what, false, return_address);
+}
+
 /// A volatile access, which is a flag's, between threads that fence: nothing else makes two threads meet
 /// there.
 void access_volatile(void* address, std::size_t bytes, Access what, const void* return_address) {
@@ -128,21 +133,17 @@ void __tsan_write_range(void* address, std::size_t bytes) {
 
 // What a kernel moves as a whole; instrumented.h sends those calls here.
 void* __tsan_memcpy(void* target, const void* source, std::size_t bytes) {
-  if (bytes > 0) {
-    access(source, bytes, Access::load, false, __builtin_return_address(0));
-    access(target, bytes, Access::store, false, __builtin_return_address(0));
-  }
+  access_all(source, bytes, Access::load, __builtin_return_address(0));
+  access_all(target, bytes, Access::store, __builtin_return_address(0));
   return std::memcpy(target, source, bytes);
 }
 void* __tsan_memmove(void* target, const void* source, std::size_t bytes) {
-  if (bytes > 0) {
-    access(source, bytes, Access::load, false, __builtin_return_address(0));
-    access(target, bytes, Access::store, false, __builtin_return_address(0));
-  }
+  access_all(source, bytes, Access::load, __builtin_return_address(0));
+  access_all(target, bytes, Access::store, __builtin_return_address(0));
   return std::memmove(target, source, bytes);
 }
 void* __tsan_memset(void* target, int value, std::size_t bytes) {
-  if (bytes > 0) access(target, bytes, Access::store, false, __builtin_return_address(0));
+  access_all(target, bytes, Access::store, __builtin_return_address(0));
   return std::memset(target, value, bytes);
 }
 

@@ -52,8 +52,7 @@ std::string advice_for(const BlockConflict& conflict) {
   if (conflict.rule == Race::Rule::async_write && writes(conflict.first.access) &&
       writes(conflict.second.access) && conflict.first.block == conflict.second.block)
     return "both write there, and nothing says which comes last: two tiles overlap, most often by a wrong "
-           "row "
-           "or column, or the same tile is stored twice. If that is meant, tma_store_wait comes between";
+           "row or column, or the same tile is stored twice. If that is meant, tma_store_wait comes between";
   if (conflict.rule == Race::Rule::proxy_fence)
     return "TMA does not see plain stores to global memory by the same launch: between the store and the "
            "copy, who wrote or who issues calls fence_proxy_async_global (fence_proxy_async speaks of shared "

@@ -528,8 +528,7 @@ void Tracer::check_owner(int thread, Access access, std::uintptr_t address,
       noun(access) + (" at " + line.described()) + ": this is a local variable of thread " +
       std::to_string(owner->number) +
       ". A thread's locals lie in its registers, or in local memory, where the same address leads each "
-      "thread to "
-      "memory of its own: hand the value over by a shuffle or by shared memory");
+      "thread to memory of its own: hand the value over by a shuffle or by shared memory");
 }
 
 void Tracer::touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) {
