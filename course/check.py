@@ -163,7 +163,7 @@ def partial_faults(root: Path, folder: Path, exercises: Exercises) -> Iterator[s
 def build_faults(tree: Path, exercises: Exercises) -> Iterator[str]:
     """The hand-out builds alone and without a warning, and the student's command tells each exercise that it is not solved."""
     run(tree, "cmake", "--preset", "sim", *QUICK)
-    registered = set(re.findall(r"Test +#\d+: (exercise\.\S+)", run(tree, "ctest", "--preset", "sim", "-N")))
+    registered = set(re.findall(r"Test +#\d+: (exercise\.\S+)", run(tree, "ctest", "--test-dir", "build/sim", "-N")))
     programs = {e.program for e in exercises}
     if registered != programs:
         yield f"ctest and exercises.json differ: {', '.join(sorted(registered ^ programs))}"

@@ -459,6 +459,7 @@ __global__ void last_block_adds(float* parts, int* counter, Handover how) {
   if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) == int(gridDim.x) - 1;
   __syncthreads();
   if (how == kFlagFirst) parts[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+  __syncthreads();
   if (!is_last || threadIdx.x != 0) return;
   float sum = 0;
   for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) sum += parts[i];

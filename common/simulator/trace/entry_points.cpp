@@ -87,7 +87,7 @@ bool reads_past(Access what, const volatile T* address, const void* return_addre
   return true;
 }
 
-/// Who adds a whole number in device memory may take a tile from a counter: others have their turn too.
+/// Who adds a whole number in device memory, or sets a bit, may take a tile: others have their turn too.
 inline void meet_other_blocks(const volatile void* address) {
   flashbook::sim::Tracer* tracer = current_tracer;
   if (tracer && tracer->is_of_device(reinterpret_cast<std::uintptr_t>(address)))
@@ -174,6 +174,15 @@ FLASHBOOK_VOLATILE(16)
     return update<reads>(address, __builtin_return_address(0),                                               \
                          [&] { return builtin(address, value, __ATOMIC_SEQ_CST); });                         \
   }
+#define FLASHBOOK_UPDATE_OR_LOOK(bits, name, builtin)                                                        \
+  uint##bits##_t __tsan_atomic##bits##_##name(volatile uint##bits##_t* address, uint##bits##_t value, int) { \
+    meet_other_blocks(address);                                                                              \
+    if (uint##bits##_t past;                                                                                 \
+        value == 0 && reads_past(Access::atomic, address, __builtin_return_address(0), past))                \
+      return past;                                                                                           \
+    return update(address, __builtin_return_address(0),                                                      \
+                  [&] { return builtin(address, value, __ATOMIC_SEQ_CST); });                                \
+  }
 #define FLASHBOOK_ATOMIC(bits)                                                                             \
   uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int order) {           \
     uint##bits##_t past;                                                                                   \
@@ -195,18 +204,11 @@ FLASHBOOK_VOLATILE(16)
       operation();                                                                                         \
   }                                                                                                        \
   FLASHBOOK_UPDATE(bits, exchange, __atomic_exchange_n, false)                                             \
-  uint##bits##_t __tsan_atomic##bits##_fetch_add(volatile uint##bits##_t* address, uint##bits##_t value,   \
-                                                 int) {                                                    \
-    meet_other_blocks(address);                                                                            \
-    if (uint##bits##_t past;                                                                               \
-        value == 0 && reads_past(Access::atomic, address, __builtin_return_address(0), past))              \
-      return past;                                                                                         \
-    return update(address, __builtin_return_address(0),                                                    \
-                  [&] { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); });                   \
-  }                                                                                                        \
+  FLASHBOOK_UPDATE_OR_LOOK(bits, fetch_add, __atomic_fetch_add)                                            \
+  /* clang++ makes this of an addition of 0 */                                                             \
+  FLASHBOOK_UPDATE_OR_LOOK(bits, fetch_or, __atomic_fetch_or)                                              \
   FLASHBOOK_UPDATE(bits, fetch_sub, __atomic_fetch_sub, true)                                              \
   FLASHBOOK_UPDATE(bits, fetch_and, __atomic_fetch_and, true)                                              \
-  FLASHBOOK_UPDATE(bits, fetch_or, __atomic_fetch_or, true)                                                \
   FLASHBOOK_UPDATE(bits, fetch_xor, __atomic_fetch_xor, true)                                              \
   int __tsan_atomic##bits##_compare_exchange_strong(                                                       \
       volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) {      \
@@ -235,6 +237,7 @@ FLASHBOOK_ATOMIC(32)
 FLASHBOOK_ATOMIC(64)
 #undef FLASHBOOK_ATOMIC
 #undef FLASHBOOK_UPDATE
+#undef FLASHBOOK_UPDATE_OR_LOOK
 
 void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 void __tsan_atomic_signal_fence(int) {}
