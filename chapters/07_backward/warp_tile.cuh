@@ -121,12 +121,7 @@ template <typename T, int kRowBlocks, int kColumnBlocks>
 __device__ __forceinline__ void round_blocks(uint32_t (&a)[kRowBlocks][4],
                                              const Blocks<kRowBlocks, kColumnBlocks>& sums, int step) {
 #pragma unroll
-  for (int r = 0; r < kRowBlocks; ++r)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float(&block)[4] = sums[r][2 * step + i / 2];
-      a[r][i] = pack<T>(block[i % 2 * 2], block[i % 2 * 2 + 1]);
-    }
+  for (int r = 0; r < kRowBlocks; ++r) results_as_a<T>(a[r], sums[r][2 * step], sums[r][2 * step + 1]);
 }
 
 //| ## Out of the registers

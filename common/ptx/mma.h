@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "common/ptx/call_site.h"
+#include "common/ptx/convert.h"
 
 namespace flashbook {
 
@@ -69,6 +70,16 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
   const uint32_t b[2] = {b0, b1};
   sim::mma_m16n8k16(std::is_same_v<T, __half> ? DType::f16 : DType::bf16, d, a, b, c, where);
 #endif
+}
+
+/// What two products left for neighbouring blocks of 8 columns, rounded to T, as `a` of the next product.
+template <typename T>
+__device__ __forceinline__ void results_as_a(uint32_t (&a)[4], const float (&left)[4],
+                                             const float (&right)[4]) {
+  a[0] = pack<T>(left[0], left[1]);
+  a[1] = pack<T>(left[2], left[3]);
+  a[2] = pack<T>(right[0], right[1]);
+  a[3] = pack<T>(right[2], right[3]);
 }
 
 }  // namespace flashbook
