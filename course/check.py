@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/check.py
 
-from course import attempt, cheats, digests, handout, manifest, modes, proof, quiz, regions
+from course import attempt, cheats, digests, handout, manifest, modes, proof, quiz, regions, submission
 from course.regions import Fault, code
 from course.solution import answer, solved
 
@@ -191,6 +191,16 @@ def prediction_faults(tree: Path, predictions: Exercises) -> Iterator[str]:
             yield f"hand-out: course try {e.id} does not take the book's solution:\n{tried.stdout}"
 
 
+def regrade_faults(root: Path, tree: Path, exercises: Exercises) -> Iterator[str]:
+    """What is found in a solved tree are the answers that get all points in proof.py: grading it again gives all points of all chapters."""
+    handout.make(root, tree, with_solutions=True)
+    found, missing = submission.answers(tree, exercises)
+    yield from (f"{id}: of a solved tree it is not graded: {why}" for id, why in missing.items())
+    for e in exercises:
+        if e.id in found and found[e.id].lines != answer(root, e).lines:
+            yield f"{e.id}: a solved tree does not have the book's solution"
+
+
 def points_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """The points of a chapter, and that exercises.json names the tests that are there."""
     for chapter in dict.fromkeys(e.chapter for e in exercises):
@@ -239,6 +249,7 @@ def check(root: Path) -> Iterator[str]:
         tree = Path(folder).resolve() / "student"
         handout.make(root, tree)
         yield from handout_faults(root, tree, exercises)
+        yield from regrade_faults(root, Path(folder).resolve() / "solved", exercises)
         print(f"building the hand-out of {len(exercises)} exercises in the simulator, this takes minutes", file=sys.stderr)
         yield from timed("hand-out", build_faults(tree, exercises))
         yield from timed("hand-outs up to a chapter", partial_faults(root, Path(folder).resolve(), exercises))

@@ -16,10 +16,10 @@ from course.score import Grade
 from course.solution import answer
 
 LARGEST_ZIP = 2 << 30  # bytes of a class, unpacked
-# Names that say whose it is: Moodle's folders and Gradescope's, Canvas's files, which lie beside each other.
+# Names that say whose it is: Moodle's folders and Gradescope's; files of Canvas, and of Moodle without folders, which lie beside each other.
 MOODLE = re.compile(r"(?P<name>.+)_(?P<id>\d+)_assignsubmission_\w+")
 GRADESCOPE = re.compile(r"(?P<name>submission_(?P<id>\d+))")
-CANVAS = re.compile(r"(?P<name>[^_]+)(?:_(?P<late>LATE))?_(?P<id>\d+)_\d+_.+")
+FILES = (re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_file_.*"), re.compile(r"(?P<name>[^_]+)(?:_(?P<late>LATE))?_(?P<id>\d+)_\d+_.+"))
 ROSTER = ("id", "name", "submission", "handed_in")
 
 
@@ -77,15 +77,16 @@ def is_class(place: Path, exercises: Sequence[Exercise]) -> bool:
     return len(set(answered)) < len(answered)
 
 
-def of_canvas(place: Path) -> list[HandedIn]:
-    """Canvas's files in a folder, by student; none if they are not those of several."""
+def of_files(place: Path) -> list[HandedIn]:
+    """A learning platform's files in a folder, by student; none if they are not those of several."""
     found: dict[str, HandedIn] = {}
     for path in sorted(place.iterdir()):
-        whose = CANVAS.fullmatch(path.name)
+        whose = next(filter(None, (names.fullmatch(path.name) for names in FILES)), None)
         if whose and path.is_file() and not path.is_symlink():
             names = [f"{path.stem}{submission.IN_ZIP}{name}" for name in submission.files_in_zip(path)] if path.suffix == ".zip" else [path.name]
             before = found.get(whose["id"], HandedIn(whose["name"], place, id=whose["id"]))
-            found[whose["id"]] = replace(before, files=(*before.files, *names), days_late=None if whose["late"] else before.days_late)
+            is_late = whose.groupdict().get("late")
+            found[whose["id"]] = replace(before, files=(*before.files, *names), days_late=None if is_late else before.days_late)
     return list(found.values()) if len(found) > 1 else []
 
 
@@ -94,8 +95,8 @@ def handed_in(words: Sequence[str], exercises: Sequence[Exercise], scratch: Path
     found: list[HandedIn] = []
     for word in words:
         place = unpacked(word, scratch)
-        if of_files := [] if single else of_canvas(place):
-            found += of_files
+        if files := [] if single else of_files(place):
+            found += files
         elif not single and is_class(place, exercises):
             for path in children(place):
                 whose = MOODLE.fullmatch(path.name) or GRADESCOPE.fullmatch(path.name)
@@ -136,9 +137,20 @@ def plain(name: str) -> str:
     return "".join(c for c in name.casefold() if c.isalnum())
 
 
+def by_name(roster: Iterable[Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    """The roster's lines by each name that they give."""
+    return {plain(name): line for line in roster for name in (line.get("submission"), line.get("name"), line["id"]) if name}
+
+
+def unknown(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]]) -> list[str]:
+    """Those of whom the roster has no line."""
+    lines = by_name(roster)
+    return [one.title for one in found if plain(one.title) not in lines and plain(one.id) not in lines]
+
+
 def with_roster(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]], due: datetime | None) -> list[HandedIn]:
     """Each with the id and the days late that the roster knows, and those who handed in nothing."""
-    lines = {plain(name): line for line in roster for name in (line.get("submission"), line.get("name"), line["id"]) if name}
+    lines = by_name(roster)
     everybody, there = [], set()
     for one in found:
         line = lines.get(plain(one.title)) or lines.get(plain(one.id))

@@ -61,16 +61,19 @@ class Grader:
     def __exit__(self, *_: object) -> None:
         remove(self.folder)
 
-    def exercise(self, exercise: manifest.Exercise, answer: Written | None, gated: bool = True, chosen_modes: Sequence[str] | None = None) -> Score:
+    def exercise(self, exercise: manifest.Exercise, answer: Written | None, gated: bool = True, chosen_modes: Sequence[str] | None = None,
+                 seed: int | None = None, programs: dict[str, Path] | None = None) -> Score:
         """Compiles and tests one exercise with an answer, or as it is handed out if there is none. `gated`: whether the gate reads the
-        answer first. `chosen_modes`: of the simulator, if not all that the exercise knows."""
+        answer first. `chosen_modes`: of the simulator, if not all that the exercise knows. `seed`: if not the grader's. `programs`: what was
+        compiled of the same answer before, and will be now."""
         if answer and gated:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
                 return Score(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]),
                              headline="the grader does not take it")
         result, endless = Score(exercise), 0
-        programs: dict[str, Path] = {}
+        seed = self.seed if seed is None else seed
+        programs = {} if programs is None else programs
         for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.solved_program + modes.TWIN)):
             if result.verdicts and not result.points:
                 break  # nothing is left to lose
@@ -85,10 +88,10 @@ class Grader:
                 if mode != modes.LAZY and not result.passed(test):
                     continue
                 start = time.monotonic()
-                verdict = self.judge.run(programs[suffix], exercise, test.name, mode, self.seed) if endless < ENDLESS else gtest.Verdict(
+                verdict = self.judge.run(programs[suffix], exercise, test.name, mode, seed) if endless < ENDLESS else gtest.Verdict(
                     False, f"not run: {ENDLESS} tests before it did not end")
                 is_endless = not verdict.passed and time.monotonic() - start >= self.limits.seconds
-                if is_endless and not endless and self.judge.run(programs[suffix], exercise, test.name, mode, self.seed, gtest.PATIENCE).passed:
+                if is_endless and not endless and self.judge.run(programs[suffix], exercise, test.name, mode, seed, gtest.PATIENCE).passed:
                     verdict = gtest.slow(self.limits.seconds)
                 endless += is_endless
                 result.verdicts[test.name] = modes.told(verdict, mode)
@@ -211,7 +214,10 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
     due = classroom.moment(arguments.due, "--due") if arguments.due else None
     handed_in = classroom.handed_in(words, exercises, scratch, arguments.single)
     if arguments.roster:
-        handed_in = classroom.with_roster(handed_in, classroom.read_roster(arguments.roster), due)
+        roster = classroom.read_roster(arguments.roster)
+        for title in classroom.unknown(handed_in, roster):
+            print(f"warning: {arguments.roster} has no line for {one_line(title)}: its column submission takes that name", file=sys.stderr)
+        handed_in = classroom.with_roster(handed_in, roster, due)
     called = titles(handed_in)
     places_of, grades = places(called, names, arguments.out), []
     with Grader(manifest.ROOT, exercises, seed) as grader:

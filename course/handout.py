@@ -37,7 +37,7 @@ HANDED_OUT = (
     "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py",
     "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/watch.py", "chapters/*/exercises/quiz.json",
 )
-KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/week_*.md")
+KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/rubric.md", "docs/pages/week_*.md")
 INTERACTIVE = "docs/figures/interactive"
 # A picture that docs/figures/interactive can bring to life, and the page of its own that it gets.
 PICTURE = re.compile(r"^!\[[^\]]*\]\(((?:\.\./)*docs/figures/(\w+))\.svg\)$", re.MULTILINE)
@@ -63,6 +63,7 @@ LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", 
 # What scripts look for in a page and a reader has no use for, with its line where it has one of its own.
 MARK = re.compile(r"(?<=\n)<!-- [^\n]*? -->\n|<!-- [^\n]*? -->")
 TABLE = "<!-- exercises -->\n"
+EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # of the first exercise with code that is to be done
 # What students have at another place than the book.
 MOVED = {"AGENTS.md": "course/agents.md", ".github/workflows/exercises.yml": "course/exercises.yml"}
 # The chapter that a file belongs to.
@@ -108,6 +109,9 @@ def readme(root: Path, exercises: Sequence[manifest.Exercise], open_ones: Sequen
         points = f"{e.points} | {e.minutes or ''}" if e in open_ones else "solved |"
         lines.append(f"| [`{e.id}`]({page}) | {e.kind}: {e.title} | `{e.file}` | {points} |")
     text = (root / "course" / "student.md").read_text(encoding="utf-8")
+    example = min(open_ones, key=lambda e: (e.kind == "predict", e.number))
+    for mark, what in EXAMPLE.items():
+        text = text.replace(mark, getattr(example, what))
     return text.replace(TABLE, "\n".join(lines) + "\n")
 
 

@@ -6,21 +6,23 @@ in course/solutions/NN_name/wrong.json gets what is written there:
      "mode": "traced",                                          optional: the simulator's mode that finds it, if lazy does not
      "points": 8}                                               and what that gets
 
-What is solved or as handed out is run in all modes. Programs are compiled with little optimisation: half of the time here is the compiler's.
+What is solved or as handed out is run in all modes. Under another seed each hidden test asks something else, and says the same of what is solved
+and of one wrong solution of each exercise. Programs are compiled with little optimisation: half of the time here is the compiler's.
 """
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from course import manifest, modes
+from course import gtest, manifest, modes
 from course.grade import Grader
 from course.regions import Fault, Written
 from course.score import Score
 from course.solution import answer
 
-SEED = 20260101  # any; the points of what is wrong may depend on the inputs
+SEED, OTHER_SEED = 20260101, 7  # any; the points of what is wrong may depend on the inputs
 AT_LEAST = 10  # wrong solutions a chapter
 QUICK = ("-O1",)
 
@@ -32,11 +34,13 @@ class Case:
     written: Written | None  # None: as handed out
     points: int
     modes: tuple[str, ...] | None = (modes.LAZY,)  # None: all
+    reseeded: bool = False  # whether another seed has to say the same
 
 
 def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[Case]:
     """The cases in wrong.json of all chapters; a Fault for what is not as it should be."""
-    by_id, found = {e.id: e for e in exercises}, []
+    by_id = {e.id: e for e in exercises}
+    found: list[Case] = []
     for chapter in dict.fromkeys(e.chapter for e in exercises):
         file = root / "course/solutions" / chapter / "wrong.json"
         where = file.relative_to(root)
@@ -54,14 +58,15 @@ def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[
             if entry["replace"] not in solution:
                 raise Fault(f"{where}: {entry['what']}: the solution of {exercise.id} has no '{entry['replace']}'")
             lines = solution.replace(entry["replace"], entry["with"]).split("\n")
-            found.append(Case(exercise, entry["what"], Written(lines), entry["points"], tuple(dict.fromkeys((modes.LAZY, mode)))))
+            is_first = all(case.exercise is not exercise for case in found)
+            found.append(Case(exercise, entry["what"], Written(lines), entry["points"], tuple(dict.fromkeys((modes.LAZY, mode))), is_first))
     return found
 
 
 def cases(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[Case]:
     for exercise in exercises:
         yield Case(exercise, "as handed out", None, 0, modes=None)
-        yield Case(exercise, "solved", answer(root, exercise), exercise.points, modes=None)
+        yield Case(exercise, "solved", answer(root, exercise), exercise.points, None, True)
     yield from wrong_solutions(root, exercises)
 
 
@@ -77,12 +82,41 @@ def why_wrong(result: Score, case: Case) -> str:
     return f"{exercise.id}, {case.what}: {result.points} points, not {case.points}. " + (result.trouble or "\n".join(failed))
 
 
+def seed_faults(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[str]:
+    """A hidden test sees other values of the book's own answer under another seed: its sizes are drawn, or its inputs."""
+    with tempfile.TemporaryDirectory() as folder:
+        for exercise in exercises:
+            for test in (test for test in exercise.tests if test.hidden):
+                seen = set()
+                for seed in (SEED, OTHER_SEED):
+                    record = Path(folder) / "record"
+                    gtest.run(root / "build/sim/bin" / exercise.solved_program, test.name,
+                              {**modes.environment(modes.LAZY, seed), "FLASHBOOK_OBSERVED_WRITE": str(record)})
+                    seen.add(record.read_bytes())
+                if len(seen) < 2:
+                    yield f"{exercise.id}: the hidden test {test.name} asks the same whatever the seed: draw a size (tests/exercises/exercise.h)"
+
+
 def prove(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[str]:
     """A fault for each case that gets other points than it should."""
+    def graded(case: Case) -> tuple[Score, list[str]]:
+        """What it gets, and of which hidden tests the other seed says something else. Of predictions all tests ask for sizes by the seed."""
+        programs: dict[str, Path] = {}
+        result = grader.exercise(case.exercise, case.written, chosen_modes=case.modes, programs=programs)
+        if not case.reseeded or result.trouble:
+            return result, []
+        hidden = [test for test in case.exercise.tests if test.hidden or case.exercise.kind == "predict"]
+        again = grader.exercise(replace(case.exercise, tests=hidden), case.written, chosen_modes=case.modes or (modes.LAZY,), seed=OTHER_SEED,
+                                programs=programs)
+        return result, [test.name for test in hidden if result.passed(test) != again.passed(test)]
+
+    yield from seed_faults(root, exercises)
     with Grader(root, exercises, SEED, options=QUICK) as grader, ThreadPoolExecutor(os.cpu_count()) as pool:
         listed = list(cases(root, exercises))
-        for case, result in zip(listed, pool.map(lambda case: grader.exercise(case.exercise, case.written, chosen_modes=case.modes), listed)):
+        for case, (result, differ) in zip(listed, pool.map(graded, listed)):
             print(f"{case.exercise.id:<20} {case.what:<50} {result.points:>3} of {case.exercise.points:>3}", flush=True)
             fault = why_wrong(result, case)
             if fault:
                 yield fault
+            if differ:
+                yield f"{case.exercise.id}, {case.what}: the seeds {SEED} and {OTHER_SEED} differ in {', '.join(differ)}"

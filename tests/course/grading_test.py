@@ -346,6 +346,15 @@ class Submission(unittest.TestCase):
         self.zip("Bob Noyce_124_assignsubmission_file_/hw.zip", **{"a.cuh": self.TEXT})
         self.assertEqual(self.handed_in(), [("Ada Lovelace", "123", 0, ["ch01-a"]), ("Bob Noyce", "124", 0, ["ch01-a"])])
 
+    def test_a_class_from_moodle_without_folders(self):
+        self.write("Ada Lovelace_123_assignsubmission_file_a.cuh")
+        self.zip("Bob Noyce_124_assignsubmission_file_.zip", **{"a.cuh": self.TEXT})
+        self.assertEqual(self.handed_in(), [("Ada Lovelace", "123", 0, ["ch01-a"]), ("Bob Noyce", "124", 0, ["ch01-a"])])
+
+    def test_a_roster_that_does_not_know_everybody_is_told(self):
+        found = [classroom.HandedIn("ada", self.folder, id="7"), classroom.HandedIn("bob", self.folder)]
+        self.assertEqual(classroom.unknown(found, [{"id": "8", "name": "Ada"}]), ["bob"])
+
     def test_a_class_from_canvas(self):
         self.write("lovelaceada_77_1001_a.cuh")
         self.write("lovelaceada_77_1002_b.cuh")

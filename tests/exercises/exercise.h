@@ -73,6 +73,13 @@ inline std::vector<float> random_numbers(std::size_t count, unsigned seed, float
   return numbers;
 }
 
+/// A size of a hidden test, from `low` to `high`: another for each `draw` of a test and each course_seed().
+inline int drawn(int low, int high, unsigned draw) {
+  std::seed_seq seeds{7u, draw, course_seed()};
+  std::mt19937 random(seeds);
+  return low + int(random() % unsigned(high - low + 1));
+}
+
 /// Numbers as `type` holds them.
 inline std::vector<float> rounded(DType type, const std::vector<float>& values) {
   return decode(type, encode(type, values));

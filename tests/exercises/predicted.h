@@ -13,7 +13,9 @@
 
 namespace flashbook::testing {
 
-constexpr int kProblems = 8;  // that a formula is asked for
+constexpr int kProblems = 8;  // that a student's test asks a formula for
+// And the grader's: so many that a mistake shows under every seed.
+constexpr int kGraded = 64;
 
 /// A size of a problem, and what it may be.
 template <typename Problem>
@@ -25,10 +27,10 @@ struct Size {
 
 /// The problem of the text, which is a Problem's default, and others for each seed.
 template <typename Problem>
-std::vector<Problem> problems(const std::vector<Size<Problem>>& sizes, unsigned seed) {
+std::vector<Problem> problems(const std::vector<Size<Problem>>& sizes, unsigned seed, int count) {
   std::seed_seq seeds{5u, seed};
   std::mt19937 random(seeds);
-  std::vector<Problem> all(kProblems);
+  std::vector<Problem> all(count);
   for (std::size_t i = 1; i < all.size(); ++i)
     for (const Size<Problem>& one : sizes) all[i].*one.size = one.choices[random() % one.choices.size()];
   return all;
@@ -71,7 +73,7 @@ inline uint64_t digest(int64_t grain, std::size_t problem) {
 template <typename Problem>
 void expect_digests(const std::vector<Size<Problem>>& sizes, double (Problem::*predicted)() const,
                     double tolerance, const std::vector<uint64_t>& digests) {
-  const std::vector<Problem> all = problems(sizes, 0);
+  const std::vector<Problem> all = problems(sizes, 0, kProblems);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const double got = observed((all[i].*predicted)());
     bool is_right = false;
@@ -93,7 +95,7 @@ template <typename Problem>
 void expect_predicted(const std::vector<Size<Problem>>& sizes, double (Problem::*predicted)() const,
                       double (*want)(const Problem&), double tolerance = 1e-6) {
   if (std::getenv("FLASHBOOK_PREDICTED_DIGESTS")) {
-    const std::vector<Problem> all = problems(sizes, 0);
+    const std::vector<Problem> all = problems(sizes, 0, kProblems);
     std::ostringstream line;
     line << "digests " << this_test() << ' ' << tolerance;
     for (std::size_t i = 0; i < all.size(); ++i) line << ' ' << digest(grain(want(all[i]), tolerance), i);
@@ -101,7 +103,7 @@ void expect_predicted(const std::vector<Size<Problem>>& sizes, double (Problem::
   }
   std::ostringstream complaint;
   bool is_right = true, is_first = true;
-  for (const Problem& problem : problems(sizes, course_seed())) {
+  for (const Problem& problem : problems(sizes, course_seed(), kGraded)) {
     const double got = observed((problem.*predicted)()), right = want(problem);
     if (is_right && !(std::abs(got - right) <= tolerance * std::abs(right))) {
       is_right = false;

@@ -6,7 +6,9 @@ namespace {
 
 // A maximum may not begin at any number that seems low enough.
 TEST_F(Softmax, OfScoresBelowAnyGuess) { expect_softmax({-1e5f}, rows_of(9, 23, true), 1, -1e5f); }
-TEST_F(Softmax, OfMoreRowsThanABlock) { expect_softmax({4, 2, -7}, rows_of(171, 19, true), 3); }
+TEST_F(Softmax, OfMoreRowsThanABlock) {
+  expect_softmax({4, 2, -7}, rows_of(drawn(140, 200, 1), drawn(17, 25, 2), true), 3);
+}
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -5,7 +5,7 @@ namespace flashbook::testing {
 namespace {
 
 TEST(Merge, PartsOfEverySize) {
-  const std::vector<float> scores = random_numbers(300, 2, 20);
+  const std::vector<float> scores = random_numbers(std::size_t(drawn(250, 350, 1)), 2, 20);
   EntropyState state;
   std::size_t begin = 0;
   for (std::size_t size = 1; begin < scores.size(); begin += size++)
@@ -15,8 +15,9 @@ TEST(Merge, PartsOfEverySize) {
 }
 
 TEST(Merge, PartsThatAreEmpty) {
-  expect_state(merged(state_of({2, -1}), {}), state_of({2, -1}));
-  expect_state(merged({}, state_of({2, -1})), state_of({2, -1}));
+  const std::vector<float> scores = random_numbers(2, 3);
+  expect_state(merged(state_of(scores), {}), state_of(scores));
+  expect_state(merged({}, state_of(scores)), state_of(scores));
   expect_state(merged({}, {}), EntropyState());
 }
 

@@ -4,8 +4,10 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Loops, GroupsOfHeadsUnderACausalMask) { expect_right(attention_shape(4, 2, 90, 333, true)); }
-TEST_F(Loops, OneQueryAndManyKeys) { expect_right(attention_shape(2, 2, 1, 300, false)); }
+TEST_F(Loops, GroupsOfHeadsUnderACausalMask) {
+  expect_right(attention_shape(4, 2, drawn(80, 110, 1), drawn(325, 335, 2), true));
+}
+TEST_F(Loops, OneQueryAndManyKeys) { expect_right(attention_shape(2, 2, 1, drawn(260, 330, 3), false)); }
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -4,8 +4,8 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Wait, ManyHeadsOfFewRows) { expect_means(9, 7); }
-TEST_F(Wait, OneRowBeyondATile) { expect_means(2, 129); }
+TEST_F(Wait, ManyHeadsOfFewRows) { expect_means(drawn(7, 11, 1), drawn(3, 31, 2)); }
+TEST_F(Wait, OneRowBeyondATile) { expect_means(drawn(2, 4, 3), 129); }
 
 }  // namespace
 }  // namespace flashbook::testing

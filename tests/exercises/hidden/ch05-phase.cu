@@ -4,7 +4,7 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Phase, WholeRoundsOfSeveralHeads) { expect_norms(3, 288); }
+TEST_F(Phase, WholeRoundsOfSeveralHeads) { expect_norms(drawn(2, 4, 1), 96 * drawn(2, 4, 2)); }
 
 }  // namespace
 }  // namespace flashbook::testing

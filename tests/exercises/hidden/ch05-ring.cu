@@ -4,8 +4,8 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Ring, OfOneStage) { expect_sums<1, 1>(1, 5); }
-TEST_F(Ring, OfFiveStagesAndThreeConsumers) { expect_sums<5, 3>(2, 16); }
+TEST_F(Ring, OfOneStage) { expect_sums<1, 1>(1, drawn(4, 7, 1)); }
+TEST_F(Ring, OfFiveStagesAndThreeConsumers) { expect_sums<5, 3>(2, drawn(12, 18, 2)); }
 
 }  // namespace
 }  // namespace flashbook::testing

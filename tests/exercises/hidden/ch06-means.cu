@@ -4,7 +4,7 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Means, HeadDim256) { expect_random_means<256>(3); }
+TEST_F(Means, HeadDim256) { expect_random_means<256>(drawn(2, 5, 1)); }
 
 }  // namespace
 }  // namespace flashbook::testing

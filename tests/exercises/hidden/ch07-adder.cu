@@ -4,7 +4,7 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Adder, OfSeveralHeads) { expect_sums(3, 4, 0); }
+TEST_F(Adder, OfSeveralHeads) { expect_sums(drawn(2, 4, 1), drawn(3, 5, 2), 0); }
 
 }  // namespace
 }  // namespace flashbook::testing

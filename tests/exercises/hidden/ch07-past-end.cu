@@ -4,7 +4,7 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(PastEnd, OfLargeScores) { expect_weights(3, 50, 40, 30); }
+TEST_F(PastEnd, OfLargeScores) { expect_weights(3, drawn(40, 60, 1), drawn(35, 60, 2), 30); }
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -4,7 +4,7 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Turn, MeansOfManyTiles) { expect_means(5, 4); }
+TEST_F(Turn, MeansOfManyTiles) { expect_means(drawn(4, 6, 1), drawn(3, 5, 2)); }
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -4,7 +4,9 @@
 namespace flashbook::testing {
 namespace {
 
-TEST_F(Unseen, AsManyLengthsAsKeys) { expect_gradient(9, 17, {0, 1, 15, 16, 17}); }
+TEST_F(Unseen, AsManyLengthsAsKeys) {
+  expect_gradient(drawn(5, 12, 1), 17, {0, 1, drawn(2, 14, 2), 15, 16, 17});
+}
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -5,7 +5,7 @@ namespace flashbook::testing {
 namespace {
 
 TEST_F(Sign, TheLargestScoreInTheLastTile) {
-  std::vector<float> scores = random_numbers(129, 5);
+  std::vector<float> scores = random_numbers(std::size_t(drawn(129, 190, 1)), 5);
   scores.back() = 60;
   expect_attention({scores});
 }

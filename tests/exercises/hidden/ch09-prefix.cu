@@ -11,7 +11,7 @@ __global__ void ask_beyond(PrefixMask mask, float* seen) {  // [seqlen_q]
 
 // A tile of keys may reach beyond the last.
 TEST_F(Prefix, LongerThanAllKeys) {
-  expect_mask({100}, 10, 20);
+  expect_mask({drawn(21, 120, 1)}, drawn(5, 15, 2), 20);
   const std::vector<int> prompts = {100};
   device::Buffer prompt(device::Place::device, sizeof(int));
   prompt.upload(std::as_bytes(std::span(prompts)));

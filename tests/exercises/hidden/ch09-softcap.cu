@@ -5,7 +5,7 @@ namespace flashbook::testing {
 namespace {
 
 TEST_F(CappedGradient, OfOtherCaps) {
-  for (float cap : {0.5f, 10.0f, 30.0f}) expect_gradient(20, 70, cap, true);
+  for (float cap : {0.5f, 10.0f, 30.0f}) expect_gradient(drawn(15, 25, 1), drawn(65, 90, 2), cap, true);
 }
 
 }  // namespace
