@@ -134,11 +134,7 @@ inline unsigned long long atomicAdd(unsigned long long* address, unsigned long l
   return flashbook::sim::atomic_add(address, value, where);
 }
 inline float atomicAdd(float* address, float value) {
-  if (flashbook::sim::is_global(address)) {
-    const float old = flashbook::sim::add_in_global_memory(address, value);
-    flashbook::sim::change_memory();
-    return old;
-  }
+  if (flashbook::sim::is_global(address)) return flashbook::sim::add_in_global_memory(address, value);
   return flashbook::sim::atomic_update(address, [value](float old) { return old + value; });
 }
 inline float2 atomicAdd(float2* address, float2 value,

@@ -232,10 +232,15 @@ void WgmmaQueue::tell_of_reads(const WgmmaCall& call, Location where) {
   const uint32_t ticket = observer->begins_async(this);
   const auto read = [&](const SharedMatrix& matrix) {
     for (int line = 0; line < matrix.lines(); ++line)
-      for (int piece = 0; piece < matrix.pieces(); ++piece)
-        observer->touches_async(
-            first_thread_, this, ticket,
-            {Access::load, shared_.data + matrix.address(line, piece), kPiece, "wgmma", where});
+      for (int piece = 0; piece < matrix.pieces(); ++piece) {
+        const Touched touched{Access::load, shared_.data + matrix.address(line, piece), kPiece, "wgmma",
+                              where};
+        observer->touches_async(first_thread_, this, ticket, touched);
+        // Each warp comes by itself. (Of them some pieces say enough: tiles are written as a whole.)
+        if (line % 8 == 0 && piece == 0)
+          for (int warp = 1; warp < kThreads / kWarpLanes; ++warp)
+            observer->reads_for_warp(first_thread_ / kWarpLanes + warp, touched);
+      }
   };
   if (!call.kind.a_in_registers) read(SharedMatrix(call.a, call.kind.a_is_mn_major, kRows));
   read(SharedMatrix(call.b, call.kind.b_is_mn_major, call.kind.n));

@@ -558,6 +558,14 @@ void Tracer::check_owner(int thread, Access access, std::uintptr_t address,
       "thread to memory of its own: hand the value over by a shuffle or by shared memory");
 }
 
+void Tracer::reads_for_warp(int warp, const Touched& touched) {
+  const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
+  if (place.space != Space::shared) return;
+  if (const auto race = races_->read_for_warp(clocks_, warp, place.offset, touched.bytes,
+                                              site_of_instruction(touched.instruction, touched.where)))
+    report(*race);
+}
+
 void Tracer::touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) {
   const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
   if (place.space != Space::shared) return;

@@ -198,6 +198,7 @@ class Tracer final : public Observer, RequestSink {
   }
   uint32_t begins_async(const void* object) override { return clocks_.next_ticket(clocks_.agent(object)); }
   void touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) override;
+  void reads_for_warp(int warp, const Touched& touched) override;
   void knows_async_done(int thread, const void* object, uint32_t ticket) override {
     requests_.check(thread);
     clocks_.learn(thread, clocks_.agent(object), ticket);
