@@ -69,7 +69,7 @@ FAULTS = [
     Fault("one_block_clears_what_all_add_to",
           "The block of the first keys clears the sums of the rows, to which others may have added.",
           "  __syncthreads();           // the barrier is there\n",
-          "  if (part == 0 && threadIdx.x < kRows) row_sums[tile_number * kRows + threadIdx.x] = 0; __syncthreads();\n",
+          "  if (part == 0 && threadIdx.x < kRows) row_sums[tile_number * kRows + threadIdx.x] = 0; fence_proxy_async_global(); __syncthreads();\n",
           everywhere("data race between blocks", "traced")),
     Fault("counts_to_one_more",
           "No block ever takes itself for the last.",

@@ -200,7 +200,7 @@ FAULTS = [
     Fault("waits_for_one_less_with_v",
           "The wait lets the product with V be in flight, whose operand in registers is computed anew.",
           PV_END + COMMIT + WAIT, PV_END + COMMIT + "  wgmma_wait<1>();\n",
-          everywhere("in flight", "lazy", "random", "traced")),
+          everywhere("in flight", "lazy", "traced") | everywhere("has not been waited for", "random")),
     Fault("wgmma_by_three_warps",
           "One warp of the warpgroup does not take part in a product.",
           "    multiply_qk(scores, shared, stage, consumer);\n",
