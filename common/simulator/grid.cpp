@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "common/simulator/block/static_shared.h"
+#include "common/simulator/block/turns.h"
 #include "common/simulator/block/watchdog.h"
 #include "common/simulator/block/worker.h"
 #include "common/simulator/launch.h"
@@ -99,13 +101,14 @@ Async async_from_environment() {
 }
 
 /// The error of the lowest block. Blocks are handed out in order, so it does not depend on the number of OS
-/// threads.
+/// threads. That a block has waited for others in vain says less: one of them may have been stopped.
 class FirstError {
  public:
-  void add(uint64_t block, std::string text) {
+  void add(uint64_t block, std::string text, bool waits_in_vain) {
     const std::lock_guard lock(mutex_);
-    if (text_.empty() || block < block_) {
+    if (text_.empty() || std::pair(waits_in_vain, block) < std::pair(waits_in_vain_, block_)) {
       block_ = block;
+      waits_in_vain_ = waits_in_vain;
       text_ = std::move(text);
     }
     happened_ = true;
@@ -117,6 +120,7 @@ class FirstError {
   std::mutex mutex_;
   std::atomic<bool> happened_{false};
   uint64_t block_ = 0;
+  bool waits_in_vain_ = false;
   std::string text_;
 };
 
@@ -130,7 +134,11 @@ class Blocks final : public OtherBlocks {
  public:
   /// `enter` prepares a worker for the grid.
   Blocks(uint64_t count, uint64_t seed, std::function<void(Worker&, OtherBlocks&)> enter)
-      : count_(count), seed_(seed), enter_(std::move(enter)) {}
+      : count_(count), seed_(seed), enter_(std::move(enter)) {
+    if (seed == 0 || count == 1) return;
+    turns_.emplace(std::max(1, options().os_threads), seed);
+    turns_->enter();
+  }
 
   /// Runs them all, or those before the first that goes wrong.
   void run() {
@@ -138,7 +146,7 @@ class Blocks final : public OtherBlocks {
     const auto wanted = std::min<uint64_t>(count_, uint64_t(std::max(1, options().os_threads)));
     while (uint64_t(begun_) < wanted && begin_another()) {
     }
-    run_blocks(*workers[0]);
+    run_blocks(*workers[0], 0);
     for (std::unique_lock lock(mutex_); !threads_.empty();) {
       std::thread thread = std::move(threads_.back());
       threads_.pop_back();
@@ -150,7 +158,9 @@ class Blocks final : public OtherBlocks {
 
   const FirstError& error() const { return error_; }
 
-  bool go_on(int rounds) override {
+  bool go_on(int rounds) override { return !(gives_up_ = !may_go_on(rounds)); }
+
+  bool may_go_on(int rounds) {
     constexpr int kMaxRoundsAlone = 1 << 10;  // no kernel polls on purpose for so long
     const auto now = std::chrono::steady_clock::now();
     if (!waits_) {
@@ -159,9 +169,14 @@ class Blocks final : public OtherBlocks {
       ++waiting_;
     }
     if (error_.happened()) return false;
-    if (rounds > (working_ == 1 ? 1 : 32) && begin_another()) return true;
-    if (working_ == 1) return rounds <= kMaxRoundsAlone;
-    std::this_thread::sleep_for(std::chrono::microseconds(std::min(rounds, 500)));
+    const bool begins = rounds > (working_ == 1 ? 1 : 32) && begin_another();
+    if (begins || working_ == 1) {
+      if (turns_) turns_->hand_over(number_);
+      return begins || rounds <= kMaxRoundsAlone;
+    }
+    if (!turns_ || waiting_ >= working_)
+      std::this_thread::sleep_for(std::chrono::microseconds(std::min(rounds, 500)));
+    if (turns_) turns_->hand_over(number_);
     // One of them may have seen what it waited for, and calculate, or have done so while this one slept.
     if (const uint64_t ended = waits_ended_; waiting_ < working_ || ended != known_to_have_ended_) {
       known_to_have_ended_ = ended;
@@ -199,6 +214,13 @@ class Blocks final : public OtherBlocks {
     added_ = Added::enough;
     return false;
   }
+  bool hands_over() const override { return turns_.has_value(); }
+  bool may_hand_over() override {
+    if (--operations_left_ > 0) return false;
+    operations_left_ = 1 + random_.below(1 << 2 * random_.below(5));
+    hand_over();
+    return true;
+  }
   uint64_t at_once() const override {
     return std::max<uint64_t>(kMostForOthers, uint64_t(options().os_threads));
   }
@@ -207,21 +229,38 @@ class Blocks final : public OtherBlocks {
   /// As many as run at one time on the simulator's multiprocessors (device.h).
   uint64_t blocks_that_meet() const { return std::min<uint64_t>(count_, 4); }
 
+  static constexpr int kManyBlocks = 64;     ///< of a grid, after which few more hand over before they begin
   static constexpr int kMostForOthers = 64;  ///< blocks that run at one time since one waits for others
 
-  void run_blocks(Worker& worker) {
+  /// Another block has its turn, of those that run at one time.
+  void hand_over() {
+    if (uint64_t(working_) < blocks_that_meet()) begin_another();
+    turns_->hand_over(number_);
+  }
+
+  /// `number`: of the OS thread.
+  void run_blocks(Worker& worker, int number_of_thread) {
     const Watchdog watchdog(options().timeout);
     const CrashStack crash_stack;
+    if (turns_) turns_->wait(number_of_thread);
+    number_ = number_of_thread;
     enter_(worker, *this);
     waits_ = false;
     for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {
-      // On one OS thread a grid does the same every time.
-      const bool meets = number < blocks_that_meet() && options().os_threads > 1;
+      // On one OS thread a grid does the same every time; in random order blocks meet anyway.
+      const bool meets = number < blocks_that_meet() && options().os_threads > 1 && !turns_;
       added_ = meets ? Added::nothing : Added::enough;
-      if (auto problem = worker.run_block(number, seed_)) error_.add(number, *problem);
+      if (turns_) {
+        random_ = Random(~seed_, number);
+        operations_left_ = 1 + random_.below(4);
+        if (random_.below(number < kManyBlocks ? 2 : kManyBlocks) == 0) hand_over();
+      }
+      gives_up_ = false;
+      if (auto problem = worker.run_block(number, seed_)) error_.add(number, *problem, gives_up_);
       if (added_ != Added::enough) ++came_;
     }
     --working_;
+    if (turns_) turns_->leave();
   }
 
   /// One more OS thread, unless there is nothing left for it to do, or the system has none.
@@ -232,10 +271,13 @@ class Blocks final : public OtherBlocks {
     if (uint64_t(number) >= std::min(count_, at_once())) return false;
     if (workers.size() == std::size_t(number)) workers.push_back(std::make_unique<Worker>());
     ++working_;  // before it works: it must not take itself for the only one
+    if (turns_) turns_->enter();
     try {
-      threads_.emplace_back([this, &worker = *workers[std::size_t(number)]] { run_blocks(worker); });
+      threads_.emplace_back(
+          [this, number, &worker = *workers[std::size_t(number)]] { run_blocks(worker, number); });
     } catch (const std::system_error&) {
       --working_;
+      if (turns_) turns_->withdraw();
       return false;
     }
     ++begun_;
@@ -251,7 +293,8 @@ class Blocks final : public OtherBlocks {
   std::atomic<int> wait_there_{0};            ///< OS threads whose blocks wait for the others to come
   std::atomic<bool> has_met_{false};
   FirstError error_;
-  std::mutex mutex_;  ///< of what follows
+  std::optional<Turns> turns_;  ///< in random order
+  std::mutex mutex_;            ///< of what follows
   std::vector<std::thread> threads_;
   int begun_ = 1;
   static thread_local constinit bool waits_;  ///< whether the calling OS thread is counted in waiting_
@@ -260,12 +303,20 @@ class Blocks final : public OtherBlocks {
   static thread_local constinit Added added_;
   static thread_local std::chrono::steady_clock::time_point all_wait_since_;
   static thread_local constinit uint64_t known_to_have_ended_;  ///< of waits_ended_
+  static thread_local constinit bool gives_up_;                 ///< whether its block has waited in vain
+  static thread_local constinit int number_;                    ///< of the OS thread, from 0 on
+  static thread_local constinit Random random_;                 ///< of its block: when it hands over
+  static thread_local constinit int operations_left_;           ///< until then
 };
 
 thread_local constinit bool Blocks::waits_ = false;
 thread_local constinit Blocks::Added Blocks::added_ = Blocks::Added::enough;
 thread_local std::chrono::steady_clock::time_point Blocks::all_wait_since_;
 thread_local constinit uint64_t Blocks::known_to_have_ended_ = 0;
+thread_local constinit bool Blocks::gives_up_ = false;
+thread_local constinit int Blocks::number_ = 0;
+thread_local constinit Random Blocks::random_{0};
+thread_local constinit int Blocks::operations_left_ = 0;
 
 }  // namespace
 

@@ -103,6 +103,9 @@ class Observer {
   virtual uint32_t begins_async(const void* object) = 0;
   /// On this ticket, which `thread` had it begin, it reads or writes shared memory from now on.
   virtual void touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) = 0;
+  /// The async proxy reads shared memory also for another warp, which has not waited for the one that is
+  /// named by `touches_async`: one of its lanes must know who wrote there.
+  virtual void reads_for_warp(int warp, const Touched& touched) = 0;
   /// `thread` has waited until the work up to this ticket was over.
   virtual void knows_async_done(int thread, const void* object, uint32_t ticket) = 0;
   /// The work up to this ticket is over, and `object`, an mbarrier, counts it in its current round.

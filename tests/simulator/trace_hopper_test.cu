@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/device/tensor_map.h"
+#include "common/ptx/barrier.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/mbarrier.h"
 #include "common/ptx/tma.h"
@@ -16,7 +17,17 @@ namespace flashbook {
 namespace {
 
 /// What a kernel leaves out.
-enum class Missing { nothing, fence, barrier, wait, wait_before_copy, empty, read_only_wait, second_launch };
+enum class Missing {
+  nothing,
+  fence,
+  barrier,
+  barrier_of_a_warp,
+  wait,
+  wait_before_copy,
+  empty,
+  read_only_wait,
+  second_launch
+};
 
 constexpr unsigned kThreads = 128, kRows = 32, kColumns = 32;
 constexpr uint32_t kTileBytes = kRows * kColumns * 4;
@@ -153,7 +164,10 @@ __global__ void multiply(float* out, Missing missing) {
   auto* halves = dynamic_shared<__half>();
   for (unsigned i = threadIdx.x; i < 8192; i += kThreads) halves[i] = to_f16(1);
   if (missing != Missing::fence) fence_proxy_async();
-  if (missing != Missing::barrier) __syncthreads();
+  if (missing == Missing::barrier_of_a_warp && threadIdx.x / 32 == 2)
+    named_barrier_arrive<1, kThreads>();
+  else if (missing != Missing::barrier)
+    named_barrier_sync<1, kThreads>();
   const uint64_t a = wgmma_descriptor<Swizzle::none>(halves, 1024, 128);
   const uint64_t b = wgmma_descriptor<Swizzle::none>(halves + 4096, 1024, 128);
   float d[8] = {};
@@ -275,6 +289,8 @@ TEST_F(TraceHopper, AStageIsFilledAfterItsReadersAreDone) {
 TEST_F(TraceHopper, OperandsOfWgmmaAreFencedBeforeAndWaitedForAfter) {
   expect_in(multiplies(Missing::fence), "calls fence_proxy_async");
   expect_in(multiplies(Missing::barrier), "wrote at trace_hopper_test.cu:");
+  expect_in(multiplies(Missing::barrier_of_a_warp),
+            "thread 64 (warp 2, lane 0) read at wgmma at trace_hopper_test.cu:");
   expect_in(multiplies(Missing::wait), "the async proxy read at wgmma at trace_hopper_test.cu:");
 }
 

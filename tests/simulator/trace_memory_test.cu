@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/device/launch.h"
+#include "common/ptx/atomic.h"
 #include "tests/simulator/simulated.h"
 #include "tests/simulator/trace_memory_helper.cuh"
 #include "tests/values.h"
@@ -141,6 +142,27 @@ __global__ void use_own_local(float* out) {
   float* const place = mine + threadIdx.x % 2;
   __syncthreads();
   out[threadIdx.x] = *place;
+}
+
+/// Block 0 leaves a pointer to its shared memory, or the number there, for block 1, and goes, or waits for
+/// it.
+__global__ void leave_a_pointer(const float** place, int* left, float* out, bool together, bool as_numbers) {
+  __shared__ float shared;
+  shared = 5;
+  if (blockIdx.x == 0) {
+    if (as_numbers)
+      out[0] = shared;
+    else
+      *place = &shared;
+    store_release(left, 1);
+    while (together && load_acquire(left) == 1) {
+    }
+  } else {
+    while (load_acquire(left) == 0) {
+    }
+    out[1] = as_numbers ? out[0] : **place;
+    store_release(left, 2);
+  }
 }
 
 // ---- blocks that take tiles from a counter
@@ -352,12 +374,44 @@ TEST_F(TraceMemory, NoBlockTakesAllTilesOfAPersistentKernel) {
 
 constexpr int kLineOfCall = __LINE__ + 1;
 __global__ void race_in_a_helper(float* out) { write_by_two_helpers(out); }
+constexpr int kLineOfLaterCall = __LINE__ + 2;
+__global__ void race_in_a_function(float* out, bool once) {
+  if (once) return write_by_two_calls(out);
+  write_by_two_calls(out + 1);
+}
 
 TEST_F(TraceMemory, AHelperIsNamedWithTheKernelsOwnLine) {
   const Values<float> out(32);
   const std::string error = error_of(1, 32, race_in_a_helper, out.data());
   EXPECT_NE(error.find("wrote at trace_memory_helper.cuh:8 from " + sim::line(kLineOfCall)), error.npos)
       << error;
+}
+
+#if defined(__x86_64__) || defined(__aarch64__)  // elsewhere nobody knows what a call looks like
+TEST_F(TraceMemory, AFunctionIsNamedWithTheCallsThatLeadThere) {
+  const Values<float> out(32);
+  const std::string error = error_of(1, 32, race_in_a_function, out.data(), true);
+  EXPECT_NE(error.find("wrote at trace_memory_helper.cuh:8 from " + sim::line(kLineOfLaterCall)), error.npos)
+      << error;
+  EXPECT_NE(error.find(" or " + sim::line(kLineOfLaterCall + 1)), error.npos) << error;
+}
+#endif
+
+TEST_F(TraceMemory, SharedMemoryIsItsBlocksOwn) {
+  for (const bool together : {false, true})
+    for (const bool as_numbers : {false, true}) {
+      const Values<const float*> place(std::vector<const float*>{nullptr});
+      const Values<int> left(std::vector<int>{0});
+      const Values<float> out(2);
+      const std::string error =
+          error_of(2, 1, leave_a_pointer, place.data(), left.data(), out.data(), together, as_numbers);
+      if (as_numbers)
+        EXPECT_EQ(error, "");
+      else
+        EXPECT_NE(error.find("On a GPU the same address leads each block to its own shared memory"),
+                  error.npos)
+            << error;
+    }
 }
 
 }  // namespace

@@ -4,6 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "common/device/tensor_map.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/tma.h"
 #include "common/ptx/wgmma.h"
 #include "tests/simulator/simulated.h"
 #include "tests/values.h"
@@ -61,6 +65,61 @@ using sim::expect_in;
 
 /// "wgmma m64n16k16 of f16 at wgmma_rules_test.cpp:12".
 std::string product_at(int line) { return "wgmma m64n16k16 of f16 at " + sim::line(line); }
+
+/// Loads 64 rows of 64 numbers by a map, overwrites them perhaps, and reads them by a swizzle.
+template <Swizzle kSwizzle>
+void load_and_multiply(const CUtensorMap& map, int overwrite) {
+  auto* tile = dynamic_shared<__half>();
+  __shared__ uint64_t full;
+  float d[32];
+  if (threadIdx.x == 0) {
+    mbarrier_init(&full, 1);
+    fence_mbarrier_init();
+    mbarrier_arrive_expect_tx(&full, 8192);
+    tma_load(tile, map, &full, {0, 0});
+  }
+  __syncthreads();
+  mbarrier_wait(&full, 0);
+  for (int i = threadIdx.x; i < overwrite; i += 128) tile[i] = to_f16(float(i % 7));
+  fence_proxy_async();
+  __syncthreads();
+  constexpr bool kNone = kSwizzle == Swizzle::none;
+  const uint64_t rows = wgmma_descriptor<kSwizzle>(tile, kNone ? 1024 : 16, kNone ? 128 : 1024);
+  wgmma_fence();
+  wgmma<__half, 64>(d, rows, rows, false);
+  finish();
+}
+
+TEST_F(WgmmaRules, ATilesSwizzleIsThatOfItsMap) {
+  std::vector<__half> numbers(4096);
+  for (int i = 0; i < 4096; ++i) numbers[std::size_t(i)] = to_f16(float(i % 61));
+  const Values<__half> ramp(numbers), zeros(std::vector<__half>(4096, to_f16(0)));
+  const auto map = [](const Values<__half>& values, Swizzle swizzle) {
+    return device::tensor_map({.dtype = DType::f16,
+                               .base = values.data(),
+                               .size = {64, 64},
+                               .stride = {128},
+                               .box = {64, 64},
+                               .swizzle = swizzle});
+  };
+  const auto error = [](const auto& body) { return sim::error_of(1, kThreads, 8192, body); };
+  for (const sim::Async async : {sim::Async::lazy, sim::Async::eager, sim::Async::random}) {
+    sim::options().async = async;
+    const CUtensorMap plain = map(ramp, Swizzle::none), swizzled = map(ramp, Swizzle::b128),
+                      of_zeros = map(zeros, Swizzle::none);
+    EXPECT_EQ(error([&] { load_and_multiply<Swizzle::b128>(swizzled, 0); }), "");
+    EXPECT_EQ(error([&] { load_and_multiply<Swizzle::none>(plain, 0); }), "");
+    EXPECT_EQ(error([&] { load_and_multiply<Swizzle::b128>(of_zeros, 0); }), "") << "all the same";
+    EXPECT_EQ(error([&] { load_and_multiply<Swizzle::b128>(plain, 4096); }), "") << "threads have written it";
+    expect_in(
+        error([&] { load_and_multiply<Swizzle::b128>(plain, 0); }),
+        ": the descriptor of B names the 128-byte swizzle, and the tile there was brought by tma_load at "
+        "wgmma_rules_test.cpp:");
+    expect_in(error([&] { load_and_multiply<Swizzle::b128>(plain, 0); }), " through a map with no swizzle: ");
+    expect_in(error([&] { load_and_multiply<Swizzle::b64>(swizzled, 0); }),
+              ": the descriptor of B names the 64-byte swizzle, and ");
+  }
+}
 
 // Too early.
 

@@ -1,8 +1,10 @@
 #include "common/simulator/block/addresses.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <string>
 
@@ -16,6 +18,17 @@ namespace flashbook::sim {
 namespace {
 
 constexpr std::size_t kSharedAlignment = 1024;
+
+/// The shared memory of all OS threads.
+struct All {
+  std::mutex mutex;  ///< also of what `enter_grid` changes
+  std::vector<const SharedMemory*> memories;
+};
+
+All& all() {
+  static All& all = *new All;
+  return all;
+}
 
 bool lies_in(const void* address, std::size_t bytes, const unsigned char* begin, std::size_t size) {
   const std::uintptr_t offset = std::uintptr_t(address) - std::uintptr_t(begin);
@@ -45,9 +58,17 @@ void require_aligned(const char* what, const void* address, std::size_t alignmen
 SharedMemory::SharedMemory()
     : data_(static_cast<unsigned char*>(std::aligned_alloc(kSharedAlignment, kMaxSharedBytes))) {
   if (!data_) throw std::bad_alloc();
+  const std::lock_guard lock(all().mutex);
+  all().memories.push_back(this);
+}
+
+SharedMemory::~SharedMemory() {
+  const std::lock_guard lock(all().mutex);
+  std::erase(all().memories, this);
 }
 
 void SharedMemory::enter_grid(std::size_t dynamic_bytes) {
+  const std::lock_guard lock(all().mutex);
   bytes_ = dynamic_bytes;
   arrays_ = static_shared_arrays();
 }
@@ -65,12 +86,21 @@ bool SharedMemory::contains(const void* address, std::size_t bytes) const {
          !is_global(address);
 }
 
+std::string SharedMemory::describe_of_others(const void* address) {
+  const std::lock_guard lock(all().mutex);
+  const SharedMemory* const own = current_worker ? &current_worker->memory : nullptr;
+  for (const SharedMemory* other : all().memories) {
+    if (other == own) continue;
+    const auto holds = [&](std::span<unsigned char> array) {
+      return lies_in(address, 1, array.data(), array.size());
+    };
+    if (holds(other->dynamic()) || std::any_of(other->arrays_.begin(), other->arrays_.end(), holds))
+      return "another block's shared memory";
+  }
+  return "";
+}
+
 std::string SharedMemory::describe(const void* address) const {
-  // Just before and after a block's shared memory is where an index that went wrong leads.
-  const auto offset = std::intptr_t(address) - std::intptr_t(data_.get());
-  if (bytes_ > 0 && offset >= -std::intptr_t(kMaxSharedBytes) && offset < 2 * std::intptr_t(kMaxSharedBytes))
-    return "dynamic shared memory" + std::string(offset < 0 ? " - " : " + ") +
-           std::to_string(offset < 0 ? -offset : offset) + " of " + std::to_string(bytes_) + " bytes";
   char digits[24];
   std::snprintf(digits, sizeof digits, "%p", address);
   for (const auto& array : arrays_)
@@ -78,6 +108,14 @@ std::string SharedMemory::describe(const void* address) const {
       return "a __shared__ array + " +
              std::to_string(static_cast<const unsigned char*>(address) - array.data()) + " of " +
              std::to_string(array.size()) + " bytes (" + digits + ")";
+  const auto offset = std::intptr_t(address) - std::intptr_t(data_.get());
+  if (const std::string shared = describe_of_others(address);
+      !shared.empty() && std::uintptr_t(offset) >= bytes_)
+    return shared;
+  // Just before and after a block's shared memory is where an index that went wrong leads.
+  if (bytes_ > 0 && offset >= -std::intptr_t(kMaxSharedBytes) && offset < 2 * std::intptr_t(kMaxSharedBytes))
+    return "dynamic shared memory" + std::string(offset < 0 ? " - " : " + ") +
+           std::to_string(offset < 0 ? -offset : offset) + " of " + std::to_string(bytes_) + " bytes";
   if (is_global(address)) return describe_global(address);
   // All bytes of a pointer that nobody has written are 0xff; an index leads on from there, and past the end.
   constexpr std::intptr_t kNear = 1 << 24;

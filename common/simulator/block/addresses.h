@@ -16,6 +16,9 @@ namespace flashbook::sim {
 class SharedMemory {
  public:
   SharedMemory();
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
 
   /// The blocks that follow have so much dynamic shared memory. To be called on the OS thread that runs them.
   void enter_grid(std::size_t dynamic_bytes);
@@ -29,6 +32,8 @@ class SharedMemory {
   bool contains(const void* address, std::size_t bytes) const;
   /// "dynamic shared memory + 64 of 1024 bytes", of any address.
   std::string describe(const void* address) const;
+  /// "another block's shared memory", if the address lies in that of another OS thread's blocks; else empty.
+  static std::string describe_of_others(const void* address);
 
  private:
   struct Free {

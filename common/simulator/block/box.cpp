@@ -119,6 +119,19 @@ std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char
   return rows;
 }
 
+std::vector<unsigned char> rows_of(const CUtensorMap& map, const BoxPlace& at) {
+  std::vector<unsigned char> rows(box_bytes(map));
+  for_each_pair_of_rows(map, at, rows.data(),
+                        [&](const unsigned char* global, const unsigned char* row, std::size_t bytes) {
+                          std::memcpy(rows.data() + (row - rows.data()), global, bytes);
+                        });
+  return rows;
+}
+
+std::string name_of_swizzle(uint32_t span) {
+  return span == kChunkBytes ? "no swizzle" : "the " + std::to_string(span) + "-byte swizzle";
+}
+
 void store_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows) {
   for_each_pair_of_rows(map, at, rows,
                         [](unsigned char* global, const unsigned char* row, std::size_t bytes) {

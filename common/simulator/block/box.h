@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/simulator/tensor_map.h"
@@ -30,6 +31,12 @@ void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile);
 
 /// The rows of a box in shared memory, one after another.
 std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char* tile);
+
+/// The same rows, as they are in the tensor.
+std::vector<unsigned char> rows_of(const CUtensorMap& map, const BoxPlace& at);
+
+/// "the 128-byte swizzle", by its span.
+std::string name_of_swizzle(uint32_t span);
 
 /// Copies these rows to the tensor, without what lies outside of it.
 void store_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows);

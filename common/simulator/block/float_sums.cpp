@@ -13,6 +13,7 @@ void add_floats(const char* what, void* address, std::span<float> values, Locati
     observer->touches(worker.current_number(), {Access::atomic, address, values.size_bytes(), what, where});
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = add_in_global_memory(static_cast<float*>(address) + i, values[i]);
+  change_memory();
 }
 
 }  // namespace flashbook::sim

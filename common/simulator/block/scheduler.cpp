@@ -326,17 +326,22 @@ void Scheduler::poll_memory(const char* what, Location where) {
 }
 
 void poll_memory(const char* what, Location where) {
-  if (current_worker) current_worker->scheduler.poll_memory(what, where);
+  if (!current_worker) return;
+  current_worker->meets_others_at_word();
+  current_worker->scheduler.poll_memory(what, where);
 }
 
 void change_memory() {
-  if (current_worker) current_worker->scheduler.progress();
+  if (!current_worker) return;
+  current_worker->scheduler.progress();
+  current_worker->meets_others_at_word();
 }
 
 void change_counter(const void* address, const char* what, Location where) {
   if (!current_worker) return;
   current_worker->scheduler.progress();
   current_worker->counter_loop.add(address, current_worker->scheduler, what, where);
+  current_worker->meets_others_at_word();
 }
 
 void Scheduler::crash(Crash crash, const void* address) {
@@ -350,7 +355,7 @@ void Scheduler::crash(Crash crash, const void* address) {
 
 void Scheduler::tick() {
   if (!is_running_) return;
-  given_up_ = long_turn_.tick(turns_, options().timeout);
+  given_up_ = long_turn_.tick(turns_ + hand_overs_, options().timeout);
   if (given_up_) Fiber::leave(*current_->fiber, os_thread_);
 }
 

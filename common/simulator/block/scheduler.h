@@ -71,7 +71,7 @@ struct Lanes {
 /// SplitMix64: random numbers whose generator costs nothing to seed, once a block.
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
+  explicit constexpr Random(uint64_t seed) : state_(seed) {}
   /// The numbers of one block of a grid.
   Random(uint64_t seed, uint64_t block);
   /// A number in [0, count).
@@ -151,6 +151,8 @@ class Scheduler {
   uint64_t synchronised() const { return synchronised_[std::size_t(current_->number)]; }
   /// The current thread waits for other blocks. A new turn tells the watchdog that it is in no endless loop.
   void note_turn() { ++turns_; }
+  /// It has waited for another block to run. That is no turn, since it has done nothing else meanwhile.
+  void note_hand_over() { ++hand_overs_; }
   Observer* observer() const { return observer_; }
   /// Where the block's events are written down; null if nobody asks for them.
   EventLog* log() const { return log_; }
@@ -262,6 +264,7 @@ class Scheduler {
   bool waits_for_blocks_ = false;  // the last thing that happened was such a round, in which memory was read
 
   uint64_t turns_ = 0;       // handed out
+  uint64_t hand_overs_ = 0;  // to other blocks
   bool is_running_ = false;  // threads, and not what comes before and after
   LongTurn long_turn_;
   bool given_up_ = false;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "common/simulator/block/box.h"
 #include "common/simulator/block/worker.h"
 #include "common/simulator/describe.h"
 #include "common/simulator/element_value.h"
@@ -58,7 +59,7 @@ void SharedMatrix::require_legal(const char* which, SharedBytes shared, Location
     illegal(which, where, "has a base offset: align the tile to " + bytes(line_bytes_ * 8) + " instead");
   if (line_bytes_ > kPieceBytes) {
     const uint32_t atom = line_bytes_ * kGroupLines, in_atom = start_ % atom, in_line = start_ % line_bytes_;
-    const std::string swizzle = "the " + std::to_string(line_bytes_) + "-byte swizzle";
+    const std::string swizzle = name_of_swizzle(line_bytes_);
     if (in_atom >= line_bytes_)
       illegal(which, where,
               "begins in line " + std::to_string(in_atom / line_bytes_) + " of an atom of " + swizzle +

@@ -26,6 +26,10 @@ class SharedMatrix {
   int pieces() const { return mn_major_ ? rows_ / 8 : 2; }
   bool mn_major() const { return mn_major_; }
 
+  /// Bytes of the span of its swizzle; 16 without one.
+  uint32_t swizzle_bytes() const { return line_bytes_; }
+  /// Where it begins in shared memory.
+  uint32_t start() const { return start_; }
   /// Where a piece begins in shared memory.
   uint32_t address(int line, int piece) const;
 

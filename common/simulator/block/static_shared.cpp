@@ -5,10 +5,10 @@
 #include <link.h>
 
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "common/simulator/language.h"
@@ -30,7 +30,7 @@ struct Range {
 struct Symbols {
   std::vector<Range> shared;
   std::map<std::uintptr_t, std::size_t> of_kernels;  ///< bytes of the arrays in a function, by where it lies
-  std::unordered_map<std::uintptr_t, std::size_t> functions;  ///< bytes of each function, by where it lies
+  std::map<std::uintptr_t, std::size_t> functions;   ///< bytes of each function, by where it lies
   std::size_t thread_idx = 0;  ///< where threadIdx lies: to check that the table is understood
 };
 
@@ -130,9 +130,11 @@ std::size_t static_shared_bytes_of(const void* kernel) {
   return found == symbols().of_kernels.end() ? 0 : found->second;
 }
 
-std::size_t function_bytes(const void* function) {
-  const auto found = symbols().functions.find(offset_in_program(function));
-  return found == symbols().functions.end() ? 0 : found->second;
+Function function_of(std::uintptr_t offset) {
+  const auto next = symbols().functions.upper_bound(offset);
+  if (next == symbols().functions.begin()) return {};
+  const auto& [begin, bytes] = *std::prev(next);
+  return offset - begin < bytes ? Function{begin, bytes} : Function{};
 }
 
 bool static_shared_arrays_are_known() {
@@ -144,7 +146,7 @@ bool static_shared_arrays_are_known() {
 
 std::vector<std::span<unsigned char>> static_shared_arrays() { return {}; }
 std::size_t static_shared_bytes_of(const void*) { return 0; }
-std::size_t function_bytes(const void*) { return 0; }
+Function function_of(std::uintptr_t) { return {}; }
 bool static_shared_arrays_are_known() { return false; }
 std::span<unsigned char> own_thread_local_memory() { return {}; }
 

@@ -2,6 +2,7 @@
 /// Finding a kernel's `__shared__` arrays, to poison them.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -21,8 +22,14 @@ std::size_t static_shared_bytes_of(const void* kernel);
 /// Whether they can be found at all: an address that is in none of them is then in no `__shared__` array.
 bool static_shared_arrays_are_known();
 
-/// How long the code of a function of the program is; 0 where that is not known.
-std::size_t function_bytes(const void* function);
+/// The code of a function of the program, from its first byte on, as source_lines.h counts it.
+struct Function {
+  std::uintptr_t begin = 0;
+  std::size_t bytes = 0;
+};
+
+/// The function that code belongs to; empty where that is not known.
+Function function_of(std::uintptr_t offset);
 
 /// The thread-local memory that the calling OS thread has for the program itself, without its libraries;
 /// empty where that is not known.

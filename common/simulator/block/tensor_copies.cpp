@@ -136,6 +136,7 @@ void tell_of_tensor(Observer& observer, const void* object, uint32_t ticket, int
 
 void TensorCopies::begin_block() {
   loads_.clear();
+  tiles_.clear();
   threads_.resize(scheduler_.threads().size());
   for (OfThread& thread : threads_) {
     thread.stores.clear();
@@ -162,6 +163,10 @@ void TensorCopies::load(const char* what, void* tile, const CUtensorMap& map, co
       throw Error(describe_call(what, where) + " writes a tile into which the " + other.what + " at " +
                   to_string(other.where) + " by thread " + std::to_string(other.thread) +
                   " is still bringing data: wait for it, and for those who read it, before");
+  std::erase_if(tiles_, [&](const Tile& other) {
+    return other.begin < load.tile + bytes && load.tile < other.begin + box_bytes(other.map);
+  });
+  if (map.rank > 1) tiles_.push_back({what, map, load.tile, load.at, where});
   if (Observer* observer = scheduler_.observer()) {
     load.ticket = observer->begins_async(barrier.address);
     const Copy copy{what, map, load.at, tile, where};
@@ -212,6 +217,23 @@ bool TensorCopies::land_one(bool any) {
                     ("\n  issued " + describe_current(scheduler_.threads()[std::size_t(load.thread)])));
   }
   return true;
+}
+
+std::string TensorCopies::other_swizzle(const unsigned char* address, uint32_t span) {
+  const auto tile = std::find_if(tiles_.begin(), tiles_.end(), [&](const Tile& tile) {
+    return std::uintptr_t(address) - std::uintptr_t(tile.begin) < box_bytes(tile.map);
+  });
+  if (tile == tiles_.end() || tile->map.swizzle_bytes == span) return "";
+  CUtensorMap other = tile->map;
+  other.swizzle_bytes = uint8_t(span);
+  const std::vector<unsigned char> rows = read_tile(tile->map, tile->begin);
+  if (rows == read_tile(other, tile->begin)) return "";  // zeros, for example
+  if (rows != rows_of(tile->map, tile->at)) {
+    tiles_.erase(tile);  // threads have made another of it
+    return "";
+  }
+  return "the tile there was brought by " + describe_call(tile->what, tile->where) + " through a map with " +
+         name_of_swizzle(tile->map.swizzle_bytes);
 }
 
 void TensorCopies::store(const char* what, const void* tile, const CUtensorMap& map, const BoxPlace& at,

@@ -33,6 +33,11 @@ class TensorCopies {
   /// Throws Error if it has stores that may still be reading.
   void require_stores_read();
 
+  /// "the tile there was brought by tma_load at kernel.cuh:12 through a map with the 128-byte swizzle", if
+  /// a load has brought a tile to this address that lies there as it came, and that a swizzle over `span`
+  /// bytes would take for another; else empty.
+  std::string other_swizzle(const unsigned char* address, uint32_t span);
+
   bool any_load() const { return !loads_.empty(); }
   /// Finishes one load that is on its way, the oldest or any; false if there is none. Whatever is wrong with
   /// it is not the fault of the thread that runs, so the block ends with that error.
@@ -54,6 +59,15 @@ class TensorCopies {
     uint32_t phase;       ///< of the barrier when the load was issued
     int thread;           ///< that issued it, by number in the block
     uint32_t ticket;      ///< of the observer
+    Location where;
+  };
+
+  /// A tile that a load through a map has brought, or will bring.
+  struct Tile {
+    const char* what;
+    CUtensorMap map;
+    const unsigned char* begin;
+    BoxPlace at;
     Location where;
   };
 
@@ -93,6 +107,7 @@ class TensorCopies {
   Scheduler& scheduler_;
   Mbarriers& mbarriers_;
   std::vector<Load> loads_;  ///< the oldest first
+  std::vector<Tile> tiles_;  ///< the last in each place
   std::vector<OfThread> threads_;
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "common/simulator/block/box.h"
 #include "common/simulator/block/wgmma_registers.h"
 #include "common/simulator/block/worker.h"
 #include "common/simulator/describe.h"
@@ -63,9 +64,9 @@ void WgmmaQueue::issue(void* const* calls, Location where) {
       threads_disagree(first, first_thread_ + thread, where);
   }
   if (fences_ == 0) no_fence(first.kind, where, "the first wgmma needs one before it");
-  SharedMatrix(first.b, first.kind.b_is_mn_major, first.kind.n).require_legal("B", shared_, where);
+  require_operand("B", SharedMatrix(first.b, first.kind.b_is_mn_major, first.kind.n), first.kind, where);
   if (!first.a_registers)
-    SharedMatrix(first.a, first.kind.a_is_mn_major, kRows).require_legal("A", shared_, where);
+    require_operand("A", SharedMatrix(first.a, first.kind.a_is_mn_major, kRows), first.kind, where);
 
   const std::size_t accumulator = take_accumulator(calls, where);
   const std::size_t fragment = first.a_registers ? take_fragment(calls, where) : 0;
@@ -84,6 +85,19 @@ void WgmmaQueue::issue(void* const* calls, Location where) {
             ", B in " + start(first.b, first.kind.b_is_mn_major, first.kind.n) +
             (first.accumulate ? ", is added" : ", begins a sum"));
   }
+}
+
+/// Throws Error if a descriptor is none, or names another swizzle than the map by which TMA brought the tile.
+void WgmmaQueue::require_operand(const char* which, const SharedMatrix& matrix, const WgmmaKind& kind,
+                                 Location where) const {
+  const uint32_t span = matrix.swizzle_bytes();
+  if (matrix.start() < shared_.size)
+    if (const std::string tile =
+            current_worker->tensor_copies.other_swizzle(shared_.data + matrix.start(), span);
+        !tile.empty())
+      throw Error(describe(kind, where) + ": the descriptor of " + which + " names " + name_of_swizzle(span) +
+                  ", and " + tile + ": name the same on both sides");
+  matrix.require_legal(which, shared_, where);
 }
 
 EventLog* WgmmaQueue::scheduler_log() { return current_worker->scheduler.log(); }
@@ -218,10 +232,15 @@ void WgmmaQueue::tell_of_reads(const WgmmaCall& call, Location where) {
   const uint32_t ticket = observer->begins_async(this);
   const auto read = [&](const SharedMatrix& matrix) {
     for (int line = 0; line < matrix.lines(); ++line)
-      for (int piece = 0; piece < matrix.pieces(); ++piece)
-        observer->touches_async(
-            first_thread_, this, ticket,
-            {Access::load, shared_.data + matrix.address(line, piece), kPiece, "wgmma", where});
+      for (int piece = 0; piece < matrix.pieces(); ++piece) {
+        const Touched touched{Access::load, shared_.data + matrix.address(line, piece), kPiece, "wgmma",
+                              where};
+        observer->touches_async(first_thread_, this, ticket, touched);
+        // Each warp comes by itself. (Of them some pieces say enough: tiles are written as a whole.)
+        if (line % 8 == 0 && piece == 0)
+          for (int warp = 1; warp < kThreads / kWarpLanes; ++warp)
+            observer->reads_for_warp(first_thread_ / kWarpLanes + warp, touched);
+      }
   };
   if (!call.kind.a_in_registers) read(SharedMatrix(call.a, call.kind.a_is_mn_major, kRows));
   read(SharedMatrix(call.b, call.kind.b_is_mn_major, call.kind.n));

@@ -80,6 +80,8 @@ class WgmmaQueue {
     Location where;
   };
 
+  void require_operand(const char* which, const SharedMatrix& matrix, const WgmmaKind& kind,
+                       Location where) const;
   std::size_t take_accumulator(void* const* calls, Location where);
   std::size_t find_accumulator(const std::array<float*, kThreads>& registers, const WgmmaKind& kind,
                                Location where);

@@ -35,6 +35,7 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
                         OtherBlocks& others) {
   grid_ = gridDim = grid;
   others_ = &others;
+  hands_over_ = others.hands_over();
   blockDim = block;
   body_ = &body;
   if (watcher && watcher_ != watcher) {

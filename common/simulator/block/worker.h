@@ -34,6 +34,11 @@ class OtherBlocks {
   /// The calling block is about to add to a whole number in device memory. True as long as it should wait for
   /// the other blocks that run at one time to come so far.
   virtual bool must_wait_at_addition() = 0;
+  /// Whether blocks hand over to each other at random.
+  virtual bool hands_over() const = 0;
+  /// If they do: the calling block has done, or is about to do, what others can see. Whether another one has
+  /// had its turn.
+  virtual bool may_hand_over() = 0;
   /// How many blocks run at one time, if there are so many.
   virtual uint64_t at_once() const = 0;
 
@@ -61,6 +66,12 @@ class Worker final : Scheduled {
   /// others have had one.
   void meets_other_blocks() {
     while (others_->must_wait_at_addition()) scheduler.note_turn();
+  }
+  /// The current thread has changed a word that other blocks may look at, or is about to look at one.
+  void meets_others_at_word() {
+    if (!hands_over_) [[likely]]
+      return;
+    if (others_->may_hand_over()) scheduler.note_hand_over();
   }
   int current_number() const { return scheduler.current().number; }
   /// The current thread executes an instruction of which no part tells. `groups` stay in flight, if it waits.
@@ -97,6 +108,7 @@ class Worker final : Scheduled {
 
   dim3 grid_;
   OtherBlocks* others_ = nullptr;
+  bool hands_over_ = false;  // to others, at random
   const std::function<void()>* body_ = nullptr;
   Watcher* watcher_ = nullptr;          // the last one
   std::unique_ptr<Observer> observer_;  // that it has made

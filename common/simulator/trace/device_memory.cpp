@@ -73,6 +73,12 @@ bool DeviceMemory::is_written(std::uintptr_t address, std::size_t bytes) const {
   return false;
 }
 
+std::optional<uint64_t> DeviceMemory::last_writer(std::uintptr_t address) const {
+  if (address < begin_ || address >= end_) return std::nullopt;
+  const uint64_t writer = writer_of((address - begin_) / kGranule);
+  return writer == 0 ? std::nullopt : std::optional<uint64_t>(Stamp::unpacked(writer).block);
+}
+
 /// From now on the bytes of a granule are remembered one by one.
 void DeviceMemory::split(std::size_t granule) {
   if (is_split(granule)) return;

@@ -64,6 +64,9 @@ class DeviceMemory {
   /// Whether somebody in the grid has written one of these bytes, or one in the same granule.
   bool is_written(std::uintptr_t address, std::size_t bytes) const;
 
+  /// The block that has written there last; nothing if none has.
+  std::optional<uint64_t> last_writer(std::uintptr_t address) const;
+
   /// Notes for the grids to come what this one has written. (memory.h)
   void note_written() const;
 

@@ -147,7 +147,7 @@ void Faults::add_suspects(uint64_t block, std::string suspects) {
   if (!suspects.empty()) suspects_.emplace(block, std::move(suspects));
 }
 
-std::string Faults::report() const {
+std::string Faults::report(const void* kernel) const {
   std::vector<Site> sites;
   // What went wrong first is most often why the rest did; but what is read too early is a race above all.
   std::vector<const Fault*> in_order;
@@ -159,7 +159,7 @@ std::string Faults::report() const {
   std::sort(in_order.begin(), in_order.end(), [](const Fault* a, const Fault* b) {
     return std::tuple(a->unwritten, a->block, a->turn) < std::tuple(b->unwritten, b->block, b->turn);
   });
-  const std::map<Site, SourceLine> lines = source_lines(sites);
+  const std::map<Site, SourceLine> lines = source_lines(sites, kernel);
   const auto describe = [&](const Side& side) {
     return "\n  " + side.who + " " + verb(side.access) + " at " + lines.at(side.site).described();
   };

@@ -26,8 +26,8 @@ class Faults {
   /// What the simulator suspects in a block with faults (Mbarriers::suspects); the lowest block's is kept.
   void add_suspects(uint64_t block, std::string suspects);
 
-  /// All of them, with lines and advice.
-  std::string report() const;
+  /// All of them, of a launch of `kernel`, with lines and advice.
+  std::string report(const void* kernel) const;
 
  private:
   struct Side {

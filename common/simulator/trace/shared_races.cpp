@@ -221,6 +221,21 @@ bool SharedRaces::is_written(std::size_t at, std::size_t bytes) const {
   return true;
 }
 
+std::optional<Race> SharedRaces::read_for_warp(const Clocks& clocks, int warp, std::size_t at,
+                                               std::size_t bytes, Site site) {
+  std::optional<Race> race;
+  for_each_cell(at, bytes, false, [&](Cell& cell, const Reads&, std::size_t byte) {
+    if (cell.clock == 0 || race) return;
+    for (int lane = 0; lane < 32; ++lane)
+      if (clocks.known(warp * 32 + lane, cell.writer) >= cell.clock) return;
+    race = Race{cell.writer < clocks.threads() ? Race::Rule::order : Race::Rule::async_write,
+                {cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store},
+                {warp * 32, site, Access::load},
+                byte};
+  });
+  return race;
+}
+
 std::optional<Race> SharedRaces::async_access(const Clocks& clocks, int thread, int agent, uint32_t ticket,
                                               std::size_t at, std::size_t bytes, Access access, Site site) {
   std::optional<Race> race;

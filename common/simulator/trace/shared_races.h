@@ -74,6 +74,11 @@ class SharedRaces {
   /// Whether all these bytes have been written in this block.
   bool is_written(std::size_t at, std::size_t bytes) const;
 
+  /// The race of a read that the async proxy makes for a warp, if none of its lanes knows who has written
+  /// there.
+  std::optional<Race> read_for_warp(const Clocks& clocks, int warp, std::size_t at, std::size_t bytes,
+                                    Site site);
+
   /// The async proxy does it for `thread`, on a ticket of an agent.
   std::optional<Race> async_access(const Clocks& clocks, int thread, int agent, uint32_t ticket,
                                    std::size_t at, std::size_t bytes, Access access, Site site);

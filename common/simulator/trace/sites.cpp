@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "common/simulator/source_lines.h"
+#include "common/simulator/trace/callers.h"
 
 namespace flashbook::sim {
 namespace {
@@ -39,6 +41,23 @@ class Instructions {
 Instructions& instructions() {
   static Instructions& instructions = *new Instructions;
   return instructions;
+}
+
+std::string file_of(const std::string& place) { return place.substr(0, place.find(':')); }
+
+/// "kernel.cuh:42 or kernel.cuh:50": the lines of these calls that are of another file than `helper`.
+std::string lines_of_calls(std::span<const std::uintptr_t> calls, const std::string& helper) {
+  constexpr std::size_t kMost = 3;
+  std::set<std::string> places;
+  for (const auto& [offset, frames] : source_lines_of_code(calls)) {
+    const auto place = std::find_if(frames.begin(), frames.end(),
+                                    [&](const std::string& frame) { return file_of(frame) != helper; });
+    if (place != frames.end()) places.insert(*place);
+  }
+  std::string text;
+  for (std::size_t number = 0; const std::string& place : places)
+    if (++number <= kMost) text += (text.empty() ? "" : " or ") + place;
+  return text + (places.size() > kMost ? ", or another line" : "");
 }
 
 /// "code at 0x1234".
@@ -72,7 +91,7 @@ const Instruction* instruction_of(Site site) {
   return site & kInstruction ? &instructions().of(site) : nullptr;
 }
 
-std::map<Site, SourceLine> source_lines(std::span<const Site> sites) {
+std::map<Site, SourceLine> source_lines(std::span<const Site> sites, const void* kernel) {
   std::map<Site, SourceLine> lines;
   std::vector<std::uintptr_t> code;
   for (const Site site : sites)
@@ -80,7 +99,6 @@ std::map<Site, SourceLine> source_lines(std::span<const Site> sites) {
       lines[site] = {.place = to_string(known->where), .instruction = known->name};
     else if (lines.try_emplace(site, SourceLine{.place = describe_code(site)}).second)
       code.push_back(site);
-  const auto file_of = [](const std::string& place) { return place.substr(0, place.find(':')); };
   for (const auto& [offset, found] : source_lines_of_code(code)) {
     const auto& frames = found;  // clang++ captures no structured binding
     if (frames.empty()) continue;
@@ -90,11 +108,18 @@ std::map<Site, SourceLine> source_lines(std::span<const Site> sites) {
     const auto first_of = [&](auto belongs) { return *std::find_if(frames.begin(), frames.end(), belongs); };
     // The last frame is the kernel's, or that of a helper that was not put into it.
     const std::string own = file_of(frames.front()), last = file_of(frames.back());
-    if (own == last) continue;
-    const std::string caller = first_of([&](const std::string& frame) { return file_of(frame) != own; });
-    place += " from " + caller;
-    if (file_of(caller) != last)
-      line.kernel = first_of([&](const std::string& frame) { return file_of(frame) == last; });
+    if (own != last) {
+      const std::string caller = first_of([&](const std::string& frame) { return file_of(frame) != own; });
+      place += " from " + caller;
+      if (file_of(caller) != last)
+        line.kernel = first_of([&](const std::string& frame) { return file_of(frame) == last; });
+    }
+    const std::string calls = lines_of_calls(calls_that_lead_to(offset, kernel), last);
+    if (calls.empty()) continue;
+    if (own == last)
+      place += " from " + calls;
+    else
+      line.kernel = calls;
   }
   return lines;
 }

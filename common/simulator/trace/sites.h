@@ -56,7 +56,8 @@ struct SourceLine {
 
 /// The lines of many sites. Where the compiler put one function into another, it is the innermost line that
 /// does not belong to the simulator or to the wrappers around it; if that is a helper in another file than
-/// the kernel's, the kernel's own line is named too.
-std::map<Site, SourceLine> source_lines(std::span<const Site> sites);
+/// the kernel's, the kernel's own line is named too. So it is of a helper that was called, by all calls in
+/// `kernel` that lead there, unless that is null.
+std::map<Site, SourceLine> source_lines(std::span<const Site> sites, const void* kernel = nullptr);
 
 }  // namespace flashbook::sim

@@ -19,7 +19,7 @@ class Tracing final : public Watcher {
   }
 
   std::string grid_ends() override {
-    std::string faults = grid_->faults.report();
+    std::string faults = grid_->faults.report(grid_->launch.kernel);
     grid_->memory.note_written();
     done_.push_back({grid_->launch, std::move(grid_->counts), grid_->barriers, grid_->memory.read_bytes(),
                      grid_->memory.written_bytes()});

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/simulator/block/static_shared.h"
 #include "common/simulator/block/worker.h"
+#include "common/simulator/source_lines.h"
 
 // Between these the linker puts the program's variables.
 extern "C" {
@@ -24,10 +26,13 @@ const char* noun(Access access) {
 }
 
 [[noreturn]] void stop(Access access, std::size_t bytes, Site site, const std::string& problem) {
-  const SourceLine line = source_lines({&site, 1}).at(site);
   current_worker->scheduler.abandon(noun(access) + (" of " + std::to_string(bytes)) + " bytes at " +
-                                    line.described() + ": " + problem);
+                                    line_of(site).described() + ": " + problem);
 }
+
+constexpr const char* kSharedIsOwn =
+    ". On a GPU the same address leads each block to its own shared memory: hand the value over in device "
+    "memory, and not where it lies";
 
 [[noreturn]] void out_of_bounds(Access access, const void* address, std::size_t bytes, Site site) {
   stop(access, bytes, site,
@@ -62,6 +67,10 @@ bool is_mapped(std::uintptr_t address) {
 
 thread_local constinit Tracer* current_tracer = nullptr;
 
+SourceLine line_of(Site site) {
+  return source_lines({&site, 1}, current_tracer ? current_grid().launch.kernel : nullptr).at(site);
+}
+
 GridTrace::GridTrace(const Launch& launch, DeviceMemory* before)
     : launch(launch),
       memory(std::uintptr_t(global_memory_in_use().data()),
@@ -86,7 +95,7 @@ void Tracer::block_begins(const Block& block) {
   own_begin_ = std::uintptr_t(own.data());
   own_bytes_ = own.size();
   kernel_begin_ = std::uintptr_t(grid_->launch.kernel);
-  kernel_bytes_ = own.empty() ? 0 : function_bytes(grid_->launch.kernel);
+  kernel_bytes_ = own.empty() ? 0 : function_of(offset_in_program(grid_->launch.kernel)).bytes;
   const auto stacks = current_worker->scheduler.stacks();
   stacks_begin_ = std::uintptr_t(stacks.data());
   stacks_bytes_ = stacks.size();
@@ -232,6 +241,7 @@ void Tracer::accesses(int thread, Access access, std::uintptr_t address, std::si
     return accesses_recent_array(thread, access, address, bytes, aligned, return_address);
   // What a struct's copy moves may have gaps.
   if (aligned && !writes(access)) check_written(thread, address, bytes, site, place);
+  if (aligned && access == Access::load && bytes == sizeof(void*)) check_pointer(address, site, place);
   note(thread, access, address, bytes, site, place);
 }
 
@@ -255,6 +265,21 @@ void Tracer::reads_before_update(int thread, std::uintptr_t address, std::size_t
   } else {
     check_written(thread, address, bytes, site, place);
   }
+}
+
+/// Of a load of what may be a pointer: blocks that run one after another have their shared memory in one
+/// place.
+void Tracer::check_pointer(std::uintptr_t address, Site site, Place place) {
+  if (place.space != Space::global && place.space != Space::variable) return;
+  std::uintptr_t pointer;
+  std::memcpy(&pointer, reinterpret_cast<const void*>(address), sizeof pointer);
+  if (!current_worker->memory.contains(reinterpret_cast<const void*>(pointer), 1)) return;
+  const DeviceMemory& memory = place.space == Space::global ? grid_->memory : grid_->variables;
+  const auto writer = memory.last_writer(address);
+  if (writer && *writer != block_.number)
+    stop(Access::load, sizeof pointer, site,
+         "a pointer to shared memory, which block " + std::to_string(*writer) + " has left here" +
+             kSharedIsOwn);
 }
 
 /// Of memory that nobody has written. Device memory that holds anything but 0xff somebody has written.
@@ -389,7 +414,7 @@ void Tracer::write_down(int thread, Site site, Faults fault) {
   EventLog* const log = scheduler_->log();
   if (!log || !written_down_.insert(site).second) return;
   log->fault(thread < block_.threads ? thread : -1, instruction_of(site) ? 0 : site,
-             [fault = std::move(fault)] { return fault.report(); });
+             [kernel = grid_->launch.kernel, fault = std::move(fault)] { return fault.report(kernel); });
 }
 
 void Tracer::report(const BlockConflict& conflict) {
@@ -497,6 +522,9 @@ void Tracer::check_host(Access access, std::uintptr_t address, std::size_t bytes
                         const void* return_address) const {
   const auto image = std::uintptr_t(__executable_start);
   if (address - image < std::uintptr_t(_end) - image || !is_mapped(address)) return;
+  if (const std::string shared = SharedMemory::describe_of_others(reinterpret_cast<const void*>(address));
+      !shared.empty())
+    stop(access, bytes, site_of_code(return_address), shared + kSharedIsOwn);
   stop(access, bytes, site_of_code(return_address),
        "host memory, an illegal address on a GPU: a pointer within a struct, or one that the kernel has "
        "loaded, "
@@ -509,7 +537,7 @@ void Tracer::check_accumulators(int thread, Access access, std::uintptr_t addres
     const std::uintptr_t offset = address - accumulator.begin;
     if (offset >= accumulator.bytes || !is_of_kernel(site_of_code(return_address))) continue;
     const Site sites[] = {site_of_code(return_address), accumulator.site};
-    const auto lines = source_lines(sites);
+    const auto lines = source_lines(sites, grid_->launch.kernel);
     current_worker->scheduler.abandon(
         "accumulator register " + std::to_string(offset / sizeof(float)) + " is " +
         (writes(access) ? "written" : "read") + " at " + lines.at(sites[0]).described() + " while the " +
@@ -523,12 +551,19 @@ void Tracer::check_owner(int thread, Access access, std::uintptr_t address,
   const Site site = site_of_code(return_address);
   const Thread* owner = current_worker->scheduler.owner_of_local(reinterpret_cast<const void*>(address));
   if (!owner || owner == &scheduler_->current() || !is_of_kernel(site)) return;
-  const SourceLine line = source_lines({&site, 1}).at(site);
   current_worker->scheduler.abandon(
-      noun(access) + (" at " + line.described()) + ": this is a local variable of thread " +
+      noun(access) + (" at " + line_of(site).described()) + ": this is a local variable of thread " +
       std::to_string(owner->number) +
       ". A thread's locals lie in its registers, or in local memory, where the same address leads each "
       "thread to memory of its own: hand the value over by a shuffle or by shared memory");
+}
+
+void Tracer::reads_for_warp(int warp, const Touched& touched) {
+  const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
+  if (place.space != Space::shared) return;
+  if (const auto race = races_->read_for_warp(clocks_, warp, place.offset, touched.bytes,
+                                              site_of_instruction(touched.instruction, touched.where)))
+    report(*race);
 }
 
 void Tracer::touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) {

@@ -198,6 +198,7 @@ class Tracer final : public Observer, RequestSink {
   }
   uint32_t begins_async(const void* object) override { return clocks_.next_ticket(clocks_.agent(object)); }
   void touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) override;
+  void reads_for_warp(int warp, const Touched& touched) override;
   void knows_async_done(int thread, const void* object, uint32_t ticket) override {
     requests_.check(thread);
     clocks_.learn(thread, clocks_.agent(object), ticket);
@@ -250,6 +251,7 @@ class Tracer final : public Observer, RequestSink {
   void report(const BlockConflict& conflict);
   void report_unwritten();
   void report_suspects() const;
+  void check_pointer(std::uintptr_t address, Site site, Place place);
   void check_written(int thread, std::uintptr_t address, std::size_t bytes, Site site, Place place);
   std::string describe_shared(std::size_t offset) const;
   template <typename Found>
@@ -308,5 +310,8 @@ extern thread_local constinit Tracer* current_tracer;
 
 /// The trace of the grid that runs.
 GridTrace& current_grid();
+
+/// The line of a site, for a report of the block that the calling OS thread runs.
+SourceLine line_of(Site site);
 
 }  // namespace flashbook::sim

@@ -28,7 +28,7 @@ namespace {
 
 std::string described(const char* what, const std::string& problem, const void* return_address) {
   const flashbook::sim::Site site = flashbook::sim::site_of_code(return_address);
-  return what + (" at " + flashbook::sim::source_lines({&site, 1}).at(site).described()) + ": " + problem;
+  return what + (" at " + flashbook::sim::line_of(site).described()) + ": " + problem;
 }
 
 void report(const char* what, const std::string& problem, const void* return_address) {

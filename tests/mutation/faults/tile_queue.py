@@ -79,6 +79,17 @@ FAULTS = [
           "The last block waits for one that does not exist.",
           "atomicAdd(&blocks_done, 1u) == gridDim.x - 1)", "atomicAdd(&blocks_done, 1u) == 2) while (atomicAdd(&blocks_done, 0u) < 4) {} else if (false)",
           everywhere("livelock")),
+    Fault("leaves_the_loop_at_one_number",
+          "Blocks leave the loop at the first number that is no tile; those that get a later one count on.",
+          "tile < tiles;) {\n", "tile != tiles;) { if (tile > tiles) { __syncthreads(); if (thread == 0) next = gridDim.x + atomicAdd(&tiles_taken, 1u); "
+                               "__syncthreads(); tile = next; continue; }\n",
+          everywhere("a loop that does not end: atomicAdd at tile_queue.cuh")),
+    Fault("local_of_another_thread",
+          "Threads read the scores of thread 0 where they lie.",
+          "largest_of(scores, kMine)", "largest_of(whose, kMine)",
+          everywhere("this is a local variable of thread 0", "traced"),
+          also=[("      parity ^= 1;\n", "      parity ^= 1; if (thread == 0) whose = scores; __syncthreads();\n"),
+                ("  __shared__ int next;\n", "  __shared__ int next; __shared__ const float* whose;\n")]),
     # C++ itself.
     Fault("shift_by_32",
           "The mask of the visible keys is shifted in 32 bits, by up to 40.",

@@ -18,6 +18,13 @@ FAULTS = [
           "A warp uses V before the others have loaded their part of it.",
           "    __syncthreads();  // V is complete, and so is P\n", "",
           everywhere("wrong result", "eager", "lazy") | everywhere("race", "traced")),
+    Fault("rows_by_copy_n_without_a_barrier",
+          "Threads copy whole rows of K and V by std::copy_n, and a warp uses V before the others have.",
+          "  for (int i = threadIdx.x; i < kTileRows * kHeadDim; i += kThreads) {\n",
+          "  if (threadIdx.x < kTileRows) std::copy_n(source + min(first_row + int(threadIdx.x), rows - 1) * kHeadDim, kHeadDim, tile[threadIdx.x]); "
+          "if (false) for (int i = threadIdx.x; i < kTileRows * kHeadDim; i += kThreads) {\n",
+          everywhere("race", "traced"),
+          also=[("    __syncthreads();  // V is complete, and so is P\n", "")]),
     Fault("barrier_in_a_branch",
           "Half of each warp skips a barrier.",
           "    __syncthreads();  // every warp is done with K\n", "    if (tx < 8) __syncthreads();\n",

@@ -1,0 +1,53 @@
+"""Faults in relay.cuh: a ring between blocks, orders that do not happen where blocks run one after another, memory of another block."""
+from fault import Fault, everywhere
+
+WAIT_EMPTIED = "      wait_for(emptied + pair, tile + 1 - kSlots);  // the slot is free, and the weights are there\n"
+RELEASE = "  if (threadIdx.x == 0) store_release(counted, count);\n"
+
+FAULTS = [
+    Fault("writer_does_not_wait_for_the_reader",
+          "A slot is overwritten whether or not its reader has come.",
+          WAIT_EMPTIED, "      __syncthreads();\n",
+          everywhere("data race between blocks", "traced")),
+    Fault("ring_one_lap_too_deep",
+          "The writer goes one lap ahead of what the ring has room for.",
+          "tile + 1 - kSlots);", "tile + 1 - 2 * kSlots);",
+          everywhere("data race between blocks", "traced")),
+    Fault("waits_for_the_first_tile_only",
+          "The reader waits for a tile in the ring, and not for the one that it reads.",
+          "wait_for(filled + pair, tile + 1);", "wait_for(filled + pair, 1);",
+          everywhere("data race between blocks", "traced")),
+    Fault("lets_know_before_the_tile",
+          "The writer counts a tile before it is in the ring.",
+          WAIT_EMPTIED, WAIT_EMPTIED.replace("\n", " let_know(filled + pair, tile + 1);\n").replace(
+              "  // the slot is free, and the weights are there", ""),
+          everywhere("data race between blocks", "traced"),
+          also=[("      let_know(filled + pair, tile + 1);\n    }\n    return;", "    }\n    return;")]),
+    Fault("reader_lets_know_first",
+          "The reader gives the slot back before it has used it.",
+          "    let_know(emptied + pair, tile + 1);\n  }\n  if (row", "  }\n  if (row",
+          everywhere("data race between blocks", "traced"),
+          also=[("    wait_for(filled + pair, tile + 1);\n", "    wait_for(filled + pair, tile + 1); let_know(emptied + pair, tile + 1);\n")]),
+    Fault("no_barrier_before_the_count",
+          "Thread 0 counts a tile while others still write it.",
+          "  __syncthreads();\n" + RELEASE, RELEASE,
+          everywhere("data race between blocks", "traced")),
+    Fault("counts_by_a_plain_store",
+          "The count is stored without a release.",
+          RELEASE, RELEASE.replace("store_release(counted, count)", "*counted = count"),
+          everywhere("data race between blocks", "traced")),
+    Fault("other_slot",
+          "The reader takes the other slot of the ring.",
+          "const float* slot = ring + (pair * kSlots + tile % kSlots)", "const float* slot = ring + (pair * kSlots + (tile + 1) % kSlots)",
+          everywhere("wrong result", "eager", "lazy", "random") | everywhere("data race between blocks", "traced")),
+    Fault("slot_is_never_given_back",
+          "The reader does not let the writer know that it has used a slot.",
+          "    let_know(emptied + pair, tile + 1);\n  }\n  if (row", "  }\n  if (row",
+          everywhere("livelock")),
+    Fault("pointer_to_the_writers_shared_memory",
+          "The writer hands over where its weights lie in its shared memory, and not the weights.",
+          "      for (int i = threadIdx.x; i < kRows * kKeys; i += kThreads) slot[i] = weights[i / kKeys][i % kKeys];\n",
+          "      if (threadIdx.x == 0) *reinterpret_cast<const float**>(slot) = weights[0];\n",
+          everywhere("to its own shared memory", "traced"),
+          also=[("slot[in_tile * kKeys + key];", "(*reinterpret_cast<const float* const*>(slot))[in_tile * kKeys + key];")]),
+]

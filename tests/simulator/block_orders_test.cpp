@@ -1,0 +1,133 @@
+/// \file
+/// Orders of blocks: in random order they hand over to each other where others can see what they do.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/ptx/atomic.h"
+#include "tests/simulator/simulated.h"
+#include "tests/values.h"
+
+namespace flashbook {
+namespace {
+
+constexpr uint64_t kSeeds = 24;
+
+/// What block 0 clears all blocks add to; `ordered`: once they know that it has.
+__global__ void clear_and_add(float* sums, int* cleared, bool ordered) {
+  if (blockIdx.x == 0) {
+    sums[threadIdx.x] = 0;
+    __syncthreads();
+    if (threadIdx.x == 0) store_release(cleared, 1);
+  } else if (ordered) {
+    if (threadIdx.x == 0)
+      while (load_acquire(cleared) == 0) {
+      }
+    __syncthreads();
+  }
+  atomicAdd(&sums[threadIdx.x], 1.0f);
+}
+
+/// Block 0 puts three numbers in one place, block 1 reads three times; `waits`: for each other.
+__global__ void hand_over(float* place, int* filled, int* emptied, float* out, bool waits) {
+  for (int round = 0; round < 3; ++round) {
+    if (blockIdx.x == 0) {
+      while (waits && load_acquire(emptied) < round) {
+      }
+      *place = float(round + 1);
+      store_release(filled, round + 1);
+    } else {
+      while (load_acquire(filled) < round + 1) {
+      }
+      out[round] = *place;
+      store_release(emptied, round + 1);
+    }
+  }
+}
+
+/// The numbers of the blocks, in the order of their additions.
+__global__ void take_numbers(int* counter, int* order) {
+  for (int i = 0; i < 4; ++i) order[atomicAdd(counter, 1)] = int(blockIdx.x);
+}
+
+class BlockOrders : public sim::SimulatorTest {
+ protected:
+  BlockOrders() { sim::options().os_threads = 1; }
+
+  static std::vector<float> sums(bool ordered) {
+    const Values<float> sums(std::vector<float>(32, -1.0f));
+    const Values<int> cleared(std::vector<int>{0});
+    EXPECT_EQ(sim::error_of(4, 32, [&] { clear_and_add(sums.data(), cleared.data(), ordered); }), "");
+    return sums.get();
+  }
+  static std::vector<float> handed_over(bool waits) {
+    const Values<float> place(1), out(3);
+    const Values<int> counts(std::vector<int>{0, 0});
+    EXPECT_EQ(
+        sim::error_of(2, 1,
+                      [&] { hand_over(place.data(), counts.data(), counts.data() + 1, out.data(), waits); }),
+        "");
+    return out.get();
+  }
+  static std::vector<int> order() {
+    const Values<int> counter(std::vector<int>{0}), order(std::vector<int>(32, -1));
+    EXPECT_EQ(sim::error_of(8, 1, [&] { take_numbers(counter.data(), order.data()); }), "");
+    return order.get();
+  }
+};
+
+TEST_F(BlockOrders, WhatIsWrongInSomeOrderIsWrongInSomeOrderHere) {
+  EXPECT_EQ(sums(false), std::vector<float>(32, 4));
+  EXPECT_EQ(handed_over(false), std::vector<float>(3, 3));
+  int lost = 0;
+  std::set<std::vector<float>> seen;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    sim::options().seed = seed;
+    lost += sums(false) != std::vector<float>(32, 4);
+    seen.insert(handed_over(false));
+  }
+  EXPECT_GT(lost, 2);
+  EXPECT_GT(seen.size(), 2u);
+  EXPECT_TRUE(seen.contains({1, 2, 3}));
+}
+
+TEST_F(BlockOrders, WhatIsRightIsRightInAnyOrder) {
+  for (const int os_threads : {1, 2})
+    for (uint64_t seed = 0; seed <= kSeeds; ++seed) {
+      sim::options().os_threads = os_threads;
+      sim::options().seed = seed;
+      EXPECT_EQ(sums(true), std::vector<float>(32, 4));
+      EXPECT_EQ(handed_over(true), (std::vector<float>{1, 2, 3}));
+    }
+}
+
+TEST_F(BlockOrders, OnOneOsThreadASeedIsAnOrder) {
+  const std::vector<int> one_after_another = order();
+  std::set<std::vector<int>> orders;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    sim::options().seed = seed;
+    orders.insert(order());
+    EXPECT_EQ(order(), order());
+  }
+  EXPECT_GT(orders.size(), kSeeds / 2);
+  EXPECT_TRUE(std::is_sorted(one_after_another.begin(), one_after_another.end()));
+}
+
+TEST_F(BlockOrders, WhoWaitsForNobodyIsToldSoInAnyOrder) {
+  sim::options().timeout = 1;
+  for (const uint64_t seed : {0, 1, 2}) {
+    sim::options().seed = seed;
+    const Values<int> flag(std::vector<int>{0});
+    const std::string error = sim::error_of(3, 1, [&] {
+      while (load_acquire(flag.data()) < 3) {
+        if (blockIdx.x < 2 && load_acquire(flag.data()) == int(blockIdx.x))
+          store_release(flag.data(), int(blockIdx.x) + 1);
+      }
+    });
+    sim::expect_in(error, "livelock in block (");
+  }
+}
+
+}  // namespace
+}  // namespace flashbook
