@@ -21,7 +21,7 @@ from flashbook.interface import (
 )
 
 try:
-    from flashbook._version import __version__  # with the machine that the kernels are for, which the build writes
+    from flashbook._version import __version__  # which the build writes, with the machine that the kernels are for: 0.1.0+sim
 except ModuleNotFoundError:  # a checkout
     __version__ = "0.1.0"
 __all__ = ["Explanation", "attention", "explain", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",

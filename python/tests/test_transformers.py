@@ -102,6 +102,14 @@ def test_windows(calls):
     torch.testing.assert_close(found["flashbook"], found["sdpa"], atol=5e-2, rtol=5e-2)
 
 
+def test_by_the_name_when_a_model_is_made(calls):
+    config = llama().config
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="flashbook", dtype=torch.bfloat16).to(DEVICE)
+    with torch.no_grad():
+        assert model(torch.ones(1, 9, dtype=torch.int64, device=DEVICE)).logits.isfinite().all()
+    assert calls == ["flash_attn_func"] * 2
+
+
 def test_what_transformers_would_leave_out_is_refused():
     q = torch.randn(1, 2, 5, 64, dtype=torch.bfloat16, device=DEVICE)
     forward = transformers.AttentionInterface()["flashbook"]
