@@ -216,18 +216,18 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
             without dropout
     Returns: o, as q.
     """
-    if not (type(dropout_p) is float and (softmax_scale is None or type(softmax_scale) is float) and type(causal) is bool
-            and type(window_size) is tuple and len(window_size) == 2 and type(window_size[0]) is type(window_size[1]) is int
-            and type(softcap) is float and type(deterministic) is bool and type(return_attn_probs) is bool):
-        dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
-            dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
     repeats = alibi_slopes is None and not dropout_p and ops.is_untraced(q, k, v)
     if repeats:
         if is_any_autocast_enabled():
             q, k, v = _cast(q, k, v)
+        # With the options' classes, since True == 1 == 1.0: what was taken once is taken again, and nothing that is merely equal to it.
         key = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, softmax_scale,
-               causal, window_size, softcap)
-        known = _cached_calls.get(key)
+               causal, window_size, softcap, softmax_scale.__class__, causal.__class__, softcap.__class__, dropout_p.__class__,
+               deterministic.__class__, return_attn_probs.__class__)
+        try:
+            known = _cached_calls.get(key)
+        except TypeError:  # lists and arrays have no hash: below they are taken, or named
+            known, repeats = None, False
         if known is not None:
             if ops.wants_gradient(q, k, v):
                 o, lse = ops.UntracedCall.apply(q, k, v, known.forward, known.backward, known.is_deterministic(deterministic, q))
@@ -236,11 +236,12 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
             else:
                 o, lse = known.forward(q, k, v)
             return _with_lse(o, lse, known.has_empty_rows) if return_attn_probs else o
+    dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
+        dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k=k, v=v)
     _refuse_dropout(dropout_p)
-    scale = _scale(arguments.scale(softmax_scale), q.shape[-1])
-    softcap = arguments.softcap(softcap)
-    left, right = _window(causal, arguments.window(window_size))
+    scale = _scale(softmax_scale, q.shape[-1])
+    left, right = _window(causal, window_size)
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     options: tuple[Any, ...] = scale, left, right, softcap, alibi_slopes, None, None
     o, lse = attend(*views, *options, deterministic)

@@ -1,5 +1,6 @@
 """Every argument of FlashAttention-2's and -3's functions: their order, what is taken, what is refused and when, and the tables that say so."""
 
+import importlib.metadata
 import inspect
 import itertools
 import math
@@ -14,7 +15,7 @@ from conftest import DEVICE
 from reference import attention
 
 import flashbook
-from flashbook import flash_attn_3, interface, ops
+from flashbook import _library, flash_attn_3, interface, ops
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "pages" / "in_pytorch.md"
 OPTIONS = ("dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, "
@@ -153,6 +154,7 @@ def test_numbers_of_numpy():
     right = flashbook.flash_attn_func(q, k, v, softmax_scale=0.25, causal=True)
     for scale, causal in ((np.float32(0.25), np.True_), (np.float64(0.25), True)):
         assert torch.equal(flashbook.flash_attn_func(q, k, v, 0, scale, causal, (np.int64(-1), np.int32(-1)), np.float32(0)), right)
+        assert torch.equal(flashbook.flash_attn_func(q, k, v, 0, scale, causal, [-1, -1]), right)
     with pytest.raises(TypeError, match="softmax_scale"):
         flashbook.flash_attn_func(q, k, v, softmax_scale=np.array([0.25]))
     with pytest.raises(TypeError, match="causal"):
@@ -486,6 +488,12 @@ for _ in range(2):
     torch.testing.assert_close(flashbook.flash_attn_func(q, q, q), right, atol=1e-5, rtol=1e-5)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_version_says_for_which_machine():
+    version = pytest.importorskip("flashbook._version", reason="a checkout, and no wheel").__version__
+    assert version == flashbook.__version__ == importlib.metadata.version("flashbook")
+    assert re.fullmatch(r"[\d.]+\+sim" if _library.is_simulated() else r"[\d.]+\+cu\d+", version)
 
 
 def test_every_public_name_is_documented():
