@@ -650,8 +650,8 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
       strided.k = strided.v = {.batch = 2 * kRows * 64, .head = kRows * 64, .row = 64};
       EXPECT_EQ(flashbook_decode_workspace_bytes(8, kStep, &strided, &cache), bytes);
       FlashbookCache other = cache;
-      other.page_rows = 24;
-      EXPECT_EQ(flashbook_decode_workspace_bytes(8, kStep, &strided, &other), -1);
+      other.page_rows = 24, other.shared_keys = 0;
+      EXPECT_EQ(flashbook_decode_workspace_bytes(8, kStep, &given, &other), -1);
       EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
       EXPECT_EQ(flashbook_decode_workspace_bytes(8, kStep, &given, nullptr), bytes);
       ASSERT_EQ(flashbook_decode(8, kStep, &strided, &cache, &tensors, nullptr), FLASHBOOK_OK)
