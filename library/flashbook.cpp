@@ -104,6 +104,11 @@ Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
           .shared = cache.shared_keys};
 }
 
+FlashbookCache completed(const FlashbookCache* cache) {
+  return cache == nullptr ? FlashbookCache{}
+                          : completed(cache, "cache", offsetof(FlashbookCache, shared_keys));
+}
+
 FlashbookMask completed(const FlashbookMask* mask) {
   return completed(mask, "mask", offsetof(FlashbookMask, bias));
 }
@@ -315,10 +320,7 @@ int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const F
     if (found.step(step).operation != Operation::decode)
       throw InputError("chapter " + std::to_string(chapter) +
                        " knows no cache: use flashbook_attention, or chapter 8");
-    launch(found, step, shape,
-           cache == nullptr ? FlashbookCache{}
-                            : completed(cache, "cache", offsetof(FlashbookCache, shared_keys)),
-           tensors, {}, stream);
+    launch(found, step, shape, completed(cache), tensors, {}, stream);
   });
 }
 
@@ -352,6 +354,16 @@ int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookS
     const Chapter& found = find(chapter, step);
     bytes =
         found.step(step).workspace_bytes(checked_shape(found, step, shape, {}, {}, &required(mask, "mask")));
+  });
+  return bytes;
+}
+
+int64_t flashbook_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
+                                         const FlashbookCache* cache) {
+  int64_t bytes = -1;
+  guarded([&] {
+    const Chapter& found = find(chapter, step);
+    bytes = found.step(step).workspace_bytes(checked_shape(found, step, shape, completed(cache)));
   });
   return bytes;
 }

@@ -201,6 +201,10 @@ int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape
 int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                          const FlashbookMask* mask);
 
+/** flashbook_workspace_bytes of a cache: -1 also for pages that the step cannot read. */
+int64_t flashbook_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
+                                         const FlashbookCache* cache);
+
 /** Device memory in bytes that the step needs beyond its inputs and outputs, or -1 if it cannot run the
  * shape. */
 int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* shape);

@@ -36,12 +36,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # the book's packages
-
-from bench import race
 from flashbook import _library, flash_attn_func, flash_attn_with_kvcache
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUFFIXES = {".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".txt"}
 TURN = 20  # steps
 MODELS, COPIES = ("flashbook", "sdpa"), ("flashbook_again", "cudnn")
@@ -297,7 +294,10 @@ def main() -> None:
                   f"{rows[place][f'mean_apart_{other}']:.4f}")
     print(f"the texts part at byte {parted} of {options.write}")
     print(texts["flashbook"].decode(errors="replace"))
-    if options.out:
+    if options.out:  # a result file of the book says on what it was measured
+        sys.path.insert(0, str(ROOT))
+        from bench import race
+
         race.torch = torch
         context = race.context(race.Library(_library.path())) | {"written": texts["flashbook"].decode(errors="replace")}
         options.out.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1) + "\n")

@@ -3,18 +3,27 @@
     from flashbook import flash_attn_func
     o = flash_attn_func(q, k, v, causal=True)  # [batch, seqlen, heads, head_dim]
 
-`attention` runs any step of any chapter, on CPU tensors too.
+These functions are FlashAttention-2's; `flashbook.flash_attn_3` has FlashAttention-3's. `attention` runs any step of any chapter, on CPU tensors
+too, and `explain` says what a call would run.
 """
 
+from flashbook.explain import Explanation, explain
 from flashbook.interface import (
     attention,
     flash_attn_func,
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
     flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
     flash_attn_with_kvcache,
+    scaled_dot_product_attention,
 )
 
-__version__ = "0.1.0"
-__all__ = ["attention", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
-           "flash_attn_with_kvcache"]
+try:
+    from flashbook._version import __version__  # which the build writes, with the machine that the kernels are for: 0.1.0+sim
+except ModuleNotFoundError:  # a checkout
+    __version__ = "0.1.0"
+__all__ = ["Explanation", "attention", "explain", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
+           "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache",
+           "scaled_dot_product_attention"]

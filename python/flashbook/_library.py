@@ -90,11 +90,12 @@ def library() -> ctypes.CDLL:
     c = ctypes.CDLL(str(path().resolve()))
     number, pointer = ctypes.c_int, ctypes.c_void_p
     for name, pointers in (("attention", 3), ("decode", 4), ("backward", 4), ("masked", 4), ("masked_backward", 5), ("workspace_bytes", 1),
-                           ("masked_workspace_bytes", 2)):
+                           ("masked_workspace_bytes", 2), ("decode_workspace_bytes", 2)):
         getattr(c, f"flashbook_{name}").argtypes = [number, number] + [pointer] * pointers
     c.flashbook_allocate.argtypes, c.flashbook_allocate.restype = [ctypes.c_size_t], pointer
     c.flashbook_free.argtypes, c.flashbook_free.restype = [pointer], None
-    c.flashbook_workspace_bytes.restype = c.flashbook_masked_workspace_bytes.restype = ctypes.c_int64
+    for name in ("workspace_bytes", "masked_workspace_bytes", "decode_workspace_bytes"):
+        getattr(c, f"flashbook_{name}").restype = ctypes.c_int64
     for name in ("last_error", "toolkit", "step_name"):
         getattr(c, f"flashbook_{name}").restype = ctypes.c_char_p
     return c

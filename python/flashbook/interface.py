@@ -1,16 +1,25 @@
-"""FlashAttention's functions, and `attention`, which runs any step of any chapter."""
+"""FlashAttention-2's functions, PyTorch's scaled_dot_product_attention, and `attention`, which runs any step of any chapter."""
 
 import math
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
-from flashbook import ops
+from flashbook import arguments, ops
+from flashbook._torch import is_any_autocast_enabled, may_have_tangents
+from flashbook.arguments import ORDER_2
 
-Output = Any  # a tensor, or with the log-sum-exp a tuple of two or three
+Window = tuple[int, int]
+WithLse = tuple[Tensor, Tensor, None]  # o, lse, and no probabilities
+Options = tuple[float, float | None, bool, Window, float, bool, bool]
+
 _cached_calls: dict[object, ops.CachedCall] = {}  # calls of flash_attn_func
+
+
+# ---- what all functions have in common ---------------------------------------------------------------------------------------------
 
 
 def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -22,66 +31,175 @@ def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def _scale(softmax_scale: float | None, head_dim: int) -> float:
-    return 1 / math.sqrt(head_dim) if softmax_scale is None else float(softmax_scale)
+    return 1 / math.sqrt(head_dim) if softmax_scale is None else softmax_scale
 
 
-def _window(causal: bool, window_size: tuple[int, int]) -> tuple[int, int]:
+def _window(causal: bool, window_size: Window) -> Window:
     """Keys before and after a query's own; -1: all."""
     left, right = window_size
     return max(left, -1), 0 if causal else max(right, -1)
 
 
+def _options(dropout_p: float, softmax_scale: float | None, causal: bool, window_size: Window, softcap: float, deterministic: bool,
+             return_attn_probs: bool) -> Options:
+    """FlashAttention-2's options, each of the type that it should have."""
+    return (arguments.number("dropout_p", dropout_p, ORDER_2), arguments.scale(softmax_scale, ORDER_2), arguments.flag("causal", causal, ORDER_2),
+            arguments.window(window_size, ORDER_2), arguments.softcap(softcap, ORDER_2), arguments.flag("deterministic", deterministic, ORDER_2),
+            arguments.flag("return_attn_probs", return_attn_probs, ORDER_2))
+
+
 def _refuse_dropout(dropout_p: float) -> None:
     if dropout_p:
         raise NotImplementedError(f"dropout_p is {dropout_p}: chapter 9 drops probabilities, but has no gradient of that. Give 0.0, or use "
-                                  "torch.nn.functional.scaled_dot_product_attention")
+                                  f"torch.nn.functional.scaled_dot_product_attention ({ORDER_2})")
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
-            first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int = 0, step: int = 0) -> tuple[Tensor, Tensor]:
+def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None,
+           first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int = 0, step: int = 0,
+           scales: ops.Scales = ops.NO_SCALES) -> tuple[Tensor, Tensor]:
+    """O and the log-sum-exp of [batch, heads, seqlen, head_dim]. `left` and `right` are keys before and after a query's own; -1: all."""
     q, k, v = _cast(q, k, v)
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (q, k, v)):
+    if may_have_tangents() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (q, k, v)):
         raise NotImplementedError("there are no forward-mode derivatives here: use torch.nn.functional.scaled_dot_product_attention with "
                                   "SDPBackend.MATH")
-    deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
-    options = scale, left, right, softcap, slopes, first_query, first_key
+    if isinstance(slopes, Tensor) and slopes.dim() == 2 and slopes.shape[0] == 1:
+        slopes = slopes[0]  # of one batch entry
+    options = _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, first_query, first_key
     unwatched, wants_gradient = ops.is_untraced(q, k, v), ops.wants_gradient(q, k, v)
+    if wants_gradient:
+        masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0)
+        deterministic = ops.is_deterministic(deterministic, masked)
+        if not is_dynamo_compiling():  # the operator asks then
+            ops.check_gradient(q, masked, deterministic)
     if unwatched and wants_gradient:
-        forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step)
+        forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales)
         backward = lambda d_o, q, k, v, o, lse, deterministic: ops.backward(d_o, q, k, v, o, lse, *options, deterministic)
         o, lse = ops.UntracedCall.apply(q, k, v, forward, backward, deterministic)
     else:
         call = ops.forward if unwatched else torch.ops.flashbook.forward
-        o, lse = call(q, k, v, *options, deterministic, chapter, step)
+        o, lse = call(q, k, v, *options, deterministic, chapter, step, *scales)
     return o, lse
 
 
+def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_key: Tensor, softmax_scale: float | None, left: int, right: int,
+                  softcap: float, slopes: Tensor | None, deterministic: bool) -> tuple[Tensor, Tensor]:
+    """O and the log-sum-exp, [heads, all queries], of sequences one after another: [tokens, heads, head_dim]."""
+    arguments.tensors(3, "[tokens, heads, head_dim]", q=q, k=k, v=v)
+    arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=first_query, cu_seqlens_k=first_key)
+    q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
+    o, lse = attend(q, k, v, softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic)
+    return o.squeeze(0).transpose(0, 1), lse.squeeze(0)
+
+
+def _with_lse(o: Tensor, lse: Tensor, has_empty_rows: bool) -> WithLse:
+    """As FlashAttention-2 returns it: of a row that sees no key the log-sum-exp is +inf there."""
+    return o, lse.masked_fill(lse == -math.inf, math.inf) if has_empty_rows else lse, None
+
+
+def _may_have_empty_rows(seqlen_q: int, seqlen_k: int, right: int) -> bool:
+    """Whether the first query may see no key."""
+    return seqlen_k == 0 or (right >= 0 and seqlen_q > seqlen_k + right)
+
+
+# ---- our own, and PyTorch's --------------------------------------------------------------------------------------------------------
+
+
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = ..., step: int | None = ..., *, causal: bool = ...,
+              softmax_scale: float | None = ..., return_lse: Literal[False] = ..., q_scale: Tensor | None = ..., k_scale: Tensor | None = ...,
+              v_scale: Tensor | None = ...) -> Tensor: ...
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = ..., step: int | None = ..., *, causal: bool = ...,
+              softmax_scale: float | None = ..., return_lse: Literal[True], q_scale: Tensor | None = ..., k_scale: Tensor | None = ...,
+              v_scale: Tensor | None = ...) -> tuple[Tensor, Tensor]: ...
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = ..., step: int | None = ..., *, causal: bool = ...,
+              softmax_scale: float | None = ..., return_lse: bool, q_scale: Tensor | None = ..., k_scale: Tensor | None = ...,
+              v_scale: Tensor | None = ...) -> Tensor | tuple[Tensor, Tensor]: ...
 def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step: int | None = None, *, causal: bool = False,
-              softmax_scale: float | None = None, return_lse: bool = False) -> Output:
+              softmax_scale: float | None = None, return_lse: bool = False, q_scale: Tensor | None = None, k_scale: Tensor | None = None,
+              v_scale: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale Q K^T) V by a step of a chapter.
 
     Args:
         q: [batch, heads, seqlen_q, head_dim], float16 or bfloat16; chapters 1 and 2 take float32, chapter 6 float8_e4m3fn
         k: [batch, kv_heads, seqlen_k, head_dim]; kv_heads divides heads
         v: as k
-        chapter: 1 to 6, 8 or 9. Default: 5 on a GPU, 2 on the CPU. Chapters 1 and 3 to 9 take CPU tensors where the library was built for
-            the simulator
+        chapter: 1 to 6, 8 or 9. Default: as `explain` says; mostly 5 on a Hopper GPU, 4 on others, 2 on the CPU. Chapters 1 and 3 to 9 take
+            CPU tensors where the library was built for the simulator
         step: 1 ...; default: the last one
         causal: query i sees keys up to i + seqlen_k - seqlen_q
         softmax_scale: default 1 / sqrt(head_dim)
-        return_lse: return (o, lse) with the log-sum-exp of the scores, [batch, heads, seqlen_q]
+        return_lse: return (o, lse) with the log-sum-exp of the scores, [batch, heads, seqlen_q], -inf where a query sees no key
+        q_scale, k_scale, v_scale: float32, what elements of float8_e4m3fn are multiples of. All by tensor, [1]; by key head,
+            [batch, kv_heads]; or by block (steps 3 and 4), [batch, heads, seqlen_q / 64] and [batch, kv_heads, seqlen_k / 128], rounded up. None: 1
     Returns: o, of q's shape and order in memory. The gradient is chapter 7's.
     Source: Milakov and Gimelshein (arXiv 1805.02867), algorithm 3; Dao (arXiv 2307.08691), algorithm 1.
     """
-    if q.dim() != 4:
-        raise ValueError(f"q has {q.dim()} dimensions: give 4, [batch, heads, seqlen, head_dim]")
-    o, lse = _attend(q, k, v, _scale(softmax_scale, q.shape[-1]), -1, 0 if causal else -1, 0.0, None, None, None, False, chapter or 0, step or 0)
-    return (o, lse) if return_lse else o
+    arguments.tensors(4, "[batch, heads, seqlen, head_dim]", q=q, k=k, v=v)
+    chapter, step = (0 if of is None else arguments.whole_number(name, of) for name, of in (("chapter", chapter), ("step", step)))
+    right = 0 if arguments.flag("causal", causal) else -1
+    o, lse = attend(q, k, v, arguments.scale(softmax_scale), -1, right, 0.0, None, None, None, False, chapter, step, (q_scale, k_scale, v_scale))
+    return (o, lse) if arguments.flag("return_lse", return_lse) else o
 
 
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+                                 is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False) -> Tensor:
+    """torch.nn.functional.scaled_dot_product_attention.
+
+    Args:
+        query: [batch, heads, seqlen_q, head_dim]
+        key, value: [batch, kv_heads, seqlen_k, head_dim]
+        attn_mask: None, or torch.nn.attention.bias.causal_lower_right or causal_upper_left
+        dropout_p: 0.0
+        is_causal: query i sees keys up to i, as PyTorch has it; causal_lower_right counts from the last query and the last key
+        scale: default 1 / sqrt(head_dim)
+        enable_gqa: kv_heads may be fewer than heads, and divide them
+    Returns: o, as query.
+    """
+    arguments.tensors(4, "[batch, heads, seqlen, head_dim]", query=query, key=key, value=value)
+    arguments.refuse(dropout_p=(arguments.number("dropout_p", dropout_p), 0.0, "use torch.nn.functional.scaled_dot_product_attention"))
+    is_causal, lower_right = arguments.flag("is_causal", is_causal), False
+    if isinstance(attn_mask, Tensor) and type(attn_mask) is not Tensor:
+        from torch.nn.attention.bias import CausalBias, CausalVariant  # which imports the compiler
+
+    if isinstance(attn_mask, Tensor) and type(attn_mask) is not Tensor and isinstance(attn_mask, CausalBias):
+        if is_causal:
+            raise ValueError("attn_mask says a causal mask, and is_causal another: give one of them")
+        is_causal, lower_right = True, attn_mask.variant == CausalVariant.LOWER_RIGHT
+        if (attn_mask.seq_len_q, attn_mask.seq_len_kv) != (query.shape[2], key.shape[2]):
+            raise ValueError(f"attn_mask is of {attn_mask.seq_len_q} queries and {attn_mask.seq_len_kv} keys, and there are {query.shape[2]} and "
+                             f"{key.shape[2]}: make it for these")
+    else:
+        arguments.refuse(attn_mask=(attn_mask, None, "give is_causal, a mask of torch.nn.attention.bias, or flash_attn_func's window_size"))
+    if query.shape[1] != key.shape[1] and not arguments.flag("enable_gqa", enable_gqa):
+        raise ValueError(f"there are {query.shape[1]} query heads and {key.shape[1]} key heads: give enable_gqa=True, or as many of both")
+    right = 0 if is_causal else -1
+    if is_causal and not lower_right:
+        if query.shape[2] < key.shape[2]:  # nobody sees the keys behind these
+            key, value = key[:, :, :query.shape[2]], value[:, :, :query.shape[2]]
+        right = query.shape[2] - key.shape[2]
+    return attend(query, key, value, arguments.scale(scale), -1, right, 0.0, None, None, None, False)[0]
+
+
+# ---- FlashAttention-2's ------------------------------------------------------------------------------------------------------------
+
+
+@overload
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
+                    window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ...,
+                    return_attn_probs: Literal[False] = ...) -> Tensor: ...
+@overload
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
+                    window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
+                    return_attn_probs: Literal[True]) -> WithLse: ...
+@overload
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
+                    window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
+                    return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
-                    window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
-                    return_attn_probs: bool = False) -> Output:
+                    window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
+                    return_attn_probs: bool = False) -> Tensor | WithLse:
     """Attention.
 
     Args:
@@ -92,62 +210,117 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
         causal: query i sees keys up to i + seqlen_k - seqlen_q
         window_size: keys before and after a query's own, i + seqlen_k - seqlen_q, that it sees; -1: all
         softcap: scores become softcap * tanh(score / softcap); 0: they stay
-        alibi_slopes: [heads], float32: slope * distance is taken from a score. No gradient of it
+        alibi_slopes: [heads] or [1, heads], float32: slope * distance is taken from a score. No gradient of it
         deterministic: the gradient has the same bits every time (full and causal attention)
-        return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q]; there are no probabilities without dropout
+        return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key; there are no probabilities
+            without dropout
     Returns: o, as q.
     """
-    left, right = window_size
     repeats = alibi_slopes is None and not dropout_p and ops.is_untraced(q, k, v)
     if repeats:
-        if torch._C._is_any_autocast_enabled():
+        if is_any_autocast_enabled():
             q, k, v = _cast(q, k, v)
+        # With the options' classes, since True == 1 == 1.0: what was taken once is taken again, and nothing that is merely equal to it.
         key = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, softmax_scale,
-               causal, left, right, softcap)
-        known = _cached_calls.get(key)
+               causal, window_size, softcap, softmax_scale.__class__, causal.__class__, softcap.__class__, dropout_p.__class__,
+               deterministic.__class__, return_attn_probs.__class__)
+        try:
+            known = _cached_calls.get(key)
+        except TypeError:  # lists and arrays have no hash: below they are taken, or named
+            known, repeats = None, False
         if known is not None:
             if ops.wants_gradient(q, k, v):
-                o, lse = ops.UntracedCall.apply(q, k, v, known.forward, known.backward, deterministic or torch.are_deterministic_algorithms_enabled())
+                o, lse = ops.UntracedCall.apply(q, k, v, known.forward, known.backward, known.is_deterministic(deterministic, q))
             elif known.is_short and not return_attn_probs:
                 return known.output(q, k, v)
             else:
                 o, lse = known.forward(q, k, v)
-            return (o, lse, None) if return_attn_probs else o
+            return _with_lse(o, lse, known.has_empty_rows) if return_attn_probs else o
+    dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
+        dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
+    arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k=k, v=v)
     _refuse_dropout(dropout_p)
+    scale = _scale(softmax_scale, q.shape[-1])
     left, right = _window(causal, window_size)
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    options: tuple[Any, ...] = _scale(softmax_scale, q.shape[-1]), left, right, softcap, alibi_slopes, None, None
-    o, lse = _attend(*views, *options, deterministic)
-    if repeats and not isinstance(softmax_scale, Tensor) and (plan := ops.plan_to_repeat(*views, *options[:4])) is not None:
+    options: tuple[Any, ...] = scale, left, right, softcap, alibi_slopes, None, None
+    o, lse = attend(*views, *options, deterministic)
+    has_empty_rows = _may_have_empty_rows(q.shape[1], k.shape[1], right)
+    if repeats and (plan := ops.plan_to_repeat(*views, *options[:4])) is not None:
         if len(_cached_calls) >= ops.MOST_PLANS:
             _cached_calls.clear()
-        _cached_calls[key] = ops.CachedCall(plan, options)
+        _cached_calls[key] = ops.CachedCall(plan, options, has_empty_rows)
     o = o.transpose(1, 2)
-    return (o, lse, None) if return_attn_probs else o
+    return _with_lse(o, lse, has_empty_rows) if return_attn_probs else o
 
 
+@overload
+def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                              softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ...,
+                              return_attn_probs: Literal[False] = ...) -> Tensor: ...
+@overload
+def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                              softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
+                              return_attn_probs: Literal[True]) -> WithLse: ...
+@overload
+def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                              softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
+                              return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
-                              window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None,
-                              deterministic: bool = False, return_attn_probs: bool = False) -> Output:
+                              window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
+                              return_attn_probs: bool = False) -> Tensor | WithLse:
     """flash_attn_func of qkv[:, :, 0], qkv[:, :, 1] and qkv[:, :, 2], [batch, seqlen, 3, heads, head_dim], read where they lie."""
-    if qkv.dim() != 5 or qkv.shape[2] != 3:
+    arguments.tensors(5, "[batch, seqlen, 3, heads, head_dim]", qkv=qkv)
+    if qkv.shape[2] != 3:
         raise ValueError(f"qkv is {tuple(qkv.shape)}: give [batch, seqlen, 3, heads, head_dim]")
-    return flash_attn_func(*qkv.unbind(2), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    q, k, v = qkv.unbind(2)
+    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                           return_attn_probs=return_attn_probs)
 
 
+@overload
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
+                             window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ...,
+                             return_attn_probs: Literal[False] = ...) -> Tensor: ...
+@overload
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
+                             window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
+                             return_attn_probs: Literal[True]) -> WithLse: ...
+@overload
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
+                             window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
+                             return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
-                             window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None,
-                             deterministic: bool = False, return_attn_probs: bool = False) -> Output:
+                             window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
+                             return_attn_probs: bool = False) -> Tensor | WithLse:
     """flash_attn_func of q, kv[:, :, 0] and kv[:, :, 1], [batch, seqlen, 2, kv_heads, head_dim], read where they lie."""
-    if kv.dim() != 5 or kv.shape[2] != 2:
+    arguments.tensors(5, "[batch, seqlen, 2, kv_heads, head_dim]", kv=kv)
+    if kv.shape[2] != 2:
         raise ValueError(f"kv is {tuple(kv.shape)}: give [batch, seqlen, 2, kv_heads, head_dim]")
-    return flash_attn_func(q, *kv.unbind(2), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    k, v = kv.unbind(2)
+    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                           return_attn_probs=return_attn_probs)
 
 
+@overload
 def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                           dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
-                           window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None,
-                           deterministic: bool = False, return_attn_probs: bool = False, block_table: Tensor | None = None) -> Output:
+                           dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                           softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ...,
+                           return_attn_probs: Literal[False] = ..., block_table: Tensor | None = ...) -> Tensor: ...
+@overload
+def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                           dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                           softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *, return_attn_probs: Literal[True],
+                           block_table: Tensor | None = ...) -> WithLse: ...
+@overload
+def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                           dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                           softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *, return_attn_probs: bool,
+                           block_table: Tensor | None = ...) -> Tensor | WithLse: ...
+def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                           dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False, window_size: Window = (-1, -1),
+                           softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
+                           block_table: Tensor | None = None) -> Tensor | WithLse:
     """Attention of sequences that are packed one after another.
 
     Args:
@@ -160,24 +333,94 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         others: as in flash_attn_func; windows are aligned in each sequence, and lse is [heads, all queries]
     Returns: o, as q.
     """
+    dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
+        dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
     _refuse_dropout(dropout_p)
-    if block_table is not None:
-        raise NotImplementedError("block_table is for flash_attn_with_kvcache here: give k and v of one piece")
-    if q.dim() != 3 or k.dim() != 3 or v.dim() != 3:
-        raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}: give [tokens, heads, head_dim]")
+    arguments.refuse(block_table=(block_table, None, "give k and v of one piece, or use flash_attn_with_kvcache"))
     left, right = _window(causal, window_size)
-    o, lse = _attend(*(tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v)), _scale(softmax_scale, q.shape[-1]), left, right, softcap,
-                     alibi_slopes, cu_seqlens_q, cu_seqlens_k, deterministic)
-    o = o.squeeze(0).transpose(0, 1)
-    return (o, lse.squeeze(0), None) if return_attn_probs else o
+    o, lse = attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, softmax_scale, left, right, softcap, alibi_slopes, deterministic)
+    return _with_lse(o, lse, True) if return_attn_probs else o
 
 
+@overload
+def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = ..., softmax_scale: float | None = ...,
+                                     causal: bool = ..., window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ...,
+                                     deterministic: bool = ..., return_attn_probs: Literal[False] = ...) -> Tensor: ...
+@overload
+def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = ..., softmax_scale: float | None = ...,
+                                     causal: bool = ..., window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ...,
+                                     deterministic: bool = ..., *, return_attn_probs: Literal[True]) -> WithLse: ...
+@overload
+def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = ..., softmax_scale: float | None = ...,
+                                     causal: bool = ..., window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ...,
+                                     deterministic: bool = ..., *, return_attn_probs: bool) -> Tensor | WithLse: ...
+def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = 0.0, softmax_scale: float | None = None,
+                                     causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None,
+                                     deterministic: bool = False, return_attn_probs: bool = False) -> Tensor | WithLse:
+    """flash_attn_varlen_func of qkv[:, 0], qkv[:, 1] and qkv[:, 2], [all tokens, 3, heads, head_dim], read where they lie."""
+    arguments.tensors(4, "[tokens, 3, heads, head_dim]", qkv=qkv)
+    if qkv.shape[1] != 3:
+        raise ValueError(f"qkv is {tuple(qkv.shape)}: give [tokens, 3, heads, head_dim]")
+    q, k, v = qkv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal, window_size,
+                                  softcap, alibi_slopes, deterministic, return_attn_probs=return_attn_probs)
+
+
+@overload
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                                    dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                                    softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ...,
+                                    return_attn_probs: Literal[False] = ...) -> Tensor: ...
+@overload
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                                    dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                                    softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
+                                    return_attn_probs: Literal[True]) -> WithLse: ...
+@overload
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                                    dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                                    softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
+                                    return_attn_probs: bool) -> Tensor | WithLse: ...
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                                    dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+                                    window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None,
+                                    deterministic: bool = False, return_attn_probs: bool = False) -> Tensor | WithLse:
+    """flash_attn_varlen_func of q, kv[:, 0] and kv[:, 1], [all keys, 2, kv_heads, head_dim], read where they lie."""
+    arguments.tensors(4, "[tokens, 2, kv_heads, head_dim]", kv=kv)
+    if kv.shape[1] != 2:
+        raise ValueError(f"kv is {tuple(kv.shape)}: give [tokens, 2, kv_heads, head_dim]")
+    k, v = kv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
+                                  window_size, softcap, alibi_slopes, deterministic, return_attn_probs=return_attn_probs)
+
+
+@overload
+def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ...,
+                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
+                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., block_table: Tensor | None = ...,
+                            softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ..., softcap: float = ...,
+                            rotary_interleaved: bool = ..., alibi_slopes: Tensor | None = ..., num_splits: int = ...,
+                            return_softmax_lse: Literal[False] = ...) -> Tensor: ...
+@overload
+def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ...,
+                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
+                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., block_table: Tensor | None = ...,
+                            softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ..., softcap: float = ...,
+                            rotary_interleaved: bool = ..., alibi_slopes: Tensor | None = ..., num_splits: int = ..., *,
+                            return_softmax_lse: Literal[True]) -> tuple[Tensor, Tensor]: ...
+@overload
+def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ...,
+                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
+                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., block_table: Tensor | None = ...,
+                            softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ..., softcap: float = ...,
+                            rotary_interleaved: bool = ..., alibi_slopes: Tensor | None = ..., num_splits: int = ..., *,
+                            return_softmax_lse: bool) -> Tensor | tuple[Tensor, Tensor]: ...
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
                             rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None, cache_seqlens: int | Tensor | None = None,
                             cache_batch_idx: Tensor | None = None, cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
-                            softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
-                            softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None, num_splits: int = 0,
-                            return_softmax_lse: bool = False) -> Output:
+                            softmax_scale: float | None = None, causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0,
+                            rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None, num_splits: int = 0,
+                            return_softmax_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of a few queries against a cache, into which k and v are written first.
 
     Args:
@@ -188,53 +431,95 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         cache_seqlens: keys in the cache before that: [batch], int32, or one number; None: the cache is full
         block_table: [batch, most pages of a sequence], int32
         causal: the last query sees all keys, the one before it one less, ...
-        num_splits: 0; chapter 8 deals the keys out evenly by itself
-        return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]
+        num_splits: a hint that nobody needs: chapter 8 deals the keys out evenly by itself
+        return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q], +inf where a query sees no key
     Not supported: rotary_cos, rotary_sin, cache_batch_idx, cache_leftpad, alibi_slopes; window_size and softcap with lengths or pages.
-    Returns: o, as q. There is no gradient.
+    Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
     """
-    for name, given, instead in (("rotary_cos", rotary_cos, "rotate q and k beforehand"), ("rotary_sin", rotary_sin, "rotate q and k beforehand"),
-                                 ("cache_batch_idx", cache_batch_idx, "give block_table"), ("cache_leftpad", cache_leftpad, "pad on the right"),
-                                 ("alibi_slopes", alibi_slopes, "use flash_attn_func")):
-        if given is not None:
-            raise NotImplementedError(f"{name} is not supported here: {instead}, or use FlashAttention's own function")
-    if num_splits:
-        raise NotImplementedError(f"num_splits is {num_splits}: give 0, chapter 8 deals the keys out evenly by itself, or use "
-                                  "FlashAttention's own function")
-    if (k is None) != (v is None):
+    softmax_scale, causal = arguments.scale(softmax_scale, ORDER_2), arguments.flag("causal", causal, ORDER_2)
+    left, right = _window(causal, arguments.window(window_size, ORDER_2))
+    softcap, return_softmax_lse = arguments.softcap(softcap, ORDER_2), arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_2)
+    arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_2)
+    if arguments.whole_number("num_splits", num_splits, ORDER_2) < 0:
+        raise ValueError(f"num_splits is {num_splits}: give 0 or more")
+    theirs = "or use FlashAttention's own function"
+    arguments.refuse(rotary_cos=(rotary_cos, None, f"rotate q and k beforehand, {theirs}"),
+                     rotary_sin=(rotary_sin, None, f"rotate q and k beforehand, {theirs}"),
+                     cache_batch_idx=(cache_batch_idx, None, f"give block_table, {theirs}"),
+                     cache_leftpad=(cache_leftpad, None, f"pad on the right, {theirs}"),
+                     alibi_slopes=(alibi_slopes, None, f"use flash_attn_func, {theirs}"))
+    o, lse = cached(q, k_cache, v_cache, k, v, cache_seqlens, block_table, softmax_scale, left, right, softcap)
+    if not return_softmax_lse:
+        return o
+    return _with_lse(o, lse, cache_seqlens is not None or _may_have_empty_rows(q.shape[1], k_cache.shape[1], right))[:2]
+
+
+def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Tensor | None, cache_seqlens: int | Tensor | None,
+           pages: Tensor | None, softmax_scale: float | None, left: int, right: int, softcap: float) -> tuple[Tensor, Tensor]:
+    """Attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All that is refused is refused before anything is written."""
+    arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k_cache=k_cache, v_cache=v_cache)
+    new = [tensor for tensor in (k, v) if tensor is not None]
+    if len(new) == 1:
         raise ValueError("one of k and v is None: give both or neither")
-    if q.dim() != 4 or k_cache.dim() != 4:
-        raise ValueError(f"q is {tuple(q.shape)} and k_cache is {tuple(k_cache.shape)}: give [batch, seqlen, heads, head_dim]")
-    batch = q.shape[0]
-    lengths = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device) if isinstance(cache_seqlens, int) else cache_seqlens
-    if k is not None and v is not None:
-        if lengths is None:
-            raise ValueError("cache_seqlens is None, so the cache is full: say behind how many keys k and v go")
-        _append(k_cache, v_cache, k, v, lengths, block_table)
-        lengths = lengths + k.shape[1]
-    scale = _scale(softmax_scale, q.shape[-1])
-    left, right = _window(causal, window_size)
-    views = q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache, *new)):
+        raise NotImplementedError("no gradient goes through a cache, and a tensor wants one: call under torch.no_grad(), detach it, or use "
+                                  "flash_attn_func")
     if left >= 0 or right > 0 or softcap:
-        if lengths is not None or block_table is not None:
+        if cache_seqlens is not None or pages is not None or new:
             raise NotImplementedError("window_size and softcap are for caches that are full and of one piece here: use flash_attn_varlen_func on "
                                       "packed sequences, or FlashAttention's own function")
-        o, lse = _attend(*views, scale, left, right, softcap, None, None, None, False)
-    else:
-        direct = ops.is_untraced(q, k_cache, v_cache) and not ops.wants_gradient(q, k_cache, v_cache)
-        call = ops.decode if direct else torch.ops.flashbook.decode
-        o, lse = call(*views, lengths, block_table, scale, right == 0)
-    o = o.transpose(1, 2)
-    return (o, lse) if return_softmax_lse else o
+        q, k_cache, v_cache = (tensor.transpose(1, 2) for tensor in (q, k_cache, v_cache))
+        o, lse = attend(q, k_cache, v_cache, softmax_scale, left, right, softcap, None, None, None, False)
+        return o.transpose(1, 2), lse
+    if pages is not None:
+        arguments.tensors(2, "[batch, most pages of a sequence]", block_table=pages)
+    if new:
+        _check_new(q, k_cache, new, cache_seqlens)
+    added = new[0].shape[1] if new else 0
+    lengths = _lengths(q, cache_seqlens, (k_cache.shape[1] if pages is None else pages.shape[1] * k_cache.shape[1]) - added)
+    views = q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2)
+    options = _scale(softmax_scale, q.shape[-1]), right == 0
+    direct = ops.is_untraced(q, k_cache, v_cache)
+    if new and lengths is not None:
+        if direct:
+            ops.check_decode(*views, lengths, pages, *options)
+        _append(k_cache, v_cache, new[0], new[1], lengths, pages)
+        lengths = lengths + added
+    o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*views, lengths, pages, *options)
+    return o.transpose(1, 2), lse
 
 
-def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, lengths: Tensor, block_table: Tensor | None) -> None:
+def _lengths(q: Tensor, cache_seqlens: int | Tensor | None, most: int) -> Tensor | None:
+    """[batch], int32. A number is checked against how many there may be; a tensor is not, since that would wait for the device."""
+    if cache_seqlens is None or isinstance(cache_seqlens, Tensor):
+        return cache_seqlens
+    length = arguments.whole_number("cache_seqlens", cache_seqlens)
+    if not 0 <= length <= most:
+        raise ValueError(f"cache_seqlens is {length}: give 0 to {most}, the cache's keys less the new ones")
+    return torch.full((q.shape[0],), length, dtype=torch.int32, device=q.device)
+
+
+def _check_new(q: Tensor, k_cache: Tensor, new: list[Tensor], cache_seqlens: int | Tensor | None) -> None:
+    """Raises ValueError if these cannot go into the cache."""
+    if cache_seqlens is None:
+        raise ValueError("cache_seqlens is None, so the cache is full: say behind how many keys k and v go")
+    arguments.tensors(4, "[batch, new keys, kv_heads, head_dim]", k=new[0], v=new[1])
+    sizes = q.shape[0], new[0].shape[1], k_cache.shape[2], k_cache.shape[3]
+    for name, tensor in zip("kv", new):
+        if tuple(tensor.shape) != sizes:
+            raise ValueError(f"{name} is {tuple(tensor.shape)}: give {sizes}, [batch, new keys, kv_heads, head_dim]")
+        if tensor.dtype != k_cache.dtype or tensor.device != k_cache.device:
+            raise ValueError(f"the cache is {k_cache.dtype} on {k_cache.device} and {name} is {tensor.dtype} on {tensor.device}: give one type "
+                             "on one device")
+
+
+def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, lengths: Tensor, pages: Tensor | None) -> None:
     """Writes new keys and values behind `lengths` of them. Nobody checks that they fit, since that would wait for the device."""
     places = lengths[:, None].long() + torch.arange(k.shape[1], device=k.device)  # [batch, new keys]
-    if block_table is None:
+    if pages is None:
         where = torch.arange(k.shape[0], device=k.device)[:, None], places
     else:
         rows = k_cache.shape[1]
-        where = block_table.long().gather(1, places // rows), places % rows
-    k_cache[where] = k.to(k_cache.dtype)
-    v_cache[where] = v.to(v_cache.dtype)
+        where = pages.long().gather(1, places // rows), places % rows
+    k_cache[where] = k
+    v_cache[where] = v

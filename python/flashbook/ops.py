@@ -9,31 +9,47 @@ expanded tensors), and for chapters 1 to 4 all that is not [batch, heads, seqlen
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import struct
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack  # by name: each dot is a look-up a call
-from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from flashbook import _library
 from flashbook._library import Cache, Gradients, Mask, Shape, Tensors
+from flashbook._torch import (  # by name: each dot is a look-up a call
+    are_transforms_active,
+    current_device,
+    is_capturing,
+    may_have_tangents,
+    modes,
+    raw_stream,
+    tracing_state,
+)
+from flashbook.arguments import said
 
 TYPES = {torch.float32: _library.F32, torch.float16: _library.F16, torch.bfloat16: _library.BF16, torch.float8_e4m3fn: _library.E4M3}
 HEAD_DIMS = (64, 128, 256)
-ON_CPU, HOPPER, BACKWARD, DECODING, MASKS = 2, 5, 7, 8, 9  # chapters
+ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
 LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim] without gaps only
 COUNTING = (HOPPER, DECODING)  # their workspace is 0 before the first call with it, and after every call
 VARLEN, RANGES, FUNCTIONS, GRADIENT = 2, 3, 5, 6  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK = 6  # of chapter 8
+BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # of chapter 6: its last step takes exponentials from a line
 MOST_PLANS = 4096
 MOST_UNREAD = 1 << 18  # log-sum-exps, 1 MiB
 
+SCALE_OF_TENSOR, SCALE_OF_HEAD, SCALE_OF_BLOCK = range(3)  # FlashbookScaling
+ROWS_OF_SCALE = {"q": 64, "k": 128, "v": 128}  # in a block
+
 Strides = tuple[int, int, int, int]
+Scales = tuple[Tensor | None, Tensor | None, Tensor | None]  # of q, k and v
+NO_SCALES: Scales = (None, None, None)
 # ctypes takes ten times as long to fill a struct.
 pack_tensors, TENSORS = struct.Struct("=12Q").pack, ctypes.sizeof(Tensors)
 pack_gradients, GRADIENTS = struct.Struct("=5Q").pack, ctypes.sizeof(Gradients)
@@ -91,10 +107,39 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_array(name: str, tensor: Tensor, like: Tensor, dtype: torch.dtype) -> None:
-    """Raises ValueError if this is not an array that kernels read beside q."""
+    """Raises TypeError or ValueError if this is not an array that kernels read beside q."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is {said(tensor)}: give a tensor, {dtype} on {like.device}")
     if tensor.dtype != dtype or tensor.device != like.device or not tensor.is_contiguous():
         raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}{'' if tensor.is_contiguous() else ', with gaps'}: "
                          f"give {dtype} on {like.device}, without gaps")
+
+
+@functools.cache
+def is_hopper(device: torch.device) -> bool:
+    """Whether kernels for sm_90a run there. The simulator is a Hopper, too."""
+    return bool(device.type == "cpu" or torch.cuda.get_device_capability(device) == (9, 0))
+
+
+def check_gradient(q: Tensor, masked: bool, deterministic: bool) -> None:
+    """Raises what the gradient would be refused for: so it is refused in the forward pass, and not when the loss is there."""
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        raise TypeError(f"q is {q.dtype} and wants a gradient: give float16 or bfloat16, call under torch.no_grad(), or use "
+                        "torch.nn.functional.scaled_dot_product_attention")
+    if masked and deterministic:
+        raise NotImplementedError("deterministic gradients are for full and causal attention (chapter 7, step 6): leave deterministic out, or the "
+                                  "window, softcap, slopes and packing, or call under torch.no_grad()")
+    check_machine(q.device, MASKS if masked else BACKWARD)
+
+
+def is_deterministic(asked: bool, masked: bool) -> bool:
+    """Whether a gradient has to have the same bits every time: the caller asked, or torch.use_deterministic_algorithms(True)."""
+    if asked or not torch.are_deterministic_algorithms_enabled():
+        return asked
+    if masked and torch.is_deterministic_algorithms_warn_only_enabled():
+        warnings.warn("flashbook has no deterministic gradient under windows, softcaps, slopes and packing", stacklevel=4)
+        return False
+    return True
 
 
 def check_machine(device: torch.device, chapter: int) -> None:
@@ -105,12 +150,32 @@ def check_machine(device: torch.device, chapter: int) -> None:
     if device.type == "cpu" and has_kernels and not _library.is_simulated():
         raise RuntimeError(f"chapter {chapter} has kernels for a GPU, and q is on the CPU: move q, k and v to a CUDA device, or install the package "
                            "with -C cmake.define.FLASHBOOK_MACHINE=sim, which runs kernels in the simulator. Without either, chapter 2 computes "
-                           "full and causal attention")
+                           "full and causal attention without gradients")
     if device.type == "cuda" and not has_kernels:
         raise ValueError(f"chapter {chapter} is CPU code, and q is on {device}: move q, k and v to the CPU, or choose another chapter")
+    if device.type == "cuda" and chapter >= HOPPER and not is_hopper(device):
+        raise NotImplementedError(f"chapter {chapter} has instructions of Hopper, and {device} is of compute capability "
+                                  f"{'.'.join(map(str, torch.cuda.get_device_capability(device)))}: use a GPU of 9.0. Others compute full and causal "
+                                  "attention without gradients, by chapter 4")
     if device.type == "cuda" and _library.is_simulated():
         raise RuntimeError(f"q is on {device}, and the library was built without nvcc: install the package again with nvcc on PATH, or move q, k "
                            "and v to the CPU, where the simulator runs the kernels")
+
+
+def scaling_of(q: Tensor, k: Tensor, scales: Scales) -> int:
+    """Which elements share a scale. Raises TypeError or ValueError if these cannot be scales of q, k and v."""
+    dims = {scale.dim() for scale in scales if isinstance(scale, Tensor)}
+    scaling = {1: SCALE_OF_TENSOR, 2: SCALE_OF_HEAD, 3: SCALE_OF_BLOCK}.get(dims.pop() if len(dims) == 1 else 0)
+    for name, scale, tensor in zip("qkv", scales, (q, k, k)):
+        if scale is None:
+            continue
+        check_array(f"{name}_scale", scale, q, torch.float32)
+        blocks = -(-tensor.shape[2] // ROWS_OF_SCALE[name])
+        sizes = {SCALE_OF_TENSOR: (1,), SCALE_OF_HEAD: (q.shape[0], k.shape[1]), SCALE_OF_BLOCK: (*tensor.shape[:2], blocks)}
+        if scaling is None or tuple(scale.shape) != sizes[scaling]:
+            every = ", ".join(map(str, sizes.values()))
+            raise ValueError(f"{name}_scale is {tuple(scale.shape)}: give scales of one kind, by tensor, head or block: for {name} {every}")
+    return scaling or 0
 
 
 # ---- where tensors lie -------------------------------------------------------------------------------------------------------------
@@ -167,6 +232,16 @@ def readable(tensor: Tensor, compact: bool) -> Tensor:
     return result(tensor, tensor.dtype).copy_(tensor)
 
 
+def as_copied(tensors: tuple[Tensor, ...], compact: bool) -> tuple[Tensor, ...]:
+    """The tensors as `readable` gives them, those that it copies without memory."""
+    def copied(tensor: Tensor) -> Tensor:
+        if is_readable(tensor, compact):
+            return tensor
+        return without_memory(torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device) if compact else result(tensor, tensor.dtype))
+
+    return tuple(map(copied, tensors))
+
+
 def set_strides(struct: Shape | Gradients, **tensors: tuple[Strides, tuple[int, ...]]) -> None:
     """Of each tensor its strides and sizes. Along an axis of one place nothing is said of the stride, so a legal one is given."""
     for name, (strides, sizes) in tensors.items():
@@ -190,25 +265,41 @@ def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: in
     return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0
 
 
-def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int, step: int) -> tuple[int, int]:
+def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, documents: int, scaling: int, chapter: int,
+           step: int) -> tuple[int, int]:
     """Chapter and step of a forward pass."""
     if chapter:
         known = _library.chapters()
         if chapter not in known:
             raise ValueError(f"there is no chapter {chapter}: give one of {', '.join(map(str, known))}")
         last = {MASKS: FUNCTIONS, DECODING: EQUAL_WORK}.get(chapter, known[chapter][0])
-        return chapter, step or last
-    if softcap > 0 or slopes:
-        return MASKS, FUNCTIONS
-    if is_masked(left, right, softcap, slopes, documents):
-        return MASKS, VARLEN if documents >= 0 else RANGES
-    if q.device.type == "cpu":
-        return ON_CPU, 5
-    return (DECODING, EQUAL_WORK) if q.shape[2] == 1 else (HOPPER, 5)
+        return chapter, step or (BLOCK_SCALES if scaling == SCALE_OF_BLOCK else last)
+    masked, functions = is_masked(left, right, softcap, slopes, documents), softcap > 0 or slopes
+    return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, scaling)[:2]
+
+
+def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked: bool, functions: bool, packed: bool,
+           scaling: int) -> tuple[int, int, str]:
+    """Chapter and step of a forward pass for which none was asked, and why."""
+    if functions:
+        return MASKS, FUNCTIONS, "a softcap or slopes"
+    if masked:
+        return (MASKS, VARLEN, "packed sequences") if packed else (MASKS, RANGES, "a window")
+    if dtype == torch.float8_e4m3fn:
+        if scaling == SCALE_OF_BLOCK:
+            return FP8, BLOCK_SCALES, "e4m3 with scales by block"
+        return FP8, TRANSPOSED_ONCE, "e4m3, exponentials as exact as in 16 bits"
+    if on_cpu:
+        return ON_CPU, 5, "CPU tensors"
+    if not hopper:
+        return AMPERE, 6, "a GPU that is no Hopper"
+    if queries == 1:
+        return DECODING, EQUAL_WORK, "one query: the keys are dealt out to all blocks"
+    return HOPPER, 5, "a Hopper GPU, full or causal attention"
 
 
 def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float,
-            slopes: bool, documents: int) -> Plan:
+            slopes: bool, documents: int, scaling: int = 0) -> Plan:
     """What all calls have in common. `plan` has the chapter and the step; `what` is the C function: attention, backward or decode."""
     check_machine(q.device, plan.chapter)
     if not scale > 0 or scale == float("inf"):
@@ -222,6 +313,7 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
         return plan
     masked = is_masked(left, right, softcap, slopes, documents)
     plan.shape = Shape(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], int(right == 0 and not masked), TYPES[q.dtype], scale)
+    plan.shape.scaling = scaling
     plan.first = (plan.chapter, plan.step, ctypes.addressof(plan.shape))
     if not plan.compact:
         q_, k_, v_, *_ = tensors
@@ -282,7 +374,7 @@ def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> t
         return 0, None
     if plan.chapter not in COUNTING:
         memory = torch.empty_like(plan.memory)
-    elif plan.index < 0 or torch._C._cuda_isCurrentStreamCapturing():
+    elif plan.index < 0 or is_capturing():
         memory = torch.zeros_like(plan.memory)
     else:
         place = (plan.index, stream, plan.chapter)
@@ -295,7 +387,7 @@ def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> t
 
 def is_elsewhere(plan: Plan) -> bool:
     """Whether the current device is not the plan's."""
-    return plan.index >= 0 and torch._C._cuda_getDevice() != plan.index
+    return plan.index >= 0 and current_device() != plan.index
 
 
 def on(plan: Plan) -> Any:
@@ -304,7 +396,7 @@ def on(plan: Plan) -> Any:
 
 
 def stream_of(plan: Plan) -> int:
-    return torch._C._cuda_getCurrentRawStream(plan.index) if plan.index >= 0 else 0
+    return int(raw_stream(plan.index)) if plan.index >= 0 else 0
 
 
 def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None) -> Any:
@@ -333,48 +425,61 @@ def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, f
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
-            first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int) -> tuple[Tensor, Tensor]:
+            first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int, q_scale: Tensor | None = None,
+            k_scale: Tensor | None = None, v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """O and the log-sum-exp, [batch, heads, seqlen_q]."""
-    documents = -1 if first_query is None else first_query.shape[0] - 1
-    key = forward_key(q, k, v, scale, left, right, softcap, slopes, documents, chapter, step)
-    plan = _plans.get(key)
-    if plan is None:
-        plan = plan_of(key, lambda: plan_forward((q, k, v), scale, left, right, softcap, slopes is not None, documents, chapter, step))
+    scales = q_scale, k_scale, v_scale
+    plan = forward_plan(q, k, v, scale, left, right, softcap, slopes, first_query, chapter, step, scales)
     if plan.mask is not None:
         check_arrays(q, slopes, first_query, first_key)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return forward(*(readable(tensor, plan.compact) for tensor in (q, k, v)), scale, left, right, softcap, slopes, first_query, first_key,
-                       deterministic, chapter, step)
+                       deterministic, chapter, step, *scales)
     with on(plan):
-        return launch_forward(plan, plan.results, q, k, v, slopes, first_query, first_key)
+        return launch_forward(plan, plan.results, q, k, v, slopes, first_query, first_key, scales)
+
+
+def forward_plan(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
+                 first_query: Tensor | None, chapter: int, step: int, scales: Scales) -> Plan:
+    documents = -1 if first_query is None else first_query.shape[0] - 1
+    scaling = 0 if scales == NO_SCALES else scaling_of(q, k, scales)
+    key = forward_key(q, k, v, scale, left, right, softcap, slopes, documents, chapter, step, scaling)
+    plan = _plans.get(key)
+    if plan is None:
+        plan = plan_of(key, lambda: plan_forward((q, k, v), scale, left, right, softcap, slopes is not None, documents, chapter, step, scaling))
+    if scales != NO_SCALES and plan.chapter != FP8:
+        raise ValueError(f"scales are for float8_e4m3fn, by chapter 6, and q is {q.dtype} for chapter {plan.chapter}: leave q_scale, k_scale and "
+                         "v_scale out")
+    return plan
 
 
 def forward_key(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None, documents: int = -1,
-                chapter: int = 0, step: int = 0) -> object:
+                chapter: int = 0, step: int = 0, scaling: int = 0) -> object:
     return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale, left,
-            right, softcap, slopes is None, documents, chapter, step)
+            right, softcap, slopes is None, documents, chapter, step, scaling)
 
 
 def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int,
-                 step: int) -> Plan:
+                 step: int, scaling: int) -> Plan:
     q, k, v = inputs
     check_tensors(q, k, v)
     plan = Plan()
-    plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, chapter, step)
-    plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents)
+    plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, scaling, chapter, step)
+    plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling)
     plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), lse_without_memory(q)
     return plan
 
 
 def launch_forward(plan: Plan, results: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None = None,
-                   first_query: Tensor | None = None, first_key: Tensor | None = None) -> tuple[Tensor, Tensor]:
+                   first_query: Tensor | None = None, first_key: Tensor | None = None, scales: Scales = NO_SCALES) -> tuple[Tensor, Tensor]:
     o, lse = torch.empty_like(results[0]), torch.empty_like(results[1])
     if plan.empty:
         return o.zero_(), lse.fill_(float("-inf"))
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
     workspace, _memory = workspace_of(plan, stream, address)
-    tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
+    q_scale, k_scale, v_scale = (0 if array is None else address(array) for array in scales)
+    tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, q_scale, k_scale, v_scale, 0, 0)
     if status := plan.call(*arguments(plan, address, slopes, first_query, first_key), tensors, stream):
         _library.check(status)
     if plan.simulated:
@@ -406,12 +511,8 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
                   deterministic: bool) -> Plan:
     q, k, v, o, d_o = inputs
     check_tensors(q, k, v)
-    if q.dtype not in (torch.float16, torch.bfloat16):
-        raise TypeError(f"q is {q.dtype} and wants a gradient: give float16 or bfloat16, or use torch.nn.functional.scaled_dot_product_attention")
     masked = is_masked(left, right, softcap, slopes, documents)
-    if masked and deterministic:
-        raise NotImplementedError("deterministic gradients are for full and causal attention (chapter 7, step 6): leave deterministic out, or the "
-                                  "window, softcap, slopes and packing")
+    check_gradient(q, masked, deterministic)
     plan = Plan(chapter=MASKS, step=GRADIENT) if masked else Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
     plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents)
     plan.results = tuple(without_memory(result(tensor, q.dtype)) for tensor in (q, k, v))
@@ -445,20 +546,30 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
 def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
     is [batch, most pages of a sequence]."""
-    key = ("decode", q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale,
-           causal, None if pages is None else pages.shape)
-    plan = _plans.get(key)
-    if plan is None:
-        plan = plan_of(key, lambda: plan_decode(q, k, v, pages, scale, causal))
+    plan = decode_plan(q, k, v, lengths, pages, scale, causal)
+    if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
+        return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, causal)
+    with on(plan):
+        return launch_decode(plan, q, k, v, lengths, pages)
+
+
+def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, causal: bool) -> Plan:
     for name, array, size in (("cache_seqlens", lengths, q.shape[:1]), ("block_table", pages, None)):
         if array is not None:
             check_array(name, array, q, torch.int32)
             if size is not None and array.shape != size:
                 raise ValueError(f"{name} is {tuple(array.shape)}: give {tuple(size)}")
-    if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
-        return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, causal)
-    with on(plan):
-        return launch_decode(plan, q, k, v, lengths, pages)
+    key = ("decode", q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale,
+           causal, None if pages is None else pages.shape)
+    plan = _plans.get(key)
+    return plan_of(key, lambda: plan_decode(q, k, v, pages, scale, causal)) if plan is None else plan
+
+
+def check_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, causal: bool) -> None:
+    """Raises all that `decode` raises, and runs nothing."""
+    plan = decode_plan(q, k, v, lengths, pages, scale, causal)
+    if plan.copies:
+        decode_plan(*as_copied((q, k, v), False), lengths, pages, scale, causal)
 
 
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, causal: bool) -> Plan:
@@ -473,10 +584,8 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
     if plan.shape is not None and pages is not None:
         plan.shape.seqlen_k = pages.shape[1] * k.shape[2]
-        whole = Shape.from_buffer_copy(plan.shape)  # how much room it takes is asked without pages, so without their strides
-        for name in ("k", "v"):
-            set_strides(whole, **{name: ((0, 0, 0, 1), (2, 2, 2, 0))})
-        plan.workspace = _library.library().flashbook_workspace_bytes(plan.chapter, plan.step, ctypes.addressof(whole))
+        cache = Cache(page_table=16, page_rows=k.shape[2], pages=k.shape[0])  # it asks only whether the table is there
+        plan.workspace = _library.library().flashbook_decode_workspace_bytes(*plan.first, ctypes.addressof(cache))
         if plan.workspace < 0:
             _library.check(_library.BAD_ARGUMENT)
         plan.memory = without_memory(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
@@ -507,8 +616,8 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
 def is_untraced(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether nobody but autograd has to see the call: no compiler, tracer, mode, transform or subclass. It then goes past PyTorch's dispatcher,
     which takes longer than the rest of the call."""
-    return not (is_dynamo_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or _len_torch_dispatch_stack()
-                or _are_functorch_transforms_active() or _get_tracing_state() is not None or forward_ad._current_level >= 0)
+    return not (is_dynamo_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or modes()
+                or are_transforms_active() or tracing_state() is not None or may_have_tangents())
 
 
 def wants_gradient(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -548,12 +657,23 @@ class CachedCall:
     Tensors are [batch, seqlen, heads, head_dim], the callers', so that no views are made.
     """
 
-    def __init__(self, plan: Plan, options: tuple[Any, ...]) -> None:
+    def __init__(self, plan: Plan, options: tuple[Any, ...], has_empty_rows: bool) -> None:
         self.plan, self.options = plan, options  # those that forward and backward pass have in common
+        self.has_empty_rows = has_empty_rows  # maybe
         self.results = with_heads_and_rows_exchanged(plan.results[0]), plan.results[1]
         self.gradients: dict[object, tuple[Plan, tuple[Tensor, ...]]] = {}
+        self.allowed: set[bool] = set()  # gradients that are not refused: deterministic ones, others
         self.is_short = plan.index >= 0 and not plan.empty and plan.chapter in COUNTING and plan.results[1].numel() <= MOST_UNREAD
         self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of log-sum-exp and workspace, and what lies there
+
+    def is_deterministic(self, asked: bool, q: Tensor) -> bool:
+        """Whether the gradient has to be. Raises what it is refused for."""
+        _, left, right, softcap, *_ = self.options
+        deterministic = is_deterministic(asked, self.plan.chapter == MASKS)
+        if deterministic not in self.allowed:
+            check_gradient(q, is_masked(left, right, softcap, False, -1), deterministic)
+            self.allowed.add(deterministic)
+        return deterministic
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15 or is_elsewhere(self.plan):
@@ -564,9 +684,9 @@ class CachedCall:
     def output(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """O alone, if `is_short`. The log-sum-exp goes where the next call on the stream writes its own."""
         plan, q_place, k_place, v_place = self.plan, q.data_ptr(), k.data_ptr(), v.data_ptr()
-        cuda, stream = torch._C, torch._C._cuda_getCurrentRawStream(plan.index)
+        stream = raw_stream(plan.index)
         # The legacy stream, 0, cannot be captured.
-        if (q_place | k_place | v_place) & 15 or cuda._cuda_getDevice() != plan.index or (stream and cuda._cuda_isCurrentStreamCapturing()):
+        if (q_place | k_place | v_place) & 15 or current_device() != plan.index or (stream and is_capturing()):
             return self.forward(q, k, v)[0]
         kept = self.kept.get(stream)
         if kept is None:
@@ -600,7 +720,8 @@ class CachedCall:
 
 _OPTIONS = "float scale, int left, int right, float softcap, Tensor? slopes, Tensor? first_query, Tensor? first_key, bool deterministic"
 _definitions = torch.library.Library("flashbook", "DEF")
-_definitions.define(f"forward(Tensor q, Tensor k, Tensor v, {_OPTIONS}, int chapter, int step) -> (Tensor, Tensor)")
+_definitions.define(f"forward(Tensor q, Tensor k, Tensor v, {_OPTIONS}, int chapter, int step, Tensor? q_scale=None, Tensor? k_scale=None, "
+                    "Tensor? v_scale=None) -> (Tensor, Tensor)")
 _definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
 _definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, bool causal) -> (Tensor, Tensor)")
 for _operator in (forward, backward, decode):
@@ -625,7 +746,9 @@ def _(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, *options, slopes, first_query, first_key, deterministic, _, _ = inputs
+    q, k, v, *options, slopes, first_query, first_key, deterministic, _, _, _, _, _ = inputs
+    masked = is_masked(*options[1:], slopes is not None, -1 if first_query is None else 0)
+    check_gradient(q, masked, deterministic)
     ctx.save_for_backward(q, k, v, *output, slopes, first_query, first_key)
     ctx.options, ctx.deterministic = options, deterministic
     ctx.mark_non_differentiable(output[1])
@@ -634,10 +757,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _gradient(ctx: Any, d_o: Tensor | None, _d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
     if d_o is None:
-        return (None,) * 13
+        return (None,) * 16
     q, k, v, o, lse, *arrays = ctx.saved_tensors
     found = torch.ops.flashbook.backward(d_o, q, k, v, o, lse, *ctx.options, *arrays, ctx.deterministic)
-    return (*found, *(None,) * 10)
+    return (*found, *(None,) * 13)
 
 
 def _no_second(ctx: Any, *_: Any) -> None:

@@ -448,6 +448,7 @@ TEST(CInterface, AnswersTheOddQuestionsOfAGenerator) {
     const int64_t bytes = flashbook_workspace_bytes(call.chapter, call.step, shape);
     expect_one_line(bytes < 0, name);
     expect_one_line(flashbook_masked_workspace_bytes(call.chapter, call.step, shape, &call.mask) < 0, name);
+    expect_one_line(flashbook_decode_workspace_bytes(call.chapter, call.step, shape, &call.cache) < 0, name);
     double flops = -1, moved = -1;
     const int status = flashbook_cost(call.chapter, call.step, shape, &flops, &moved);
     expect_one_line(status != FLASHBOOK_OK, name);
@@ -647,6 +648,12 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
       EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
       FlashbookShape strided = given;  // by strides of pages, which those of sequences would not be
       strided.k = strided.v = {.batch = 2 * kRows * 64, .head = kRows * 64, .row = 64};
+      EXPECT_EQ(flashbook_decode_workspace_bytes(8, kStep, &strided, &cache), bytes);
+      FlashbookCache other = cache;
+      other.page_rows = 24, other.shared_keys = 0;
+      EXPECT_EQ(flashbook_decode_workspace_bytes(8, kStep, &given, &other), -1);
+      EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
+      EXPECT_EQ(flashbook_decode_workspace_bytes(8, kStep, &given, nullptr), bytes);
       ASSERT_EQ(flashbook_decode(8, kStep, &strided, &cache, &tensors, nullptr), FLASHBOOK_OK)
           << flashbook_last_error();
     });

@@ -1,0 +1,68 @@
+"""The build backend: scikit-build-core's, told for which machine the kernels are, which wheels have in their version.
+
+0.1.0+sim has the simulator, 0.1.0+cu13 kernels for GPUs, by nvcc 13. A source distribution is for both, and is called 0.1.0.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from scikit_build_core import build
+from scikit_build_core.build import build_sdist, get_requires_for_build_editable, get_requires_for_build_sdist, get_requires_for_build_wheel
+
+__all__ = ["build_editable", "build_sdist", "build_state", "build_wheel", "dynamic_metadata", "get_requires_for_build_editable",
+           "get_requires_for_build_sdist", "get_requires_for_build_wheel", "prepare_metadata_for_build_editable", "prepare_metadata_for_build_wheel"]
+
+MACHINE = "cmake.define.FLASHBOOK_MACHINE"
+_state = {"suffix": "", "build": ""}
+
+
+def suffix_of(machine: str, nvcc: str | None) -> str:
+    """Of the version: +sim, or +cu and nvcc's major version."""
+    if machine == "sim":
+        return "+sim"
+    found = re.search(r"release (\d+)\.", subprocess.run([nvcc or "nvcc", "--version"], capture_output=True, text=True, check=True).stdout)
+    assert found is not None, "nvcc --version names no release"
+    return f"+cu{found[1]}"
+
+
+def with_machine(config_settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings with the machine spelled out, so that CMake and the version cannot disagree."""
+    settings = dict(config_settings or {})
+    nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc")
+    asked = settings.get(MACHINE, "auto")
+    machine = ("gpu" if nvcc else "sim") if asked == "auto" else str(asked)
+    if machine not in ("gpu", "sim"):
+        raise ValueError(f"FLASHBOOK_MACHINE is {machine}: give gpu, sim or auto")
+    _state["suffix"] = suffix_of(machine, nvcc)
+    return settings | {MACHINE: machine}
+
+
+def build_wheel(folder: str, config_settings: Mapping[str, Any] | None = None, metadata: str | None = None) -> str:
+    return str(build.build_wheel(folder, with_machine(config_settings), metadata))
+
+
+def build_editable(folder: str, config_settings: Mapping[str, Any] | None = None, metadata: str | None = None) -> str:
+    return str(build.build_editable(folder, with_machine(config_settings), metadata))
+
+
+def prepare_metadata_for_build_wheel(folder: str, config_settings: Mapping[str, Any] | None = None) -> str:
+    return str(build.prepare_metadata_for_build_wheel(folder, with_machine(config_settings)))
+
+
+def prepare_metadata_for_build_editable(folder: str, config_settings: Mapping[str, Any] | None = None) -> str:
+    return str(build.prepare_metadata_for_build_editable(folder, with_machine(config_settings)))
+
+
+# ---- what scikit-build-core asks of a provider of metadata -------------------------------------------------------------------------
+
+
+def build_state(state: str) -> None:
+    _state["build"] = state
+
+
+def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) -> dict[str, str]:
+    return {"version": project["version"] + ("" if _state["build"] == "sdist" else _state["suffix"])}

@@ -1,0 +1,109 @@
+"""What a call would run."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from flashbook import _library, ops
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """The kernel of a call, and why it is the one."""
+
+    operation: str  # "forward", "decode" or "backward"
+    chapter: int
+    step: int
+    name: str  # the step's
+    reason: str
+    machine: str  # "CPU", "simulator" or "sm_90"
+    copied: tuple[str, ...]  # tensors that kernels cannot read where they lie: each is copied first
+    workspace: int  # bytes, beside inputs and outputs
+    backward: "Explanation | None" = None  # of the gradient, if a tensor wants one
+
+    def __str__(self) -> str:
+        copied = f", after copies of {', '.join(self.copied)}" if self.copied else ""
+        said = f"{self.operation}: chapter {self.chapter}, step {self.step} ({self.name}) on {self.machine}{copied}: {self.reason}"
+        return said if self.backward is None else f"{said}\n{self.backward}"
+
+
+def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Explanation:
+    """What `function(*arguments, **options)` would run, of a function of this package. Nothing is launched, and nothing is written to a cache;
+    the tensors must be there, since where they lie is part of the answer. What the call would be refused for is raised.
+
+        print(flashbook.explain(flashbook.flash_attn_func, q, k, v, causal=True))
+    """
+    seen: list[tuple[Explanation, Callable[[], Explanation]]] = []
+    with _Recorder(seen):
+        found = function(*arguments, **options)
+    if not seen:
+        raise ValueError(f"{getattr(function, '__name__', function)} calls no kernel of this package: give flash_attn_func, attention, ...")
+    [(explanation, backward)] = seen
+    result = found[0] if isinstance(found, tuple) else found
+    return dataclasses.replace(explanation, backward=backward()) if result.requires_grad else explanation
+
+
+class _Recorder(TorchDispatchMode):
+    """Sees the operator where it would run: writes down how it goes, and how its gradient would, and gives empty results."""
+
+    def __init__(self, seen: list[tuple[Explanation, Callable[[], Explanation]]]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_dispatch__(self, operator: Any, types: Any, arguments: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None) -> Any:
+        if operator is torch.ops.aten.index_put_.default:
+            return arguments[0]  # new keys, which are not appended
+        if operator not in (torch.ops.flashbook.forward.default, torch.ops.flashbook.decode.default):
+            return operator(*arguments, **(options or {}))
+        q = arguments[0]
+        o = ops.result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)
+        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+        explanation = (_of_forward if operator is torch.ops.flashbook.forward.default else _of_decode)(*arguments)
+        self.seen.append((explanation, lambda: _of_backward(o, *arguments)))
+        return o, lse
+
+
+def _of(operation: str, plan: ops.Plan, reason: str, named: dict[str, Tensor]) -> Explanation:
+    copied = tuple(name for name, tensor in named.items() if not ops.is_readable(tensor, plan.compact) or tensor.data_ptr() % 16)
+    major = "sm_" + "".join(map(str, torch.cuda.get_device_capability(plan.index))) if plan.index >= 0 else "CPU"
+    name = _library.library().flashbook_step_name(plan.chapter, plan.step).decode()
+    return Explanation(operation, plan.chapter, plan.step, name, reason, "simulator" if plan.simulated else major, copied, plan.workspace)
+
+
+def _of_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
+                first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int,
+                *scales: Tensor | None) -> Explanation:
+    scales_: ops.Scales = tuple([*scales, None, None, None][:3])  # type: ignore[assignment]
+    options = scale, left, right, softcap, slopes, first_query, chapter, step, scales_
+    plan = ops.forward_plan(q, k, v, *options)
+    if plan.mask is not None:
+        ops.check_arrays(q, slopes, first_query, first_key)
+    asked = "asked for"
+    if not chapter:
+        masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0)
+        scaling = 0 if scales_ == ops.NO_SCALES else ops.scaling_of(q, k, scales_)
+        *_, asked = ops.choose(q.device.type == "cpu", ops.is_hopper(q.device), q.dtype, q.shape[2], masked, softcap > 0 or slopes is not None,
+                               first_query is not None, scaling)
+    if plan.copies:  # what the copies will need
+        there = ops.forward_plan(*ops.as_copied((q, k, v), plan.compact), *options)
+        plan = dataclasses.replace(plan, workspace=there.workspace)
+    return _of("forward", plan, asked, {"q": q, "k": k, "v": v})
+
+
+def _of_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, causal: bool) -> Explanation:
+    ops.check_decode(q, k, v, lengths, pages, scale, causal)
+    plan = ops.decode_plan(q, k, v, lengths, pages, scale, causal)
+    return _of("decode", plan, "a cache", {"q": q, "k": k, "v": v})
+
+
+def _of_backward(o: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
+                 first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, *_: Any) -> Explanation:
+    documents = -1 if first_query is None else first_query.shape[0] - 1
+    inputs = ops.as_copied((q, k, v, o, o), False)
+    plan = ops.plan_backward(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic)
+    reason = "the gradient under a mask" if plan.chapter == ops.MASKS else f"the {'deterministic' if deterministic else 'fastest'} gradient"
+    return _of("backward", plan, reason, {"q": q, "k": k, "v": v})

@@ -1,0 +1,248 @@
+"""FlashAttention-3's functions, with its names, its order of arguments and its results.
+
+What is refused raises NotImplementedError with the cure: what FlashAttention-3 has and these kernels have not. Hints (`num_splits`, `pack_gqa`)
+change no result, and are taken: the kernels split keys and pack heads where that pays. The log-sum-exp of a query that sees no key is -inf.
+"""
+
+from typing import Literal, overload
+
+from torch import Tensor
+
+from flashbook import arguments, interface, ops
+from flashbook.arguments import ORDER_3
+from flashbook.interface import Window
+
+WithLse = tuple[Tensor, Tensor]  # o, lse
+Options = tuple[float | None, int, int, float]
+THEIRS = "or use FlashAttention-3's own function"
+
+
+def _options(softmax_scale: float | None, causal: bool, qv: Tensor | None, window_size: Window, attention_chunk: int, softcap: float,
+             num_splits: int, pack_gqa: bool | None, sm_margin: int) -> Options:
+    """The scale, keys before and after a query's own, and the softcap. Raises for what is not taken."""
+    scale, causal = arguments.scale(softmax_scale, ORDER_3), arguments.flag("causal", causal, ORDER_3)
+    if arguments.whole_number("num_splits", num_splits, ORDER_3) < 0:
+        raise ValueError(f"num_splits is {num_splits}: give 0 or more")
+    if pack_gqa is not None:
+        arguments.flag("pack_gqa", pack_gqa, ORDER_3)
+    arguments.refuse(qv=(qv, None, f"add its product to the scores by more columns of q and k, {THEIRS}"),
+                     attention_chunk=(arguments.whole_number("attention_chunk", attention_chunk, ORDER_3), 0,
+                                      f"give chunks as sequences to flash_attn_varlen_func, {THEIRS}"),
+                     sm_margin=(arguments.whole_number("sm_margin", sm_margin, ORDER_3), 0, f"kernels take all multiprocessors, {THEIRS}"))
+    left, right = arguments.window(window_size, ORDER_3)
+    return scale, left, 0 if causal else right, arguments.softcap(softcap, ORDER_3)
+
+
+def _contiguous(*scales: Tensor | None) -> ops.Scales:
+    """Of [batch, kv_heads] numbers, which are often expanded from one."""
+    q, k, v = (scale.contiguous() if isinstance(scale, Tensor) else scale for scale in scales)
+    return q, k, v
+
+
+@overload
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = ..., causal: bool = ..., qv: Tensor | None = ...,
+                    q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ...,
+                    attention_chunk: int = ..., softcap: float = ..., num_splits: int = ..., pack_gqa: bool | None = ..., deterministic: bool = ...,
+                    sm_margin: int = ..., return_attn_probs: Literal[False] = ...) -> Tensor: ...
+@overload
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = ..., causal: bool = ..., qv: Tensor | None = ...,
+                    q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ...,
+                    attention_chunk: int = ..., softcap: float = ..., num_splits: int = ..., pack_gqa: bool | None = ..., deterministic: bool = ...,
+                    sm_margin: int = ..., *, return_attn_probs: Literal[True]) -> WithLse: ...
+@overload
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = ..., causal: bool = ..., qv: Tensor | None = ...,
+                    q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ...,
+                    attention_chunk: int = ..., softcap: float = ..., num_splits: int = ..., pack_gqa: bool | None = ..., deterministic: bool = ...,
+                    sm_margin: int = ..., *, return_attn_probs: bool) -> Tensor | WithLse: ...
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = None, causal: bool = False, qv: Tensor | None = None,
+                    q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+                    window_size: Window = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0, num_splits: int = 1,
+                    pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
+                    return_attn_probs: bool = False) -> Tensor | WithLse:
+    """Attention.
+
+    Args:
+        q: [batch, seqlen_q, heads, head_dim], float16, bfloat16 or float8_e4m3fn
+        k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads
+        softmax_scale: default 1 / sqrt(head_dim)
+        causal: query i sees keys up to i + seqlen_k - seqlen_q
+        q_descale, k_descale, v_descale: [batch, kv_heads], float32, of float8_e4m3fn: what its elements are multiples of
+        window_size: keys before and after a query's own, i + seqlen_k - seqlen_q, that it sees; -1: all
+        softcap: scores become softcap * tanh(score / softcap); 0: they stay
+        num_splits, pack_gqa: hints
+        deterministic: the gradient has the same bits every time (full and causal attention)
+        return_attn_probs: return (o, lse), lse [batch, heads, seqlen_q]
+    Not supported: qv, attention_chunk, sm_margin.
+    Returns: o, as q; bfloat16 of float8_e4m3fn.
+    """
+    arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k=k, v=v)
+    scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
+    deterministic = arguments.flag("deterministic", deterministic, ORDER_3)
+    with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
+    scales = _contiguous(q_descale, k_descale, v_descale)
+    if scales == ops.NO_SCALES and not with_lse:  # the way of calls that have been before
+        return interface.flash_attn_func(q, k, v, 0.0, scale, False, (left, right), softcap, None, deterministic)
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+    o, lse = interface.attend(q, k, v, scale, left, right, softcap, None, None, None, deterministic, scales=scales)
+    o = o.transpose(1, 2)
+    return (o, lse) if with_lse else o
+
+
+@overload
+def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = ..., causal: bool = ..., q_descale: Tensor | None = ...,
+                              k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ..., attention_chunk: int = ...,
+                              softcap: float = ..., deterministic: bool = ..., num_heads_q: int | None = ..., sm_margin: int = ...,
+                              return_attn_probs: Literal[False] = ...) -> Tensor: ...
+@overload
+def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = ..., causal: bool = ..., q_descale: Tensor | None = ...,
+                              k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ..., attention_chunk: int = ...,
+                              softcap: float = ..., deterministic: bool = ..., num_heads_q: int | None = ..., sm_margin: int = ..., *,
+                              return_attn_probs: Literal[True]) -> WithLse: ...
+@overload
+def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = ..., causal: bool = ..., q_descale: Tensor | None = ...,
+                              k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ..., attention_chunk: int = ...,
+                              softcap: float = ..., deterministic: bool = ..., num_heads_q: int | None = ..., sm_margin: int = ..., *,
+                              return_attn_probs: bool) -> Tensor | WithLse: ...
+def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = None, causal: bool = False, q_descale: Tensor | None = None,
+                              k_descale: Tensor | None = None, v_descale: Tensor | None = None, window_size: Window = (-1, -1),
+                              attention_chunk: int = 0, softcap: float = 0.0, deterministic: bool = False, num_heads_q: int | None = None,
+                              sm_margin: int = 0, return_attn_probs: bool = False) -> Tensor | WithLse:
+    """flash_attn_func of the three parts of qkv, read where they lie: [batch, seqlen, 3, heads, head_dim]; or [batch, seqlen, heads + 2 *
+    kv_heads, head_dim] with heads in num_heads_q."""
+    if num_heads_q is None:
+        arguments.tensors(5, "[batch, seqlen, 3, heads, head_dim]", qkv=qkv)
+        if qkv.shape[2] != 3:
+            raise ValueError(f"qkv is {tuple(qkv.shape)}: give [batch, seqlen, 3, heads, head_dim]")
+        q, k, v = qkv.unbind(2)
+    else:
+        arguments.tensors(4, "[batch, seqlen, heads + 2 * kv_heads, head_dim]", qkv=qkv)
+        heads = arguments.whole_number("num_heads_q", num_heads_q, ORDER_3)
+        kv_heads = (qkv.shape[2] - heads) // 2
+        if heads < 1 or kv_heads < 1 or heads + 2 * kv_heads != qkv.shape[2]:
+            raise ValueError(f"num_heads_q is {heads} of {qkv.shape[2]} heads: give what leaves as many for keys as for values")
+        q, k, v = qkv.split([heads, kv_heads, kv_heads], 2)
+    return flash_attn_func(q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size, attention_chunk, softcap,
+                           deterministic=deterministic, sm_margin=sm_margin, return_attn_probs=return_attn_probs)
+
+
+@overload
+def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                           seqused_q: Tensor | None = ..., seqused_k: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ...,
+                           qv: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ...,
+                           window_size: Window = ..., attention_chunk: int = ..., softcap: float = ..., num_splits: int = ...,
+                           pack_gqa: bool | None = ..., deterministic: bool = ..., sm_margin: int = ...,
+                           return_attn_probs: Literal[False] = ...) -> Tensor: ...
+@overload
+def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                           seqused_q: Tensor | None = ..., seqused_k: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ...,
+                           qv: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ...,
+                           window_size: Window = ..., attention_chunk: int = ..., softcap: float = ..., num_splits: int = ...,
+                           pack_gqa: bool | None = ..., deterministic: bool = ..., sm_margin: int = ..., *,
+                           return_attn_probs: Literal[True]) -> WithLse: ...
+@overload
+def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                           seqused_q: Tensor | None = ..., seqused_k: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ...,
+                           qv: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ...,
+                           window_size: Window = ..., attention_chunk: int = ..., softcap: float = ..., num_splits: int = ...,
+                           pack_gqa: bool | None = ..., deterministic: bool = ..., sm_margin: int = ..., *,
+                           return_attn_probs: bool) -> Tensor | WithLse: ...
+def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                           seqused_q: Tensor | None = None, seqused_k: Tensor | None = None, softmax_scale: float | None = None,
+                           causal: bool = False, qv: Tensor | None = None, q_descale: Tensor | None = None, k_descale: Tensor | None = None,
+                           v_descale: Tensor | None = None, window_size: Window = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+                           num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
+                           return_attn_probs: bool = False) -> Tensor | WithLse:
+    """Attention of sequences that are packed one after another.
+
+    Args:
+        q: [all queries, heads, head_dim], float16 or bfloat16
+        k, v: [all keys, kv_heads, head_dim]
+        cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32 on q's device: where each begins, and last how many there are. Nobody looks at the
+            values, since that would wait for the device
+        max_seqlen_q, max_seqlen_k: not needed
+        others: as in flash_attn_func; windows are aligned in each sequence, and lse is [heads, all queries]
+    Not supported: seqused_q, seqused_k, qv, q_descale, k_descale, v_descale, attention_chunk, sm_margin.
+    Returns: o, as q.
+    """
+    scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
+    with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
+    cut = f"cut the sequences in cu_seqlens, {THEIRS}"
+    arguments.refuse(seqused_q=(seqused_q, None, cut), seqused_k=(seqused_k, None, cut), **_no_descales(q_descale, k_descale, v_descale))
+    o, lse = interface.attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, scale, left, right, softcap, None,
+                                     arguments.flag("deterministic", deterministic, ORDER_3))
+    return (o, lse) if with_lse else o
+
+
+@overload
+def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ..., qv: Tensor | None = ...,
+                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
+                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., page_table: Tensor | None = ...,
+                            cu_seqlens_q: Tensor | None = ..., cu_seqlens_k_new: Tensor | None = ..., max_seqlen_q: int | None = ...,
+                            rotary_seqlens: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ...,
+                            v_descale: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                            attention_chunk: int = ..., softcap: float = ..., rotary_interleaved: bool = ...,
+                            scheduler_metadata: Tensor | None = ..., num_splits: int = ..., pack_gqa: bool | None = ..., sm_margin: int = ...,
+                            return_softmax_lse: Literal[False] = ...) -> Tensor: ...
+@overload
+def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ..., qv: Tensor | None = ...,
+                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
+                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., page_table: Tensor | None = ...,
+                            cu_seqlens_q: Tensor | None = ..., cu_seqlens_k_new: Tensor | None = ..., max_seqlen_q: int | None = ...,
+                            rotary_seqlens: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ...,
+                            v_descale: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                            attention_chunk: int = ..., softcap: float = ..., rotary_interleaved: bool = ...,
+                            scheduler_metadata: Tensor | None = ..., num_splits: int = ..., pack_gqa: bool | None = ..., sm_margin: int = ..., *,
+                            return_softmax_lse: Literal[True]) -> WithLse: ...
+@overload
+def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ..., qv: Tensor | None = ...,
+                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
+                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., page_table: Tensor | None = ...,
+                            cu_seqlens_q: Tensor | None = ..., cu_seqlens_k_new: Tensor | None = ..., max_seqlen_q: int | None = ...,
+                            rotary_seqlens: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ...,
+                            v_descale: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
+                            attention_chunk: int = ..., softcap: float = ..., rotary_interleaved: bool = ...,
+                            scheduler_metadata: Tensor | None = ..., num_splits: int = ..., pack_gqa: bool | None = ..., sm_margin: int = ..., *,
+                            return_softmax_lse: bool) -> Tensor | WithLse: ...
+def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None, qv: Tensor | None = None,
+                            rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None, cache_seqlens: int | Tensor | None = None,
+                            cache_batch_idx: Tensor | None = None, cache_leftpad: Tensor | None = None, page_table: Tensor | None = None,
+                            cu_seqlens_q: Tensor | None = None, cu_seqlens_k_new: Tensor | None = None, max_seqlen_q: int | None = None,
+                            rotary_seqlens: Tensor | None = None, q_descale: Tensor | None = None, k_descale: Tensor | None = None,
+                            v_descale: Tensor | None = None, softmax_scale: float | None = None, causal: bool = False,
+                            window_size: Window = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True,
+                            scheduler_metadata: Tensor | None = None, num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
+                            return_softmax_lse: bool = False) -> Tensor | WithLse:
+    """Attention of a few queries against a cache, into which k and v are written first.
+
+    Args:
+        q: [batch, seqlen_q, heads, head_dim]
+        k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows of a page, kv_heads, head_dim] with page_table; a page has
+            16, 32, 64, ... rows. Fastest if the rows of a head lie side by side in memory (README)
+        k, v: [batch, new keys, kv_heads, head_dim], written to the cache behind cache_seqlens keys; None: nothing
+        cache_seqlens: keys in the cache before that: [batch], int32, or one number; None: the cache is full
+        page_table: [batch, most pages of a sequence], int32
+        causal: the last query sees all keys, the one before it one less, ...
+        max_seqlen_q: not needed
+        num_splits, pack_gqa: hints
+        return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]. FlashAttention-3 returns its parts behind these two
+    Not supported: qv, rotary_cos, rotary_sin, cache_batch_idx, cache_leftpad, cu_seqlens_q, cu_seqlens_k_new, rotary_seqlens, q_descale,
+        k_descale, v_descale, attention_chunk, scheduler_metadata, sm_margin; window_size and softcap with lengths or pages.
+    Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
+    """
+    scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
+    arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_3)
+    with_lse = arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_3)
+    rotate, ragged = f"rotate q and k beforehand, {THEIRS}", f"give as many queries of each sequence, {THEIRS}"
+    arguments.refuse(rotary_cos=(rotary_cos, None, rotate), rotary_sin=(rotary_sin, None, rotate), rotary_seqlens=(rotary_seqlens, None, rotate),
+                     cache_batch_idx=(cache_batch_idx, None, f"give page_table, {THEIRS}"),
+                     cache_leftpad=(cache_leftpad, None, f"pad on the right, {THEIRS}"), cu_seqlens_q=(cu_seqlens_q, None, ragged),
+                     cu_seqlens_k_new=(cu_seqlens_k_new, None, ragged),
+                     scheduler_metadata=(scheduler_metadata, None, "chapter 8 plans a call on the device by itself"),
+                     **_no_descales(q_descale, k_descale, v_descale))
+    o, lse = interface.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, scale, left, right, softcap)
+    return (o, lse) if with_lse else o
+
+
+def _no_descales(*descales: Tensor | None) -> dict[str, tuple[object, object, str]]:
+    instead = f"FP8 is for flash_attn_func and chapter 6: give 16 bits, {THEIRS}"
+    return {name: (given, None, instead) for name, given in zip(("q_descale", "k_descale", "v_descale"), descales)}
