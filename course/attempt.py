@@ -168,7 +168,7 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
         if verdict.status == gtest.STOPPED:
             patient = gtest.run(program, test.name, environment, gtest.PATIENCE * SECONDS)
             verdict = gtest.slow(SECONDS) if patient and patient.passed else verdict
-        tried.verdicts[test.name] = verdict if tried.mode else modes.told(verdict, mode)
+        tried.verdicts[test.name] = verdict if tried.mode else modes.told(verdict, mode, tried.verdicts.get(test.name))
         if mode == modes.LAZY or tried.mode or not verdict.passed:
             show(test, verdict)
 
