@@ -22,7 +22,7 @@ from course.solution import answer
 
 SEED = 20260101  # any; the points of what is wrong may depend on the inputs
 AT_LEAST = 10  # wrong solutions a chapter
-OF_CAPSTONE = 4  # of a capstone, each of which takes longer
+OF_CAPSTONE = 3  # of a capstone, each of which takes longer
 QUICK = ("-O1",)
 
 
