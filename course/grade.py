@@ -85,11 +85,14 @@ class Grader:
                 if mode != modes.LAZY and not result.passed(test):
                     continue
                 start = time.monotonic()
-                verdict = self.judge.run(programs[suffix], exercise, test.name, mode, self.seed) if endless < ENDLESS else gtest.Verdict(
-                    False, f"not run: {ENDLESS} tests before it did not end")
-                is_endless = not verdict.passed and time.monotonic() - start >= self.limits.seconds
-                if is_endless and not endless and self.judge.run(programs[suffix], exercise, test.name, mode, self.seed, gtest.PATIENCE).passed:
-                    verdict = gtest.slow(self.limits.seconds)
+                verdict = gtest.Verdict(False, f"not run: {ENDLESS} tests before it did not end")
+                if endless < ENDLESS:
+                    verdict = self.judge.run(programs[suffix], exercise, test.name, mode, self.seed, exercise.patience)
+                seconds = exercise.patience * self.limits.seconds
+                is_endless = not verdict.passed and time.monotonic() - start >= seconds
+                patience = exercise.patience * gtest.PATIENCE
+                if is_endless and not endless and self.judge.run(programs[suffix], exercise, test.name, mode, self.seed, patience).passed:
+                    verdict = gtest.slow(seconds)
                 endless += is_endless
                 result.verdicts[test.name] = modes.told(verdict, mode, result.verdicts.get(test.name))
         if chosen_modes is None:

@@ -71,6 +71,11 @@ class Exercise:
         return CAPSTONE if self.kind == CAPSTONE else self.chapter[:2]
 
     @property
+    def patience(self) -> int:
+        """Times the limit of time of a test: a whole kernel may be slow."""
+        return 3 if self.kind == CAPSTONE else 1
+
+    @property
     def points(self) -> int:
         return sum(test.points for test in self.tests)
 
