@@ -2,7 +2,8 @@
 /// What a capstone is given and what it hands back; README.md has it in words.
 #pragma once
 #include <functional>
-#include <utility>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "common/device/launch.h"
@@ -71,12 +72,19 @@ class Plan {
     return static_cast<T*>(buffers_.back().data());
   }
 
-  /// Adds a launch of `kernel` with `args`, with so many bytes of dynamic shared memory a block.
+  /// Adds a launch of `kernel` with `args`, with so many bytes of dynamic shared memory a block. The kernel's
+  /// parameters are made of them now.
   template <typename... Params, typename... Args>
   void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               Args... args) {
-    launches_.emplace_back(
-        [=] { device::launch(kernel, grid, block, dynamic_shared_bytes, nullptr, args...); });
+    static_assert((std::is_trivially_copyable_v<Params> && ...), "a kernel's parameters are plain bytes");
+    launches_.emplace_back([=, parameters = std::tuple<Params...>(args...)] {
+      std::apply(
+          [&](const Params&... each) {
+            device::launch(kernel, grid, block, dynamic_shared_bytes, nullptr, each...);
+          },
+          parameters);
+    });
   }
 
   const std::vector<std::function<void()>>& launches() const { return launches_; }
