@@ -194,8 +194,8 @@ def prediction_faults(tree: Path, predictions: Exercises) -> Iterator[str]:
 
 def points_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """The points of a chapter, and that exercises.json names the tests that are there."""
-    for whole in dict.fromkeys(e.id if e.kind == manifest.CAPSTONE else e.chapter for e in exercises):
-        fault = manifest.points_fault([e for e in exercises if whole in (e.id, e.chapter)])
+    for whole, own in manifest.wholes(exercises).items():
+        fault = manifest.points_fault(own)
         if fault:
             yield f"{whole}: {fault}"
     for e in exercises:

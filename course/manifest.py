@@ -159,6 +159,14 @@ def chapter_exercises(manifest: Path, root: Path) -> list[Exercise]:
     return [exercise_of(manifest.relative_to(root), entry, manifest.parents[1], root) for entry in read_list(manifest, root)]
 
 
+def wholes(exercises: Sequence[Exercise]) -> dict[str, list[Exercise]]:
+    """What has its own points: the exercises of a chapter, and a capstone."""
+    found: dict[str, list[Exercise]] = {}
+    for e in exercises:
+        found.setdefault(e.id if e.kind == CAPSTONE else e.chapter, []).append(e)
+    return found
+
+
 def points_fault(exercises: Sequence[Exercise]) -> str:
     """Why the points of a chapter's exercises, or of one capstone, are not what they should be; empty if they are."""
     points = sum(e.points for e in exercises)
