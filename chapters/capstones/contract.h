@@ -4,6 +4,7 @@
 #include <functional>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/device/launch.h"
@@ -62,6 +63,24 @@ struct Backward {
   int multiprocessors;
 };
 
+/// Whether an argument becomes a parameter and no code runs: on the host there is no kernel to do the work.
+template <typename Param, typename Arg>
+constexpr bool kIsPlain = (std::is_scalar_v<Param> && std::is_scalar_v<Arg>) ||
+                          (std::is_same_v<Param, Arg> && std::is_aggregate_v<Param> &&
+                           (std::is_trivially_copyable_v<Param> || std::is_same_v<Param, CUtensorMap>));
+
+/// Parameters, without what stands for `__grid_constant__` in the simulator.
+template <typename... Params>
+using Named = decltype(std::tuple_cat(
+    std::declval<std::conditional_t<std::is_empty_v<Params>, std::tuple<>, std::tuple<Params>>>()...));
+
+template <typename Params, typename... Args>
+constexpr bool kTake = false;
+template <typename... Params, typename... Args>
+requires(sizeof...(Params) ==
+         sizeof...(Args)) constexpr bool kTake<std::tuple<Params...>, Args...> = (kIsPlain<Params, Args> &&
+                                                                                  ...);
+
 /// Launches, one after another, and the device memory that they need beside inputs and outputs.
 class Plan {
  public:
@@ -72,19 +91,15 @@ class Plan {
     return static_cast<T*>(buffers_.back().data());
   }
 
-  /// Adds a launch of `kernel` with `args`, with so many bytes of dynamic shared memory a block. The kernel's
-  /// parameters are made of them now.
+  /// Adds a launch of `kernel` with `args`, with so many bytes of dynamic shared memory a block.
   template <typename... Params, typename... Args>
   void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               Args... args) {
-    static_assert((std::is_trivially_copyable_v<Params> && ...), "a kernel's parameters are plain bytes");
-    launches_.emplace_back([=, parameters = std::tuple<Params...>(args...)] {
-      std::apply(
-          [&](const Params&... each) {
-            device::launch(kernel, grid, block, dynamic_shared_bytes, nullptr, each...);
-          },
-          parameters);
-    });
+    static_assert(
+        kTake<Named<Params...>, Args...>,
+        "arguments are numbers, pointers, maps, or structs of the parameter's type without constructors");
+    launches_.emplace_back(
+        [=] { device::launch(kernel, grid, block, dynamic_shared_bytes, nullptr, args...); });
   }
 
   const std::vector<std::function<void()>>& launches() const { return launches_; }
