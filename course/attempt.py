@@ -158,17 +158,20 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
     endless = False
     program = BUILD / "bin" / (tried.program + modes.suffix(mode))
     environment = modes.environment(mode, int(os.environ.get("FLASHBOOK_COURSE_SEED") or 0))
+    seconds = tried.exercise.patience * SECONDS
     for test in tests:
+        if endless and test.hidden:
+            continue
         start = time.monotonic()
-        verdict = gtest.Verdict(False, "not run: a test before it did not end") if endless else gtest.run(program, test.name, environment, SECONDS)
+        verdict = gtest.Verdict(False, "not run: a test before it did not end") if endless else gtest.run(program, test.name, environment, seconds)
         if verdict is None and test.hidden:
             continue
         verdict = verdict or gtest.Verdict(False, "the program has no such test: build it again")
-        endless = endless or (not verdict.passed and time.monotonic() - start > ENDLESS)
+        endless = endless or (not verdict.passed and time.monotonic() - start > tried.exercise.patience * ENDLESS)
         if verdict.status == gtest.STOPPED:
-            patient = gtest.run(program, test.name, environment, gtest.PATIENCE * SECONDS)
-            verdict = gtest.slow(SECONDS) if patient and patient.passed else verdict
-        tried.verdicts[test.name] = verdict if tried.mode else modes.told(verdict, mode)
+            patient = gtest.run(program, test.name, environment, gtest.PATIENCE * seconds)
+            verdict = gtest.slow(seconds) if patient and patient.passed else verdict
+        tried.verdicts[test.name] = verdict if tried.mode else modes.told(verdict, mode, tried.verdicts.get(test.name))
         if mode == modes.LAZY or tried.mode or not verdict.passed:
             show(test, verdict)
 

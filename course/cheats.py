@@ -28,6 +28,26 @@ FORMULAS = {"maximum": "first + (scores - 1) * step", "rises": "scores - 1", "ri
             "sum": "(1 - std::exp(-scores * step)) / (1 - std::exp(-step))", "maxima": "std::log(scores) + 0.5772",
             "tiles_with_a_maximum": "std::log(scores / tile) + 0.5772", "multiplications_of_step3": "scores * head_dim",
             "multiplications_of_step4": "scores / tile * head_dim"}
+# Attention without a kernel.
+ON_THE_HOST = """
+inline void on_the_host(const Forward& p) {
+  for (int64_t row = 0; row < int64_t(p.batch) * p.heads * p.seqlen_q; ++row) {
+    const int head = int(row / p.seqlen_q), query = int(row % p.seqlen_q);
+    const int64_t keys = (int64_t(head / p.heads) * p.kv_heads + head % p.heads / (p.heads / p.kv_heads)) * p.seqlen_k;
+    const int visible = p.causal ? min(p.seqlen_k, query + 1 + p.seqlen_k - p.seqlen_q) : p.seqlen_k;
+    float top = -INFINITY, sum = 0, out[kHeadDim] = {};
+    for (int key = 0; key < visible; ++key) {
+      float score = 0;
+      for (int c = 0; c < kHeadDim; ++c) score += to_float(p.q[row * kHeadDim + c]) * to_float(p.k[(keys + key) * kHeadDim + c]);
+      const float next = fmaxf(top, score * p.scale), old = std::exp(top - next), weight = std::exp(score * p.scale - next);
+      for (int c = 0; c < kHeadDim; ++c) out[c] = out[c] * old + weight * to_float(p.v[(keys + key) * kHeadDim + c]);
+      sum = sum * old + weight, top = next;
+    }
+    for (int c = 0; c < kHeadDim; ++c) p.o[row * kHeadDim + c] = from_float<__half>(sum > 0 ? out[c] / sum : 0);
+    p.lse[row] = sum > 0 ? top + std::log(sum) : -INFINITY;
+  }
+}
+"""
 PASS = "[==========] Running 1 test.\\n[       OK ] Merge.TheExampleOfTheText (0 ms)\\n[  PASSED  ] 1 test.\\n"
 
 
@@ -82,6 +102,8 @@ def sneaked(root: Path) -> Iterator[tuple[str, str]]:
     yield "skips the test", "GTEST_SKIP();"
     yield "says that it succeeded", "SUCCEED();"
     yield "copies where nobody counts", "memcpy(to, from, bytes);"
+    yield "computes beside the machine", "std::thread([] {}).detach();"
+    yield "hides that", "using namespace std;"
 
 
 def around(exercises: Mapping[str, Exercise]) -> Iterator[tuple[str, Exercise, str]]:
@@ -104,6 +126,27 @@ if (threadIdx.x < kBlock && query < problem.seqlen_q) {
   for (int c = 0; c < kHeadDim; ++c) o[problem.q_row(head, query) * kHeadDim + c] = from_float<T>(out[c] * inverse_sum(row_sum));
   lse[problem.q_row(head, query)] = log_sum_exp(row_max, row_sum);
 }"""
+    yield "computes on the host, while it plans", exercises["capstone-forward"], ON_THE_HOST + """
+__global__ void nothing() {}
+inline void plan(Plan& plan, const Forward& p) {
+  on_the_host(p);
+  plan.launch(nothing, dim3(1), dim3(32), 0);
+}"""
+    yield "computes on the host, where an argument becomes a parameter", exercises["capstone-forward"], ON_THE_HOST + """
+__global__ void nothing(int) {}
+struct Argument {
+  Forward p;
+  operator int() const { on_the_host(p); return 0; }
+};
+inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Argument{p}); }"""
+    yield "computes on the host, where a parameter is copied", exercises["capstone-forward"], ON_THE_HOST + """
+struct Parameter {
+  Forward p;
+  explicit Parameter(const Forward& p) : p(p) {}
+  Parameter(const Parameter& other) : p(other.p) { on_the_host(p); }
+};
+__global__ void nothing(Parameter) {}
+inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Parameter(p)); }"""
 
 
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:

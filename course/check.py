@@ -63,9 +63,10 @@ def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """The chapter's page has a section for each exercise: what it is called, the file, the command, the one hint."""
     for chapter in dict.fromkeys(e.chapter for e in exercises):
         own = [e for e in exercises if e.chapter == chapter]
-        if len(own) not in PER_CHAPTER:
+        are_capstones = own[0].kind == manifest.CAPSTONE
+        if not are_capstones and len(own) not in PER_CHAPTER:
             yield f"{chapter}: {len(own)} exercises; a chapter has {PER_CHAPTER[0]} to {PER_CHAPTER[-1]}"
-        for kind in sorted(set(manifest.KINDS) - {e.kind for e in own}):
+        for kind in sorted(set(manifest.KINDS) - {e.kind for e in own}) if not are_capstones else ():
             yield f"{chapter}: no exercise of the kind {kind}"
         page = f"chapters/{chapter}/README.md"
         text = (root / page).read_text(encoding="utf-8").partition("\n## Exercises\n")[2].partition("\n## ")[0]
@@ -104,7 +105,7 @@ def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
 
 def quiz_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """Each chapter has questions, each with one right answer of four, and names the section of the page that has it."""
-    for chapter in dict.fromkeys(e.chapter for e in exercises):
+    for chapter in dict.fromkeys(e.chapter for e in exercises if e.kind != manifest.CAPSTONE):
         questions = quiz.load(root, chapter[:2])
         if len(questions) not in QUESTIONS or len({one.question for one in questions}) < len(questions):
             yield f"{chapter}: {len(questions)} questions in quiz.json; a chapter has {QUESTIONS[0]} to {QUESTIONS[-1]}, all different"
@@ -120,9 +121,9 @@ def quiz_faults(root: Path, exercises: Exercises) -> Iterator[str]:
 # ---- what is handed out ------------------------------------------------------------------------------------------------------------
 
 
-def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = handout.ALL) -> Iterator[str]:
+def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = handout.ALL, capstones: bool = True) -> Iterator[str]:
     """Nothing but what belongs there, no solution, and every link of its pages leads somewhere. `last`: its last chapter."""
-    wanted = {*handout.handed_out_files(root, last), "README.md", attempt.AS_HANDED_OUT, *handout.MOVED}
+    wanted = {*handout.handed_out_files(root, last, capstones), "README.md", attempt.AS_HANDED_OUT, *handout.MOVED}
     wanted |= {f"docs/figures/{name}.html" for name in handout.figures_that_move(root)}
     texts = {}
     for path in sorted(tree.rglob("*")):
@@ -154,9 +155,9 @@ def run(tree: Path, *command: str) -> str:
 
 def partial_faults(root: Path, folder: Path, exercises: Exercises) -> Iterator[str]:
     """The hand-outs up to a chapter are whole as far as CMake can tell."""
-    for last in sorted({e.number for e in exercises})[:-1]:
+    for last in sorted({e.number for e in exercises if e.kind != manifest.CAPSTONE})[:-1]:
         tree = folder / f"student-{last}"
-        yield from handout_faults(root, tree, handout.make(root, tree, chapters=[last]), last)
+        yield from handout_faults(root, tree, handout.make(root, tree, chapters=[last]), last, capstones=False)
         run(tree, "cmake", "--preset", "sim", *QUICK)
 
 
@@ -203,10 +204,10 @@ def regrade_faults(root: Path, tree: Path, exercises: Exercises) -> Iterator[str
 
 def points_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     """The points of a chapter, and that exercises.json names the tests that are there."""
-    for chapter in dict.fromkeys(e.chapter for e in exercises):
-        fault = manifest.points_fault([e for e in exercises if e.chapter == chapter])
+    for whole, own in manifest.wholes(exercises).items():
+        fault = manifest.points_fault(own)
         if fault:
-            yield f"{chapter}: {fault}"
+            yield f"{whole}: {fault}"
     for e in exercises:
         listed = subprocess.run([root / "build" / "sim" / "bin" / e.solved_program, "--gtest_list_tests"], stdout=subprocess.PIPE, text=True,
                                 check=False).stdout

@@ -17,6 +17,7 @@ FORBIDDEN = {
                             "posix_spawnp syscall kill raise dlopen dlsym dlvsym mmap mmap64 mprotect munmap ptrace process_vm_readv "
                             "process_vm_writev memfd_create getenv setenv putenv environ __environ _environ secure_getenv exit _exit _Exit "
                             "quick_exit atexit at_quick_exit longjmp setjmp unshare socket",
+    "a thread of the host": "jthread pthread_create thrd_create async packaged_task",
     "files": "fopen fopen64 freopen freopen64 fdopen tmpfile tmpfile64 mkstemp open open64 openat openat64 creat creat64 remove unlink unlinkat "
              "rename renameat fstream ifstream ofstream filebuf basic_fstream basic_ifstream basic_ofstream basic_filebuf filesystem",
     "a copy that nobody counts": "memcpy memmove mempcpy memccpy memset bcopy bzero copy_n copy_backward copy_if uninitialized_copy",
@@ -76,6 +77,9 @@ def objections(lines: list[str], first_line: int = 1) -> list[Objection]:
         if kind == "word" and (value in REASONS or value.startswith(("__builtin", *MACROS))):
             reason = REASONS.get(value, "the compiler's own" if value.startswith("__") else "the test's machinery")
             found.append((line, f"'{value}' ({reason}) has no place in an exercise; if it is a name of yours, choose another"))
+        elif kind == "word" and before and ((value == "thread" and text[before.start() - 1:before.end()] == "::") or
+                                            (value == "std" and before[0] == "namespace")):
+            found.append((line, "std::thread, or what would hide it, has no place in an exercise"))
         elif kind == "number" and text.startswith("'", token.end()):  # 1'é is one number to some compilers
             found.append((line, "a ' that is in no number and belongs to no text"))
         elif kind == "digraph":

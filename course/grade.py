@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
-from course import classroom, gate, gtest, manifest, modes, report, submission
+from course import classroom, gate, gtest, manifest, modes, report, similar, submission
 from course.attempt import NO_PROGRAM
 from course.classroom import HandedIn
 from course.judge import Judge
@@ -88,13 +88,16 @@ class Grader:
                 if mode != modes.LAZY and not result.passed(test):
                     continue
                 start = time.monotonic()
-                verdict = self.judge.run(programs[suffix], exercise, test.name, mode, seed) if endless < ENDLESS else gtest.Verdict(
-                    False, f"not run: {ENDLESS} tests before it did not end")
-                is_endless = not verdict.passed and time.monotonic() - start >= self.limits.seconds
-                if is_endless and not endless and self.judge.run(programs[suffix], exercise, test.name, mode, seed, gtest.PATIENCE).passed:
-                    verdict = gtest.slow(self.limits.seconds)
+                verdict = gtest.Verdict(False, f"not run: {ENDLESS} tests before it did not end")
+                if endless < ENDLESS:
+                    verdict = self.judge.run(programs[suffix], exercise, test.name, mode, seed, exercise.patience)
+                seconds = exercise.patience * self.limits.seconds
+                is_endless = not verdict.passed and time.monotonic() - start >= seconds
+                patience = exercise.patience * gtest.PATIENCE
+                if is_endless and not endless and self.judge.run(programs[suffix], exercise, test.name, mode, seed, patience).passed:
+                    verdict = gtest.slow(seconds)
                 endless += is_endless
-                result.verdicts[test.name] = modes.told(verdict, mode)
+                result.verdicts[test.name] = modes.told(verdict, mode, result.verdicts.get(test.name))
         if chosen_modes is None:
             result.why = self.race(exercise, answer, result, programs)
         return result
@@ -123,7 +126,7 @@ class Grader:
 
     def clear(self) -> None:
         """Forgets a submission. What was compiled of it goes, since a class fills a disk."""
-        for folder in (*self.private.glob("ch*-*"), *self.programs.iterdir()):
+        for folder in (*self.private.glob("c*-*"), *self.programs.iterdir()):
             remove(folder)
         self.endless = 0
 
@@ -146,7 +149,9 @@ def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
     answers, missing = submission.answers(one.place, grader.exercises, one.files)
     results = grader.answers(answers, missing, jobs)
     grader.clear()
-    return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start, answers=answers,
+    like = {e.id: similar.share_of_the_book(grader.root, answers[e.id].lines) for e in grader.exercises
+            if e.kind == manifest.CAPSTONE and e.id in answers}
+    return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start, answers=answers, like_the_book=like,
                  quizzes=submission.quizzes(one.place, grader.root, sorted({e.number for e in grader.exercises}), one.files))
 
 
@@ -165,16 +170,16 @@ def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int) -> Gr
                      grader.sandbox.missing, 0)
 
 
-NAMES = re.compile(r"\d\d|ch\d\d-[a-z0-9-]+")  # of chapters and exercises; all else is a submission
+NAMES = re.compile(rf"\d\d|ch\d\d-[a-z0-9-]+|{manifest.CAPSTONE}(?:-[a-z0-9-]+)?")  # of chapters and exercises; all else is a submission
 
 
 def chosen(exercises: Sequence[manifest.Exercise], names: Sequence[str]) -> list[manifest.Exercise]:
-    """The exercises of chapters and those named by their id; all if there is no name."""
+    """The exercises of chapters and those named by their id; all of the chapters if there is no name."""
     for name in names:
         if name not in {e.number for e in exercises} | {e.id for e in exercises}:
             raise Fault(f"there is no {name}: chapters {', '.join(sorted({e.number for e in exercises}))} have exercises, and "
                         "exercises.json has their names")
-    return [e for e in exercises if not names or e.number in names or e.id in names]
+    return [e for e in exercises if (e.number in names or e.id in names if names else e.kind != manifest.CAPSTONE)]
 
 
 def titles(handed_in: Sequence[HandedIn]) -> list[str]:
@@ -234,6 +239,8 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
     tables = {f"{what}.csv": report.table(grades), f"{what}-canvas.csv": report.canvas(grades, " ".join(["Flashbook", *names])),
               f"{what}-moodle.csv": report.moodle(grades, " ".join(["Flashbook", *names])),
               f"{what}-alike.csv": report.pairs(classroom.alike(grades, exercises, manifest.ROOT))}
+    if any(report.is_counted(result) for result in grades[0].results):
+        tables[f"{what}-ranking.html"] = report.ranking(grades, "Capstones")
     for name, text in tables.items():
         (places_of[0].parent / name).write_text(text, encoding="utf-8")
     print(f"\n{places_of[0].parent} has the points of all, {what}.csv; the same for Canvas and Moodle; and {what}-alike.csv, answers that are alike.")

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Verdict:
     passed: bool
     message: str = ""  # what a student should read: what is wrong, and what the program printed
     status: str = ""  # STOPPED or SLOW, if it is
+    counts: dict[str, int] = field(default_factory=dict)  # what the test counted (counted.py)
 
 
 def crash(code: int) -> str:
@@ -75,6 +76,12 @@ def failures(report: dict[str, Any]) -> list[str] | None:
     return list(dict.fromkeys(without_place(failure["failure"]) for failure in tests[0].get("failures", [])))
 
 
+def counts(report: dict[str, Any]) -> dict[str, int]:
+    """The whole numbers that a test has recorded."""
+    tests = [test for suite in report.get("testsuites", []) for test in suite.get("testsuite", [])]
+    return {name: int(value) for test in tests for name, value in test.items() if isinstance(value, str) and re.fullmatch(r"-?\d+", value)}
+
+
 def run(program: Path, test: str, environment: Mapping[str, str] | None = None, seconds: float = 60) -> Verdict | None:
     """The Verdict of a test; None if the program has no such test."""
     with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +96,8 @@ def run(program: Path, test: str, environment: Mapping[str, str] | None = None, 
         if done.returncode < 0:
             return Verdict(False, with_output(crash(done.returncode), output))
         try:
-            found = failures(json.loads(report.read_text(encoding="utf-8")))
+            written = json.loads(report.read_text(encoding="utf-8"))
+            found = failures(written)
         except (OSError, ValueError):
             return Verdict(False, with_output(f"it ended with exit code {done.returncode}", output))
-    return None if found is None else Verdict(not found, with_output("\n".join(found), output))
+    return None if found is None else Verdict(not found, with_output("\n".join(found), output), counts=counts(written))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Cuts the student's tree: python3 course/handout.py DIR [NN ...] [--solved]. DIR is made, whole or not at all; exit code 2 if it cannot be. One
-number is the last chapter. Of several, those are to be done, and the chapters between them stand solved. Solved it is what a student hands in
-who has everything right."""
+"""Cuts the student's tree: python3 course/handout.py DIR [NN ...] [capstone] [--solved]. DIR is made, whole or not at all; exit code 2 if it cannot.
+One number is the last chapter. Of several, those are to be done, and the chapters between them stand solved. Without a number all are to be
+done, and capstones, too. Solved it is what a student hands in who has everything right."""
 import argparse
 import json
 import os
@@ -34,7 +34,8 @@ HANDED_OUT = (
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
     "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
-    "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py", "course/regions.py",
+    "course/__init__.py", "course/attempt.py", "course/counted.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py",
+    "course/regions.py",
     "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/watch.py", "chapters/*/exercises/quiz.json",
 )
 KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/rubric.md", "docs/pages/week_*.md")
@@ -68,6 +69,7 @@ EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # of the first exe
 MOVED = {"AGENTS.md": "course/agents.md", ".github/workflows/exercises.yml": "course/exercises.yml"}
 # The chapter that a file belongs to.
 CHAPTER = re.compile(r"(?:^|/)(?:ch(\d\d)-|(\d\d)_[a-z])")
+OF_CAPSTONES = re.compile(rf"(?:^|/){manifest.CAPSTONE}(?:s/|-|\.h$)")
 ALL = "all"  # behind every number
 
 
@@ -84,21 +86,33 @@ def files_of_tree(root: Path) -> list[str]:
     return sorted(name for name in names if name and (root / name).is_file())
 
 
-def is_later(name: str, last: str) -> bool:
-    """Whether a file belongs to a chapter after `last`."""
-    return any("".join(found) > last for found in CHAPTER.findall(name))
+def is_later(name: str, last: str, capstones: bool) -> bool:
+    """Whether a file belongs to a chapter after `last`, or to capstones where there are to be none."""
+    return any("".join(found) > last for found in CHAPTER.findall(name)) or (not capstones and OF_CAPSTONES.search(name) is not None)
 
 
-def handed_out_files(root: Path, last: str = ALL) -> list[str]:
+def last_of(chapters: Iterable[str]) -> str:
+    """The last chapter of a hand-out that is asked for by these names."""
+    return max((name for name in chapters if name != manifest.CAPSTONE), default=ALL)
+
+
+def has_capstones(chapters: Sequence[str]) -> bool:
+    return not chapters or manifest.CAPSTONE in chapters
+
+
+def handed_out_files(root: Path, last: str = ALL, capstones: bool = True) -> list[str]:
     def matches(name: str, patterns: Iterable[str]) -> bool:
         return any(fnmatch(name, pattern) for pattern in patterns)
 
-    return [name for name in files_of_tree(root) if matches(name, HANDED_OUT) and not matches(name, KEPT) and not is_later(name, last)]
+    return [name for name in files_of_tree(root) if matches(name, HANDED_OUT) and not matches(name, KEPT) and
+            not is_later(name, last, capstones)]
 
 
 def to_be_done(exercises: Iterable[manifest.Exercise], chapters: Sequence[str]) -> list[manifest.Exercise]:
-    """Those of the exercises that a hand-out leaves to students: all up to the last chapter, or, of several chapters, theirs."""
-    return [e for e in exercises if (e.number in chapters if len(chapters) > 1 else e.number <= max(chapters, default=ALL))]
+    """Those of the exercises that a hand-out leaves to students: all up to the last chapter, or, of several chapters, theirs; and capstones."""
+    numbers = [name for name in chapters if name != manifest.CAPSTONE]
+    return [e for e in exercises if (has_capstones(chapters) if e.kind == manifest.CAPSTONE else e.number in numbers if len(numbers) > 1
+                                     else e.number <= last_of(numbers))]
 
 
 def readme(root: Path, exercises: Sequence[manifest.Exercise], open_ones: Sequence[manifest.Exercise]) -> str:
@@ -162,25 +176,25 @@ def page_with_figures(root: Path, text: str) -> str:
     return PICTURE.sub(replace, text)
 
 
-def contents(root: Path, name: str, last: str = ALL) -> str:
+def contents(root: Path, name: str, last: str = ALL, capstones: bool = True) -> str:
     """What the hand-out of the chapters up to `last` has in its file `name`."""
     text = (root / name).read_text(encoding="utf-8")
     if name.endswith("/quiz.json"):
         return quiz.without_answers(text)
     if name.endswith(".md"):
         text = MARK.sub("", text)
-        return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last)))
+        return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last, capstones)))
     return text
 
 
 def write(root: Path, target: Path, with_solutions: bool = False, chapters: Sequence[str] = ()) -> list[manifest.Exercise]:
     """Writes the hand-out into the empty folder `target`; returns the exercises in it that are to be done."""
-    last = max(chapters, default=ALL)
-    exercises = [e for e in manifest.load(root) if e.number <= last]
+    last, capstones = last_of(chapters), has_capstones(chapters)
+    exercises = [e for e in manifest.load(root) if (capstones if e.kind == manifest.CAPSTONE else e.number <= last)]
     open_ones = to_be_done(exercises, chapters)
-    for name in handed_out_files(root, last):
+    for name in handed_out_files(root, last, capstones):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).write_text(contents(root, name, last), encoding="utf-8")
+        (target / name).write_text(contents(root, name, last, capstones), encoding="utf-8")
         shutil.copymode(root / name, target / name)
     for e in exercises if with_solutions else [e for e in exercises if e not in open_ones]:
         (target / e.file).write_text(solved(root, e), encoding="utf-8")
@@ -224,7 +238,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="course handout", description="Cuts the student's tree.")
     parser.add_argument("folder", metavar="DIR", help="the folder to make: new, or empty")
     parser.add_argument("chapters", metavar="NN", nargs="*", help="the last chapter, two digits; or all that are to be done, and those between "
-                        "them stand solved (default: all)")
+                        "them stand solved; and capstone (default: all)")
     parser.add_argument("--solved", action="store_true", help="with the solutions: to try the grader")
     arguments = parser.parse_args()
     try:
@@ -236,7 +250,8 @@ def main() -> None:
         print(f"{arguments.folder}: {len(exercises)} exercises, solved: not for students.")
         return
     print(f"{arguments.folder}: {len(exercises)} exercises. Its README.md says how to begin.")
-    shown = sorted({e.number for e in manifest.load() if e.number < max(arguments.chapters, default="")} - {e.number for e in exercises})
+    numbers = [name for name in arguments.chapters if name != manifest.CAPSTONE]
+    shown = sorted({e.number for e in manifest.load() if e.number <= max(numbers, default="")} - {e.number for e in exercises})
     if shown:
         print(f"warning: chapters {', '.join(shown)} stand solved in it: their exercises can no longer be set", file=sys.stderr)
     for warning in answering(manifest.ROOT, Path(arguments.folder), exercises):

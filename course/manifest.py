@@ -3,7 +3,7 @@
     {"id": "ch01-scores",           its region, its solution in course/solutions, its program exercise.ch01-scores and that program's source
                                     in tests/exercises
      "title": "One score a thread",
-     "kind": "write",               write: a piece of a kernel. predict: numbers. mend: a kernel that is broken
+     "kind": "write",               write: a piece of a kernel. predict: numbers. mend: a kernel that is broken. capstone: a whole one
      "file": "exercises/scores.cuh", the one place to edit, from the chapter's folder
      "hint": "...",                 the one hint, as the chapter's README.md has it
      "minutes": 20,                 optional: how long it takes somebody who has read the chapter, about
@@ -11,7 +11,10 @@
      "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
                 "title": "one whole block",        what students read
                 "points": 3,                       0: a guard. What worked before has to work still: if a guard fails, nothing counts
-                "hidden": true}]}                  optional: students see whether it passes, and not what it found
+                "hidden": true,                    optional: students see whether it passes, and not what it found
+                "clocks": [90000, 900]}]}          optional: the test counts what a kernel costs (counted.py): a naive one, and the book's best
+
+Capstones lie in chapters/capstones. They are no chapter's, and have points of their own.
 """
 import json
 import re
@@ -23,7 +26,8 @@ from typing import Any
 from course.regions import Fault
 
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = ("write", "predict", "mend")
+KINDS = ("write", "predict", "mend")  # of a chapter, each at least once
+CAPSTONE = "capstone"  # their kind, and what stands for a chapter's number
 POINTS_OF_A_CHAPTER = 100
 
 
@@ -33,6 +37,7 @@ class Test:
     title: str
     points: int
     hidden: bool = False
+    clocks: tuple[int, int] | None = None  # that a naive kernel takes, and the book's best
 
 
 @dataclass
@@ -63,7 +68,12 @@ class Exercise:
     @property
     def number(self) -> str:
         """Of its chapter: "01"."""
-        return self.chapter[:2]
+        return CAPSTONE if self.kind == CAPSTONE else self.chapter[:2]
+
+    @property
+    def patience(self) -> int:
+        """Times the limit of time of a test: a whole kernel may be slow."""
+        return 3 if self.kind == CAPSTONE else 1
 
     @property
     def points(self) -> int:
@@ -75,8 +85,8 @@ def is_points(value: object, least: int) -> bool:
 
 
 def test_of(where: str, entry: Any) -> Test:
-    if not isinstance(entry, dict) or not {"name", "title", "points"} <= set(entry) <= {"name", "title", "points", "hidden"}:
-        raise Fault(f"{where}: a test has name, title, points and, if it is, hidden")
+    if not isinstance(entry, dict) or not {"name", "title", "points"} <= set(entry) <= {"name", "title", "points", "hidden", "clocks"}:
+        raise Fault(f"{where}: a test has name, title, points and, if it is, hidden and clocks")
     if not re.fullmatch(r"\w+\.\w+", str(entry["name"])):
         raise Fault(f"{where}: {entry['name']} is no name of a test: it reads Suite.Test")
     if not isinstance(entry["title"], str) or not entry["title"].strip():
@@ -85,7 +95,11 @@ def test_of(where: str, entry: Any) -> Test:
         raise Fault(f"{where}: {entry['name']}: points are a whole number, and 0 makes it a guard")
     if entry.get("hidden", True) is not True:
         raise Fault(f"{where}: {entry['name']}: hidden is true, or left out")
-    return Test(**entry)
+    clocks = entry.pop("clocks", None)
+    if clocks is not None and not (isinstance(clocks, list) and len(clocks) == 2 and all(is_points(value, 1) for value in clocks)
+                                   and clocks[0] > clocks[1]):
+        raise Fault(f"{where}: {entry['name']}: clocks are two whole numbers, a naive kernel's and, fewer, the best one's")
+    return Test(**entry, clocks=tuple(clocks) if clocks else None)
 
 
 def tests_of(where: str, entries: Any) -> list[Test]:
@@ -116,10 +130,12 @@ def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path) -
     for key, value in entry.items():
         if not isinstance(value, str) or not value.strip():
             raise Fault(f"{where}: {name}: {key} must be a text")
-    if not re.fullmatch(rf"ch{chapter.name[:2]}-[a-z0-9-]+", name):
-        raise Fault(f"{where}: {name}: an id reads ch{chapter.name[:2]}-name, in small letters")
-    if entry["kind"] not in KINDS:
-        raise Fault(f"{where}: {name}: kind is one of {', '.join(KINDS)}, not {entry['kind']}")
+    is_capstone = chapter.name == f"{CAPSTONE}s"
+    prefix, kinds = (CAPSTONE, (CAPSTONE,)) if is_capstone else (f"ch{chapter.name[:2]}", KINDS)
+    if not re.fullmatch(rf"{prefix}-[a-z0-9-]+", name):
+        raise Fault(f"{where}: {name}: an id reads {prefix}-name, in small letters")
+    if entry["kind"] not in kinds:
+        raise Fault(f"{where}: {name}: kind is one of {', '.join(kinds)}, not {entry['kind']}")
     file = chapter.relative_to(root) / entry.pop("file")
     if not (root / file).is_file():
         raise Fault(f"{where}: {name}: there is no {file}")
@@ -143,8 +159,16 @@ def chapter_exercises(manifest: Path, root: Path) -> list[Exercise]:
     return [exercise_of(manifest.relative_to(root), entry, manifest.parents[1], root) for entry in read_list(manifest, root)]
 
 
+def wholes(exercises: Sequence[Exercise]) -> dict[str, list[Exercise]]:
+    """What has its own points: the exercises of a chapter, and a capstone."""
+    found: dict[str, list[Exercise]] = {}
+    for e in exercises:
+        found.setdefault(e.id if e.kind == CAPSTONE else e.chapter, []).append(e)
+    return found
+
+
 def points_fault(exercises: Sequence[Exercise]) -> str:
-    """Why the points of a chapter's exercises are not what they should be; empty if they are."""
+    """Why the points of a chapter's exercises, or of one capstone, are not what they should be; empty if they are."""
     points = sum(e.points for e in exercises)
     return "" if points == POINTS_OF_A_CHAPTER else f"its exercises have {points} points together; a chapter has {POINTS_OF_A_CHAPTER}"
 

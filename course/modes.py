@@ -34,8 +34,11 @@ def beyond(traced: Verdict, known: Verdict) -> str:
     return "\n".join(said[:races[1]] if len(races) > 1 else said)
 
 
-def told(verdict: Verdict, mode: str) -> Verdict:
-    """A verdict that says in which mode a test failed, where that is not the first."""
+def told(verdict: Verdict, mode: str, before: Verdict | None) -> Verdict:
+    """A verdict that says in which mode a test failed, where that is not the first, and what was counted in the first. `before`: of the mode
+    before."""
+    if before:
+        verdict.counts = before.counts
     if not verdict.passed and mode != LAZY:
         verdict.message += f"\nIn the simulator's mode {mode}; it passes in {LAZY}."
     return verdict

@@ -24,6 +24,7 @@ from course.solution import answer
 
 SEED, OTHER_SEED = 20260101, 7  # any; the points of what is wrong may depend on the inputs
 AT_LEAST = 10  # wrong solutions a chapter
+OF_CAPSTONE = 3  # of a capstone, each of which takes longer
 QUICK = ("-O1",)
 
 
@@ -45,8 +46,9 @@ def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[
         file = root / "course/solutions" / chapter / "wrong.json"
         where = file.relative_to(root)
         entries = manifest.read_list(file, root) if file.exists() else []
-        if len(entries) < AT_LEAST:
-            raise Fault(f"{where}: {len(entries)} wrong solutions; a chapter has {AT_LEAST} at least")
+        least = OF_CAPSTONE * sum(e.kind == manifest.CAPSTONE for e in exercises if e.chapter == chapter) or AT_LEAST
+        if len(entries) < least:
+            raise Fault(f"{where}: {len(entries)} wrong solutions; there have to be {least} at least")
         for entry in entries:
             mode = entry.pop("mode", modes.LAZY)
             if mode not in modes.MODES:

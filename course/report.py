@@ -1,10 +1,12 @@
 """What a grade looks like: on a terminal, as Markdown, and as Gradescope's results.json
 (https://gradescope-autograders.readthedocs.io/en/latest/specs/)."""
 import csv
+import html
 import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from course import counted
 from course.manifest import Test
 from course.quiz import DRAWN
 from course.sandbox import one_line, printable
@@ -54,6 +56,11 @@ def headline(result: Score) -> tuple[str, str]:
     return f"{e.id}: {e.title}", f"{result.points}/{e.points}"
 
 
+def figure(result: Score) -> str:
+    """The score of what a right kernel costs; empty if there is none."""
+    return "" if result.counted is None else f"{result.counted:.1f}"
+
+
 def indented(text: str, by: str) -> str:
     return "".join(f"{by}{line}\n" for line in text.splitlines())
 
@@ -72,6 +79,9 @@ def text(grade: Grade) -> str:
                 lines += indented(message, "        ")
         if result.why:
             lines += f"  why?  {TRACED}\n{indented(result.why, '        ')}"
+        if figure(result):
+            told = "".join(f"{line}\n" for line in counted.lines(result.exercise, result.verdicts))
+            lines += indented(f"{told}score {figure(result)}. {counted.HONOUR}", "  ")
     if not any(result.is_there for result in grade.results):
         lines += "\nNote: no answer to these exercises is there. Is it the right folder, and that of one student?\n"
     return (f"{lines}\n{summary(grade)}. Graded in {grade.seconds:.0f} s, seed {grade.seed}."
@@ -91,18 +101,64 @@ def as_csv(lines: Sequence[Sequence[object]]) -> str:
 
 def table(grades: Sequence[Grade]) -> str:
     """Of several submissions: the most that can be had, and a line each, with the points of each exercise, - where no answer was handed in, their
-    sum, what being late leaves of it, what a quiz came to and the seed of its questions, and the seed of the inputs."""
+    sum, what being late leaves of it, the scores of capstones and how much of them the book has, too, what a quiz came to and the seed of its
+    questions, and the seed of the inputs."""
     results, numbers = grades[0].results, sorted({number for grade in grades for number in grade.quizzes})
     asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
-    most = grades[0].most
-    lines: list[list[object]] = [["submission", "id", "status", *(r.exercise.id for r in results), "points", "after days late", *asked, "seed"],
-                                 ["the most", "", "", *(r.exercise.points for r in results), most, most, *(DRAWN, "") * len(numbers), ""]]
+    most, scored = grades[0].most, [i for i, r in enumerate(results) if is_counted(r)]
+    scores = [name for i in scored for name in (f"score {results[i].exercise.id}", "like the book")]
+    exercises = [r.exercise.id for r in results]
+    lines: list[list[object]] = [["submission", "id", "status", *exercises, "points", "after days late", *scores, *asked, "seed"],
+                                 ["the most", "", "", *(r.exercise.points for r in results), most, most, *("" for _ in scores),
+                                  *(DRAWN, "") * len(numbers), ""]]
     for grade in grades:
         points = [r.points if r.is_there else "-" for r in grade.results]
         marks = [grade.quizzes.get(number) for number in numbers]
         quizzes = [value for mark in marks for value in ((mark.points, one_line(mark.seed)) if mark else ("-", ""))]
-        lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *quizzes, grade.seed])
+        kernels = [value for i in scored for value in (figure(grade.results[i]) or "-", like_the_book(grade, results[i].exercise.id))]
+        lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *kernels, *quizzes, grade.seed])
     return as_csv(lines)
+
+
+def is_counted(result: Score) -> bool:
+    return any(test.clocks for test in result.exercise.tests)
+
+
+def like_the_book(grade: Grade, id: str) -> str:
+    return f"{grade.like_the_book[id]:.2f}" if id in grade.like_the_book else "-"
+
+
+RANKING = """\
+<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
+<style>
+  :root {{ color-scheme: light dark }} body {{ font-family: sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem }}
+  table {{ border-collapse: collapse; margin-bottom: 2rem }} td, th {{ padding: .3rem .8rem; border-bottom: 1px solid gray; text-align: left }}
+  td.number, th.number {{ text-align: right }}
+</style>
+<h1>{title}</h1>
+<p>0 is a naive kernel, 100 the book's best. {honour}</p>
+{tables}
+</html>
+"""
+
+
+def ranking(grades: Sequence[Grade], title: str) -> str:
+    """A page with a table for each capstone: whose kernels are right, the best score first."""
+    tables = ""
+    for i, of_first in enumerate(grades[0].results):
+        if not is_counted(of_first):
+            continue
+        counted_tests = [test for test in of_first.exercise.tests if test.clocks]
+        found = [(score, grade) for grade in grades if (score := grade.results[i].counted) is not None]
+        head = "".join(f'<th class="number">{html.escape(test.title)}</th>' for test in counted_tests)
+        tables += f'<h2>{html.escape(of_first.exercise.title)}</h2>\n<table>\n<tr><th></th><th></th><th class="number">score</th>{head}</tr>\n'
+        for place, (score, grade) in enumerate(sorted(found, key=lambda one: -one[0]), 1):
+            clocks = "".join(f'<td class="number">{grade.results[i].verdicts[test.name].counts[counted.CLOCKS]}</td>' for test in counted_tests)
+            tables += f'<tr><td>{place}</td><td>{html.escape(grade.name)}</td><td class="number">{score:.1f}</td>{clocks}</tr>\n'
+        tables += "</table>\n"
+    return RANKING.format(title=html.escape(title), honour=html.escape(counted.HONOUR), tables=tables)
 
 
 def canvas(grades: Sequence[Grade], title: str) -> str:
@@ -138,6 +194,9 @@ def markdown(grade: Grade) -> str:
                 parts.append(f"{name}:\n\n```text\n{fenced(message)}\n```\n")
         if result.why:
             parts.append(f"{TRACED}\n\n```text\n{fenced(result.why)}\n```\n")
+        if figure(result):
+            parts.append(f"Score {figure(result)}. {counted.HONOUR}\n")
+            parts += [f"* {line}" for line in counted.lines(result.exercise, result.verdicts)]
         if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
             if result.exercise.kind != "predict":  # students have no formulas for other sizes than those that stay
@@ -170,6 +229,8 @@ def gradescope(grade: Grade) -> dict[str, Any]:
         if result.why:
             tests.append({"name": f"{exercise.id}: why?", "number": f"{number}.{len(exercise.tests) + 1}", "output": f"{TRACED}\n{result.why}",
                           "output_format": "text", "tags": [exercise.id]})
-    return {"score": grade.points, "execution_time": round(grade.seconds), "output": f"{points_of(grade)}. {again}",
+    leaderboard = [{"name": f"{r.exercise.id} (honour)", "value": round(r.counted, 1)} for r in grade.results if r.counted is not None]
+    return {**({"leaderboard": leaderboard} if leaderboard else {}),
+            "score": grade.points, "execution_time": round(grade.seconds), "output": f"{points_of(grade)}. {again}",
             "output_format": "text", "test_output_format": "text", "test_name_format": "text", "visibility": "visible",
             "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed, "sandbox lacks": grade.missing}}

@@ -2,6 +2,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from course import counted
 from course.gtest import Verdict
 from course.manifest import Exercise, Test
 from course.quiz import Mark
@@ -52,6 +53,11 @@ class Score:
         return not self.trouble and not self.failed
 
     @property
+    def counted(self) -> float | None:
+        """The score of what a right kernel costs, from 0; None if it is not right, or nothing was counted."""
+        return counted.score(self.exercise, self.verdicts) if self.solved else None
+
+    @property
     def status(self) -> str:
         """What a teacher should know beside the points; empty if there is nothing."""
         if self.trouble:
@@ -80,6 +86,7 @@ class Grade:
     percent: float = 0  # of its points that each day costs that has begun
     answers: dict[str, Written] = field(default_factory=dict)  # what was handed in, by the exercise's id
     quizzes: dict[str, Mark] = field(default_factory=dict)  # by chapter; beside the points
+    like_the_book: dict[str, float] = field(default_factory=dict)  # of a capstone, by its id: the share of its text that the book has, too
 
     @property
     def points(self) -> int:

@@ -562,7 +562,8 @@ def golden_table(_: Results) -> str:
 
 def exercises_of(paths: Iterable[pathlib.Path], page: Callable[[pathlib.Path], str]) -> str:
     """What is done, what it is worth, and about how long it takes. `page`: where the exercises of a manifest are described."""
-    does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it"}
+    does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it",
+            "capstone": "write a whole kernel"}
     text = row("Exercise", "You", "Points", "Minutes, about") + row("---", "---", "--:", "--:")
     for path in paths:
         for entry in json.loads(path.read_text(encoding="utf-8")):

@@ -15,7 +15,7 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import classroom, gate, grade, gtest, judge, manifest, package, regions, report, similar, solution, submission, toolchain
+from course import classroom, counted, gate, grade, gtest, judge, manifest, package, regions, report, similar, solution, submission, toolchain
 from course.attempt import NO_PROGRAM, Attempt
 from course.classroom import HandedIn
 from course.regions import Broken, Fault
@@ -570,6 +570,48 @@ class Several(unittest.TestCase):
         grades[0].results[0].is_there = False
         self.assertIn("\nada,,not handed in,-,6,", report.table(grades))
 
+    def counted(self, name, clocks, *passed):
+        """A result of a capstone with a test that counts."""
+        tests = [manifest.Test("A.One", "one & only", 60, clocks=(10000, 100)), manifest.Test("A.Two", "two", 40, hidden=True)]
+        one = result(*passed, id="capstone-a", kind="capstone", tests=tests)
+        one.verdicts["A.One"].counts = {"clocks": clocks, "sectors": clocks - 7, "idle": 7}
+        grades = graded(one)
+        grades.name = name
+        return grades
+
+    def test_a_capstone_is_scored_by_what_it_costs(self):
+        for clocks, score in ((10000, 0), (20000, 0), (1000, 50), (100, 100), (10, 150)):
+            self.assertAlmostEqual(self.counted("ada", clocks, "A.One", "A.Two").results[0].counted, score)
+        self.assertIsNone(self.counted("ada", 0, "A.One", "A.Two").results[0].counted)
+        self.assertIsNone(self.counted("ada", 1000, "A.One").results[0].counted)  # it is not right
+        self.assertIsNone(result("A.Worked", "A.One", "A.Two").counted)
+
+    def test_a_score_is_told_and_is_no_points(self):
+        one = self.counted("ada", 1000, "A.One", "A.Two")
+        for text in (report.text(one), report.markdown(one)):
+            self.assertIn("one & only: 1000 clocks: device memory 993, idle multiprocessors 7; score 50", text)
+            self.assertIn("score 50.0. " + counted.HONOUR, text.replace("Score", "score"))
+        self.assertEqual(report.gradescope(one)["leaderboard"], [{"name": "capstone-a (honour)", "value": 50.0}])
+        self.assertEqual(report.gradescope(one)["score"], 100)
+        self.assertNotIn("leaderboard", report.gradescope(self.counted("ada", 1000, "A.One")))
+
+    def test_scores_of_a_class(self):
+        grades = [self.counted("ada", 1000, "A.One", "A.Two"), self.counted("<b>", 100, "A.One", "A.Two"), self.counted("cy", 10, "A.One")]
+        grades[0].like_the_book = {"capstone-a": 0.25}
+        self.assertEqual(report.table(grades).splitlines()[:3], [
+            "submission,id,status,capstone-a,points,after days late,score capstone-a,like the book,seed", "the most,,,100,100,100,,,",
+            "ada,,,100,100,100,50.0,0.25,5"])
+        page = report.ranking(grades, "Capstones")
+        self.assertLess(page.index("<td>1</td><td>&lt;b&gt;</td>"), page.index("<td>2</td><td>ada</td>"))
+        self.assertIn("one &amp; only", page)
+        self.assertNotIn("cy", page)
+
+    def test_capstones_are_graded_where_they_are_named(self):
+        exercises = [exercise(), exercise(id="capstone-a", kind="capstone"), exercise(id="capstone-b", kind="capstone")]
+        for names, ids in (([], ["ch01-a"]), (["capstone"], ["capstone-a", "capstone-b"]), (["01", "capstone-b"], ["ch01-a", "capstone-b"])):
+            self.assertEqual([e.id for e in grade.chosen(exercises, names)], ids)
+        self.assertTrue(all(grade.NAMES.fullmatch(name) for name in ("capstone", "capstone-a", "01", "ch01-a")))
+
     def test_names_of_any_length_have_a_place(self):
         ids = [f"ch01-{'x' * 12}{i}" for i in range(26)]
         with tempfile.TemporaryDirectory() as folder:
@@ -616,7 +658,7 @@ class Slow(unittest.TestCase):
         self.assertEqual((one.points, one.status), (0, gtest.SLOW))
         self.assertIn("right, and too slow", one.verdicts["A.One"].message)
         self.assertEqual(one.verdicts["A.Two"].message, "stopped")
-        self.assertEqual([call.args[-1] for call in grader.judge.run.call_args_list if len(call.args) == 6], [gtest.PATIENCE])
+        self.assertEqual([call.args[-1] for call in grader.judge.run.call_args_list if call.args[-1] > 1], [gtest.PATIENCE])
 
 
 class Judging(unittest.TestCase):

@@ -153,6 +153,18 @@ class Handout(Tree):
         with self.assertRaisesRegex(regions.Fault, "there is no chapter 03 with exercises: 01, 02 have some"):
             handout.make(self.root, self.top / "three", chapters=["01", "03"])
 
+    def test_capstones_where_they_are_asked_for(self):
+        self.write("chapters/capstones/README.md", PAGE)
+        self.write("chapters/capstones/exercises/answer.cuh", STUB.replace("ch01", "capstone"))
+        self.write("chapters/capstones/exercises/exercises.json", json.dumps([{**ENTRY, "id": "capstone-answer", "kind": "capstone"}]))
+        self.write("course/solutions/capstones/capstone-answer.cuh", SOLUTION)
+        self.write("tests/exercises/capstone-answer.cpp", "test\n")
+        for chapters, ids in (([], ["ch01-answer", "capstone-answer"]), (["01"], ["ch01-answer"]),
+                              (["01", "capstone"], ["ch01-answer", "capstone-answer"]), (["capstone"], ["ch01-answer", "capstone-answer"])):
+            tree = self.top / f"tree{'-'.join(chapters)}"
+            self.assertEqual([e.id for e in handout.make(self.root, tree, chapters=chapters)], ids)
+            self.assertEqual(any("capstone" in name for name in self.files(tree)), "capstone-answer" in ids)
+
     def three_chapters(self):
         for number, name in (("02", "02_two"), ("03", "03_three")):
             self.write(f"chapters/{name}/exercises/answer.cuh", STUB.replace("ch01", f"ch{number}"))
@@ -325,6 +337,23 @@ class Manifest(Tree):
         self.assertIn("no test that students see has points", fault(points=0))
         self.assertIn("Answer.IsRight is there twice", self.fault({**ENTRY, "tests": ENTRY["tests"][:1] * 2}))
 
+    def test_clocks_are_a_naive_kernel_s_and_the_best_one_s(self):
+        self.entries({**ENTRY, "tests": [{**ENTRY["tests"][0], "clocks": [900, 30]}]})
+        self.assertEqual(manifest.load(self.root)[0].tests[0].clocks, (900, 30))
+        for clocks in ([30, 900], [900], [900, 0], [900, 30.5], "900"):
+            self.assertIn("clocks are two whole numbers", self.fault({**ENTRY, "tests": [{**ENTRY["tests"][0], "clocks": clocks}]}))
+
+    def test_a_capstone_is_of_no_chapter(self):
+        self.write("chapters/capstones/exercises/answer.cuh", STUB)
+        entries = self.write("chapters/capstones/exercises/exercises.json", json.dumps([{**ENTRY, "id": "capstone-answer", "kind": "capstone"}]))
+        capstone = manifest.load(self.root)[-1]
+        self.assertEqual((capstone.id, capstone.number, capstone.chapter), ("capstone-answer", "capstone", "capstones"))
+        entries.write_text(json.dumps([{**ENTRY, "id": "capstone-answer"}]))
+        with self.assertRaisesRegex(regions.Fault, "kind is one of capstone, not mend"):
+            manifest.load(self.root)
+        entries.unlink()
+        self.assertIn("kind is one of write, predict, mend, not capstone", self.fault({**ENTRY, "kind": "capstone"}))
+
     def test_minutes_are_a_whole_number(self):
         self.assertIn("minutes are a whole number", self.fault({**ENTRY, "minutes": "20"}))
         self.assertIn("minutes are a whole number", self.fault({**ENTRY, "minutes": 0}))
@@ -442,8 +471,8 @@ class TheBook(unittest.TestCase):
         root = manifest.ROOT
         exercises = manifest.load(root)
         self.assertEqual([*check.region_faults(root, exercises), *check.page_faults(root, exercises), *check.quiz_faults(root, exercises)], [])
-        for chapter in {e.chapter for e in exercises}:
-            self.assertEqual(manifest.points_fault([e for e in exercises if e.chapter == chapter]), "", chapter)
+        for whole, own in manifest.wholes(exercises).items():
+            self.assertEqual(manifest.points_fault(own), "", whole)
         for e in exercises:
             if e.kind == "predict":  # no cheat reads a formula here
                 test = (root / "tests/exercises" / digests.source(root, e).name).read_text()

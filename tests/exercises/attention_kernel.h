@@ -18,6 +18,14 @@ inline Inputs normal_inputs(const Shape& shape) {
   return make_inputs(shape, InputKind::normal, 6 + course_seed());
 }
 
+/// Compares every element of O and of the log-sum-exp with attention in double.
+inline void expect_outputs(const Shape& shape, const Inputs& inputs, const Outputs& outputs) {
+  const CheckResult result = check(shape, make_reference(shape, inputs, all_rows(shape)), outputs);
+  if (!result.o.ok) ADD_FAILURE() << "O of " << describe(shape) << ". The worst element: " << result.o.worst;
+  if (!result.lse.ok)
+    ADD_FAILURE() << "The log-sum-exp of " << describe(shape) << ". The worst row: " << result.lse.worst;
+}
+
 /// Gives `launch(q, k, v, o, lse)`, which launches a kernel, inputs of `shape`, and compares every element of
 /// O and of the log-sum-exp with attention in double.
 template <typename Launch>
@@ -26,11 +34,7 @@ void expect_attention(const Shape& shape, const Inputs& inputs, Launch launch) {
   const DeviceArray o(shape.dtype, std::size_t(shape.q_elements())),
       lse(DType::f32, std::size_t(shape.q_rows()));
   launch(q.as<__half>(), k.as<__half>(), v.as<__half>(), o.as<__half>(), lse.as<float>());
-  const CheckResult result =
-      check(shape, make_reference(shape, inputs, all_rows(shape)), {o.download(), lse.download()});
-  if (!result.o.ok) ADD_FAILURE() << "O of " << describe(shape) << ". The worst element: " << result.o.worst;
-  if (!result.lse.ok)
-    ADD_FAILURE() << "The log-sum-exp of " << describe(shape) << ". The worst row: " << result.lse.worst;
+  expect_outputs(shape, inputs, {o.download(), lse.download()});
 }
 
 /// The same with normal_inputs().

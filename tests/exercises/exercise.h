@@ -24,8 +24,10 @@ class DeviceArray {
   DeviceArray(DType type, std::size_t count)
       : type_(type), buffer_(device::Place::device, count * size_of(type)) {}
   DeviceArray(DType type, const std::vector<float>& values) : DeviceArray(type, values.size()) {
-    buffer_.upload(encode(type, values));
+    upload(values);
   }
+
+  void upload(const std::vector<float>& values) { buffer_.upload(encode(type_, values)); }
 
   template <typename T>
   T* as() const {

@@ -66,6 +66,8 @@ std::string observed(const std::string& text) {
   return judged;
 }
 
+bool is_judging() { return input().has_value(); }
+
 unsigned course_seed() {
   const char* text = std::getenv("FLASHBOOK_COURSE_SEED");
   return text ? unsigned(std::strtoul(text, nullptr, 10)) : 0;

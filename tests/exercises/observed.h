@@ -32,6 +32,9 @@ inline std::vector<float> observed(std::vector<float> values) {
   return values;
 }
 
+/// Whether what the code under test computes is read from a record: then it need not compute.
+bool is_judging();
+
 /// Which inputs: FLASHBOOK_COURSE_SEED, or 0. Grading takes seeds that nobody has seen.
 unsigned course_seed();
 

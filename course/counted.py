@@ -1,0 +1,44 @@
+"""What a capstone's kernel costs, in clocks of multiprocessors as the traced mode counts them (tests/support/work.h), and the score of that.
+
+A count is no time. And it is made by the process that runs the student's code: who gets round the gate can have any. So a score is an honour,
+and points do not depend on it."""
+import math
+from collections.abc import Iterator, Mapping
+
+from course.gtest import Verdict
+from course.manifest import Exercise, Test
+
+CLOCKS = "clocks"  # the sum of these
+PARTS = {"sectors": "device memory", "wavefronts": "shared memory", "exponentials": "exponentials", "tensor_cores": "tensor cores",
+         "cuda_cores": "multiply-adds elsewhere", "idle": "idle multiprocessors"}
+HONOUR = "A count is no time, and comes from the process that runs the student's code: an honour, and no points."
+
+
+def score_of_test(test: Test, counts: Mapping[str, int]) -> float | None:
+    """0 for a naive kernel, 100 for the book's best; by the logarithm between them, and beyond. None if nothing was counted."""
+    if not test.clocks or counts.get(CLOCKS, 0) <= 0:
+        return None
+    naive, best = test.clocks
+    return max(0.0, 100 * math.log(naive / counts[CLOCKS]) / math.log(naive / best))
+
+
+def score(exercise: Exercise, verdicts: Mapping[str, Verdict]) -> float | None:
+    """The mean of the exercise's counted tests; None if it has none, or one was not counted."""
+    counted = [test for test in exercise.tests if test.clocks]
+    scores = [score_of_test(test, verdicts[test.name].counts) for test in counted if test.name in verdicts]
+    found = [one for one in scores if one is not None]
+    return sum(found) / len(found) if counted and len(found) == len(counted) else None
+
+
+def told(counts: Mapping[str, int]) -> str:
+    """"9000 clocks: device memory 5000, ..."; the largest first."""
+    parts = sorted(((counts.get(part, 0), name) for part, name in PARTS.items()), reverse=True)
+    return f"{counts[CLOCKS]} clocks: " + ", ".join(f"{name} {clocks}" for clocks, name in parts if clocks)
+
+
+def lines(exercise: Exercise, verdicts: Mapping[str, Verdict]) -> Iterator[str]:
+    """A line for each test that was counted."""
+    for test in exercise.tests:
+        found = score_of_test(test, verdicts[test.name].counts) if test.name in verdicts else None
+        if found is not None:
+            yield f"{test.title}: {told(verdicts[test.name].counts)}; score {found:.0f}"

@@ -1,0 +1,35 @@
+#include "chapters/capstones/exercises/forward.cuh"
+#include "tests/exercises/capstone.h"
+
+namespace flashbook::testing {
+namespace {
+
+class Forward : public HopperTest {};
+
+void expect_right(const Shape& shape, InputKind kind = InputKind::normal) {
+  const Inputs inputs = make_inputs(shape, kind, 6 + course_seed());
+  DeviceArray q(shape.dtype, inputs.q.size()), k(shape.dtype, inputs.k.size()),
+      v(shape.dtype, inputs.v.size());
+  const DeviceArray o(shape.dtype, inputs.q.size()), lse(DType::f32, std::size_t(shape.q_rows()));
+  const capstone::Forward problem = {q.as<__half>(),           k.as<__half>(), v.as<__half>(), o.as<__half>(),
+                                     lse.as<float>(),          shape.batch,    shape.heads,    shape.kv_heads,
+                                     shape.seqlen_q,           shape.seqlen_k, shape.causal(), shape.scale,
+                                     device::multiprocessors()};
+  std::optional<Work> work;
+  const auto upload = [&] { q.upload(inputs.q), k.upload(inputs.k), v.upload(inputs.v); };
+  if (!run_plan([&](capstone::Plan& plan) { capstone::plan(plan, problem); }, upload, flops(shape) / 2, work))
+    return;
+  expect_outputs(shape, inputs, {o.download(), lse.download()});
+  record(work, least_clocks(shape, Operation::forward));
+}
+
+TEST_F(Forward, AsManyKeysAsQueries) { expect_right(capstone_shape(1, 1, 1, 64, 64, false)); }
+TEST_F(Forward, LengthsThatAreNoMultipleOfATile) { expect_right(capstone_shape(1, 2, 2, 75, 101, false)); }
+TEST_F(Forward, ACausalMask) { expect_right(capstone_shape(1, 1, 1, 130, 130, true)); }
+TEST_F(Forward, QueriesThatSeeNoKey) { expect_right(capstone_shape(1, 1, 1, 90, 40, true)); }
+TEST_F(Forward, GroupsOfHeadsInABatch) { expect_right(capstone_shape(2, 4, 2, 33, 70, false)); }
+TEST_F(Forward, TheFirstCount) { expect_right(capstone_shape(1, 2, 2, 256, 256, false)); }
+TEST_F(Forward, TheSecondCount) { expect_right(capstone_shape(1, 4, 2, 256, 256, true)); }
+
+}  // namespace
+}  // namespace flashbook::testing
