@@ -23,7 +23,7 @@ struct Kernel {
   Attention head_dim_128;  ///< null if it has none
   Operation operation = Operation::forward;
   int64_t (*workspace_bytes)(const Shape&) = nullptr;  ///< null: it needs none
-  bool same_sums = false;  ///< whether what it leaves there has the same bits in every mode
+  bool same_sums = false;  ///< whether what is there has the same bits in every mode, at head_dim 64
 };
 
 std::span<const Kernel> kernels();
