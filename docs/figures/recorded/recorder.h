@@ -15,6 +15,7 @@ class QuietObserver : public sim::Observer {
   void block_begins(const sim::Block&) override {}
   void block_ends() override {}
   void touches(int, const sim::Touched&) override {}
+  void reads_for_warp(int, const sim::Touched&) override {}
   void lands(int, const sim::Touched&) override {}
   void converges(int, uint32_t) override {}
   void joins(int, uint32_t) override {}
