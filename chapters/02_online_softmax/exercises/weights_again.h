@@ -14,7 +14,7 @@ namespace flashbook {
 
 constexpr int kTileKeys = 16;
 
-// BEGIN EXERCISE ch02-again: a tile of P is softmax(S)
+// BEGIN EXERCISE ch02-again: a tile of P is its softmax
 /// Adds the row's share to the gradient of V: to each key's row its weight times `d_o`, [head_dim], the
 /// gradient of the row of O. A masked key has the score -inf, and a row of masked keys the log-sum-exp -inf.
 inline void add_value_gradient(const Row& row, [[maybe_unused]] float lse, const float* d_o,
