@@ -389,6 +389,9 @@ TEST_F(TraceMemory, AHelperIsNamedWithTheKernelsOwnLine) {
 
 #if defined(__x86_64__) || defined(__aarch64__)  // elsewhere nobody knows what a call looks like
 TEST_F(TraceMemory, AFunctionIsNamedWithTheCallsThatLeadThere) {
+#ifdef __clang__
+  GTEST_SKIP() << "clang++ makes a jump of a call that comes last";
+#endif
   const Values<float> out(32);
   const std::string error = error_of(1, 32, race_in_a_function, out.data(), true);
   EXPECT_NE(error.find("wrote at trace_memory_helper.cuh:8 from " + sim::line(kLineOfLaterCall)), error.npos)
