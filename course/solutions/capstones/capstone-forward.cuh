@@ -110,5 +110,6 @@ __global__ void __launch_bounds__(128) forward(Forward p) {
 }
 
 inline void plan(Plan& plan, const Forward& p) {
-  plan.launch(forward, dim3((p.seqlen_q + kRows - 1) / kRows, p.batch * p.heads), dim3(128), 3 * kTileBytes, p);
+  plan.launch(forward, dim3((p.seqlen_q + kRows - 1) / kRows, p.batch * p.heads), dim3(128), 3 * kTileBytes,
+              p);
 }
