@@ -52,16 +52,16 @@ void for_each_row(const CUtensorMap& map, const BoxPlace& at, Move move) {
   }
 }
 
-/// Calls `move(global, row, bytes)` for each row of a box whose rows lie one after another at `rows`, as far
-/// as it lies in the tensor.
+/// Calls `move(global, place, bytes)` for each row of a box, as far as it lies in the tensor. `place` is
+/// where that part of it lies if the rows lie one after another.
 template <typename Move>
-void for_each_pair_of_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows, Move move) {
+void for_each_part_inside(const CUtensorMap& map, const BoxPlace& at, Move move) {
   const std::size_t row_bytes = std::size_t(map.box[0]) * map.element_bytes;
   const auto [begin, end] = overlap(map, at, 0);
   const auto skipped = std::size_t(begin) * map.element_bytes;
   const auto valid = std::size_t(end - begin) * map.element_bytes;
   for_each_row(map, at, [&](unsigned char* global, std::size_t number) {
-    if (global && valid > 0) move(global + skipped, rows + number * row_bytes + skipped, valid);
+    if (global && valid > 0) move(global + skipped, number * row_bytes + skipped, valid);
   });
 }
 
@@ -87,12 +87,8 @@ std::span<unsigned char> touched_memory(const CUtensorMap& map, const BoxPlace& 
 
 void for_each_touched_row(const CUtensorMap& map, const BoxPlace& at,
                           const std::function<void(const unsigned char*, std::size_t)>& row) {
-  const auto [begin, end] = overlap(map, at, 0);
-  const auto skipped = std::size_t(begin) * map.element_bytes;
-  const auto valid = std::size_t(end - begin) * map.element_bytes;
-  for_each_row(map, at, [&](const unsigned char* global, std::size_t) {
-    if (global && valid > 0) row(global + skipped, valid);
-  });
+  for_each_part_inside(
+      map, at, [&](const unsigned char* global, std::size_t, std::size_t bytes) { row(global, bytes); });
 }
 
 void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile) {
@@ -121,10 +117,9 @@ std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char
 
 std::vector<unsigned char> rows_of(const CUtensorMap& map, const BoxPlace& at) {
   std::vector<unsigned char> rows(box_bytes(map));
-  for_each_pair_of_rows(map, at, rows.data(),
-                        [&](const unsigned char* global, const unsigned char* row, std::size_t bytes) {
-                          std::memcpy(rows.data() + (row - rows.data()), global, bytes);
-                        });
+  for_each_part_inside(map, at, [&](const unsigned char* global, std::size_t place, std::size_t bytes) {
+    std::memcpy(&rows[place], global, bytes);
+  });
   return rows;
 }
 
@@ -133,21 +128,19 @@ std::string name_of_swizzle(uint32_t span) {
 }
 
 void store_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows) {
-  for_each_pair_of_rows(map, at, rows,
-                        [](unsigned char* global, const unsigned char* row, std::size_t bytes) {
-                          std::memcpy(global, row, bytes);
-                        });
+  for_each_part_inside(map, at, [&](unsigned char* global, std::size_t place, std::size_t bytes) {
+    std::memcpy(global, rows + place, bytes);
+  });
 }
 
 void add_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows) {
-  for_each_pair_of_rows(
-      map, at, rows, [](unsigned char* global, const unsigned char* row, std::size_t bytes) {
-        for (std::size_t i = 0; i < bytes; i += sizeof(float)) {
-          float value;
-          std::memcpy(&value, row + i, sizeof value);
-          atomic_update(reinterpret_cast<float*>(global + i), [value](float old) { return old + value; });
-        }
-      });
+  for_each_part_inside(map, at, [&](unsigned char* global, std::size_t place, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; i += sizeof(float)) {
+      float value;
+      std::memcpy(&value, rows + place + i, sizeof value);
+      atomic_update(reinterpret_cast<float*>(global + i), [value](float old) { return old + value; });
+    }
+  });
 }
 
 }  // namespace flashbook::sim
