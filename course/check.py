@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Proves the course, in the simulator: the hand-out has what it should and nothing else and builds alone; every exercise gets no point as
 it is handed out, all points solved, and what the manifest says for wrong solutions (proof.py); cheats gain nothing (cheats.py). Takes
-the book's build in build/sim. Exit code 1, and a line for each fault, if something does not hold."""
+the book's build in build/sim. With chapters or exercises as arguments it compiles these alone; what can be read is read of all. Exit code 1,
+and a line for each fault, if something does not hold."""
 import html
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/check.py
 
 from course import attempt, cheats, digests, handout, manifest, modes, proof, quiz, regions, submission
+from course.grade import chosen
 from course.regions import Fault, code
 from course.solution import answer, solved
 
@@ -161,15 +163,17 @@ def partial_faults(root: Path, folder: Path, exercises: Exercises) -> Iterator[s
         run(tree, "cmake", "--preset", "sim", *QUICK)
 
 
-def build_faults(tree: Path, exercises: Exercises) -> Iterator[str]:
-    """The hand-out builds alone and without a warning, and the student's command tells each exercise that it is not solved."""
+def build_faults(tree: Path, listed: Exercises, exercises: Exercises) -> Iterator[str]:
+    """The hand-out builds alone and without a warning, and the student's command tells each exercise that it is not solved. `listed`: all
+    that it has. `exercises`: those that are built; the chapters' programs with them if these are all."""
     run(tree, "cmake", "--preset", "sim", *QUICK)
     registered = set(re.findall(r"Test +#\d+: (exercise\.\S+)", run(tree, "ctest", "--test-dir", "build/sim", "-N")))
-    programs = {e.program for e in exercises}
+    programs = {e.program for e in listed}
     if registered != programs:
         yield f"ctest and exercises.json differ: {', '.join(sorted(registered ^ programs))}"
         return
-    log = run(tree, "cmake", "--build", "--preset", "sim", "--target", "exercises", "programs")
+    targets = ["exercises", "programs"] if len(exercises) == len(listed) else [e.program for e in exercises]
+    log = run(tree, "cmake", "--build", "--preset", "sim", "--target", *targets)
     for warning in sorted(set(re.findall(r"^.*warning: .*", log, re.MULTILINE))):
         yield f"hand-out: {warning}"
     for e in exercises:
@@ -202,12 +206,16 @@ def regrade_faults(root: Path, tree: Path, exercises: Exercises) -> Iterator[str
             yield f"{e.id}: a solved tree does not have the book's solution"
 
 
-def points_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """The points of a chapter, and that exercises.json names the tests that are there."""
+def points_faults(_: Path, exercises: Exercises) -> Iterator[str]:
+    """The points of a chapter."""
     for whole, own in manifest.wholes(exercises).items():
         fault = manifest.points_fault(own)
         if fault:
             yield f"{whole}: {fault}"
+
+
+def names_faults(root: Path, exercises: Exercises) -> Iterator[str]:
+    """exercises.json names the tests that are there."""
     for e in exercises:
         listed = subprocess.run([root / "build" / "sim" / "bin" / e.solved_program, "--gtest_list_tests"], stdout=subprocess.PIPE, text=True,
                                 check=False).stdout
@@ -237,31 +245,33 @@ def timed(part: str, faults: Iterable[str]) -> Iterator[str]:
     print(f"{part}: {cpu() - start:.0f} s of CPU", flush=True)
 
 
-def check(root: Path) -> Iterator[str]:
-    exercises = manifest.load(root)
-    if not exercises:
+def check(root: Path, names: Sequence[str]) -> Iterator[str]:
+    listed = manifest.load(root)
+    if not listed:
         raise Fault("there is no exercise: chapters/NN_name/exercises/exercises.json lists them")
-    find = (region_faults, page_faults, stray_faults, quiz_faults, points_faults)
-    faults = [fault for faults_of in find for fault in faults_of(root, exercises)]
+    exercises = chosen(listed, names) if names else listed
+    faults = [fault for faults_of in (region_faults, page_faults, stray_faults, quiz_faults, points_faults) for fault in faults_of(root, listed)]
+    faults += names_faults(root, exercises)
     if faults:  # all of which can be seen at once; what follows takes minutes
         yield from faults
         return
     with tempfile.TemporaryDirectory(prefix="flashbook-course-") as folder:
         tree = Path(folder).resolve() / "student"
         handout.make(root, tree)
-        yield from handout_faults(root, tree, exercises)
-        yield from regrade_faults(root, Path(folder).resolve() / "solved", exercises)
-        print(f"building the hand-out of {len(exercises)} exercises in the simulator, this takes minutes", file=sys.stderr)
-        yield from timed("hand-out", build_faults(tree, exercises))
-        yield from timed("hand-outs up to a chapter", partial_faults(root, Path(folder).resolve(), exercises))
-    yield from timed("solutions", proof.prove(root, exercises))
-    yield from timed("cheats", cheats.prove(root, exercises))
+        yield from handout_faults(root, tree, listed)
+        yield from regrade_faults(root, Path(folder).resolve() / "solved", listed)
+        print(f"building {len(exercises)} exercises of the hand-out in the simulator, this takes minutes", file=sys.stderr)
+        yield from timed("hand-out", build_faults(tree, listed, exercises))
+        yield from timed("hand-outs up to a chapter", partial_faults(root, Path(folder).resolve(), listed))
+    yield from timed("solutions", proof.prove(root, listed, exercises))
+    if cheats.EXERCISES <= {e.id for e in exercises}:
+        yield from timed("cheats", cheats.prove(root, exercises))
 
 
 def main() -> None:
     start, faults = time.monotonic(), 0
     try:
-        for fault in check(manifest.ROOT):
+        for fault in check(manifest.ROOT, sys.argv[1:]):
             faults += 1
             print(f"course check: {fault}", file=sys.stderr)
     except Fault as reason:

@@ -144,7 +144,7 @@ class FrontDoor(unittest.TestCase):
         for *words, what in (("plot", "01"), ("docs", "--no-cuda"), ("test", "03"), ("bench", "--solved"), ("run", "--fast"), ("run", "--out")):
             self.refused(*words, what, saying=f"'{words[0]}' does not take {what}: ./flashbook {words[0]} --help")
         self.refused("course", "watch", "01", "--solved", saying="'course watch' does not take --solved")
-        self.refused("course", "check", "01", saying="'course check' does not take 01")
+        self.refused("course", "check", "--solved", saying="'course check' does not take --solved")
         self.refused("course", "check", "--", "--x", saying="'course check' does not take --x")
 
 
