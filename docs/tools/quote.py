@@ -179,9 +179,12 @@ def ladder_table(measured: Results) -> str:
         raise Refused("no step was measured at the ladder's shape: ./flashbook bench does it")
     text = row("Chapter", "Step", "Time", "TFLOP/s", "of a product", "Memory beyond inputs and outputs") + row("---", "---", *["--:"] * 4)
     shown = []
+    apart = 0.0  # how far a time in that process is from the newest, which chapters and figures quote
     for (chapter, _), newest in entries.items():
         entry = newest if newest.skipped else measured.raced(newest.cell, "of_product") or newest
         shown.append(entry)
+        if not entry.skipped:
+            apart = max(apart, abs(entry.milliseconds / newest.milliseconds - 1))
         beyond = entry.values.get("workspace_bytes", 0) / 1e9
         text += table_row(f"{chapter} {entry.context.get(f'ch{chapter:02}', '')}", label_of(entry), entry,
                           f"{three_digits(beyond)} GB" if beyond else "none")
@@ -194,6 +197,7 @@ def ladder_table(measured: Results) -> str:
     where = ", ".join(measured.context()[key] for key in ("gpu", "clocks") if key in measured.context())
     return text + (f"\nForward pass, batch 4, heads 16, N 4096, head_dim 128, no mask; BF16 where the chapter takes it. "
                    "Of a product: the part of what a matrix product of the same type, 8192 in each direction, reaches in the same process. "
+                   f"Chapters and figures quote each step's newest time, which differs by at most {100 * apart:.1f} %. "
                    f"{where}. Medians; {measured.origin(shown)}.\n")
 
 
