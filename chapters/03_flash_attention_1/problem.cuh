@@ -8,7 +8,7 @@ namespace flashbook::fa1 {
 
 //| ## The problem, as a kernel sees it
 //|
-//| As in chapter 1, six numbers travel to the kernel by value. What is gone is the stride of $S$: there is no $S$ in device
+//| As in chapter 1, a few numbers travel to the kernel by value. What is gone is the stride of $S$: there is no $S$ in device
 //| memory. The scale is multiplied by $\log_2 e$ on the host, so that $e^x$ becomes $2^x$, which is one instruction of
 //| the GPU. It goes on the scores and not on Q: a factor multiplied into Q is rounded with every element, and where all products
 //| of a score are equal, all of them err to the same side.

@@ -107,6 +107,8 @@ using FragmentB = nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, T, 
 using FragmentC = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
 
 //| Three kinds of fragments: the left operand A, the right operand B, and the float sums C. They are types, and which lane holds what is theirs to know.
+//| `load_matrix_shared` is CUDA's `load_matrix_sync` for a place that is known to be in shared memory; the
+//| [appendix](appendix.md#the-first-version-of-step-3) says what that saves.
 /// As many blocks as the shared memory of an H100 or H200 has room for: 228 KB, of which each block takes 1
 /// KB more than it asks for. The compiler shall leave registers for all of them.
 template <typename T, typename Traits>

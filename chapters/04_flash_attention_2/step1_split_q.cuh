@@ -96,9 +96,9 @@ __device__ __forceinline__ void multiply_values_plain(Blocks<1, kHeadDim / 8>& o
   }
 }
 
-//| ## Softmax as chapter 2 left it
+//| ## Softmax as the first FlashAttention has it
 //|
-//| Every score is scaled, every tile's sum is reduced, and O is normalised after every tile. Step 4 replaces it by `row_maxima`,
+//| Every score is scaled, every tile's sum is reduced, and O is normalised after every tile, where chapter 3 waited for the last. Step 4 replaces it by `row_maxima`,
 //| `rescale` and `exponentiate`.
 
 /// Scores become probabilities of the keys so far; out is rescaled to them. Here the maxima are those of
