@@ -87,8 +87,7 @@ __global__ void __launch_bounds__(kWarpgroup)
       //| Thread 0 says how many bytes will come and asks TMA for them; then all threads wait for the phase. The first
       //| tile brings Q as well, in the same phase. Tiles go from the last to the first, so the masked ones come first.
       //|
-      //| The arrival must come before the copies: if bytes landed in a phase that does not know of them, it could end too
-      //| early.
+      //| One instruction announces the bytes and arrives, so the phase cannot end before its bytes are announced.
       const bool first = tile == key_tiles - 1;
       mbarrier_arrive_expect_tx(&shared.landed, decltype(shared.k)::kBytes + decltype(shared.v)::kBytes +
                                                     (first ? decltype(shared.q)::kBytes : 0));

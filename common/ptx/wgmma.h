@@ -9,12 +9,12 @@
 /// The products of a warpgroup run in the order of their issue, in the background, and are waited for in
 /// groups:
 ///
-///     wgmma_fence();                                              // registers that were touched are in
-///     place for (int k = 0; k < kSteps; ++k)
+///     wgmma_fence();                               // what threads wrote to registers is there
+///     for (int k = 0; k < kSteps; ++k)
 ///       wgmma<__half, 128>(d, wgmma_advance(a, k * 32), wgmma_advance(b, k * 32), k > 0);
-///     wgmma_commit();                                             // a group of kSteps products
+///     wgmma_commit();                              // a group of kSteps products
 ///     wgmma_wait<0>();
-///     wgmma_pin(d);                                               // now d may be read, a be overwritten
+///     wgmma_pin(d);                                // now d may be read, a be overwritten
 ///
 /// Between issue and wait nobody may touch d, change a's registers, or overwrite a tile in shared memory.
 /// What threads stored to a tile themselves needs fence_proxy_async before; what TMA brought does not.
