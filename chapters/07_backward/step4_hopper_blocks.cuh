@@ -104,7 +104,7 @@ __device__ __forceinline__ void produce_keys(HopperShared<T, Traits>& shared, co
 //| ## Turns
 //|
 //| Step 6 fixes the order of additions to a tile of dQ: from the last keys to the first. Under a causal mask that is the
-//| order in which blocks can be there without waiting. The block with the last keys that see a tile of queries begins
+//| order in which blocks can be there without waiting. The block with the last keys that a tile of queries sees begins
 //| with it, on its diagonal; the block before it begins earlier queries and comes later. Blocks are also started in this
 //| order, so a block waits only for blocks that run already or are done: there is no deadlock, however few
 //| multiprocessors there are.

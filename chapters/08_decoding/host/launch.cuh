@@ -91,7 +91,7 @@ void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, i
 
 //| ## Steps 4 to 6
 //|
-//| One block a multiprocessor, whose ring fills the shared memory. Equal parts: as many as let all blocks run at once.
+//| One block a multiprocessor. Equal parts: as many as let all blocks run at once.
 
 /// Tiles of 16 rows that a block of steps 4 to 6 has: as many as the pack's rows need, up to 4, at d = 256 up
 /// to 2.
