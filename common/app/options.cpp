@@ -67,7 +67,8 @@ class Parser {
                                                                  {"off", CheckMode::off},
                                                                  {"auto", CheckMode::automatic}});
                 });
-    line_.value("--reps", "N", "Timed runs of a step (default: as many of 30 as fit two seconds)",
+    line_.value("--reps", "N",
+                "Timed runs of a step (default: as many of 30 as fit half a second, in the simulator one)",
                 [this](auto& v) { options_.reps = v.count(); });
   }
 

@@ -33,7 +33,8 @@ struct Options {
   std::vector<int> steps;                    ///< which steps, ascending
   bool every_step = true;  ///< --step all: a step that cannot run the shape is passed over, visibly
   CheckMode check = CheckMode::automatic;
-  std::optional<int> reps;  ///< timed runs of a step; without it, as many of 30 as fit two seconds
+  std::optional<int>
+      reps;  ///< timed runs of a step; without it, as many of 30 as fit half a second, in the simulator one
   std::map<TensorId, std::string> outputs;  ///< files to write, by tensor
   std::string json;                         ///< file to write, or empty
   uint64_t seed = 1;

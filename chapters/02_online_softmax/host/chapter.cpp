@@ -69,7 +69,7 @@ constexpr Step kSteps[] = {
      Operation::forward, why_not, nullptr, run<5>, no_device_memory},
 };
 
-const Shape kDefaultShape = square_shape(1, 1, 4096, 64, DType::f32);
+const Shape kDefaultShape = square_shape(1, 1, 2048, 64, DType::f32);
 
 }  // namespace
 
