@@ -2,6 +2,7 @@
 # The versions are those of Debian 12, but for CLI11, which Debian repacks.
 include(FetchContent)
 set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # what is set here holds for options of theirs
+set(CMAKE_POLICY_VERSION_MINIMUM 3.5)  # CMake 4 takes no project that asks for less, as theirs of then do
 foreach(option IN ITEMS BUILD_GMOCK INSTALL_GTEST CLI11_BUILD_TESTS CLI11_BUILD_EXAMPLES CLI11_BUILD_DOCS JSON_BuildTests)
   set(${option} OFF)
 endforeach()
