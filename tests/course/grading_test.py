@@ -466,7 +466,7 @@ class AClass(unittest.TestCase):
     """Whatever one hands in, those after it are graded."""
 
     def grade(self, error):
-        grader = mock.Mock(exercises=[exercise()], seed=5, sandbox=mock.Mock(missing=[]))
+        grader = mock.Mock(set_to=lambda _: [exercise()], seed=5, sandbox=mock.Mock(missing=[]))
         with mock.patch("course.grade.grade", side_effect=error), mock.patch("traceback.print_exc"):
             return grade.grade_or_say_why(grader, HandedIn("ada", Path("/s/ada")), "ada", 1)
 

@@ -1,3 +1,6 @@
+#include <bit>
+#include <span>
+
 #include "chapters/capstones/exercises/variant.cuh"
 #include "common/attention/bounds.h"
 #include "tests/exercises/capstone.h"
@@ -8,8 +11,6 @@ namespace {
 using capstone::Mask;
 using capstone::Score;
 
-class Variant : public HopperTest {};
-
 /// What a variant takes beside lengths and heads.
 struct Parameters {
   int width = 5, stride = 3;
@@ -17,46 +18,53 @@ struct Parameters {
   float by_head = 0.25f;  ///< of the first head; the next has twice that, then three times
 };
 
-/// Whether a query sees key j, which lies d before its own.
-bool sees(const capstone::Variant& p, int d, int j) {
-  switch (p.mask) {
-    case Mask::dilated:
-      return std::abs(d) < p.width * p.stride && d % p.stride == 0;
-    case Mask::strided:
-      return d >= 0 && (d < p.width || j % p.stride == 0);
-    case Mask::blocks:
-      return d >= 0 && ((j + d) / p.width == j / p.width || j % p.width == p.width - 1);
-    case Mask::powers:
-      return d == 0 || (d > 0 && std::has_single_bit(unsigned(d)));
+class Variant : public HopperTest {
+ protected:
+  // Members: else a student's function of the same name would be found by its arguments.
+  /// Whether a query sees key j, which lies d before its own.
+  static bool sees(const capstone::Variant& p, int d, int j) {
+    switch (p.mask) {
+      case Mask::dilated:
+        return std::abs(d) < p.width * p.stride && d % p.stride == 0;
+      case Mask::strided:
+        return d >= 0 && (d < p.width || j % p.stride == 0);
+      case Mask::blocks:
+        return d >= 0 && ((j + d) / p.width == j / p.width || j % p.width == p.width - 1);
+      case Mask::powers:
+        return d == 0 || (d > 0 && std::has_single_bit(unsigned(d)));
+    }
+    return false;
   }
-  return false;
-}
 
-/// The shape with the variant's mask, pair by pair, and what becomes of its scores, but for a sink.
-Shape varied(Shape shape, const capstone::Variant& p, const std::vector<float>& by_head) {
-  for (int b = 0; b < shape.batch; ++b)
-    for (int i = 0; i < shape.seqlen_q; ++i)
-      for (int j = 0; j < shape.seqlen_k; ++j)
-        shape.visibility.dense.visible.push_back(sees(p, i + shape.seqlen_k - shape.seqlen_q - j, j));
-  RelativeBias& bias = shape.score.bias;
-  switch (p.score) {
-    case Score::capped:
-      shape.score.softcap = p.cap;
-      break;
-    case Score::linear:
-      shape.score.alibi = by_head;
-      break;
-    case Score::logarithmic:
-      bias.reach = std::max(shape.seqlen_q, shape.seqlen_k);
-      for (float factor : by_head)
-        for (int d = -bias.reach; d <= bias.reach; ++d)
-          bias.values.push_back(float(-double(factor) * std::log1p(std::abs(d))));
-      break;
-    case Score::sink:
-      break;
+  /// The shape with the variant's mask, pair by pair, and what becomes of its scores, but for a sink.
+  static Shape varied(Shape shape, const capstone::Variant& p, const std::vector<float>& by_head) {
+    for (int b = 0; b < shape.batch; ++b)
+      for (int i = 0; i < shape.seqlen_q; ++i)
+        for (int j = 0; j < shape.seqlen_k; ++j)
+          shape.visibility.dense.visible.push_back(sees(p, i + shape.seqlen_k - shape.seqlen_q - j, j));
+    RelativeBias& bias = shape.score.bias;
+    switch (p.score) {
+      case Score::capped:
+        shape.score.softcap = p.cap;
+        break;
+      case Score::linear:
+        shape.score.alibi = by_head;
+        break;
+      case Score::logarithmic:
+        bias.reach = std::max(shape.seqlen_q, shape.seqlen_k);
+        for (float factor : by_head)
+          for (int d = -bias.reach; d <= bias.reach; ++d)
+            bias.values.push_back(float(-double(factor) * std::log1p(std::abs(d))));
+        break;
+      case Score::sink:
+        break;
+    }
+    return shape;
   }
-  return shape;
-}
+
+  static void expect_right(const Shape& shape, const Parameters& parameters = {},
+                           InputKind kind = InputKind::normal);
+};
 
 /// Gives each row a key more, which has that score and no value, and so takes its share of the row's sum.
 void add_sinks(const Shape& shape, const std::vector<float>& by_head, Reference& reference) {
@@ -73,7 +81,7 @@ void add_sinks(const Shape& shape, const std::vector<float>& by_head, Reference&
   }
 }
 
-void expect_right(const Shape& shape, const Parameters& parameters = {}, InputKind kind = InputKind::normal) {
+void Variant::expect_right(const Shape& shape, const Parameters& parameters, InputKind kind) {
   const Inputs inputs = make_inputs(shape, kind, 9 + course_seed());
   std::vector<float> by_head;
   for (int head = 0; head < shape.heads; ++head) by_head.push_back(parameters.by_head * float(head + 1));
