@@ -15,7 +15,24 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import classroom, counted, gate, grade, gtest, judge, manifest, modes, package, regions, report, similar, solution, submission, toolchain, variant
+from course import (
+    classroom,
+    counted,
+    gate,
+    grade,
+    gtest,
+    judge,
+    manifest,
+    modes,
+    package,
+    regions,
+    report,
+    similar,
+    solution,
+    submission,
+    toolchain,
+    variant,
+)
 from course.attempt import NO_PROGRAM, Attempt
 from course.classroom import HandedIn
 from course.regions import Broken, Fault, Written
@@ -696,7 +713,7 @@ class Variants(unittest.TestCase):
                 [found] = grader.answers(grader.set_to(one), {self.EXERCISE.id: text}, {}, 1)
                 self.assertEqual(found.points, points)
         grades = graded(found)
-        name = variant.names(self.ROOT)[found.exercise.variant]
+        name = variant.name(self.ROOT, found.exercise)
         self.assertIn(f"capstone-variant: a variant of your own ({name})", report.text(grades))
         self.assertIn(f"{variant.VARIABLE}={found.exercise.variant} ./flashbook course try capstone-variant", report.markdown(grades))
         self.assertIn(f',variant of capstone-variant,like the book,seed\nthe most,,,100,100,100,,,\nada,,,0,0,0,"{name}",-,5', report.table([grades]))
