@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from course import gate, gtest, manifest, modes, regions
+from course import gate, gtest, manifest, modes, regions, variant
 from course.score import Score
 
 Progress = Callable[[str], None]  # is told each line of ninja's count
@@ -157,7 +157,7 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
     """Runs tests in a mode; what follows a test that ran for long, in vain, does not run."""
     endless = False
     program = BUILD / "bin" / (tried.program + modes.suffix(mode))
-    environment = modes.environment(mode, int(os.environ.get("FLASHBOOK_COURSE_SEED") or 0))
+    environment = modes.environment(tried.exercise, mode, int(os.environ.get("FLASHBOOK_COURSE_SEED") or 0))
     seconds = tried.exercise.patience * SECONDS
     for test in tests:
         if endless and test.hidden:
@@ -195,6 +195,7 @@ def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progres
     """Builds the exercise and runs its tests, kernels in all modes of the simulator, or in FLASHBOOK_SIM_ASYNC alone. `show`: called with each
     test that has run, and its verdict, and again if it fails in another mode. `progress`: with what is being built. `of_solution`: with the
     book's solution, in the book."""
+    exercise = variant.of_this_copy(manifest.ROOT, exercise)
     tried = Attempt(exercise, mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""), of_solution=of_solution)
     refused = refusal(exercise)
     if refused:

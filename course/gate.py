@@ -21,8 +21,8 @@ FORBIDDEN = {
     "files": "fopen fopen64 freopen freopen64 fdopen tmpfile tmpfile64 mkstemp open open64 openat openat64 creat creat64 remove unlink unlinkat "
              "rename renameat fstream ifstream ofstream filebuf basic_fstream basic_ifstream basic_ofstream basic_filebuf filesystem",
     "a copy that nobody counts": "memcpy memmove mempcpy memccpy memset bcopy bzero copy_n copy_backward copy_if uninitialized_copy",
-    "the test's machinery": "testing gtest observed observe course_seed sim device RandomWarpOrder TEST TEST_F TEST_P TYPED_TEST ADD_FAILURE "
-                            "ADD_FAILURE_AT FAIL SUCCEED SCOPED_TRACE RUN_ALL_TESTS",
+    "the test's machinery": "testing gtest observed observe course_seed course_variant sim device RandomWarpOrder TEST TEST_F TEST_P TYPED_TEST "
+                            "ADD_FAILURE ADD_FAILURE_AT FAIL SUCCEED SCOPED_TRACE RUN_ALL_TESTS",
 }
 MACROS = ("GTEST_", "EXPECT_", "ASSERT_", "INSTANTIATE_TEST_")  # GoogleTest's others
 

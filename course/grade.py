@@ -15,11 +15,12 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
-from course import classroom, gate, gtest, manifest, modes, report, similar, submission
+from course import classroom, gate, gtest, manifest, modes, report, similar, submission, variant
 from course.attempt import NO_PROGRAM
 from course.classroom import HandedIn
 from course.judge import Judge
@@ -35,9 +36,11 @@ ENDLESS = 2  # tests of an exercise, or compilations of a submission, that run i
 class Grader:
     """The book's own build, and folders for what is compiled with it. To be used in a `with`."""
 
-    def __init__(self, root: Path, exercises: Sequence[manifest.Exercise], seed: int, limits: Limits = Limits(), options: Sequence[str] = ()) -> None:
-        """`options`: for the compiler, beside those of the build."""
+    def __init__(self, root: Path, exercises: Sequence[manifest.Exercise], seed: int, limits: Limits = Limits(), options: Sequence[str] = (),
+                 class_seed: str = "") -> None:
+        """`options`: for the compiler, beside those of the build. `class_seed`: draws each student's variant."""
         self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
+        self.class_seed = class_seed
         self.build = self.root / "build" / "sim"
         self.endless = 0  # programs of this submission with which the compiler did not end
         for exercise in exercises:
@@ -130,15 +133,19 @@ class Grader:
             remove(folder)
         self.endless = 0
 
-    def answers(self, answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
-        """The results of all exercises; `answers` and `missing` as submission.answers says."""
+    def set_to(self, one: HandedIn) -> list[manifest.Exercise]:
+        """The exercises, with a student's variants."""
+        return [variant.of_student(self.root, e, variant.Student(self.class_seed, one.id or one.title)) for e in self.exercises]
+
+    def answers(self, exercises: Sequence[manifest.Exercise], answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
+        """The results of the exercises; `answers` and `missing` as submission.answers says."""
         def result_of(exercise: manifest.Exercise) -> Score:
             if exercise.id in missing:
                 return Score(exercise, missing[exercise.id], is_there=False, headline=NOT_HANDED_IN)
             return self.exercise(exercise, answers[exercise.id])
 
         with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(result_of, self.exercises))
+            return list(pool.map(result_of, exercises))
 
 
 def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
@@ -147,7 +154,7 @@ def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
     if not one.place:
         raise Fault("nothing was handed in")
     answers, missing = submission.answers(one.place, grader.exercises, one.files)
-    results = grader.answers(answers, missing, jobs)
+    results = grader.answers(grader.set_to(one), answers, missing, jobs)
     grader.clear()
     like = {e.id: similar.share_of_the_book(grader.root, answers[e.id].lines) for e in grader.exercises
             if e.kind == manifest.CAPSTONE and e.id in answers}
@@ -166,7 +173,7 @@ def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int) -> Gr
             traceback.print_exc()
         why = str(error) if isinstance(error, Fault) else f"the grader failed on it ({type(error).__name__}): tell your teacher"
         grader.clear()
-        return Grade(title, [Score(exercise, printable(why), is_there=not isinstance(error, Fault)) for exercise in grader.exercises], grader.seed,
+        return Grade(title, [Score(exercise, printable(why), is_there=not isinstance(error, Fault)) for exercise in grader.set_to(one)], grader.seed,
                      grader.sandbox.missing, 0)
 
 
@@ -218,6 +225,10 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
               arguments: argparse.Namespace) -> None:
     due = classroom.moment(arguments.due, "--due") if arguments.due else None
     handed_in = classroom.handed_in(words, exercises, scratch, arguments.single)
+    if arguments.student and len(handed_in) > 1:
+        raise Fault(f"--student names one, and {len(handed_in)} handed in: a roster has the ids of a class")
+    if arguments.student:
+        handed_in = [replace(one, id=arguments.student) for one in handed_in]
     if arguments.roster:
         roster = classroom.read_roster(arguments.roster)
         for title in classroom.unknown(handed_in, roster):
@@ -225,7 +236,7 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
         handed_in = classroom.with_roster(handed_in, roster, due)
     called = titles(handed_in)
     places_of, grades = places(called, names, arguments.out), []
-    with Grader(manifest.ROOT, exercises, seed) as grader:
+    with Grader(manifest.ROOT, exercises, seed, class_seed=arguments.class_seed) as grader:
         for one, title, out in zip(handed_in, called, places_of):
             graded = grade_or_say_why(grader, one, title, max(1, arguments.jobs))
             graded.student, graded.days_late, graded.percent = one.id, one.days_late, arguments.late
@@ -253,6 +264,9 @@ def main() -> None:
     parser.add_argument("--single", action="store_true", help="each of them is one student's, whatever is in it")
     parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; who is in it and handed in "
                         "nothing is in the tables, too")
+    parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT", help="the seed that, with a student's id, draws the variant of "
+                        "capstone-variant: the text that you gave your class")
+    parser.add_argument("--student", metavar="ID", help="whose submission it is, if it is one and no roster says so")
     parser.add_argument("--due", help="2026-12-01T23:59: days late are counted from here to the roster's handed_in")
     parser.add_argument("--late", type=float, default=0, metavar="PERCENT", help="of the points that each day late costs that has begun")
     parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME); of several submissions, for their folders")

@@ -36,7 +36,8 @@ HANDED_OUT = (
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
     "course/__init__.py", "course/attempt.py", "course/counted.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py",
     "course/regions.py",
-    "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/watch.py", "chapters/*/exercises/quiz.json",
+    "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/variant.py", "course/watch.py",
+    "chapters/*/exercises/quiz.json",
 )
 KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/rubric.md", "docs/pages/week_*.md")
 INTERACTIVE = "docs/figures/interactive"

@@ -37,7 +37,7 @@ class Judge:
 
     def run(self, program: Path, exercise: Exercise, test: str, mode: str, seed: int, patience: int = 1) -> Verdict:
         """The Verdict of a test of `program` in a mode of the simulator, with the inputs of `seed`. `patience`: times the limit of time."""
-        environment, limits = modes.environment(mode, seed), replace(self.limits, seconds=patience * self.limits.seconds)
+        environment, limits = modes.environment(exercise, mode, seed), replace(self.limits, seconds=patience * self.limits.seconds)
         with own_folder(program.parent) as own, tempfile.TemporaryDirectory(dir=self.folder) as private:
             written, record = own / "record", Path(private) / "record"
             outcome = self.sandbox.run([program, f"--gtest_filter={test}", "--gtest_brief=1"], own, limits,

@@ -8,6 +8,7 @@
      "hint": "...",                 the one hint, as the chapter's README.md has it
      "minutes": 20,                 optional: how long it takes somebody who has read the chapter, about
      "counted": true,               optional: its tests count what kernels request of memory; tests/exercises/CMakeLists.txt reads it
+     "varied": true,                optional: each student has a variant of their own (variant.py)
      "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
                 "title": "one whole block",        what students read
                 "points": 3,                       0: a guard. What worked before has to work still: if a guard fails, nothing counts
@@ -50,6 +51,7 @@ class Exercise:
     chapter: str  # its folder: "01_naive_attention"
     tests: list[Test] = field(default_factory=list)
     minutes: int | None = None
+    variant: int | None = None  # which one is tried; None: all students have the same exercise
 
     @property
     def program(self) -> str:
@@ -118,12 +120,13 @@ def tests_of(where: str, entries: Any) -> list[Test]:
 def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path) -> Exercise:
     """An exercise from its entry in exercises.json."""
     name = entry.get("id", "an exercise")
-    optional = {key: entry.pop(key, None) for key in ("counted", "minutes")}
+    optional = {key: entry.pop(key, None) for key in ("counted", "minutes", "varied")}
     if set(entry) != {"id", "title", "kind", "file", "hint", "tests"}:
-        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, counted "
-                    "and minutes")
-    if optional["counted"] not in (None, True):
-        raise Fault(f"{where}: {name}: counted is true, or left out")
+        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, counted, "
+                    "minutes and varied")
+    for key in ("counted", "varied"):
+        if optional[key] not in (None, True):
+            raise Fault(f"{where}: {name}: {key} is true, or left out")
     if optional["minutes"] is not None and not is_points(optional["minutes"], 1):
         raise Fault(f"{where}: {name}: minutes are a whole number from 1 on")
     tests = tests_of(f"{where}: {name}", entry.pop("tests"))
@@ -139,7 +142,8 @@ def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path) -
     file = chapter.relative_to(root) / entry.pop("file")
     if not (root / file).is_file():
         raise Fault(f"{where}: {name}: there is no {file}")
-    return Exercise(**entry, file=str(file), chapter=chapter.name, tests=tests, minutes=optional["minutes"])
+    return Exercise(**entry, file=str(file), chapter=chapter.name, tests=tests, minutes=optional["minutes"],
+                    variant=0 if optional["varied"] else None)
 
 
 def read_list(file: Path, root: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The modes of the simulator, in which the tests of a kernel run. What passes in the first runs in the others."""
 from pathlib import Path
 
+from course import variant
 from course.gtest import Verdict
 from course.manifest import Exercise
 
@@ -20,9 +21,10 @@ def suffix(mode: str) -> str:
     return TWIN if mode == "traced" else ""
 
 
-def environment(mode: str, seed: int) -> dict[str, str]:
+def environment(exercise: Exercise, mode: str, seed: int) -> dict[str, str]:
     """What a test's program has to be told. `seed`: of its inputs and, in random mode, of its order."""
-    return {"FLASHBOOK_SIM_THREADS": "1", "FLASHBOOK_SIM_ASYNC": LAZY if mode == "traced" else mode, "FLASHBOOK_COURSE_SEED": str(seed),
+    of_variant = {} if exercise.variant is None else {variant.VARIABLE: str(exercise.variant)}
+    return {**of_variant, "FLASHBOOK_SIM_THREADS": "1", "FLASHBOOK_SIM_ASYNC": LAZY if mode == "traced" else mode, "FLASHBOOK_COURSE_SEED": str(seed),
             "FLASHBOOK_SIM_SEED": str((seed or 1) if mode == "random" else 0)}
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the autograder for Gradescope: python3 course/package.py [NN|ID ...] [--out FILE]. The zip has setup.sh and run_autograder, and the
-book as far as grading needs it: sources with their solutions, all tests, this folder."""
+"""Writes the autograder for Gradescope: python3 course/package.py [NN|ID ...] [--out FILE] [--class TEXT]. The zip has setup.sh and run_autograder,
+and the book as far as grading needs it: sources with their solutions, all tests, this folder."""
 import argparse
+import shlex
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 # What grading takes beside what students have.
 BESIDE = ("course/*.py", "course/student.md", *handout.MOVED.values(), "course/solutions/*", "tests/exercises/hidden/*",
           "docs/__init__.py", "docs/tools/__init__.py", "docs/tools/interactive.py")
-NAMES, TARGETS = "@NAMES@", "@TARGETS@"
+NAMES, TARGETS, CLASS = "@NAMES@", "@TARGETS@", "@CLASS@"
 
 
 def files(root: Path) -> list[str]:
@@ -36,13 +37,15 @@ def add(archive: zipfile.ZipFile, name: str, data: str | bytes, executable: bool
     archive.writestr(entry, data)
 
 
-def write(root: Path, out: Path, names: Sequence[str]) -> list[str]:
-    """Writes the zip for chapters or exercises of these names; returns the ids of the exercises that it grades."""
+def write(root: Path, out: Path, names: Sequence[str], class_seed: str = "") -> list[str]:
+    """Writes the zip for chapters or exercises of these names, and a class that this seed draws variants for; returns the ids of the exercises
+    that it grades."""
     exercises = chosen(manifest.load(root), names)
     with zipfile.ZipFile(out, "w") as archive:
         for script in ("setup.sh", "run_autograder"):
             targets = " ".join(f"judges_{e.id}" for e in exercises) if names else "exercises"
             text = (HERE / "gradescope" / script).read_text(encoding="utf-8").replace(NAMES, " ".join(names)).replace(TARGETS, targets)
+            text = text.replace(CLASS, shlex.quote(class_seed))
             add(archive, script, text, executable=True)
         for name in files(root):
             executable = bool((root / name).stat().st_mode & 0o100)
@@ -54,11 +57,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="course package", description="Writes the autograder for Gradescope.")
     parser.add_argument("names", nargs="*", help="chapters, two digits each, or exercises; default: all")
     parser.add_argument("--out", help="the zip (default: build/autograder-NAMES.zip)")
+    parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT",
+                        help="the seed that, with a student's e-mail address, draws variants")
     arguments = parser.parse_args()
     out = Path(arguments.out or manifest.ROOT / "build" / f"autograder-{'-'.join(arguments.names) or 'all'}.zip")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        graded = write(manifest.ROOT, out, arguments.names)
+        graded = write(manifest.ROOT, out, arguments.names, arguments.class_seed)
     except (Fault, OSError) as fault:
         print(f"course package: {fault}", file=sys.stderr)
         sys.exit(2)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/progress.py
 
-from course import attempt, manifest, regions
+from course import attempt, manifest, regions, variant
 from course.attempt import Attempt
 from course.manifest import Exercise
 from course.score import earned, possible
@@ -77,6 +77,12 @@ def next_step(exercises: Iterable[Exercise]) -> str:
             f"  read  chapters/{e.chapter}/README.md, the section Exercises\n  edit  {e.file}\n  run   ./flashbook course try {e.id}")
 
 
+def set_here(exercise: Exercise) -> str:
+    """The variant that this copy tries, in brackets; empty if there is none."""
+    name = variant.name(manifest.ROOT, variant.of_this_copy(manifest.ROOT, exercise))
+    return f" ({name})" if name else ""
+
+
 def table(exercises: Sequence[Exercise]) -> str:
     entries, lines = known(), []
     for chapter in dict.fromkeys(e.chapter for e in exercises):
@@ -85,7 +91,8 @@ def table(exercises: Sequence[Exercise]) -> str:
         points = {id: int(entries[id]["points"]) if state not in (NOT_TRIED, CHANGED) else 0 for id, state in states.items()}
         left = sum(e.minutes or 0 for e in own if states[e.id] != SOLVED)
         lines.append(f"{chapter}: {sum(points.values())} of {sum(e.points for e in own)} points" + (f", about {left} minutes left" if left else ""))
-        lines += [f"  {e.id:<18} {points[e.id]:>3}/{e.points:<3} {f'{e.minutes} min' if e.minutes else '':>7}  {states[e.id]}" for e in own]
+        lines += [f"  {e.id:<18} {points[e.id]:>3}/{e.points:<3} {f'{e.minutes} min' if e.minutes else '':>7}  {states[e.id]}{set_here(e)}"
+                  for e in own]
     return "\n".join(lines)
 
 

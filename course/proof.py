@@ -4,19 +4,21 @@ in course/solutions/NN_name/wrong.json gets what is written there:
     {"exercise": "ch01-scores", "what": "forgets the mask",     what someone might get wrong,
      "replace": "visible_keys(query)", "with": "seqlen_k",      as a change of the solution: every place where the text stands
      "mode": "traced",                                          optional: the simulator's mode that finds it, if lazy does not
-     "points": 8}                                               and what that gets
+     "variant": "dilated, capped",                              optional: whose it is, of an exercise with variants; else the first
+    "points": 8}                                               and what that gets
 
 What is solved or as handed out is run in all modes. Under another seed each hidden test asks something else, and says the same of what is solved
-and of one wrong solution of each exercise. Programs are compiled with little optimisation: half of the time here is the compiler's.
+and of one wrong solution of each exercise. An exercise with variants is solved in each of them. Programs are compiled with little optimisation:
+half of the time here is the compiler's.
 """
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from course import gtest, manifest, modes
+from course import gtest, manifest, modes, variant
 from course.grade import Grader
 from course.regions import Fault, Written
 from course.score import Score
@@ -26,6 +28,7 @@ SEED, OTHER_SEED = 20260101, 7  # any; the points of what is wrong may depend on
 AT_LEAST = 10  # wrong solutions a chapter
 OF_CAPSTONE = 3  # of a capstone, each of which takes longer
 QUICK = ("-O1",)
+SOLVED = "solved"  # what a case is called whose text is the book's
 
 
 @dataclass
@@ -36,6 +39,7 @@ class Case:
     points: int
     modes: tuple[str, ...] | None = (modes.LAZY,)  # None: all
     reseeded: bool = False  # whether another seed has to say the same
+    programs: dict[str, Path] = field(default_factory=dict)  # of cases with the same text
 
 
 def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[Case]:
@@ -50,17 +54,22 @@ def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[
         if len(entries) < least:
             raise Fault(f"{where}: {len(entries)} wrong solutions; there have to be {least} at least")
         for entry in entries:
-            mode = entry.pop("mode", modes.LAZY)
+            mode, of_whom = entry.pop("mode", modes.LAZY), entry.pop("variant", "")
             if mode not in modes.MODES:
                 raise Fault(f"{where}: {entry.get('what')}: mode is one of {', '.join(modes.MODES)}")
             if set(entry) != {"exercise", "what", "replace", "with", "points"} or by_id.get(entry["exercise"]) is None:
-                raise Fault(f"{where}: {entry.get('what')}: it takes an exercise of the chapter, what, replace, with, points and, if it must, mode")
+                raise Fault(f"{where}: {entry.get('what')}: it takes an exercise of the chapter, what, replace, with, points and, if it must, mode "
+                            "and variant")
             exercise = by_id[entry["exercise"]]
+            if of_whom:
+                if exercise.variant is None or of_whom not in variant.names(root):
+                    raise Fault(f"{where}: {entry['what']}: {exercise.id} has no variant {of_whom}")
+                exercise = replace(exercise, variant=variant.names(root).index(of_whom))
             solution = "\n".join(answer(root, exercise).lines)
             if entry["replace"] not in solution:
                 raise Fault(f"{where}: {entry['what']}: the solution of {exercise.id} has no '{entry['replace']}'")
             lines = solution.replace(entry["replace"], entry["with"]).split("\n")
-            is_first = all(case.exercise is not exercise for case in found)
+            is_first = all(case.exercise.id != exercise.id for case in found)
             found.append(Case(exercise, entry["what"], Written(lines), entry["points"], tuple(dict.fromkeys((modes.LAZY, mode))), is_first))
     return found
 
@@ -68,13 +77,18 @@ def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[
 def cases(root: Path, listed: Sequence[manifest.Exercise], exercises: Sequence[manifest.Exercise]) -> Iterator[Case]:
     for exercise in exercises:
         yield Case(exercise, "as handed out", None, 0, modes=None)
-        yield Case(exercise, "solved", answer(root, exercise), exercise.points, None, True)
-    yield from (case for case in wrong_solutions(root, listed) if case.exercise in exercises)
+        solved = Case(exercise, SOLVED, answer(root, exercise), exercise.points, None, True)
+        yield solved
+        if exercise.variant is not None:
+            yield from (replace(solved, exercise=replace(exercise, variant=i), what=f"{SOLVED}, {name}", modes=(modes.LAZY,), reseeded=False)
+                        for i, name in enumerate(variant.names(root)) if i != exercise.variant)
+    ids = {exercise.id for exercise in exercises}
+    yield from (case for case in wrong_solutions(root, listed) if case.exercise.id in ids)
 
 
 def why_wrong(result: Score, case: Case) -> str:
     """What is wrong with a result, as a fault; empty if nothing is."""
-    exercise, solved = case.exercise, case.what == "solved"
+    exercise, solved = case.exercise, case.what.startswith(SOLVED)
     if result.solved and not solved:
         return f"{exercise.id}, {case.what}: every test passes"
     if result.points == case.points and result.solved == solved:
@@ -93,7 +107,7 @@ def seed_faults(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[
                 for seed in (SEED, OTHER_SEED):
                     record = Path(folder) / "record"
                     gtest.run(root / "build/sim/bin" / exercise.solved_program, test.name,
-                              {**modes.environment(modes.LAZY, seed), "FLASHBOOK_OBSERVED_WRITE": str(record)})
+                              {**modes.environment(exercise, modes.LAZY, seed), "FLASHBOOK_OBSERVED_WRITE": str(record)})
                     seen.add(record.read_bytes())
                 if len(seen) < 2:
                     yield f"{exercise.id}: the hidden test {test.name} asks the same whatever the seed: draw a size (tests/exercises/exercise.h)"
@@ -103,13 +117,12 @@ def prove(root: Path, listed: Sequence[manifest.Exercise], exercises: Sequence[m
     """A fault for each case of `exercises`, of those that there are, that gets other points than it should."""
     def graded(case: Case) -> tuple[Score, list[str]]:
         """What it gets, and of which hidden tests the other seed says something else. Of predictions all tests ask for sizes by the seed."""
-        programs: dict[str, Path] = {}
-        result = grader.exercise(case.exercise, case.written, chosen_modes=case.modes, programs=programs)
+        result = grader.exercise(case.exercise, case.written, chosen_modes=case.modes, programs=case.programs)
         if not case.reseeded or result.trouble:
             return result, []
         hidden = [test for test in case.exercise.tests if test.hidden or case.exercise.kind == "predict"]
         again = grader.exercise(replace(case.exercise, tests=hidden), case.written, chosen_modes=case.modes or (modes.LAZY,), seed=OTHER_SEED,
-                                programs=programs)
+                                programs=case.programs)
         return result, [test.name for test in hidden if result.passed(test) != again.passed(test)]
 
     yield from seed_faults(root, exercises)

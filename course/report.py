@@ -6,18 +6,24 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from course import counted
-from course.manifest import Test
+from course import counted, manifest, variant
+from course.manifest import CAPSTONE, Exercise, Test
 from course.quiz import DRAWN
 from course.sandbox import one_line, printable
 from course.score import Grade, Score
 
 TRACED = "The first test that failed, traced:"
-REPEAT = "FLASHBOOK_COURSE_SEED={seed} ./flashbook course try {id}"
+REPEAT = "FLASHBOOK_COURSE_SEED={seed}{variant} ./flashbook course try {id}"
 
 
 def points_of(grade: Grade) -> str:
     return f"{grade.points} of {grade.most} points"
+
+
+def again(grade: Grade, exercise: Exercise) -> str:
+    """The command that tries an exercise as it was graded."""
+    of_whom = "" if exercise.variant is None else f" {variant.VARIABLE}={exercise.variant}"
+    return REPEAT.format(seed=grade.seed, variant=of_whom, id=exercise.id)
 
 
 def summary(grade: Grade) -> str:
@@ -53,7 +59,8 @@ def rows(result: Score) -> Iterator[tuple[str, str, str, str]]:
 
 def headline(result: Score) -> tuple[str, str]:
     e = result.exercise
-    return f"{e.id}: {e.title}", f"{result.points}/{e.points}"
+    of_whom = "" if e.variant is None else f" ({variant.name(manifest.ROOT, e)})"
+    return f"{e.id}: {e.title}{of_whom}", f"{result.points}/{e.points}"
 
 
 def figure(result: Score) -> str:
@@ -101,12 +108,12 @@ def as_csv(lines: Sequence[Sequence[object]]) -> str:
 
 def table(grades: Sequence[Grade]) -> str:
     """Of several submissions: the most that can be had, and a line each, with the points of each exercise, - where no answer was handed in, their
-    sum, what being late leaves of it, the scores of capstones and how much of them the book has, too, what a quiz came to and the seed of its
-    questions, and the seed of the inputs."""
+    sum, what being late leaves of it, the scores of capstones, which variant they are, and how much of them the book has, too, what a quiz came to
+    and the seed of its questions, and the seed of the inputs."""
     results, numbers = grades[0].results, sorted({number for grade in grades for number in grade.quizzes})
     asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
-    most, scored = grades[0].most, [i for i, r in enumerate(results) if is_counted(r)]
-    scores = [name for i in scored for name in (f"score {results[i].exercise.id}", "like the book")]
+    most, capstones = grades[0].most, [i for i, r in enumerate(results) if r.exercise.kind == CAPSTONE]
+    scores = [name for i in capstones for name, _ in of_capstone(grades[0], results[i])]
     exercises = [r.exercise.id for r in results]
     lines: list[list[object]] = [["submission", "id", "status", *exercises, "points", "after days late", *scores, *asked, "seed"],
                                  ["the most", "", "", *(r.exercise.points for r in results), most, most, *("" for _ in scores),
@@ -115,9 +122,19 @@ def table(grades: Sequence[Grade]) -> str:
         points = [r.points if r.is_there else "-" for r in grade.results]
         marks = [grade.quizzes.get(number) for number in numbers]
         quizzes = [value for mark in marks for value in ((mark.points, one_line(mark.seed)) if mark else ("-", ""))]
-        kernels = [value for i in scored for value in (figure(grade.results[i]) or "-", like_the_book(grade, results[i].exercise.id))]
+        kernels = [value for i in capstones for _, value in of_capstone(grade, grade.results[i])]
         lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *kernels, *quizzes, grade.seed])
     return as_csv(lines)
+
+
+def of_capstone(grade: Grade, result: Score) -> Iterator[tuple[str, str]]:
+    """(column, value) of what a table has of a capstone beside its points."""
+    e = result.exercise
+    if is_counted(result):
+        yield f"score {e.id}", figure(result) or "-"
+    if e.variant is not None:
+        yield f"variant of {e.id}", variant.name(manifest.ROOT, e)
+    yield "like the book", like_the_book(grade, e.id)
 
 
 def is_counted(result: Score) -> bool:
@@ -200,7 +217,7 @@ def markdown(grade: Grade) -> str:
         if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
             if result.exercise.kind != "predict":  # students have no formulas for other sizes than those that stay
-                parts.append(f"The same inputs again: `{REPEAT.format(seed=grade.seed, id=result.exercise.id)}`\n")
+                parts.append(f"The same inputs again: `{again(grade, result.exercise)}`\n")
     for number, mark in sorted(grade.quizzes.items()):
         parts.append(f"## Questions on chapter {number}: {mark.points}/{DRAWN}\n")
         parts += [f"Read again: {section}\n" for section in mark.read_again]
@@ -213,7 +230,7 @@ def fenced(text: str) -> str:
 
 
 def gradescope(grade: Grade) -> dict[str, Any]:
-    again = f"The tests of an exercise ID on the same inputs, on your machine: {REPEAT.format(seed=grade.seed, id='ID')}"
+    again = f"The tests of an exercise ID on the same inputs, on your machine: {REPEAT.format(seed=grade.seed, variant='', id='ID')}"
     tests: list[dict[str, Any]] = []
     for number, result in enumerate(grade.results, 1):
         exercise = result.exercise

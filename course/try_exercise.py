@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/try_exercise.py
 
-from course import counted, manifest
+from course import counted, manifest, variant
 from course import progress as kept
 from course.attempt import Attempt, attempt, left_to_the_grader, race
 from course.gtest import Verdict
@@ -31,6 +31,8 @@ def shown(test: Test, verdict: Verdict) -> str:
 def summary(tried: Attempt) -> str:
     """What is said in the end."""
     exercise, lines = tried.exercise, []
+    if exercise.variant is not None:
+        lines.append(line("", f"your variant: {variant.name(manifest.ROOT, exercise)} (./flashbook course variant)"))
     if tried.why:
         lines.append(line("why?", "the same test, traced:") + indented(tried.why))
     lines += [line("warn", warning) for warning in tried.warnings]

@@ -63,6 +63,49 @@ struct Backward {
   int multiprocessors;
 };
 
+/// Which keys a query sees in a variant. Of query i and key j, d = i + seqlen_k - seqlen_q - j: how far the
+/// key lies before the query's own.
+enum class Mask {
+  /// every stride-th key, before and after: abs(d) < width * stride and d % stride == 0
+  dilated,
+  /// a window, and every stride-th key of the past: d >= 0 and (d < width or j % stride == 0)
+  strided,
+  /// the own block, and the last key of each before: d >= 0 and ((j + d) / width == j / width or j % width ==
+  /// width - 1)
+  blocks,
+  /// keys a power of two back, and the own: d is 0, 1, 2, 4, 8, ...
+  powers,
+};
+
+/// What becomes in a variant of a score s, which is scaled. h is the query's head.
+enum class Score {
+  /// a cap: cap * tanh(s / cap)
+  capped,
+  /// less for each key of distance: s - by_head[h] * abs(d)
+  linear,
+  /// less by the logarithm of the distance: s - by_head[h] * log(1 + abs(d))
+  logarithmic,
+  /// a sink, a key that every query sees and that has no value: s, and exp(by_head[h]) once in a row's sum
+  sink,
+};
+
+/// Attention in a variant: a mask and what becomes of scores. What Forward names alike is alike.
+struct Variant {
+  const __half* q;       ///< [batch, heads, seqlen_q, kHeadDim]
+  const __half* k;       ///< [batch, kv_heads, seqlen_k, kHeadDim]
+  const __half* v;       ///< [batch, kv_heads, seqlen_k, kHeadDim]
+  const float* by_head;  ///< [heads]
+  __half* o;             ///< [batch, heads, seqlen_q, kHeadDim], to be written
+  float* lse;            ///< [batch, heads, seqlen_q], to be written
+  int batch, heads, kv_heads, seqlen_q, seqlen_k;
+  Mask mask;
+  Score score;
+  int width, stride;  ///< of masks, from 1 on
+  float cap;          ///< of scores, above 0
+  float scale;
+  int multiprocessors;
+};
+
 /// Whether an argument becomes a parameter and no code runs: on the host there is no kernel to do the work.
 template <typename Param, typename Arg>
 constexpr bool kIsPlain = (std::is_scalar_v<Param> && std::is_scalar_v<Arg>) ||

@@ -32,6 +32,7 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
            <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
            <!-- table map --> ... <!-- /table -->          the exercises of all chapters
+           <!-- table variants Mask --> ... <!-- /table --> a capstone's masks, or what becomes of scores (Score), as its contract lists them
            <!-- table wrong 04 --> ... <!-- /table -->     plausible wrong answers to a chapter's exercises, or to ch04-a,ch04-b
            <!-- table blackwell clocks --> ... <!-- /table --> arithmetic, no results: a tile's clocks; `cubic`: 2^x by polynomials; `fp4`: NVFP4
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
@@ -53,6 +54,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the pack
 from bench import results
 from bench.names import Name
 from bench.results import Entry, Refused, Results, Unmeasured
+from course import variant
 from docs.tools import blackwell, pages
 from docs.tools.pages import row
 
@@ -586,6 +588,12 @@ def map_table(_: Results) -> str:
     return exercises_of(sorted(results.ROOT.glob("chapters/*/exercises/exercises.json")), lambda path: f"../../chapters/{path.parts[-3]}/README.md")
 
 
+def variants_table(_: Results, kind: str) -> str:
+    """One of the lists that capstone-variant draws from."""
+    text = row(f"`{kind}`", "What it is", "The formula") + row("---", "---", "---")
+    return text + "".join(row(f"`{one.name}`", one.what, f"`{one.formula}`") for one in variant.choices(results.ROOT, kind))
+
+
 def wrong_table(_: Results, what: str) -> str:
     """Plausible wrong answers, and what they get of an exercise's points. `what`: a chapter, or exercises with commas between them."""
     ids = what.split(",")
@@ -614,7 +622,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "accuracy": accuracy_table,
     "long": long_table, "means": means_table,
     "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "cpu": cpu_table, "exercises": exercises_table,
-    "map": map_table, "wrong": wrong_table, "blackwell": blackwell_table}
+    "map": map_table, "variants": variants_table, "wrong": wrong_table, "blackwell": blackwell_table}
 
 
 def table(words: Sequence[str], measured: Results) -> str:

@@ -15,10 +15,27 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import classroom, counted, gate, grade, gtest, judge, manifest, package, regions, report, similar, solution, submission, toolchain
+from course import (
+    classroom,
+    counted,
+    gate,
+    grade,
+    gtest,
+    judge,
+    manifest,
+    modes,
+    package,
+    regions,
+    report,
+    similar,
+    solution,
+    submission,
+    toolchain,
+    variant,
+)
 from course.attempt import NO_PROGRAM, Attempt
 from course.classroom import HandedIn
-from course.regions import Broken, Fault
+from course.regions import Broken, Fault, Written
 from course.sandbox import Limits, Outcome, Sandbox, command_lines, own_folder, printable, remove
 from course.score import Grade, Score, earned, possible
 
@@ -466,7 +483,7 @@ class AClass(unittest.TestCase):
     """Whatever one hands in, those after it are graded."""
 
     def grade(self, error):
-        grader = mock.Mock(exercises=[exercise()], seed=5, sandbox=mock.Mock(missing=[]))
+        grader = mock.Mock(set_to=lambda _: [exercise()], seed=5, sandbox=mock.Mock(missing=[]))
         with mock.patch("course.grade.grade", side_effect=error), mock.patch("traceback.print_exc"):
             return grade.grade_or_say_why(grader, HandedIn("ada", Path("/s/ada")), "ada", 1)
 
@@ -645,6 +662,89 @@ class Several(unittest.TestCase):
         self.assertTrue(one.status.startswith("late; "))
         one.days_late, one.percent = 11, 10
         self.assertEqual(one.final, 0)
+
+
+class Variants(unittest.TestCase):
+    """capstone-variant: each student has another."""
+    ROOT = manifest.ROOT
+    EXERCISE = next(e for e in manifest.load() if e.variant is not None)
+
+    def drawn(self, seed, id):
+        return variant.of_student(self.ROOT, self.EXERCISE, variant.Student(seed, id)).variant
+
+    def test_the_lists_are_the_contract_s(self):
+        names = variant.names(self.ROOT)
+        self.assertEqual((len(names), len(set(names)), names[0], names[-1]), (16, 16, "dilated, capped", "powers, sink"))
+        page = (self.ROOT / "chapters/capstones/README.md").read_text()
+        for kind in variant.KINDS:
+            for one in variant.choices(self.ROOT, kind):
+                self.assertIn(f"| `{one.name}` | {one.what} | `{one.formula}` |", page)
+
+    def test_the_same_student_of_the_same_class_has_the_same_variant(self):
+        self.assertEqual(self.drawn("fall26", "Ada@school.edu "), self.drawn("Fall26", "ada@school.edu"))
+        self.assertGreater(len({self.drawn(f"class {i}", "ada") for i in range(20)}), 8)  # each class deals anew
+
+    def test_a_class_spreads_over_all_of_them(self):
+        for seed in ("fall26", "spring27"):
+            many = [self.drawn(seed, str(1000 + i)) for i in range(320)]
+            counts = [many.count(number) for number in range(16)]
+            self.assertGreaterEqual(min(counts), 8, counts)
+            self.assertLessEqual(max(counts), 40, counts)
+
+    def test_other_exercises_have_none(self):
+        self.assertIs(variant.of_student(self.ROOT, other := exercise(), variant.Student("a", "b")), other)
+        self.assertNotIn(variant.VARIABLE, modes.environment(exercise(), modes.LAZY, 1))
+
+    def test_a_copy_of_another_s_answer_does_not_pass(self):
+        grader = grade.Grader.__new__(grade.Grader)
+        grader.root, grader.exercises, grader.seed, grader.class_seed, grader.limits = self.ROOT, [self.EXERCISE], 1, "fall26", Limits()
+        grader.toolchain = mock.Mock(knows=lambda _: False)
+        ada = self.drawn("fall26", "77")
+
+        def is_right_for_ada(_, exercise, __, mode, seed, ___):
+            number = int(modes.environment(exercise, mode, seed)[variant.VARIABLE])
+            return gtest.Verdict(number == ada, "" if number == ada else "wrong")
+
+        grader.judge = mock.Mock(run=is_right_for_ada)
+        other = next(str(id) for id in range(100) if self.drawn("fall26", str(id)) != ada)
+        text = Written(["kernel"])
+        with mock.patch.object(grader, "program", return_value=(Path("p"), "")), mock.patch.object(grader, "race", return_value=""):
+            for one, points in ((HandedIn("ada", None, id="77"), 100), (HandedIn("77", None), 100), (HandedIn("ada", None, id=other), 0)):
+                [found] = grader.answers(grader.set_to(one), {self.EXERCISE.id: text}, {}, 1)
+                self.assertEqual(found.points, points)
+        grades = graded(found)
+        name = variant.name(self.ROOT, found.exercise)
+        self.assertIn(f"capstone-variant: a variant of your own ({name})", report.text(grades))
+        self.assertIn(f"{variant.VARIABLE}={found.exercise.variant} ./flashbook course try capstone-variant", report.markdown(grades))
+        self.assertIn(f',variant of capstone-variant,like the book,seed\nthe most,,,100,100,100,,,\nada,,,0,0,0,"{name}",-,5', report.table([grades]))
+
+    def test_a_copy_of_the_book_keeps_whose_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = Path(folder)
+            (tree / variant.CONTRACT).parent.mkdir(parents=True)
+            shutil.copyfile(self.ROOT / variant.CONTRACT, tree / variant.CONTRACT)
+            with mock.patch("getpass.getuser", return_value="ada"), mock.patch.dict(os.environ):
+                os.environ.pop(variant.VARIABLE, None)
+                self.assertEqual(variant.of_this_copy(tree, self.EXERCISE).variant, self.drawn("", "ada"))
+                with mock.patch("course.manifest.ROOT", tree), mock.patch("builtins.print") as said:
+                    variant.main(["fall26", "77"])
+                    variant.main([])
+                    with mock.patch("sys.stderr"), self.assertRaises(SystemExit):
+                        variant.main(["fall26"])
+                name = variant.names(self.ROOT)[self.drawn("fall26", "77")]
+                self.assertEqual([call.args[0].splitlines()[0] for call in said.call_args_list[:2]], [f"class 'fall26', student '77': {name}"] * 2)
+                self.assertEqual(variant.of_this_copy(tree, self.EXERCISE).variant, self.drawn("fall26", "77"))
+                os.environ[variant.VARIABLE] = "9"
+                self.assertEqual(variant.of_this_copy(tree, self.EXERCISE).variant, 9)
+                for broken in ("{", "[]", '{"class": 1}'):
+                    (tree / "variant.json").write_text(broken)
+                    self.assertEqual(variant.here(tree), variant.Student("", "ada"))
+
+    def test_gradescope_s_grader_knows_the_class(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package.write(self.ROOT, Path(folder) / "a.zip", [self.EXERCISE.id], "fall '26")
+            with zipfile.ZipFile(Path(folder) / "a.zip") as archive:
+                self.assertIn("""--class='fall '"'"'26' --student="$student" """, archive.read("run_autograder").decode())
 
 
 class Slow(unittest.TestCase):

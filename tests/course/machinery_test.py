@@ -316,6 +316,7 @@ class Manifest(Tree):
         self.assertIn("hint must be a text", self.fault({**ENTRY, "hint": ["one", "two"]}))
         self.assertIn("it takes id, title", self.fault({**ENTRY, "hint2": "another"}))
         self.assertIn("ch01-answer: counted is true, or left out", self.fault({**ENTRY, "counted": "yes"}))
+        self.assertIn("ch01-answer: varied is true, or left out", self.fault({**ENTRY, "varied": False}))
         self.assertIn("it takes id, title", self.fault({key: ENTRY[key] for key in ENTRY if key != "tests"}))
         self.assertIn("ch01-answer is there twice", self.fault(ENTRY, ENTRY))
         self.write("chapters/01_one/exercises/exercises.json", "[{]")

@@ -19,11 +19,16 @@ inline Inputs normal_inputs(const Shape& shape) {
 }
 
 /// Compares every element of O and of the log-sum-exp with attention in double.
-inline void expect_outputs(const Shape& shape, const Inputs& inputs, const Outputs& outputs) {
-  const CheckResult result = check(shape, make_reference(shape, inputs, all_rows(shape)), outputs);
+inline void expect_outputs(const Shape& shape, const Reference& reference, const Outputs& outputs) {
+  const CheckResult result = check(shape, reference, outputs);
   if (!result.o.ok) ADD_FAILURE() << "O of " << describe(shape) << ". The worst element: " << result.o.worst;
   if (!result.lse.ok)
     ADD_FAILURE() << "The log-sum-exp of " << describe(shape) << ". The worst row: " << result.lse.worst;
+}
+
+/// The same, of attention as the shape has it.
+inline void expect_outputs(const Shape& shape, const Inputs& inputs, const Outputs& outputs) {
+  expect_outputs(shape, make_reference(shape, inputs, all_rows(shape)), outputs);
 }
 
 /// Gives `launch(q, k, v, o, lse)`, which launches a kernel, inputs of `shape`, and compares every element of

@@ -46,6 +46,11 @@ void read(void* bytes, std::size_t count) {
     throw std::runtime_error("the program stopped before the test was over");
 }
 
+unsigned number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? unsigned(std::strtoul(text, nullptr, 10)) : 0;
+}
+
 }  // namespace
 
 void observe(void* bytes, std::size_t count) {
@@ -68,9 +73,7 @@ std::string observed(const std::string& text) {
 
 bool is_judging() { return input().has_value(); }
 
-unsigned course_seed() {
-  const char* text = std::getenv("FLASHBOOK_COURSE_SEED");
-  return text ? unsigned(std::strtoul(text, nullptr, 10)) : 0;
-}
+unsigned course_seed() { return number_in("FLASHBOOK_COURSE_SEED"); }
+unsigned course_variant() { return number_in("FLASHBOOK_COURSE_VARIANT"); }
 
 }  // namespace flashbook::testing

@@ -38,4 +38,7 @@ bool is_judging();
 /// Which inputs: FLASHBOOK_COURSE_SEED, or 0. Grading takes seeds that nobody has seen.
 unsigned course_seed();
 
+/// Which variant, where each student has another: FLASHBOOK_COURSE_VARIANT, or 0.
+unsigned course_variant();
+
 }  // namespace flashbook::testing

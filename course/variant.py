@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Which variant of a capstone is whose: python3 course/variant.py [CLASS STUDENT]. A variant of attention is a mask and what becomes of scores, one
+each of the lists in chapters/capstones/contract.h. A class's seed, any text, and a student's id draw it. With both, this copy keeps them in
+variant.json, and tests that student's variant; without, it shows what it keeps. Where there is nothing, the user's name draws."""
+import argparse
+import getpass
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/variant.py
+
+from course import manifest
+from course.manifest import Exercise
+from course.regions import Fault
+
+CONTRACT = "chapters/capstones/contract.h"
+KINDS = ("Mask", "Score")  # its lists, the slower one first: a variant's number counts as the tests do
+VARIABLE = "FLASHBOOK_COURSE_VARIANT"  # what tells tests the number
+
+
+@dataclass(frozen=True)
+class Choice:
+    name: str
+    what: str
+    formula: str
+
+
+@dataclass(frozen=True)
+class Student:
+    seed: str  # of the class
+    id: str
+
+
+def choices(root: Path, kind: str) -> list[Choice]:
+    """One of the lists, as the contract has it."""
+    text = (root / CONTRACT).read_text(encoding="utf-8").partition(f"\nenum class {kind} {{\n")[2].partition("\n};")[0]
+    found = []
+    for comment, name in re.findall(r"((?: *///.*\n)+) *(\w+)", text):
+        what, _, formula = " ".join(comment.replace("///", "").split()).partition(": ")
+        found.append(Choice(name, what, formula))
+    return found
+
+
+def names(root: Path) -> list[str]:
+    """Of all variants, by their numbers: "dilated, capped"."""
+    masks, scores = (choices(root, kind) for kind in KINDS)
+    return [f"{mask.name}, {score.name}" for mask in masks for score in scores]
+
+
+def drawn(student: Student, count: int) -> int:
+    """One of so many variants; the same for the same student of the same class."""
+    text = "\n".join(part.strip().casefold() for part in (student.seed, student.id))
+    return int.from_bytes(hashlib.sha256(text.encode(errors="replace")).digest()[:8], "big") % count
+
+
+def of_student(root: Path, exercise: Exercise, student: Student) -> Exercise:
+    """The exercise as it is set to a student: with their variant, if it has any."""
+    return exercise if exercise.variant is None else replace(exercise, variant=drawn(student, len(names(root))))
+
+
+def here(root: Path) -> Student:
+    """Whose copy of the book this is."""
+    try:
+        kept = json.loads((root / "variant.json").read_text(encoding="utf-8"))
+        return Student(str(kept["class"]), str(kept["student"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return Student("", getpass.getuser())
+
+
+def of_this_copy(root: Path, exercise: Exercise) -> Exercise:
+    """The exercise as it is set here, or by the number of a variant in the environment."""
+    number = os.environ.get(VARIABLE, "")
+    if exercise.variant is not None and number.isdigit():
+        return replace(exercise, variant=int(number) % len(names(root)))
+    return of_student(root, exercise, here(root))
+
+
+def name(root: Path, exercise: Exercise) -> str:
+    """Of the exercise's variant; empty if it has none."""
+    return "" if exercise.variant is None else names(root)[exercise.variant]
+
+
+def told(root: Path, student: Student) -> str:
+    """A student's variant, with its formulas."""
+    variants = names(root)
+    number = drawn(student, len(variants))
+    its_own = variants[number].split(", ")
+    lines = [f"class '{student.seed}', student '{student.id}': {', '.join(its_own)}"]
+    for kind, its_name in zip(KINDS, its_own):
+        one = next(one for one in choices(root, kind) if one.name == its_name)
+        lines.append(f"  {kind:<5}  {one.name}: {one.what}\n         {one.formula}")
+    return "\n".join([*lines, f"  ./flashbook trace and debuggers take it from {VARIABLE}={number}"])
+
+
+def main(words: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="course variant", description="Says which variant is yours.")
+    parser.add_argument("student", metavar="CLASS STUDENT", nargs="*", help="the class's seed, and your id, as your teacher gave them to you")
+    arguments = parser.parse_args(words)
+    root = manifest.ROOT
+    try:
+        if not (root / CONTRACT).exists():
+            raise Fault("this copy has no capstones")
+        if len(arguments.student) not in (0, 2):
+            raise Fault("it takes both, the class's seed and your id; an id with spaces stands in quotes")
+    except Fault as fault:
+        print(f"course variant: {fault}", file=sys.stderr)
+        sys.exit(2)
+    if arguments.student:
+        seed, id = arguments.student
+        (root / "variant.json").write_text(json.dumps({"class": seed, "student": id}) + "\n", encoding="utf-8")
+    print(told(root, here(root)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

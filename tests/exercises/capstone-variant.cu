@@ -1,0 +1,132 @@
+#include <bit>
+#include <span>
+
+#include "chapters/capstones/exercises/variant.cuh"
+#include "common/attention/bounds.h"
+#include "tests/exercises/capstone.h"
+
+namespace flashbook::testing {
+namespace {
+
+using capstone::Mask;
+using capstone::Score;
+
+/// What a variant takes beside lengths and heads.
+struct Parameters {
+  int width = 5, stride = 3;
+  float cap = 2;
+  float by_head = 0.25f;  ///< of the first head; the next has twice that, then three times
+};
+
+class Variant : public HopperTest {
+ protected:
+  // Members: else a student's function of the same name would be found by its arguments.
+  /// Whether a query sees key j, which lies d before its own.
+  static bool sees(const capstone::Variant& p, int d, int j) {
+    switch (p.mask) {
+      case Mask::dilated:
+        return std::abs(d) < p.width * p.stride && d % p.stride == 0;
+      case Mask::strided:
+        return d >= 0 && (d < p.width || j % p.stride == 0);
+      case Mask::blocks:
+        return d >= 0 && ((j + d) / p.width == j / p.width || j % p.width == p.width - 1);
+      case Mask::powers:
+        return d == 0 || (d > 0 && std::has_single_bit(unsigned(d)));
+    }
+    return false;
+  }
+
+  /// The shape with the variant's mask, pair by pair, and what becomes of its scores, but for a sink.
+  static Shape varied(Shape shape, const capstone::Variant& p, const std::vector<float>& by_head) {
+    for (int b = 0; b < shape.batch; ++b)
+      for (int i = 0; i < shape.seqlen_q; ++i)
+        for (int j = 0; j < shape.seqlen_k; ++j)
+          shape.visibility.dense.visible.push_back(sees(p, i + shape.seqlen_k - shape.seqlen_q - j, j));
+    RelativeBias& bias = shape.score.bias;
+    switch (p.score) {
+      case Score::capped:
+        shape.score.softcap = p.cap;
+        break;
+      case Score::linear:
+        shape.score.alibi = by_head;
+        break;
+      case Score::logarithmic:
+        bias.reach = std::max(shape.seqlen_q, shape.seqlen_k);
+        for (float factor : by_head)
+          for (int d = -bias.reach; d <= bias.reach; ++d)
+            bias.values.push_back(float(-double(factor) * std::log1p(std::abs(d))));
+        break;
+      case Score::sink:
+        break;
+    }
+    return shape;
+  }
+
+  static void expect_right(const Shape& shape, const Parameters& parameters = {},
+                           InputKind kind = InputKind::normal);
+};
+
+/// Gives each row a key more, which has that score and no value, and so takes its share of the row's sum.
+void add_sinks(const Shape& shape, const std::vector<float>& by_head, Reference& reference) {
+  for (std::size_t r = 0; r < reference.rows.size(); ++r) {
+    const double sink = by_head[reference.rows[r] / shape.seqlen_q % shape.heads], before = reference.lse[r];
+    const double top = std::max(sink, before);
+    const double lse = top + std::log(std::exp(sink - top) + std::exp(before - top));
+    const double share = std::exp(before - lse);
+    reference.lse[r] = lse;
+    reference.lse_bound[r] = share * reference.lse_bound[r] + 0x1p-20 * std::max(1.0, std::abs(lse));
+    const std::span<double> o(&reference.o[r * shape.head_dim], shape.head_dim);
+    for (double& x : o) x *= share;
+    reference.o_bound[r] = share * reference.o_bound[r] + floor_for(shape.dtype) * largest_value(o);
+  }
+}
+
+void Variant::expect_right(const Shape& shape, const Parameters& parameters, InputKind kind) {
+  const Inputs inputs = make_inputs(shape, kind, 9 + course_seed());
+  std::vector<float> by_head;
+  for (int head = 0; head < shape.heads; ++head) by_head.push_back(parameters.by_head * float(head + 1));
+  DeviceArray q(shape.dtype, inputs.q.size()), k(shape.dtype, inputs.k.size()),
+      v(shape.dtype, inputs.v.size()), of_heads(DType::f32, by_head.size());
+  const DeviceArray o(shape.dtype, inputs.q.size()), lse(DType::f32, std::size_t(shape.q_rows()));
+  constexpr unsigned kScores = unsigned(Score::sink) + 1;
+  const capstone::Variant problem = {q.as<__half>(),
+                                     k.as<__half>(),
+                                     v.as<__half>(),
+                                     of_heads.as<float>(),
+                                     o.as<__half>(),
+                                     lse.as<float>(),
+                                     shape.batch,
+                                     shape.heads,
+                                     shape.kv_heads,
+                                     shape.seqlen_q,
+                                     shape.seqlen_k,
+                                     Mask(course_variant() / kScores),
+                                     Score(course_variant() % kScores),
+                                     parameters.width,
+                                     parameters.stride,
+                                     parameters.cap,
+                                     shape.scale,
+                                     device::multiprocessors()};
+  const auto upload = [&] {
+    q.upload(inputs.q), k.upload(inputs.k), v.upload(inputs.v), of_heads.upload(by_head);
+  };
+  const Shape asked = varied(shape, problem, by_head);
+  std::optional<Work> work;
+  if (!run_plan([&](capstone::Plan& plan) { capstone::plan(plan, problem); }, upload, flops(asked) / 2, work))
+    return;
+  Reference reference = make_reference(asked, inputs, all_rows(asked));
+  if (problem.score == Score::sink) add_sinks(asked, by_head, reference);
+  expect_outputs(asked, reference, {o.download(), lse.download()});
+}
+
+TEST_F(Variant, AsManyKeysAsQueries) { expect_right(capstone_shape(1, 1, 1, 64, 64, false)); }
+TEST_F(Variant, LengthsThatAreNoMultipleOfATile) { expect_right(capstone_shape(1, 2, 2, 75, 101, false)); }
+TEST_F(Variant, MoreQueriesThanKeys) { expect_right(capstone_shape(1, 1, 1, 90, 40, false)); }
+TEST_F(Variant, GroupsOfHeadsInABatch) { expect_right(capstone_shape(2, 4, 2, 33, 70, false)); }
+TEST_F(Variant, OtherParameters) {
+  expect_right(capstone_shape(1, 2, 1, 70, 90, false),
+               {.width = 17, .stride = 4, .cap = 0.7f, .by_head = 1.5f});
+}
+
+}  // namespace
+}  // namespace flashbook::testing
