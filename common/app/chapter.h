@@ -71,10 +71,12 @@ inline Shape shape_for_simulator(DType dtype = DType::bf16) { return square_shap
 
 /// Up to which size of scores, scaled or not, an operation is right in a type; beyond it, programs refuse the
 /// inputs. A forward pass takes every score that times log2(e) is still a float. Who takes a log-sum-exp, a
-/// float, out of an exponent again, knows it there to half a unit of a probability in bf16 up to 2^16.
-constexpr float right_up_to(Operation operation, DType dtype) {
-  return operation == Operation::forward && dtype != DType::e4m3 ? std::numeric_limits<float>::max() / 1.5f
-                                                                 : 0x1p16f;
+/// float, out of an exponent again, knows it there to half a unit of a probability in bf16 up to 2^16: so do
+/// ranks that merge parts.
+constexpr float right_up_to(Operation operation, DType dtype, int ranks = 1) {
+  return operation == Operation::forward && dtype != DType::e4m3 && ranks == 1
+             ? std::numeric_limits<float>::max() / 1.5f
+             : 0x1p16f;
 }
 
 constexpr DType kTypesOf16Bits[] = {DType::f16, DType::bf16};
