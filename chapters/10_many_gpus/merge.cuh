@@ -90,10 +90,9 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 //| Under a causal mask with more queries than keys the first queries see no key of any rank. No part ever touches them.
 /// O = 0 and the log-sum-exp -inf for the first `rows` rows of every head. Grid: as merge_part.
 template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(kMergeWarps * 32)
-    see_nothing(T* o,        // [batch, heads, seqlen_q, kHeadDim]
-                float* lse,  // [batch, heads, seqlen_q]
-                int rows, int seqlen_q) {
+__global__ void __launch_bounds__(kMergeWarps * 32) see_nothing(T* o,  // [batch, heads, seqlen_q, kHeadDim]
+                                                                float* lse,  // [batch, heads, seqlen_q]
+                                                                int rows, int seqlen_q) {
   const int row = int(blockIdx.x) * kMergeWarps + int(threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;
   const int64_t place = int64_t(blockIdx.y) * seqlen_q + row;

@@ -33,9 +33,11 @@ struct Share {
   int64_t row_bytes = whole.head_dim * kElementBytes;
   int query_heads = whole.batch * whole.heads,
       key_value_heads = 2 * whole.batch * whole.kv_heads;  ///< K's, and as many of V
-  Buffer q{Place::device, std::size_t(query_heads * queries.total() * row_bytes)};   // [heads, tokens, head_dim]
-  Buffer kv{Place::device, std::size_t(key_value_heads * keys.total() * row_bytes)};  // [2, heads, tokens, head_dim]
-  Buffer o{Place::device, q.bytes()};                                                 // as q
+  Buffer q{Place::device,
+           std::size_t(query_heads* queries.total() * row_bytes)};  // [heads, tokens, head_dim]
+  Buffer kv{Place::device,
+            std::size_t(key_value_heads* keys.total() * row_bytes)};  // [2, heads, tokens, head_dim]
+  Buffer o{Place::device, q.bytes()};                                 // as q
   Buffer lse{Place::device, std::size_t(query_heads) * queries.total() * sizeof(float)};  // [heads, tokens]
 
   Tokens keys_of(int other) const { return tokens_of(order, whole.seqlen_k, other, whole.ranks); }
@@ -43,17 +45,18 @@ struct Share {
 
   /// A launch of this rank's queries on keys that lie, with their values behind them, in `from`.
   Attention attention(const Tokens& on, const Buffer& from, int* counter) const {
-    Attention a{.shape = whole,
-                .queries = queries,
-                .keys = on,
-                .shift = whole.seqlen_k - whole.seqlen_q,
-                .q = q.data(),
-                .k = from.data(),
-                .v = static_cast<const std::byte*>(from.data()) + key_value_heads / 2 * on.total() * row_bytes,
-                .o = o.data(),
-                .lse = static_cast<float*>(lse.data()),
-                .counter = counter,
-                .masked = whole.causal()};
+    Attention a{
+        .shape = whole,
+        .queries = queries,
+        .keys = on,
+        .shift = whole.seqlen_k - whole.seqlen_q,
+        .q = q.data(),
+        .k = from.data(),
+        .v = static_cast<const std::byte*>(from.data()) + key_value_heads / 2 * on.total() * row_bytes,
+        .o = o.data(),
+        .lse = static_cast<float*>(lse.data()),
+        .counter = counter,
+        .masked = whole.causal()};
     a.shape.ranks = 1;
     a.shape.seqlen_q = queries.total();
     a.shape.seqlen_k = on.total();

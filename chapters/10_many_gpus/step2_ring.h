@@ -74,8 +74,7 @@ class Ring final : public Program {
  public:
   Ring(const Share& share, bool merges_inside) : share_(share), merges_inside_(merges_inside) {
     int most = 0;  // keys of a rank
-    for (int rank = 0; rank < share.whole.ranks; ++rank)
-      most = std::max(most, share.keys_of(rank).total());
+    for (int rank = 0; rank < share.whole.ranks; ++rank) most = std::max(most, share.keys_of(rank).total());
     for (Buffer& buffer : travelling_)
       buffer = Buffer(Place::device, std::size_t(share.key_value_heads * most * share.row_bytes));
     for (Part* part : {&carried_, &part_}) {
@@ -94,9 +93,7 @@ class Ring final : public Program {
     const Hops hops(share_, ranks);
     const auto keys = [&](int hop) { return share_.keys_of((share_.rank - hop + ranks) % ranks); };
     const auto held = [&](int hop) -> const Buffer& { return hop == 0 ? share_.kv : travelling_[hop % 2]; };
-    const auto bytes = [&](int hop) {
-      return share_.key_value_heads * keys(hop).total() * share_.row_bytes;
-    };
+    const auto bytes = [&](int hop) { return share_.key_value_heads * keys(hop).total() * share_.row_bytes; };
     device::Event arrived, computed;  // computed: the hop before
     for (int hop = 0; hop < ranks; ++hop) {
       const device::Event here = arrived;

@@ -31,8 +31,8 @@ class Ulysses final : public Program {
       : share_(share),
         mine_(key_heads_of(share.whole.kv_heads, share.rank, share.whole.ranks)),
         q_(Place::device, std::size_t(query_rows() * share.row_bytes)),
-        kv_(Place::device,
-            std::size_t(2 * int64_t(share.whole.batch) * mine_.count * share.whole.seqlen_k * share.row_bytes)),
+        kv_(Place::device, std::size_t(2 * int64_t(share.whole.batch) * mine_.count * share.whole.seqlen_k *
+                                       share.row_bytes)),
         o_(Place::device, q_.bytes()),
         lse_(Place::device, std::size_t(query_rows()) * sizeof(float)) {}
 

@@ -32,9 +32,7 @@ struct Tokens {
   __host__ __device__ int total() const { return count[0] + count[1]; }
 
   /// Where token i of the rank, 0 <= i < total(), stands in the sequence.
-  __host__ __device__ int place(int i) const {
-    return i < count[0] ? first[0] + i : first[1] + i - count[0];
-  }
+  __host__ __device__ int place(int i) const { return i < count[0] ? first[0] + i : first[1] + i - count[0]; }
 
   /// How many stand before a place of the sequence. They are the rank's first ones.
   __host__ __device__ int before(int place) const {

@@ -139,8 +139,8 @@ Shape with_latent_keys(Shape shape);
 void validate(const Shape& shape);
 
 /// Why a kernel of dense attention on one GPU cannot run the shape: its keys are latent, its mask is neither
-/// full nor causal, its scores have a function, its keys lie in pages, or its tokens on several GPUs. Empty if
-/// it can.
+/// full nor causal, its scores have a function, its keys lie in pages, or its tokens on several GPUs. Empty
+/// if it can.
 std::string why_not_dense(const Shape& shape);
 
 /// Why a kernel of dense attention that knows the default layout only cannot run the shape. Empty if it can.

@@ -30,7 +30,10 @@ struct Sent {
 class Meeting {
  public:
   explicit Meeting(int count)
-      : count_(count), over_(std::size_t(count)), waits_for_(std::size_t(count)), sent_(std::size_t(count) * count) {}
+      : count_(count),
+        over_(std::size_t(count)),
+        waits_for_(std::size_t(count)),
+        sent_(std::size_t(count) * count) {}
 
   int count() const { return count_; }
 
@@ -74,9 +77,9 @@ class Meeting {
       has_moved |= receive(rank, queue, open) > 0;
       const auto unread = std::ranges::find(mine, false, [](const auto& own) { return own->received; });
       if (open.empty() && unread == mine.end()) break;
-      waits_for_[std::size_t(rank)] =
-          open.empty() ? concat("rank ", rank, " sends to rank ", (*unread)->message.rank)
-                       : concat("rank ", rank, " receives from rank ", open.front().rank);
+      waits_for_[std::size_t(rank)] = open.empty()
+                                          ? concat("rank ", rank, " sends to rank ", (*unread)->message.rank)
+                                          : concat("rank ", rank, " receives from rank ", open.front().rank);
       in_vain_ = has_moved ? 0 : in_vain_ + 1;
       has_moved = false;
       if (in_vain_ > std::ranges::count(over_, false)) throw DeviceError(describe_deadlock());

@@ -131,11 +131,11 @@ TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
   const Inputs inputs = make_inputs(shape, InputKind::normal, 12);
   const Reference reference = make_reference(shape, inputs, all_rows(shape));
   for (int step : steps_under_test()) {
-    const double one =
-        check(shape, reference, run_once(kManyGpus, shape, inputs, step)).o.relative_rms;
+    const double one = check(shape, reference, run_once(kManyGpus, shape, inputs, step)).o.relative_rms;
     for (int ranks : {2, 8})
-      EXPECT_LE(check(shape, reference, run_once(kManyGpus, on_ranks(ranks, shape), inputs, step)).o.relative_rms,
-                1.05 * one)
+      EXPECT_LE(
+          check(shape, reference, run_once(kManyGpus, on_ranks(ranks, shape), inputs, step)).o.relative_rms,
+          1.05 * one)
           << "step " << step << ", " << ranks << " ranks";
   }
 }

@@ -101,9 +101,10 @@ TEST_F(RanksTest, SendsThatWaitForOneAnotherAreADeadlock) {
     });
   };
   EXPECT_EQ(ring(true), "");
-  EXPECT_EQ(ring(false),
-            "deadlock: rank 0 sends to rank 1, rank 1 sends to rank 2, rank 2 sends to rank 0, and nobody goes "
-            "on. Put sends and the receives that belong to the same moment into one exchange");
+  EXPECT_EQ(
+      ring(false),
+      "deadlock: rank 0 sends to rank 1, rank 1 sends to rank 2, rank 2 sends to rank 0, and nobody goes "
+      "on. Put sends and the receives that belong to the same moment into one exchange");
 }
 
 TEST_F(RanksTest, WhoeverWaitsForARankThatHasEndedIsTold) {

@@ -2,7 +2,6 @@
 //|
 //| Type and head dimension are known when the program runs, and kernels want them when they are compiled.
 #include "chapters/10_many_gpus/host/attend.h"
-
 #include "chapters/10_many_gpus/host/launch.cuh"
 
 namespace flashbook::many_gpus {

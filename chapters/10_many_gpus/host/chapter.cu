@@ -1,8 +1,8 @@
 //| # Chapter 10's descriptor
 //|
-//| Which steps there are and what they refuse. It runs on the host; [distributed.cpp](distributed.cpp) deals tensors out to the ranks.
+//| Which steps there are and what they refuse. It runs on the host; [ranks.cpp](ranks.cpp) deals tensors out to the ranks.
 #include "chapters/10_many_gpus/host/chapter.h"
-#include "chapters/10_many_gpus/host/distributed.h"
+#include "chapters/10_many_gpus/host/ranks.h"
 
 namespace flashbook {
 namespace {
@@ -26,28 +26,43 @@ std::string why_not(const Shape& shape) {
 }
 
 template <int kStep>
+std::unique_ptr<DealtOut> deal_out(const Shape& shape, const Tensors& tensors) {
+  return std::make_unique<many_gpus::Ranks>(shape, tensors, kStep);
+}
+
+/// Waits for whatever the device does, and returns when the outputs are there, whichever the stream is.
+template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream) {
-  device::synchronize();  // the inputs are there
-  many_gpus::Distributed ranks(shape, kStep);
-  ranks.deal_out(tensors);
+  many_gpus::Ranks ranks(shape, tensors, kStep);
   ranks.run();
-  ranks.collect(tensors);
+  ranks.collect();
+}
+
+/// A step of the table.
+template <int kStep>
+constexpr Step step(const char* name, const char* idea) {
+  return {.name = name,
+          .idea = idea,
+          .operation = Operation::forward,
+          .why_not = why_not,
+          .workspace = nullptr,
+          .run = run<kStep>,
+          .deal_out = deal_out<kStep>};
 }
 
 constexpr Step kSteps[] = {
-    {"all-gather",
-     "Every rank gathers the keys and values of all, and computes attention of its own queries.",
-     Operation::forward, why_not, nullptr, run<1>},
-    {"ring",
-     "Keys and values travel round a ring while parts are computed, and each part is merged into what a rank "
-     "carries in float32.",
-     Operation::forward, why_not, nullptr, run<2>},
-    {"zigzag", "A rank has an early and a late chunk of tokens, so that a causal mask costs all the same.",
-     Operation::forward, why_not, nullptr, run<3>},
-    {"merge in the kernel", "The attention kernel takes in what is carried, and no part goes to memory.",
-     Operation::forward, why_not, nullptr, run<4>},
-    {"Ulysses", "Ranks exchange tokens of all heads for all tokens of some heads, once there and once back.",
-     Operation::forward, why_not, nullptr, run<5>},
+    step<1>("all-gather",
+            "Every rank gathers the keys and values of all, and computes attention of its own queries."),
+    step<2>(
+        "ring",
+        "Keys and values travel round a ring while parts are computed, and each part is merged into what a "
+        "rank carries in float32."),
+    step<3>("zigzag",
+            "A rank has an early and a late chunk of tokens, so that a causal mask costs all the same."),
+    step<4>("merge in the kernel",
+            "The attention kernel takes in what is carried, and no part goes to memory."),
+    step<5>("Ulysses",
+            "Ranks exchange tokens of all heads for all tokens of some heads, once there and once back."),
 };
 
 /// A sequence that is worth several GPUs.

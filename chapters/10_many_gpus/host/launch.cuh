@@ -25,13 +25,12 @@ void launch_attention(const Attention& a, device::Queue& queue) {
   const TileOrder order = tile_order(rest, Traits::kRows, Traits::kCausal);
   Problem problem = problem_of(a, first_tile);
   problem.causal = a.masked;
-  device::launch(attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads),
-                 sizeof(BlockShared<T, Traits>), queue.stream(),
-                 tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
-                 tile_map(a.shape, TensorId::k, a.k, Traits::kKeys),
-                 tile_map(a.shape, TensorId::v, a.v, Traits::kKeys),
-                 tile_map(a.shape, TensorId::o, a.o, kRowsOfWarpgroup), static_cast<T*>(a.o), a.lse, problem,
-                 a.carried, order, a.counter);
+  device::launch(
+      attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads),
+      sizeof(BlockShared<T, Traits>), queue.stream(), tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
+      tile_map(a.shape, TensorId::k, a.k, Traits::kKeys), tile_map(a.shape, TensorId::v, a.v, Traits::kKeys),
+      tile_map(a.shape, TensorId::o, a.o, kRowsOfWarpgroup), static_cast<T*>(a.o), a.lse, problem, a.carried,
+      order, a.counter);
 }
 
 //| ## Which version
@@ -60,8 +59,7 @@ using Long = Version<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 64 : 12
 template <int kHeadDim, typename Use>
 void with_version(const Attention& a, Use use) {
   if (a.carried.o != nullptr) {
-    if (a.masked)
-      return use.template operator()<Long<kHeadDim, true, true>>();
+    if (a.masked) return use.template operator()<Long<kHeadDim, true, true>>();
     return use.template operator()<Long<kHeadDim, false, true>>();
   }
   if (!a.masked) return use.template operator()<Long<kHeadDim, false, false>>();

@@ -7,24 +7,22 @@
 #include <vector>
 
 #include "chapters/10_many_gpus/share.h"
+#include "common/app/chapter.h"
 #include "common/attention/tensors.h"
 
 namespace flashbook::many_gpus {
 
 /// The ranks of a step: their shares and programs. One process has them all.
-class Distributed {
+class Ranks final : public DealtOut {
  public:
-  Distributed(const Shape& shape, int step);
-  ~Distributed();
-
   /// Gives every rank its rows of Q, K and V.
-  void deal_out(const Tensors& tensors);
-  /// Runs the step on all ranks. Returns when it is done.
-  void run();
-  /// Brings all rows of O and of the log-sum-exp to where the whole tensors are.
-  void collect(const Tensors& tensors) const;
+  Ranks(const Shape& shape, const Tensors& tensors, int step);
+
+  void run() override;
+  void collect() override;
 
  private:
+  const Tensors tensors_;
   std::vector<std::unique_ptr<Share>> shares_;
   std::vector<std::unique_ptr<Program>> programs_;
 };

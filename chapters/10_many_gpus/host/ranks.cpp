@@ -1,4 +1,4 @@
-#include "chapters/10_many_gpus/host/distributed.h"
+#include "chapters/10_many_gpus/host/ranks.h"
 
 #include "chapters/10_many_gpus/step1_all_gather.h"
 #include "chapters/10_many_gpus/step2_ring.h"
@@ -36,7 +36,7 @@ void for_pieces(const void* whole, const void* part, int heads, int seqlen, cons
 
 }  // namespace
 
-Distributed::Distributed(const Shape& shape, int step) {
+Ranks::Ranks(const Shape& shape, const Tensors& tensors, int step) : tensors_(tensors) {
   const Order order = step == 3 || step == 4 ? Order::zigzag : Order::contiguous;
   for (int rank = 0; rank < shape.ranks; ++rank) {
     device::use_device(device::device_of_rank(rank));
@@ -44,11 +44,7 @@ Distributed::Distributed(const Shape& shape, int step) {
     programs_.push_back(program_of(step, *shares_.back()));
   }
   device::use_device(kHome);
-}
-
-Distributed::~Distributed() = default;
-
-void Distributed::deal_out(const Tensors& tensors) {
+  device::synchronize();  // the inputs are there
   const auto in = [](void* whole, void* part, int64_t bytes) {
     device::copy_async(nullptr, part, whole, std::size_t(bytes));
   };
@@ -64,18 +60,19 @@ void Distributed::deal_out(const Tensors& tensors) {
   device::synchronize();
 }
 
-void Distributed::run() {
-  device::run_ranks(int(shares_.size()), [&](device::Rank& rank) { programs_[std::size_t(rank.number())]->run(rank); });
+void Ranks::run() {
+  device::run_ranks(int(shares_.size()),
+                    [&](device::Rank& rank) { programs_[std::size_t(rank.number())]->run(rank); });
 }
 
-void Distributed::collect(const Tensors& tensors) const {
+void Ranks::collect() {
   const auto out = [](void* whole, void* part, int64_t bytes) {
     device::copy_async(nullptr, whole, part, std::size_t(bytes));
   };
   for (const auto& share : shares_) {
-    for_pieces(tensors.o, share->o.data(), share->query_heads, share->whole.seqlen_q, share->queries,
+    for_pieces(tensors_.o, share->o.data(), share->query_heads, share->whole.seqlen_q, share->queries,
                share->row_bytes, out);
-    for_pieces(tensors.lse, share->lse.data(), share->query_heads, share->whole.seqlen_q, share->queries,
+    for_pieces(tensors_.lse, share->lse.data(), share->query_heads, share->whole.seqlen_q, share->queries,
                sizeof(float), out);
   }
   device::synchronize();
