@@ -31,8 +31,8 @@ struct Share {
   Tokens queries = tokens_of(order, whole.seqlen_q, rank, whole.ranks),
          keys = tokens_of(order, whole.seqlen_k, rank, whole.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
-  int query_heads = whole.batch * whole.heads,
-      key_value_heads = 2 * whole.batch * whole.kv_heads;  ///< K's, and as many of V
+  int64_t query_heads = int64_t(whole.batch) * whole.heads,
+          key_value_heads = 2 * int64_t(whole.batch) * whole.kv_heads;  ///< K's, and as many of V
   Buffer q{Place::device,
            std::size_t(query_heads* queries.total() * row_bytes)};  // [heads, tokens, head_dim]
   Buffer kv{Place::device,

@@ -19,7 +19,6 @@
 //| (`step4_carried.cuh`), in step 2 and 3 a kernel of its own does (`merge.cuh`).
 #pragma once
 #include <algorithm>
-#include <ranges>
 
 #include "chapters/10_many_gpus/share.h"
 
@@ -30,16 +29,17 @@ namespace flashbook::many_gpus {
 //| Rows see a beginning of the keys of a hop, and later rows see more of them. So the rows that see any are the last ones, from
 //| `first` on. A row has something carried if an earlier hop showed it a key, and its result is final if no later hop does. So three
 //| numbers say all of it.
+/// The keys that a rank holds at a hop: those of the rank so many places before it.
+inline Tokens keys_of_hop(const Share& share, int hop, int ranks) {
+  return share.keys_of((share.rank - hop + ranks) % ranks);
+}
+
 /// What a hop's launch needs, for all hops of a rank.
 class Hops {
  public:
   Hops(const Share& share, int ranks) : rows_(share.queries.total()) {
-    for (int hop = 0; hop < ranks; ++hop) {
-      const Attention a =
-          share.attention(share.keys_of((share.rank - hop + ranks) % ranks), share.kv, nullptr);
-      first_.push_back(*std::ranges::partition_point(std::views::iota(0, rows_),
-                                                     [&](int row) { return a.last_key(row) < 0; }));
-    }
+    for (int hop = 0; hop < ranks; ++hop)
+      first_.push_back(share.attention(keys_of_hop(share, hop, ranks), share.kv, nullptr).first_seeing());
   }
 
   int first(int hop) const { return first_[std::size_t(hop)]; }
@@ -91,7 +91,7 @@ class Ring final : public Program {
     const int ranks = rank.count(), next = (share_.rank + 1) % ranks,
               previous = (share_.rank + ranks - 1) % ranks;
     const Hops hops(share_, ranks);
-    const auto keys = [&](int hop) { return share_.keys_of((share_.rank - hop + ranks) % ranks); };
+    const auto keys = [&](int hop) { return keys_of_hop(share_, hop, ranks); };
     const auto held = [&](int hop) -> const Buffer& { return hop == 0 ? share_.kv : travelling_[hop % 2]; };
     const auto bytes = [&](int hop) { return share_.key_value_heads * keys(hop).total() * share_.row_bytes; };
     device::Event arrived, computed;  // computed: the hop before

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/concat.h"
+#include "common/device/backend.h"
 
 namespace flashbook::device {
 namespace {
@@ -172,7 +173,14 @@ class RankOfProcess final : public Rank {
 
 int device_of_rank(int rank) { return rank % device_count(); }
 
-void run_ranks(int count, const std::function<void(Rank&)>& body) {
+std::string why_not(Transport transport, int ranks) {
+  if (ranks < 1) return "there is no rank: give at least 1";
+  return transport == Transport::nccl ? backend::why_not_nccl(ranks) : "";
+}
+
+void run_ranks(int count, const std::function<void(Rank&)>& body, Transport transport) {
+  if (const std::string reason = why_not(transport, count); !reason.empty()) throw UsageError(reason);
+  if (transport == Transport::nccl) return backend::run_nccl_ranks(count, body);
   for (int a = 0; a < count; ++a)
     for (int b = 0; b < count; ++b) connect(device_of_rank(a), device_of_rank(b));
   Meeting meeting(count);

@@ -149,6 +149,12 @@ void copy(void* target, const void* source, std::size_t bytes) {
   sim::note_written(target, bytes);
 }
 
+std::string why_not_nccl(int) {
+  return "NCCL needs GPUs: in the simulator messages are copies between its devices";
+}
+
+void run_nccl_ranks(int ranks, const std::function<void(Rank&)>&) { throw UsageError(why_not_nccl(ranks)); }
+
 void poison(void* address, unsigned char byte, std::size_t bytes) {
   synchronize();
   std::memset(address, byte, bytes);

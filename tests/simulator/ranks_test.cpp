@@ -43,29 +43,46 @@ std::string error_of(int ranks, const std::function<void(Rank&, Queue&)>& body) 
   return "";
 }
 
+void expect_all_to_all(int ranks, Transport transport) {
+  std::vector<float> got(std::size_t(ranks * ranks));
+  run_ranks(
+      ranks,
+      [&](Rank& rank) {
+        ASSERT_EQ(rank.count(), ranks);
+        std::vector<Buffer> mine, theirs;
+        std::vector<Message> sends, receives;
+        for (int other = 0; other < ranks; ++other) {
+          mine.push_back(filled(float(100 * rank.number() + other)));
+          theirs.push_back(filled(-1));
+          sends.push_back(message(other, mine.back()));
+          receives.push_back(message(other, theirs.back()));
+        }
+        Queue queue;
+        rank.exchange(queue, sends, receives);
+        queue.synchronize();
+        for (int other = 0; other < ranks; ++other)
+          got[std::size_t(rank.number() * ranks + other)] = first_of(theirs[std::size_t(other)]);
+      },
+      transport);
+  for (int rank = 0; rank < ranks; ++rank)
+    for (int other = 0; other < ranks; ++other)
+      EXPECT_EQ(got[std::size_t(rank * ranks + other)], float(100 * other + rank));
+}
+
 TEST_F(RanksTest, AllToAllBringsEachItsOwn) {
-  for (int ranks : {1, 2, 3, 8, 11}) {
-    std::vector<float> got(std::size_t(ranks * ranks));
-    run_ranks(ranks, [&](Rank& rank) {
-      ASSERT_EQ(rank.count(), ranks);
-      std::vector<Buffer> mine, theirs;
-      std::vector<Message> sends, receives;
-      for (int other = 0; other < ranks; ++other) {
-        mine.push_back(filled(float(100 * rank.number() + other)));
-        theirs.push_back(filled(-1));
-        sends.push_back(message(other, mine.back()));
-        receives.push_back(message(other, theirs.back()));
-      }
-      Queue queue;
-      rank.exchange(queue, sends, receives);
-      queue.synchronize();
-      for (int other = 0; other < ranks; ++other)
-        got[std::size_t(rank.number() * ranks + other)] = first_of(theirs[std::size_t(other)]);
-    });
-    for (int rank = 0; rank < ranks; ++rank)
-      for (int other = 0; other < ranks; ++other)
-        EXPECT_EQ(got[std::size_t(rank * ranks + other)], float(100 * other + rank));
+  for (int ranks : {1, 2, 3, 8, 11}) expect_all_to_all(ranks, Transport::copies);
+}
+
+TEST_F(RanksTest, NcclDoesTheSameWhereItIsThere) {
+  if (device::machine() == Machine::simulator) {
+    EXPECT_NE(why_not(Transport::nccl, 2).find("simulator"), std::string::npos);
+    EXPECT_THROW(expect_all_to_all(2, Transport::nccl), UsageError);
+    return;
   }
+  EXPECT_NE(why_not(Transport::nccl, device_count() + 1), "");
+  if (const std::string reason = why_not(Transport::nccl, device_count()); !reason.empty())
+    GTEST_SKIP() << reason;
+  for (int ranks = 1; ranks <= device_count(); ++ranks) expect_all_to_all(ranks, Transport::nccl);
 }
 
 // A send waits for its receive wherever that is, and two messages between two ranks come in their order.

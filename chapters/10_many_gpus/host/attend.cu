@@ -15,9 +15,21 @@ dim3 grid_of(const Shape& shape, int rows) {
 }  // namespace
 
 int Attention::last_key(int query) const {
-  Problem problem = problem_of(*this, 0);
+  Problem problem = part_of_problem(*this, 0);
   problem.causal = shape.causal();
   return problem.last_key(query);
+}
+
+int Attention::first_seeing() const {
+  int begin = 0, end = shape.seqlen_q;
+  while (begin < end) {  // later queries see more
+    const int middle = begin + (end - begin) / 2;
+    if (last_key(middle) < 0)
+      begin = middle + 1;
+    else
+      end = middle;
+  }
+  return begin;
 }
 
 void attend(const Attention& attention, device::Queue& queue) {

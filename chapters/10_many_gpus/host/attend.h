@@ -24,6 +24,8 @@ struct Attention {
 
   /// The last of the keys that a query sees; negative if it sees none.
   int last_key(int query) const;
+  /// The first query that sees one of the keys; seqlen_q if none does.
+  int first_seeing() const;
 };
 
 /// Launches the attention kernel.

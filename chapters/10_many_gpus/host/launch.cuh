@@ -9,8 +9,9 @@
 
 namespace flashbook::many_gpus {
 
-inline Problem problem_of(const Attention& a, int first_tile) {
-  return {hopper::problem_of(a.shape), a.queries, a.keys, a.shift, first_tile};
+/// The problem of a launch whose first `first_tile` tiles of queries are left out.
+inline Problem part_of_problem(const Attention& a, int first_tile) {
+  return {problem_of(a.shape), a.queries, a.keys, a.shift, first_tile};
 }
 
 //| ## The launch
@@ -23,7 +24,7 @@ void launch_attention(const Attention& a, device::Queue& queue) {
   Shape rest = a.shape;
   rest.seqlen_q -= first_tile * Traits::kRows;
   const TileOrder order = tile_order(rest, Traits::kRows, Traits::kCausal);
-  Problem problem = problem_of(a, first_tile);
+  Problem problem = part_of_problem(a, first_tile);
   problem.causal = a.masked;
   device::launch(
       attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads),

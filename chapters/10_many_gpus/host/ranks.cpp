@@ -19,7 +19,7 @@ std::unique_ptr<Program> program_of(int step, const Share& share) {
 /// Calls `copy(whole, part, bytes)` for each piece of a tensor [heads, seqlen, row] that a rank has the
 /// tokens of: `whole` and `part` are where it begins in the whole tensor and in the rank's.
 template <typename Copy>
-void for_pieces(const void* whole, const void* part, int heads, int seqlen, const Tokens& tokens,
+void for_pieces(const void* whole, const void* part, int64_t heads, int seqlen, const Tokens& tokens,
                 int64_t row_bytes, const Copy& copy) {
   const auto at = [&](const void* base, int64_t row) {
     return const_cast<std::byte*>(static_cast<const std::byte*>(base)) + row * row_bytes;
