@@ -3,6 +3,8 @@
 //| This is step 5 of chapter 5, with two changes. The problem knows which tokens queries and keys are (`tokens.cuh`). And there
 //| is another way out (`step4_carried.cuh`): the result may be a part, in float32, merged with what the rank carries. The
 //| loop is chapter 5's, and so are its results, bit by bit, where one rank has all tokens.
+//|
+//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include <type_traits>
 

@@ -8,6 +8,8 @@
 //|
 //| What is carried stays in float32. If it were rounded to 16 bits after each part, every part would add its own rounding
 //| error, and the error would grow with the number of ranks.
+//|
+//| ![Parts of the keys give partial outputs and log-sum-exps, which are merged](../../docs/figures/merge_parts.svg)
 #pragma once
 #include "chapters/10_many_gpus/tokens.cuh"
 #include "common/ptx/convert.h"

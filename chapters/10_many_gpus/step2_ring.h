@@ -17,6 +17,8 @@
 //|
 //| **Step 3** deals tokens out in zigzag (`tokens.cuh`). Nothing else changes. **Step 4** merges inside the attention kernel
 //| (`step4_carried.cuh`), in step 2 and 3 a kernel of its own does (`merge.cuh`).
+//|
+//| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag every cell is half full](../../docs/figures/rank_work.svg)
 #pragma once
 #include <algorithm>
 

@@ -9,6 +9,8 @@
 //| | zigzag | chunks r and 2P - 1 - r of 2P | all have the same |
 //|
 //| A rank's tokens lie side by side in its memory, in the order of the sequence.
+//|
+//| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag every cell is half full](../../docs/figures/rank_work.svg)
 #pragma once
 #include "common/hopper/problem.h"
 #include "common/hopper/tile_scheduler.h"
