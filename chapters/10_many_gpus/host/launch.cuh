@@ -4,6 +4,7 @@
 #pragma once
 #include "chapters/10_many_gpus/attention.cuh"
 #include "chapters/10_many_gpus/host/attend.h"
+#include "common/attention/operation.h"
 #include "common/device/dispatch.h"
 #include "common/hopper/launch.h"
 
