@@ -31,7 +31,7 @@ TEST_F(ChapterTest, OneRankIsChapter5) {
   for (const Shape& shape :
        {make_shape(333, 333, 128, true, DType::bf16, 4, 2), make_shape(200, 200, 64, true, DType::f16, 2, 1),
         make_shape(100, 300, 64, false), make_shape(130, 70, 256, true), make_shape(1, 90, 64, true),
-        make_shape(2100, 2100, 256, true)}) {
+        make_shape(2100, 200, 256, true)}) {
     const Inputs inputs = make_inputs(shape, InputKind::drifting, 3);
     const std::vector<std::byte> want =
         bits_of(kFlashAttention3, shape, inputs, kFlashAttention3.last_step());
@@ -53,26 +53,30 @@ std::vector<Shape> shapes_of_ranks() {
   return shapes;
 }
 
-/// Any number of ranks, in the simulator's three modes.
+/// Any number of ranks, in the simulator's three modes. Every number has all shapes, a third of them in each
+/// mode; on a GPU modes are one, and the thirds are run one after another.
 class Modes : public ChapterTest, public ::testing::WithParamInterface<std::tuple<int, Async>> {};
 
 TEST_P(Modes, AllShapesAreRight) {
   const auto [ranks, async] = GetParam();
   const InBackground mode(async, uint64_t(ranks));
-  for (const Shape& shape : shapes_of_ranks()) {
-    const Shape divided = on_ranks(ranks, shape);
+  const std::vector<Shape> shapes = shapes_of_ranks();
+  for (std::size_t i = std::size_t(async); i < shapes.size(); i += 3) {
+    const Shape divided = on_ranks(ranks, shapes[i]);
     expect_right(divided, make_inputs(divided, InputKind::drifting, 7));
   }
+}
+
+std::string name_of_mode(const ::testing::TestParamInfo<std::tuple<int, Async>>& info) {
+  const char* const names[] = {"eager", "lazy", "random"};
+  const auto [ranks, async] = info.param;
+  return "on" + std::to_string(ranks) + names[int(async)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Modes,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4, 8),
                                             ::testing::Values(Async::eager, Async::lazy, Async::random)),
-                         [](const auto& info) {
-                           const char* names[] = {"eager", "lazy", "random"};
-                           return "on" + std::to_string(std::get<0>(info.param)) +
-                                  names[int(std::get<1>(info.param))];
-                         });
+                         name_of_mode);
 
 // Parts are merged in float32: the error is that of one rank, however many there are.
 TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
