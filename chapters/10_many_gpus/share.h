@@ -3,6 +3,8 @@
 //| What lies on a rank's device before a step runs, and after: its queries, keys and values, and its rows of O and the
 //| log-sum-exp. A step is a program that every rank runs at the same time, each on its own share. It sees the others only
 //| through `device::Rank::exchange`.
+//|
+//| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and before and after Ulysses](../../docs/figures/rank_exchanges.svg)
 #pragma once
 #include <vector>
 

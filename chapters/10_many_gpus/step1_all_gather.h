@@ -6,6 +6,8 @@
 //| It costs three things. Every rank holds all keys and values, so memory limits the length of the sequence as on one GPU. The
 //| copies come first and the products after them, so nothing overlaps. And under a causal mask the last rank has 2 - 1/P times
 //| the work of an average one, while the first has 1/P of it.
+//|
+//| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and before and after Ulysses](../../docs/figures/rank_exchanges.svg)
 #pragma once
 #include "chapters/10_many_gpus/share.h"
 

@@ -8,6 +8,8 @@
 //| be no more ranks at work than there are key heads: a rank without one has nothing to do.
 //|
 //| With many ranks both are combined: heads are exchanged within a host, and a ring goes over the hosts (USP, arXiv 2405.07719).
+//|
+//| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and before and after Ulysses](../../docs/figures/rank_exchanges.svg)
 #pragma once
 #include "chapters/10_many_gpus/share.h"
 
