@@ -33,6 +33,8 @@ struct Version {
   static constexpr int kKeys = kKeys_;                         ///< of a tile
   static constexpr int kStages = kStages_;                     ///< of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+  //| The last five are chapter 5's switches. Of those that chapter 5 chooses by length, the versions in `host/launch.cuh` set some
+  //| otherwise. A causal version takes its tiles from a counter, the longest first; without a mask all tiles take as long.
   static constexpr bool kCausal = kCausal_;
   static constexpr bool kCarries = kCarries_;
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
@@ -41,6 +43,8 @@ struct Version {
   static constexpr bool kPingpong = kHeadDim == 64;
 };
 
+//| Shared memory is chapter 5's, too: the queries of all consumers, the pipeline of keys and values, the outputs on their way out, the
+//| broadcast of the next tile, and the barriers.
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct BlockShared {
@@ -75,6 +79,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
   });
 }
 
+//| The other two follow from tile to tile. All three count tiles of queries from `first_tile` on, so that a tile has the same rows,
+//| and a row the same place in its warp, whether earlier tiles are left out or not.
 /// The thread that brings queries.
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map, const Problem& problem) {
@@ -86,6 +92,7 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map, const 
   }
 }
 
+//| A version that carries has no such thread: its results leave from the registers.
 /// The thread that has outputs stored.
 template <typename Traits, typename Shared>
 __device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map, const Problem& problem) {
@@ -119,6 +126,8 @@ struct Consumer {
   Fragments<kKeys> p;
   SoftmaxRows<Traits::kLazy> rows;
 
+  //| Descriptors are computed anew for every tile of queries, from constants: kept from one tile to the next they would cost registers
+  //| in the loop.
   __device__ __forceinline__ Consumer(BlockShared<T, Traits>& shared, const Problem& problem,
                                       PipelineState<Traits::kStages>& state, uint32_t parity, int number,
                                       int first_query, int query)
@@ -133,6 +142,9 @@ struct Consumer {
         keys(k_major(shared.pipeline.tile[0])),
         values(mn_major(shared.pipeline.tile[0])) {}
 
+  //| The first scores stand alone: there is no P yet. The first tile of keys is the last that the block's queries see, so it is usually
+  //| cut: by the diagonal, by the end of these keys, or by both. A consumer whose own queries see none of it gets -inf in every score,
+  //| which the softmax takes for a row without a key.
   /// The first scores of a tile of queries.
   __device__ __forceinline__ void begin(int tile) {
     wait_full(shared.pipeline, state);
@@ -170,6 +182,8 @@ struct Consumer {
     issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
     pass_turn<Traits>(number);
 
+    //| Both products are under way. The scores were issued first, so they are done first, and the softmax runs while the tensor cores
+    //| multiply with V. The stage of the keys is free now, that of the values only after the second wait.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
@@ -182,6 +196,8 @@ struct Consumer {
     else
       softmax(scores, rows, correction, problem.scale_log2);
 
+    //| O and P belong to the tensor cores until the second wait. Then O is rescaled, if some row of the warp asked for it, and the new
+    //| probabilities take the place of the old ones.
     wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
@@ -190,6 +206,7 @@ struct Consumer {
     if (rescale) rescale_rows(output, correction);
   }
 
+  //| The last product takes a turn, as all products do, and gives its stage back for the next tile of queries.
   /// The last P V of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.pipeline, state);
@@ -206,6 +223,8 @@ struct Consumer {
     state.advance();
   }
 
+  //| All consumers of a block let the same tiles of keys pass, as many as the block's last query sees. Where a consumer's own mask
+  //| ends, its first query says: it sees the fewest keys of all its rows.
   /// One tile of queries: `key_tiles` tiles of keys come through the pipeline.
   __device__ __forceinline__ void attend(int key_tiles) {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
@@ -250,6 +269,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   }
   __syncthreads();  // the barriers are ready
 
+  //| The roles: warpgroup 0 gives registers back and produces, the others take them and multiply.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
@@ -260,6 +280,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     return;
   }
 
+  //| A consumer goes from tile to tile until there is none left. A row's number counts within the rank, and the problem knows where in
+  //| the sequence that is.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
             row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
@@ -275,6 +297,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     Consumer<T, Traits> consumer(shared, problem, state, parity, number, first_query,
                                  first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(problem.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
+    //| Here the two kinds of result part. A part meets what the rank carries. A whole result is divided by its row sums, and goes out by
+    //| TMA, or, where shared memory has no room for it, straight from the registers.
     if constexpr (Traits::kCarries) {
       take_in<T>(consumer.output, consumer.rows, problem, carried, o, lse, head, consumer.query);
     } else {

@@ -68,9 +68,12 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   const int lane = threadIdx.x % 32;
   const int64_t place = int64_t(blockIdx.y) * seqlen_q + row;
   const bool is_carried = row >= carried.from, is_final = row < carried.until;
+  //| All lanes of the warp compute the same weights, from two numbers that they all read. One of them writes the new log-sum-exp, to
+  //| where the row goes on: to what is carried, or, if no later part changes the row, to the result.
   const Weights weights = weights_of(part_lse[place], is_carried ? carried.lse[place] : -INFINITY);
   __syncwarp();  // all lanes have read the log-sum-exp that lane 0 may overwrite
   if (lane == 0) (is_final ? lse : carried.lse)[place] = weights.lse;
+    //| A row that has nothing carried yet takes the part as it is. What lies in its place was never written, so it is not read either.
 #pragma unroll
   for (int column = 2 * lane; column < kHeadDim; column += 64) {
     const int64_t at = place * kHeadDim + column;

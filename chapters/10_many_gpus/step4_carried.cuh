@@ -32,6 +32,8 @@ __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Ro
   Weights weights[2];
   int64_t place[2];
   bool is_stored[2], is_final[2];
+  //| First the weights, of both rows. `finish_rows` of chapter 5 does this for a whole result: the quad adds up its row sums, and the
+  //| log-sum-exp follows from maximum and sum. New is the log-sum-exp that the row brings with it.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = query + 8 * r;
@@ -49,6 +51,8 @@ __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Ro
   for (int r = 0; r < 2; ++r)
     if (threadIdx.x % 4 == 0 && is_stored[r]) (is_final[r] ? lse : carried.lse)[place[r]] = weights[r].lse;
 
+      //| Then the elements, two by two. Rows before `first` and beyond the end leave nothing: they may be final already, or no rows at
+      //| all. A weight of 0 also stands for a row without anything carried, whose place was never written.
 #pragma unroll
   for (int i = 0; i < kFloats; i += 2) {
     const int r = row_of(i);
