@@ -1,5 +1,4 @@
 #include "chapters/10_many_gpus/host/ranks.h"
-
 #include "chapters/10_many_gpus/step1_all_gather.h"
 #include "chapters/10_many_gpus/step2_ring.h"
 #include "chapters/10_many_gpus/step5_ulysses.h"
