@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "common/app/chapter.h"
@@ -66,7 +67,8 @@ class Call {
   void poison();
   /// Runs until all is done. Throws DeviceError if the machine reports something.
   void run() const;
-  /// Seconds of one run, the L2 cache flushed before it: on the device, or by the clock on the host.
+  /// Seconds of one run, the L2 cache flushed before it: on the device, or by the clock on the host. Of a
+  /// step whose tensors are dealt out, without what brings them there and back.
   double time() const;
 
   /// The outputs.
@@ -91,6 +93,7 @@ class Call {
   Shape shape_;
   device::Place place_;
   Launch launch_;
+  std::unique_ptr<DealtOut> dealt_out_;  ///< of a step that has it; then nothing is launched
   std::vector<Output> outputs_;
   int64_t free_before_workspace_;
   device::Buffer workspace_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,16 @@
 #include "common/device/device.h"
 
 namespace flashbook {
+
+/// A call whose inputs have been brought elsewhere, as they lie where a step is used: on several devices.
+class DealtOut {
+ public:
+  virtual ~DealtOut() = default;
+  /// Does the work, as often as it is called. Returns when it is done.
+  virtual void run() = 0;
+  /// Brings the outputs back.
+  virtual void collect() = 0;
+};
 
 /// A row of a chapter's table: a version of the kernel that adds one idea. Steps are counted from 1.
 struct Step {
@@ -38,6 +49,9 @@ struct Step {
   /// The first bytes of the workspace, which must be 0 before the first launch with it; every launch leaves
   /// them so. Null: none.
   int64_t (*zeroed)(const Shape& shape) = nullptr;
+  /// For a step whose tensors lie elsewhere when it is used: brings the inputs of `tensors` there, which is
+  /// not timed. `run` does all three. Null: the step takes tensors where they are.
+  std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors) = nullptr;
   bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
   bool latent = false;    ///< takes latent keys (Shape::is_latent), and no others
 
@@ -71,10 +85,12 @@ inline Shape shape_for_simulator(DType dtype = DType::bf16) { return square_shap
 
 /// Up to which size of scores, scaled or not, an operation is right in a type; beyond it, programs refuse the
 /// inputs. A forward pass takes every score that times log2(e) is still a float. Who takes a log-sum-exp, a
-/// float, out of an exponent again, knows it there to half a unit of a probability in bf16 up to 2^16.
-constexpr float right_up_to(Operation operation, DType dtype) {
-  return operation == Operation::forward && dtype != DType::e4m3 ? std::numeric_limits<float>::max() / 1.5f
-                                                                 : 0x1p16f;
+/// float, out of an exponent again, knows it there to half a unit of a probability in bf16 up to 2^16: so do
+/// ranks that merge parts.
+constexpr float right_up_to(Operation operation, DType dtype, int ranks = 1) {
+  return operation == Operation::forward && dtype != DType::e4m3 && ranks == 1
+             ? std::numeric_limits<float>::max() / 1.5f
+             : 0x1p16f;
 }
 
 constexpr DType kTypesOf16Bits[] = {DType::f16, DType::bf16};

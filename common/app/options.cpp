@@ -87,6 +87,8 @@ class Parser {
     line_.count("--head-dim",
                 latent ? "64, 128 or 256; 576: latent keys, which the last step takes" : "64, 128 or 256",
                 shape_.head_dim);
+    line_.count("--ranks", "GPUs among which the tokens are divided; in the simulator any number",
+                shape_.ranks, takes(chapter_, [](Shape& s) { s.ranks = 2; }));
     line_.value("--dtype", "TYPE", "Element type: " + names_of(chapter_.dtypes),
                 [this](auto& v) { shape_.dtype = dtype_of(v, chapter_); });
     line_.value(

@@ -74,11 +74,12 @@ void check_memory(const Chapter& chapter, const Options& options, const std::vec
 }
 
 /// Why `chapter` may be wrong in an operation for scores up to `largest`; empty if it is not.
-std::string why_not_scores(const Chapter& chapter, Operation operation, DType dtype, double largest) {
-  if (largest <= right_up_to(operation, dtype)) return "";
+std::string why_not_scores(const Chapter& chapter, Operation operation, const Shape& shape, double largest) {
+  const float limit = right_up_to(operation, shape.dtype, shape.ranks);
+  if (largest <= limit) return "";
   return concat(std::setprecision(2), "scores may reach ", largest,
                 " (the longest row of Q times that of K, times the scale), and chapter ", chapter.number,
-                " is right up to ", right_up_to(operation, dtype), ": make --scale or the inputs smaller");
+                " is right up to ", limit, ": make --scale or the inputs smaller");
 }
 
 std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
@@ -157,9 +158,9 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   if (operation == Operation::backward || tensors_of(theirs).data() != tensors_of(operation).data())
     return skip("it computes something else");
   if (shape.is_latent()) return skip("it knows no latent keys");
-  if (!why_not_dense(shape).empty()) return skip("its heads are compared as problems of their own");
+  if (!why_not_dense(taken).empty()) return skip("its heads are compared as problems of their own");
   if (!before.takes(taken.dtype)) return skip("it does not take " + std::string(name_of(shape.dtype)));
-  if (const std::string reason = why_not_scores(before, theirs, taken.dtype, largest_score(shape, inputs));
+  if (const std::string reason = why_not_scores(before, theirs, taken, largest_score(shape, inputs));
       !reason.empty())
     return skip(reason);
   const bool gpu = before.runs_on == Place::device && device::machine() == device::Machine::gpu;
@@ -247,7 +248,7 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
       report.before = "O and the log-sum-exp are those of chapter " + std::to_string(forward->number);
   }
   if (const std::string reason =
-          why_not_scores(chapter, options.operation, shape.dtype, largest_score(shape, inputs));
+          why_not_scores(chapter, options.operation, shape, largest_score(shape, inputs));
       !reason.empty())
     throw InputError(reason);
   const std::vector<int64_t> rows = rows_to_check(options, report);
@@ -309,6 +310,7 @@ void run_latent_steps(const Options& options, const Chapter& chapter, Report& re
 Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   Shape taken = shape;
   taken.layout = {};
+  taken.ranks = 1;
   if (!chapter.takes(shape.dtype)) taken.dtype = output_type(shape.dtype);
   taken.mean_subtracted = shape.mean_subtracted && taken.dtype == DType::e4m3;
   return taken;

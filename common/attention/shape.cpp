@@ -127,6 +127,7 @@ void validate(const Shape& shape) {
   require_positive("--kv-heads", shape.kv_heads);
   require_positive("--seqlen", shape.seqlen_q);
   require_positive("--seqlen-k", shape.seqlen_k);
+  require_positive("--ranks", shape.ranks);
   if (shape.head_dim != 64 && shape.head_dim != 128 && shape.head_dim != 256 && !shape.is_latent())
     throw InputError("--head-dim ", shape.head_dim,
                      " is not supported: use 64, 128 or 256, or for latent attention 576");
@@ -159,6 +160,7 @@ std::string why_not_dense(const Shape& shape) {
     return "this chapter leaves scores as they are: give no softcap, no slopes, no bias and no dropout";
   if (shape.paging.rows > 0)
     return "this chapter knows no pages: give keys and values of one piece a sequence";
+  if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
   return "";
 }
 
@@ -185,6 +187,7 @@ std::string describe(const Shape& shape) {
   if (shape.score.dropout > 0) text << ", dropout " << shape.score.dropout;
   if (shape.paging.rows > 0) text << ", pages of " << shape.paging.rows;
   if (shape.paging.shared > 0) text << ", " << shape.paging.shared << " keys shared";
+  if (shape.ranks > 1) text << ", " << shape.ranks << " ranks";
   if (shape.layout == layout_bshd(shape))
     text << ", BSHD";
   else if (!shape.is_default_layout())

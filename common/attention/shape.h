@@ -91,6 +91,7 @@ struct Shape {
   ScoreFunction score = {};
   Layout layout = {};
   Paging paging = {};
+  int ranks = 1;  ///< GPUs among which the tokens are divided; the tensors above are those of all together
 
   bool is_latent() const { return head_dim == kLatentKeyDim; }                ///< V is the first columns of K
   int value_dim() const { return is_latent() ? kLatentValueDim : head_dim; }  ///< columns of V and of O
@@ -137,8 +138,9 @@ Shape with_latent_keys(Shape shape);
 /// numbers.
 void validate(const Shape& shape);
 
-/// Why a kernel of dense attention cannot run the shape: its keys are latent, its mask is neither full nor
-/// causal, its scores have a function, or its keys lie in pages. Empty if it can.
+/// Why a kernel of dense attention on one GPU cannot run the shape: its keys are latent, its mask is neither
+/// full nor causal, its scores have a function, its keys lie in pages, or its tokens on several GPUs. Empty
+/// if it can.
 std::string why_not_dense(const Shape& shape);
 
 /// Why a kernel of dense attention that knows the default layout only cannot run the shape. Empty if it can.

@@ -2,6 +2,10 @@
 /// What a machine does for a Buffer. simulated.cpp and cuda.cu each implement it; a build holds one.
 #pragma once
 #include <cstddef>
+#include <functional>
+#include <string>
+
+#include "common/device/ranks.h"
 
 namespace flashbook::device::backend {
 
@@ -13,6 +17,12 @@ void free(void* address) noexcept;
 
 /// Copies between host and device, in either direction, after all work before it.
 void copy(void* target, const void* source, std::size_t bytes);
+
+/// Why NCCL cannot serve so many ranks; empty if it can.
+std::string why_not_nccl(int ranks);
+
+/// run_ranks with Transport::nccl, where why_not_nccl is empty.
+void run_nccl_ranks(int count, const std::function<void(Rank&)>& body);
 
 /// Sets every byte of device memory to `byte`, which stands for "nobody has written this".
 void poison(void* address, unsigned char byte, std::size_t bytes);

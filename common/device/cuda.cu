@@ -172,6 +172,20 @@ void use_device(int device) {
   check(cudaSetDevice(device), "cudaSetDevice");
 }
 
+void connect(int device, int other) {
+  int possible = 0, before = 0;
+  if (device != other) check(cudaDeviceCanAccessPeer(&possible, device, other), "cudaDeviceCanAccessPeer");
+  if (!possible) return;
+  check(cudaGetDevice(&before), "cudaGetDevice");
+  check(cudaSetDevice(device), "cudaSetDevice");
+  const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+  if (error == cudaErrorPeerAccessAlreadyEnabled)
+    cudaGetLastError();
+  else
+    check(error, "cudaDeviceEnablePeerAccess");
+  check(cudaSetDevice(before), "cudaSetDevice");
+}
+
 struct Event::Recorded {
   explicit Recorded(Stream stream) {
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");

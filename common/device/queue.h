@@ -23,6 +23,10 @@ int device_count();
 /// Throws UsageError if there is none of that number.
 void use_device(int device);
 
+/// Lets copies between two devices go straight from one to the other, if the machine has a way for them; else
+/// they go through the host's memory.
+void connect(int device, int other);
+
 /// A place in a queue: the work before it. Empty, it names no work.
 class Event {
  public:

@@ -90,6 +90,8 @@ void use_device(int device) {
   sim::set_current_device(device);
 }
 
+void connect(int, int) {}
+
 struct Event::Recorded {
   sim::Mark mark;
 };
@@ -146,6 +148,12 @@ void copy(void* target, const void* source, std::size_t bytes) {
   std::memcpy(target, source, bytes);
   sim::note_written(target, bytes);
 }
+
+std::string why_not_nccl(int) {
+  return "NCCL needs GPUs: in the simulator messages are copies between its devices";
+}
+
+void run_nccl_ranks(int ranks, const std::function<void(Rank&)>&) { throw UsageError(why_not_nccl(ranks)); }
 
 void poison(void* address, unsigned char byte, std::size_t bytes) {
   synchronize();

@@ -2,7 +2,7 @@
 //|
 //| Two things hide keys: the end of the sequence, where TMA filled in zeros (their score would be 0, not -inf), and the
 //| causal diagonal. Both say the same of a row: there is a last key that it sees. So one comparison per score does it, and
-//| only tiles that contain a last key need it.
+//| only tiles that contain a last key need it. Chapter 10 asks a problem of its own, whose tokens are a part of a sequence.
 //|
 //| ![The causal mask is aligned to the bottom right: the last query sees every key](../../docs/figures/visible_keys.svg)
 #pragma once
@@ -12,8 +12,8 @@ namespace flashbook::hopper {
 
 /// Scores of keys that a row does not see become -inf. `scores` are a thread's of 64 rows as wgmma deals them
 /// out, `query` is the first of its two rows, `first_key` the tile's first.
-template <int kFloats>
-__device__ __forceinline__ void mask(float (&scores)[kFloats], const Problem& problem, int query,
+template <int kFloats, typename AnyProblem>
+__device__ __forceinline__ void mask(float (&scores)[kFloats], const AnyProblem& problem, int query,
                                      int first_key) {
   // Float i belongs to column 8 * (i / 4) + 2 * (lane % 4) + i % 2. What varies by thread goes to the limit's
   // side, so that each comparison is with a constant.
@@ -25,7 +25,9 @@ __device__ __forceinline__ void mask(float (&scores)[kFloats], const Problem& pr
 }
 
 /// Whether some row from `first_query` on does not see all of the `keys` keys from `first_key` on.
-__device__ __forceinline__ bool needs_mask(const Problem& problem, int first_query, int first_key, int keys) {
+template <typename AnyProblem>
+__device__ __forceinline__ bool needs_mask(const AnyProblem& problem, int first_query, int first_key,
+                                           int keys) {
   return first_key + keys - 1 > problem.last_key(first_query);
 }
 

@@ -12,6 +12,19 @@ class RandomWarpOrder {
   ~RandomWarpOrder();
 };
 
+/// When what runs in the background is done: at once, when somebody waits for it, or at any time between.
+enum class Async { eager, lazy, random };
+
+/// While it lives, the simulator does so, at random in the order of `seed`. A GPU does as it likes anyway.
+class InBackground {
+ public:
+  InBackground(Async async, uint64_t seed);
+  ~InBackground();
+
+ private:
+  [[maybe_unused]] Async before_ = Async::lazy;
+};
+
 /// After so many seconds the process prints which line the calling thread is at: whoever stops a loop that
 /// never ends then knows where it is. A GPU build says nothing.
 void tell_where_it_computes(int seconds);

@@ -44,6 +44,15 @@ void tell_where_it_computes(int seconds) {
 RandomWarpOrder::RandomWarpOrder(uint64_t seed) { sim::options().seed = seed; }
 RandomWarpOrder::~RandomWarpOrder() { sim::options().seed = 0; }
 
+InBackground::InBackground(Async async, uint64_t seed) : before_(Async(sim::options().async)) {
+  sim::options().async = sim::Async(async);
+  sim::options().seed = seed;
+}
+InBackground::~InBackground() {
+  sim::options().async = sim::Async(before_);
+  sim::options().seed = 0;
+}
+
 ExactSums::ExactSums() : before_(std::exchange(sim::options().exact, true)) {}
 ExactSums::~ExactSums() { sim::options().exact = before_; }
 

@@ -1,0 +1,55 @@
+//| # From a launch to its kernel
+//|
+//| Type and head dimension are known when the program runs, and kernels want them when they are compiled.
+#include "chapters/10_many_gpus/host/attend.h"
+#include "chapters/10_many_gpus/host/launch.cuh"
+
+namespace flashbook::many_gpus {
+namespace {
+
+/// Blocks of kMergeWarps rows, for the heads of all batch entries.
+dim3 grid_of(const Shape& shape, int rows) {
+  return dim3(ceil_div(rows, kMergeWarps), shape.batch * shape.heads);
+}
+
+}  // namespace
+
+int Attention::last_key(int query) const {
+  Problem problem = part_of_problem(*this, 0);
+  problem.causal = shape.causal();
+  return problem.last_key(query);
+}
+
+int Attention::first_seeing() const {
+  int begin = 0, end = shape.seqlen_q;
+  while (begin < end) {  // later queries see more
+    const int middle = begin + (end - begin) / 2;
+    if (last_key(middle) < 0)
+      begin = middle + 1;
+    else
+      end = middle;
+  }
+  return begin;
+}
+
+void attend(const Attention& attention, device::Queue& queue) {
+  device::with_head_dim(attention.shape.head_dim,
+                        [&]<int kHeadDim>() { attend_with<kHeadDim>(attention, queue); });
+}
+
+void merge(const Attention& a, const float* part_o, const float* part_lse, device::Queue& queue) {
+  device::with_16_bit_type_and_head_dim(a.shape.dtype, a.shape.head_dim, [&]<typename T, int kHeadDim>() {
+    device::launch(merge_part<T, kHeadDim>, grid_of(a.shape, a.shape.seqlen_q - a.carried.first),
+                   dim3(kMergeWarps * 32), 0, queue.stream(), part_o, part_lse, a.carried,
+                   static_cast<T*>(a.o), a.lse, a.shape.seqlen_q);
+  });
+}
+
+void clear(const Attention& a, int rows, device::Queue& queue) {
+  device::with_16_bit_type_and_head_dim(a.shape.dtype, a.shape.head_dim, [&]<typename T, int kHeadDim>() {
+    device::launch(see_nothing<T, kHeadDim>, grid_of(a.shape, rows), dim3(kMergeWarps * 32), 0,
+                   queue.stream(), static_cast<T*>(a.o), a.lse, rows, a.shape.seqlen_q);
+  });
+}
+
+}  // namespace flashbook::many_gpus

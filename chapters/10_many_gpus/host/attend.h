@@ -1,0 +1,48 @@
+//| # What a rank's program launches
+//|
+//| The programs of the ranks (`step1_all_gather.h`, `step2_ring.h`, `step5_ulysses.h`) run on the host and name no type: which
+//| kernel a launch takes, is decided behind these functions, in files that are compiled for one head dimension each.
+#pragma once
+#include "chapters/10_many_gpus/merge.cuh"
+#include "chapters/10_many_gpus/tokens.cuh"
+#include "common/attention/shape.h"
+#include "common/device/queue.h"
+
+namespace flashbook::many_gpus {
+
+/// One launch: queries of a rank on keys of one rank or of all.
+struct Attention {
+  Shape shape;           ///< with as many queries and keys as the launch has, in the default layout
+  Tokens queries, keys;  ///< which ones those are
+  int shift;             ///< seqlen_k - seqlen_q of the whole sequence
+  const void *q, *k, *v;
+  void* o;  ///< [batch, heads, seqlen_q, head_dim], as lse of all rows or, of a part, of its final ones
+  float* lse;
+  int* counter;  ///< 0; the launch leaves it so
+  bool masked;   ///< some query does not see all keys
+  Carried carried = {.o = nullptr, .lse = nullptr, .first = 0, .from = 0, .until = 0};  ///< of a part
+
+  /// The last of the keys that a query sees; negative if it sees none.
+  int last_key(int query) const;
+  /// The first query that sees one of the keys; seqlen_q if none does.
+  int first_seeing() const;
+};
+
+/// Launches the attention kernel.
+void attend(const Attention& attention, device::Queue& queue);
+
+/// Takes a part in float32 into what attention.carried has.
+void merge(const Attention& attention, const float* part_o, const float* part_lse, device::Queue& queue);
+
+/// Gives the first `rows` rows of every head, which see no key at all, their result.
+void clear(const Attention& attention, int rows, device::Queue& queue);
+
+// The same for one head dimension. They are compiled in files of their own.
+
+template <int kHeadDim>
+void attend_with(const Attention& attention, device::Queue& queue);
+extern template void attend_with<64>(const Attention&, device::Queue&);
+extern template void attend_with<128>(const Attention&, device::Queue&);
+extern template void attend_with<256>(const Attention&, device::Queue&);
+
+}  // namespace flashbook::many_gpus

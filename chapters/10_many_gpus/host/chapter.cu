@@ -1,0 +1,85 @@
+//| # Chapter 10's descriptor
+//|
+//| Which steps there are and what they refuse. It runs on the host; [ranks.cu](ranks.cu) deals tensors out to the ranks.
+#include "chapters/10_many_gpus/host/chapter.h"
+#include "chapters/10_many_gpus/host/ranks.h"
+
+namespace flashbook {
+namespace {
+
+constexpr int64_t kMostHeads = 65535;  // of a grid's y
+constexpr int kMostRows = 1 << 30;     // a place in the sequence, and one behind it, are ints
+
+//| ## What cannot run
+//|
+//| Any number of ranks can run any length: some ranks may have no token, and some may see nothing.
+std::string why_not(const Shape& shape) {
+  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
+    return "chapter 10 takes f16 and bf16: choose one with --dtype";
+  if (int64_t(shape.batch) * shape.heads > kMostHeads)
+    return "batch * heads is at most 65535: split the batch with --batch";
+  if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
+    return "chapter 10 takes at most 2^30 queries and keys: give fewer with --seqlen";
+  Shape of_one = shape;
+  of_one.ranks = 1;
+  return why_not_plain(of_one);
+}
+
+template <int kStep>
+std::unique_ptr<DealtOut> deal_out(const Shape& shape, const Tensors& tensors) {
+  return std::make_unique<many_gpus::Ranks>(shape, tensors, kStep);
+}
+
+/// Waits for whatever the device does, and returns when the outputs are there, whichever the stream is.
+template <int kStep>
+void run(const Shape& shape, const Tensors& tensors, device::Stream) {
+  many_gpus::Ranks ranks(shape, tensors, kStep);
+  ranks.run();
+  ranks.collect();
+}
+
+/// A step of the table.
+template <int kStep>
+constexpr Step step(const char* name, const char* idea) {
+  return {.name = name,
+          .idea = idea,
+          .operation = Operation::forward,
+          .why_not = why_not,
+          .workspace = nullptr,
+          .run = run<kStep>,
+          .deal_out = deal_out<kStep>};
+}
+
+constexpr Step kSteps[] = {
+    step<1>("all-gather",
+            "Every rank gathers the keys and values of all, and computes attention of its own queries."),
+    step<2>(
+        "ring",
+        "Keys and values travel round a ring while parts are computed, and each part is merged into what a "
+        "rank carries in float32."),
+    step<3>("zigzag",
+            "A rank has an early and a late chunk of tokens, so that a causal mask costs all the same."),
+    step<4>("merge in the kernel",
+            "The attention kernel takes in what is carried, and no part goes to memory."),
+    step<5>("Ulysses",
+            "Ranks exchange tokens of all heads for all tokens of some heads, once there and once back."),
+};
+
+/// A sequence that is worth several GPUs.
+Shape of_two(Shape shape) {
+  shape.ranks = 2;
+  return shape;
+}
+
+}  // namespace
+
+const Chapter kManyGpus = {
+    .number = 10,
+    .name = "10_many_gpus",
+    .title = "Sequences longer than one GPU",
+    .steps = kSteps,
+    .gpu_shape = of_two(square_shape(1, 16, 65536, 128, DType::bf16)),
+    .cpu_shape = of_two(shape_for_simulator()),
+};
+
+}  // namespace flashbook

@@ -1,0 +1,86 @@
+//| # How the kernels are launched
+//|
+//| The host's part of a launch: tensor maps, the order of tiles, and which version of the kernel.
+#pragma once
+#include "chapters/10_many_gpus/attention.cuh"
+#include "chapters/10_many_gpus/host/attend.h"
+#include "common/attention/operation.h"
+#include "common/device/dispatch.h"
+#include "common/hopper/launch.h"
+
+namespace flashbook::many_gpus {
+
+/// The problem of a launch whose first `first_tile` tiles of queries are left out.
+inline Problem part_of_problem(const Attention& a, int first_tile) {
+  return {problem_of(a.shape), a.queries, a.keys, a.shift, first_tile};
+}
+
+//| ## The launch
+//|
+//| Tiles of queries before the first row that sees any of these keys are left out: under a causal mask, keys of a later rank
+//| are seen by none of a contiguous rank's queries, and by the second half of a zigzag rank's.
+template <typename T, typename Traits>
+void launch_attention(const Attention& a, device::Queue& queue) {
+  const int first_tile = a.carried.first / Traits::kRows;
+  Shape rest = a.shape;
+  rest.seqlen_q -= first_tile * Traits::kRows;
+  const TileOrder order = tile_order(rest, Traits::kRows, Traits::kCausal);
+  Problem problem = part_of_problem(a, first_tile);
+  problem.causal = a.masked;
+  device::launch(
+      attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads),
+      sizeof(BlockShared<T, Traits>), queue.stream(), tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
+      tile_map(a.shape, TensorId::k, a.k, Traits::kKeys), tile_map(a.shape, TensorId::v, a.v, Traits::kKeys),
+      tile_map(a.shape, TensorId::o, a.o, kRowsOfWarpgroup), static_cast<T*>(a.o), a.lse, problem, a.carried,
+      order, a.counter);
+}
+
+//| ## Which version
+//|
+//| A whole result takes the version that chapter 5 takes for the same shape. A part takes the one for long sequences: who
+//| divides a sequence among GPUs has a long one.
+
+/// Lengths up to which a version for short sequences is faster under a causal mask (chapter 5).
+constexpr int kShortD64 = 1024, kShortD128 = 2048, kShortD256 = 2048;
+
+struct ShortD64 : Version<64, 2, 128, 8, true, false> {
+  static constexpr bool kLazy = false;
+};
+struct ShortD128 : Version<128, 2, 128, 5, true, false> {
+  static constexpr bool kPingpong = true;
+};
+struct LongD256 : Version<256, 2, 64, 5, true, false> {
+  static constexpr Schedule kSchedule = Schedule::single_tile;
+};
+
+template <int kHeadDim, bool kCausal, bool kCarries>
+using Long = Version<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 64 : 128, kHeadDim == 64 ? 8 : 5,
+                     kCausal, kCarries>;
+
+/// Calls `use.operator()<Traits>()` with the version for a launch.
+template <int kHeadDim, typename Use>
+void with_version(const Attention& a, Use use) {
+  if (a.carried.o != nullptr) {
+    if (a.masked) return use.template operator()<Long<kHeadDim, true, true>>();
+    return use.template operator()<Long<kHeadDim, false, true>>();
+  }
+  if (!a.masked) return use.template operator()<Long<kHeadDim, false, false>>();
+  const int queries = a.shape.seqlen_q;
+  if constexpr (kHeadDim == 64) {
+    if (queries <= kShortD64) return use.template operator()<ShortD64>();
+  } else if constexpr (kHeadDim == 128) {
+    if (queries <= kShortD128) return use.template operator()<ShortD128>();
+  } else {
+    if (queries > kShortD256) return use.template operator()<LongD256>();
+  }
+  use.template operator()<Long<kHeadDim, true, false>>();
+}
+
+template <int kHeadDim>
+void attend_with(const Attention& a, device::Queue& queue) {
+  device::with_16_bit_type(a.shape.dtype, [&]<typename T>() {
+    with_version<kHeadDim>(a, [&]<typename Traits>() { launch_attention<T, Traits>(a, queue); });
+  });
+}
+
+}  // namespace flashbook::many_gpus

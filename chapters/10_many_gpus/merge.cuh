@@ -1,0 +1,109 @@
+//| # Merging parts
+//|
+//| Attention over some of the keys gives O and a log-sum-exp; over other keys, another O and another log-sum-exp. Chapter 8
+//| merges any number of such parts at the end. Here they come one after another, so a rank carries O and the log-sum-exp along
+//| and takes in each part as it comes:
+//|
+//|     LSE = log(e^LSE_A + e^LSE_B)        O = e^(LSE_A - LSE) O_A + e^(LSE_B - LSE) O_B
+//|
+//| What is carried stays in float32. If it were rounded to 16 bits after each part, every part would add its own rounding
+//| error, and the error would grow with the number of ranks.
+//|
+//| ![Parts of the keys give partial outputs and log-sum-exps, which are merged](../../docs/figures/merge_parts.svg)
+#pragma once
+#include "chapters/10_many_gpus/tokens.cuh"
+#include "common/ptx/convert.h"
+#include "common/ptx/math.h"
+
+namespace flashbook::many_gpus {
+
+/// What a rank carries from part to part, and which of its rows a part changes.
+struct Carried {
+  float* o;    ///< [batch, heads, seqlen_q, head_dim]; null: there is one part, and nothing is carried
+  float* lse;  ///< [batch, heads, seqlen_q]
+  int first;   ///< rows before this one see none of the part's keys: they stay as they are
+  int from;    ///< rows from this one on have something carried, with which the part is merged
+  int until;   ///< rows before this one see no keys of later parts: their result is final
+};
+
+//| ## Two weights
+//|
+//| Both exponents are taken relative to the larger of the two, so neither overflows: `e^LSE` itself does from LSE = 89 on. A
+//| part without keys has the log-sum-exp -inf and the weight 0. If both are without keys, so is the row: -inf - (-inf) would
+//| be NaN, and is not computed.
+
+/// What two parts of a row count for, and their common log-sum-exp.
+struct Weights {
+  float of_part, of_carried, lse;
+};
+
+__device__ __forceinline__ Weights weights_of(float part_lse, float carried_lse) {
+  constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+  const float top = fmaxf(part_lse, carried_lse);
+  if (top == -INFINITY) return {0, 0, -INFINITY};
+  const float part = exp2_approx((part_lse - top) * kLog2e),
+              carried = exp2_approx((carried_lse - top) * kLog2e);
+  const float sum = part + carried;  // at least 1
+  return {part / sum, carried / sum, top + __log2f(sum) * kLn2};
+}
+
+//| ## The merge as a kernel of its own
+//|
+//| Steps 2 and 3 write each part to memory, and this kernel takes it in. A warp has a row, each lane two columns of every 64.
+
+constexpr int kMergeWarps = 8;  ///< of a block: the rows that it merges
+
+/// Takes a part into what is carried. Grid: (tiles of kMergeWarps rows from carried.first on, heads of all
+/// batch entries).
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kMergeWarps * 32)
+    merge_part(const float* part_o,    // [batch, heads, seqlen_q, kHeadDim]
+               const float* part_lse,  // [batch, heads, seqlen_q]
+               Carried carried,
+               T* o,        // [batch, heads, seqlen_q, kHeadDim], of final rows
+               float* lse,  // [batch, heads, seqlen_q], of final rows
+               int seqlen_q) {
+  const int row = carried.first + int(blockIdx.x) * kMergeWarps + int(threadIdx.x) / 32;
+  if (row >= seqlen_q) return;
+  const int lane = threadIdx.x % 32;
+  const int64_t place = int64_t(blockIdx.y) * seqlen_q + row;
+  const bool is_carried = row >= carried.from, is_final = row < carried.until;
+  //| All lanes of the warp compute the same weights, from two numbers that they all read. One of them writes the new log-sum-exp, to
+  //| where the row goes on: to what is carried, or, if no later part changes the row, to the result.
+  const Weights weights = weights_of(part_lse[place], is_carried ? carried.lse[place] : -INFINITY);
+  __syncwarp();  // all lanes have read the log-sum-exp that lane 0 may overwrite
+  if (lane == 0) (is_final ? lse : carried.lse)[place] = weights.lse;
+    //| A row that has nothing carried yet takes the part as it is. What lies in its place was never written, so it is not read either.
+#pragma unroll
+  for (int column = 2 * lane; column < kHeadDim; column += 64) {
+    const int64_t at = place * kHeadDim + column;
+    const float2 part = *reinterpret_cast<const float2*>(part_o + at);
+    float2 sum = make_float2(weights.of_part * part.x, weights.of_part * part.y);
+    if (is_carried) {
+      const float2 before = *reinterpret_cast<const float2*>(carried.o + at);
+      sum = make_float2(sum.x + weights.of_carried * before.x, sum.y + weights.of_carried * before.y);
+    }
+    if (is_final)
+      *reinterpret_cast<uint32_t*>(o + at) = pack<T>(sum.x, sum.y);
+    else
+      *reinterpret_cast<float2*>(carried.o + at) = sum;
+  }
+}
+
+//| ## Rows that see nothing
+//|
+//| Under a causal mask with more queries than keys the first queries see no key of any rank. No part ever touches them.
+/// O = 0 and the log-sum-exp -inf for the first `rows` rows of every head. Grid: as merge_part.
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kMergeWarps * 32) see_nothing(T* o,  // [batch, heads, seqlen_q, kHeadDim]
+                                                                float* lse,  // [batch, heads, seqlen_q]
+                                                                int rows, int seqlen_q) {
+  const int row = int(blockIdx.x) * kMergeWarps + int(threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (row >= rows) return;
+  const int64_t place = int64_t(blockIdx.y) * seqlen_q + row;
+  if (lane == 0) lse[place] = -INFINITY;
+  for (int column = 2 * lane; column < kHeadDim; column += 64)
+    *reinterpret_cast<uint32_t*>(o + place * kHeadDim + column) = 0;
+}
+
+}  // namespace flashbook::many_gpus

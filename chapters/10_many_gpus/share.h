@@ -1,0 +1,93 @@
+//| # A rank's share
+//|
+//| What lies on a rank's device before a step runs, and after: its queries, keys and values, and its rows of O and the
+//| log-sum-exp. A step is a program that every rank runs at the same time, each on its own share. It sees the others only
+//| through `device::Rank::exchange`.
+//|
+//| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and before and after Ulysses](../../docs/figures/rank_exchanges.svg)
+#pragma once
+#include <vector>
+
+#include "chapters/10_many_gpus/host/attend.h"
+#include "common/device/ranks.h"
+
+namespace flashbook::many_gpus {
+
+using device::Buffer, device::Message, device::Place, device::Queue;
+
+constexpr int64_t kElementBytes = 2;  ///< of Q, K, V and O
+
+/// A message from or to memory that begins so many bytes behind `base`. Empty ones are left out by both ends.
+inline void add(std::vector<Message>& messages, int rank, const Buffer& base, int64_t offset, int64_t bytes) {
+  if (bytes > 0)
+    messages.push_back({rank, static_cast<std::byte*>(base.data()) + offset, std::size_t(bytes)});
+}
+
+//| K and V lie in one buffer, V behind K, since they always travel together. To a message they are twice as many heads.
+
+/// What a rank has, in the memory of its device. Made with that device in use.
+struct Share {
+  Shape whole;  ///< of all ranks together
+  Order order;
+  int rank;
+  Tokens queries = tokens_of(order, whole.seqlen_q, rank, whole.ranks),
+         keys = tokens_of(order, whole.seqlen_k, rank, whole.ranks);
+  int64_t row_bytes = whole.head_dim * kElementBytes;
+  int64_t query_heads = int64_t(whole.batch) * whole.heads,
+          key_value_heads = 2 * int64_t(whole.batch) * whole.kv_heads;  ///< K's, and as many of V
+  Buffer q{Place::device,
+           std::size_t(query_heads* queries.total() * row_bytes)};  // [heads, tokens, head_dim]
+  Buffer kv{Place::device,
+            std::size_t(key_value_heads* keys.total() * row_bytes)};  // [2, heads, tokens, head_dim]
+  Buffer o{Place::device, q.bytes()};                                 // as q
+  Buffer lse{Place::device, std::size_t(query_heads) * queries.total() * sizeof(float)};  // [heads, tokens]
+
+  Tokens keys_of(int other) const { return tokens_of(order, whole.seqlen_k, other, whole.ranks); }
+  Tokens queries_of(int other) const { return tokens_of(order, whole.seqlen_q, other, whole.ranks); }
+
+  /// A launch of this rank's queries on keys that lie, with their values behind them, in `from`.
+  Attention attention(const Tokens& on, const Buffer& from, int* counter) const {
+    Attention a{
+        .shape = whole,
+        .queries = queries,
+        .keys = on,
+        .shift = whole.seqlen_k - whole.seqlen_q,
+        .q = q.data(),
+        .k = from.data(),
+        .v = static_cast<const std::byte*>(from.data()) + key_value_heads / 2 * on.total() * row_bytes,
+        .o = o.data(),
+        .lse = static_cast<float*>(lse.data()),
+        .counter = counter,
+        .masked = whole.causal()};
+    a.shape.ranks = 1;
+    a.shape.seqlen_q = queries.total();
+    a.shape.seqlen_k = on.total();
+    return a;
+  }
+};
+
+/// Four bytes of device memory that are 0: where blocks ask for their next tile.
+class Counter {
+ public:
+  Counter() { memory_.upload(std::vector<std::byte>(sizeof(int))); }
+  int* get() const { return static_cast<int*>(memory_.data()); }
+
+ private:
+  Buffer memory_{Place::device, sizeof(int)};
+};
+
+/// A step, as one rank runs it, with the memory that it needs besides its share. Made with the rank's device
+/// in use.
+class Program {
+ public:
+  virtual ~Program() = default;
+  /// Returns when the rank's rows of O and the log-sum-exp are there.
+  virtual void run(device::Rank& rank) = 0;
+
+ protected:
+  Program() = default;
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+};
+
+}  // namespace flashbook::many_gpus

@@ -1,0 +1,50 @@
+//| # Step 1: gather all keys
+//|
+//| The least that can be done: every rank sends its keys and values to all others, and when a rank has all of them, it computes
+//| attention of its own queries, as if there were no other rank. Nothing is merged.
+//|
+//| It costs three things. Every rank holds all keys and values, so memory limits the length of the sequence as on one GPU. The
+//| copies come first and the products after them, so nothing overlaps. And under a causal mask the last rank has 2 - 1/P times
+//| the work of an average one, while the first has 1/P of it.
+//|
+//| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and before and after Ulysses](../../docs/figures/rank_exchanges.svg)
+#pragma once
+#include "chapters/10_many_gpus/share.h"
+
+namespace flashbook::many_gpus {
+
+/// Step 1 of one rank.
+class AllGather final : public Program {
+ public:
+  explicit AllGather(const Share& share)
+      : share_(share), all_(Place::device, std::size_t(share.key_value_heads * bytes_of_head())) {}
+
+  //| Heads are the outer dimension of a tensor, so a rank's tokens are one piece of each head. Every piece is a message, which lands
+  //| where it belongs among all tokens: no kernel has to sort them. A rank sends to itself, too.
+  void run(device::Rank& rank) override {
+    std::vector<Message> sends, receives;
+    for (int other = 0; other < rank.count(); ++other) {
+      const int64_t mine = share_.keys.total() * share_.row_bytes;
+      const Tokens theirs = share_.keys_of(other);
+      for (int head = 0; head < share_.key_value_heads; ++head) {
+        add(sends, other, share_.kv, head * mine, mine);
+        add(receives, other, all_, head * bytes_of_head() + theirs.first[0] * share_.row_bytes,
+            theirs.total() * share_.row_bytes);
+      }
+    }
+    rank.exchange(queue_, sends, receives);
+    const Tokens everything = tokens_of(Order::contiguous, share_.whole.seqlen_k, 0, 1);
+    if (share_.queries.total() > 0) attend(share_.attention(everything, all_, counter_.get()), queue_);
+    queue_.synchronize();
+  }
+
+ private:
+  int64_t bytes_of_head() const { return share_.whole.seqlen_k * share_.row_bytes; }
+
+  const Share& share_;
+  Buffer all_;  // [2, heads, seqlen_k, head_dim]
+  Counter counter_;
+  Queue queue_;
+};
+
+}  // namespace flashbook::many_gpus

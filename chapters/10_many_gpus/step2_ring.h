@@ -1,0 +1,157 @@
+//| # Steps 2, 3 and 4: a ring
+//|
+//| In step 1 a rank first has all keys, and then computes. Here it computes with the keys that it has, while the next ones come.
+//| The ranks form a ring. At each *hop* a rank passes the keys and values that it holds on to the next rank and receives those that
+//| the previous rank held. After P - 1 hops it has seen all of them, and never held more than three ranks' shares.
+//|
+//|     hop h = 0 ... P - 1:                       the rank holds the keys of rank r - h
+//|       copies:   wait until hop h - 1 is computed    its buffer is overwritten now
+//|                 send what is held to rank r + 1, receive from rank r - 1
+//|       compute:  wait until the keys of hop h have arrived
+//|                 attention of the own queries on them: a part
+//|                 merge the part into what is carried
+//|
+//| Copies and products are in two queues, which wait for each other only where these lines say so. A hop is hidden if the
+//| products of a part take longer than the copy: per rank with n tokens, 4 n n d H operations at F a second against 4 n d H_kv
+//| bytes at W a second, so n >= (F / W) (H_kv / H) without a mask, and twice that if a causal mask hides half of every part.
+//|
+//| **Step 3** deals tokens out in zigzag (`tokens.cuh`). Nothing else changes. **Step 4** merges inside the attention kernel
+//| (`step4_carried.cuh`), in step 2 and 3 a kernel of its own does (`merge.cuh`).
+//|
+//| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag every cell is half full](../../docs/figures/rank_work.svg)
+#pragma once
+#include <algorithm>
+
+#include "chapters/10_many_gpus/share.h"
+
+namespace flashbook::many_gpus {
+
+//| ## Which rows a hop changes
+//|
+//| Rows see a beginning of the keys of a hop, and later rows see more of them. So the rows that see any are the last ones, from
+//| `first` on. A row has something carried if an earlier hop showed it a key, and its result is final if no later hop does. So three
+//| numbers say all of it.
+/// The keys that a rank holds at a hop: those of the rank so many places before it.
+inline Tokens keys_of_hop(const Share& share, int hop, int ranks) {
+  return share.keys_of((share.rank - hop + ranks) % ranks);
+}
+
+/// What a hop's launch needs, for all hops of a rank.
+class Hops {
+ public:
+  Hops(const Share& share, int ranks) : rows_(share.queries.total()) {
+    for (int hop = 0; hop < ranks; ++hop)
+      first_.push_back(share.attention(keys_of_hop(share, hop, ranks), share.kv, nullptr).first_seeing());
+  }
+
+  int first(int hop) const { return first_[std::size_t(hop)]; }
+  /// Rows from here on have seen a key in a hop before this one.
+  int from(int hop) const { return least(0, hop); }
+  /// Rows before this one see no key in a later hop.
+  int until(int hop) const { return least(hop + 1, int(first_.size())); }
+  bool is_seen(int hop) const { return first(hop) < rows_; }
+  /// How many hops show some row a key.
+  int seen() const {
+    return int(std::ranges::count_if(first_, [&](int first) { return first < rows_; }));
+  }
+  /// So many rows see no key at all.
+  int unseeing() const { return least(0, int(first_.size())); }
+
+ private:
+  /// The first row that sees a key in hops `begin` to `end` - 1.
+  int least(int begin, int end) const {
+    int row = rows_;
+    for (int hop = begin; hop < end; ++hop) row = std::min(row, first(hop));
+    return row;
+  }
+
+  int rows_;
+  std::vector<int> first_;
+};
+
+//| ## The program of a rank
+
+/// Steps 2 to 4 of one rank. `merges_inside`: step 4.
+class Ring final : public Program {
+ public:
+  Ring(const Share& share, bool merges_inside) : share_(share), merges_inside_(merges_inside) {
+    int most = 0;  // keys of a rank
+    for (int rank = 0; rank < share.whole.ranks; ++rank) most = std::max(most, share.keys_of(rank).total());
+    for (Buffer& buffer : travelling_)
+      buffer = Buffer(Place::device, std::size_t(share.key_value_heads * most * share.row_bytes));
+    for (Part* part : {&carried_, &part_}) {
+      if (part == &part_ && merges_inside) continue;
+      part->o = Buffer(Place::device, share.q.bytes() / kElementBytes * sizeof(float));
+      part->lse = Buffer(Place::device, share.lse.bytes());
+    }
+  }
+
+  //| The rank's own keys stay where they are, and two buffers take turns with those of others: while hop h is computed from one,
+  //| hop h + 1 arrives in the other, in which hop h - 1 lay. The launch of hop h - 1 must have read it, and the next rank must have its
+  //| copy; the second is what `exchange` sees to, since everything in `copies` comes in order.
+  void run(device::Rank& rank) override {
+    const int ranks = rank.count(), next = (share_.rank + 1) % ranks,
+              previous = (share_.rank + ranks - 1) % ranks;
+    const Hops hops(share_, ranks);
+    const auto keys = [&](int hop) { return keys_of_hop(share_, hop, ranks); };
+    const auto held = [&](int hop) -> const Buffer& { return hop == 0 ? share_.kv : travelling_[hop % 2]; };
+    const auto bytes = [&](int hop) { return share_.key_value_heads * keys(hop).total() * share_.row_bytes; };
+    device::Event arrived, computed;  // computed: the hop before
+    for (int hop = 0; hop < ranks; ++hop) {
+      const device::Event here = arrived;
+      if (hop + 1 < ranks) {
+        copies_.wait_for(computed);
+        std::vector<Message> sends, receives;
+        add(sends, next, held(hop), 0, bytes(hop));
+        add(receives, previous, held(hop + 1), 0, bytes(hop + 1));
+        rank.exchange(copies_, sends, receives);
+        arrived = copies_.record();
+      }
+      compute_.wait_for(here);
+      if (hops.is_seen(hop)) attend_hop(hops, hop, share_.attention(keys(hop), held(hop), counter_.get()));
+      computed = compute_.record();
+    }
+    if (const int rows = hops.unseeing(); rows > 0 && hops.seen() != 1)
+      clear(share_.attention(share_.keys, share_.kv, nullptr), rows, compute_);
+    copies_.synchronize();
+    compute_.synchronize();
+  }
+
+ private:
+  /// Results in float32.
+  struct Part {
+    Buffer o, lse;
+
+    Carried carried(int first, int from, int until) const {
+      return {static_cast<float*>(o.data()), static_cast<float*>(lse.data()), first, from, until};
+    }
+  };
+
+  //| If the keys of only one hop are seen, there is nothing to merge, and the launch is an ordinary one: so one rank alone computes what
+  //| chapter 5 does. Keys of other ranks are often seen whole, and then nothing asks for the mask.
+  void attend_hop(const Hops& hops, int hop, Attention a) {
+    const int first = hops.first(hop), from = hops.from(hop), until = hops.until(hop);
+    const bool is_whole = hops.seen() == 1;
+    a.masked = a.masked && (hop == 0 || a.last_key(is_whole ? 0 : first) + 1 < a.shape.seqlen_k);
+    if (is_whole) return attend(a, compute_);
+    const int rows = a.shape.seqlen_q;
+    if (merges_inside_ || from == rows) {
+      a.carried = carried_.carried(first, from, until);
+      return attend(a, compute_);
+    }
+    a.carried = part_.carried(first, rows, 0);
+    attend(a, compute_);
+    a.carried = carried_.carried(first, from, until);
+    merge(a, static_cast<const float*>(part_.o.data()), static_cast<const float*>(part_.lse.data()),
+          compute_);
+  }
+
+  const Share& share_;
+  const bool merges_inside_;
+  Buffer travelling_[2];  // [2, heads, tokens, head_dim] of another rank
+  Part carried_, part_;   // o [batch, heads, tokens, head_dim], lse [batch, heads, tokens]
+  Counter counter_;
+  Queue compute_, copies_;
+};
+
+}  // namespace flashbook::many_gpus

@@ -1,0 +1,116 @@
+//| # Step 5: heads for tokens
+//|
+//| Heads of attention do not need one another. So instead of passing keys round, ranks exchange once: each gives away its tokens
+//| of all heads but some, and receives all tokens of those. Then it computes ordinary attention, whatever the mask is, and the
+//| outputs go back the same way. The scheme is DeepSpeed-Ulysses' (arXiv 2309.14509).
+//|
+//| Each rank sends (P - 1) / P of its Q, K, V and O, once. In the ring K and V travel P - 1 times. But nothing overlaps, and there can
+//| be no more ranks at work than there are key heads: a rank without one has nothing to do.
+//|
+//| With many ranks both are combined: heads are exchanged within a host, and a ring goes over the hosts (USP, arXiv 2405.07719).
+//|
+//| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and before and after Ulysses](../../docs/figures/rank_exchanges.svg)
+#pragma once
+#include "chapters/10_many_gpus/share.h"
+
+namespace flashbook::many_gpus {
+
+/// Some heads, side by side.
+struct Heads {
+  int first, count;
+};
+
+/// The key heads that a rank computes, with all query heads that share them.
+inline Heads key_heads_of(int kv_heads, int rank, int ranks) {
+  const auto begin = [&](int r) { return int(int64_t(kv_heads) * r / ranks); };
+  return {begin(rank), begin(rank + 1) - begin(rank)};
+}
+
+/// Step 5 of one rank. Tokens are dealt out contiguously.
+class Ulysses final : public Program {
+ public:
+  explicit Ulysses(const Share& share)
+      : share_(share),
+        mine_(key_heads_of(share.whole.kv_heads, share.rank, share.whole.ranks)),
+        q_(Place::device, std::size_t(query_rows() * share.row_bytes)),
+        kv_(Place::device, std::size_t(2 * int64_t(share.whole.batch) * mine_.count * share.whole.seqlen_k *
+                                       share.row_bytes)),
+        o_(Place::device, q_.bytes()),
+        lse_(Place::device, std::size_t(query_rows()) * sizeof(float)) {}
+
+  void run(device::Rank& rank) override {
+    const Shape& whole = share_.whole;
+    Pieces in, out;
+    pieces(in, share_.q, q_, whole.batch, group(), false, share_.row_bytes);
+    pieces(in, share_.kv, kv_, 2 * whole.batch, 1, true, share_.row_bytes);
+    pieces(out, share_.o, o_, whole.batch, group(), false, share_.row_bytes);
+    pieces(out, share_.lse, lse_, whole.batch, group(), false, sizeof(float));
+
+    rank.exchange(queue_, in.of_tokens, in.of_heads);
+    if (mine_.count > 0) {
+      Attention a{.shape = whole,
+                  .queries = tokens_of(Order::contiguous, whole.seqlen_q, 0, 1),
+                  .keys = tokens_of(Order::contiguous, whole.seqlen_k, 0, 1),
+                  .shift = whole.seqlen_k - whole.seqlen_q,
+                  .q = q_.data(),
+                  .k = kv_.data(),
+                  .v = static_cast<const std::byte*>(kv_.data()) + kv_.bytes() / 2,
+                  .o = o_.data(),
+                  .lse = static_cast<float*>(lse_.data()),
+                  .counter = counter_.get(),
+                  .masked = whole.causal()};
+      a.shape.ranks = 1;
+      a.shape.kv_heads = mine_.count;
+      a.shape.heads = mine_.count * group();
+      attend(a, queue_);
+    }
+    rank.exchange(queue_, out.of_heads, out.of_tokens);
+    queue_.synchronize();
+  }
+
+ private:
+  //| A piece is one rank's tokens of one head. Every piece lies in two places: with all heads of those tokens on the rank that has the
+  //| tokens, and with all tokens of that head on the rank that has the head. On the way in pieces go from the first to the second, on the
+  //| way out from the second to the first.
+  struct Pieces {
+    std::vector<Message> of_tokens, of_heads;
+  };
+
+  /// Adds the pieces of a tensor: `of_tokens` is [batch, all heads, the rank's tokens], `of_heads` [batch,
+  /// the rank's heads, all tokens]. `group`: how many of its heads go with a key head.
+  void pieces(Pieces& to, const Buffer& of_tokens, const Buffer& of_heads, int batch, int group, bool keys,
+              int64_t row_bytes) const {
+    const Shape& whole = share_.whole;
+    const int64_t all_heads = int64_t(whole.kv_heads) * group, my_heads = int64_t(mine_.count) * group;
+    const int64_t all_tokens = keys ? whole.seqlen_k : whole.seqlen_q;
+    const int64_t my_tokens = (keys ? share_.keys : share_.queries).total();
+    for (int other = 0; other < whole.ranks; ++other) {
+      const Heads theirs = key_heads_of(whole.kv_heads, other, whole.ranks);
+      const Tokens tokens = keys ? share_.keys_of(other) : share_.queries_of(other);
+      for (int64_t entry = 0; entry < batch; ++entry) {
+        for (int64_t head = 0; head < int64_t(theirs.count) * group; ++head)
+          add(to.of_tokens, other, of_tokens,
+              (entry * all_heads + int64_t(theirs.first) * group + head) * my_tokens * row_bytes,
+              my_tokens * row_bytes);
+        for (int64_t head = 0; head < my_heads; ++head)
+          add(to.of_heads, other, of_heads,
+              ((entry * my_heads + head) * all_tokens + tokens.first[0]) * row_bytes,
+              tokens.total() * row_bytes);
+      }
+    }
+  }
+
+  int group() const { return share_.whole.heads / share_.whole.kv_heads; }
+  int64_t query_rows() const {
+    return int64_t(share_.whole.batch) * mine_.count * group() * share_.whole.seqlen_q;
+  }
+
+  const Share& share_;
+  const Heads mine_;
+  Buffer q_, kv_;   // [batch, heads, seqlen_q, head_dim], [2, batch, kv heads, seqlen_k, head_dim]
+  Buffer o_, lse_;  // [batch, heads, seqlen_q, head_dim], [batch, heads, seqlen_q]
+  Counter counter_;
+  Queue queue_;
+};
+
+}  // namespace flashbook::many_gpus

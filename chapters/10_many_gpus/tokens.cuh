@@ -1,0 +1,90 @@
+//| # Which tokens a rank has
+//|
+//| A *rank* is one of P GPUs that work on the same sequence. Each has some of its tokens: their queries, keys and values, of
+//| all heads. Which ones, is an *order*:
+//|
+//| | order | rank r of P has | under a causal mask |
+//| | --- | --- | --- |
+//| | contiguous | chunk r of P | the last rank has the most to do, the first the least |
+//| | zigzag | chunks r and 2P - 1 - r of 2P | all have the same |
+//|
+//| A rank's tokens lie side by side in its memory, in the order of the sequence.
+//|
+//| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag every cell is half full](../../docs/figures/rank_work.svg)
+#pragma once
+#include "common/hopper/problem.h"
+#include "common/hopper/tile_scheduler.h"
+
+namespace flashbook::many_gpus {
+
+using namespace hopper;
+
+/// How tokens are dealt out.
+enum class Order { contiguous, zigzag };
+
+//| ## One run or two
+//|
+//| Both orders are at most two runs of tokens. Two questions are enough for everything that follows: where token i of the
+//| rank stands in the sequence, and how many of the rank's tokens stand before a place.
+/// A rank's tokens.
+struct Tokens {
+  int first[2];  ///< of each run: its place in the sequence
+  int count[2];
+
+  __host__ __device__ int total() const { return count[0] + count[1]; }
+
+  /// Where token i of the rank, 0 <= i < total(), stands in the sequence.
+  __host__ __device__ int place(int i) const { return i < count[0] ? first[0] + i : first[1] + i - count[0]; }
+
+  /// How many stand before a place of the sequence. They are the rank's first ones.
+  __host__ __device__ int before(int place) const {
+    int tokens = 0;
+    for (int run = 0; run < 2; ++run) {
+      const int many = place - first[run];
+      tokens += many < 0 ? 0 : many > count[run] ? count[run] : many;
+    }
+    return tokens;
+  }
+};
+
+//| Chunks differ by one token at most if their number does not divide that of the tokens, and some are empty if there are
+//| fewer tokens than chunks.
+/// The tokens of a rank.
+inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
+  const int chunks = order == Order::zigzag ? 2 * ranks : ranks;
+  const auto begin = [&](int chunk) { return int(int64_t(tokens) * chunk / chunks); };
+  const int last = order == Order::zigzag ? chunks - 1 - rank : rank + 1;
+  return {{begin(rank), begin(last)},
+          {begin(rank + 1) - begin(rank), order == Order::zigzag ? begin(last + 1) - begin(last) : 0}};
+}
+
+//| ## The mask
+//|
+//| In the whole sequence query i sees the keys up to i + seqlen_k - seqlen_q. A rank asks the same with the places of its own
+//| queries, and counts the keys before that place among those that it has, its own or another rank's. Keys lie in the order of
+//| the sequence, so what a query sees is always a beginning of them: the mask is again one number for each row, the last key
+//| that it sees. So chapter 5's kernel needs no other mask, whatever the order is.
+/// The shape of one launch: queries of one rank, keys of one or of all.
+struct Problem : hopper::Problem {
+  Tokens queries, keys;
+  int shift;       ///< seqlen_k - seqlen_q of the whole sequence
+  int first_tile;  ///< of queries; those before it see none of these keys
+
+  /// The last of these keys that `query` sees; negative if it sees none. Rows beyond the end see what the
+  /// last one does.
+  __host__ __device__ int last_key(int query) const {
+    if (!causal) return seqlen_k - 1;
+    const int row = query < seqlen_q ? query : seqlen_q - 1;
+    return keys.before(queries.place(row) + shift + 1) - 1;
+  }
+
+  /// How many tiles of `tile` keys the queries up to `last_query` see. At least one, as in chapter 5.
+  __device__ int key_tiles(int last_query, int tile) const { return max(last_key(last_query), 0) / tile + 1; }
+
+  /// The first row of a tile of `rows` queries.
+  __device__ int first_row(const WorkTile& work, int rows) const {
+    return (first_tile + work.query_tile) * rows;
+  }
+};
+
+}  // namespace flashbook::many_gpus

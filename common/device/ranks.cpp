@@ -1,0 +1,199 @@
+#include "common/device/ranks.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "common/concat.h"
+#include "common/device/backend.h"
+
+namespace flashbook::device {
+namespace {
+
+/// What a rank throws that ends because another one has failed.
+struct GivenUp {};
+
+/// A message under way. Its sender waits for `landed`.
+struct Sent {
+  Message message;
+  Event ready;  ///< its memory has been written
+  bool received = false;
+  Event landed;
+};
+
+/// What the ranks of a run have in common. One rank runs at a time.
+class Meeting {
+ public:
+  explicit Meeting(int count)
+      : count_(count),
+        over_(std::size_t(count)),
+        waits_for_(std::size_t(count)),
+        sent_(std::size_t(count) * count) {}
+
+  int count() const { return count_; }
+
+  void run(int rank, const std::function<void()>& body) {
+    std::unique_lock lock(mutex_);
+    await_turn(rank, lock);
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      use_device(device_of_rank(rank));
+      body();
+    } catch (const GivenUp&) {
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error && !error_) error_ = error;
+    over_[std::size_t(rank)] = true;
+    waits_for_[std::size_t(rank)].clear();
+    in_vain_ = 0;
+    pass_turn(rank);
+  }
+
+  void exchange(int rank, Queue& queue, const std::vector<Message>& sends,
+                const std::vector<Message>& receives) {
+    for (const auto* messages : {&sends, &receives})
+      for (const Message& message : *messages)
+        if (message.rank < 0 || message.rank >= count_)
+          throw UsageError("there is no rank ", message.rank, ": there are 0 to ", count_ - 1);
+    std::unique_lock lock(mutex_);
+    const Event ready = queue.record();
+    std::vector<std::shared_ptr<Sent>> mine;
+    for (const Message& message : sends) {
+      mine.push_back(std::make_shared<Sent>(Sent{message, ready, false, {}}));
+      sent(rank, message.rank).push_back(mine.back());
+    }
+    std::vector<Message> open = receives;
+    bool has_moved = !mine.empty();
+    for (;;) {
+      if (error_) throw GivenUp();
+      has_moved |= receive(rank, queue, open) > 0;
+      const auto unread = std::ranges::find(mine, false, [](const auto& own) { return own->received; });
+      if (open.empty() && unread == mine.end()) break;
+      waits_for_[std::size_t(rank)] = open.empty()
+                                          ? concat("rank ", rank, " sends to rank ", (*unread)->message.rank)
+                                          : concat("rank ", rank, " receives from rank ", open.front().rank);
+      in_vain_ = has_moved ? 0 : in_vain_ + 1;
+      has_moved = false;
+      if (in_vain_ > std::ranges::count(over_, false)) throw DeviceError(describe_deadlock());
+      pass_turn(rank);
+      await_turn(rank, lock);
+    }
+    waits_for_[std::size_t(rank)].clear();
+    in_vain_ = 0;
+    // Only now: a wait before the last copy would let copies of a ring wait for one another.
+    for (const auto& own : mine) queue.wait_for(own->landed);
+  }
+
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::deque<std::shared_ptr<Sent>>& sent(int from, int to) {
+    return sent_[std::size_t(from) * std::size_t(count_) + std::size_t(to)];
+  }
+
+  /// Has the copies made of what has been sent, and takes it from the list. Returns how many.
+  int receive(int rank, Queue& queue, std::vector<Message>& open) {
+    return int(std::erase_if(open, [&](const Message& message) {
+      auto& from = sent(message.rank, rank);
+      if (from.empty()) return false;
+      Sent& other = *from.front();
+      if (other.message.bytes != message.bytes)
+        throw DeviceError("rank ", message.rank, " sends ", other.message.bytes, " bytes to rank ", rank,
+                          ", which receives ", message.bytes, ": give both ends one size");
+      queue.wait_for(other.ready);
+      copy_async(queue.stream(), message.data, other.message.data, message.bytes);
+      other.landed = queue.record();
+      other.received = true;
+      from.pop_front();
+      return true;
+    }));
+  }
+
+  std::string describe_deadlock() const {
+    std::string text = "deadlock: ";
+    for (const std::string& waits : waits_for_)
+      if (!waits.empty()) text += waits + ", ";
+    for (int rank = 0; rank < count_; ++rank)
+      if (over_[std::size_t(rank)]) text += concat("rank ", rank, " has ended, ");
+    return text +
+           "and nobody goes on. Put sends and the receives that belong to the same moment into one exchange";
+  }
+
+  void await_turn(int rank, std::unique_lock<std::mutex>& lock) {
+    turns_.wait(lock, [&] { return turn_ == rank; });
+  }
+
+  /// The next rank that has not ended runs.
+  void pass_turn(int rank) {
+    for (int i = 1; i <= count_; ++i) {
+      turn_ = (rank + i) % count_;
+      if (!over_[std::size_t(turn_)]) break;
+    }
+    turns_.notify_all();
+  }
+
+  const int count_;
+  std::mutex mutex_;
+  std::condition_variable turns_;
+  int turn_ = 0;
+  std::vector<char> over_;
+  std::vector<std::string> waits_for_;  ///< of ranks in an exchange, what they wait for
+  int in_vain_ = 0;                     ///< ranks in a row that had their turn and could not go on
+  std::vector<std::deque<std::shared_ptr<Sent>>> sent_;  ///< [from, to], not yet received
+  std::exception_ptr error_;                             ///< of the first rank that failed
+};
+
+class RankOfProcess final : public Rank {
+ public:
+  RankOfProcess(Meeting& meeting, int number) : meeting_(meeting), number_(number) {}
+  int number() const override { return number_; }
+  int count() const override { return meeting_.count(); }
+  void exchange(Queue& queue, const std::vector<Message>& sends,
+                const std::vector<Message>& receives) override {
+    meeting_.exchange(number_, queue, sends, receives);
+  }
+
+ private:
+  Meeting& meeting_;
+  const int number_;
+};
+
+}  // namespace
+
+int device_of_rank(int rank) { return rank % device_count(); }
+
+std::string why_not(Transport transport, int ranks) {
+  if (ranks < 1) return "there is no rank: give at least 1";
+  return transport == Transport::nccl ? backend::why_not_nccl(ranks) : "";
+}
+
+void run_ranks(int count, const std::function<void(Rank&)>& body, Transport transport) {
+  if (const std::string reason = why_not(transport, count); !reason.empty()) throw UsageError(reason);
+  if (transport == Transport::nccl) return backend::run_nccl_ranks(count, body);
+  for (int a = 0; a < count; ++a)
+    for (int b = 0; b < count; ++b) connect(device_of_rank(a), device_of_rank(b));
+  Meeting meeting(count);
+  std::vector<std::jthread> threads;
+  for (int number = 0; number < count; ++number)
+    threads.emplace_back([&meeting, &body, number] {
+      meeting.run(number, [&] {
+        RankOfProcess rank(meeting, number);
+        body(rank);
+      });
+    });
+  threads.clear();  // waits for them
+  meeting.rethrow();
+}
+
+}  // namespace flashbook::device

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Writes rank_work.svg: how much four ranks have to do at each hop of a ring under a causal mask, with contiguous tokens and in zigzag."""
+from svg import Figure
+
+RANKS, TOKENS = 4, 64
+CELL, GAP = 44, 4
+
+
+def places(order, rank):
+    """The tokens of a rank, in the order of the sequence."""
+    chunks = RANKS if order == "contiguous" else 2 * RANKS
+    size = TOKENS // chunks
+    mine = [rank] if order == "contiguous" else [rank, chunks - 1 - rank]
+    return [size * chunk + i for chunk in mine for i in range(size)]
+
+
+def share(order, rank, hop):
+    """The part of all pairs of a rank's queries and the keys that it holds at a hop that are visible."""
+    queries, keys = places(order, rank), places(order, (rank - hop) % RANKS)
+    return sum(key <= query for query in queries for key in keys) / (len(queries) * len(keys))
+
+
+def panel(figure, x, title, order):
+    figure.text(x, 30, title, "bold")
+    for hop in range(RANKS):
+        figure.text(x + 54 + hop * (CELL + GAP) + CELL / 2, 56, f"hop {hop}", "small soft", "middle")
+    for rank in range(RANKS):
+        y = 66 + rank * 34
+        figure.text(x, y + 19, f"rank {rank}", "small soft")
+        for hop in range(RANKS):
+            left = x + 54 + hop * (CELL + GAP)
+            figure.box(left, y, CELL, 28)
+            if part := share(order, rank, hop):
+                figure.box(left, y, CELL * part, 28, "blue" if hop else "amber")
+    longest = sum(max(share(order, rank, hop) for rank in range(RANKS)) for hop in range(RANKS))
+    work = sum(share(order, rank, hop) for rank in range(RANKS) for hop in range(RANKS)) / RANKS
+    figure.text(x, 224, f"work of a rank, on average: {work:.1f} cells", "small soft")
+    figure.text(x, 243, f"time, all hops: {longest:.1f} cells", "small soft")
+
+
+def main():
+    figure = Figure(532, 258, "Visible pairs of four ranks at each hop of a ring under a causal mask. With contiguous tokens whole cells stand beside empty "
+                              "ones; in zigzag every cell is half full.")
+    panel(figure, 16, "contiguous", "contiguous")
+    panel(figure, 276, "zigzag", "zigzag")
+    figure.write(__file__)
+
+
+if __name__ == "__main__":
+    main()
