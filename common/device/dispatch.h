@@ -9,6 +9,17 @@
 
 namespace flashbook::device {
 
+/// Why there is no kernel for `what`. Of a quick program, whose kernels are those of a run without options,
+/// what builds the others.
+inline std::logic_error no_kernel(const std::string& what) {
+#ifdef FLASHBOOK_ONLY_HEAD_DIM_64
+  return std::logic_error("this program has no kernel for " + what +
+                          ": ./flashbook run with the option builds one that has");
+#else
+  return std::logic_error("no kernel takes " + what + " here");
+#endif
+}
+
 /// Calls `body.operator()<T>()` with the kernel's type for `dtype`: float, __half or __nv_bfloat16. A build
 /// with FLASHBOOK_WITHOUT_F16 has no kernels for f16.
 template <typename Body>
@@ -25,7 +36,7 @@ void with_type(DType dtype, Body body) {
     default:
       break;
   }
-  throw std::logic_error("no kernel takes " + std::string(name_of(dtype)) + " here");
+  throw no_kernel(std::string(name_of(dtype)));
 }
 
 /// The same of a kernel that takes f16 and bf16 only.
@@ -35,7 +46,7 @@ void with_16_bit_type(DType dtype, Body body) {
     if constexpr (sizeof(T) == 2)
       body.template operator()<T>();
     else
-      throw std::logic_error("no kernel takes f32 here");
+      throw no_kernel("f32");
   });
 }
 
@@ -53,7 +64,7 @@ void with_head_dim(int head_dim, Body body) {
       return body.template operator()<256>();
 #endif
   }
-  throw std::logic_error("no kernel takes head_dim " + std::to_string(head_dim));
+  throw no_kernel("head_dim " + std::to_string(head_dim));
 }
 
 /// Both: calls `body.operator()<T, kHeadDim>()` for a type of 16 bits.

@@ -13,10 +13,10 @@ CMAKE = """#!/bin/sh
 mkdir -p build/sim/bin
 case $1 in
   --preset)
-    echo 'build 02_second_traced: phony bin/02_second_traced' >build/sim/build.ninja
+    printf 'build %s: phony\n' 02_second_quick 02_second_traced >build/sim/build.ninja
     printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\\nCMAKE_CXX_COMPILER:STRING=%s\\n' "$PWD" "$(command -v g++)" >build/sim/CMakeCache.txt ;;
   --build)
-    for name in 01_first 02_second 02_second_traced ladder memory; do
+    for name in 01_first 02_second 02_second_quick 02_second_traced ladder memory; do
       printf '#!/bin/sh\\necho "%s in $PWD:" "$@"\\n' $name >build/sim/bin/$name
       chmod +x build/sim/bin/$name
     done ;;
@@ -57,6 +57,12 @@ class FrontDoor(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"01_first in {elsewhere}: --q q.npy --json {self.tree}/build/sim/reports/01_first.json", done.stdout)
         self.assertIn(f"memory in {elsewhere}: --seqlen 8k", self.call("memory", "--seqlen", "8k", folder=elsewhere).stdout)
+
+    def test_without_options_fewer_kernels_are_built(self):
+        done = self.call("run", "01", "02", "--no-cuda")
+        self.assertIn(f"01_first in {self.tree}: --json", done.stdout)
+        self.assertIn(f"02_second_quick in {self.tree}: --json", done.stdout)
+        self.assertIn(f"02_second in {self.tree}: --causal", self.call("run", "02", "--no-cuda", "--", "--causal").stdout)
 
     def test_a_report_of_the_caller_s_own(self):
         done = self.call("run", "01", "--no-cuda", "--", "--json", "mine.json")
