@@ -35,9 +35,7 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, s
 
 
 def assert_as_good_as_plain(got, exact, plain, factor=2, floor=1e-5):
-    """FlashAttention's rule: the largest error is at most `factor` times plain attention's in the same type, and a unit in the last place. (Where
-    one key is seen plain attention is exact: its probability is 1, ours any number near it, rounded.)"""
+    """FlashAttention's rule: the largest error is at most `factor` times plain attention's in the same type, and a small floor."""
     assert got.shape == exact.shape and not got.isnan().any()
-    error, allowed, largest = (of.abs().max().item() if exact.numel() else 0.0 for of in (got.double() - exact, plain.double() - exact, exact))
-    unit = torch.finfo(got.dtype).eps * 2 ** math.floor(math.log2(largest)) if largest else 0.0
-    assert error <= factor * allowed + unit + floor, f"error {error:.2e}, plain attention's {allowed:.2e}, unit {unit:.2e}"
+    error, allowed = (of.abs().max().item() if exact.numel() else 0.0 for of in (got.double() - exact, plain.double() - exact))
+    assert error <= factor * allowed + floor, f"error {error:.2e}, plain attention's {allowed:.2e}"
