@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/decode.py
 
-from bench import peers, race
+from bench import packages, peers, race
 from bench.names import Name
 from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Cache, Shape, Tensors
@@ -37,7 +37,7 @@ PAGED = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer",
 PAGES_OF_PEERS = (64, 16)  # rows of a page
 torch: Any = None
 
-# (batch, query heads, key heads, head_dim, keys): those of bench/results/peers/h200_decode.csv.
+# (batch, query heads, key heads, head_dim, keys)
 SHAPES = [(1, 32, 8, 128, 8192), (1, 32, 8, 128, 131072), (16, 32, 8, 128, 8192), (64, 32, 8, 128, 8192), (128, 32, 8, 128, 2048),
           (16, 64, 8, 128, 32768), (4, 32, 32, 128, 16384), (1, 16, 1, 256, 65536)]
 LATENT_KEY, LATENT_VALUE = 576, 512  # elements of a latent key, of which the first are its value
@@ -172,7 +172,8 @@ def paged_peer(who, problem, page_rows):
     """cuDNN's or FlashInfer's attention over pages in random order, or why it is left out."""
     found = Contestant(f"{who}_p{page_rows}", f"{PAGED[who]}, pages of {page_rows}", None, values={"bytes": problem.kv_bytes()})
     if importlib.util.find_spec(PAGED[who]) is None:
-        found.skipped = f"the package {PAGED[who]} is not installed"
+        found.skipped = f"its package, {PAGED[who]}, is not installed"
+        found.install = packages.PACKAGES["cudnn_frontend" if PAGED[who] == "cudnn" else "flashinfer"].install
         return found
     shape = problem.shape
     table = torch.randperm(shape.batch * shape.seqlen_k // page_rows, device="cuda")
@@ -334,7 +335,7 @@ def cell(options, number, library):
 
 
 def run(options, library):
-    race.run(options, library, check, [functools.partial(cell, options, number) for number in options.shape])
+    race.run(options, library, check, {f"shape{number}": functools.partial(cell, options, number) for number in options.shape})
 
 
 def main():

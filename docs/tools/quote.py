@@ -105,20 +105,20 @@ IN_TURN = ("turn_ours", "turn_fa3", "turn_cudnn", "turn_better")
 
 def in_turn(measured: Results, name: str, field: str) -> float:
     """A number of one process with cuDNN: TFLOP/s, or how many times as fast ours is as the better peer."""
-    cells = results.in_turn() | results.in_fp8_turn() | results.in_bf16_turn(measured)
+    cells = results.in_turn() | results.in_fp8_turn(measured) | results.in_bf16_turn(measured)
     cell = {str(key): cell for key, cell in cells.items()}.get(name)
     if cell is None:
         raise Refused(f"{name} was not in turn with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5 (7, 8)/e4m3/... were")
     return float(getattr(cell, {"turn_better": "over_better"}.get(field, field.removeprefix("turn_"))))
 
 
-def in_turn_with_steps(name: str) -> float:
+def in_turn_with_steps(measured: Results, name: str) -> float:
     """TFLOP/s of a step of chapter 6 in the run in which steps 5 to 8 took turns."""
-    for (head_dim, mask, seqlen), rates in results.fp8_steps().cells.items():
+    for (head_dim, mask, seqlen), rates in results.fp8_steps(measured).cells.items():
         for column, rate in rates.items():
             if name == str(Name("forward", f"ch06/{column}", "e4m3", head_dim, mask, seqlen)):
                 return rate
-    raise Refused(f"{name} is not in h200_fp8_steps.csv: it has forward/ch06/step5 (to step8)/e4m3/...")
+    raise Refused(f"{name} is not in that run: it has forward/ch06/step5 (to step8)/e4m3/...")
 
 
 def number(words: Sequence[str], measured: Results) -> str:
@@ -136,7 +136,7 @@ def number(words: Sequence[str], measured: Results) -> str:
         if field in IN_TURN:
             value = in_turn(measured, name, field)
         elif field == "turn_steps":
-            value = in_turn_with_steps(name)
+            value = in_turn_with_steps(measured, name)
         elif field in RACED:
             value = RACED[field](raced(measured, name))
         else:
@@ -309,7 +309,7 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
 def against_table(measured: Results, chapter: str, step: str) -> str:
     """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, in turn in one process."""
     together = results.in_turn()  # with FlashAttention-3's own kernels
-    every = together | results.in_fp8_turn() | results.in_bf16_turn(measured)
+    every = together | results.in_fp8_turn(measured) | results.in_bf16_turn(measured)
     cells = {name: cell for name, cell in every.items() if name.who == f"ch{chapter}/step{step}"}
     if not cells:
         raise Unmeasured(f"step {step} of chapter {chapter} was not in turn with peers: steps 5 of chapters 5 and 6 were, and steps 7 and 8")
@@ -332,7 +332,7 @@ def against_table(measured: Results, chapter: str, step: str) -> str:
         how = f"all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa"
     else:
         how = ("in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
-               + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps().said))
+               + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps(measured).said))
     return text + f"\n{dtype}, {how}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
@@ -344,7 +344,7 @@ def peers_table(measured: Results) -> str:
             text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
                         *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
     return text + (f"\nThe same shape; H200. In turn with cuDNN, one process for each type: BF16 {results.bf16_said(measured)}; FP8 "
-                   f"{results.fp8_steps().said}. FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
+                   f"{results.fp8_steps(measured).said}. FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
 
 
 DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"},
@@ -482,18 +482,25 @@ def gradients_table(measured: Results, head_dim: str) -> str:
                    f"head_dim {head_dim}, no mask. {context['gpu']}; {context['date'][:10]}, commit {context['commit']}.\n")
 
 
+def beside(measured: Results, entry: Entry, who: str) -> Entry:
+    """A peer of the same cell in the same file."""
+    for other in measured.history:
+        if other.file == entry.file and other.cell == replace(entry.cell, who=who) and not other.skipped:
+            return other
+    raise Refused(f"{entry.name} was in turn with no {who}: {pathlib.Path(entry.file).name} has none of that shape")
+
+
 def backward_table(measured: Results, step: str) -> str:
     """TFLOP/s of a step and of the peers, timed in turn; and memory, of the step and of PyTorch written out."""
     of_step = [entry for entry in measured.history
                if (entry.cell.kind, entry.cell.who) == ("backward", f"ch07/step{step}") and "vs_eager" in entry.values]
     if not of_step:
         raise Unmeasured("gradients were never timed in turn with PyTorch written out: bench/backward.py does it")
-    of_step = [entry for entry in of_step if entry.context == of_step[-1].context]
+    of_step = [entry for entry in of_step if entry.file == of_step[-1].file]
     rates = row("d, mask", "N", f"Step {step}", "cuDNN", "FA2", "Eager") + row("---", *["--:"] * 5)
     memory = row("d, mask", "N", f"Step {step}", "Eager") + row("---", *["--:"] * 3)
     for entry in of_step:
-        peers = {who: next(other for other in measured.history if other.context == entry.context and other.cell == replace(entry.cell, who=who))
-                 for who in ("cudnn", "flash", "eager")}
+        peers = {who: beside(measured, entry, who) for who in ("cudnn", "flash", "eager")}
         eager = peers["eager"].values
         cell = (f"{entry.cell.head_dim}, {entry.cell.mask}", short(entry.cell.seqlen))
         rates += row(*cell, *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())))
@@ -520,9 +527,9 @@ def means_table(measured: Results) -> str:
     return text + f"\nRMS error of O over its RMS, head_dim 128, no mask; the peers on 2026-11-21. {measured.origin()}.\n"
 
 
-def in_turn_steps_table(_: Results) -> str:
+def in_turn_steps_table(measured: Results) -> str:
     """Steps 5 to 8 of chapter 6, cuDNN's FP8 in one process, and how they stand to it and to FlashAttention-3."""
-    steps = results.fp8_steps()
+    steps = results.fp8_steps(measured)
     lengths = sorted({seqlen for _, _, seqlen in steps.cells})
     text = row("$d$, mask", "TFLOP/s of", *map(short, lengths)) + row("---", "---", *["--:"] * len(lengths))
     columns = {**{f"step{step}": f"step {step}" for step in (5, 6, 7, 8)}, "step7_means": "step 7, means", "cudnn": "*cuDNN*"}

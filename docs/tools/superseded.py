@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Which result files can go: those without which every page, figure and plot says the same, to the last byte.
+
+    superseded.py [--delete] [FILE...]     default: every file in bench/results of the book's card and of the simulator
+
+Says which can go together, the oldest first; --delete removes them, and puts what they said of the steps at the ladder's shape into
+bench/results/history.csv before. Needs matplotlib, as plot.py does: a plot that cannot be drawn could not be held.
+"""
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import pathlib
+import runpy
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 docs/tools/superseded.py; and what figures are drawn with
+
+from bench import results
+from bench.names import Name
+from docs.tools import pages, quote
+
+HISTORY = ("date", "commit", "name", "step", "milliseconds", "tflops")
+FOLDERS = (results.BOOK_GPU, "simulator")
+
+
+def files_of(folder: str) -> list[pathlib.Path]:
+    return sorted((results.RESULTS / folder).glob("*.json"))
+
+
+class Said:
+    """What the book says of a choice of result files."""
+
+    def __init__(self) -> None:
+        every = [path for folder in FOLDERS for path in files_of(folder)]
+        self.entries = {path: results.read(path) for path in every}
+        self.pages = {page: page.read_text(encoding="utf-8") for page in quote.book_pages()}
+        self.figures = sorted(path for path in (ROOT / "docs" / "figures").glob("*.py") if "from bench import results" in path.read_text(encoding="utf-8"))
+
+    def load(self, kept: set[pathlib.Path], folder: str | pathlib.Path = results.RESULTS / results.BOOK_GPU) -> results.Results:
+        paths = [path for path in files_of(pathlib.Path(folder).name) if path in kept]
+        with mock.patch.object(results, "read", lambda path: self.entries[path]):
+            return results.Results(paths)
+
+    @contextlib.contextmanager
+    def only(self, kept: set[pathlib.Path]) -> Iterator[results.Results]:
+        load = lambda folder=results.RESULTS / results.BOOK_GPU: self.load(kept, folder)
+        with mock.patch.object(results, "load", load):
+            yield load()
+
+    def in_pages(self, kept: set[pathlib.Path]) -> dict[str, str]:
+        with self.only(kept) as measured:
+            makers = quote.makers(measured)
+            filled = {page: pages.filled(text, makers) for page, text in self.pages.items()}
+        return {str(page): found.page + "".join(map(str, found.refused)) for page, found in filled.items()}
+
+    def drawn(self, kept: set[pathlib.Path]) -> dict[str, str]:
+        """The figures and plots."""
+        import plot
+
+        found: dict[str, str] = {}
+
+        def write(path: pathlib.Path, text: str, *_: Any, **__: Any) -> int:
+            found[str(path)] = text
+            return len(text)
+
+        with self.only(kept) as measured, contextlib.redirect_stdout(io.StringIO()):
+            with mock.patch.object(pathlib.Path, "write_text", write):
+                for script in self.figures:
+                    runpy.run_path(str(script), run_name="__main__")
+                with tempfile.TemporaryDirectory() as folder:
+                    for draw in plot.PLOTS.values():
+                        draw(measured, plot.Paper(pathlib.Path(folder), False))
+        return {pathlib.Path(path).name: text for path, text in found.items()}
+
+    def same(self, kept: set[pathlib.Path], as_it_is: tuple[dict[str, str], dict[str, str]]) -> bool:
+        try:
+            return self.in_pages(kept) == as_it_is[0] and self.drawn(kept) == as_it_is[1]
+        except (results.Refused, KeyError, StopIteration, ValueError):
+            return False  # something is missing without it
+
+
+def superseded(asked: list[pathlib.Path]) -> list[pathlib.Path]:
+    """Those of `asked` that can go together."""
+    sys.path.append(str(ROOT / "docs" / "tools"))
+    said = Said()
+    kept = set(said.entries)
+    as_it_is = said.in_pages(kept), said.drawn(kept)
+    gone = []
+    for path in asked or sorted(said.entries, key=lambda path: min(entry.when for entry in said.entries[path])):
+        if said.same(kept - {path}, as_it_is):
+            kept.discard(path)
+            gone.append(path)
+            print(path.relative_to(results.ROOT), flush=True)
+    return gone
+
+
+def remember(gone: list[pathlib.Path], file: pathlib.Path = results.RESULTS / "history.csv") -> None:
+    """Adds what the files say of our steps at the ladder's shape, a row a measurement, in the order of time."""
+    rows = list(csv.DictReader(file.open())) if file.exists() else []
+    for entry in (entry for path in gone for entry in results.read(path)):
+        cell = entry.cell
+        ladder = cell == Name(cell.kind, cell.who, cell.dtype, **results.LADDER)
+        if cell.kind in ("forward", "backward") and cell.step and ladder and not entry.skipped:
+            rows.append({"date": f"{entry.when:%Y-%m-%dT%H:%M:%S}", "commit": entry.context["commit"], "name": entry.name, "step": entry.label,
+                         "milliseconds": f"{entry.milliseconds:.4f}", "tflops": f"{entry.values['FLOPS'] / 1e12:.2f}"})
+    unique = {json.dumps(row): row for row in rows}
+    with file.open("w", newline="") as out:
+        writer = csv.DictWriter(out, HISTORY, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(unique.values(), key=lambda row: (row["date"], row["name"])))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--delete", action="store_true", help="remove them; without it they are named")
+    options = parser.parse_args()
+    gone = superseded([path.resolve() for path in options.files])
+    if options.delete:
+        remember(gone)
+        for path in gone:
+            path.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
