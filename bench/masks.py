@@ -353,7 +353,8 @@ def contestants_of(library, options, problem):
     found = [ours(library, step, problem) for step in options.step]
     if problem.word in ("full", "causal"):
         found.append(unmasked(library, problem))
-    takes = {"flex": (flex, problem.word != "dropout"), "flex_flash": (lambda problem: flex(problem, "FLASH"), problem.word != "dropout"), "varlen": (varlen, bool(problem.lengths)),
+    takes = {"flex": (flex, problem.word != "dropout"), "flex_flash": (functools.partial(flex, backend="FLASH"), problem.word != "dropout"),
+             "varlen": (varlen, bool(problem.lengths)),
              "flash2": (flash2, problem.word in ("full", "causal", "window")),
              "fa3": (fa3, problem.word in ("full", "causal", "window", "softcap")),
              "dense": (dense, problem.word in ("causal", "window", "documents", "prefix"))}

@@ -74,7 +74,8 @@ def make_problem(dtype, head_dim, causal, seqlen):
 
 def ours(library, chapter, step, problem, ablation=False, means=False):
     name = library.step_name(chapter, step)
-    found = Contestant(f"ch{chapter:02}/{name if ablation else f'step{step}'}" + "_means" * means, name, None, kind="ablation" if ablation else "forward")
+    who = f"ch{chapter:02}/{name if ablation else f'step{step}'}" + "_means" * means
+    found = Contestant(who, name, None, kind="ablation" if ablation else "forward")
     size = library.workspace_bytes(chapter, step, problem.shape)
     if size < 0:
         found.skipped = library.error()
@@ -226,10 +227,11 @@ def steps_of(text):
     """"all", [1, 2] of "1,2", or [(4, 6, False), (6, 7, True)] of "4.6,6.7_means"."""
     if text == "all" or "." not in text:
         return text if text == "all" else whole_numbers(text)
-    found = [re.fullmatch(r"(\d+)\.(\d+)(_means)?", word) for word in text.split(",")]
-    if not all(found):
+    words = text.split(",")
+    found = [(int(word[1]), int(word[2]), bool(word[3])) for word in (re.fullmatch(r"(\d+)\.(\d+)(_means)?", word) for word in words) if word]
+    if len(found) < len(words):
         raise argparse.ArgumentTypeError(f"'{text}': give steps such as 1,2, or chapters and steps such as 4.6,5.5")
-    return [(int(word[1]), int(word[2]), bool(word[3])) for word in found]
+    return found
 
 
 def parse():

@@ -33,7 +33,8 @@ SEED = 1
 UNFINISHED = 75  # the exit code of a call that left cells for the next one
 BEGAN = time.monotonic()
 SAME = ("commit", "machine", "gpu", "driver", "toolkit", "pytorch", "cudnn")  # what calls of one race have in common
-DISTRIBUTIONS = ("nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "flash-attn", "flash-attn-3", "flash-attn-4", "flashinfer-python", "xformers", "triton")
+DISTRIBUTIONS = ("nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "flash-attn", "flash-attn-3", "flash-attn-4", "flashinfer-python", "xformers",
+                 "triton")  # peers' packages
 torch: Any = None  # imported once the options are right
 
 
@@ -297,14 +298,15 @@ def packages():
 
 def context(library):
     """What the result file says of the machine."""
-    asked = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=driver_version,clocks.max.sm,clocks.max.mem,power.limit,uuid",
+    asked = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=driver_version,clocks.max.sm,clocks.max.mem,power.limit,uuid,memory.total",
                             "--format=csv,noheader"], capture_output=True, text=True)
     found = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "command": command(), "machine": "gpu",
              "gpu": torch.cuda.get_device_name(), "runtime": f"CUDA {torch.version.cuda}", "toolkit": library.toolkit(),
              "pytorch": torch.__version__, "cudnn": str(torch.backends.cudnn.version()), "commit": results.commit()}
     if asked.returncode == 0:
-        driver, sm, memory, power, uuid = asked.stdout.splitlines()[0].split(", ")
-        found |= {"driver": driver, "clocks": f"SM up to {sm}, memory {memory}, power limit {power.replace('.00 ', ' ')}", "gpu_uuid": uuid}
+        driver, sm, memory, power, uuid, total = asked.stdout.splitlines()[0].split(", ")
+        clocks = f"SM up to {sm}, memory {memory}, power limit {power.replace('.00 ', ' ')}"
+        found |= {"driver": driver, "clocks": clocks, "gpu_uuid": uuid, "memory": total}
     found["packages"] = packages()
     return found | {f"ch{chapter.number:02}": chapter.title.decode() for chapter in library.chapters()}
 
@@ -321,7 +323,7 @@ def add_options(parser):
 def add_calls(parser):
     """The options of a race that is taken in several calls."""
     parser.add_argument("--resume", action="store_true", help="go on where the file of --out ends")
-    parser.add_argument("--seconds", type=float, default=0, help="begin no cell that may end later; exit code 75 if some are left (default: no limit)")
+    parser.add_argument("--seconds", type=float, default=0, help="begin no cell that may end later; exit code 75 if some are left")
 
 
 def whole_numbers(text):

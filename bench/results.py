@@ -3,7 +3,7 @@
 
     results.py add FILE...     checks a result file and files it as bench/results/<gpu>/<date>-<commit>.json
     results.py list [FOLDER]   prints the newest measurement of every name
-    results.py beside FILE     the times of a file beside the book's, cell by cell, and what the two machines differ in
+    results.py beside FILE...  the times of a file beside the book's, cell by cell, and what the two machines differ in
 
 A folder holds the results of one GPU. For every name the newest measurement over all its files counts. Times of the simulator, files of
 several GPUs, of wrong results or of an unknown commit are refused. What the simulator says of accuracy goes to bench/results/simulator.
@@ -239,6 +239,69 @@ def load(folder: str | pathlib.Path = RESULTS / BOOK_GPU) -> Results:
     return Results(sorted(pathlib.Path(folder).glob("*.json")))
 
 
+def unit_of(cell: Name) -> str:
+    """What of chapter 0's units a step's products run on: float32's, mma.sync's, wgmma's in 16 bits or in e4m3."""
+    if cell.dtype == "e4m3":
+        return "e4m3"
+    if cell.chapter == 1 or (cell.chapter == 3 and (cell.step or 0) < 3):
+        return "multiply_add"
+    return "warp_product" if cell.chapter in (3, 4) else "warpgroup_product"
+
+
+def limits(measured: Results) -> dict[str, float]:
+    """What the machine can do at most, as chapter 0 measured it there: FLOP/s of multiply_add, warp_product and warpgroup_product, at the highest
+    clock; of e4m3, twice the last; bytes/s of a copy in device memory (copy); its bytes (memory). What was not measured is not there."""
+    found = {}
+    for unit, flops in (("multiply_add", 2), ("warp_product", 1), ("warpgroup_product", 1)):
+        entry = measured.newest.get(f"machine/rate/{unit}")
+        clock = re.search(r"SM up to (\d+) MHz", str(entry.context.get("clocks", ""))) if entry else None
+        if entry and clock and not entry.skipped and "multiprocessors" in entry.context:
+            found[unit] = flops * entry.values["per_clock"] * int(entry.context["multiprocessors"]) * int(clock[1]) * 1e6
+    if "warpgroup_product" in found:
+        found["e4m3"] = 2 * found["warpgroup_product"]
+    copied = measured.newest.get("machine/bandwidth/device_copy")
+    if copied and not copied.skipped:
+        found["copy"] = copied.values["bytes_per_second"]
+    for entry in measured.newest.values():
+        if size := re.fullmatch(r"(\d+) MiB", str(entry.context.get("memory", ""))):
+            found["memory"] = int(size[1]) * 2.0**20
+    return found
+
+
+def limit_of(entry: Entry, most: Mapping[str, float]) -> tuple[str, float] | None:
+    """What limits a forward step on a machine, and the least milliseconds that this leaves; None if chapter 0 did not measure it there."""
+    unit = unit_of(entry.cell)
+    if unit not in most or "copy" not in most or "FLOPS" not in entry.values:
+        return None
+    moved = entry.values.get("bytes_per_second", 0) * entry.milliseconds
+    floors = {"products": entry.values["FLOPS"] * entry.milliseconds / most[unit], "device memory": moved / most["copy"]}
+    return max(floors.items(), key=lambda floor: floor[1])
+
+
+def compared(theirs: Results, book: Results) -> Iterable[str]:
+    """The book's times beside theirs, a line a cell, and how many times as fast the limits of the two machines would make it."""
+    here, there = limits(theirs), limits(book)
+    shared = [(entry, book.newest[name]) for name, entry in theirs.newest.items() if entry.cell.kind in TIMED and name in book.newest]
+    shared = [(own, of_book) for own, of_book in shared if not own.skipped and not of_book.skipped]
+    if not shared:
+        yield f"the book has none of these cells: its files are in {RESULTS / BOOK_GPU}"
+        return
+    yield f"{'':44} {'here, ms':>10} {'book, ms':>10}  as fast as the book"
+    for own, of_book in shared:
+        speed, at_most, of_theirs = of_book.milliseconds / own.milliseconds, limit_of(of_book, there), limit_of(own, here)
+        why = f", by the limits {at_most[1] / of_theirs[1]:.2f} ({of_theirs[0]})" if at_most and of_theirs else ""
+        yield f"{own.name:44} {own.milliseconds:10.4f} {of_book.milliseconds:10.4f}  {speed:.2f}{why}"
+    cards = [next(entry.context.get("gpu") or entry.context.get("cpu", "") for entry in reversed(measured.history)) for measured in (theirs, book)]
+    yield f"here: {cards[0]}; the book: {cards[1]}, {book.origin([of_book for _, of_book in shared])}"
+    for name, words in (("multiply_add", "multiply-adds in float32"), ("warp_product", "products by mma.sync"),
+                        ("warpgroup_product", "products by wgmma"), ("copy", "a copy in device memory"), ("memory", "device memory")):
+        if name in there:
+            scale, unit = (1e9, "GB") if name == "memory" else (1e12, "TB/s" if name == "copy" else "TFLOP/s")
+            yield f"{words}: {f'{here[name] / scale:.2f}' if name in here else 'not measured'} here, {there[name] / scale:.2f} {unit} there"
+    if not here:
+        yield "the limits of this machine were not measured: ./flashbook bench does it, by chapter 0"
+
+
 def study(measured: Results, machine: str, name: str) -> list[Entry]:
     """What is newest of a study of accuracy, as filed: `accuracy` or `long`. `machine`: gpu, which `measured` is of, or simulator."""
     if machine not in ("gpu", "simulator"):
@@ -396,6 +459,8 @@ def main(words: list[str]) -> int:
         if words[:1] == ["add"] and len(words) > 1:
             for path in words[1:]:
                 print(add(path))
+        elif words[:1] == ["beside"] and len(words) > 1:
+            print(*compared(Results(words[1:]), load()), sep="\n")
         elif words[:1] == ["list"] and len(words) < 3:
             for name, entry in sorted(load(*words[1:]).newest.items()):
                 rate = entry.values.get("FLOPS", 0) / 1e12

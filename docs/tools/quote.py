@@ -8,7 +8,7 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     that a forward pass keeps for the backward pass beside Q, K, V and O), peak (kept, and the most that the backward pass takes), memory_times
     (inputs, outputs and workspace over inputs and outputs), multiplied_tflops (of masked/...: of all pairs of executed tiles), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
-    raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
+    raced_tflops, raced_share (of what chapter 0's products reach at the highest clock): of the newest time in turn with cuDNN;
     turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of the last steps of chapters 5 and
     6, in turn with cuDNN in one process: FlashAttention-3 by its ratio to cuDNN in results/peers/h200_in_turn.csv; error, or any counter
     of the result. The last word is a
@@ -75,10 +75,17 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
 }
 
-TENSOR_FLOPS = 132 * 4096 * 1.98e9  # a second, of 16-bit types: multiprocessors, a clock, the highest clock
-RACED: dict[str, Callable[[Entry], float]] = {  # of the newest time that was taken in turn with cuDNN
-    "raced_tflops": lambda entry: entry.values["FLOPS"] / 1e12,
-    "raced_share": lambda entry: entry.values["FLOPS"] / TENSOR_FLOPS,
+def tensor_flops(measured: Results) -> float:
+    """A second, of 16-bit types, at the highest clock."""
+    found = results.limits(measured)
+    if "warpgroup_product" not in found:
+        raise Unmeasured("machine/rate/warpgroup_product was never measured on this card: bench/release --part machine does it")
+    return found["warpgroup_product"]
+
+
+RACED: dict[str, Callable[[Entry, Results], float]] = {  # of the newest time that was taken in turn with cuDNN
+    "raced_tflops": lambda entry, _: entry.values["FLOPS"] / 1e12,
+    "raced_share": lambda entry, measured: entry.values["FLOPS"] / tensor_flops(measured),
 }
 
 
@@ -138,7 +145,7 @@ def number(words: Sequence[str], measured: Results) -> str:
         elif field == "turn_steps":
             value = in_turn_with_steps(measured, name)
         elif field in RACED:
-            value = RACED[field](raced(measured, name))
+            value = RACED[field](raced(measured, name), measured)
         else:
             entry = measured.raced(name, field) or measured.measured(name)
             if field not in FIELDS and field not in entry.values:

@@ -35,6 +35,11 @@ def files_of(folder: str) -> list[pathlib.Path]:
     return sorted((results.RESULTS / folder).glob("*.json"))
 
 
+def figures() -> list[pathlib.Path]:
+    """The scripts that draw from results."""
+    return sorted(path for path in (ROOT / "docs" / "figures").glob("*.py") if "from bench import results" in path.read_text(encoding="utf-8"))
+
+
 class Said:
     """What the book says of a choice of result files."""
 
@@ -42,7 +47,7 @@ class Said:
         every = [path for folder in FOLDERS for path in files_of(folder)]
         self.entries = {path: results.read(path) for path in every}
         self.pages = {page: page.read_text(encoding="utf-8") for page in quote.book_pages()}
-        self.figures = sorted(path for path in (ROOT / "docs" / "figures").glob("*.py") if "from bench import results" in path.read_text(encoding="utf-8"))
+        self.figures = figures()
 
     def load(self, kept: set[pathlib.Path], folder: str | pathlib.Path = results.RESULTS / results.BOOK_GPU) -> results.Results:
         paths = [path for path in files_of(pathlib.Path(folder).name) if path in kept]
@@ -51,7 +56,9 @@ class Said:
 
     @contextlib.contextmanager
     def only(self, kept: set[pathlib.Path]) -> Iterator[results.Results]:
-        load = lambda folder=results.RESULTS / results.BOOK_GPU: self.load(kept, folder)
+        def load(folder: str | pathlib.Path = results.RESULTS / results.BOOK_GPU) -> results.Results:
+            return self.load(kept, folder)
+
         with mock.patch.object(results, "load", load):
             yield load()
 
@@ -63,7 +70,7 @@ class Said:
 
     def drawn(self, kept: set[pathlib.Path]) -> dict[str, str]:
         """The figures and plots."""
-        import plot
+        from docs.tools import plot  # which ends the program where there is no matplotlib
 
         found: dict[str, str] = {}
 
@@ -89,7 +96,6 @@ class Said:
 
 def superseded(asked: list[pathlib.Path]) -> list[pathlib.Path]:
     """Those of `asked` that can go together."""
-    sys.path.append(str(ROOT / "docs" / "tools"))
     said = Said()
     kept = set(said.entries)
     as_it_is = said.in_pages(kept), said.drawn(kept)
