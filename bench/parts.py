@@ -75,16 +75,16 @@ def steps(chapter: int, last: int) -> str:
 
 def counted(out: pathlib.Path) -> list[list[str]]:
     """Bytes that Nsight Compute counts, beside the models of chapters 1 and 3."""
-    shape = lambda batch, heads, seqlen, dim: ["--batch", batch, "--heads", heads, "--kv-heads", heads, "--seqlen", seqlen, "--head-dim", dim]
-    of_name = {"ncu/ch01/step2/bf16/d128/full/n8192": ["01_naive_attention", "--step", "2", *shape("1", "8", "8k", "128")]}
-    for dim in (128, 64):
+    of_name = {"ncu/ch01/step2/bf16/d128/full/n8192": "01_naive_attention --step 2 --batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"}
+    for dim, heads in ((128, 16), (64, 32)):
         for step in (1, 2, 3):
-            of_name[f"ncu/ch03/step{step}/bf16/d{dim}/full/n4096"] = ["03_flash_attention_1", "--step", str(step),
-                                                                      *shape("4", str(2048 // dim), "4k", str(dim))]
+            of_name[f"ncu/ch03/step{step}/bf16/d{dim}/full/n4096"] = (f"03_flash_attention_1 --step {step} --batch 4 --heads {heads} "
+                                                                      f"--kv-heads {heads} --seqlen 4k --head-dim {dim}")
     counters, report = str(out.parent / "counters.csv"), str(out.parent / "counted.txt")
     found = [[str(BIN / "forward"), "--chapter", "1", "--step", "2", "--dtype", "bf16", "--head-dim", "128", "--mask", "full", "--seqlen", "512",
               "--max-seconds", "0", "--out", str(out)]]  # a result of this machine, for its context
-    for name, (chapter, *options) in of_name.items():
+    for name, command in of_name.items():
+        chapter, *options = command.split()
         found.append(["ncu", "--clock-control", "none", "--metrics", ",".join(ncu_bytes.MEMORY + ncu_bytes.L2), "--csv", "--print-units", "base",
                       "--log-file", counters, str(BIN / chapter), *options, "--dtype", "bf16", "--reps", "1", "--check", "off", "--json", report])
         found.append(["python3", "bench/ncu_bytes.py", *["--tell"] * ("step3" in name), counters, report, str(out), name])
@@ -143,7 +143,8 @@ GRADIENTS = names("backward", r"(ch07/step[2-6]|\w+)", lengths=(512, 1024, 4096,
 PARTS = (
     grid("ladder", "forward", 45, "every step of chapters 1, 3, 4 and 5 and every peer, at the ladder's shape",
          BOOK_STEPS, LADDER_PEERS, (128,), FULL, AT_4K),
-    grid("forward", "forward", 95, "the last steps of these chapters and the peers, every shape of the papers", "1.2,3.3,4.6,5.5", (*BESIDE, "eager")),
+    grid("forward", "forward", 95, "the last steps of these chapters and the peers, every shape of the papers",
+         "1.2,3.3,4.6,5.5", (*BESIDE, "eager")),
     grid("fp8", "fp8", 60, "chapter 6's steps 5 to 8 and the peers in FP8, every shape",
          "6.5,6.6,6.7,6.8,6.7_means", ("cudnn_frontend", "fa3"), dtype="e4m3"),
     grid("fp8_ladder", "fp8", 25, "every step of chapter 6, N 4096, no mask",

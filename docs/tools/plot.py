@@ -42,7 +42,7 @@ PEERS = {"eager": ("PyTorch eager", ".."), "flash": ("FlashAttention-2", "\\\\\\
          "cudnn": ("cuDNN", "///")}
 
 plt.rcParams.update({
-    "font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "path", "svg.hashsalt": "flashbook",
+    "font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "flashbook",
     "text.color": GREY, "axes.labelcolor": GREY, "xtick.color": GREY, "ytick.color": GREY, "axes.edgecolor": GREY,
     "axes.titlecolor": GREY, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.color": GREY, "grid.alpha": 0.25,
@@ -79,6 +79,7 @@ class Paper:
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
         plt.close(figure)
         drawn = text.getvalue().replace("<defs>", f"<style>{svg.variables()}</style>\n <defs>", 1)
+        drawn = drawn.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")  # Verdana is as wide
         for stand_in, colour in ((GREY, "soft"), (ALARM, "red"), (GROUND, "paper")):
             drawn = drawn.replace(stand_in, f"var(--{colour})")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -456,6 +457,12 @@ def training(measured, paper):
 
 
 PLOTS = {draw.__name__: draw for draw in (seqlen, peers, memory, roofline, host, blocks, accuracy, training)}
+
+
+def draw_wide(measured: results.Results, folder: pathlib.Path) -> None:
+    """All that have data, for wide screens."""
+    for draw in PLOTS.values():
+        draw(measured, Paper(folder, False))
 
 
 def main():

@@ -83,8 +83,7 @@ class Said:
                 for script in self.figures:
                     runpy.run_path(str(script), run_name="__main__")
                 with tempfile.TemporaryDirectory() as folder:
-                    for draw in plot.PLOTS.values():
-                        draw(measured, plot.Paper(pathlib.Path(folder), False))
+                    plot.draw_wide(measured, pathlib.Path(folder))
         return {pathlib.Path(path).name: text for path, text in found.items()}
 
     def same(self, kept: set[pathlib.Path], as_it_is: tuple[dict[str, str], dict[str, str]]) -> bool:
