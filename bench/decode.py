@@ -313,7 +313,7 @@ def parse():
 
 def contestants_of(library, options, problem, uneven):
     """Ours without pages, the paged steps with them, and the peers; those of PyTorch know no lengths."""
-    last = next(c.steps for c in library.chapters() if c.number == CHAPTER)
+    last = race.steps_of(library, CHAPTER)
     if problem.is_latent():
         found = [ours(library, last, problem), ours(library, last, problem, 64), copy(problem)]
         return found + [paged_peer(who, problem, 64) for who in options.peers if who == "flashinfer"]

@@ -79,6 +79,14 @@ class Library:
             raise RuntimeError(self.error())
 
 
+def steps_of(library, number):
+    """How many steps a chapter has."""
+    for chapter in library.chapters():
+        if chapter.number == number:
+            return chapter.steps
+    raise results.Refused(f"the library has no chapter {number}: build this commit's, cmake --build --preset gpu --target flashbook_shared")
+
+
 @dataclasses.dataclass
 class Contestant:
     """One of those that are timed in turn."""
@@ -353,7 +361,7 @@ def measure(program, options, run, target="flashbook_shared"):
         return 2
     if options.before and not (options.out and options.before.exists()):
         missing = "--out FILE is" if options.before.exists() else f"{options.before} is"
-        print(f"{program}: {missing} missing: --before compares with another build, and results/in_turn keeps its files", file=sys.stderr)
+        print(f"{program}: {missing} missing: --before compares with another build, which is not filed", file=sys.stderr)
         return 2
     if options.resume and not options.out:
         print(f"{program}: --resume goes on with the file of --out: name it", file=sys.stderr)

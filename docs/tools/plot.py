@@ -484,6 +484,9 @@ def main():
     except Refused as reason:
         print(f"plot.py: {reason}", file=sys.stderr)
         return 2
+    except (KeyError, IndexError, StopIteration) as missing:
+        print(f"plot.py: the plot {name} needs a result that was never measured ({missing}): bench/release takes all", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -523,9 +523,8 @@ def means_table(measured: Results) -> str:
     """The error of O by the number of keys, values N(+-1, 1): steps with their means and without, and the peers with."""
     lengths = (1024, 4096, 16384, 65536)
     text = row("Values N(±1, 1)", *map(short, lengths)) + row("---", *["--:"] * len(lengths))
-    newest = {entry.name: entry for entry in results.study(measured, "gpu", "long")}
     for who in ("step5", "promoted", "step5_centred", "promoted_centred"):
-        entries = [newest[str(Name("long/one", f"ch06/{who}", "e4m3", 128, "full", seqlen))] for seqlen in lengths]
+        entries = [measured.measured(Name("long/one", f"ch06/{who}", "e4m3", 128, "full", seqlen)) for seqlen in lengths]
         text += row(entries[0].label, *(f"{three_digits(100 * entry.values['relative_rms'])} %" for entry in entries))
     with (results.RESULTS / "peers" / f"{results.BOOK_GPU}_fp8_means.csv").open() as file:
         peers = {int(line["seqlen"]): line for line in csv.DictReader(file) if line["causal"] == "0" and line["mean"] == "1"}
@@ -645,7 +644,10 @@ def table(words: Sequence[str], measured: Results) -> str:
     make = TABLES[words[0]]
     if make.__code__.co_argcount != len(words):
         raise Refused(f"the table {words[0]} takes other words: quote.py --help shows them")
-    return make(measured, *words[1:])
+    try:
+        return make(measured, *words[1:])
+    except (KeyError, IndexError, StopIteration) as missing:
+        raise Unmeasured(f"the table {' '.join(words)} needs a result that was never measured ({missing}): bench/release takes all") from None
 
 
 def makers(measured: Results) -> dict[str, pages.Maker]:

@@ -12,6 +12,7 @@ import types
 import unittest
 from random import Random
 from typing import ClassVar
+from unittest import mock
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH.parent))
@@ -273,7 +274,7 @@ class Reading(Case):
     def test_peers_in_one_process_stand_beside_the_step_of_their_type(self):
         cells = {str(name): cell for name, cell in results.in_turn().items()}
         self.assertEqual(len(cells), 72)
-        self.assertEqual(cells["forward/ch05/step5/bf16/d128/full/n4096"], results.InTurn(739.1, 721.9, 673.0, 1.023))
+        self.assertEqual(cells["forward/ch05/step5/bf16/d128/full/n4096"], results.InTurn(780.5, 734.8, 680.6, 1.0631))
         self.assertEqual(cells["forward/ch06/step5/e4m3/d256/causal/n16384"], results.InTurn(1147.5, 1261.5, 872.3, 0.911))
 
 
@@ -309,7 +310,7 @@ class Quoting(Case):
         for words, want in ((f"{STEP2} ms .1f", "12.3"), (f"{STEP2} tflops .2f", "0.41"), (f"{STEP2} gbps .0f", "1000"),
                             (f"{STEP2} gbytes .2f", "12.35"), (f"{STEP2} workspace .1f", "6.4"), (f"{STEP2} error .1e", "1.5e-03"),
                             (f"{STEP2} tensor_bytes .1e", "2.5e+08"), (f"ratio {STEP1} {STEP2} .2f", "4.05"),
-                            ("forward/ch05/step5/bf16/d128/full/n4096 turn_fa3 .0f", "722")):
+                            ("forward/ch05/step5/bf16/d128/full/n4096 turn_fa3 .0f", "735")):
             mended, wrong = self.quoted(f"It takes {self.span(words)} ms.")
             self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")
             self.assertEqual(len(wrong), 1)
@@ -414,6 +415,27 @@ class Quoting(Case):
         self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0)
         self.assertEqual(page.read_text(), self.span(f"{STEP2} ms .1f", "12.3"))
         self.assertEqual(subprocess.run([*command, "--check"], capture_output=True).returncode, 0)
+
+
+class Missing(Case):
+    def test_a_table_without_its_results_is_refused_in_words(self):
+        """Every table of the book from a seeded choice of its results: text or Refused, and nothing else."""
+        files = [results.read(path) for path in sorted((results.RESULTS / results.BOOK_GPU).glob("*.json"))]
+        random, refused = Random(1), 0
+        tables = [("ladder",), ("host",), ("cpu",), ("kernels", "04"), ("steps", "05", "4096"), ("steps", "05", "777"), ("against", "05", "5"), ("peers",),
+                  ("decode", "peers"), ("decode", "pages"), ("decode", "paged64"), ("latent",), ("ablation", "05"), ("accuracy", "gpu"), ("long", "gpu"),
+                  ("means",), ("gradients", "128"), ("gradients", "999"), ("backward", "5"), ("steps_in_turn",)]
+        for share in (0.0, 0.02, 0.3, 0.97):
+            kept = iter([[entry for entry in entries if random.random() < share] for entries in files])
+            with mock.patch.object(results, "read", lambda path, kept=kept: next(kept)):
+                measured = results.Results(range(len(files)))
+            for words in tables:
+                try:
+                    quote.table(words, measured)
+                except Refused as reason:
+                    self.assertRegex(str(reason), r"measured|turn|skipped|there is no ablation")
+                    refused += 1
+        self.assertGreater(refused, 20)
 
 
 class Racing(Case):
