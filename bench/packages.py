@@ -1,6 +1,7 @@
 """Peers that come in packages of their own: each is a contestant of peers.py and backward.py where its package is installed; where it is not,
 it is named with what installs it. Tensors are [batch, heads, seqlen, head_dim]; most packages have the heads third."""
 
+import functools
 import importlib
 import importlib.util
 import math
@@ -153,12 +154,18 @@ def xformers(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
 # ---- cuDNN's graphs ------------------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def handle() -> Any:
+    """cuDNN's, one for all graphs."""
+    return module("cudnn").create_handle()
+
+
 class Graph:
     """A graph of cuDNN's frontend, and the tensors that belong to its nodes."""
 
     def __init__(self, dtype: Any) -> None:
         self.cudnn = module("cudnn")
-        self.handle = self.cudnn.create_handle()
+        self.handle = handle()
         kinds = self.cudnn.data_type
         self.kinds = {torch.float8_e4m3fn: kinds.FP8_E4M3, torch.bfloat16: kinds.BFLOAT16, torch.float16: kinds.HALF, torch.float32: kinds.FLOAT}
         self.graph = self.cudnn.pygraph(io_data_type=self.kinds[dtype], intermediate_data_type=kinds.FLOAT, compute_data_type=kinds.FLOAT,

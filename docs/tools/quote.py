@@ -253,13 +253,13 @@ def kernels_table(measured: Results, chapter: str) -> str:
     """Registers, shared memory and occupancy of every kernel of a chapter, by step and head_dim."""
     text = row("Step", "$d$", "Kernel", "Threads", "Registers", "Shared, KB", "Blocks", "Occupancy", "Spilled")
     text += row("--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
-    found: dict[tuple[int, int], Entry] = {}  # (step, head_dim) -> the newest entry of the longest N without a mask that says it; peers.py's do not
+    found: dict[tuple[int, int], Entry] = {}  # (step, head_dim) -> the newest entry without a mask that says it, of one run that of the longest N
     for entry in measured.history:
         cell = entry.cell
         if (cell.kind == "forward" and cell.chapter == int(chapter) and cell.step and cell.mask == "full"
                 and cell.dtype in ("bf16", "e4m3") and "kernel1_registers" in entry.values):
             key = (cell.step, cell.head_dim)
-            if key not in found or found[key].cell.seqlen <= cell.seqlen:
+            if key not in found or (found[key].when, found[key].cell.seqlen) <= (entry.when, cell.seqlen):
                 found[key] = entry
     if not found:
         raise Unmeasured(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
@@ -354,6 +354,19 @@ def peers_table(measured: Results) -> str:
                    f"{results.fp8_steps(measured).said}. FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
 
 
+EARLIER = "†"
+
+
+def beside_ours(text: str, entry: Entry, ours: Entry | None) -> str:
+    """A number of an entry, marked if it is not of the process in which ours ran."""
+    return text + EARLIER * (ours is not None and entry.file != ours.file)
+
+
+def marked_earlier(text: str) -> str:
+    """What the mark means, if a table has it."""
+    return f" {EARLIER} In another process, earlier." if EARLIER in text else ""
+
+
 DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"},
             "pages": {"ch08/step6": "no pages", "ch08/step6_p64": "pages of 64", "ch08/step6_p16": "pages of 16"},
             **{f"paged{rows}": {f"ch08/step6_p{rows}": "step 6", f"cudnn_paged_p{rows}": "*cuDNN*",
@@ -389,12 +402,14 @@ def decode_table(measured: Results, beside: str) -> str:
         ratio = min((values[name] for name in against if name in values), default=None)
         ratios += [ratio] if ratio else []
         text += row(f"{sizes[1]} × {short(seqlen)}" + (" and less" if sizes[4] else ""), f"{sizes[2]}/{sizes[3]}", str(head_dim),
-                    *(f"{by_who[who].values['bytes_per_second'] / 1e12:.2f}" if who in by_who else "-" for who in decoders),
+                    *(beside_ours(f"{by_who[who].values['bytes_per_second'] / 1e12:.2f}", by_who[who], by_who.get(ours)) if who in by_who else "-"
+                      for who in decoders),
                     *([f"{ratio:.2f}" if ratio else "-"] if last else []))
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     summary = f"{last[0][0].upper()}{last[0][1:]}: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. " if last else "Step 6. "
     pages = f"Pages of {beside.removeprefix('paged')} in random order. " if beside.startswith("paged") else ""
-    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. {pages}{summary}"
+    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process.{marked_earlier(text)} "
+                   f"{pages}{summary}"
                    f"Medians; {measured.origin(entry for by_who in found.values() for who, entry in by_who.items() if who in decoders)}.\n")
 
 
@@ -415,8 +430,10 @@ def latent_table(measured: Results) -> str:
         ours, copied = (by_who[who].values["bytes_per_second"] for who in ("ours", "copy"))
         text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",
                     f"{ours / copied:.0%}".replace("%", " %"),
-                    *(f"{by_who[who].values['FLOPS'] / 1e12:.0f}" if who in by_who else "-" for who in ("paged", "flashinfer")))
-    return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. "
+                    *(beside_ours(f"{by_who[who].values['FLOPS'] / 1e12:.0f}", by_who[who], by_who["ours"]) if who in by_who else "-"
+                      for who in ("paged", "flashinfer")))
+    return text + (f"\nBF16, one query a sequence, in turn in one process.{marked_earlier(text)} FLOPs as FlashMLA counts them, "
+                   "TB/s of the latents, each read once. "
                    f"With pages: TFLOP/s. Medians; {measured.origin(entry for by_who in found.values() for entry in by_who.values())}.\n")
 
 

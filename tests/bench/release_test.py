@@ -131,6 +131,14 @@ class Release(unittest.TestCase):
         self.assertEqual(self.call(of, gpu="")[0], 77)
         self.assertEqual(self.call(of, commit="unknown")[0], 2)
 
+    def test_a_file_that_cannot_be_filed_is_named_and_the_others_are_written(self):
+        (self.folder / "odd.py").write_text(PROGRAM.replace("forward/ch05", "unheard-of/ch05"))
+        of = (part("odd", "many", sys.executable, str(self.folder / "odd.py"), "OUT", "1"), part("a", "forward", *self.racing, "1"))
+        code, said = self.call(of)
+        self.assertEqual(code, 1)
+        self.assertRegex(said, r"many.json.*has a result named 'unheard-of/ch05")
+        self.assertEqual(len(self.measured("forward")), 1)
+
     def test_the_list_needs_no_card(self):
         code, said = self.call(parts.PARTS, "--list", gpu="")
         self.assertEqual((code, len(said.splitlines())), (0, len(parts.PARTS) + len(parts.ASKED_FOR)))
@@ -277,6 +285,7 @@ class Packages(unittest.TestCase):
 
     def setUp(self):
         Graph.made.clear()
+        packages.handle.cache_clear()
         torch = types.SimpleNamespace(
             float8_e4m3fn="e4m3", bfloat16="bf16", float16="f16", float32="f32", uint8="u8", int32="i32",
             empty_like=lambda like: Tensor(*like.shape, dtype=like.dtype), empty=lambda *shape, **options: Tensor(*shape, dtype=options.get("dtype", "f32")),
