@@ -31,7 +31,7 @@ using Blocks = float[kRowBlocks][kColumnBlocks][4];
 //|
 //| Shared memory has 32 banks of 4 bytes. A row of a tile is 128 bytes or a multiple of it, which is all banks, so column 0 of every row
 //| begins in bank 0. `ldmatrix` reads the same 16-byte piece of eight rows at once, and in plain rows all eight would lie in the same
-//| four banks: eight passes instead of one.
+//| four banks: eight wavefronts instead of one.
 //|
 //| ![The banks of eight rows' pieces: all in four banks as they come, in all 32 swizzled](../../docs/figures/swizzle.svg)
 //|
