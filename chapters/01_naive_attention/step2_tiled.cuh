@@ -47,6 +47,7 @@ static_assert(kChunk == 32, "load_transposed gives lane i column i of a chunk");
 //| consecutive elements of one row, 64 bytes or two whole sectors in bf16, and writes them 132 floats apart. Those writes
 //| hit only 8 of the 32 banks (132 mod 32 = 4), a 4-way conflict. An odd stride would have none, but then the 8 numbers
 //| that a thread reads side by side would no longer be two aligned 16-byte reads, and there are 16 reads for every write.
+
 //|
 //| A tile may reach beyond the last row. Threads there read the last row again instead of skipping the load: a branch
 //| around each load would make the compiler wait for one before it issues the next, when eight should be on their way at
