@@ -48,7 +48,7 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
 //| the piece, for a piece below 2, is an exclusive or with $2s$, because the two numbers share no bit; and exclusive or does not care about
 //| order. So the swizzled place changes by `^ 32 * s`. Only every fourth step, after eight pieces, does a real addition of 128 follow. With
 //| `step` known to the compiler this is one instruction or none.
-/// From the place of piece 0 or 1 of an aligned group of eight, 2 * step pieces further along the same row.
+/// The place 2 * step pieces further along the row, from that of piece 0 or 1 of an aligned group of eight.
 /// The low bits are exchanged by the swizzle's own operation; every eight pieces are 128 bytes.
 __device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
 
