@@ -135,9 +135,8 @@ def ours(library, step, problem, page_rows=0, once=False):
     found.values = {"workspace_bytes": size, "bytes": problem.kv_bytes()}
 
     def run():
-        if library.c.flashbook_decode(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(cache), ctypes.byref(tensors),
-                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
-            raise RuntimeError(library.error())
+        race.must(library, library.c.flashbook_decode(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(cache), ctypes.byref(tensors),
+                                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
         return o
 
     found.run, found.keeps = run, (k, v, table, lse, workspace)

@@ -151,9 +151,8 @@ def ours(library, step, problem):
     found.values = {"workspace_bytes": size, "executed": problem.executed(step)}
 
     def run():
-        if library.c.flashbook_masked(CHAPTER, step, shape, mask, ctypes.byref(tensors),
-                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
-            raise RuntimeError(library.error())
+        race.must(library, library.c.flashbook_masked(CHAPTER, step, shape, mask, ctypes.byref(tensors),
+                                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
         return o
 
     found.run, found.keeps = run, (lse, workspace)
@@ -284,9 +283,8 @@ def our_gradient(library, problem):
     found.values = {"workspace_bytes": size, "executed": problem.executed(GRADIENT, rows=64)}
 
     def run():
-        if library.c.flashbook_masked_backward(CHAPTER, GRADIENT, shape, mask, ctypes.byref(tensors), ctypes.byref(pointers),
-                                               ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
-            raise RuntimeError(library.error())
+        race.must(library, library.c.flashbook_masked_backward(CHAPTER, GRADIENT, shape, mask, ctypes.byref(tensors), ctypes.byref(pointers),
+                                                               ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
         return gradients
 
     found.run, found.keeps = run, (forward, o, lse, workspace, d_o_of(problem))

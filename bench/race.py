@@ -26,7 +26,7 @@ import time
 from typing import Any
 
 from bench import results
-from bench.structs import Chapter, Shape, Tensors
+from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter, Shape, Tensors
 
 NAP = 0.06  # seconds
 SEED = 1
@@ -75,8 +75,15 @@ class Library:
         return flops.value, moved.value
 
     def attention(self, chapter, step, shape, tensors, stream):
-        if self.c.flashbook_attention(chapter, step, ctypes.byref(shape), ctypes.byref(tensors), stream):
-            raise RuntimeError(self.error())
+        must(self, self.c.flashbook_attention(chapter, step, ctypes.byref(shape), ctypes.byref(tensors), stream))
+
+
+def must(library, status):
+    """Raises what a status of the library says: Refused where the step or this card cannot, which is no wrong result; RuntimeError for the rest."""
+    if status in (BAD_ARGUMENT, HARDWARE_MISSING):
+        raise results.Refused(library.error())
+    if status:
+        raise RuntimeError(library.error())
 
 
 def steps_of(library, number):
@@ -118,7 +125,7 @@ def check_outputs(problem, contestants, largest_error, launches):
                 o = contestant.run()
             torch.cuda.synchronize()
         except Exception as error:  # what torch.compile throws is no RuntimeError
-            if contestant.who.startswith("ch"):
+            if not isinstance(error, results.Refused) and contestant.who.startswith("ch"):
                 raise Wrong(f"{problem.name(contestant)}: {error}") from None
             contestant.skipped = (str(error).splitlines() or ["failed"])[0]
             continue

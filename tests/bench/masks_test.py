@@ -287,6 +287,15 @@ class Masks(unittest.TestCase):
         self.assertEqual([(entry["cell"], entry["call"]) for entry in whole["benchmarks"]], [("full", 0), ("full", 0), ("causal", 1), ("causal", 1)])
         self.assertEqual(len(whole["context"]["calls"]), 2)
 
+    def test_what_a_step_or_the_card_cannot_is_skipped_with_its_reason(self):
+        for status in (race.BAD_ARGUMENT, race.HARDWARE_MISSING):
+            with mock.patch.object(C, "flashbook_masked", lambda self, *_, status=status: status):
+                code, found, _ = self.run_script("--mask", "full", "--step", "3", "--peers", "none")
+            self.assertEqual(code, 0)
+            self.assertIn("--batch 1", found["masked/ch09/step3/bf16/d8/full/n160"]["error_message"])
+        with mock.patch.object(C, "flashbook_masked", lambda self, *_: 1):  # the kernel failed
+            self.assertEqual(self.run_script("--mask", "full", "--step", "3", "--peers", "none")[0], 1)
+
     def test_a_wrong_kernel_is_not_timed(self):
         def one_key_more(mask):
             mask.window_left += 1
