@@ -449,6 +449,26 @@ def by_hand(table: str) -> list[dict[str, str]]:
     return list(rows.values())
 
 
+def is_history(entry: Entry) -> bool:
+    """Whether history.csv keeps it: a step of ours at the ladder's shape."""
+    cell = entry.cell
+    ladder = cell == Name(cell.kind, cell.who, cell.dtype, **LADDER)
+    return cell.kind in ("forward", "backward") and cell.step is not None and ladder and "FLOPS" in entry.values and not entry.skipped
+
+
+def history(measured: Results) -> Iterable[tuple[datetime.datetime, Name, float]]:
+    """(when, name, TFLOP/s) of every measurement of a step at the ladder's shape, of files that are gone too."""
+    file = pathlib.Path(measured.history[-1].file).parent / "history.csv"
+    if file.exists():
+        with file.open(encoding="utf-8") as rows:
+            for row in csv.DictReader(rows):
+                if cell := Name.parse(row["name"]):
+                    yield datetime.datetime.fromisoformat(row["date"] + "+00:00"), cell, float(row["tflops"])
+    for entry in measured.history:
+        if is_history(entry):
+            yield entry.when, entry.cell, entry.values["FLOPS"] / 1e12
+
+
 def add(path: str | pathlib.Path, results: pathlib.Path | None = None) -> pathlib.Path:
     """Files a result file under its GPU, date and commit; returns where."""
     entries = read(path)

@@ -4,7 +4,7 @@
     superseded.py [--delete] [FILE...]     default: every file in bench/results of the book's card and of the simulator
 
 Says which can go together, the oldest first; --delete removes them, and puts what they said of the steps at the ladder's shape into
-bench/results/history.csv before. Needs matplotlib, as plot.py does: a plot that cannot be drawn could not be held.
+history.csv beside them before. Needs matplotlib, as plot.py does: a plot that cannot be drawn could not be held.
 """
 
 import argparse
@@ -24,7 +24,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 docs/tools/superseded.py; and what figures are drawn with
 
 from bench import results
-from bench.names import Name
 from docs.tools import pages, quote
 
 HISTORY = ("date", "commit", "name", "step", "milliseconds", "tflops")
@@ -107,13 +106,11 @@ def superseded(asked: list[pathlib.Path]) -> list[pathlib.Path]:
     return gone
 
 
-def remember(gone: list[pathlib.Path], file: pathlib.Path = results.RESULTS / "history.csv") -> None:
+def remember(gone: list[pathlib.Path], file: pathlib.Path = results.RESULTS / results.BOOK_GPU / "history.csv") -> None:
     """Adds what the files say of our steps at the ladder's shape, a row a measurement, in the order of time."""
     rows = list(csv.DictReader(file.open())) if file.exists() else []
     for entry in (entry for path in gone for entry in results.read(path)):
-        cell = entry.cell
-        ladder = cell == Name(cell.kind, cell.who, cell.dtype, **results.LADDER)
-        if cell.kind in ("forward", "backward") and cell.step and ladder and not entry.skipped:
+        if results.is_history(entry):
             rows.append({"date": f"{entry.when:%Y-%m-%dT%H:%M:%S}", "commit": entry.context["commit"], "name": entry.name, "step": entry.label,
                          "milliseconds": f"{entry.milliseconds:.4f}", "tflops": f"{entry.values['FLOPS'] / 1e12:.2f}"})
     unique = {json.dumps(row): row for row in rows}
