@@ -461,8 +461,9 @@ def history(measured, paper):
     """Lines: what each step reached at the ladder's shape whenever it was measured, of files that are gone too."""
     found: dict[int, dict[Name, dict[datetime.datetime, float]]] = {}  # chapter -> step -> by time
     for when, cell, rate in results.history(measured):
-        if cell.dtype in ("bf16", "e4m3") and cell.chapter > 3:  # the others stand where they stood
-            found.setdefault(cell.chapter, {}).setdefault(cell, {})[when] = rate
+        chapter = cell.chapter or 0
+        if cell.dtype in ("bf16", "e4m3") and chapter > 3:  # the others stand where they stood
+            found.setdefault(chapter, {}).setdefault(cell, {})[when] = rate
     found = {chapter: {cell: by_time for cell, by_time in steps.items() if len(by_time) > 1} for chapter, steps in sorted(found.items())}
     found = {chapter: steps for chapter, steps in found.items() if steps}
     if not found:
@@ -490,9 +491,10 @@ PLOTS = {draw.__name__: draw for draw in (seqlen, peers, memory, roofline, host,
 
 
 def draw_wide(measured: results.Results, folder: pathlib.Path) -> None:
-    """All that have data, for wide screens."""
+    """All that have data, for wide screens, but the one that history.csv keeps."""
     for draw in PLOTS.values():
-        draw(measured, Paper(folder, False))
+        if draw is not history:
+            draw(measured, Paper(folder, False))
 
 
 def main():

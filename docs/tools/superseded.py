@@ -108,7 +108,7 @@ def superseded(asked: list[pathlib.Path]) -> list[pathlib.Path]:
 
 def remember(gone: list[pathlib.Path], file: pathlib.Path = results.RESULTS / results.BOOK_GPU / "history.csv") -> None:
     """Adds what the files say of our steps at the ladder's shape, a row a measurement, in the order of time."""
-    rows = list(csv.DictReader(file.open())) if file.exists() else []
+    rows = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8")))) if file.exists() else []
     for entry in (entry for path in gone for entry in results.read(path)):
         if results.is_history(entry):
             rows.append({"date": f"{entry.when:%Y-%m-%dT%H:%M:%S}", "commit": entry.context["commit"], "name": entry.name, "step": entry.label,

@@ -417,6 +417,34 @@ class Quoting(Case):
         self.assertEqual(subprocess.run([*command, "--check"], capture_output=True).returncode, 0)
 
 
+class History(Case):
+    """What result files that go leave behind."""
+
+    def test_steps_at_the_ladders_shape_are_kept_once(self):
+        from docs.tools import superseded
+
+        cell = "bf16/d128/full/n4096"
+        old = self.write(run_of(f"forward/ch05/step5/{cell}", 2.0), run_of(f"backward/ch07/step2/{cell}", 4.0), run_of(CUDNN), skipped(f"forward/ch05/step4/{cell}"),
+                         run_of("forward/ch05/step5/bf16/d64/full/n4096"))
+        new = self.write(run_of(f"forward/ch05/step5/{cell}", 1.0))
+        superseded.remember([old], self.folder / "history.csv")
+        superseded.remember([old], self.folder / "history.csv")
+        found = [(f"{when:%d}", str(name), rate) for when, name, rate in results.history(results.Results([new]))]
+        self.assertEqual(found, [("01", f"backward/ch07/step2/{cell}", 1.25), ("01", f"forward/ch05/step5/{cell}", 2.5), ("02", f"forward/ch05/step5/{cell}", 5.0)])
+
+    def test_a_file_can_go_if_every_page_says_the_same_without_it(self):
+        from docs.tools import superseded
+
+        mark = self.folder / "page.md"
+        mark.write_text(f"<!-- num {STEP1} ms .1f -->1.0<!-- /num -->")
+        paths = [self.write(run_of(STEP1, 3.0)), self.write(run_of(STEP1, 1.0)), self.write(run_of(STEP2, 1.0))]
+        files = lambda folder: sorted(paths) if folder == results.BOOK_GPU else []
+        with mock.patch.object(superseded, "files_of", files), mock.patch.object(quote, "book_pages", lambda: [mark]), \
+                mock.patch.object(superseded, "figures", list), mock.patch.object(superseded.Said, "drawn", lambda self, kept: {}), \
+                mock.patch.object(results, "ROOT", self.folder), contextlib.redirect_stdout(io.StringIO()):
+            self.assertCountEqual(superseded.superseded([]), [paths[0], paths[2]])
+
+
 class Missing(Case):
     def test_a_table_without_its_results_is_refused_in_words(self):
         """Every table of the book from a seeded choice of its results: text or Refused, and nothing else."""
