@@ -143,7 +143,7 @@ def merged(paths: list[pathlib.Path], needed: set[tuple[str, str]]) -> dict[str,
         for run in whole["benchmarks"]:
             call = first + run.get("call", 0)
             if (calls[call]["file"], run["name"]) in needed:
-                found.append(run | {"call": call})
+                found.append({"cpu_time": 0.0} | run | {"call": call})  # Google Benchmark's compare.py asks for it
     used = sorted({run["call"] for run in found})
     newest = max((calls[call] for call in used), key=lambda call: str(call["date"]))
     context = {key: value for key, value in newest.items() if key not in ("file", "calls")}
