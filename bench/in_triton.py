@@ -4,8 +4,8 @@
     in_triton.py [--seqlen 1k,4k,16k] [--mask full,causal] [--rounds 5] [--out FILE] [--library FILE]
 
 One kernel, `attention`: a program is a block of the grid, one tile of queries of one head, and goes over the keys from the first to the last that it
-sees. What chapter 5 writes out, Triton's compiler decides: stages and their barriers, swizzles, who holds which element, when a product is waited for.
-What is left to choose are the tiles, the warps and the stages; of CHOICES the fastest is taken for each shape, and the result's label says which.
+sees. What chapter 5 writes out, Triton's compiler decides: stages and their barriers, swizzles, who holds which element, when a product is waited
+for. What is left to choose are the tiles, the warps and the stages; of CHOICES the fastest is taken for each shape, and its label says which.
 Contestants are chapter 5's steps 1, 2 and 5, and cuDNN. docs/pages/reading_sources.md reads it line by line.
 """
 
@@ -74,7 +74,8 @@ def launcher(q, k, v, causal, scale, choice):
     if seqlen % rows or rows % keys:
         raise ValueError(f"{seqlen} queries are no whole number of tiles of {rows}, or {rows} of tiles of {keys} keys")
     o, lse = torch.empty_like(q), torch.empty(q.shape[:3], device=q.device, dtype=torch.float32)
-    maps = [TensorDescriptor.from_tensor(tensor.view(-1, head_dim), [height, head_dim]) for tensor, height in ((q, rows), (k, keys), (v, keys), (o, rows))]
+    maps = [TensorDescriptor.from_tensor(tensor.view(-1, head_dim), [height, head_dim])
+            for tensor, height in ((q, rows), (k, keys), (v, keys), (o, rows))]
 
     def run():
         attention[seqlen // rows, batch * heads](*maps, lse, seqlen, scale * LOG2_E, CAUSAL=causal, ROWS=rows, KEYS=keys, HEAD_DIM=head_dim,

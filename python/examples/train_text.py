@@ -46,6 +46,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUFFIXES = {".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".txt"}
 MODELS, COPIES = ("flashbook", "sdpa"), ("flashbook_again", "cudnn")
 SIZE = 512, 8  # width and layers
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # q, k, v [batch, length, heads, head_dim], and O
 
 
 def corpus() -> torch.Tensor:
@@ -61,13 +62,16 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, kernel: str) -> None:
         super().__init__()
         self.heads, self.kernel = heads, kernel
+        self.attend_whole: Attend | None = None  # takes the place of the kernel where there is no cache
         self.project, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
 
     def forward(self, x: torch.Tensor, angles: torch.Tensor, cache: tuple[torch.Tensor, torch.Tensor] | None, place: int) -> torch.Tensor:
         batch, length, width = x.shape
         q, k, v = self.project(x).view(batch, length, 3, self.heads, -1).unbind(2)  # [batch, length, heads, head_dim]
         q, k = rotated(q, angles), rotated(k, angles)
-        if cache is None:
+        if cache is None and self.attend_whole:
+            o = self.attend_whole(q, k, v)
+        elif cache is None:
             o = flash_attn_func(q, k, v, causal=True) if self.kernel == "flashbook" else self.by_pytorch(q, k, v, True)
         elif self.kernel == "flashbook":
             o = flash_attn_with_kvcache(q, *cache, k, v, cache_seqlens=place, causal=True)
