@@ -161,7 +161,8 @@ def main():
         torch.cuda.cudart().cudaProfilerStart()
         training.step()
         torch.cuda.synchronize()
-        return torch.cuda.cudart().cudaProfilerStop()
+        torch.cuda.cudart().cudaProfilerStop()
+        return 0
     return race.measure("diagnosis.py", options, run)
 
 

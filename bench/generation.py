@@ -6,15 +6,15 @@
 A decoder with random weights, 16 heads of 128 at the width of 2048, BF16, takes `tokens` tokens one after another; which they are is given, so all do
 the same work. Four ways to keep keys and values:
 
-    none      nothing is kept: for each token the whole text so far is computed again (only with --batch 1)
-    cat       torch.cat of all keys so far with the new one, in each layer, as transformers' DynamicCache does; SDPA
-    in_place  tensors with room for all, written in place; SDPA on a view
-    pages     pages of 64 keys; flash_attn_with_kvcache appends and attends
+    none        nothing is kept: for each token the whole text so far is computed again (only with --batch 1); SDPA
+    none_flash  the same, SDPA with FlashAttention-2 alone: by itself it takes cuDNN's kernel here
+    cat         torch.cat of all keys so far with the new one, in each layer, as transformers' DynamicCache does; SDPA
+    in_place    tensors with room for all, written in place; SDPA on a view
+    pages       pages of 64 keys; flash_attn_with_kvcache appends and attends
 
 Each is run from its first token to its last, as PyTorch runs it line by line: no CUDA graph, no compiler. Where tokens are few or the model is
-small, the host's launches are the time. Up to 1000 tokens a time is the better of two runs, but for
-`none`. Before that, all ways must give the same logits after 40
-tokens, up to rounding.
+small, the host's launches are the time. With a cache and up to 1000 tokens a time is the better
+of two runs. Before that, all ways must give the same logits after 40 tokens, up to rounding.
 Names are generation/cat/bf16/d128/b16/n4000: b16 is the batch. `peak_gbytes` is the most memory beyond the weights, `cache_bytes` what keys and
 values are, `vs_none` how many times as fast as without a cache.
 """
@@ -35,7 +35,7 @@ from bench.names import Name
 from bench.race import whole_numbers
 
 HEAD_DIM, PAGE, VOCABULARY = 128, 64, 32000
-WAYS = ("none", "cat", "in_place", "pages")
+WAYS = ("none", "none_flash", "cat", "in_place", "pages")
 CHECKED = 40  # tokens after which all must agree
 torch: Any = None
 
@@ -80,6 +80,16 @@ class Nothing:
 
     def bytes(self):
         return 0
+
+
+class NothingByFlash(Nothing):
+    """The same by one kernel."""
+
+    def attend(self, layer, q, k, v):
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return super().attend(layer, q, k, v)
 
 
 class Cat:
@@ -143,7 +153,7 @@ class Pages:
         return sum(tensor.nbytes for pair in self.kept for tensor in pair)
 
 
-CACHES = dict(zip(WAYS, (Nothing, Cat, InPlace, Pages)))
+CACHES = dict(zip(WAYS, (Nothing, NothingByFlash, Cat, InPlace, Pages)))
 
 
 def write(model, way, text):
@@ -188,12 +198,12 @@ def run(options, library):
     weights = sum(tensor.numel() for layer in model.layers for tensor in layer.values())
     with torch.no_grad():
         for batch in options.batch:
-            ways = [way for way in options.ways if way != "none" or batch == 1]
+            ways = [way for way in options.ways if not CACHES[way].whole_text or batch == 1]
             check(model, ways, batch)
             for count in options.tokens:
                 text, seconds = tokens_of(model, batch, count), {}
                 for way in ways:
-                    runs = [timed(model, way, text) for _ in range(1 if way == "none" or count > 1000 else 2)]
+                    runs = [timed(model, way, text) for _ in range(1 if CACHES[way].whole_text or count > 1000 else 2)]
                     seconds[way], peak, size = min(runs)
                     name = str(Name("generation", way, "bf16", HEAD_DIM, f"b{batch}", count))
                     found = {"name": name, "run_name": name, "run_type": "iteration", "iterations": len(runs), "real_time": seconds[way] * 1e3,

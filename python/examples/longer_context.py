@@ -134,7 +134,7 @@ def main() -> None:
         print(f"{name}: {arm.steps} steps, {values['bytes_seen'] / 1e6:.0f} MB seen, loss {values['loss']:.4f}, "
               f"{values['gain']:+.4f} ± {values['gain_error']:.4f} below the first arm's")
     if options.out:
-        write_file(options.out, results, text=f"Python sources of {sysconfig.get_paths()['purelib']}")
+        write_file(options.out, results, text=f"Python sources of the installed packages, {len(text) / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":
