@@ -61,7 +61,7 @@ class Training:
     """A model, its data and a step."""
 
     def __init__(self, variant, batch, length, device, size=(WIDTH, HEADS, LAYERS)):
-        import train_text
+        import train_text  # type: ignore[import-not-found]
 
         torch.manual_seed(1)
         self.model = train_text.Gpt(*size, "sdpa").to(device).bfloat16()
@@ -90,7 +90,8 @@ def run(options, library):
     print(", ".join(f"{variant} {loss:.4f}" for variant, loss in losses.items()), flush=True)
     if not spread < 0.02:
         raise race.Wrong(f"first losses differ by {spread:.4f}")
-    times, peaks = {variant: [] for variant in VARIANTS}, {}
+    times: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+    peaks = {}
     for turn in range(ROUNDS):
         for variant in sorted(VARIANTS, reverse=bool(turn % 2)):
             trained[variant].step()

@@ -98,12 +98,13 @@ class Cat:
     whole_text = False
 
     def __init__(self, model, batch, tokens):
-        self.kept = [None] * len(model.layers)
+        self.kept: list[Any] = [None] * len(model.layers)
 
     def attend(self, layer, q, k, v):
         new = k.transpose(1, 2), v.transpose(1, 2)
         self.kept[layer] = new if self.kept[layer] is None else tuple(torch.cat(pair, 2) for pair in zip(self.kept[layer], new))
-        return by_sdpa(q, *self.kept[layer], False)
+        k, v = self.kept[layer]
+        return by_sdpa(q, k, v, False)
 
     def bytes(self):
         return sum(tensor.nbytes for pair in self.kept for tensor in pair)
@@ -122,7 +123,7 @@ class InPlace:
         kept, place = self.kept[layer], self.length[layer]
         self.length[layer] += 1
         kept[0, :, :, place:place + 1], kept[1, :, :, place:place + 1] = k.transpose(1, 2), v.transpose(1, 2)
-        return by_sdpa(q, *kept[:, :, :, :place + 1], False)
+        return by_sdpa(q, kept[0, :, :, :place + 1], kept[1, :, :, :place + 1], False)
 
     def bytes(self):
         return sum(tensor.nbytes for tensor in self.kept)
@@ -147,13 +148,14 @@ class Pages:
     def attend(self, layer, q, k, v):
         place = self.length[layer]
         self.length[layer] += 1
-        return self.call(q, *self.kept[layer], k, v, cache_seqlens=place, block_table=self.table, causal=True)
+        keys, values = self.kept[layer]
+        return self.call(q, keys, values, k, v, cache_seqlens=place, block_table=self.table, causal=True)
 
     def bytes(self):
         return sum(tensor.nbytes for pair in self.kept for tensor in pair)
 
 
-CACHES = dict(zip(WAYS, (Nothing, NothingByFlash, Cat, InPlace, Pages)))
+CACHES: dict[str, Any] = dict(zip(WAYS, (Nothing, NothingByFlash, Cat, InPlace, Pages)))
 
 
 def write(model, way, text):

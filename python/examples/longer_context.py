@@ -23,7 +23,7 @@ import torch
 from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from train_text import SIZE, Gpt, optimizer_of, parameters, row_of, step, write_file
+from train_text import SIZE, Gpt, optimizer_of, parameters, row_of, step, write_file  # type: ignore[import-not-found]
 
 SCORED = 256  # bytes at the end of a window
 SLICE = 1.0  # seconds of a turn

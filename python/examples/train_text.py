@@ -26,6 +26,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import json
 import multiprocessing
 import pathlib
@@ -231,7 +232,8 @@ def train(options: argparse.Namespace, device: torch.device, names: tuple[str, .
         optimizers[kernel] = optimizer_of(models[kernel])
     print(f"{parameters(models[names[0]]) / 1e6:.1f} M parameters, {len(text) / 1e6:.1f} MB of text", file=sys.stderr)
     generator = torch.Generator().manual_seed(2)
-    found = Found(*({kernel: [] for kernel in models} for _ in dataclasses.fields(Found)))
+    empty: Callable[[], Numbers] = lambda: {kernel: [] for kernel in models}
+    found = Found(empty(), empty(), empty(), empty(), empty())
     full: set[tuple[str, str]] = set()  # which model has no room for what
     for turn in range(0, options.steps, options.turn):
         count = min(options.turn, options.steps - turn)
@@ -257,7 +259,7 @@ def train(options: argparse.Namespace, device: torch.device, names: tuple[str, .
             for what, run, seconds, peaks in parts:
                 if (kernel, what) in full:
                     continue
-                told = timed(device, lambda run=run, kernel=kernel: run(kernel))
+                told = timed(device, functools.partial(run, kernel))
                 if told:
                     seconds[kernel].append(told[0] / count)
                     peaks[kernel].append(told[1])
