@@ -11,7 +11,7 @@ template <int kHeadDim>
 void run(const Shape& shape, const Tensors& tensors) {
   using T = __nv_bfloat16;
   using Traits = Version<kHeadDim, false>;
-  run_prepare<T, kHeadDim, true>(shape, tensors, nullptr, kWorkspaceRows);
+  begin<T, kHeadDim>(shape, tensors, nullptr, 6);
   if constexpr (kHeadDim == 64)
     run_blocks<T, Deterministic<Traits>>(shape, tensors, nullptr);
   else
@@ -20,7 +20,7 @@ void run(const Shape& shape, const Tensors& tensors) {
 }
 
 inline int64_t workspace_bytes(const Shape& shape) {
-  return bytes_of_workspace(shape, kWorkspaceRows, true) + counters(shape, true) * int64_t(sizeof(int));
+  return bytes_of_workspace(shape, kWorkspaceRows, true) + counters(shape, 6) * int64_t(sizeof(int));
 }
 
 }  // namespace flashbook::backward
