@@ -176,6 +176,7 @@ struct Gradients {
       //| dS^T is such an operand, too. Where there is one stage, dK goes first and runs while both wait for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Traits::kStages == 1) {
+        __syncwarp();  // all lanes have read D, before lane 0 gives it back
         release(shared.d_o, state);
         wgmma_pin(dk);
         wgmma_pin(ds);
@@ -250,8 +251,8 @@ struct Gradients {
     wgmma_pin(dv);
     wgmma_pin(p);
     if constexpr (kHasBefore) wgmma_pin(dq);
+    __syncwarp();  // all lanes have read D and written their dS
     release(shared.d_o, state);
-    __syncwarp();  // all lanes have written their dS
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.ds_full[state.stage][number]);
     if constexpr (kHasBefore) add_from_registers(dq, sums);
     wgmma_wait<0>();
