@@ -29,7 +29,7 @@ void launch_attention(const Attention& a, device::Queue& queue) {
   problem.causal = a.masked;
   device::launch(
       attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads),
-      sizeof(BlockShared<T, Traits>), queue.stream(), tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
+      sizeof(PersistentShared<T, Traits>), queue.stream(), tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
       tile_map(a.shape, TensorId::k, a.k, Traits::kKeys), tile_map(a.shape, TensorId::v, a.v, Traits::kKeys),
       tile_map(a.shape, TensorId::o, a.o, kRowsOfWarpgroup), static_cast<T*>(a.o), a.lse, problem, a.carried,
       order, a.counter);
