@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
     const int block_query = work.query_tile * Traits::kRows,
               first_query = block_query + number * kRowsOfWarpgroup;
     Consumer<T, Traits, Problem> consumer(shared, problem, state, parity, number, first_query,
-                                 first_query + row + threadIdx.x % 32 / 4);
+                                          first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(problem.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
     finish_rows(consumer.output, consumer.rows, problem, lse, head, consumer.query);
     if constexpr (Traits::kStoreByTma)

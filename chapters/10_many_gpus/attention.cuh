@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   }
 
   //| A consumer goes from tile to tile until there is none left. Keys of another rank may end at any token, so a causal version masks
-//| by tile as chapter 5 does. A row's number counts within the rank, and the problem knows where in
+  //| by tile as chapter 5 does. A row's number counts within the rank, and the problem knows where in
   //| the sequence that is.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     const int block_query = problem.first_row(work, Traits::kRows),
               first_query = block_query + number * kRowsOfWarpgroup;
     Consumer<T, Traits, Problem> consumer(shared, problem, state, parity, number, first_query,
-                                 first_query + row + threadIdx.x % 32 / 4);
+                                          first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(problem.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
     //| Here the two kinds of result part. A part meets what the rank carries. A whole result is divided by its row sums, and goes out by
     //| TMA, or, where shared memory has no room for it, straight from the registers.
