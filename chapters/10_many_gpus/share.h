@@ -30,7 +30,7 @@ struct Share {
   Shape whole;  ///< of all ranks together
   Order order;
   int rank;
-  int spare = 0;  ///< multiprocessors that kernels leave free, for transports that run on some
+  int margin = 0;  ///< multiprocessors that kernels leave free, for transports that run on some
   Tokens queries = tokens_of(order, whole.seqlen_q, rank, whole.ranks),
          keys = tokens_of(order, whole.seqlen_k, rank, whole.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
@@ -60,7 +60,7 @@ struct Share {
         .lse = static_cast<float*>(lse.data()),
         .counter = counter,
         .masked = whole.causal(),
-        .spare = spare};
+        .margin = margin};
     a.shape.ranks = 1;
     a.shape.seqlen_q = queries.total();
     a.shape.seqlen_k = on.total();

@@ -59,7 +59,7 @@ class Ulysses final : public Program {
                   .lse = static_cast<float*>(lse_.data()),
                   .counter = counter_.get(),
                   .masked = whole.causal(),
-                  .spare = share_.spare};
+                  .margin = share_.margin};
       a.shape.ranks = 1;
       a.shape.kv_heads = mine_.count;
       a.shape.heads = mine_.count * group();

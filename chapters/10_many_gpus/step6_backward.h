@@ -140,7 +140,7 @@ class BackwardRing final : public Program {
             .masked = a.masked && a.last_key(0) + 1 < a.shape.seqlen_k,
             .first_head = 0,
             .heads = 0,
-            .spare = share_.spare};
+            .margin = share_.margin};
   }
 
   //| Keys that none of this rank's queries see have a part, too: zeros. So what is added and passed on is the same at every hop.

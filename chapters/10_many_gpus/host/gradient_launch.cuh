@@ -43,7 +43,7 @@ void launch_gradient(const Gradient& g, device::Queue& queue) {
                           part == nullptr ? nullptr : part + first_key};
   };
   device::launch(clear_counter, dim3(1), dim3(1), 0, queue.stream(), g.counter);
-  device::launch(gradient<T, Version>, dim3(blocks_for(order, Version::kSchedule, g.spare)),
+  device::launch(gradient<T, Version>, dim3(blocks_for(order, Version::kSchedule, g.margin)),
                  dim3(Version::kThreads), sizeof(BackwardShared<T, Version>), queue.stream(),
                  tile_map(shape, TensorId::q, from(g.q, first_query), Version::kQueries),
                  tile_map(shape, TensorId::k, from(g.k, first_key), kTileKeys),

@@ -27,7 +27,7 @@ void launch_attention(const Attention& a, device::Queue& queue) {
   const TileOrder order = tile_order(rest, Traits::kRows, Traits::kCausal);
   Problem problem = part_of_problem(a, first_tile);
   problem.causal = a.masked;
-  device::launch(attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule, a.spare)),
+  device::launch(attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule, a.margin)),
                  dim3(Traits::kThreads), sizeof(PersistentShared<T, Traits>), queue.stream(),
                  tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
                  tile_map(a.shape, TensorId::k, a.k, Traits::kKeys),
@@ -73,7 +73,7 @@ void with_version(const Attention& a, Use use) {
   } else if constexpr (kHeadDim == 128) {
     if (queries <= kShortD128) return use.template operator()<ShortD128>();
   } else {
-    if (queries > kShortD256 && a.spare == 0) return use.template operator()<LongD256>();
+    if (queries > kShortD256 && a.margin == 0) return use.template operator()<LongD256>();
   }
   use.template operator()<Long<kHeadDim, true, false>>();
 }

@@ -31,7 +31,7 @@ Ranks::Ranks(const Shape& shape, const Tensors& tensors, int step, const Setting
     shares_.push_back(std::unique_ptr<Share>(new Share{.whole = shape,
                                                        .order = settings.order.value_or(order_of(step)),
                                                        .rank = rank,
-                                                       .spare = settings.spare}));
+                                                       .margin = settings.margin}));
     const Share& share = *shares_.back();
     if (step == kGradient) {
       gradients_.push_back(std::make_unique<GradientShare>(share));

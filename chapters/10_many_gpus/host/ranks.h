@@ -20,7 +20,7 @@ namespace flashbook::many_gpus {
 /// How a step is run.
 struct Settings {
   std::optional<Order> order = {};  ///< how tokens are dealt out; empty: as the step does
-  int spare = 0;                    ///< multiprocessors that attention leaves free: NCCL's kernels need some
+  int margin = 0;                    ///< multiprocessors that attention leaves free: NCCL's kernels need some
 };
 
 /// The ranks of a step: their shares and programs. One process has them all.
