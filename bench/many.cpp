@@ -7,11 +7,13 @@
 ///     cell RANKS HEADS KV_HEADS HEAD_DIM SEQLEN causal|full   fills tensors with normal numbers
 ///     check WHO         error and bound, against chapter 5 or 7 alone on some rows
 ///     time WHO REPS     milliseconds of each, L2 flushed before it
+///     ring RANKS HOW BYTES REPS   milliseconds of each hop: every rank sends so much to the next
 ///     drop              frees what contestants keep
 ///     context           key=value, with tabs between
 ///
 /// WHO is `ch05/step5` or `ch10/step3/nccl/8`: chapter, step, how messages travel, multiprocessors left free. An
 /// answer that begins with `error` says why there is none.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iostream>
@@ -50,6 +52,10 @@ std::vector<uint16_t> drawn() {
   return encoded;
 }
 
+device::Transport transport_of(const std::string& word) {
+  return word == "nccl" ? device::Transport::nccl : device::Transport::copies;
+}
+
 /// A step, as it is asked for.
 struct Who {
   const Chapter* chapter;
@@ -64,7 +70,7 @@ struct Who {
     chapter = number == "ch05" ? &kFlashAttention3 : number == "ch07" ? &kBackward : &kManyGpus;
     step = step_text.starts_with("step") ? std::atoi(step_text.c_str() + 4) : 0;
     if (step < 1 || step > chapter->last_step()) throw InputError(text, ": there is no such step");
-    together.transport = transport == "nccl" ? device::Transport::nccl : device::Transport::copies;
+    together.transport = transport_of(transport);
     together.margin = std::atoi(margin.c_str());
   }
 
@@ -197,6 +203,30 @@ class Cell {
   std::map<std::tuple<int, int, int>, std::unique_ptr<DealtOut>> dealt_out_;
 };
 
+/// Seconds of hops round a ring, of the slowest rank.
+std::vector<double> ring(int ranks, device::Transport transport, std::size_t bytes, int reps) {
+  std::vector<std::vector<double>> of_rank(static_cast<std::size_t>(ranks));
+  device::run_ranks(
+      ranks,
+      [&](device::Rank& rank) {
+        const int next = (rank.number() + 1) % ranks, previous = (rank.number() + ranks - 1) % ranks;
+        const Buffer leaving(Place::device, bytes), arriving(Place::device, bytes);
+        device::Queue queue;
+        for (int rep = 0; rep < reps; ++rep) {
+          rank.exchange(queue, {{next, leaving.data(), 16}}, {{previous, arriving.data(), 16}});  // all are here
+          queue.synchronize();
+          of_rank[std::size_t(rank.number())].push_back(device::time_on_device(queue.stream(), [&] {
+            rank.exchange(queue, {{next, leaving.data(), bytes}}, {{previous, arriving.data(), bytes}});
+          }));
+        }
+      },
+      transport);
+  std::vector<double> slowest = of_rank.front();
+  for (const std::vector<double>& seconds : of_rank)
+    for (std::size_t rep = 0; rep < seconds.size(); ++rep) slowest[rep] = std::max(slowest[rep], seconds[rep]);
+  return slowest;
+}
+
 class Session {
  public:
   Session() {
@@ -223,6 +253,14 @@ class Session {
       cell_.reset();  // its memory first
       cell_ = std::make_unique<Cell>(shape, random_);
       text << flops(shape) << " " << flops(shape, Operation::backward);
+    } else if (verb == "ring") {
+      int ranks = 0, reps = 0;
+      std::size_t bytes = 0;
+      words >> ranks >> who >> bytes >> reps;
+      if (const std::string reason = device::why_not(transport_of(who), ranks); !reason.empty())
+        throw InputError(reason);
+      for (const double seconds : ring(ranks, transport_of(who), bytes, reps)) text << seconds * 1e3 << " ";
+      device::use_device(0);
     } else if (!cell_) {
       throw InputError("there is no cell yet");
     } else if (verb == "drop") {

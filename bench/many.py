@@ -15,7 +15,8 @@ Results are many/ch10/step3/bf16/d128/causal/n65536, step3_nccl by NCCL, many/ch
 mask is causal_p8 or causal_p8h64. `share` is the time of one GPU over that times the number of GPUs, the median over rounds; `vs_context_parallel`
 how many times as fast as PyTorch's faster way of the round. Exit code 1 if ours is wrong, 77 without two GPUs.
 
-NVLink multicast stays off: nothing here asks for it, and every process is started with it forbidden.
+machine/hop/copies_64mb is what a hop of a ring takes without attention beside it. NVLink multicast stays off: nothing here asks for it, and every
+process is started with it forbidden.
 """
 
 import argparse
@@ -48,6 +49,7 @@ MARGIN = 8  # multiprocessors left to NCCL's kernels
 ROTATIONS = ("allgather", "alltoall")
 PATIENCE = 90  # seconds for an answer
 MOST_CHECKED = 128 * 1024  # up to here PyTorch's results are held against one GPU's
+HOPS = (1, 16, 64, 256)  # megabytes
 KEPT = 128 * 1024  # up to here the tensors of all contestants stay
 LAUNCHES = 3
 CELLS = (("causal", 64), ("causal", 16), ("causal", 32), ("causal", 8), ("full", 64), ("gradient", 64), ("causal", 128), ("full", 16),
@@ -403,6 +405,22 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any) -> list[dict[str, 
     return entries
 
 
+def hops(one: Any, ranks: int) -> list[dict[str, Any]]:
+    """How long it takes to send so much to the next rank and to receive as much, all ranks at once: machine/hop/copies_64mb."""
+    entries = []
+    for how in ("copies", "nccl"):
+        for megabytes in HOPS:
+            name = f"machine/hop/{how}_{megabytes}mb"
+            entry = {"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0, "cpu_time": 0.0, "time_unit": "ms",
+                     "label": "each way, all ranks at once"}
+            try:
+                middle = statistics.median(list(map(float, one.ask("ring", ranks, how, megabytes << 20, 7).split()))[2:])
+                entries.append(entry | {"real_time": middle, "bytes_per_second": (megabytes << 20) / (middle * 1e-3), "ranks": ranks})
+            except Failed as reason:
+                entries.append(entry | {"error_occurred": True, "error_message": str(reason), "label": "skipped"})
+    return entries
+
+
 # ---- the program -------------------------------------------------------------------------------------------------------------------
 
 
@@ -462,6 +480,8 @@ def run(options: Any) -> None:
             if before["context"].get("commit") == context["commit"]:
                 whole = before
         done = {entry["name"] for entry in whole["benchmarks"]}
+        if not any(name.startswith("machine/hop") for name in done):
+            whole["benchmarks"] += hops(places["one"], options.ranks)
         for cell in cells_of(options):
             if all(cell.name(who) in done for who in cell.contestants()):
                 continue
