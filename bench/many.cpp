@@ -1,6 +1,6 @@
 /// \file
-/// Times chapter 10's steps on several GPUs, and chapters 5 and 7 alone on one, when it is told to: many.py does,
-/// in turn with others.
+/// Times chapter 10's steps on several GPUs, and chapters 5 and 7 alone on one, when it is told to: many.py
+/// does, in turn with others.
 ///
 /// It reads lines from stdin and answers each with one on stdout:
 ///
@@ -11,8 +11,8 @@
 ///     drop              frees what contestants keep
 ///     context           key=value, with tabs between
 ///
-/// WHO is `ch05/step5` or `ch10/step3/nccl/8`: chapter, step, how messages travel, multiprocessors left free. An
-/// answer that begins with `error` says why there is none.
+/// WHO is `ch05/step5` or `ch10/step3/nccl/8`: chapter, step, how messages travel, multiprocessors left free.
+/// An answer that begins with `error` says why there is none.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -84,7 +84,8 @@ class Cell {
  public:
   Cell(Shape shape, const Buffer& random) : shape_(std::move(shape)) {
     for (const TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::d_o}) fill(id, random);
-    for (const TensorId id : {TensorId::o, TensorId::lse, TensorId::dq, TensorId::dk, TensorId::dv}) memory(id);
+    for (const TensorId id : {TensorId::o, TensorId::lse, TensorId::dq, TensorId::dk, TensorId::dv})
+      memory(id);
     device::synchronize();
     alone(Who("ch05/step" + std::to_string(kForwardStep)));
     device::synchronize();
@@ -93,9 +94,9 @@ class Cell {
 
   /// The largest RMS of a difference from one GPU's result over that of the result, and the bound.
   std::pair<double, double> check(const Who& who) {
-    const std::vector<TensorId> outputs = who.is_gradient()
-                                              ? std::vector<TensorId>{TensorId::dq, TensorId::dk, TensorId::dv}
-                                              : std::vector<TensorId>{TensorId::o, TensorId::lse};
+    const std::vector<TensorId> outputs =
+        who.is_gradient() ? std::vector<TensorId>{TensorId::dq, TensorId::dk, TensorId::dv}
+                          : std::vector<TensorId>{TensorId::o, TensorId::lse};
     if (who.is_gradient() && !of_one_.contains(TensorId::dq)) {
       alone(Who("ch07/step" + std::to_string(kBackwardStep)));
       device::synchronize();
@@ -137,8 +138,8 @@ class Cell {
 
  private:
   Buffer& memory(TensorId id) {
-    Buffer& buffer =
-        memory_[id] = Buffer(Place::device, std::size_t(elements_of(shape_, id)) * size_of(type_of(shape_, id)));
+    Buffer& buffer = memory_[id] =
+        Buffer(Place::device, std::size_t(elements_of(shape_, id)) * size_of(type_of(shape_, id)));
     tensors_.set(id, buffer.data());
     return buffer;
   }
@@ -188,7 +189,8 @@ class Cell {
     for (int row = 0; row < kRows; ++row) {
       std::vector<std::byte> bytes(std::size_t(columns) * size_of(type));
       const int64_t place = (all - 1) * row / (kRows - 1);
-      device::backend::copy(bytes.data(), static_cast<std::byte*>(memory_.at(id).data()) + place * int64_t(bytes.size()),
+      device::backend::copy(bytes.data(),
+                            static_cast<std::byte*>(memory_.at(id).data()) + place * int64_t(bytes.size()),
                             bytes.size());
       for (const float value : decode(type, bytes)) values.push_back(value);
     }
@@ -213,7 +215,8 @@ std::vector<double> ring(int ranks, device::Transport transport, std::size_t byt
         const Buffer leaving(Place::device, bytes), arriving(Place::device, bytes);
         device::Queue queue;
         for (int rep = 0; rep < reps; ++rep) {
-          rank.exchange(queue, {{next, leaving.data(), 16}}, {{previous, arriving.data(), 16}});  // all are here
+          rank.exchange(queue, {{next, leaving.data(), 16}},
+                        {{previous, arriving.data(), 16}});  // all are here
           queue.synchronize();
           of_rank[std::size_t(rank.number())].push_back(device::time_on_device(queue.stream(), [&] {
             rank.exchange(queue, {{next, leaving.data(), bytes}}, {{previous, arriving.data(), bytes}});
@@ -223,7 +226,8 @@ std::vector<double> ring(int ranks, device::Transport transport, std::size_t byt
       transport);
   std::vector<double> slowest = of_rank.front();
   for (const std::vector<double>& seconds : of_rank)
-    for (std::size_t rep = 0; rep < seconds.size(); ++rep) slowest[rep] = std::max(slowest[rep], seconds[rep]);
+    for (std::size_t rep = 0; rep < seconds.size(); ++rep)
+      slowest[rep] = std::max(slowest[rep], seconds[rep]);
   return slowest;
 }
 

@@ -112,7 +112,8 @@ Call::Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inp
            const device::Together& together)
     : Call(chapter.step(step).operation, shape, inputs, chapter.step(step).workspace_bytes(shape),
            [run = chapter.step(step).run, shape](const Tensors& tensors) { run(shape, tensors, nullptr); }) {
-  if (chapter.step(step).deal_out != nullptr) dealt_out_ = chapter.step(step).deal_out(shape, tensors_, together);
+  if (chapter.step(step).deal_out != nullptr)
+    dealt_out_ = chapter.step(step).deal_out(shape, tensors_, together);
   if (chapter.step(step).zeroed == nullptr || workspace_.bytes() == 0) return;
   std::vector<std::byte> fresh(workspace_.bytes(), std::byte(kPoison));
   std::fill_n(fresh.begin(), chapter.step(step).zeroed_bytes(shape), std::byte(0));

@@ -24,7 +24,8 @@ class DealtOut {
   virtual ~DealtOut() = default;
   /// Does the work, as often as it is called. Returns when it is done.
   virtual void run() = 0;
-  /// Does it so many times, all devices at once. Seconds of each, from when all begin to when the last is done.
+  /// Does it so many times, all devices at once. Seconds of each, from when all begin to when the last is
+  /// done.
   virtual std::vector<double> time(int reps) = 0;
   /// Brings the outputs back.
   virtual void collect() = 0;

@@ -91,10 +91,11 @@ class Parser {
                 latent ? "64, 128 or 256; 576: latent keys, which the last step takes" : "64, 128 or 256",
                 shape_.head_dim);
     const bool has_ranks = takes(chapter_, [](Shape& s) { s.ranks = 2; });
-    line_.count("--ranks",
-                "GPUs among which the tokens are divided; in the simulator any number. Of torchrun and mpirun the "
-                "processes",
-                shape_.ranks, has_ranks);
+    line_.count(
+        "--ranks",
+        "GPUs among which the tokens are divided; in the simulator any number. Of torchrun and mpirun the "
+        "processes",
+        shape_.ranks, has_ranks);
     if (has_ranks) declare_ranks();
     line_.value("--dtype", "TYPE", "Element type: " + names_of(chapter_.dtypes),
                 [this](auto& v) { shape_.dtype = dtype_of(v, chapter_); });
@@ -127,9 +128,8 @@ class Parser {
         "processes through the hosts' memory",
         [this](auto& v) {
           using device::Transport;
-          options_.together.transport = v.template one_of<Transport>({{"copies", Transport::copies},
-                                                                      {"nccl", Transport::nccl},
-                                                                      {"sockets", Transport::sockets}});
+          options_.together.transport = v.template one_of<Transport>(
+              {{"copies", Transport::copies}, {"nccl", Transport::nccl}, {"sockets", Transport::sockets}});
         });
     line_.then([this] {
       if (const std::string reason = device::why_not(options_.together.transport, shape_.ranks);

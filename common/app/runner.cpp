@@ -285,7 +285,8 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
     if (earlier) entry.before = by_tensor(compare_with(*earlier, result.outputs, expected->forward()));
     // The simulator's time says nothing about a GPU: once is enough. Processes run a step equally often.
     const bool counted = report.simulated || device::processes() != nullptr;
-    const auto reps = counted ? std::optional(options.reps.value_or(report.simulated ? 1 : kDefaultReps)) : options.reps;
+    const auto reps =
+        counted ? std::optional(options.reps.value_or(report.simulated ? 1 : kDefaultReps)) : options.reps;
     if (entry.ok()) std::tie(entry.seconds, entry.reps) = time(call, step, reps);
     report.steps.push_back(std::move(entry));
   }

@@ -66,8 +66,8 @@ const Library* library() {
   return opened.second ? &opened.first : nullptr;
 }
 
-/// The communicator of this process with the others, on the device in use. Rank 0 says by which name they find
-/// one another.
+/// The communicator of this process with the others, on the device in use. Rank 0 says by which name they
+/// find one another.
 ncclComm_t with_other_processes(Processes& all) {
   static const ncclComm_t made = [&] {
     ncclUniqueId id;

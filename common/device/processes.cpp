@@ -110,7 +110,8 @@ Socket listening(Address address) {
   const int yes = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (::bind(socket.get(), address.get(), address.size) != 0 || ::listen(socket.get(), SOMAXCONN) != 0)
-    throw UsageError("rank 0 cannot be met at port ", ntohs(address.port()), " of MASTER_ADDR (", errno_text(),
+    throw UsageError("rank 0 cannot be met at port ", ntohs(address.port()), " of MASTER_ADDR (",
+                     errno_text(),
                      "): give a free port of its host, by MASTER_PORT or torchrun's --master-port");
   return socket;
 }
@@ -196,20 +197,23 @@ std::string text_of(const char* name, const std::string& otherwise) {
 using namespace sockets;
 
 std::optional<Launched> launched() {
-  const bool torch = std::getenv("WORLD_SIZE") != nullptr, mpi = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  const bool torch = std::getenv("WORLD_SIZE") != nullptr,
+             mpi = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
   if (!torch && !mpi) return std::nullopt;
   const auto rank = number(torch ? "RANK" : "OMPI_COMM_WORLD_RANK"),
              count = number(torch ? "WORLD_SIZE" : "OMPI_COMM_WORLD_SIZE"),
              local = number(torch ? "LOCAL_RANK" : "OMPI_COMM_WORLD_LOCAL_RANK");
   if (!rank || !count || *rank >= *count)
-    throw UsageError("the environment says how many processes there are, and not which one this is: start it by "
-                     "torchrun or mpirun, or unset WORLD_SIZE to run alone");
+    throw UsageError(
+        "the environment says how many processes there are, and not which one this is: start it by "
+        "torchrun or mpirun, or unset WORLD_SIZE to run alone");
   if (*count == 1) return std::nullopt;
   Launched found{*rank, *count, local.value_or(*rank), text_of("MASTER_ADDR", ""), 0};
   const auto port = number("MASTER_PORT"), on_host = number("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (found.address.empty()) {
     if (!mpi || on_host != count)
-      throw UsageError("MASTER_ADDR is missing: give the host of rank 0 there, and a free port in MASTER_PORT");
+      throw UsageError(
+          "MASTER_ADDR is missing: give the host of rank 0 there, and a free port in MASTER_PORT");
     found.address = "127.0.0.1";
   }
   const bool is_taken = std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
@@ -276,8 +280,8 @@ class Processes::Peers {
       if (open.empty()) return;
       if (Clock::now() >= deadline)
         throw DeviceError("rank ", me_.rank, " has waited ", patience_, " s for rank ", ranks.front(),
-                          ", which is there and ", lanes[std::size_t(ranks.front())].in.empty() ? "receives"
-                                                                                                : "sends",
+                          ", which is there and ",
+                          lanes[std::size_t(ranks.front())].in.empty() ? "receives" : "sends",
                           " nothing: let both ends have the message, or wait longer with --timeout");
       if (::poll(open.data(), nfds_t(open.size()), milliseconds_until(deadline)) <= 0) continue;
       for (std::size_t i = 0; i < open.size(); ++i)
@@ -341,11 +345,12 @@ class Processes::Peers {
   /// What comes in on a new connection, if it is one of ours.
   std::optional<Hello> hello(const Socket& socket, Deadline deadline) const {
     Hello said{.rank = -1, .count = 0};
-    if (!socket || !receive_all(socket, &said, sizeof said, std::min(deadline, in(5))) || said.magic != kMagic)
+    if (!socket || !receive_all(socket, &said, sizeof said, std::min(deadline, in(5))) ||
+        said.magic != kMagic)
       return std::nullopt;
     if (said.count != me_.count)
-      throw DeviceError("rank ", said.rank, " says that there are ", said.count, " ranks, and rank ", me_.rank,
-                        " that there are ", me_.count, ": start them by one launcher");
+      throw DeviceError("rank ", said.rank, " says that there are ", said.count, " ranks, and rank ",
+                        me_.rank, " that there are ", me_.count, ": start them by one launcher");
     if (said.rank < 0 || said.rank >= me_.count || said.rank == me_.rank)
       throw DeviceError("rank ", said.rank, " of ", me_.count, " came to meet rank ", me_.rank,
                         ": start them by one launcher");
@@ -374,7 +379,8 @@ class Processes::Peers {
       const std::optional<Hello> said = hello(socket, deadline);
       if (!said) continue;  // a stranger
       if (watched_[std::size_t(said->rank)])
-        throw DeviceError("two processes say that they are rank ", said->rank, ": start them by one launcher");
+        throw DeviceError("two processes say that they are rank ", said->rank,
+                          ": start them by one launcher");
       listens[std::size_t(said->rank)] = said->listens;
       watched_[std::size_t(said->rank)] = std::move(socket);
       ++met;
@@ -466,7 +472,8 @@ class Processes::Peers {
       const char words[2] = {char(Word::lost), char(rank)};
       if (socket && me_.rank == 0) ::send(socket.get(), words, 2, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    std::fprintf(stderr, "rank %d of %d ends, since rank %d is lost: %s\n", me_.rank, me_.count, rank, why.c_str());
+    std::fprintf(stderr, "rank %d of %d ends, since rank %d is lost: %s\n", me_.rank, me_.count, rank,
+                 why.c_str());
     std::fflush(stderr);
     std::_Exit(1);
   }

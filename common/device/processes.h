@@ -16,15 +16,15 @@ namespace flashbook::device {
 /// What a launcher says of this process.
 struct Launched {
   int rank, count;
-  int local;  ///< its place among the processes of its host
+  int local;            ///< its place among the processes of its host
   std::string address;  ///< where rank 0 is to be met
   int port;
 };
 
-/// What torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) or mpirun (OMPI_COMM_WORLD_RANK, _SIZE,
-/// _LOCAL_RANK, and MASTER_ADDR and MASTER_PORT if there are several hosts) has put into the environment;
-/// nothing if this process is alone. torchrun's own server listens at its port, so the next one is taken.
-/// Throws UsageError if it makes no sense.
+/// What torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) or mpirun (OMPI_COMM_WORLD_RANK,
+/// _SIZE, _LOCAL_RANK, and MASTER_ADDR and MASTER_PORT if there are several hosts) has put into the
+/// environment; nothing if this process is alone. torchrun's own server listens at its port, so the next one
+/// is taken. Throws UsageError if it makes no sense.
 std::optional<Launched> launched();
 
 /// The processes that are the ranks of one program, from one of them.

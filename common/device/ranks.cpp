@@ -22,8 +22,7 @@ namespace {
 struct GivenUp {};
 
 void require_rank(int rank, int count) {
-  if (rank < 0 || rank >= count)
-    throw UsageError("there is no rank ", rank, ": there are 0 to ", count - 1);
+  if (rank < 0 || rank >= count) throw UsageError("there is no rank ", rank, ": there are 0 to ", count - 1);
 }
 
 /// A message under way. Its sender waits for `landed`.
@@ -184,9 +183,9 @@ class Meeting {
   int turn_ = 0;
   std::vector<char> over_;
   std::vector<std::string> waits_for_;  ///< of ranks in an exchange, what they wait for
-  int in_vain_ = 0;          ///< ranks in a row that had their turn and could not go on
-  uint64_t changes_ = 0;     ///< how often a rank has sent, received or ended
-  std::vector<uint64_t> seen_;  ///< of ranks that wait, how many of those they know
+  int in_vain_ = 0;                     ///< ranks in a row that had their turn and could not go on
+  uint64_t changes_ = 0;                ///< how often a rank has sent, received or ended
+  std::vector<uint64_t> seen_;          ///< of ranks that wait, how many of those they know
   std::vector<std::deque<std::shared_ptr<Sent>>> sent_;  ///< [from, to], not yet received
   std::exception_ptr error_;                             ///< of the first rank that failed
 };
@@ -225,8 +224,7 @@ class RankOfProcess final : public Rank {
       return on_host;
     };
     const std::vector<Processes::Message> out = staged(sends), in = staged(receives);
-    for (std::size_t i = 0; i < sends.size(); ++i)
-      backend::copy(out[i].data, sends[i].data, sends[i].bytes);
+    for (std::size_t i = 0; i < sends.size(); ++i) backend::copy(out[i].data, sends[i].data, sends[i].bytes);
     all_.exchange(out, in);
     for (std::size_t i = 0; i < receives.size(); ++i)
       backend::copy(receives[i].data, in[i].data, receives[i].bytes);
@@ -259,7 +257,8 @@ std::string why_not(Transport transport, int ranks) {
     if (transport == Transport::copies)
       return "copies are for ranks of one process: give --transport nccl or sockets, or start one process";
   } else if (transport == Transport::sockets) {
-    return "sockets are for ranks that are processes: start them with torchrun or mpirun, or give --transport "
+    return "sockets are for ranks that are processes: start them with torchrun or mpirun, or give "
+           "--transport "
            "copies";
   }
   return transport == Transport::nccl ? backend::why_not_nccl(ranks) : "";

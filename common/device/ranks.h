@@ -39,8 +39,8 @@ class Rank {
   /// a later exchange of the other rank waits for it, so two ranks that send first and receive later wait for
   /// each other. With Transport::copies it returns when all messages have found their other end, and throws
   /// DeviceError if all ranks wait, if the sizes of the two ends differ, or if another rank has failed. By
-  /// sockets it returns when all messages have landed. NCCL returns at once and knows nothing of this: it waits
-  /// for ever.
+  /// sockets it returns when all messages have landed. NCCL returns at once and knows nothing of this: it
+  /// waits for ever.
   virtual void exchange(Queue& queue, const std::vector<Message>& sends,
                         const std::vector<Message>& receives) = 0;
 
@@ -67,7 +67,8 @@ enum class Transport {
 /// How the ranks of a program work together.
 struct Together {
   Transport transport = Transport::copies;
-  int margin = 0;  ///< multiprocessors that a rank's kernels leave to others, such as NCCL's, while messages travel
+  int margin =
+      0;  ///< multiprocessors that a rank's kernels leave to others, such as NCCL's, while messages travel
 };
 
 /// Why messages of so many ranks cannot travel so here; empty if they can.

@@ -64,8 +64,8 @@ class _Ring:
 
     def __init__(self, group: Group) -> None:
         self.group, self.rank, self.ranks = group, dist.get_rank(group), dist.get_world_size(group)
-        to_world = (lambda rank: rank) if group is None else (lambda rank: dist.get_global_rank(group, rank))
-        self.next, self.previous = to_world((self.rank + 1) % self.ranks), to_world((self.rank - 1) % self.ranks)
+        self.next, self.previous = (place if group is None else dist.get_global_rank(group, place)
+                                    for place in ((self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks))
 
     def pass_on(self, tensors: list[Tensor]) -> "_Travelling":
         """Begins to send tensors to the next rank, and to receive as many of the same sizes from the previous one."""

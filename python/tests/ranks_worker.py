@@ -36,8 +36,8 @@ def is_right(device, dtype, tokens, heads, kv_heads, head_dim, causal, determini
     lse = flashbook.unshard(lse, dim=2).cpu()
 
     def by_reference(type_):
-        copies = [tensor.to(type_).requires_grad_() for tensor in whole[:3]]
-        result, of_scores = attention(*copies, causal=causal)
+        q, k, v = copies = [tensor.to(type_).requires_grad_() for tensor in whole[:3]]
+        result, of_scores = attention(q, k, v, causal=causal)
         return [tensor.detach() for tensor in (result, *gradients_of(result, whole[3].to(type_), *copies))], of_scores.detach()
 
     (exact, exact_lse), (plain, _) = by_reference(torch.float64), by_reference(dtype)

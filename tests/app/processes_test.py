@@ -69,7 +69,8 @@ def they_are_right_as_one_is():
             expect(f", {ranks} ranks" in ends[1][1] and "right" in ends[1][1], ends)
             expect(not any(out for _, out, _ in ends[2:]), ends)  # one speaks
             expect(one.read_bytes() == all_.read_bytes(), "other bits")
-            one.unlink(), all_.unlink()
+            for file in (one, all_):
+                file.unlink()
 
 
 def who_is_lost_is_named(signal_, reason, timeout):

@@ -36,6 +36,8 @@ with tempfile.TemporaryDirectory() as folder:
             entry = entries[f"many/ch10/step{step}/bf16/d64/{mask}_p4h2/n128"]
             assert entry["real_time"] > 0 and entry["share"] > 0 and entry["error"] <= entry["error_bound"], entry
             assert entry["ranks"] == 4 and Name.parse(entry["name"]).step == step
+            if step == 2:
+                continue
             by_nccl = entries[f"many/ch10/step{step}_nccl/bf16/d64/{mask}_p4h2/n128"]
             assert "NCCL needs GPUs" in by_nccl["error_message"], by_nccl
     before = out.read_text()

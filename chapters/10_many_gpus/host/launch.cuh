@@ -29,16 +29,17 @@ void launch_attention(const Attention& a, device::Queue& queue) {
   const TileOrder order = tile_order(rest, Traits::kRows, Traits::kCausal);
   Problem problem = part_of_problem(a, first_tile);
   problem.causal = a.masked;
-  // Blocks that stay leave some multiprocessors to others; those that come one after another make room anyway.
+  // Blocks that stay leave some multiprocessors to others; those that come one after another make room
+  // anyway.
   int blocks = blocks_for(order, Traits::kSchedule);
   if (Traits::kSchedule != Schedule::single_tile)
     blocks = std::min(blocks, std::max(1, device::multiprocessors() - a.margin));
-  device::launch(
-      attention<T, Traits>, dim3(blocks), dim3(Traits::kThreads),
-      sizeof(BlockShared<T, Traits>), queue.stream(), tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
-      tile_map(a.shape, TensorId::k, a.k, Traits::kKeys), tile_map(a.shape, TensorId::v, a.v, Traits::kKeys),
-      tile_map(a.shape, TensorId::o, a.o, kRowsOfWarpgroup), static_cast<T*>(a.o), a.lse, problem, a.carried,
-      order, a.counter);
+  device::launch(attention<T, Traits>, dim3(blocks), dim3(Traits::kThreads), sizeof(BlockShared<T, Traits>),
+                 queue.stream(), tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
+                 tile_map(a.shape, TensorId::k, a.k, Traits::kKeys),
+                 tile_map(a.shape, TensorId::v, a.v, Traits::kKeys),
+                 tile_map(a.shape, TensorId::o, a.o, kRowsOfWarpgroup), static_cast<T*>(a.o), a.lse, problem,
+                 a.carried, order, a.counter);
 }
 
 //| ## Which version

@@ -1,9 +1,8 @@
-#include "chapters/10_many_gpus/host/ranks.h"
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "chapters/10_many_gpus/host/ranks.h"
 #include "chapters/10_many_gpus/step1_all_gather.h"
 #include "chapters/10_many_gpus/step2_ring.h"
 #include "chapters/10_many_gpus/step5_ulysses.h"
@@ -15,7 +14,8 @@ namespace {
 /// Where ranks wait for one another: each sends every other a few bytes.
 class Gathering {
  public:
-  explicit Gathering(device::Rank& rank) : rank_(rank), bytes_(Place::device, 16 * std::size_t(2 * rank.count())) {
+  explicit Gathering(device::Rank& rank)
+      : rank_(rank), bytes_(Place::device, 16 * std::size_t(2 * rank.count())) {
     for (int other = 0; other < rank.count(); ++other) {
       add(sends_, other, bytes_, 16 * other, 16);
       add(receives_, other, bytes_, 16 * (rank.count() + other), 16);
@@ -33,7 +33,9 @@ class Gathering {
 };
 
 /// The device of the whole tensors.
-int home() { return device::processes() == nullptr ? 0 : device::device_of_rank(device::processes()->rank()); }
+int home() {
+  return device::processes() == nullptr ? 0 : device::device_of_rank(device::processes()->rank());
+}
 
 std::unique_ptr<Program> program_of(int step, const Share& share) {
   if (step == 1) return std::make_unique<AllGather>(share);
@@ -91,7 +93,9 @@ template <typename Body>
 void Ranks::on_all(const Body& body) {
   device::run_ranks(
       shares_.front()->whole.ranks,
-      [&](device::Rank& rank) { body(rank, *programs_[programs_.size() == 1 ? 0 : std::size_t(rank.number())]); },
+      [&](device::Rank& rank) {
+        body(rank, *programs_[programs_.size() == 1 ? 0 : std::size_t(rank.number())]);
+      },
       together_.transport);
 }
 
@@ -126,7 +130,8 @@ std::vector<double> Ranks::time(int reps) {
         ends.push_back(of_rank[std::size_t(rep)].end);
       }
     seconds.push_back(
-        std::chrono::duration<double>(*std::ranges::max_element(ends) - *std::ranges::min_element(begins)).count());
+        std::chrono::duration<double>(*std::ranges::max_element(ends) - *std::ranges::min_element(begins))
+            .count());
   }
   return seconds;
 }
@@ -135,8 +140,10 @@ void Ranks::put(const Share& share, const Buffer& o, const Buffer& lse) const {
   const auto out = [](void* whole, void* part, int64_t bytes) {
     device::copy_async(nullptr, whole, part, std::size_t(bytes));
   };
-  for_pieces(tensors_.o, o.data(), share.query_heads, share.whole.seqlen_q, share.queries, share.row_bytes, out);
-  for_pieces(tensors_.lse, lse.data(), share.query_heads, share.whole.seqlen_q, share.queries, sizeof(float), out);
+  for_pieces(tensors_.o, o.data(), share.query_heads, share.whole.seqlen_q, share.queries, share.row_bytes,
+             out);
+  for_pieces(tensors_.lse, lse.data(), share.query_heads, share.whole.seqlen_q, share.queries, sizeof(float),
+             out);
 }
 
 void Ranks::collect() {
