@@ -30,7 +30,7 @@ struct Share {
   Shape whole;  ///< of all ranks together
   Order order;
   int rank;
-  int margin = 0;  ///< multiprocessors that kernels leave free, for transports that run on some
+  int margin = 0;  ///< multiprocessors that kernels leave free, for whoever brings messages
   Tokens queries = tokens_of(order, whole.seqlen_q, rank, whole.ranks),
          keys = tokens_of(order, whole.seqlen_k, rank, whole.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;

@@ -65,7 +65,7 @@ TEST_F(ChapterTest, AnyOrderOfTokensIsRight) {
   for (many_gpus::Order order : many_gpus::kOrders) {
     const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
     const Call call(operation_under_test, shape, uploaded, 0, [&](const Tensors& tensors) {
-      many_gpus::Ranks ranks(shape, tensors, kGradient, {.order = order, .margin = 2});
+      many_gpus::Ranks ranks(shape, tensors, kGradient, {.margin = 2}, order);
       ranks.run();
       ranks.collect();
     });

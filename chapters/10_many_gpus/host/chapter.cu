@@ -28,14 +28,15 @@ std::string why_not(const Shape& shape) {
 }
 
 template <int kStep>
-std::unique_ptr<DealtOut> deal_out(const Shape& shape, const Tensors& tensors) {
-  return std::make_unique<many_gpus::Ranks>(shape, tensors, kStep);
+std::unique_ptr<DealtOut> deal_out(const Shape& shape, const Tensors& tensors,
+                                   const device::Together& together) {
+  return std::make_unique<many_gpus::Ranks>(shape, tensors, kStep, together);
 }
 
 /// Waits for whatever the device does, and returns when the outputs are there, whichever the stream is.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream) {
-  many_gpus::Ranks ranks(shape, tensors, kStep);
+  many_gpus::Ranks ranks(shape, tensors, kStep, {.transport = device::default_transport(shape.ranks)});
   ranks.run();
   ranks.collect();
 }

@@ -21,7 +21,7 @@ struct Gradient {
   int* counter;
   bool masked;            ///< some query does not see all keys
   int first_head, heads;  ///< key heads of all batch entries that it takes
-  int margin = 0;          ///< multiprocessors that it leaves free
+  int margin = 0;         ///< multiprocessors that it leaves free
 };
 
 /// Rows of a head in the workspace, for so many queries.

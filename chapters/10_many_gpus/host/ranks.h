@@ -14,25 +14,8 @@
 
 namespace flashbook::many_gpus {
 
-//| ## Switches
-//|
-//| What the chapter's steps fix, and a bench or a test may set otherwise.
-/// How a step is run.
-struct Settings {
-  std::optional<Order> order = {};  ///< how tokens are dealt out; empty: as the step does
-  int margin = 0;                    ///< multiprocessors that attention leaves free: NCCL's kernels need some
-};
-
-/// The ranks of a step: their shares and programs. One process has them all.
-class Ranks final : public DealtOut {
- public:
-  /// Gives every rank its rows of the inputs.
-  Ranks(const Shape& shape, const Tensors& tensors, int step, const Settings& settings = {});
-
-  void run() override;
-  void collect() override;
-
- private:
+/// What a rank has of a call's tensors.
+struct Dealt {
   /// A tensor of the call, and a rank's tokens of it.
   struct Piece {
     Role role;
@@ -41,14 +24,41 @@ class Ranks final : public DealtOut {
     int seqlen;  ///< of `whole`
     Tokens tokens;
     int64_t row_bytes;
-  };
-  /// What a rank has of every tensor.
-  void add_pieces(const Share& share, const GradientShare* gradients, const Tensors& tensors);
-  void copy(Role role) const;
 
-  std::vector<std::unique_ptr<Share>> shares_;
-  std::vector<std::unique_ptr<GradientShare>> gradients_;
-  std::vector<Piece> pieces_;
+    int64_t bytes() const { return heads * tokens.total() * row_bytes; }
+  };
+
+  std::unique_ptr<Share> share;
+  std::unique_ptr<GradientShare> gradients;  ///< of step 6
+  std::vector<Piece> pieces;
+};
+
+/// The ranks of a step that this process has, all or one: their shares and programs.
+class Ranks final : public DealtOut {
+ public:
+  /// Gives every rank its rows of the inputs. Every process has the whole tensors. `order` is how tokens are
+  /// dealt out, if not as the step does.
+  Ranks(const Shape& shape, const Tensors& tensors, int step, const device::Together& together,
+        std::optional<Order> order = {});
+
+  void run() override;
+  std::vector<double> time(int reps) override;
+  /// Brings every process all rows.
+  void collect() override;
+
+ private:
+  /// Runs it once for each rank of this process, on its device: `body(rank, program)`.
+  template <typename Body>
+  void on_all(const Body& body);
+  /// Memory for a rank's tokens, on the device in use.
+  Dealt deal(int rank) const;
+
+  const Shape shape_;
+  const Tensors tensors_;
+  const int step_;
+  const Order order_;
+  const device::Together together_;
+  std::vector<Dealt> dealt_;
   std::vector<std::unique_ptr<Program>> programs_;
 };
 
