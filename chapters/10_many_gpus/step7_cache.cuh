@@ -21,28 +21,21 @@ namespace flashbook::many_gpus {
 
 //| ## Rows
 //|
-//| A row of a tile is a head of the group, and then a query: all heads of the first query, then those of the second. So later rows
-//| see more keys, as everywhere. All batch entries and key heads are counted together.
+//| A row of a tile is a query of a head of the group: all queries of the first head, then those of the second, as they lie in
+//| memory. So TMA brings them as it brings keys. All batch entries and key heads are counted together.
 /// The shape of one launch.
 struct CacheProblem {
-  int queries;            ///< of a head
-  device::Divisor group;  ///< query heads that share a key head
+  int rows;                 ///< of a key head: the queries of all heads that share it
+  device::Divisor queries;  ///< of a head
   bool causal;
   float scale_log2;
   Tokens keys;  ///< of the rank
   int shift;    ///< seqlen_k - seqlen_q of the whole sequence
 
-  __host__ __device__ int rows() const { return group * queries; }
-
-  /// The last of these keys that a row sees; negative if it sees none.
+  /// The last of these keys that a row sees; negative if it sees none. The last query sees the most.
   __device__ int last_key(int row) const {
     if (!causal) return keys.total() - 1;
-    return keys.before(min(row / group, queries - 1) + shift + 1) - 1;
-  }
-
-  /// Which row of O a row of key head `head` is.
-  __device__ int64_t row_of_o(int head, int row) const {
-    return (int64_t(head) * group + row % group) * queries + row / group;
+    return keys.before(row % queries + shift + 1) - 1;
   }
 };
 
@@ -63,6 +56,7 @@ template <typename T, typename Version>
 struct CacheShared {
   Tile<T, kRowsOfWarpgroup, Version::kHeadDim> q;
   Pipeline<Tile<T, Version::kKeys, Version::kHeadDim>, Version::kStages> pipeline;
+  uint64_t q_full;
 };
 
 //| ## The kernel
@@ -72,7 +66,7 @@ struct CacheShared {
 /// Attention of 64 rows on a part of the keys. Grid: (tiles of rows of all key heads, parts).
 template <typename T, typename Version>
 __global__ void __launch_bounds__(Version::kThreads, 1)
-    attend_cache(const T* q,                                 // [kv heads, group, queries, head_dim]
+    attend_cache(const __grid_constant__ CUtensorMap q_map,  // [kv heads, panels, rows, 64]
                  const __grid_constant__ CUtensorMap k_map,  // [kv heads, panels, keys, 64]
                  const __grid_constant__ CUtensorMap v_map,  // [kv heads, panels, keys, 64]
                  float* part_o,                              // [parts, rows of O, head_dim]
@@ -82,46 +76,41 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   using Shared = CacheShared<T, Version>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
-  const int row_tiles = (problem.rows() + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup;
+  const int row_tiles = (problem.rows + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup;
   const int head = int(blockIdx.x) / row_tiles, first_row = int(blockIdx.x) % row_tiles * kRowsOfWarpgroup;
   //| Parts differ by a tile at most. A part may have none: then its log-sum-exp is -inf.
-  const int tiles = (problem.last_key(first_row + kRowsOfWarpgroup - 1) + kKeys) / kKeys;
+  const int tiles = (problem.last_key(problem.queries - 1) + kKeys) / kKeys;
   const int begin = int(int64_t(tiles) * blockIdx.y / gridDim.y),
             end = int(int64_t(tiles) * (blockIdx.y + 1) / gridDim.y);
-
   if (threadIdx.x == 0) {
     initialise(shared.pipeline, 1, kWarpsOfWarpgroup, "full", "empty");
+    mbarrier_init(&shared.q_full, 1);
+    name_mbarrier(&shared.q_full, "q full");
     fence_mbarrier_init();
   }
-  //| Queries lie wherever their heads do, and are few: threads copy them, 16 bytes each, to where the swizzle wants them. Rows beyond the
-  //| last are zeros.
-  constexpr int kPieces = kHeadDim / 8;  // of a row
-  for (int i = threadIdx.x; i < kRowsOfWarpgroup * kPieces; i += Version::kThreads) {
-    const int row = first_row + i / kPieces, column = i % kPieces * 8;
-    uint4 piece = make_uint4(0, 0, 0, 0);
-    if (row < problem.rows())
-      piece = *reinterpret_cast<const uint4*>(q + problem.row_of_o(head, row) * kHeadDim + column);
-    *piece_of(shared.q, i / kPieces, column) = piece;
-  }
-  fence_proxy_async();  // Q, which threads wrote, is visible to wgmma
-  __syncthreads();      // and so are the barriers and all of Q
+  __syncthreads();  // the barriers are ready
 
+  //| The producer: queries once, then a tile of keys and one of values at a time. TMA brings zeros for rows that are none.
   PipelineState<Version::kStages> state;
   if (threadIdx.x >= kWarpgroup) {
-    if (threadIdx.x == kWarpgroup)
+    if (threadIdx.x > kWarpgroup) return;
+    mbarrier_arrive_expect_tx(&shared.q_full, decltype(shared.q)::kBytes);
+    load(shared.q, q_map, &shared.q_full, first_row, {head, 0});
 #pragma unroll 1
-      for (int tile = begin; tile < end; ++tile) {
-        fill(shared.pipeline, state, k_map, tile * kKeys, {head, 0});
-        fill(shared.pipeline, state, v_map, tile * kKeys, {head, 0});
-      }
+    for (int tile = begin; tile < end; ++tile) {
+      fill(shared.pipeline, state, k_map, tile * kKeys, {head, 0});
+      fill(shared.pipeline, state, v_map, tile * kKeys, {head, 0});
+    }
     return;
   }
 
-  //| The consumer. Which keys are hidden is asked only in tiles that the mask or the last key cuts.
+  //| The consumer. Which keys are hidden is asked only in tiles that the mask or the last key cuts: those that the first query
+  //| of a head, which sees the fewest keys, does not see whole.
   const int row = first_row + int(threadIdx.x) / 32 * kRowsOfWarp + int(threadIdx.x) % 32 / 4;  // and row + 8
   float output[kHeadDim / 2] = {}, scores[kKeys / 2], correction[2];
   Fragments<kKeys> p;
   auto rows = SoftmaxRows<false>::none();
+  mbarrier_wait(&shared.q_full, 0);
 #pragma unroll 1
   for (int tile = begin; tile < end; ++tile) {
     wait_full(shared.pipeline, state);
@@ -131,7 +120,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
     wgmma_pin(scores);
     release(shared.pipeline, state);
     state.advance();
-    if (needs_mask(problem, first_row, tile * kKeys, kKeys)) mask(scores, problem, row, tile * kKeys);
+    if (needs_mask(problem, 0, tile * kKeys, kKeys)) mask(scores, problem, row, tile * kKeys);
     softmax(scores, rows, correction, problem.scale_log2);
     round_to_fragments<T>(p, scores);
     rescale_rows(output, correction);
@@ -152,8 +141,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(rows.sum[r]);
     const float factor = sum > 0 ? 1 / sum : 0;
-    if (row + 8 * r >= problem.rows()) continue;
-    const int64_t place = blockIdx.y * rows_of_o + problem.row_of_o(head, row + 8 * r);
+    if (row + 8 * r >= problem.rows) continue;
+    const int64_t place = blockIdx.y * rows_of_o + int64_t(head) * problem.rows + row + 8 * r;
     if (threadIdx.x % 4 == 0) part_lse[place] = log_sum_exp(rows.max[r] * problem.scale_log2, sum);
     auto* to = reinterpret_cast<float2*>(part_o + place * kHeadDim) + threadIdx.x % 4;
 #pragma unroll

@@ -9,11 +9,13 @@ namespace flashbook::many_gpus {
 // ahead the first ones of the rank behind. So every rank sends its last keys on and its first keys back,
 // round a ring, and receives two edges. One rank alone is its own neighbour.
 
+using device::Queue, device::Rank;
+
 // BEGIN EXERCISE ch10-groups: everybody is polite
 /// Puts the last keys of the rank before into `before`, and the first keys of the rank behind into `behind`.
 /// `first` and `last` are this rank's own; each has `bytes` bytes.
-inline void exchange_edges(device::Rank& rank, device::Queue& queue, void* first, void* last, void* before,
-                           void* behind, std::size_t bytes) {
+inline void exchange_edges(Rank& rank, Queue& queue, void* first, void* last, void* before, void* behind,
+                           std::size_t bytes) {
   const int next = (rank.number() + 1) % rank.count(),
             previous = (rank.number() + rank.count() - 1) % rank.count();
   // First the last keys go round, then the first ones.

@@ -23,17 +23,19 @@ inline void add_to(float* sum, const float* numbers, int count, device::Queue& q
                  queue.stream(), sum, numbers, count);
 }
 
+using device::Event, device::Queue, device::Rank;
+
 // BEGIN EXERCISE ch10-buffer: a sum that is sometimes wrong
 /// Adds all ranks' numbers to `sum`. `held[0]` has this rank's own at the start; both buffers may be
 /// overwritten.
-inline void sum_round_the_ring(device::Rank& rank, float* sum, float* const (&held)[2], int count) {
+inline void sum_round_the_ring(Rank& rank, float* sum, float* const (&held)[2], int count) {
   const int ranks = rank.count(), next = (rank.number() + 1) % ranks,
             previous = (rank.number() + ranks - 1) % ranks;
   const std::size_t bytes = std::size_t(count) * sizeof(float);
-  device::Queue compute, copies;
-  device::Event arrived;
+  Queue compute, copies;
+  Event arrived;
   for (int hop = 0; hop < ranks; ++hop) {
-    const device::Event here = arrived;
+    const Event here = arrived;
     if (hop + 1 < ranks) {
       rank.exchange(copies, {{next, held[hop % 2], bytes}}, {{previous, held[(hop + 1) % 2], bytes}});
       arrived = copies.record();

@@ -25,9 +25,9 @@ inline int place_of(int token, int block, int ranks) {
 }
 
 /// How many of the first `tokens` tokens a rank has.
-inline int tokens_of_rank(int rank, int tokens, int block, int ranks) {
-  // TODO: the last block may be cut, and the last round may not reach the rank
-  return (tokens + ranks - 1 - rank) / ranks * (block > 0);
+inline int tokens_of_rank([[maybe_unused]] int rank, int tokens, int block, int ranks) {
+  // TODO: tokens, not rounds; the last block may be cut, and the last round may not reach the rank
+  return tokens / (block * ranks);
 }
 // END EXERCISE ch10-owner
 

@@ -12,8 +12,8 @@ namespace {
 
 CacheProblem problem_of(const Cache& cache) {
   const Shape& shape = cache.shape;
-  return {.queries = shape.seqlen_q,
-          .group = shape.heads / shape.kv_heads,
+  return {.rows = shape.heads / shape.kv_heads * shape.seqlen_q,
+          .queries = shape.seqlen_q,
           .causal = shape.causal(),
           .scale_log2 = float(shape.scale * std::numbers::log2e),
           .keys = cache.keys,
@@ -22,7 +22,7 @@ CacheProblem problem_of(const Cache& cache) {
 
 /// Tiles of rows, of all key heads.
 int row_tiles(const Cache& cache) {
-  return cache.shape.batch * cache.shape.kv_heads * ceil_div(problem_of(cache).rows(), kRowsOfWarpgroup);
+  return cache.shape.batch * cache.shape.kv_heads * ceil_div(problem_of(cache).rows, kRowsOfWarpgroup);
 }
 
 template <typename Out, int kHeadDim>
@@ -45,18 +45,21 @@ int parts_of(const Cache& cache) {
 }
 
 void attend(const Cache& cache, int parts, float* o, float* lse, device::Queue& queue) {
-  Shape shape = cache.shape;
+  const CacheProblem problem = problem_of(cache);
+  const int64_t rows_of_o = cache.shape.q_rows();
+  Shape shape = cache.shape;  // of the launch: a head for each key head, and a query for each row
   shape.kv_heads *= shape.batch;
-  shape.heads *= shape.batch;
+  shape.heads = shape.kv_heads;
   shape.batch = 1;
+  shape.seqlen_q = problem.rows;
   shape.seqlen_k = cache.keys.total();
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
     using Version = CacheVersion<kHeadDim>;
     device::launch(attend_cache<T, Version>, dim3(unsigned(row_tiles(cache)), unsigned(parts)),
                    dim3(Version::kThreads), sizeof(CacheShared<T, Version>), queue.stream(),
-                   static_cast<const T*>(cache.q), tile_map(shape, TensorId::k, cache.k, Version::kKeys),
-                   tile_map(shape, TensorId::v, cache.v, Version::kKeys), o, lse, shape.q_rows(),
-                   problem_of(cache));
+                   tile_map(shape, TensorId::q, cache.q, kRowsOfWarpgroup),
+                   tile_map(shape, TensorId::k, cache.k, Version::kKeys),
+                   tile_map(shape, TensorId::v, cache.v, Version::kKeys), o, lse, rows_of_o, problem);
   });
 }
 
