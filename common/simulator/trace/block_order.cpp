@@ -196,6 +196,13 @@ bool BlockOrder::knows(int thread, uint64_t block, int of, uint32_t clock) {
   });
 }
 
+bool BlockOrder::knows_of(int thread, uint64_t block) {
+  return any([&](const Acquired& acquired) {
+    return acquired.what->contains(block) &&
+           (acquired.thread == thread || clocks_.known(thread, acquired.thread) >= acquired.clock);
+  });
+}
+
 bool BlockOrder::met_at(int thread, std::uintptr_t word, uint64_t block) {
   return any([&](const Acquired& acquired) {
     return acquired.word == word && acquired.what->contains(block) &&

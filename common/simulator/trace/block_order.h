@@ -86,6 +86,8 @@ class BlockOrder {
   bool is_agent(int of) const { return of >= clocks_.threads(); }
   /// Whether `thread` knows what a thread, or an agent, of any block did when its clock was `clock`.
   bool knows(int thread, uint64_t block, int of, uint32_t clock);
+  /// Whether `thread` knows anything of another block.
+  bool knows_of(int thread, uint64_t block);
   /// Whether `thread` has learnt something of another block at this very word, and so after the atomic
   /// operation of that block which told it.
   bool met_at(int thread, std::uintptr_t word, uint64_t block);
