@@ -120,6 +120,10 @@ class Observer {
   /// object: an mbarrier, or the cluster's barrier. (Threads of its own block learn it by releases().)
   virtual void publishes(int thread, const void* object, uint32_t round) = 0;
   virtual void learns(int thread, const void* object, uint32_t round) = 0;
+  /// All of these have completed a round of the object, at which all threads of the cluster meet.
+  virtual void completes_together(const void* object, uint32_t round, std::span<Observer* const> blocks) = 0;
+  /// `thread` knows what was released in that round.
+  virtual void learns_together(int thread, const void* object, uint32_t round) = 0;
   /// Another block of the cluster runs.
   virtual void hands_over() = 0;
   /// On this ticket of the block's own object, which `thread` of another block, the peer, had it begin, the

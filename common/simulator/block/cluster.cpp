@@ -145,10 +145,7 @@ void Cluster::arrive(Worker& worker, const char* what, bool releases, Location w
                 ": the thread arrives at the cluster's barrier a second time, and has not waited since the "
                 "first: every cluster_arrive is followed by a cluster_wait of the same thread");
   ++mine.arrivals;
-  if (Observer* observer = worker.observer(); observer && releases) {
-    observer->releases(self, this);
-    observer->publishes(self, this, rounds_ & 1);
-  }
+  if (Observer* observer = worker.observer(); observer && releases) observer->releases(self, this);
   worker.tell(what, where);
   --pending_;
   complete_if_full();
@@ -174,7 +171,7 @@ void Cluster::wait(Worker& worker, const char* what, Location where) {
     member.turn_of_round.resize(mine.waits, worker.scheduler.turns());
   if (Observer* observer = worker.observer()) {
     observer->acquires(self.number, this);
-    observer->learns(self.number, this, (mine.waits - 1) & 1);
+    observer->learns_together(self.number, this, (mine.waits - 1) & 1);
   }
 }
 
@@ -191,14 +188,19 @@ void Cluster::complete_if_full() {
   if (pending_ > 0 || alive_ == 0) return;
   ++rounds_;
   pending_ = alive_;
+  std::vector<Observer*> observers;
   for (Member& member : members_) {
     Scheduler& scheduler = member.worker->scheduler;
     if (member.state != State::runs) continue;
-    if (Observer* observer = member.worker->observer()) observer->completes(this);
+    if (Observer* observer = member.worker->observer()) {
+      observer->completes(this);
+      observers.push_back(observer);
+    }
     scheduler.progress();
     for (int warp = 0; warp < scheduler.warps(); ++warp)
       scheduler.make_ready(warp, std::exchange(member.waiting[std::size_t(warp)], 0));
   }
+  if (!observers.empty()) observers.front()->completes_together(this, (rounds_ - 1) & 1, observers);
 }
 
 uint32_t Cluster::arrivals(const Worker& worker, int thread) const {

@@ -19,7 +19,7 @@ std::optional<BlockConflict> ClusterRaces::access(const DeviceMemory::Who& who, 
       const bool is_own = mark.block == who.block && mark.who == who.agent && mark.clock == who.clock;
       const bool is_race = (writes(access) || writes(mark.access)) && !(meets(access) && meets(mark.access)) &&
                            (by_peer || mark.by_peer) && !is_own;
-      const bool is_known = is_own || ((is_race || writes(access)) && knows(who, mark));
+      const bool is_known = is_own || ((is_race || access == Access::store) && knows(who, mark));
       if (is_race && !is_known && !conflict)
         conflict = BlockConflict{!who.order.is_agent(mark.who) ? Race::Rule::order
                                  : writes(mark.access)         ? Race::Rule::async_write

@@ -112,6 +112,7 @@ void Tracer::block_begins(const Block& block) {
   cluster_ = current_worker->cluster();
   rank_ = current_worker->rank();
   cluster_races_.begin();
+  rounds_ = {};
   clocks_.begin(block.threads);
   order_.begin(block.number, grid_->published);
   written_down_.clear();
@@ -601,7 +602,6 @@ bool Tracer::accesses_peer(Access access, std::uintptr_t address, std::size_t by
   while (rank < cluster_->size() && !cluster_->block(rank).memory.contains_known(place)) ++rank;
   if (rank == cluster_->size() || rank == current_worker->rank()) return false;
   const Site site = site_of_code(return_address);
-  if (!is_of_kernel(site)) return true;
   const std::string name = cluster_->describe_block(rank);
   if (!cluster_->has_mapped(current_worker->rank(), rank))
     stop(access, bytes, site,
@@ -635,6 +635,13 @@ bool Tracer::accesses_peer(Access access, std::uintptr_t address, std::size_t by
   if (const auto conflict = owner.cluster_races_.access(who, there.offset, bytes, access, site, true))
     owner.report_in_cluster(*conflict);
   return true;
+}
+
+void Tracer::completes_together(const void* object, uint32_t round, std::span<Observer* const> blocks) {
+  Knowledge all;
+  for (Observer* block : blocks) static_cast<Tracer*>(block)->order_.add_released(object, all);
+  const auto shared = std::make_shared<const Knowledge>(std::move(all));
+  for (Observer* block : blocks) static_cast<Tracer*>(block)->rounds_[round] = shared;
 }
 
 void Tracer::touched_by_peer(Observer& peer, int thread, const void* object, uint32_t ticket,

@@ -1,6 +1,7 @@
 /// \file
 /// The observer that traces. Internal to the simulator.
 #pragma once
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -216,7 +217,12 @@ class Tracer final : public Observer, RequestSink {
   }
   void learns(int thread, const void* object, uint32_t round) override {
     requests_.check(thread);
-    order_.acquire(thread, std::uintptr_t(object) + round);
+    order_.acquire_in_rounds(thread, std::uintptr_t(object) + round);
+  }
+  void completes_together(const void* object, uint32_t round, std::span<Observer* const> blocks) override;
+  void learns_together(int thread, const void* object, uint32_t round) override {
+    requests_.check(thread);
+    if (rounds_[round]) order_.acquire_round(thread, object, rounds_[round]);
   }
   void hands_over() override { requests_.check_all(); }
   void touched_by_peer(Observer& peer, int thread, const void* object, uint32_t ticket,
@@ -283,6 +289,7 @@ class Tracer final : public Observer, RequestSink {
 
   const Cluster* cluster_ = nullptr;  ///< that the block is in; null if it is in none
   int rank_ = 0;                      ///< of the block in it
+  std::array<std::shared_ptr<const Knowledge>, 2> rounds_;  ///< of the cluster's barrier
   ClusterRaces cluster_races_;        ///< in the block's memory
   std::unique_ptr<SharedRaces> races_;
   Clocks clocks_;
