@@ -10,7 +10,8 @@
 ///     fence_mbarrier_init();
 ///     cluster_sync();                                all blocks have begun, and know the barriers
 ///     ...                                            reach into each other's memory
-///     cluster_sync();                                nobody goes while others may still reach into its memory
+///     cluster_sync();                                nobody goes while others may still reach into its
+///     memory
 ///
 /// Preconditions of all: a `place`, a `tile` and a `barrier` are the calling block's own, in its shared
 /// memory; a rank is one of the cluster's; the block that is meant has begun and will not exit before it is
@@ -307,12 +308,11 @@ __device__ __forceinline__ void bulk_copy_to_rank(void* place, const void* sourc
                                                   uint64_t* barrier, int rank,
                                                   [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
-  asm volatile(
-      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-      :
-      : "r"(shared_address_at(place, rank)), "r"(shared_address(source)), "r"(bytes),
-        "r"(shared_address_at(barrier, rank))
-      : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :
+               : "r"(shared_address_at(place, rank)), "r"(shared_address(source)), "r"(bytes),
+                 "r"(shared_address_at(barrier, rank))
+               : "memory");
 #else
   sim::bulk_copy_to_rank(place, source, bytes, barrier, rank, where);
 #endif

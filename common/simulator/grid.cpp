@@ -83,7 +83,8 @@ void check_cluster(dim3 grid, dim3 cluster) {
   if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0)
     throw Error(clusters + ": every dimension must be at least 1");
   if (uint64_t(cluster.x) * cluster.y * cluster.z > kMaxClusterBlocks)
-    throw Error(clusters + ": at most 8 blocks together, or a GPU refuses the launch. (More is not portable)");
+    throw Error(clusters +
+                ": at most 8 blocks together, or a GPU refuses the launch. (More is not portable)");
   if (grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0)
     throw Error(clusters + " in a grid of " + text_of(grid) +
                 ": each dimension of the grid must be a multiple of the cluster's, or a GPU refuses the "
@@ -343,8 +344,7 @@ class Blocks final : public OtherBlocks {
     ++working_;  // before it works: it must not take itself for the only one
     if (turns_) turns_->enter();
     try {
-      threads_.emplace_back(
-          [this, number] { run_blocks(number); });
+      threads_.emplace_back([this, number] { run_blocks(number); });
     } catch (const std::system_error&) {
       --working_;
       if (turns_) turns_->withdraw();
@@ -401,8 +401,8 @@ Options& options() {
 }
 
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher,
-              bool dependent, dim3 cluster) {
+              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher, bool dependent,
+              dim3 cluster) {
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes, kernel);
@@ -417,11 +417,10 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
     events->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent},
                         thread_body.target_type().name());
   const CrashGuard guard;
-  Blocks blocks(
-      grid, cluster, int(block.x * block.y * block.z), options().seed,
-      [&](Worker& worker, OtherBlocks& others) {
-        worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);
-      });
+  Blocks blocks(grid, cluster, int(block.x * block.y * block.z), options().seed,
+                [&](Worker& worker, OtherBlocks& others) {
+                  worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);
+                });
   blocks.run();
   const std::string seen = watcher ? watcher->grid_ends() : "";
   const std::string error =

@@ -85,9 +85,7 @@ TEST_F(HopperCluster, BlocksReachIntoEachOthersMemory) {
       const int first = block / size * size, rank = block % size;
       const int next = first + (rank + 1) % size, before = first + (rank + size - 1) % size;
       for (int self = 0; self < kSelves; ++self) {
-        const auto at = [&](int which) {
-          return seen[std::size_t((4 * block + which) * kSelves + self)];
-        };
+        const auto at = [&](int which) { return seen[std::size_t((4 * block + which) * kSelves + self)]; };
         ASSERT_EQ(at(0), 1000 * next + self) << size << " " << block;
         ASSERT_EQ(at(1), -self - next) << size << " " << block;
         ASSERT_EQ(at(2), 7 * before + self) << size << " " << block;
@@ -123,7 +121,8 @@ TEST_F(HopperCluster, ArrivalAndWaitAreTwoHalvesOfABarrier) {
     EXPECT_EQ(seen[std::size_t(block)], 10 + 1000 + 5 * (block / 4 * 4 + (block + 3) % 4));
 }
 
-/// A token goes round: each block waits for the one before, adds to a word in the next one, and arrives there.
+/// A token goes round: each block waits for the one before, adds to a word in the next one, and arrives
+/// there.
 __global__ void pass_on(int* out, int rounds) {  // [blocks]
   __shared__ uint64_t turn;
   __shared__ int token;
@@ -163,7 +162,7 @@ TEST_F(HopperCluster, ATokenGoesRoundByRemoteArrivals) {
 }
 
 /// Every thread sends words of 4, 8 and 16 bytes to the next block, and combines others there.
-__global__ void send(unsigned* out) {  // [blocks, 8 * kThreads + 8]
+__global__ void send(unsigned* out) {        // [blocks, 8 * kThreads + 8]
   auto* words = dynamic_shared<unsigned>();  // [8, kThreads]
   __shared__ uint64_t full;
   __shared__ unsigned combined[6];
@@ -228,9 +227,9 @@ TEST_F(HopperCluster, WordsAreSentAndCombined) {
     unsigned all = 0;
     for (unsigned self = 0; self < kThreads; ++self) all ^= self * 77;
     const std::vector<unsigned> combined(mine + 8 * kThreads, mine + kOfBlock);
-    EXPECT_EQ(combined, (std::vector<unsigned>{kThreads * (kThreads - 1) / 2, 3, (kThreads - 1) * 3, 0,
-                                               0xffff, all, unsigned(1 - int(kThreads)), kThreads - 10,
-                                               kThreads + ~0u}));
+    EXPECT_EQ(combined,
+              (std::vector<unsigned>{kThreads * (kThreads - 1) / 2, 3, (kThreads - 1) * 3, 0, 0xffff, all,
+                                     unsigned(1 - int(kThreads)), kThreads - 10, kThreads + ~0u}));
   }
 }
 
@@ -247,8 +246,7 @@ __global__ void copy_to_all(const int* in, int* out) {  // [kThreads], [blocks, 
   fence_proxy_async();
   cluster_sync();
   if (cluster_rank() == 0 && threadIdx.x == 0)
-    for (int rank = 1; rank < cluster_size(); ++rank)
-      bulk_copy_to_rank(row, row, kThreads * 4, &full, rank);
+    for (int rank = 1; rank < cluster_size(); ++rank) bulk_copy_to_rank(row, row, kThreads * 4, &full, rank);
   if (cluster_rank() > 0) mbarrier_wait(&full, 0);
   out[blockIdx.x * kThreads + threadIdx.x] = row[threadIdx.x];
   cluster_sync();
@@ -265,7 +263,8 @@ TEST_F(HopperCluster, ABlockCopiesItsMemoryToOthers) {
 
 constexpr int kRows = 16, kColumns = 32, kStages = 2;  // of a box
 
-/// Every block loads its part of each tile for all of them: a ring whose stages are given back to every block.
+/// Every block loads its part of each tile for all of them: a ring whose stages are given back to every
+/// block.
 __global__ void share_loads(const __grid_constant__ CUtensorMap map, const int* row,
                             int* sums,  // [blocks, kThreads]
                             int tiles) {
@@ -332,7 +331,8 @@ TEST_F(HopperCluster, BlocksLoadTilesForEachOther) {
       for (std::size_t i = 0; i < numbers.size(); ++i)
         if (i % kThreads == self) expected += numbers[i] * weights[i % kColumns];
       for (int block = 0; block < 2 * size; ++block)
-        ASSERT_EQ(seen[std::size_t(block) * kThreads + self], expected) << size << " " << block << " " << self;
+        ASSERT_EQ(seen[std::size_t(block) * kThreads + self], expected)
+            << size << " " << block << " " << self;
     }
   }
 }

@@ -68,8 +68,7 @@ void require_aligned(const char* what, const void* address, std::size_t alignmen
 
 }  // namespace
 
-SharedMemory::SharedMemory()
-    : data_(static_cast<unsigned char*>(std::aligned_alloc(page(), whole_pages()))) {
+SharedMemory::SharedMemory() : data_(static_cast<unsigned char*>(std::aligned_alloc(page(), whole_pages()))) {
   if (!data_) throw std::bad_alloc();
   const std::lock_guard lock(all().mutex);
   all().memories.push_back(this);

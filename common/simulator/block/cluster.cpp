@@ -74,7 +74,8 @@ void Cluster::end(int rank, bool failed) {
 }
 
 bool Cluster::can_run(const Member& member) const {
-  return member.state == State::waits || (member.state == State::runs && member.worker->scheduler.has_ready());
+  return member.state == State::waits ||
+         (member.state == State::runs && member.worker->scheduler.has_ready());
 }
 
 bool Cluster::can_try(const Member& member) const {
@@ -156,9 +157,10 @@ void Cluster::wait(Worker& worker, const char* what, Location where) {
   const Thread& self = worker.scheduler.current();
   OfThread& mine = member.threads[std::size_t(self.number)];
   if (mine.arrivals == mine.waits)
-    throw Error(describe_call(what, where) +
-                ": the thread waits at the cluster's barrier and has not arrived: cluster_arrive comes before "
-                "(or cluster_sync does both)");
+    throw Error(
+        describe_call(what, where) +
+        ": the thread waits at the cluster's barrier and has not arrived: cluster_arrive comes before "
+        "(or cluster_sync does both)");
   worker.tell(what, where);
   if (rounds_ < mine.arrivals) {
     uint32_t& waiting = member.waiting[std::size_t(self.warp)];

@@ -89,8 +89,8 @@ class Cluster final : public Awaited {
     std::vector<OfThread> threads{};
     std::array<uint32_t, kMaxWarps> waiting{};  ///< lanes of each warp, at the barrier
     std::vector<uint64_t> turn_of_round{};      ///< when its first thread knew of each
-    uint64_t turns = 0;                         ///< that the scheduler had handed out, when others looked last
-    int fruitless = 0;                          ///< and its rounds of polling
+    uint64_t turns = 0;  ///< that the scheduler had handed out, when others looked last
+    int fruitless = 0;   ///< and its rounds of polling
   };
 
   Member& member_of(const Worker& worker);

@@ -26,16 +26,16 @@ class Worker;
 /// An mbarrier.
 struct Mbarrier {
   const void* address;
-  uint32_t arrivals;    ///< that a phase takes
-  uint32_t pending;     ///< arrivals that the running phase lacks
-  int32_t bytes = 0;    ///< announced in the running phase and not landed; negative: landed first
-  uint32_t phase = 0;   ///< number of the running phase: how many are over
-  bool fenced = false;  ///< whether TMA knows of it
+  uint32_t arrivals;           ///< that a phase takes
+  uint32_t pending;            ///< arrivals that the running phase lacks
+  int32_t bytes = 0;           ///< announced in the running phase and not landed; negative: landed first
+  uint32_t phase = 0;          ///< number of the running phase: how many are over
+  bool fenced = false;         ///< whether TMA knows of it
   uint32_t rounds_before = 0;  ///< of the cluster's barrier, at which its initialiser had arrived by then
-  bool passed = false;  ///< whether a wait has found a phase over
-  int initialiser;      ///< the thread, by number in the block
-  uint64_t turn;        ///< in which it did
-  Location where;       ///< of its initialisation
+  bool passed = false;         ///< whether a wait has found a phase over
+  int initialiser;             ///< the thread, by number in the block
+  uint64_t turn;               ///< in which it did
+  Location where;              ///< of its initialisation
   const char* name = nullptr;
   int index = -1;                         ///< of the name, if not negative
   std::array<uint32_t, 32> waiting = {};  ///< lanes of each warp that wait for the end of the phase

@@ -113,12 +113,24 @@ void combine_as(const AsyncWord& word, unsigned char* place) {
   std::memcpy(&value, word.bytes.data(), sizeof(T));
   std::memcpy(&there, place, sizeof(T));
   switch (word.operation) {
-    case RedOperation::add: there = T(std::make_unsigned_t<T>(there) + std::make_unsigned_t<T>(value)); break;
-    case RedOperation::min: there = std::min(there, value); break;
-    case RedOperation::max: there = std::max(there, value); break;
-    case RedOperation::bit_and: there &= value; break;
-    case RedOperation::bit_or: there |= value; break;
-    case RedOperation::bit_xor: there ^= value; break;
+    case RedOperation::add:
+      there = T(std::make_unsigned_t<T>(there) + std::make_unsigned_t<T>(value));
+      break;
+    case RedOperation::min:
+      there = std::min(there, value);
+      break;
+    case RedOperation::max:
+      there = std::max(there, value);
+      break;
+    case RedOperation::bit_and:
+      there &= value;
+      break;
+    case RedOperation::bit_or:
+      there |= value;
+      break;
+    case RedOperation::bit_xor:
+      there ^= value;
+      break;
   }
   std::memcpy(place, &there, sizeof(T));
 }
@@ -565,8 +577,8 @@ void load_multicast(const char* what, void* tile, const CUtensorMap& map, void* 
     Worker& owner = worker.cluster()->block(rank);
     const std::size_t number = owner.mbarriers.number_for_peer(
         what, worker.memory.same_place_in(owner.memory, barrier), owner, worker, where);
-    owner.tensor_copies.load_for(what, worker.memory.same_place_in(owner.memory, tile), map, number, at, owner,
-                                 worker, where);
+    owner.tensor_copies.load_for(what, worker.memory.same_place_in(owner.memory, tile), map, number, at,
+                                 owner, worker, where);
   });
   worker.tell(what, where);
 }

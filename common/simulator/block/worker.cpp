@@ -232,6 +232,9 @@ std::string Worker::crash_report() const {
            " KB: a recursion that does not end, or local arrays that are too large. On a GPU a thread has "
            "1 KB for what does not fit into registers, unless the host asks for more (cudaLimitStackSize)" +
            thread;
+  if (cluster_)
+    if (const std::string peer = cluster_->describe_peer(*this, scheduler.bad_address()); !peer.empty())
+      return "a thread touches " + peer + thread;
   return "out of bounds or misaligned: a thread touches " + memory.describe(scheduler.bad_address()) +
          ", where there is no memory, or a vector that is not aligned. Check the pointer, and the index "
          "against the "

@@ -82,8 +82,8 @@ class BlockOrder {
   /// What the block has released in the object's last round that is complete, and knew of other blocks then,
   /// is added to `all`.
   void add_released(const void* object, Knowledge& all);
-  /// `thread` knows what all blocks have released in a round of such an object, at which all threads of all of
-  /// them meet, and with it what it knew by the rounds before.
+  /// `thread` knows what all blocks have released in a round of such an object, at which all threads of all
+  /// of them meet, and with it what it knew by the rounds before.
   void acquire_round(int thread, const void* object, std::shared_ptr<const Knowledge> round);
   /// `thread` has changed a word by an atomic operation. (Published::values is held.)
   void note_value(int thread, std::uintptr_t word, uint64_t before, uint64_t now);

@@ -11,14 +11,13 @@ std::optional<BlockConflict> ClusterRaces::access(const DeviceMemory::Who& who, 
   std::optional<BlockConflict> conflict;
   for (std::size_t word = at / kWord; word * kWord < at + bytes; ++word) {
     uint8_t mine = 0;
-    for (std::size_t i = 0; i < kWord; ++i)
-      mine |= uint8_t(word * kWord + i - at < bytes) << i;
+    for (std::size_t i = 0; i < kWord; ++i) mine |= uint8_t(word * kWord + i - at < bytes) << i;
     std::vector<Mark>& marks = words_[word];
     std::erase_if(marks, [&](const Mark& mark) {
       if (!(mark.bytes & mine)) return false;
       const bool is_own = mark.block == who.block && mark.who == who.agent && mark.clock == who.clock;
-      const bool is_race = (writes(access) || writes(mark.access)) && !(meets(access) && meets(mark.access)) &&
-                           (by_peer || mark.by_peer) && !is_own;
+      const bool is_race = (writes(access) || writes(mark.access)) &&
+                           !(meets(access) && meets(mark.access)) && (by_peer || mark.by_peer) && !is_own;
       const bool is_known = is_own || ((is_race || access == Access::store) && knows(who, mark));
       if (is_race && !is_known && !conflict)
         conflict = BlockConflict{!who.order.is_agent(mark.who) ? Race::Rule::order

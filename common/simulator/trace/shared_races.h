@@ -14,13 +14,13 @@ namespace flashbook::sim {
 /// Two accesses that nothing orders.
 struct Race {
   enum class Rule {
-    order,         ///< no barrier between them
-    proxy_fence,   ///< a plain store, then the async proxy, without fence.proxy.async
-    async_read,    ///< the async proxy may still be reading what a plain store overwrites
-    async_write,   ///< the async proxy may still be writing
-    in_flight,     ///< a cp.async may still be writing
-    launch_before, ///< the launch before may still be running
-    exit           ///< the block whose memory it is may have exited
+    order,          ///< no barrier between them
+    proxy_fence,    ///< a plain store, then the async proxy, without fence.proxy.async
+    async_read,     ///< the async proxy may still be reading what a plain store overwrites
+    async_write,    ///< the async proxy may still be writing
+    in_flight,      ///< a cp.async may still be writing
+    launch_before,  ///< the launch before may still be running
+    exit            ///< the block whose memory it is may have exited
   };
   struct Side {
     int who;  ///< a thread; an agent of the async proxy if not less than the number of threads

@@ -638,7 +638,9 @@ bool Tracer::accesses_peer(Access access, std::uintptr_t address, std::size_t by
 }
 
 void Tracer::completes_together(const void* object, uint32_t round, std::span<Observer* const> blocks) {
-  Knowledge all;
+  // All of them have waited for the round before.
+  const auto& before = rounds_[round ^ 1];
+  Knowledge all = before ? *before : Knowledge{};
   for (Observer* block : blocks) static_cast<Tracer*>(block)->order_.add_released(object, all);
   const auto shared = std::make_shared<const Knowledge>(std::move(all));
   for (Observer* block : blocks) static_cast<Tracer*>(block)->rounds_[round] = shared;
@@ -678,6 +680,7 @@ void Tracer::read_for_peer(int thread, Observer& peer, const void* object, uint3
 /// The block's memory goes with it: one of its threads must know of all that others have done there.
 void Tracer::check_exit() {
   cluster_races_.for_each_of_peers([&](const BlockConflict::Side& side, uint32_t clock) {
+    if (side.block == block_.number && current_worker->tensor_copies.any_load()) return;  // is said anyway
     for (int thread = 0; thread < block_.threads; ++thread)
       if (order_.knows(thread, side.block, side.thread, clock)) return;
     report_in_cluster({Race::Rule::exit, side, {block_.number, 0, side.site, Access::store}, 0});

@@ -287,10 +287,10 @@ class Tracer final : public Observer, RequestSink {
   template <typename Found>
   void judge(const Found& found, int thread, std::uintptr_t address, std::size_t bytes);
 
-  const Cluster* cluster_ = nullptr;  ///< that the block is in; null if it is in none
-  int rank_ = 0;                      ///< of the block in it
+  const Cluster* cluster_ = nullptr;                        ///< that the block is in; null if it is in none
+  int rank_ = 0;                                            ///< of the block in it
   std::array<std::shared_ptr<const Knowledge>, 2> rounds_;  ///< of the cluster's barrier
-  ClusterRaces cluster_races_;        ///< in the block's memory
+  ClusterRaces cluster_races_;                              ///< in the block's memory
   std::unique_ptr<SharedRaces> races_;
   Clocks clocks_;
   BlockOrder order_{clocks_};
