@@ -261,6 +261,8 @@ std::string Cluster::describe_others(const Worker& stuck) const {
     if (has_ended(rank)) text += " has exited";
     if (!has_begun(rank) || has_ended(rank)) continue;
     const AsBlock as(*this, rank);
+    if (const std::string missing = block(rank).mbarriers.missing_bytes(); !missing.empty())
+      text += missing.substr(1);
     text += block(rank).describe_all_waits();
   }
   return text;

@@ -184,7 +184,7 @@ inline Thread* Scheduler::next_thread() {
   // A load that should have been waited for shows if it is still on its way when a later one has landed. So
   // at random any of them lands first, and few land before somebody needs them.
   if (in_any_order_ && block_.has_copies() && random_.below(1024) == 0) block_.land_copy(true);
-  if (in_cluster_ && random_order_ && ready_warps_ && random_.below(4) == 0 && error_.empty() &&
+  if (in_cluster_ && random_order_ && ready_warps_ && random_.below(32) == 0 && error_.empty() &&
       !block_.mix_peers())
     return nullptr;
   for (;;) {
