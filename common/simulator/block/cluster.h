@@ -21,7 +21,7 @@ class Worker;
 
 constexpr int kMaxClusterBlocks = 8;  ///< that every launch may have
 
-/// A block's access to another one's memory, which an observer looks at.
+/// One that runs: its blocks by rank, whose turn it is, and the barrier at which all of its threads meet.
 class Cluster final : public Awaited {
  public:
   /// Of these blocks, by rank, each of so many threads. They all begin.
