@@ -311,15 +311,23 @@ class Blocks final : public OtherBlocks {
       if (auto problem = blocks[std::size_t(rank)]->run_in_cluster(cluster, rank, block, seed_))
         error_.add(block, *problem, unit->gives_up);
     };
+    const auto run_beside = [&](int rank) {
+      const Watchdog watchdog(options().timeout);
+      const CrashStack crash_stack;
+      unit_ = unit;
+      enter_(*blocks[std::size_t(rank)], *this);
+      run(rank);
+    };
     std::vector<std::thread> others;
-    for (int rank = 1; rank < cluster_size_; ++rank)
-      others.emplace_back([&, rank] {
-        const Watchdog watchdog(options().timeout);
-        const CrashStack crash_stack;
-        unit_ = unit;
-        enter_(*blocks[std::size_t(rank)], *this);
-        run(rank);
-      });
+    try {
+      for (int rank = 1; rank < cluster_size_; ++rank) others.emplace_back(run_beside, rank);
+    } catch (const std::system_error&) {
+      cluster.abandon(cluster_size_ - 1 - int(others.size()));
+      error_.add(block_of_cluster(number, 0),
+                 "the system has no more OS threads, and each block of a cluster needs one: "
+                 "FLASHBOOK_SIM_THREADS=1 runs one cluster at a time",
+                 false);
+    }
     run(0);
     for (std::thread& other : others) other.join();
   }

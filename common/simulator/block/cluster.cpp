@@ -49,11 +49,21 @@ Cluster::Cluster(Worker& worker) : Cluster({&worker}, int(worker.scheduler.threa
   alive_ = pending_ = worker.scheduler.alive();
 }
 
-bool Cluster::begin(int rank, uint3 index, bool at_random, uint64_t seed) {
+bool Cluster::gather(int rank, uint3 index) {
   Member& self = members_[std::size_t(rank)];
   self.index = index;
   self.worker->memory.set_accessible(false);
   all_here_.arrive_and_wait();
+  return !abandoned_;
+}
+
+void Cluster::abandon(int missing) {
+  abandoned_ = true;
+  all_here_.count_down(missing);
+}
+
+bool Cluster::begin(int rank, bool at_random, uint64_t seed) {
+  Member& self = members_[std::size_t(rank)];
   if (rank == 0) turn_[at_random ? std::size_t(Random(seed, 0).below(size())) : 0].release();
   turn_[std::size_t(rank)].acquire();
   if (failed_) return false;

@@ -33,9 +33,13 @@ class Cluster final : public Awaited {
   Worker& block(int rank) const { return *members_[std::size_t(rank)].worker; }
   uint3 index_of(int rank) const { return members_[std::size_t(rank)].index; }
 
-  /// The calling OS thread will run the block of that rank. Returns when that has its first turn; false if
-  /// the cluster has ended with an error before.
-  bool begin(int rank, uint3 index, bool at_random, uint64_t seed);
+  /// The calling OS thread will run the block of that rank. Returns when there is one for each; false if
+  /// there will not be.
+  bool gather(int rank, uint3 index);
+  /// So many OS threads will not come.
+  void abandon(int missing);
+  /// Returns when the block has its first turn; false if the cluster has ended with an error before.
+  bool begin(int rank, bool at_random, uint64_t seed);
   /// The block is over.
   void end(int rank, bool failed);
   bool has_failed() const { return failed_; }
@@ -106,7 +110,7 @@ class Cluster final : public Awaited {
   std::vector<Member> members_;
   std::latch all_here_;
   std::array<std::binary_semaphore, kMaxClusterBlocks> turn_;
-  bool failed_ = false;
+  bool abandoned_ = false, failed_ = false;
   uint32_t rounds_ = 0;  ///< of the barrier, that are complete
   int alive_, pending_;  ///< threads that have not exited, and those of them that have not arrived
 };

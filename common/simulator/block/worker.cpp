@@ -86,12 +86,13 @@ std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
 
 std::optional<std::string> Worker::run_in_cluster(Cluster& cluster, int rank, uint64_t number,
                                                   uint64_t seed) {
+  if (!cluster.gather(rank, index_of(number))) return std::nullopt;
   cluster_ = &cluster;
   rank_ = rank;
   has_tried = false;
   scheduler.set_in_cluster(true);
   std::optional<std::string> error;
-  if (cluster.begin(rank, index_of(number), seed != 0, seed + number)) error = run_block(number, seed);
+  if (cluster.begin(rank, seed != 0, seed + number)) error = run_block(number, seed);
   cluster.end(rank, error.has_value());
   cluster_ = nullptr;
   rank_ = 0;
