@@ -323,7 +323,7 @@ class Cell:
         options = self.options
         flops = 4 * options.head_dim * options.heads * self.seqlen**2 / (1 if self.mask == "full" else 2) * (2.5 if self.kind == "gradient" else 1)
         launches = (self.rounds() * self.launches() + 3) * len(self.contestants())
-        return 3 + launches * (flops / (4e14 * options.ranks) + 0.03)
+        return float(3 + launches * (flops / (4e14 * options.ranks) + 0.03))
 
     def rounds(self) -> int:
         return self.options.rounds if self.seqlen < 128 * 1024 else min(self.options.rounds, 3) if self.seqlen < 512 * 1024 else 1
