@@ -18,7 +18,7 @@ namespace flashbook::machine {
 //| x = x / 2 + 1 comes to 2 from wherever it starts, so the result can be checked. `half` and `one` are arguments: with constants
 //| the compiler could compute ahead.
 
-/// Of each thread, `rounds` multiply-adds in each of kChains chains.
+/// Each thread does `rounds` multiply-adds in each of kChains chains.
 template <int kChains>
 __global__ void __launch_bounds__(1024)
     multiply_add(float half, float one, int rounds,
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(1024)
 //| Softmax needs one exponential for every score. A **special function unit** computes 2^x in one instruction, `MUFU.EX2`, and
 //| there are 4 of them in each quarter of a multiprocessor, beside 32 units for multiply-adds. x = 2^-x comes to 0.6412.
 
-/// Of each thread, `rounds` exponentials in each of kChains chains.
+/// Each thread does `rounds` exponentials in each of kChains chains.
 template <int kChains>
 __global__ void __launch_bounds__(1024) exponentials(int rounds, float* sums, int64_t* clocks) {
   float x[kChains];
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(1024) exponentials(int rounds, float* sums, in
 
 constexpr int kMmaFlops = 2 * 16 * 8 * 16;
 
-/// Of each warp, `rounds` products in each of kChains chains.
+/// Each warp does `rounds` products in each of kChains chains.
 template <int kChains>
 __global__ void __launch_bounds__(512)
     warp_products(uint32_t ones, int rounds, float* sums, int64_t* clocks) {  // `ones`: a register of two 1s

@@ -4,7 +4,7 @@
 //| it? **Bandwidth**: how many bytes arrive in a second if thousands of warps ask at the same time? The kernels here ask one
 //| question each, of one memory at a time.
 //|
-//| ![The four memories of a multiprocessor and of the chip](../../docs/figures/memory_levels.svg)
+//| ![The registers of a thread and the four memories behind them](../../docs/figures/memory_levels.svg)
 #pragma once
 #include "common/device/kernel.h"
 #include "common/ptx/clock.h"

@@ -33,7 +33,7 @@ struct alignas(1024) OnesShared {
 //| wrote visible to the tensor cores. `wgmma_commit` closes a group of products and `wgmma_wait<0>` waits for all groups. Between the two
 //| nobody may touch `product`, whose 128 registers a thread the tensor cores are writing.
 
-/// Of each of the block's two warpgroups, `rounds` groups of kProductsOfGroup products.
+/// Each of the block's two warpgroups does `rounds` groups of kProductsOfGroup products.
 __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sums, int64_t* clocks) {
   OnesShared& shared = *dynamic_shared<OnesShared>();
   uint32_t* pairs = dynamic_shared<uint32_t>();

@@ -10,7 +10,7 @@
 //|
 //| 1. Memory moves in *sectors* of 32 bytes. In `textbook_scores` the threads of a warp read 16 different rows of K, so one load of 2 bytes a thread touches 16 sectors:
 //|    512 bytes move for the 32 that are wanted. The rest is of use only if a cache still has it when the loop comes to it.
-//| 2. `textbook_softmax` gives a whole row to one thread: again each thread of a warp reads another row, and there are few threads in all.
+//| 2. `textbook_softmax` gives a whole row to one thread: again each thread of a warp reads another row, and it reads it three times.
 //| 3. Every score reads its $2d$ inputs anew: no number that is loaded is used twice.
 //|
 //| ![The sectors that one load of a warp touches: 16 in step 1, 2 in step 2](../../docs/figures/sectors_ch01.svg)

@@ -152,9 +152,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 //| the warp. It parks them in shared memory, where the second and third pass find them again. Every lane reads back only
 //| what it wrote itself, so no barrier is needed.
 //|
-//| A block is one warp, so that as many rows as fit are under way: at N = 8192 a row is 32 KB and a multiprocessor of an H200
-//| holds seven. So each warp must ask for much at once: a thread issues eight loads before it looks at the first, 4 KB a warp and 28 KB
-//| for seven. Enough: in the 679 clocks of a load memory can bring a multiprocessor 679 * 21 bytes, 14 KB.
+//| A block is one warp, so that as many rows as fit are under way: at N = 8192 a row is 32 KB, a block takes 1 KB more, and a
+//| multiprocessor of an H200 has 228 KB: it holds six. So each warp must ask for much at once: a thread issues eight loads before it
+//| looks at the first, 4 KB a warp and 24 KB for six. Enough: in the 679 clocks of a load memory can bring a multiprocessor 679 * 21 bytes, 14 KB.
 //|
 //| Maximum and sum of the 32 lanes are combined by `__shfl_xor_sync`: in five rounds each lane takes the value of the lane
 //| whose number differs in one bit, and at the end all of them hold the result.

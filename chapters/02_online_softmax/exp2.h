@@ -26,7 +26,7 @@ namespace flashbook {
 //| that whole exponents come out exactly. Its coefficients are rounded to float. It errs by $3 \cdot 10^{-9}$, a twentieth of what
 //| a float can tell apart.
 
-/// Of the polynomial for 2^f, highest power first.
+/// The polynomial for 2^f, highest power first.
 constexpr float kExp2Coefficients[] = {1.5326471e-4f, 1.3390806e-3f, 9.618506e-3f, 5.55036e-2f,
                                        2.4022648e-1f, 6.931472e-1f,  1.0f};
 constexpr int kExp2Degree = 6;

@@ -12,7 +12,7 @@
 //| chapter gets rid of the walks.
 //|
 //| **Predicted.** Nearly all of the time goes to the dot products: 64 additions a score at d = 64, each waiting for the one
-//| before. The exponentials take most of the rest. Measured: see the chapter's table.
+//| before. The exponentials take most of the rest. Measured: see the chapter's box.
 #pragma once
 #include <cmath>
 #include <span>

@@ -12,7 +12,7 @@
 //|
 //| **Predicted.** No faster than step 1. The row lies in the L1 cache, where a pass costs less than one more
 //| exponential a score. The step is here for its rule, which step 3 needs. On a GPU, where a pass is a trip
-//| to device memory, the paper measures a gain. Measured: see the chapter's table.
+//| to device memory, the paper measures a gain. Measured: see the chapter's box.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -12,7 +12,7 @@
 //|
 //| **Predicted.** The time of step 2, give or take a little. One exponential, the division and the second walk go, the
 //| corrections come, and the dot products still take most of the time. What changes is the memory: the number of keys no
-//| longer occurs in it, and that is what FlashAttention needs. Measured: see the chapter's table.
+//| longer occurs in it, and that is what FlashAttention needs. Measured: see the chapter's box.
 #pragma once
 #include "chapters/02_online_softmax/rows.h"
 #include "chapters/02_online_softmax/step2_online_softmax.h"

@@ -14,7 +14,7 @@
 //|
 //| **Predicted.** 10x to 20x over step 1 on two cores, so 5x to 10x a core. Vectors of 8 floats bring up to 8x on the dot
 //| products, which are most of the work. The weighted sum of the values was in vectors before. With
-//| the exponential in vectors, too, little is left that is not. Measured: see the chapter's table.
+//| the exponential in vectors, too, little is left that is not. Measured: see the chapter's box.
 #pragma once
 #include <algorithm>
 #include <cmath>

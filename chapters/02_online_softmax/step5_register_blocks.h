@@ -15,7 +15,7 @@
 //| AVX2 has 16 of 8 floats: 8 sums, 2 vectors, one factor.
 //|
 //| **Predicted.** 2 to 3 times step 4 on one core: from about a quarter of the units' rate to some three quarters, the rest being
-//| exponentials and copies. Measured: see the chapter's table.
+//| exponentials and copies. Measured: see the chapter's box.
 //|
 //| In chapter 4 a warp keeps a block of sums in registers for the same reason.
 #pragma once

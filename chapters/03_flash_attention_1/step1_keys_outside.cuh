@@ -52,7 +52,7 @@ __device__ void load_state(Rows<kHeadDim, kBlock>& rows, const State& state, con
   }
 }
 
-//| Rows beyond the last query are not stored. Of a row's two numbers all 16 threads hold a copy; the first one writes.
+//| Rows beyond the last query are not stored. All 16 threads of a row hold a copy of its two numbers; the first one writes.
 /// Puts it away for the next one.
 template <int kHeadDim, int kBlock>
 __device__ void store_state(const Rows<kHeadDim, kBlock>& rows, const State& state, const Problem& problem,

@@ -15,9 +15,9 @@
 //|
 //| **Budget.** As in step 1, and no device memory beyond inputs and outputs.
 //|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads): the arithmetic of CUDA cores decides. Of the 6080 loads, conversions to float
-//| and multiply-adds that a thread makes of a pair of tiles, the chapter's text counts them, 4096 are multiply-adds, so at best
-//| 67 % of 57.4 TFLOP/s: 39, if nothing ever waits. Loads are waited for here: 25.
+//| **Predicted** (H200, d = 128, N = 4096, 64 heads): the arithmetic of CUDA cores decides. The chapter's text counts 6080 loads,
+//| conversions to float and multiply-adds a thread for a pair of tiles. 4096 are multiply-adds, so at best
+//| 67 % of 57.4 TFLOP/s: 39, if nothing ever waits. Here the kernel waits for its loads: 25.
 #pragma once
 #include "chapters/03_flash_attention_1/tile.cuh"
 

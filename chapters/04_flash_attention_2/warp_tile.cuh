@@ -31,7 +31,7 @@ using Blocks = float[kRowBlocks][kColumnBlocks][4];
 //|
 //| Shared memory has 32 banks of 4 bytes. A row of a tile is 128 bytes or a multiple of it, which is all banks, so column 0 of every row
 //| begins in bank 0. `ldmatrix` reads the same 16-byte piece of eight rows at once, and in plain rows all eight would lie in the same
-//| four banks: eight passes instead of one.
+//| four banks: eight wavefronts instead of one.
 //|
 //| ![The banks of eight rows' pieces: all in four banks as they come, in all 32 swizzled](../../docs/figures/swizzle.svg)
 //|
@@ -48,7 +48,7 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
 //| the piece, for a piece below 2, is an exclusive or with $2s$, because the two numbers share no bit; and exclusive or does not care about
 //| order. So the swizzled place changes by `^ 32 * s`. Only every fourth step, after eight pieces, does a real addition of 128 follow. With
 //| `step` known to the compiler this is one instruction or none.
-/// From the place of piece 0 or 1 of an aligned group of eight, 2 * step pieces further along the same row.
+/// The place 2 * step pieces further along the row, from that of piece 0 or 1 of an aligned group of eight.
 /// The low bits are exchanged by the swizzle's own operation; every eight pieces are 128 bytes.
 __device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
 

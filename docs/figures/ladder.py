@@ -87,9 +87,9 @@ def rows_of_book(measured):
     for name, cell in sorted(results.beside_peers(measured).items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
-            yield f"in turn, {dtype}: chapter {name.chapter}", cell.ours, True
-            yield f"in turn, {dtype}: FlashAttention-3", cell.fa3, False
-            yield f"in turn, {dtype}: cuDNN", cell.cudnn, False
+            yield f"chapter {name.chapter} beside them, {dtype}", cell.ours, True
+            yield f"FlashAttention-3, {dtype}", cell.fa3, False
+            yield f"cuDNN, {dtype}", cell.cudnn, False
 
 
 def limits_of_fastest():
@@ -196,6 +196,8 @@ def write_rates(measured):
     data = {"chapters": {chapter: title(chapter) for chapter in chapters},
             "steps": {f"{chapter}.{step}": words + (" *" if step in afterwards(chapter) else "") for chapter in chapters
                       for step, words in results.step_titles(chapter).items()},
+            "limits": {key: words for chapter in chapters for key, words in limits(chapter).items()}
+            | {f"{chapter}.0": words for chapter, words in limits_of_fastest().items()},
             **rates_forward(measured),
             "own": {2: rates_by(measured, r"forward/(?P<who>ch02)/step(?P<step>\d)/f32/d64/full/n(?P<shape>\d+)", lambda entry: round(entry.values["FLOPS"] / 1e9, 1)),
                     7: rates_by(measured, r"backward/(?P<who>\w+)(?:/step(?P<step>\d))?/bf16/d(?P<shape>\d+/\w+/n\d+)", lambda entry: round(entry.values["FLOPS"] / 1e12, 1)),

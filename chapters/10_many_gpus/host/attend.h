@@ -20,7 +20,7 @@ struct Attention {
   float* lse;
   int* counter;    ///< 0; the launch leaves it so
   bool masked;     ///< some query does not see all keys
-  int margin = 0;  ///< multiprocessors that are left free
+  int margin = 0;  ///< multiprocessors that it leaves free
   Carried carried = {.o = nullptr, .lse = nullptr, .first = 0, .from = 0, .until = 0};  ///< of a part
 
   /// The last of the keys that a query sees; negative if it sees none.

@@ -18,6 +18,8 @@ std::string why_not(const Shape& shape) {
     return "chapter 10 takes f16 and bf16: choose one with --dtype";
   if (int64_t(shape.batch) * shape.heads > kMostHeads)
     return "batch * heads is at most 65535: split the batch with --batch";
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMostRows / 128)
+    return "batch * heads * seqlen is at most 2^30: split the batch with --batch";
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
     return "chapter 10 takes at most 2^30 queries and keys: give fewer with --seqlen";
   Shape of_one = shape;
@@ -40,15 +42,16 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream) {
 }
 
 /// A step of the table.
-template <int kStep>
+template <int kStep, Operation kOperation = Operation::forward>
 constexpr Step step(const char* name, const char* idea) {
   return {.name = name,
           .idea = idea,
-          .operation = Operation::forward,
+          .operation = kOperation,
           .why_not = why_not,
           .workspace = nullptr,
           .run = run<kStep>,
-          .deal_out = deal_out<kStep>};
+          .deal_out = deal_out<kStep>,
+          .same_bits = kOperation != Operation::backward};
 }
 
 constexpr Step kSteps[] = {
@@ -64,6 +67,9 @@ constexpr Step kSteps[] = {
             "The attention kernel takes in what is carried, and no part goes to memory."),
     step<5>("Ulysses",
             "Ranks exchange tokens of all heads for all tokens of some heads, once there and once back."),
+    step<6, Operation::backward>(
+        "the gradient in a ring",
+        "Keys travel, and behind them the sums of their gradients; dQ grows where the queries are."),
 };
 
 /// A sequence that is worth several GPUs.

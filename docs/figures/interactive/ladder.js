@@ -51,6 +51,7 @@
 .fb-ladder button.rung[aria-pressed=true]{border-color:var(--accent);box-shadow:0 0 0 2px var(--accent)}
 .fb-ladder .rung i{grid-column:1/3;height:8px;border-radius:2px;background:var(--line)}
 .fb-ladder .rung.lit i{background:var(--accent)}
+.fb-ladder .rung small{grid-column:1/3;font-weight:400;font-size:13px;color:var(--amber-ink)}
 .fb-ladder .rung.peer{border:1px dashed var(--line);border-radius:6px}
 .fb-ladder button.rung:disabled{opacity:1}
 .fb-ladder .what{max-height:30rem;overflow:auto;margin-top:8px}
@@ -100,7 +101,7 @@
     const shape = [get('d'), get('mask'), get('n')].join('/'), fp8 = lit === 6 || (lit === 0 && get('type') === 'e4m3');
     const [ours, ...others] = data.beside[fp8 ? 'e4m3' : 'bf16'][shape], us = fp8 ? 'chapter 6, step 7' : 'chapter 5, step 5';
     return { rungs: rungsOf(data, lit, shape, lit === 0 && fp8 ? [5, 6] : undefined), peers: [[us, ours], ['FlashAttention-3', others[0]], ['cuDNN', others[1]]],
-      beside: `In one process: ${us.replace(', ', '’s ')} and the peers${fp8 ? ', FP8' : ''}` };
+      beside: `Beside the peers: ${us.replace(', ', '’s ')}${fp8 ? ', FP8' : ''}` };
   }
 
   function figure(host, img, lit) {
@@ -138,10 +139,13 @@
     function show() {
       const { rungs: found, peers, beside } = shownAt(data, lit, settings.get), scale = settings.get('scale');
       const most = Math.max(...found.map((r) => r.rate), ...peers.map(([, rate]) => rate));
+      // What limits a step is known of the shape that the ladder begins with, that of the chapters.
+      const limits = fields.every((f) => String(settings.get(f.key)) === String(f.value)) ? data.limits : {};
       const bar = (rate) => el('i', { style: `width:${(100 * place(rate, most, scale)).toFixed(1)}%` });
       rungs.replaceChildren(...found.map((r) => {
         const key = lit ? `${r.chapter}.${r.step}` : `${r.chapter}.0`, chosen = key === settings.get('rung');
-        const node = el(r.lit ? 'button.rung.lit' : 'button.rung', { type: 'button', 'aria-pressed': chosen }, el('span', {}, r.words), el('span', {}, text(r.rate, unit)), bar(r.rate));
+        const node = el(r.lit ? 'button.rung.lit' : 'button.rung', { type: 'button', 'aria-pressed': chosen }, el('span', {}, r.words), el('span', {}, text(r.rate, unit)), bar(r.rate),
+          ...(r.lit && limits[key] ? [el('small', {}, `limit: ${limits[key]}`)] : []));
         node.disabled = !r.lit;
         node.onclick = () => {
           settings.set('rung', key);
