@@ -332,8 +332,8 @@ class Cell:
         return LAUNCHES + 1 if self.seqlen < 128 * 1024 else 2 if self.seqlen < 512 * 1024 else 1  # the first of several warms up
 
 
-def measure(cell: Cell, places: dict[str, Any], shuffle: Any) -> list[dict[str, Any]]:
-    """The entries of its results."""
+def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) -> list[dict[str, Any]]:
+    """The entries of its results. Ours that are wrong are added to `wrong` and have none."""
     options = cell.options
     shape = (options.heads, options.kv_heads, options.head_dim, cell.seqlen)
     flops = list(map(float, places["one"].ask("cell", options.ranks, *shape, cell.mask).split()))[cell.kind == "gradient"]
@@ -368,7 +368,7 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any) -> list[dict[str, 
         values[who] = {"error": error, "error_bound": bound}
         if not error <= bound:
             if who.startswith(("ch", "python")):
-                raise race.Wrong(f"{cell.name(who)}: error {error:.1e}, bound {bound:.1e}")
+                wrong.append(f"{cell.name(who)}: error {error:.1e}, bound {bound:.1e}")
             skip(who, f"error {error:.1e}, bound {bound:.1e}")
         if cell.seqlen > KEPT:
             places["one"].ask("drop")
@@ -394,6 +394,8 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any) -> list[dict[str, 
         name = cell.name(who)
         entry: dict[str, Any] = {"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0, "cpu_time": 0.0,
                                  "time_unit": "ms", "label": f"{options.ranks} GPUs" if who != cell.alone else "1 GPU"}
+        if any(text.startswith(name + ":") for text in wrong):
+            continue
         if who in skipped:
             entries.append(entry | {"error_occurred": True, "error_message": skipped[who], "label": "skipped"})
             continue
@@ -477,6 +479,7 @@ def run(options):
     began = time.monotonic()
     places: dict[str, Any] = {"one": OneProcess(options.program)}
     whole: dict[str, Any] = {"context": {}, "benchmarks": []}
+    wrong: list[str] = []
     try:
         context = places["one"].context() | {"commit": results.commit()}
         if options.out.exists():
@@ -500,7 +503,7 @@ def run(options):
                     print(f"no processes for PyTorch: {reason}", file=sys.stderr)
                     options.who = [who for who in options.who if who == "ch10"]
                     places.pop("ranks").end()
-            entries = measure(cell, places, random.Random(race.SEED).shuffle)
+            entries = measure(cell, places, random.Random(race.SEED).shuffle, wrong)
             if "ranks" in places and any(asked.process.poll() is not None for asked in places["ranks"].all):
                 places.pop("ranks").end()
             context["date"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
@@ -511,6 +514,8 @@ def run(options):
             for entry in entries:
                 told = entry.get("error_message") or race.told(entry) + (f"  share {entry['share']:.3f}" if "share" in entry else "")
                 print(f"{entry['name']:50} {told}", flush=True)
+        if wrong:
+            raise race.Wrong("; ".join(wrong))
     except Failed as reason:
         raise results.Refused(str(reason)) from None
     finally:
