@@ -4,12 +4,12 @@
     many.py [--ranks 2] [--heads 16] [--kv-heads 16] [--head-dim 128] [--seqlen 64k,16k] [--mask causal,full] [--seconds 240] [--rounds 5]
             [--who ch10,python,peers] [--gradient] [--out FILE] [--program build/gpu/bin/many] [--library build/gpu/lib/libflashbook.so]
 
-What matters most comes first, and no cell is begun that will not be done within --seconds. The file is whole after every cell; with --out a
-later call goes on where one of the same commit ended. Contestants are in three places, all on the same GPUs: `bench/many` (many.cpp) has chapter 10's
-steps, by copies and by NCCL, in one process, and chapters 5 and 7 on the first GPU alone; a process for each GPU has the Python package's
-context_parallel and PyTorch's. In every round each is timed once, in random order, after a nap of 60 ms; a time is the median of some launches, L2
-flushed before each, from when all GPUs begin to when the slowest is done. Of chapter 10's that is by the host's clock; of PyTorch's by CUDA
-events of the slower rank, which leaves out what the host needs to see the end.
+What matters most comes first, and no cell is begun that will not be done within --seconds; the exit code is then 75. The file is whole after
+every cell; with --out a later call goes on where one of the same commit ended. Contestants are in three places, all on the same GPUs:
+`bench/many` (many.cpp) has chapter 10's steps, by copies and by NCCL, in one process, and chapters 5 and 7 on the first GPU alone; a process for
+each GPU has the Python package's context_parallel and PyTorch's. In every round each is timed once, in random order, after a nap of 60 ms; a
+time is the median of some launches, L2 flushed before each, from when all GPUs begin to when the slowest is done. Of chapter 10's that is by the
+host's clock; of PyTorch's by CUDA events of the slower rank, which leaves out what the host needs to see the end.
 
 Results are many/ch10/step3/bf16/d128/causal/n65536, step3_nccl by NCCL, many/ch05/step5 one GPU alone; of other than two GPUs and 16 heads the
 mask is causal_p8 or causal_p8h64. `share` is the time of one GPU over that times the number of GPUs, the median over rounds; `vs_context_parallel`
@@ -441,11 +441,13 @@ def parse() -> Any:
     parser.add_argument("--mask", default="causal,full,gradient", help="some of causal, full and gradient, which is causal, too")
     parser.add_argument("--who", default="ch10,python,peers", help="some of ch10,python,peers; one GPU alone is always there")
     parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--resume", action="store_true", help="as bench/release says it: go on with --out, which is done anyhow")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--program", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "bin" / "many")
     parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/, and go on with what is there")
     options = parser.parse_args()
+    options.is_left = False  # whether cells were not begun
     options.kv_heads = options.kv_heads or options.heads
     options.mask, options.who = options.mask.split(","), options.who.split(",")
     if not set(options.mask) <= {"causal", "full", "gradient"} or not set(options.who) <= {"ch10", "python", "peers"}:
@@ -493,6 +495,7 @@ def run(options):
             if all(cell.name(who) in done for who in cell.contestants()):
                 continue
             if time.monotonic() - began + cell.seconds() > options.seconds:
+                options.is_left = True
                 print(f"{cell.kind} {cell.seqlen}: not begun, it would take about {cell.seconds():.0f} s", flush=True)
                 continue
             if "ranks" not in places and set(options.who) & {"python", "peers"}:
@@ -539,7 +542,8 @@ def main():
     if not is_simulated and len(told_by_driver("-L")) < options.ranks:
         print(f"many.py: {options.ranks} ranks want a GPU each; chapter 10's own program runs any number on what there is", file=sys.stderr)
         return 77
-    return race.filed("many.py", options, lambda: run(options))
+    code = race.filed("many.py", options, lambda: run(options))
+    return race.UNFINISHED if code == 0 and options.is_left else code
 
 
 if __name__ == "__main__":
