@@ -601,10 +601,18 @@ def golden_table(_: Results) -> str:
     for family, cases in families.items():
         text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)),
                     f"`{re.sub(' +', ' ', cases[-1])}`")
-    origin = re.search(r"printed on (an? .*?), (\d{4}-\d\d-\d\d)", lines[0])
-    if not origin:
-        raise Refused(f"{GOLDEN} does not say where it was printed")
-    return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
+    origins: list[tuple[str, str]] = []
+    counts: list[int] = []
+    for line in lines:
+        if origin := re.match(r"# .*printed on (an? .*?), (\d{4}-\d\d-\d\d)", line):
+            origins.append((origin[1], origin[2]))
+            counts.append(0)
+        elif line and not line.startswith("#"):
+            if not counts:
+                raise Refused(f"{GOLDEN} does not say where it was printed")
+            counts[-1] += 1
+    said = [f"{count} as {card} printed them on {date}" for count, (card, date) in zip(counts, origins, strict=True)]
+    return text + f"\n{sum(counts)} cases: {'; '.join(said)}.\n"
 
 
 def exercises_of(paths: Iterable[pathlib.Path], page: Callable[[pathlib.Path], str]) -> str:
