@@ -137,8 +137,8 @@ def script(path: str, *options: str) -> Commands:
 
 
 def of_two_cards(out: pathlib.Path) -> list[list[str]]:
-    """Chapter 10's race, where this tree has it."""
-    return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]] if (ROOT / "bench/many.py").exists() else []
+    """Chapter 10's race."""
+    return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]]
 
 
 BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa2", "fa3", "fa4")  # that stand beside chapter 5 in every cell
@@ -173,7 +173,7 @@ PARTS = (
     grid("steps3", "forward", 5, "chapter 3's steps 1 and 2 at a short and a long N", "3.1,3.2", (), (128,), FULL, (1024, 16384)),
     Part("backward_first", "backward", 20, "step 1 of chapter 7", race("backward.py", "--step", "1", "--peers", "none"),
          names("backward", "ch07/step1", lengths=(512, 1024, 4096, 16384)), resumes=True),
-    Part("many", "many", 120, "chapter 10 on two cards", of_two_cards, r"many/.*", resumes=True, cards=2),
+    Part("many", "many", 120, "chapter 10 on two cards", of_two_cards, r"(many|machine/hop)/.*", ("many", *SHARED), resumes=True, cards=2),
     Part("resources", "machine", 30, "registers, shared memory and occupancy of every kernel",
          program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--mask", "full", "--seqlen", "4096", "--max-seconds", "0", "--out"),
          names("forward", EVERY_STEP, "(bf16|e4m3)", masks=FULL, lengths=AT_4K), ("forward",)),
