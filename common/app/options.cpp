@@ -12,8 +12,6 @@
 namespace flashbook {
 namespace {
 
-constexpr int kMargin = 8;  ///< multiprocessors that NCCL's sends and receives want free
-
 /// Whether a step of the chapter takes its default shape when `change` has been at it: then the help shows
 /// the option that makes this change.
 template <typename Change>
@@ -135,11 +133,9 @@ class Parser {
       if (const std::string reason = device::why_not(options_.together.transport, shape_.ranks);
           !reason.empty())
         throw InputError(reason);
-      options_.together.margin = options_.together.transport == device::Transport::nccl ? kMargin : 0;
     });
     line_.value("--margin", "N",
-                concat("Multiprocessors that attention leaves to NCCL's kernels (default: ", kMargin,
-                       " with nccl, else 0)"),
+                "Multiprocessors that attention leaves free, for NCCL's kernels (default: 0)",
                 [this](auto& v) { options_.together.margin = v.text == "0" ? 0 : v.count(); });
   }
 

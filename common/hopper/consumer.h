@@ -102,7 +102,7 @@ struct Consumer {
   }
 
   //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one that has no trace
-  //| of it. In the second no row can be without a key, so the softmax need not ask for that either.
+  //| of it.
   /// The scores of `tile`, beside P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {

@@ -43,8 +43,8 @@ with tempfile.TemporaryDirectory() as folder:
     before = out.read_text()
     done = many("--seqlen", "128", "--mask", "causal,full", "--out", out)  # nothing is left to do
     assert done.returncode == 0 and out.read_text() == before, done.stderr
-    done = many("--seqlen", "64", "--mask", "full", "--seconds", "0", "--out", out)
-    assert "not begun" in done.stdout and out.read_text() == before, done.stdout
+    done = many("--seqlen", "64", "--mask", "full", "--seconds", "0", "--resume", "--out", out)
+    assert done.returncode == 75 and "not begun" in done.stdout and out.read_text() == before, done.stdout
     done = many("--seqlen", "64", "--mask", "full", "--out", out)
     assert done.returncode == 0 and len(json.loads(out.read_text())["benchmarks"]) > len(entries)
     try:
