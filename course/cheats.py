@@ -103,6 +103,14 @@ def sneaked(root: Path) -> Iterator[tuple[str, str]]:
     yield "skips the test", "GTEST_SKIP();"
     yield "says that it succeeded", "SUCCEED();"
     yield "copies where nobody counts", "memcpy(to, from, bytes);"
+    yield "copies wide characters there", "wmemcpy(to, from, count);"
+    yield "copies them under the library's own name", "__mempcpy(to, from, bytes);"
+    yield "copies by what the library knows of characters", "std::char_traits<wchar_t>::copy(to, from, count);"
+    yield "copies by a view of a text", "std::wstring_view(from, count).copy(to, count);"
+    yield "copies by a text", "std :: /* of */ string(from, count);"
+    yield "gives the library another name", "namespace s = std;"
+    yield "takes the library's other name", "__gnu_cxx::char_traits<wchar_t>::copy(to, from, count);"
+    yield "prints into memory", 'snprintf(to, count, "%s", from);'
     yield "computes beside the machine", "std::thread([] {}).detach();"
     yield "hides that", "using namespace std;"
 
