@@ -43,13 +43,17 @@ std::optional<Work> work_of(const std::vector<std::function<void()>>& launches, 
     for (const sim::LaunchTrace& trace : sim::take_trace()) {
       const double blocks = double(trace.grid.x) * trace.grid.y * trace.grid.z;
       const double before = one.clocks();
+      double units = 0;
       for (const sim::LineCounts& line : trace.lines) {
+        units += double(line.counts.units);
         (line.shared ? one.wavefronts : one.sectors) += double(line.counts.units);
         if (!line.shared && is_tma(line))  // as wide a row of shared memory on its other end
           one.wavefronts += double(line.counts.units) * kSectorBytes / kWavefrontBytes;
       }
-      // The multiprocessor with the most blocks has so many times its part of them.
-      const double most = std::ceil(blocks / multiprocessors) * multiprocessors / blocks;
+      // The multiprocessor with the most blocks has so many times its part of them; and one has the busiest
+      // block, whatever the others are there for.
+      const double of_busiest = units > 0 ? double(trace.busiest_block) * multiprocessors / units : 0;
+      const double most = std::max(std::ceil(blocks / multiprocessors) * multiprocessors / blocks, of_busiest);
       idle += (one.clocks() - before) * (most - 1);
     }
     const double share = one.clocks() > 0 ? idle / one.clocks() : 0;
@@ -88,6 +92,30 @@ FLASHBOOK_COUNTED(float, tanhf)
 FLASHBOOK_COUNTED(double, exp)
 FLASHBOOK_COUNTED(double, exp2)
 FLASHBOOK_COUNTED(double, tanh)
+FLASHBOOK_COUNTED(float, expm1f)
+FLASHBOOK_COUNTED(double, expm1)
+FLASHBOOK_COUNTED(float, exp10f)
+FLASHBOOK_COUNTED(double, exp10)
+FLASHBOOK_COUNTED(float, sinhf)
+FLASHBOOK_COUNTED(double, sinh)
+FLASHBOOK_COUNTED(float, coshf)
+FLASHBOOK_COUNTED(double, cosh)
+FLASHBOOK_COUNTED(long double, expl)
+FLASHBOOK_COUNTED(long double, exp2l)
+FLASHBOOK_COUNTED(long double, expm1l)
+#undef FLASHBOOK_COUNTED
+
+// A power has its exponential, too.
+#define FLASHBOOK_COUNTED(type, name)                   \
+  extern "C" type __real_##name(type, type) noexcept;   \
+  extern "C" type __wrap_##name(type, type) noexcept;   \
+  type __wrap_##name(type base, type power) noexcept {  \
+    testing::add(testing::calls.exponentials, 1);       \
+    return __real_##name(base, power);                  \
+  }
+FLASHBOOK_COUNTED(float, powf)
+FLASHBOOK_COUNTED(double, pow)
+FLASHBOOK_COUNTED(long double, powl)
 #undef FLASHBOOK_COUNTED
 
 // The simulator's own functions go by their mangled names.
