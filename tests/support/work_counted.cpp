@@ -41,19 +41,16 @@ std::optional<Work> work_of(const std::vector<std::function<void()>>& launches, 
     Work one;
     double idle = 0;  // of what memory takes
     for (const sim::LaunchTrace& trace : sim::take_trace()) {
-      const double blocks = double(trace.grid.x) * trace.grid.y * trace.grid.z;
+      // Those that ask for nothing keep no multiprocessor busy.
+      const double blocks = std::max(1.0, double(trace.busy_blocks));
       const double before = one.clocks();
-      double units = 0;
       for (const sim::LineCounts& line : trace.lines) {
-        units += double(line.counts.units);
         (line.shared ? one.wavefronts : one.sectors) += double(line.counts.units);
         if (!line.shared && is_tma(line))  // as wide a row of shared memory on its other end
           one.wavefronts += double(line.counts.units) * kSectorBytes / kWavefrontBytes;
       }
-      // The multiprocessor with the most blocks has so many times its part of them; and one has the busiest
-      // block, whatever the others are there for.
-      const double of_busiest = units > 0 ? double(trace.busiest_block) * multiprocessors / units : 0;
-      const double most = std::max(std::ceil(blocks / multiprocessors) * multiprocessors / blocks, of_busiest);
+      // The multiprocessor with the most blocks has so many times its part of them.
+      const double most = std::ceil(blocks / multiprocessors) * multiprocessors / blocks;
       idle += (one.clocks() - before) * (most - 1);
     }
     const double share = one.clocks() > 0 ? idle / one.clocks() : 0;

@@ -135,10 +135,8 @@ void Tracer::block_ends() {
   if (has_faults_) report_suspects();
   requests_.finish();
   const auto counts = requests_.take();
-  uint64_t units = 0;
-  for (const auto& [kind, of_kind] : counts) units += of_kind.units;
   const std::lock_guard lock(grid_->mutex);
-  grid_->busiest_block = std::max(grid_->busiest_block, units);
+  grid_->busy_blocks += counts.empty() ? 0 : 1;
   for (const auto& [kind, of_kind] : counts) grid_->counts[kind].add(of_kind);
   grid_->barriers += barriers_;
 }

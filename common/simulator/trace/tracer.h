@@ -37,7 +37,7 @@ struct GridTrace {
   Published published;
   std::mutex mutex;  ///< of what follows
   std::unordered_map<uint64_t, Counts> counts;
-  uint64_t busiest_block = 0;  ///< what the block that asked for most asked for
+  uint64_t busy_blocks = 0;  ///< that asked for anything
   uint64_t barriers = 0;
   Faults faults;
 };
