@@ -164,7 +164,8 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
         if endless and test.hidden:
             continue
         start = time.monotonic()
-        verdict = gtest.Verdict(False, "not run: a test before it did not end") if endless else gtest.run(program, test.name, environment, PATIENCE * seconds)
+        verdict = (gtest.Verdict(False, "not run: a test before it did not end") if endless else
+                   gtest.run(program, test.name, environment, PATIENCE * seconds))
         if verdict is None and test.hidden:
             continue
         verdict = verdict or gtest.Verdict(False, "the program has no such test: build it again")
@@ -181,7 +182,9 @@ def race(tried: Attempt, progress: Progress = nothing) -> str:
     """What the exercise's twin has to say of the first test that failed; of one that never ends or is slow it could say no more."""
     exercise = tried.exercise
     failed = tried.failed
-    if tried.trouble or tried.mode or not failed or tried.verdicts[failed[0].name].status or "traced" not in modes.of(exercise, manifest.ROOT, has_twin(tried.program)):
+    if tried.trouble or tried.mode or not failed or tried.verdicts[failed[0].name].status:
+        return ""
+    if "traced" not in modes.of(exercise, manifest.ROOT, has_twin(tried.program)):
         return ""
     with alone():
         if not build(exercise, tried.program + modes.TWIN, progress)[0]:

@@ -163,7 +163,8 @@ def cheaper(root: Path) -> Iterator[tuple[str, str, str]]:
     """Kernels that are right, and do uncounted what they did counted: [(what it tries, the kernel without, with it)]."""
     kernel = (root / "course/solutions/capstones/capstone-forward.cuh").read_text(encoding="utf-8")
     yield "takes powers for exponentials", kernel, kernel.replace("exp2_approx((", "powf(to_log2 > 0 ? 2 : 3, (")
-    of_head = kernel.replace("__global__ void __launch_bounds__(128) forward(Forward p) {", "__device__ inline void rows(const Forward& p, int tile) {")
+    of_head = kernel.replace("__global__ void __launch_bounds__(128) forward(Forward p) {",
+                             "__device__ inline void rows(const Forward& p, int tile) {")
     of_head = of_head.replace("blockIdx.x", "tile").replace("inline void plan", """__global__ void forward(Forward p) {
   if (blockIdx.x > 0) return;
   for (int tile = 0; tile * kRows < p.seqlen_q; ++tile) {

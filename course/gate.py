@@ -20,7 +20,8 @@ FORBIDDEN = {
                             "quick_exit atexit at_quick_exit longjmp setjmp unshare socket",
     "a thread of the host": "jthread pthread_create thrd_create async packaged_task",
     "files": "fopen fopen64 freopen freopen64 fdopen tmpfile tmpfile64 mkstemp open open64 openat openat64 creat creat64 remove unlink unlinkat "
-             "rename renameat read pread write pwrite readv writev fread fwrite fstream ifstream ofstream filebuf basic_fstream basic_ifstream basic_ofstream basic_filebuf filesystem",
+             "rename renameat read pread write pwrite readv writev fread fwrite fstream ifstream ofstream filebuf basic_fstream basic_ifstream "
+             "basic_ofstream basic_filebuf filesystem",
     "a copy that nobody counts": "bcopy bzero swab copy_n copy_backward copy_if uninitialized_copy qsort qsort_r bsearch lfind lsearch sprintf "
                                  "snprintf vsprintf vsnprintf swprintf vswprintf asprintf sscanf swscanf",
     "libraries' own": "__gnu_cxx __gnu_debug __gnu_parallel __cxx11 __cxxabiv1 __detail",

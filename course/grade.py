@@ -256,7 +256,8 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
         tables[f"{what}-ranking.html"] = report.ranking(grades, "Capstones")
     for name, text in tables.items():
         (places_of[0].parent / name).write_text(text, encoding="utf-8")
-    print(f"\n{places_of[0].parent} has the points of all, {what}.csv; the same for Canvas and Moodle; and {what}-alike.csv, answers that are alike.")
+    ranking = f"; {what}-ranking.html, a page with the scores" if f"{what}-ranking.html" in tables else ""
+    print(f"\n{places_of[0].parent} has the points of all, {what}.csv; the same for Canvas and Moodle; {what}-alike.csv, answers that are alike{ranking}.")
 
 
 def main() -> None:
