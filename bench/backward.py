@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times gradients in turn: chapter 7's steps, and PyTorch's by cuDNN, by FlashAttention-2 and written out, with P in memory.
 
-    backward.py [--step 2,5] [--peers cudnn,flash,eager,fa2,fa3] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
+    backward.py [--step 2,5] [--peers cudnn,flash,eager,fa2,...] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
                 [--rounds 5] [--out FILE] [--library FILE]
     backward.py --accuracy [...]   no times: the errors of dQ, dK and dV against FP64, for four kinds of inputs
 
@@ -10,7 +10,7 @@ is the median of the rounds. A peer's time is that of torch.autograd.grad alone;
 timed. Ours has D and the conversion of dQ in it. FLOPs are 2.5 times those of the forward pass. `vs_cudnn` is how many times as fast
 as cuDNN ours is. `kept_bytes` is what a forward pass keeps for the backward pass beside Q, K, V and O, `peak_bytes` what the card's memory
 holds at most while the backward pass runs, beyond the inputs and what was kept. Ours is checked against float64 gradients of a head first.
-fa2 and fa3 are FlashAttention's own packages, where they are installed.
+fa2, fa3, fa4 and cudnn_frontend (bench/packages.py) take part where their packages are installed.
 """
 
 import argparse
@@ -25,13 +25,13 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/backward.py
 
-from bench import peers, race
+from bench import packages, peers, race, results
 from bench.peers import DTYPES
 from bench.race import Contestant, Wrong, whole_numbers
 from bench.structs import Gradients, Tensors
 
 CHAPTER = 7
-PEERS = ("cudnn", "flash", "eager", *peers.PACKAGES)
+PEERS = ("cudnn", "flash", "eager", *packages.GRADIENTS)
 KINDS = ("normal", "outliers", "one_hot", "large_scores")  # of inputs, for --accuracy
 torch: Any = None
 
@@ -75,9 +75,8 @@ def ours(library, step, problem):
                     "bytes": library.cost(CHAPTER, step, problem.shape)[1]}
 
     def run():
-        if library.c.flashbook_backward(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(tensors), ctypes.byref(pointers),
-                                        ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
-            raise RuntimeError(library.error())
+        race.must(library, library.c.flashbook_backward(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(tensors), ctypes.byref(pointers),
+                                                        ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
         return gradients
 
     found.run = run
@@ -86,18 +85,26 @@ def ours(library, step, problem):
 
 
 def peer(who, problem):
-    """torch.autograd.grad of PyTorch's attention with one backend forced or written out, or of FlashAttention-3's."""
+    """torch.autograd.grad of PyTorch's attention with one backend forced or written out, or of a package's; or cuDNN's graph."""
+    if who == "cudnn_frontend":
+        found = packages.absent(who, "backward") or Contestant(who, packages.PACKAGES[who].label, None, kind="backward")
+        if not found.install:
+            try:
+                found.run = packages.cudnn_gradient(problem)
+            except Exception as error:  # it is of another version, or takes no such shape
+                found.skipped = (str(error).splitlines() or [type(error).__name__])[0]
+        return found
     leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
     forward = peers.peer(who, dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
-    found = Contestant(who, forward.label, None, skipped=forward.skipped, kind="backward")
+    found = Contestant(who, forward.label, None, skipped=forward.skipped, kind="backward", install=forward.install)
     if found.skipped:
         return found
     before = torch.cuda.memory_allocated()
     try:
         with forward.context():
             o = forward.run()
-    except RuntimeError as error:
-        found.skipped = str(error).splitlines()[0]
+    except Exception as error:
+        found.skipped = (str(error).splitlines() or [type(error).__name__])[0]
         return found
     found.values = {"kept_bytes": torch.cuda.memory_allocated() - before - o.nbytes}
     found.run = lambda: list(torch.autograd.grad(o, leaves, problem.d_o, retain_graph=True))
@@ -135,10 +142,11 @@ def check(problem, contestants):
             end.record()
             torch.cuda.synchronize()
             contestant.values["peak_bytes"] = torch.cuda.max_memory_allocated() - before
-        except RuntimeError as error:
-            if contestant.who.startswith("ch") and "memory" not in str(error):
+        except Exception as error:
+            refused = isinstance(error, results.Refused) or "memory" in str(error)
+            if contestant.who.startswith("ch") and not refused:
                 raise Wrong(f"{problem.name(contestant)}: {error}") from None
-            contestant.skipped = str(error).splitlines()[0]
+            contestant.skipped = (str(error).splitlines() or [type(error).__name__])[0]
             continue
         contestant.launches = max(1, min(20, int(100 / begin.elapsed_time(end))))
         errors = [(got[b, h].double() - want).abs().max().item() for got, want in zip(gradients, right)]
@@ -153,7 +161,7 @@ def check(problem, contestants):
 
 
 def steps_of(options, library):
-    return options.step or range(1, next(c.steps for c in library.chapters() if c.number == CHAPTER) + 1)
+    return options.step or range(1, race.steps_of(library, CHAPTER) + 1)
 
 
 def cell(options, head_dim, mask, seqlen, library):
@@ -163,8 +171,8 @@ def cell(options, head_dim, mask, seqlen, library):
 
 
 def run(options, library):
-    race.run(options, library, check, [functools.partial(cell, options, head_dim, mask, seqlen)
-                                       for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen])
+    race.run(options, library, check, {f"d{head_dim}/{mask}/n{seqlen}": functools.partial(cell, options, head_dim, mask, seqlen)
+                                       for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen})
 
 
 def errors(options, library):
@@ -205,7 +213,7 @@ def parse():
     race.add_options(parser)
     options = parser.parse_args()
     options.seqlen = options.seqlen or ([4096] if options.accuracy else [512, 1024, 4096, 16384])
-    options.peers, options.mask = [who for who in options.peers.split(",") if who], options.mask.split(",")
+    options.peers, options.mask = [who for who in options.peers.split(",") if who and who != "none"], options.mask.split(",")
     for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
         if not set(given) <= set(known):
             parser.error(f"{option} takes {','.join(known)}, with commas between")
@@ -215,7 +223,7 @@ def parse():
 def main():
     global torch  # noqa: PLW0603
     options = parse()
-    torch = peers.torch = race.pytorch("backward.py")
+    torch = peers.torch = packages.torch = race.pytorch("backward.py")
     return 77 if torch is None else race.measure("backward.py", options, errors if options.accuracy else run)
 
 

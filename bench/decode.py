@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/decode.py
 
-from bench import peers, race
+from bench import packages, peers, race
 from bench.names import Name
 from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Cache, Shape, Tensors
@@ -37,7 +37,7 @@ PAGED = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer",
 PAGES_OF_PEERS = (64, 16)  # rows of a page
 torch: Any = None
 
-# (batch, query heads, key heads, head_dim, keys): those of bench/results/peers/h200_decode.csv.
+# (batch, query heads, key heads, head_dim, keys)
 SHAPES = [(1, 32, 8, 128, 8192), (1, 32, 8, 128, 131072), (16, 32, 8, 128, 8192), (64, 32, 8, 128, 8192), (128, 32, 8, 128, 2048),
           (16, 64, 8, 128, 32768), (4, 32, 32, 128, 16384), (1, 16, 1, 256, 65536)]
 LATENT_KEY, LATENT_VALUE = 576, 512  # elements of a latent key, of which the first are its value
@@ -135,9 +135,8 @@ def ours(library, step, problem, page_rows=0, once=False):
     found.values = {"workspace_bytes": size, "bytes": problem.kv_bytes()}
 
     def run():
-        if library.c.flashbook_decode(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(cache), ctypes.byref(tensors),
-                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
-            raise RuntimeError(library.error())
+        race.must(library, library.c.flashbook_decode(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(cache), ctypes.byref(tensors),
+                                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
         return o
 
     found.run, found.keeps = run, (k, v, table, lse, workspace)
@@ -172,7 +171,8 @@ def paged_peer(who, problem, page_rows):
     """cuDNN's or FlashInfer's attention over pages in random order, or why it is left out."""
     found = Contestant(f"{who}_p{page_rows}", f"{PAGED[who]}, pages of {page_rows}", None, values={"bytes": problem.kv_bytes()})
     if importlib.util.find_spec(PAGED[who]) is None:
-        found.skipped = f"the package {PAGED[who]} is not installed"
+        found.skipped = f"its package, {PAGED[who]}, is not installed"
+        found.install = packages.PACKAGES["cudnn_frontend" if PAGED[who] == "cudnn" else "flashinfer"].install
         return found
     shape = problem.shape
     table = torch.randperm(shape.batch * shape.seqlen_k // page_rows, device="cuda")
@@ -312,7 +312,7 @@ def parse():
 
 def contestants_of(library, options, problem, uneven):
     """Ours without pages, the paged steps with them, and the peers; those of PyTorch know no lengths."""
-    last = next(c.steps for c in library.chapters() if c.number == CHAPTER)
+    last = race.steps_of(library, CHAPTER)
     if problem.is_latent():
         found = [ours(library, last, problem), ours(library, last, problem, 64), copy(problem)]
         return found + [paged_peer(who, problem, 64) for who in options.peers if who == "flashinfer"]
@@ -334,7 +334,7 @@ def cell(options, number, library):
 
 
 def run(options, library):
-    race.run(options, library, check, [functools.partial(cell, options, number) for number in options.shape])
+    race.run(options, library, check, {f"shape{number}": functools.partial(cell, options, number) for number in options.shape})
 
 
 def main():

@@ -2,7 +2,7 @@
 """Times masks in turn: chapter 9's steps, chapter 5's last one where it can, PyTorch's FlexAttention, varlen_attn, FlashAttention-2's
 windows and dense masks, and FlashAttention-3's package where it is installed.
 
-    masks.py [--mask causal,window,...] [--step 1,2,3,4,5] [--peers flex,varlen,flash2,fa3,dense] [--rounds 5] [--out FILE]
+    masks.py [--mask causal,window,...] [--step 1,2,3,4,5] [--peers flex,varlen,flash2,...] [--rounds 5] [--out FILE]
              [--library FILE]
     masks.py --backward [...]   step 6 and FlexAttention's gradient
 
@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/masks.py
 
-from bench import peers, race
+from bench import packages, peers, race
 from bench.names import Name
 from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Gradients, Mask, Shape, Tensors
@@ -36,7 +36,7 @@ from bench.structs import Gradients, Mask, Shape, Tensors
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
 PAIRS, PACKED, RANGES, COLUMNS, GRADIENT = 1, 2, 3, 4, 6  # steps
 WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
-PEERS = ("flex", "varlen", "flash2", "fa3", "dense")
+PEERS = ("flex", "flex_flash", "varlen", "flash2", "fa3", "dense")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
 WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # beside WINDOW
 AS_PAIRS = ("causal", "window", "documents", "prefix")  # also timed as masks in memory, pair by pair
@@ -151,9 +151,8 @@ def ours(library, step, problem):
     found.values = {"workspace_bytes": size, "executed": problem.executed(step)}
 
     def run():
-        if library.c.flashbook_masked(CHAPTER, step, shape, mask, ctypes.byref(tensors),
-                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
-            raise RuntimeError(library.error())
+        race.must(library, library.c.flashbook_masked(CHAPTER, step, shape, mask, ctypes.byref(tensors),
+                                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
         return o
 
     found.run, found.keeps = run, (lse, workspace)
@@ -165,12 +164,16 @@ def unmasked(library, problem):
     whole = problem.shape
     causal = int(problem.word == "causal")
     shape = Shape(whole.batch, HEADS, HEADS, whole.seqlen_q, whole.seqlen_k, HEAD_DIM, causal, whole.dtype, whole.scale)
-    found = peers.ours(library, 5, 5, peers.Problem(shape, "bf16", problem.q, problem.k, problem.v), False)
+    found = peers.ours(library, 5, 5, peers.Problem(shape, "bf16", problem.q, problem.k, problem.v))
     return dataclasses.replace(found, kind="masked")
 
 
-def flex(problem):
-    """FlexAttention, compiled, its block mask made beforehand."""
+def flex(problem, backend="TRITON"):
+    """FlexAttention, compiled, its block mask made beforehand. With a backend: TRITON, or FLASH, which is FlashAttention-4's kernels."""
+    who = "flex" if backend == "TRITON" else "flex_flash"
+    lacking = packages.absent(who, "masked")
+    if lacking:
+        return lacking
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     word, n = problem.word, problem.shape.seqlen_q
@@ -196,8 +199,9 @@ def flex(problem):
         values["making"] = time.perf_counter() - start
     torch._dynamo.reset()  # each mask compiles anew, and after eight of them it would run without being compiled
     compiled = torch.compile(flex_attention, dynamic=False)
-    run = lambda: compiled(problem.q, problem.k, problem.v, score_mod=scores.get(word), block_mask=block_mask, scale=problem.shape.scale)
-    return Contestant("flex", "FlexAttention, compiled", run, values=values, kind="masked")
+    run = lambda: compiled(problem.q, problem.k, problem.v, score_mod=scores.get(word), block_mask=block_mask, scale=problem.shape.scale,
+                            **({} if backend == "TRITON" else {"kernel_options": {"BACKEND": backend}}))
+    return Contestant(who, packages.PACKAGES[who].label, run, values=values, kind="masked")
 
 
 def varlen(problem):
@@ -235,9 +239,18 @@ def flash2(problem):
 
 def fa3(problem):
     """FlashAttention-3's own kernels."""
+    lacking = packages.absent("fa3", "masked")
+    if lacking:
+        return lacking
+    attend = packages.module(packages.PACKAGES["fa3"].module).flash_attn_func
     options: dict[str, dict[str, Any]] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}
-    return peers.package("fa3", (problem.q, problem.k, problem.v), "masked", softmax_scale=problem.shape.scale,
-                         causal=problem.word not in ("full", "softcap"), **options.get(problem.word, {}))
+    of_word = {"causal": problem.word not in ("full", "softcap")} | options.get(problem.word, {})
+
+    def run():
+        o = attend(*packages.turned(problem.q, problem.k, problem.v), softmax_scale=problem.shape.scale, **of_word)
+        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+
+    return Contestant("fa3", packages.PACKAGES["fa3"].label, run, kind="masked")
 
 
 def dense(problem):
@@ -270,9 +283,8 @@ def our_gradient(library, problem):
     found.values = {"workspace_bytes": size, "executed": problem.executed(GRADIENT, rows=64)}
 
     def run():
-        if library.c.flashbook_masked_backward(CHAPTER, GRADIENT, shape, mask, ctypes.byref(tensors), ctypes.byref(pointers),
-                                               ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
-            raise RuntimeError(library.error())
+        race.must(library, library.c.flashbook_masked_backward(CHAPTER, GRADIENT, shape, mask, ctypes.byref(tensors), ctypes.byref(pointers),
+                                                               ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
         return gradients
 
     found.run, found.keeps = run, (forward, o, lse, workspace, d_o_of(problem))
@@ -292,6 +304,8 @@ def flex_gradient(problem):
     config.donated_buffer = False  # or the graph could not be kept for the next launch
     leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
     found = flex(dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
+    if found.skipped:
+        return dataclasses.replace(found, who="flex_backward")
     o = found.run()
     return dataclasses.replace(found, who="flex_backward", run=lambda: list(torch.autograd.grad(o, leaves, d_o_of(problem), retain_graph=True)))
 
@@ -337,7 +351,8 @@ def contestants_of(library, options, problem):
     found = [ours(library, step, problem) for step in options.step]
     if problem.word in ("full", "causal"):
         found.append(unmasked(library, problem))
-    takes = {"flex": (flex, problem.word != "dropout"), "varlen": (varlen, bool(problem.lengths)),
+    takes = {"flex": (flex, problem.word != "dropout"), "flex_flash": (functools.partial(flex, backend="FLASH"), problem.word != "dropout"),
+             "varlen": (varlen, bool(problem.lengths)),
              "flash2": (flash2, problem.word in ("full", "causal", "window")),
              "fa3": (fa3, problem.word in ("full", "causal", "window", "softcap")),
              "dense": (dense, problem.word in ("causal", "window", "documents", "prefix"))}
@@ -427,7 +442,7 @@ def cell(options, word, library):
 
 def run(options, library):
     check = lambda problem, contestants: race.check_outputs(problem, contestants, gradient_error if options.backward else largest_error, 10)
-    race.run(options, library, check, [functools.partial(cell, options, word) for word in options.mask])
+    race.run(options, library, check, {word: functools.partial(cell, options, word) for word in options.mask})
 
 
 def main():

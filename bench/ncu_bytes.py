@@ -2,13 +2,14 @@
 """Holds the bytes that Nsight Compute counted against a chapter's models.
 
     ncu_bytes.py --metrics                                    the metrics to ask Nsight Compute for, separated by commas
-    ncu_bytes.py COUNTERS.csv REPORT.json RESULT.json NAME    compares, and writes a result
+    ncu_bytes.py [--tell] COUNTERS.csv REPORT.json RESULT.json NAME    compares, and writes a result
 
 COUNTERS.csv is what `ncu --csv --print-units base --metrics ...` wrote for a chapter's program, REPORT.json what that program wrote with
 --json. The first launch of every kernel is one run of the step; their bytes are summed. Two things are counted: bytes to and from device
 memory, by the cost model; and sectors between the multiprocessors and the L2, where the chapter has a model of what is requested.
 RESULT.json is a result file of this machine: its context stays, its results are replaced by one named NAME (ncu/ch03/step2/...), unless
-they are such results already, which stay beside it. Exit code 1 if counters and models differ by more than 15 %.
+they are such results already, which stay beside it. Exit code 1 if counters and models differ by more than 15 %, unless --tell says that this is only
+to be told: chapter 3's page says what is odd about its step 3.
 """
 
 import csv
@@ -71,7 +72,8 @@ def main(counters: str, report: str, result: str, name: str) -> int:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--metrics"]:
         print(",".join(MEMORY + L2))
-    elif len(sys.argv) == 5:
-        sys.exit(main(*sys.argv[1:]))
+    elif len(words := [word for word in sys.argv[1:] if word != "--tell"]) == 4:
+        code = main(*words)
+        sys.exit(0 if code == 1 and "--tell" in sys.argv else code)
     else:
         sys.exit(__doc__)

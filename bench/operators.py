@@ -109,7 +109,7 @@ def run(options, library):
         for mask in ("full", "causal"):
             for seqlen in options.seqlen:
                 problem = peers.make_problem("bf16", head_dim, mask == "causal", seqlen)
-                direct, ours = peers.ours(library, 5, 5, problem, False), package(problem)
+                direct, ours = peers.ours(library, 5, 5, problem), package(problem)
                 peers.check(problem, [direct, ours])
                 race.race([direct, ours], options.rounds, shuffle, cache_filler)
                 ours.values |= host | {"vs_c": statistics.median(c / o for c, o in zip(direct.milliseconds, ours.milliseconds))}
@@ -129,7 +129,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
     parser.add_argument("--out", type=pathlib.Path)
-    parser.set_defaults(before=None)
+    parser.set_defaults(before=None, resume=False)
     options = parser.parse_args()
     os.environ["FLASHBOOK_LIBRARY"] = str(options.library)
     torch = peers.torch = race.pytorch("operators.py")

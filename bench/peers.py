@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Times our kernels in turn with PyTorch's, or with versions of themselves, in one process.
 
-    peers.py [--chapter 1] [--step 2] [--peers cudnn,flash,eager,fa2,fa3,product] [--head-dim 128] [--mask full,causal]
-             [--seqlen 512,...,16k] [--dtype bf16] [--rounds 5] [--out FILE] [--library build/gpu/lib/libflashbook.so]
+    peers.py [--chapter 1] [--step 2] [--peers cudnn,flash,...] [--head-dim 128] [--mask full,causal] [--seqlen 512,...,16k] [--dtype bf16]
+             [--rounds 5] [--resume] [--seconds S] [--out FILE] [--library build/gpu/lib/libflashbook.so]
+    peers.py --step 4.6,5.5 [...]   step 6 of chapter 4 in turn with step 5 of chapter 5; 6.7_means: with the means given back
     peers.py --ablation [...]   chapter 5's last step in turn with itself, one switch turned at a time
     peers.py --cpu [...]        chapter 2's last step in turn with PyTorch's attention on the CPU: bench/on_cpu.py
 
 bench/race.py says how. `vs_cudnn` is how many times as fast as cuDNN ours is, by the median of the rounds' ratios. Ours is checked against
-float64 attention first. In e4m3 the peers run in BF16, on the same values, and the ratio is `vs_cudnn_bf16`. fa2 and fa3 are
-FlashAttention-2's and -3's own packages, where they are installed. `product` is a large matrix product in the same type, and `of_product`
+float64 attention first. cudnn and flash are PyTorch's attention with that backend, eager is written out; bench/packages.py has the others, which
+take part where their packages are installed. In e4m3 fa3 and cudnn_frontend read e4m3; the others run in BF16, on the same values, and the ratio is
+`vs_cudnn_bf16`. `product` is a large matrix product in the same type, and `of_product`
 the part of its FLOPS that an attention reaches, by the median of the rounds. Of an ablation `vs_as_it_is` is how many times as fast as the step
 itself a version is. Results go to bench/results/<gpu>/, or to --out. Exit code 1 if ours is wrong, 77 without a GPU or PyTorch.
 """
@@ -16,22 +18,21 @@ itself a version is. Results go to bench/results/<gpu>/, or to --out. Exit code 
 import argparse
 import dataclasses
 import functools
-import importlib
 import math
 import pathlib
+import re
 import sys
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/peers.py
 
-from bench import on_cpu, race, results
+from bench import on_cpu, packages, race, results
 from bench.names import Name
 from bench.race import SEED, Contestant, Wrong, whole_numbers
 from bench.structs import Shape, Tensors
 
 DTYPES = {"f16": 1, "bf16": 2, "e4m3": 3}  # FlashbookType; PyTorch's attention takes the first two
-PACKAGES = {"fa2": ("FlashAttention-2", "flash_attn"), "fa3": ("FlashAttention-3", "flash_attn_interface")}
-PEERS = ("cudnn", "flash", "eager", *PACKAGES, "product")
+PEERS = ("cudnn", "flash", "eager", *packages.PACKAGES, "product")
 PRODUCT = 8192  # rows, columns and terms
 torch: Any = None  # imported once the options are right
 
@@ -50,7 +51,7 @@ class Problem:
     def name(self, contestant):
         mask = "causal" if self.shape.causal else "full"
         # Values of e4m3 draw less power than random ones of BF16, so a peer on them is measured under a name of its own.
-        in_bf16 = bool(self.encoded) and not contestant.who.startswith("ch") and contestant.who != "product"
+        in_bf16 = bool(self.encoded) and not contestant.encoded and not contestant.who.startswith("ch") and contestant.who != "product"
         return str(Name(contestant.kind, contestant.who + in_bf16 * "_bf16", self.dtype, self.shape.head_dim, mask, self.shape.seqlen_q))
 
 
@@ -71,9 +72,10 @@ def make_problem(dtype, head_dim, causal, seqlen):
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
 
 
-def ours(library, chapter, step, problem, ablation):
+def ours(library, chapter, step, problem, ablation=False, means=False):
     name = library.step_name(chapter, step)
-    found = Contestant(f"ch{chapter:02}/{name if ablation else f'step{step}'}", name, None, kind="ablation" if ablation else "forward")
+    who = f"ch{chapter:02}/{name if ablation else f'step{step}'}" + "_means" * means
+    found = Contestant(who, name, None, kind="ablation" if ablation else "forward")
     size = library.workspace_bytes(chapter, step, problem.shape)
     if size < 0:
         found.skipped = library.error()
@@ -87,6 +89,9 @@ def ours(library, chapter, step, problem, ablation):
         found.skipped = f"needs {size / 1e9:.1f} GB of GPU memory beyond its inputs and outputs"
         return found
     tensors = Tensors(*(t.data_ptr() for t in (q, k, v, o, lse, workspace)))
+    given = torch.zeros(*k.shape[:2], k.shape[3], device="cuda", dtype=torch.float32) if means else None  # O stays what it was, and has the work
+    if given is not None:
+        tensors.k_mean = tensors.v_mean = given.data_ptr()
     moved = library.cost(chapter, step, problem.shape)[1]
     found.values = {"workspace_bytes": size, "tensor_bytes": sum(t.nbytes for t in (q, k, v, o, lse)), "bytes": moved}
 
@@ -95,15 +100,15 @@ def ours(library, chapter, step, problem, ablation):
         return o
 
     found.run = run
-    found.keeps = (lse, workspace)
+    found.keeps = (lse, workspace, given)
     return found
 
 
 def peer(who, problem):
     """PyTorch's attention with one backend forced, or written out; a package's; or a matrix product."""
     q, k, v, causal, scale = problem.q, problem.k, problem.v, bool(problem.shape.causal), problem.shape.scale
-    if who in PACKAGES:
-        return package(who, (q, k, v), softmax_scale=scale, causal=causal)
+    if who in packages.PACKAGES:
+        return packages.forward(who, problem)
     if who == "product":
         return product(problem.dtype)
     if who == "eager":
@@ -123,21 +128,6 @@ def peer(who, problem):
     backend = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[who]
     run = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
     return Contestant(who, backend.name, run, context=lambda: sdpa_kernel(backend))
-
-
-def package(who, tensors, kind="forward", **options):
-    """FlashAttention's own package, where it is installed. tensors: Q, K and V, [batch, heads, seqlen, head_dim]; it has the heads third."""
-    label, module = PACKAGES[who]
-    try:
-        attend = importlib.import_module(module).flash_attn_func
-    except ImportError:
-        return Contestant(who, "", None, skipped=f"its package, {module}, is not installed", kind=kind)
-
-    def run():
-        o = attend(*(tensor.transpose(1, 2) for tensor in tensors), **options)
-        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
-
-    return Contestant(who, label, run, kind=kind)
 
 
 def product(dtype):
@@ -187,6 +177,12 @@ def largest_errors(problem, outputs):
     return errors, 2 * plain_error + torch.finfo(problem.q.dtype).eps * 2 ** math.floor(math.log2(largest))
 
 
+def fp8_error(problem, who, o):
+    """The same of an O in e4m3, which is rounded once more: by a sixteenth of its largest element at most."""
+    errors, bound = largest_errors(problem, {who: o.to(problem.q.dtype)})
+    return errors[who], 2 * bound + o.to(problem.q.dtype).abs().max().item() / 16
+
+
 def check(problem, contestants):
     """Runs each once, notes errors, and sets who cannot run aside. Raises Wrong if one of ours is wrong."""
     for contestant in contestants:
@@ -200,13 +196,20 @@ def check(problem, contestants):
                 o = contestant.run()
                 end.record()
             torch.cuda.synchronize()
-        except RuntimeError as error:  # torch.OutOfMemoryError is one
-            if contestant.who.startswith("ch") and "memory" not in str(error):
+        except Exception as error:  # torch.OutOfMemoryError is one, and packages of others throw what they like
+            refused = isinstance(error, results.Refused) or "memory" in str(error)
+            if contestant.who.startswith("ch") and not refused:
                 raise Wrong(f"{problem.name(contestant)}: {error}") from None
-            contestant.skipped = str(error).splitlines()[0]
+            contestant.skipped = (str(error).splitlines() or [type(error).__name__])[0]
             continue
         contestant.launches = max(1, min(20, int(100 / begin.elapsed_time(end))))
         if contestant.flops:  # no attention
+            continue
+        if o.dtype != problem.q.dtype:  # cuDNN writes e4m3
+            contestant.values["error"], bound = fp8_error(problem, contestant.who, o)
+            contestant.values["error_bound"] = bound
+            if not contestant.values["error"] <= bound:
+                contestant.skipped = f"{problem.name(contestant)}: error {contestant.values['error']:.1e}, bound {bound:.1e}"
             continue
         errors, bound = largest_errors(problem, {contestant.who: o})
         contestant.values |= {"error": errors[contestant.who], "error_bound": bound}
@@ -221,21 +224,31 @@ def check(problem, contestants):
 # ---- the program -------------------------------------------------------------------------------------------------------------------
 
 
+def steps_of(text):
+    """"all", [1, 2] of "1,2", or [(4, 6, False), (6, 7, True)] of "4.6,6.7_means"."""
+    if text == "all" or "." not in text:
+        return text if text == "all" else whole_numbers(text)
+    words = text.split(",")
+    found = [(int(word[1]), int(word[2]), bool(word[3])) for word in (re.fullmatch(r"(\d+)\.(\d+)(_means)?", word) for word in words) if word]
+    if len(found) < len(words):
+        raise argparse.ArgumentTypeError(f"'{text}': give steps such as 1,2, or chapters and steps such as 4.6,5.5")
+    return found
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ablation", action="store_true", help="chapter 5's last step and its switches, without peers")
     parser.add_argument("--cpu", action="store_true", help="chapter 2's last step and PyTorch on the CPU: bench/on_cpu.py has its options")
     parser.add_argument("--chapter", type=whole_numbers, help="chapters of the forward pass, such as 1,3 (default: 5, and 6 of e4m3)")
-    parser.add_argument("--step", type=lambda text: text if text == "all" else whole_numbers(text),
-                        help="steps of these chapters, or all (default: the last one)")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
+    parser.add_argument("--step", type=steps_of, help="steps of these chapters, or all (default: the last one); or 4.6,5.5: chapters and steps")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all), or none")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
     parser.add_argument("--mask", default="full,causal")
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     race.add_options(parser)
     options = parser.parse_args()
-    options.peers, options.mask = [] if options.ablation else options.peers.split(","), options.mask.split(",")
+    options.peers, options.mask = [] if options.ablation or options.peers == "none" else options.peers.split(","), options.mask.split(",")
     for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
         if not set(given) <= set(known):
             parser.error(f"{option} takes {','.join(known)}, with commas between")
@@ -243,27 +256,30 @@ def parse():
 
 
 def pick_ours(library, options):
-    """[(chapter, step)] of the command line."""
+    """[(chapter, step, are means given back)] of the command line."""
     on_device = {chapter.number: chapter for chapter in library.chapters() if chapter.on_device}
-    for number in options.chapter or []:
+    named = options.step if isinstance(options.step, list) and isinstance(options.step[0], tuple) else []
+    for number in [*(options.chapter or []), *(number for number, *_ in named)]:
         if number not in on_device:
             raise results.Refused(f"chapter {number} has no kernel: give some of {', '.join(map(str, on_device))}")
+    if named:
+        return named
     last = {number: chapter.steps for number, chapter in on_device.items()}
     asked = options.step or ("all" if options.ablation else None)
     steps_of = lambda number: range(1, last[number] + 1) if asked == "all" else asked or [last[number]]
-    return [(number, step) for number in options.chapter or [6 if options.dtype == "e4m3" else 5] for step in steps_of(number)]
+    return [(number, step, False) for number in options.chapter or [6 if options.dtype == "e4m3" else 5] for step in steps_of(number)]
 
 
 def cell(options, chosen, head_dim, mask, seqlen, library):
     problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
-    contestants = [ours(library, chapter, step, problem, options.ablation) for chapter, step in chosen]
-    return problem, contestants + [peer(who, problem) for who in options.peers], library.cost(*chosen[0], problem.shape)[0]
+    contestants = [ours(library, chapter, step, problem, options.ablation, means) for chapter, step, means in chosen]
+    return problem, contestants + [peer(who, problem) for who in options.peers], library.cost(*chosen[0][:2], problem.shape)[0]
 
 
 def run(options, library):
     chosen = pick_ours(library, options)
-    race.run(options, library, check, [functools.partial(cell, options, chosen, head_dim, mask, seqlen)
-                                       for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen])
+    race.run(options, library, check, {f"d{head_dim}/{mask}/n{seqlen}": functools.partial(cell, options, chosen, head_dim, mask, seqlen)
+                                       for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen})
 
 
 def main():
@@ -271,7 +287,7 @@ def main():
     if "--cpu" in sys.argv[1:]:
         return on_cpu.main([word for word in sys.argv[1:] if word != "--cpu"])
     options = parse()
-    torch = race.pytorch("peers.py")
+    torch = packages.torch = race.pytorch("peers.py")
     return 77 if torch is None else race.measure("peers.py", options, run, "ablation" if options.ablation else "flashbook_shared")
 
 

@@ -4,12 +4,16 @@ The card's power is limited, so what ran before changes what is measured. Theref
 random order, after a nap of 60 ms; a time is the median of some launches between CUDA events, L2 flushed before each; a result is the
 median of the rounds. A contestant whose name begins with `ch` is ours: it is checked first, and is compared with the others by the median of
 the rounds' ratios. With --before LIBRARY another build's kernels run too: what a change of the house did to ours, cell by cell, is `vs_before`.
+
+A race can be taken in several calls: with --seconds a call ends before its limit, with exit code 75 if cells are left, and with --resume the next
+one goes on where the file ends. The context has a part for each call, and an entry says of which one it is.
 """
 
 import contextlib
 import ctypes
 import dataclasses
 import datetime
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -22,10 +26,15 @@ import time
 from typing import Any
 
 from bench import results
-from bench.structs import Chapter, Shape, Tensors
+from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter, Shape, Tensors
 
 NAP = 0.06  # seconds
 SEED = 1
+UNFINISHED = 75  # the exit code of a call that left cells for the next one
+BEGAN = time.monotonic()
+SAME = ("commit", "machine", "gpu", "driver", "toolkit", "pytorch", "cudnn")  # what calls of one race have in common
+DISTRIBUTIONS = ("nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "flash-attn", "flash-attn-3", "flash-attn-4", "flashinfer-python", "xformers",
+                 "triton")  # peers' packages
 torch: Any = None  # imported once the options are right
 
 
@@ -66,8 +75,23 @@ class Library:
         return flops.value, moved.value
 
     def attention(self, chapter, step, shape, tensors, stream):
-        if self.c.flashbook_attention(chapter, step, ctypes.byref(shape), ctypes.byref(tensors), stream):
-            raise RuntimeError(self.error())
+        must(self, self.c.flashbook_attention(chapter, step, ctypes.byref(shape), ctypes.byref(tensors), stream))
+
+
+def must(library, status):
+    """Raises what a status of the library says: Refused where the step or this card cannot, which is no wrong result; RuntimeError for the rest."""
+    if status in (BAD_ARGUMENT, HARDWARE_MISSING):
+        raise results.Refused(library.error())
+    if status:
+        raise RuntimeError(library.error())
+
+
+def steps_of(library, number):
+    """How many steps a chapter has."""
+    for chapter in library.chapters():
+        if chapter.number == number:
+            return chapter.steps
+    raise results.Refused(f"the library has no chapter {number}: build this commit's, cmake --build --preset gpu --target flashbook_shared")
 
 
 @dataclasses.dataclass
@@ -85,6 +109,8 @@ class Contestant:
     keeps: Any = ()  # tensors that live as long as their pointers are used
     kind: str = "forward"  # or "ablation": the first part of its result's name
     flops: float = 0  # of a launch, if not the problem's
+    encoded: bool = False  # a peer that reads the problem's e4m3, where it has such
+    install: str = ""  # how to get the package that it lacks; then it is named once, and is in no cell
 
 
 def check_outputs(problem, contestants, largest_error, launches):
@@ -99,7 +125,7 @@ def check_outputs(problem, contestants, largest_error, launches):
                 o = contestant.run()
             torch.cuda.synchronize()
         except Exception as error:  # what torch.compile throws is no RuntimeError
-            if contestant.who.startswith("ch"):
+            if not isinstance(error, results.Refused) and contestant.who.startswith("ch"):
                 raise Wrong(f"{problem.name(contestant)}: {error}") from None
             contestant.skipped = (str(error).splitlines() or ["failed"])[0]
             continue
@@ -178,10 +204,11 @@ def entry(problem, contestant, contestants, flops):
         if other.skipped or other is contestant or against.startswith("ch"):
             continue
         ratio = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
-        if other.flops and (ours or not problem.encoded):  # peers of FP8 are BF16, the product is not
+        in_bf16 = bool(problem.encoded) and not other.encoded and against not in ("as_it_is", "before")  # a peer without FP8 runs in BF16
+        if other.flops and (ours or not problem.encoded):  # the product is of the problem's type
             values["of_" + against] = ratio * flops / other.flops
         elif ours and not other.flops:
-            values["vs_" + against + ("_bf16" if problem.encoded else "")] = ratio
+            values["vs_" + against + "_bf16" * in_bf16] = ratio
     spread = (max(contestant.milliseconds) - min(contestant.milliseconds)) / median
     return found | {"real_time": median, "FLOPS": (contestant.flops or flops) / (median * 1e-3), "rounds": len(contestant.milliseconds),
                     "launches": contestant.launches, "spread": spread} | values
@@ -194,15 +221,62 @@ def told(found):
         f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith(("vs_", "of_")))
 
 
+class Unfinished(Exception):
+    """Cells are left for another call."""
+
+
+class File:
+    """A result file that is whole after each cell, and can be taken up again."""
+
+    def __init__(self, options, library):
+        self.path, self.seconds, self.longest = options.out, options.seconds, 0.0
+        this = context(library)
+        self.whole = {"context": this | {"calls": [this]}, "benchmarks": []}
+        if options.resume and self.path.exists():
+            before = json.loads(self.path.read_text())
+            for key in SAME:
+                if before["context"].get(key) != this.get(key):
+                    raise results.Refused(f"{self.path} was begun with the {key} {before['context'].get(key)}, and this call has {this.get(key)}: "
+                                          "go on with the same, or begin another file")
+            self.whole = {"context": this | {"calls": [*before["context"]["calls"], this]}, "benchmarks": before["benchmarks"]}
+        self.done = {entry["cell"] for entry in self.whole["benchmarks"]}
+
+    def begin(self, cell):
+        """When the cell begins. Raises Unfinished if there may be no time for it."""
+        now = time.monotonic()
+        if self.seconds and now - BEGAN + 1.5 * self.longest + 2 > self.seconds:
+            raise Unfinished(f"{cell} and what follows are left for another call with --resume")
+        return now
+
+    def add(self, cell, entries, begun):
+        call = len(self.whole["context"]["calls"]) - 1
+        self.whole["benchmarks"] += [entry | {"cell": cell, "call": call} for entry in entries]
+        results.write(self.path, self.whole)
+        self.longest = max(self.longest, time.monotonic() - begun)
+
+    def lacks(self, contestants):
+        """Those that can be had here; the others are named, once, with what installs them."""
+        absent = self.whole["context"].setdefault("absent", {})
+        for contestant in contestants:
+            if contestant.install and contestant.who not in absent:
+                absent[contestant.who] = f"{contestant.skipped}: {contestant.install}"
+                print(f"{contestant.who} is left out: {absent[contestant.who]}", flush=True)
+        return [contestant for contestant in contestants if not contestant.install]
+
+
 def run(options, library, check, cells):
-    """Measures every cell; the file is whole after each. `cells`: functions of a library that make a problem, its contestants and its FLOPs, one at
-    a time, since the next one takes the memory of the last. `check(problem, contestants)` is asked first."""
-    whole = {"context": context(library), "benchmarks": []}
+    """Measures every cell that the file does not have; it is whole after each. `cells`: {word: function of a library that makes a problem, its
+    contestants and its FLOPs}, one at a time, since the next one takes the memory of the last. `check(problem, contestants)` is asked first."""
+    file = File(options, library)
     shuffle = random.Random(SEED).shuffle
     cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)  # 256 MB: several times any L2 cache
     earlier = options.before and Library(options.before)
-    for make in cells:
+    for cell, make in cells.items():
+        if cell in file.done:
+            continue
+        begun = file.begin(cell)
         problem, contestants, flops = make(library)
+        contestants = file.lacks(contestants)
         if earlier:
             kept, others, _ = make(earlier)  # the same problem once more: a contestant has pointers into its own
             twins = [dataclasses.replace(twin, who=before(twin), keeps=(twin.keeps, kept)) for twin in others if twin.who.startswith("ch")]
@@ -212,11 +286,10 @@ def run(options, library, check, cells):
         else:
             check(problem, contestants)
         race(contestants, options.rounds, shuffle, cache_filler)
-        for contestant in contestants:
-            found = entry(problem, contestant, contestants, flops)
-            whole["benchmarks"].append(found)
+        entries = [entry(problem, contestant, contestants, flops) for contestant in contestants]
+        for contestant, found in zip(contestants, entries, strict=True):
             print(f"{found['name']:50}", (contestant.skipped and f"skipped: {contestant.skipped}") or told(found), flush=True)
-        options.out.write_text(json.dumps(whole, indent=1) + "\n")
+        file.add(cell, entries, begun)
         del problem, contestants
         torch.cuda.empty_cache()
 
@@ -224,16 +297,32 @@ def run(options, library, check, cells):
 # ---- the program -------------------------------------------------------------------------------------------------------------------
 
 
+def command():
+    """The command line, with paths of this tree as they are from its root."""
+    return " ".join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]).replace(f"{results.ROOT}/", "")
+
+
+def packages():
+    """{distribution: version} of the peers' packages that are installed."""
+    found = {}
+    for name in DISTRIBUTIONS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
 def context(library):
     """What the result file says of the machine."""
-    asked = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=driver_version,clocks.max.sm,clocks.max.mem,power.limit",
+    asked = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=driver_version,clocks.max.sm,clocks.max.mem,power.limit,uuid,memory.total",
                             "--format=csv,noheader"], capture_output=True, text=True)
-    found = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "machine": "gpu",
+    found = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "command": command(), "machine": "gpu",
              "gpu": torch.cuda.get_device_name(), "runtime": f"CUDA {torch.version.cuda}", "toolkit": library.toolkit(),
              "pytorch": torch.__version__, "cudnn": str(torch.backends.cudnn.version()), "commit": results.commit()}
     if asked.returncode == 0:
-        driver, sm, memory, power = asked.stdout.splitlines()[0].split(", ")
-        found |= {"driver": driver, "clocks": f"SM up to {sm}, memory {memory}, power limit {power.replace('.00 ', ' ')}"}
+        driver, sm, memory, power, uuid, total = asked.stdout.splitlines()[0].split(", ")
+        clocks = f"SM up to {sm}, memory {memory}, power limit {power.replace('.00 ', ' ')}"
+        found |= {"driver": driver, "clocks": clocks, "gpu_uuid": uuid, "memory": total}
+    found["packages"] = packages()
     return found | {f"ch{chapter.number:02}": chapter.title.decode() for chapter in library.chapters()}
 
 
@@ -243,6 +332,13 @@ def add_options(parser):
     parser.add_argument("--before", type=pathlib.Path, help="the libflashbook.so of another commit, to be timed in turn with this one; wants --out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    add_calls(parser)
+
+
+def add_calls(parser):
+    """The options of a race that is taken in several calls."""
+    parser.add_argument("--resume", action="store_true", help="go on where the file of --out ends")
+    parser.add_argument("--seconds", type=float, default=0, help="begin no cell that may end later; exit code 75 if some are left")
 
 
 def whole_numbers(text):
@@ -272,7 +368,10 @@ def measure(program, options, run, target="flashbook_shared"):
         return 2
     if options.before and not (options.out and options.before.exists()):
         missing = "--out FILE is" if options.before.exists() else f"{options.before} is"
-        print(f"{program}: {missing} missing: --before compares with another build, and results/in_turn keeps its files", file=sys.stderr)
+        print(f"{program}: {missing} missing: --before compares with another build, which is not filed", file=sys.stderr)
+        return 2
+    if options.resume and not options.out:
+        print(f"{program}: --resume goes on with the file of --out: name it", file=sys.stderr)
         return 2
     if not options.library.exists():
         print(f"{options.library} is missing: cmake --build --preset gpu --target {target}", file=sys.stderr)
@@ -291,6 +390,9 @@ def filed(program, options, run):
     except Wrong as reason:
         print(f"{program}: wrong: {reason}", file=sys.stderr)
         return 1
+    except Unfinished as reason:
+        print(f"{program}: {reason}", file=sys.stderr)
+        return UNFINISHED
     except results.Refused as reason:
         print(f"{program}: {reason}", file=sys.stderr)
         return 2

@@ -3,6 +3,7 @@
 
     results.py add FILE...     checks a result file and files it as bench/results/<gpu>/<date>-<commit>.json
     results.py list [FOLDER]   prints the newest measurement of every name
+    results.py beside FILE...  the times of a file beside the book's, cell by cell, and what the two machines differ in
 
 A folder holds the results of one GPU. For every name the newest measurement over all its files counts. Times of the simulator, files of
 several GPUs, of wrong results or of an unknown commit are refused. What the simulator says of accuracy goes to bench/results/simulator.
@@ -30,8 +31,9 @@ from bench.names import DTYPES, Name
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 STUDIES = ("accuracy/", "long/")  # what the simulator may say
-TIMED = ("forward", "backward", "decode", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training")  # others count, or tell errors
-BOOK_GPU = "h200"  # the machine that the book's numbers come from
+TIMED = ("forward", "backward", "decode", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training",
+         "generation", "many")  # others count, or tell errors
+BOOK_GPU = "h200"  # the machine that pages quote, the name of its folder here; releases of others stand beside it
 
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
 
@@ -56,10 +58,18 @@ class Entry:
     label: str  # the step in a few words
     stamps: list[dict[str, int]]  # of timeline/...: {warpgroup, tile, moment: cycles, ...} for each pass of a loop
     skipped: str  # why it was not measured, or ""
+    file: str = ""  # which one it is from; of earlier.json, which one it was in
 
     @functools.cached_property
     def name(self) -> str:
         return str(self.cell)
+
+
+def write(path: pathlib.Path, whole: dict[str, Any]) -> None:
+    """A result file, whole or not at all."""
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)
 
 
 def commit() -> str:
@@ -82,22 +92,31 @@ def read(path: str | pathlib.Path) -> list[Entry]:
     try:
         whole = json.loads(pathlib.Path(path).read_text())
         context, runs = whole["context"], whole["benchmarks"]
-        when = datetime.datetime.fromisoformat(context["date"]).astimezone(datetime.timezone.utc)
         if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
             raise ValueError("its benchmarks are no list of results")
-        for key in ("machine", "commit", "gpu", "cpu"):
-            if not isinstance(context.get(key, ""), str):
-                raise ValueError(f"its {key} is no text")
+        calls = context.get("calls", [context])  # a file of several calls has the context of each
+        if not isinstance(calls, list) or not calls or not all(isinstance(call, dict) for call in calls):
+            raise ValueError("its calls are no list of contexts")
+        calls = [{key: value for key, value in (context | call).items() if key != "calls"} for call in calls]
+        whens = [datetime.datetime.fromisoformat(call["date"]).astimezone(datetime.timezone.utc) for call in calls]
+        for call in calls:
+            for key in ("machine", "commit", "gpu", "cpu"):
+                if not isinstance(call.get(key, ""), str):
+                    raise ValueError(f"its {key} is no text")
+        places = [run.get("call", 0) for run in runs]
+        if not all(type(place) is int and 0 <= place < len(calls) for place in places):
+            raise ValueError("a result is of a call that it does not have")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise Refused(f"{path} is no result file ({error}): write one with bench/forward --out") from None
-    if context.get("machine") == "simulator" and not all(str(run.get("name")).startswith(STUDIES) for run in runs):
-        raise Refused(f"{path} was measured in the simulator: its times say nothing about a GPU; measure on one")
-    for key in ("machine", "commit", "gpu" if context.get("machine") == "gpu" else "cpu"):
-        if context.get(key, "unknown") in ("unknown", ""):
-            raise Refused(f"{path} does not say its {key}: measure with ./flashbook bench, which sets FLASHBOOK_COMMIT")
-    if not folder_of(context):
-        raise Refused(f"{path} was measured on a machine without a name: bench/forward writes it")
-    return [entry_of(run, context, when, path) for run in runs if run.get("run_type") == "iteration"]
+    for call in calls:
+        if call.get("machine") == "simulator" and not all(str(run.get("name")).startswith(STUDIES) for run in runs):
+            raise Refused(f"{path} was measured in the simulator: its times say nothing about a GPU; measure on one")
+        for key in ("machine", "commit", "gpu" if call.get("machine") == "gpu" else "cpu"):
+            if call.get(key, "unknown") in ("unknown", ""):
+                raise Refused(f"{path} does not say its {key}: measure with ./flashbook bench, which sets FLASHBOOK_COMMIT")
+        if not folder_of(call):
+            raise Refused(f"{path} was measured on a machine without a name: bench/forward writes it")
+    return [entry_of(run, calls[place], whens[place], path) for run, place in zip(runs, places, strict=True) if run.get("run_type") == "iteration"]
 
 
 @functools.cache
@@ -123,12 +142,12 @@ def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.dateti
     time = run.get("real_time")
     if scale is None or not is_measured(time) or time < 0 or (time == 0 and cell.kind in TIMED and not skipped):
         raise Refused(f"{path}: {name} took {time!r} {run.get('time_unit')!r}: a time is a number above 0 in ns, us, ms or s")
-    values = {key: value for key, value in run.items() if isinstance(value, (int, float)) and key != "iterations"}
+    values = {key: value for key, value in run.items() if isinstance(value, (int, float)) and key not in ("iterations", "call")}
     for key, value in values.items():
         if not skipped and not is_measured(value):
             raise Refused(f"{path}: {name} has the {key} {value}: no number that is measured")
     return Entry(cell, context, when, float("nan") if skipped else time * scale, values,
-                 run.get("label", ""), [pass_of(text, name, path) for text in run.get("stamps", [])], skipped)
+                 run.get("label", ""), [pass_of(text, name, path) for text in run.get("stamps", [])], skipped, str(context.get("file", path)))
 
 
 def is_measured(value: object) -> TypeGuard[float]:
@@ -150,8 +169,10 @@ class Results:
 
     def __init__(self, paths: Iterable[str | pathlib.Path]) -> None:
         self.history: list[Entry] = []  # every entry, oldest first
+        self.folder = RESULTS
         for path in paths:
             self.history += read(path)
+            self.folder = pathlib.Path(path).parent
         self.history.sort(key=lambda entry: entry.when)
         machines = sorted({folder_of(entry.context) for entry in self.history})
         if len(machines) > 1:
@@ -221,6 +242,69 @@ def load(folder: str | pathlib.Path = RESULTS / BOOK_GPU) -> Results:
     return Results(sorted(pathlib.Path(folder).glob("*.json")))
 
 
+def unit_of(cell: Name) -> str:
+    """What of chapter 0's units a step's products run on: float32's, mma.sync's, wgmma's in 16 bits or in e4m3."""
+    if cell.dtype == "e4m3":
+        return "e4m3"
+    if cell.chapter == 1 or (cell.chapter == 3 and (cell.step or 0) < 3):
+        return "multiply_add"
+    return "warp_product" if cell.chapter in (3, 4) else "warpgroup_product"
+
+
+def limits(measured: Results) -> dict[str, float]:
+    """What the machine can do at most, as chapter 0 measured it there: FLOP/s of multiply_add, warp_product and warpgroup_product, at the highest
+    clock; of e4m3, twice the last; bytes/s of a copy in device memory (copy); its bytes (memory). What was not measured is not there."""
+    found = {}
+    for unit, flops in (("multiply_add", 2), ("warp_product", 1), ("warpgroup_product", 1)):
+        entry = measured.newest.get(f"machine/rate/{unit}")
+        clock = re.search(r"SM up to (\d+) MHz", str(entry.context.get("clocks", ""))) if entry else None
+        if entry and clock and not entry.skipped and "multiprocessors" in entry.context:
+            found[unit] = flops * entry.values["per_clock"] * int(entry.context["multiprocessors"]) * int(clock[1]) * 1e6
+    if "warpgroup_product" in found:
+        found["e4m3"] = 2 * found["warpgroup_product"]
+    copied = measured.newest.get("machine/bandwidth/device_copy")
+    if copied and not copied.skipped:
+        found["copy"] = copied.values["bytes_per_second"]
+    for entry in measured.newest.values():
+        if size := re.fullmatch(r"(\d+) MiB", str(entry.context.get("memory", ""))):
+            found["memory"] = int(size[1]) * 2.0**20
+    return found
+
+
+def limit_of(entry: Entry, most: Mapping[str, float]) -> tuple[str, float] | None:
+    """What limits a forward step on a machine, and the least milliseconds that this leaves; None if chapter 0 did not measure it there."""
+    unit = unit_of(entry.cell)
+    if unit not in most or "copy" not in most or "FLOPS" not in entry.values:
+        return None
+    moved = entry.values.get("bytes_per_second", 0) * entry.milliseconds
+    floors = {"products": entry.values["FLOPS"] * entry.milliseconds / most[unit], "device memory": moved / most["copy"]}
+    return max(floors.items(), key=lambda floor: floor[1])
+
+
+def compared(theirs: Results, book: Results) -> Iterable[str]:
+    """The book's times beside theirs, a line a cell, and how many times as fast the limits of the two machines would make it."""
+    here, there = limits(theirs), limits(book)
+    shared = [(entry, book.newest[name]) for name, entry in theirs.newest.items() if entry.cell.kind in TIMED and name in book.newest]
+    shared = [(own, of_book) for own, of_book in shared if not own.skipped and not of_book.skipped]
+    if not shared:
+        yield f"the book has none of these cells: its files are in {RESULTS / BOOK_GPU}"
+        return
+    yield f"{'':44} {'here, ms':>10} {'book, ms':>10}  as fast as the book"
+    for own, of_book in shared:
+        speed, at_most, of_theirs = of_book.milliseconds / own.milliseconds, limit_of(of_book, there), limit_of(own, here)
+        why = f", by the limits {at_most[1] / of_theirs[1]:.2f} ({of_theirs[0]})" if at_most and of_theirs else ""
+        yield f"{own.name:44} {own.milliseconds:10.4f} {of_book.milliseconds:10.4f}  {speed:.2f}{why}"
+    cards = [next(entry.context.get("gpu") or entry.context.get("cpu", "") for entry in reversed(measured.history)) for measured in (theirs, book)]
+    yield f"here: {cards[0]}; the book: {cards[1]}, {book.origin([of_book for _, of_book in shared])}"
+    for name, words in (("multiply_add", "multiply-adds in float32"), ("warp_product", "products by mma.sync"),
+                        ("warpgroup_product", "products by wgmma"), ("copy", "a copy in device memory"), ("memory", "device memory")):
+        if name in there:
+            scale, unit = (1e9, "GB") if name == "memory" else (1e12, "TB/s" if name == "copy" else "TFLOP/s")
+            yield f"{words}: {f'{here[name] / scale:.2f}' if name in here else 'not measured'} here, {there[name] / scale:.2f} {unit} there"
+    if not here:
+        yield "the limits of this machine were not measured: ./flashbook bench does it, by chapter 0"
+
+
 def study(measured: Results, machine: str, name: str) -> list[Entry]:
     """What is newest of a study of accuracy, as filed: `accuracy` or `long`. `machine`: gpu, which `measured` is of, or simulator."""
     if machine not in ("gpu", "simulator"):
@@ -260,25 +344,49 @@ class Fp8Steps:
     said: str  # date and commit
 
 
-def fp8_steps() -> Fp8Steps:
-    """The newest table of chapter 6's steps in turn with cuDNN's FP8. FlashAttention-3's column is cuDNN's, times the ratio of the two in
-    the table of one process at the same shape."""
-    with (RESULTS / "peers" / f"{BOOK_GPU}_fp8_steps.csv").open() as file:
-        said = file.readline().lstrip("# ").strip()
-        rows = list(csv.DictReader(file))
+def complete_file(measured: Results, names: list[Name], field: str) -> dict[Name, Entry]:
+    """The entries of these names in the newest file that has all of them with that field; {} if none has."""
+    files: dict[str, dict[Name, Entry]] = {}
+    for name in names:
+        for entry in measured.named.get(str(name), []):
+            if field in entry.values:
+                files.setdefault(entry.file, {})[name] = entry
+    found = [entries for entries in files.values() if len(entries) == len(names)]
+    return max(found, key=lambda entries: max(entry.when for entry in entries.values()), default={})
+
+
+def fp8_steps(measured: Results) -> Fp8Steps:
+    """Chapter 6's steps in turn with cuDNN's FP8: of the newest release that has every cell, or what was measured by hand before there was one.
+    FlashAttention-3's column, where it was not in that process, is cuDNN's times the ratio of the two in the table of one process."""
     ratio = {(name.head_dim, name.mask, name.seqlen): cell.fa3 / cell.cudnn for name, cell in in_turn().items() if name.dtype == "e4m3"}
-    cells = {}
-    for row in rows:
-        shape = int(row.pop("head_dim")), "causal" if row.pop("causal") == "1" else "full", int(row.pop("seqlen"))
-        cells[shape] = {column: float(rate) for column, rate in row.items()}
-        cells[shape]["fa3"] = cells[shape]["cudnn"] * ratio[shape]
+    cells: dict[tuple[int, str, int], dict[str, float]] = {}
+    names = [Name("forward", f"ch06/{who}", "e4m3", *shape) for shape in ratio for who in ("step5", "step6", "step7", "step7_means", "step8")]
+    release = complete_file(measured, names, "vs_cudnn_frontend")
+    for name, entry in release.items():
+        rates = cells.setdefault((name.head_dim, name.mask, name.seqlen), {})
+        rates[name.variant] = entry.values["FLOPS"] / 1e12
+        if name.step == 7:
+            rates["cudnn"] = rates["step7"] / entry.values["vs_cudnn_frontend"]
+            if "vs_fa3" in entry.values:
+                rates["fa3"] = rates["step7"] / entry.values["vs_fa3"]
+    if release:
+        context = max(release.values(), key=lambda entry: entry.when).context
+        said = f"{context['date'][:10]}, commit {context['commit']}"
+    else:
+        with (RESULTS / "peers" / f"{BOOK_GPU}_fp8_steps.csv").open() as file:
+            said = file.readline().lstrip("# ").strip()
+            for row in csv.DictReader(file):
+                shape = int(row.pop("head_dim")), "causal" if row.pop("causal") == "1" else "full", int(row.pop("seqlen"))
+                cells[shape] = {column: float(rate) for column, rate in row.items()}
+    for shape, rates in cells.items():
+        rates.setdefault("fa3", rates["cudnn"] * ratio[shape])
     return Fp8Steps(cells, said)
 
 
-def in_fp8_turn() -> dict[Name, InTurn]:
-    """Chapter 6's steps 7 and 8 beside cuDNN's FP8 in one process, and FlashAttention-3 by its ratio to cuDNN."""
+def in_fp8_turn(measured: Results) -> dict[Name, InTurn]:
+    """Chapter 6's steps 7 and 8 beside cuDNN's FP8 in one process, and FlashAttention-3."""
     found = {}
-    for (head_dim, mask, seqlen), rates in fp8_steps().cells.items():
+    for (head_dim, mask, seqlen), rates in fp8_steps(measured).cells.items():
         for step in (7, 8):
             ours, fa3, cudnn = rates[f"step{step}"], rates["fa3"], rates["cudnn"]
             name = Name("forward", f"ch06/step{step}", "e4m3", head_dim, mask, seqlen)
@@ -287,24 +395,19 @@ def in_fp8_turn() -> dict[Name, InTurn]:
 
 
 def bf16_run(measured: Results) -> dict[Name, Entry]:
-    """Chapter 5's step 5 in the newest run in which it took turns with cuDNN in every cell of in_turn(); {} without one."""
-    names = [name for name in in_turn() if name.dtype == "bf16"]
-    runs: dict[datetime.datetime, dict[Name, Entry]] = {}
-    for name in names:
-        for entry in measured.named.get(str(name), []):
-            if "vs_cudnn" in entry.values:
-                runs.setdefault(entry.when, {})[name] = entry
-    return next((run for _, run in sorted(runs.items(), reverse=True) if len(run) == len(names)), {})
+    """Chapter 5's step 5 in the newest file in which it took turns with cuDNN in every cell of in_turn(); {} without one."""
+    return complete_file(measured, [name for name in in_turn() if name.dtype == "bf16"], "vs_cudnn")
 
 
 def in_bf16_turn(measured: Results) -> dict[Name, InTurn]:
-    """That run, and FlashAttention-3 by its ratio to cuDNN."""
+    """That run, and FlashAttention-3: as it was in that process, or by its ratio to cuDNN. cuDNN: as PyTorch calls it or its own frontend, the
+    faster of the two."""
     found = {}
     for name, entry in measured.in_turn_with_cudnn.items():
         together = in_turn()[name]
         ours = entry.values["FLOPS"] / 1e12
-        cudnn = ours / entry.values["vs_cudnn"]  # by the median of the rounds' ratios
-        fa3 = cudnn * together.fa3 / together.cudnn
+        cudnn = ours / min(entry.values[field] for field in ("vs_cudnn", "vs_cudnn_frontend") if field in entry.values)  # by the rounds' ratios
+        fa3 = ours / entry.values["vs_fa3"] if "vs_fa3" in entry.values else cudnn * together.fa3 / together.cudnn
         found[name] = InTurn(ours, fa3, cudnn, ours / max(fa3, cudnn))
     return found
 
@@ -312,25 +415,61 @@ def in_bf16_turn(measured: Results) -> dict[Name, InTurn]:
 def bf16_said(measured: Results) -> str:
     """When that was, and at which commit."""
     if not measured.in_turn_with_cudnn:
-        raise Unmeasured("chapter 5's step 5 never took turns with cuDNN in every cell of h200_in_turn.csv: bench/peers.py --peers cudnn does it")
+        raise Unmeasured("chapter 5's step 5 never took turns with cuDNN in every cell of h200_in_turn.csv: bench/release --part forward does it")
     context = next(iter(measured.in_turn_with_cudnn.values())).context
     return f"{context['date'][:10]}, step 5 as of commit {context['commit']}"
 
 
 def beside_peers(measured: Results, fp8: tuple[str, ...] = ("ch06/step7",)) -> dict[Name, InTurn]:
     """Our last steps beside peers of their type: chapter 5's, and of chapter 6 the last one with exact exponentials, or others."""
-    return in_bf16_turn(measured) | {name: cell for name, cell in in_fp8_turn().items() if name.who in fp8}
+    return in_bf16_turn(measured) | {name: cell for name, cell in in_fp8_turn(measured).items() if name.who in fp8}
 
 
 @functools.cache
 def in_turn() -> dict[Name, InTurn]:
-    """What ran in one process with the peers' own kernels, by the name of our step: chapter 5's in BF16, chapter 6's in FP8."""
-    steps = {"bf16": "ch05/step5", "e4m3": "ch06/step5"}
-    with (RESULTS / "peers" / f"{BOOK_GPU}_in_turn.csv").open() as file:
-        return {Name("forward", steps[row["dtype"]], row["dtype"], int(row["head_dim"]), "causal" if row["causal"] == "1" else "full",
-                     int(row["seqlen"])):
-                InTurn(*(float(row[column]) for column in ("ours_tflops", "fa3_tflops", "cudnn_tflops", "ours_over_better")))
-                for row in csv.DictReader(file)}
+    """What ran in one process with the peers' own kernels, by the name of our step: chapter 5's in BF16, of the newest such process, and chapter 6's
+    in FP8."""
+    steps, found = {"bf16": "ch05/step5", "e4m3": "ch06/step5"}, {}
+    for file in (f"{BOOK_GPU}_in_turn.csv", f"{BOOK_GPU}_in_turn_2026_11_23.csv"):
+        with (RESULTS / "peers" / file).open() as rows:
+            for row in csv.DictReader(rows):
+                if row.get("operation", "forward") != "forward" or not row["cudnn_tflops"]:
+                    continue
+                name = Name("forward", row.get("ours_step") or steps[row["dtype"]], row["dtype"], int(row["head_dim"]),
+                            "causal" if row["causal"] == "1" else "full", int(row["seqlen"]))
+                better = row.get("ours_over_better") or min(row["ours_over_fa3"], row["ours_over_cudnn"], key=float)
+                found[name] = InTurn(float(row["ours_tflops"]), float(row["fa3_tflops"]), float(row["cudnn_tflops"]), float(better))
+    return found
+
+
+def by_hand(table: str) -> list[dict[str, str]]:
+    """The rows of a table that no program can take again (peers/README.md)."""
+    rows: dict[str, dict[str, str]] = {}
+    with (RESULTS / "peers" / "by_hand.csv").open(encoding="utf-8") as file:
+        for cell in csv.DictReader(file):
+            if cell["table"] == table:
+                rows.setdefault(cell["row"], {})[cell["column"]] = cell["value"]
+    return list(rows.values())
+
+
+def is_history(entry: Entry) -> bool:
+    """Whether history.csv keeps it: a step of ours at the ladder's shape."""
+    cell = entry.cell
+    ladder = cell == Name(cell.kind, cell.who, cell.dtype, **LADDER)
+    return cell.kind in ("forward", "backward") and cell.step is not None and ladder and "FLOPS" in entry.values and not entry.skipped
+
+
+def history(measured: Results) -> Iterable[tuple[datetime.datetime, Name, float]]:
+    """(when, name, TFLOP/s) of every measurement of a step at the ladder's shape, of files that are gone too."""
+    file = measured.folder / "history.csv"
+    if file.exists():
+        with file.open(encoding="utf-8") as rows:
+            for row in csv.DictReader(rows):
+                if cell := Name.parse(row["name"]):
+                    yield datetime.datetime.fromisoformat(row["date"] + "+00:00"), cell, float(row["tflops"])
+    for entry in measured.history:
+        if is_history(entry):
+            yield entry.when, entry.cell, entry.values["FLOPS"] / 1e12
 
 
 def add(path: str | pathlib.Path, results: pathlib.Path | None = None) -> pathlib.Path:
@@ -359,6 +498,8 @@ def main(words: list[str]) -> int:
         if words[:1] == ["add"] and len(words) > 1:
             for path in words[1:]:
                 print(add(path))
+        elif words[:1] == ["beside"] and len(words) > 1:
+            print(*compared(Results(words[1:]), load()), sep="\n")
         elif words[:1] == ["list"] and len(words) < 3:
             for name, entry in sorted(load(*words[1:]).newest.items()):
                 rate = entry.values.get("FLOPS", 0) / 1e12

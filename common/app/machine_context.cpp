@@ -58,6 +58,10 @@ std::vector<std::pair<std::string, std::string>> machine_context(bool kernels) {
   if (card) {
     const std::string driver = ask_driver("driver_version");
     context.emplace_back("gpu", card->name);
+    context.emplace_back("multiprocessors", std::to_string(card->multiprocessors));
+    if (const std::string memory = ask_driver("memory.total"); !memory.empty())
+      context.emplace_back("memory", memory);
+    if (const std::string uuid = ask_driver("uuid"); !uuid.empty()) context.emplace_back("gpu_uuid", uuid);
     context.emplace_back("driver", (driver.empty() ? "" : driver + ", ") + "CUDA " + card->driver);
     context.emplace_back("runtime", "CUDA " + card->runtime);
     if (!driver.empty())

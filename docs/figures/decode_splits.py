@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""Writes decode_splits.svg: what step 4 reads a second over the number of parts, of one long and one short sequence, from h200_splits.csv."""
-import csv
+"""Writes decode_splits.svg: what step 4 reads a second over the number of parts, of one long and one short sequence, from what was measured by hand."""
+import sys
 from pathlib import Path
 
 from svg import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench import results
+
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, MOST = 420, 330, 40, 16, 52, 258, 5
 PARTS = (1, 2, 4, 8, 12, 16, 17, 20, 24, 32, 48, 64)
 SHAPES = ((131072, "blue", "one sequence of 128k keys"), (8192, "amber", "one sequence of 8k keys"))
 
 
 def main():
-    with open(ROOT / "bench" / "results" / "peers" / "h200_splits.csv", encoding="utf-8") as file:
-        measured = {(int(row["keys"]), int(row["parts"])): float(row["tb_s"]) for row in csv.DictReader(file) if row["batch"] == "1"}
+    measured = {(int(row["keys"]), int(row["parts"])): float(row["tb_s"]) for row in results.by_hand("splits") if row["batch"] == "1"}
     said = "; ".join(f"{words}: " + ", ".join(f"{parts} parts {measured[keys, parts]:.2f}" for parts in PARTS) for keys, _, words in SHAPES)
     figure = Figure(WIDTH, HEIGHT, f"TB/s over the number of parts of a key head's keys. {said}")
     step = (WIDTH - LEFT - RIGHT) / (len(PARTS) - 1)

@@ -8,7 +8,7 @@ WAYS = (
      (("options", "app/options"), ("Shape, inputs", "attention"), ("Call", "app/call"), ("kernel", "chapters/NN"),
       ("check", "attention"), ("report", "app/report"))),
     ("A number, from the card to a page", "amber",
-     (("on the card", "device_session"), ("alone, in turn", "forward, peers.py"), ("filed", "results.py add"), ("kept", "bench/results"),
+     (("on the card", "release"), ("alone, in turn", "forward, peers.py"), ("filed", "release --file"), ("kept", "bench/results"),
       ("quoted, drawn", "quote.py, plot.py"), ("page, plot", "README, docs"))),
     ("An answer, from the student to a grade", "green",
      (("answer", "between marks"), ("gate", "course/gate.py"), ("sandbox, judge", "sandbox, judge.py"), ("tests, hidden", "tests/exercises"),

@@ -8,12 +8,12 @@ A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!
     that a forward pass keeps for the backward pass beside Q, K, V and O), peak (kept, and the most that the backward pass takes), memory_times
     (inputs, outputs and workspace over inputs and outputs), multiplied_tflops (of masked/...: of all pairs of executed tiles), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
-    raced_tflops, raced_share (of what the tensor cores do at the highest clock): of the newest time in turn with cuDNN;
+    raced_tflops, raced_share (of what chapter 0's products reach at the highest clock): of the newest time in turn with cuDNN;
     turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of the last steps of chapters 5 and
     6, in turn with cuDNN in one process: FlashAttention-3 by its ratio to cuDNN in results/peers/h200_in_turn.csv; error, or any counter
     of the result. The last word is a
     Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
-    has, or of any counter.
+    has, or of any counter. `num on FOLDER ...` takes it from another card's folder, such as h100-80gb-hbm3: the page names that card.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table cpu --> ... <!-- /table -->         chapter 2's last step in turn with PyTorch on the CPU
@@ -41,6 +41,7 @@ never measured. A place that waits for a first measurement holds "…" and is ri
 
 import argparse
 import csv
+import functools
 import json
 import math
 import pathlib
@@ -75,10 +76,17 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,
 }
 
-TENSOR_FLOPS = 132 * 4096 * 1.98e9  # a second, of 16-bit types: multiprocessors, a clock, the highest clock
-RACED: dict[str, Callable[[Entry], float]] = {  # of the newest time that was taken in turn with cuDNN
-    "raced_tflops": lambda entry: entry.values["FLOPS"] / 1e12,
-    "raced_share": lambda entry: entry.values["FLOPS"] / TENSOR_FLOPS,
+def tensor_flops(measured: Results) -> float:
+    """A second, of 16-bit types, at the highest clock."""
+    found = results.limits(measured)
+    if "warpgroup_product" not in found:
+        raise Unmeasured("machine/rate/warpgroup_product was never measured on this card: bench/release --part machine does it")
+    return found["warpgroup_product"]
+
+
+RACED: dict[str, Callable[[Entry, Results], float]] = {  # of the newest time that was taken in turn with cuDNN
+    "raced_tflops": lambda entry, _: entry.values["FLOPS"] / 1e12,
+    "raced_share": lambda entry, measured: entry.values["FLOPS"] / tensor_flops(measured),
 }
 
 
@@ -105,24 +113,34 @@ IN_TURN = ("turn_ours", "turn_fa3", "turn_cudnn", "turn_better")
 
 def in_turn(measured: Results, name: str, field: str) -> float:
     """A number of one process with cuDNN: TFLOP/s, or how many times as fast ours is as the better peer."""
-    cells = results.in_turn() | results.in_fp8_turn() | results.in_bf16_turn(measured)
+    cells = results.in_turn() | results.in_fp8_turn(measured) | results.in_bf16_turn(measured)
     cell = {str(key): cell for key, cell in cells.items()}.get(name)
     if cell is None:
         raise Refused(f"{name} was not in turn with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5 (7, 8)/e4m3/... were")
     return float(getattr(cell, {"turn_better": "over_better"}.get(field, field.removeprefix("turn_"))))
 
 
-def in_turn_with_steps(name: str) -> float:
+def in_turn_with_steps(measured: Results, name: str) -> float:
     """TFLOP/s of a step of chapter 6 in the run in which steps 5 to 8 took turns."""
-    for (head_dim, mask, seqlen), rates in results.fp8_steps().cells.items():
+    for (head_dim, mask, seqlen), rates in results.fp8_steps(measured).cells.items():
         for column, rate in rates.items():
             if name == str(Name("forward", f"ch06/{column}", "e4m3", head_dim, mask, seqlen)):
                 return rate
-    raise Refused(f"{name} is not in h200_fp8_steps.csv: it has forward/ch06/step5 (to step8)/e4m3/...")
+    raise Refused(f"{name} is not in that run: it has forward/ch06/step5 (to step8)/e4m3/...")
+
+
+@functools.cache
+def other_card(folder: str) -> Results:
+    """The results of another card than the book's."""
+    if not (results.RESULTS / folder).is_dir():
+        raise Refused(f"there is no folder {folder} of results: there are {', '.join(sorted(path.name for path in results.RESULTS.iterdir()))}")
+    return results.load(results.RESULTS / folder)
 
 
 def number(words: Sequence[str], measured: Results) -> str:
     """The text of a `num` span."""
+    if len(words) > 2 and words[0] == "on":
+        return number(words[2:], other_card(words[1]))
     if len(words) == 4 and words[0] == "ratio":
         value = measured.ratio(words[1], words[2])
     elif len(words) == 5 and words[0] == "ratio":
@@ -136,9 +154,9 @@ def number(words: Sequence[str], measured: Results) -> str:
         if field in IN_TURN:
             value = in_turn(measured, name, field)
         elif field == "turn_steps":
-            value = in_turn_with_steps(name)
+            value = in_turn_with_steps(measured, name)
         elif field in RACED:
-            value = RACED[field](raced(measured, name))
+            value = RACED[field](raced(measured, name), measured)
         else:
             entry = measured.raced(name, field) or measured.measured(name)
             if field not in FIELDS and field not in entry.values:
@@ -246,13 +264,13 @@ def kernels_table(measured: Results, chapter: str) -> str:
     """Registers, shared memory and occupancy of every kernel of a chapter, by step and head_dim."""
     text = row("Step", "$d$", "Kernel", "Threads", "Registers", "Shared, KB", "Blocks", "Occupancy", "Spilled")
     text += row("--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
-    found: dict[tuple[int, int], Entry] = {}  # (step, head_dim) -> the newest entry of the longest N without a mask that says it; peers.py's do not
+    found: dict[tuple[int, int], Entry] = {}  # (step, head_dim) -> the newest entry without a mask that says it, of one run that of the longest N
     for entry in measured.history:
         cell = entry.cell
         if (cell.kind == "forward" and cell.chapter == int(chapter) and cell.step and cell.mask == "full"
                 and cell.dtype in ("bf16", "e4m3") and "kernel1_registers" in entry.values):
             key = (cell.step, cell.head_dim)
-            if key not in found or found[key].cell.seqlen <= cell.seqlen:
+            if key not in found or (found[key].when, found[key].cell.seqlen) <= (entry.when, cell.seqlen):
                 found[key] = entry
     if not found:
         raise Unmeasured(f"no kernel of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
@@ -309,7 +327,7 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
 def against_table(measured: Results, chapter: str, step: str) -> str:
     """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, in turn in one process."""
     together = results.in_turn()  # with FlashAttention-3's own kernels
-    every = together | results.in_fp8_turn() | results.in_bf16_turn(measured)
+    every = together | results.in_fp8_turn(measured) | results.in_bf16_turn(measured)
     cells = {name: cell for name, cell in every.items() if name.who == f"ch{chapter}/step{step}"}
     if not cells:
         raise Unmeasured(f"step {step} of chapter {chapter} was not in turn with peers: steps 5 of chapters 5 and 6 were, and steps 7 and 8")
@@ -332,7 +350,7 @@ def against_table(measured: Results, chapter: str, step: str) -> str:
         how = f"all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa"
     else:
         how = ("in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
-               + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps().said))
+               + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps(measured).said))
     return text + f"\n{dtype}, {how}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
@@ -344,7 +362,20 @@ def peers_table(measured: Results) -> str:
             text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
                         *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
     return text + (f"\nThe same shape; H200. In turn with cuDNN, one process for each type: BF16 {results.bf16_said(measured)}; FP8 "
-                   f"{results.fp8_steps().said}. FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
+                   f"{results.fp8_steps(measured).said}. FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
+
+
+EARLIER = "†"
+
+
+def beside_ours(text: str, entry: Entry, ours: Entry | None) -> str:
+    """A number of an entry, marked if it is not of the process in which ours ran."""
+    return text + EARLIER * (ours is not None and entry.file != ours.file)
+
+
+def marked_earlier(text: str) -> str:
+    """What the mark means, if a table has it."""
+    return f" {EARLIER} In another process, earlier." if EARLIER in text else ""
 
 
 DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "*cuDNN*", "flash": "*FlashAttention-2*"},
@@ -382,12 +413,14 @@ def decode_table(measured: Results, beside: str) -> str:
         ratio = min((values[name] for name in against if name in values), default=None)
         ratios += [ratio] if ratio else []
         text += row(f"{sizes[1]} × {short(seqlen)}" + (" and less" if sizes[4] else ""), f"{sizes[2]}/{sizes[3]}", str(head_dim),
-                    *(f"{by_who[who].values['bytes_per_second'] / 1e12:.2f}" if who in by_who else "-" for who in decoders),
+                    *(beside_ours(f"{by_who[who].values['bytes_per_second'] / 1e12:.2f}", by_who[who], by_who.get(ours)) if who in by_who else "-"
+                      for who in decoders),
                     *([f"{ratio:.2f}" if ratio else "-"] if last else []))
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     summary = f"{last[0][0].upper()}{last[0][1:]}: geometric mean {mean:.2f}, least {min(ratios, default=math.nan):.2f}. " if last else "Step 6. "
     pages = f"Pages of {beside.removeprefix('paged')} in random order. " if beside.startswith("paged") else ""
-    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process. {pages}{summary}"
+    return text + (f"\nTB/s of the keys and values that must be read, BF16, one query a sequence, in turn in one process.{marked_earlier(text)} "
+                   f"{pages}{summary}"
                    f"Medians; {measured.origin(entry for by_who in found.values() for who, entry in by_who.items() if who in decoders)}.\n")
 
 
@@ -408,8 +441,10 @@ def latent_table(measured: Results) -> str:
         ours, copied = (by_who[who].values["bytes_per_second"] for who in ("ours", "copy"))
         text += row(str(heads), str(batch), short(keys), f"{by_who['ours'].values['FLOPS'] / 1e12:.0f}", f"{ours / 1e12:.2f}",
                     f"{ours / copied:.0%}".replace("%", " %"),
-                    *(f"{by_who[who].values['FLOPS'] / 1e12:.0f}" if who in by_who else "-" for who in ("paged", "flashinfer")))
-    return text + ("\nBF16, one query a sequence, in turn in one process. FLOPs as FlashMLA counts them, TB/s of the latents, each read once. "
+                    *(beside_ours(f"{by_who[who].values['FLOPS'] / 1e12:.0f}", by_who[who], by_who["ours"]) if who in by_who else "-"
+                      for who in ("paged", "flashinfer")))
+    return text + (f"\nBF16, one query a sequence, in turn in one process.{marked_earlier(text)} FLOPs as FlashMLA counts them, "
+                   "TB/s of the latents, each read once. "
                    f"With pages: TFLOP/s. Medians; {measured.origin(entry for by_who in found.values() for entry in by_who.values())}.\n")
 
 
@@ -482,18 +517,25 @@ def gradients_table(measured: Results, head_dim: str) -> str:
                    f"head_dim {head_dim}, no mask. {context['gpu']}; {context['date'][:10]}, commit {context['commit']}.\n")
 
 
+def beside(measured: Results, entry: Entry, who: str) -> Entry:
+    """A peer of the same cell in the same file."""
+    for other in measured.history:
+        if other.file == entry.file and other.cell == replace(entry.cell, who=who) and not other.skipped:
+            return other
+    raise Refused(f"{entry.name} was in turn with no {who}: {pathlib.Path(entry.file).name} has none of that shape")
+
+
 def backward_table(measured: Results, step: str) -> str:
     """TFLOP/s of a step and of the peers, timed in turn; and memory, of the step and of PyTorch written out."""
     of_step = [entry for entry in measured.history
                if (entry.cell.kind, entry.cell.who) == ("backward", f"ch07/step{step}") and "vs_eager" in entry.values]
     if not of_step:
         raise Unmeasured("gradients were never timed in turn with PyTorch written out: bench/backward.py does it")
-    of_step = [entry for entry in of_step if entry.context == of_step[-1].context]
+    of_step = [entry for entry in of_step if entry.file == of_step[-1].file]
     rates = row("d, mask", "N", f"Step {step}", "cuDNN", "FA2", "Eager") + row("---", *["--:"] * 5)
     memory = row("d, mask", "N", f"Step {step}", "Eager") + row("---", *["--:"] * 3)
     for entry in of_step:
-        peers = {who: next(other for other in measured.history if other.context == entry.context and other.cell == replace(entry.cell, who=who))
-                 for who in ("cudnn", "flash", "eager")}
+        peers = {who: beside(measured, entry, who) for who in ("cudnn", "flash", "eager")}
         eager = peers["eager"].values
         cell = (f"{entry.cell.head_dim}, {entry.cell.mask}", short(entry.cell.seqlen))
         rates += row(*cell, *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())))
@@ -509,9 +551,8 @@ def means_table(measured: Results) -> str:
     """The error of O by the number of keys, values N(+-1, 1): steps with their means and without, and the peers with."""
     lengths = (1024, 4096, 16384, 65536)
     text = row("Values N(±1, 1)", *map(short, lengths)) + row("---", *["--:"] * len(lengths))
-    newest = {entry.name: entry for entry in results.study(measured, "gpu", "long")}
     for who in ("step5", "promoted", "step5_centred", "promoted_centred"):
-        entries = [newest[str(Name("long/one", f"ch06/{who}", "e4m3", 128, "full", seqlen))] for seqlen in lengths]
+        entries = [measured.measured(Name("long/one", f"ch06/{who}", "e4m3", 128, "full", seqlen)) for seqlen in lengths]
         text += row(entries[0].label, *(f"{three_digits(100 * entry.values['relative_rms'])} %" for entry in entries))
     with (results.RESULTS / "peers" / f"{results.BOOK_GPU}_fp8_means.csv").open() as file:
         peers = {int(line["seqlen"]): line for line in csv.DictReader(file) if line["causal"] == "0" and line["mean"] == "1"}
@@ -520,9 +561,9 @@ def means_table(measured: Results) -> str:
     return text + f"\nRMS error of O over its RMS, head_dim 128, no mask; the peers on 2026-11-21. {measured.origin()}.\n"
 
 
-def in_turn_steps_table(_: Results) -> str:
+def in_turn_steps_table(measured: Results) -> str:
     """Steps 5 to 8 of chapter 6, cuDNN's FP8 in one process, and how they stand to it and to FlashAttention-3."""
-    steps = results.fp8_steps()
+    steps = results.fp8_steps(measured)
     lengths = sorted({seqlen for _, _, seqlen in steps.cells})
     text = row("$d$, mask", "TFLOP/s of", *map(short, lengths)) + row("---", "---", *["--:"] * len(lengths))
     columns = {**{f"step{step}": f"step {step}" for step in (5, 6, 7, 8)}, "step7_means": "step 7, means", "cudnn": "*cuDNN*"}
@@ -560,10 +601,18 @@ def golden_table(_: Results) -> str:
     for family, cases in families.items():
         text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)),
                     f"`{re.sub(' +', ' ', cases[-1])}`")
-    origin = re.search(r"printed on (an? .*?), (\d{4}-\d\d-\d\d)", lines[0])
-    if not origin:
-        raise Refused(f"{GOLDEN} does not say where it was printed")
-    return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
+    origins: list[tuple[str, str]] = []
+    counts: list[int] = []
+    for line in lines:
+        if origin := re.match(r"# .*printed on (an? .*?), (\d{4}-\d\d-\d\d)", line):
+            origins.append((origin[1], origin[2]))
+            counts.append(0)
+        elif line and not line.startswith("#"):
+            if not counts:
+                raise Refused(f"{GOLDEN} does not say where it was printed")
+            counts[-1] += 1
+    said = [f"{count} as {card} printed them on {date}" for count, (card, date) in zip(counts, origins, strict=True)]
+    return text + f"\n{sum(counts)} cases: {'; '.join(said)}.\n"
 
 
 def exercises_of(paths: Iterable[pathlib.Path], page: Callable[[pathlib.Path], str]) -> str:
@@ -631,7 +680,10 @@ def table(words: Sequence[str], measured: Results) -> str:
     make = TABLES[words[0]]
     if make.__code__.co_argcount != len(words):
         raise Refused(f"the table {words[0]} takes other words: quote.py --help shows them")
-    return make(measured, *words[1:])
+    try:
+        return make(measured, *words[1:])
+    except (KeyError, IndexError, StopIteration) as missing:
+        raise Unmeasured(f"the table {' '.join(words)} needs a result that was never measured ({missing}): bench/release takes all") from None
 
 
 def makers(measured: Results) -> dict[str, pages.Maker]:

@@ -221,7 +221,8 @@ class Masks(unittest.TestCase):
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
             code = masks.main()
-            found = json.loads(out.read_text())["benchmarks"] if out.exists() else []
+            whole = json.loads(out.read_text()) if out.exists() else {"context": {}, "benchmarks": []}
+            found, self.absent = whole["benchmarks"], whole["context"].get("absent", {})
         return code, {entry["name"]: entry for entry in found}, library.c.calls
 
     def test_every_mask_is_what_the_struct_says(self):
@@ -247,9 +248,10 @@ class Masks(unittest.TestCase):
         self.assertNotIn((3, True), calls)
         self.assertIn(ours(2, "lengths"), ran)
         self.assertIn("--batch 1", found[ours(2, "documents")]["error_message"])
-        # PyTorch's own are not here: each is named, and skipped.
+        # PyTorch's own are not here: each is named, and skipped; packages that lack are named once, in the context.
         for who in masks.PEERS:
-            self.assertTrue(any(f"/{who}/" in name and "error_occurred" in entry for name, entry in found.items()), who)
+            self.assertTrue(who in self.absent or any(f"/{who}/" in name and "error_occurred" in entry for name, entry in found.items()), who)
+        self.assertIn("python3 setup.py install", self.absent["fa3"])
 
     def test_gradients_have_names_of_their_own(self):
         with mock.patch.object(masks, "gradient_error", lambda problem, gradients: (0.0, 1.0)):  # there is no autograd here
@@ -262,6 +264,37 @@ class Masks(unittest.TestCase):
             self.assertTrue(0 < entry["executed"] <= 1)
         self.assertEqual({name.split("/")[1] for name in found}, {"ch09", "flex_backward"})
         self.assertIn((6, True), calls)
+
+    def test_a_race_goes_on_where_it_was_cut_off(self):
+        with tempfile.TemporaryDirectory() as folder:
+            kept = pathlib.Path(folder) / "kept.json"
+            short = ("--mask", "full,causal", "--step", "3", "--peers", "none", "--resume", "--out", str(kept))
+            begin, cells = race.File.begin, list[str]()
+
+            def once(file, cell):
+                if cells:
+                    raise race.Unfinished(cell)
+                cells.append(cell)
+                return begin(file, cell)
+
+            with mock.patch.object(race.File, "begin", once):
+                self.assertEqual(self.run_script(*short)[0], race.UNFINISHED)
+            first = json.loads(kept.read_text())["benchmarks"]
+            self.assertEqual({entry["cell"] for entry in first}, {"full"})
+            self.assertEqual(self.run_script(*short)[0], 0)
+            whole = json.loads(kept.read_text())
+        self.assertEqual(whole["benchmarks"][:len(first)], first)
+        self.assertEqual([(entry["cell"], entry["call"]) for entry in whole["benchmarks"]], [("full", 0), ("full", 0), ("causal", 1), ("causal", 1)])
+        self.assertEqual(len(whole["context"]["calls"]), 2)
+
+    def test_what_a_step_or_the_card_cannot_is_skipped_with_its_reason(self):
+        for status in (race.BAD_ARGUMENT, race.HARDWARE_MISSING):
+            with mock.patch.object(C, "flashbook_masked", lambda self, *_, status=status: status):
+                code, found, _ = self.run_script("--mask", "full", "--step", "3", "--peers", "none")
+            self.assertEqual(code, 0)
+            self.assertIn("--batch 1", found["masked/ch09/step3/bf16/d8/full/n160"]["error_message"])
+        with mock.patch.object(C, "flashbook_masked", lambda self, *_: 1):  # the kernel failed
+            self.assertEqual(self.run_script("--mask", "full", "--step", "3", "--peers", "none")[0], 1)
 
     def test_a_wrong_kernel_is_not_timed(self):
         def one_key_more(mask):

@@ -112,6 +112,47 @@ class Malformed(Case):
         self.assertGreater(read, 100)  # some changes do no harm
 
 
+class Limits(Case):
+    """What chapter 0 measured of a machine, and a file beside the book's."""
+
+    def machine(self, *more, per_clock=4096.0, copy=4e12, **context):
+        rate = {"name": "machine/rate/warpgroup_product", "run_type": "iteration", "real_time": 0.0, "time_unit": "ms", "per_clock": per_clock}
+        copied = {"name": "machine/bandwidth/device_copy", "run_type": "iteration", "real_time": 0.0, "time_unit": "ms", "bytes_per_second": copy}
+        return results.Results([self.write(rate, copied, *more, multiprocessors="100", clocks="SM up to 2000 MHz, memory 3201 MHz", memory="1024 MiB", **context)])
+
+    def test_come_from_the_measured_machine(self):
+        found = results.limits(self.machine())
+        self.assertEqual(found, {"warpgroup_product": 4096 * 100 * 2e9, "e4m3": 2 * 4096 * 100 * 2e9, "copy": 4e12, "memory": 2.0**30})
+        self.assertEqual(results.limits(results.Results([self.write(run_of(STEP1))])), {})
+        with self.refused("was never measured"):
+            quote.tensor_flops(results.Results([self.write(run_of(STEP1))]))
+
+    def test_a_file_beside_the_book(self):
+        name = "forward/ch05/step5/bf16/d128/full/n4096"
+        book = self.machine(run_of(name, 2.0, FLOPS=4e14, bytes_per_second=1e9))
+        half = self.machine(run_of(name, 4.0, FLOPS=2e14, bytes_per_second=5e8), run_of(STEP2), per_clock=2048.0, gpu="NVIDIA H100")
+        said = "\n".join(results.compared(half, book))
+        self.assertIn("4.0000     2.0000  0.50, by the limits 0.50 (products)", said)
+        self.assertIn("here: NVIDIA H100; the book: NVIDIA H200", said)
+        self.assertIn("products by wgmma: 409.60 here, 819.20 TFLOP/s there", said)
+        self.assertNotIn(STEP2, said)
+        unknown = "\n".join(results.compared(results.Results([self.write(run_of(name, 4.0), gpu="NVIDIA H100")]), book))
+        self.assertIn("the limits of this machine were not measured: ./flashbook bench does it", unknown)
+        self.assertNotIn("by the limits", unknown)
+        self.assertIn("the book has none of these cells", "".join(results.compared(results.Results([self.write(run_of(STEP2))]), book)))
+
+    def test_a_file_of_several_calls_says_of_each_result_which(self):
+        path = self.write(run_of(STEP1, call=0), run_of(STEP2, call=1))
+        whole = json.loads(path.read_text())
+        whole["context"]["calls"] = [dict(whole["context"]), whole["context"] | {"date": "2026-02-02T12:00:00+00:00", "commit": "def"}]
+        path.write_text(json.dumps(whole))
+        self.assertEqual([(entry.when.month, entry.context["commit"], "call" in entry.values) for entry in results.read(path)], [(1, "abc1", False), (2, "def", False)])
+        for call in (2, -1, "0", True):
+            path.write_text(json.dumps(whole | {"benchmarks": [run_of(STEP1, call=call)]}))
+            with self.refused("of a call that it does not have"):
+                results.read(path)
+
+
 class Names(unittest.TestCase):
     def test_a_name_is_its_parts_and_back(self):
         parts = Name("accuracy/outliers", "ch06/step3_block", "e4m3", 128, "full", 4096)
@@ -233,7 +274,7 @@ class Reading(Case):
     def test_peers_in_one_process_stand_beside_the_step_of_their_type(self):
         cells = {str(name): cell for name, cell in results.in_turn().items()}
         self.assertEqual(len(cells), 72)
-        self.assertEqual(cells["forward/ch05/step5/bf16/d128/full/n4096"], results.InTurn(739.1, 721.9, 673.0, 1.023))
+        self.assertEqual(cells["forward/ch05/step5/bf16/d128/full/n4096"], results.InTurn(780.5, 734.8, 680.6, 1.0631))
         self.assertEqual(cells["forward/ch06/step5/e4m3/d256/causal/n16384"], results.InTurn(1147.5, 1261.5, 872.3, 0.911))
 
 
@@ -269,11 +310,23 @@ class Quoting(Case):
         for words, want in ((f"{STEP2} ms .1f", "12.3"), (f"{STEP2} tflops .2f", "0.41"), (f"{STEP2} gbps .0f", "1000"),
                             (f"{STEP2} gbytes .2f", "12.35"), (f"{STEP2} workspace .1f", "6.4"), (f"{STEP2} error .1e", "1.5e-03"),
                             (f"{STEP2} tensor_bytes .1e", "2.5e+08"), (f"ratio {STEP1} {STEP2} .2f", "4.05"),
-                            ("forward/ch05/step5/bf16/d128/full/n4096 turn_fa3 .0f", "722")):
+                            ("forward/ch05/step5/bf16/d128/full/n4096 turn_fa3 .0f", "735")):
             mended, wrong = self.quoted(f"It takes {self.span(words)} ms.")
             self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")
             self.assertEqual(len(wrong), 1)
             self.assertEqual(self.quoted(mended), (mended, []))
+
+    def test_numbers_of_another_card_are_taken_from_its_folder(self):
+        other = self.folder / "other"
+        other.mkdir()
+        self.write(run_of(STEP1, 20.0), gpu="NVIDIA H100").rename(other / "1.json")
+        quote.other_card.cache_clear()
+        self.addCleanup(quote.other_card.cache_clear)
+        with mock.patch.object(results, "RESULTS", self.folder):
+            mended, _ = self.quoted(self.span(f"on other {STEP1} ms .1f"))
+            self.assertIn(">20.0<", mended)
+            self.assertIn("there is no folder none", self.quoted(self.span(f"on none {STEP1} ms .1f"))[1][0][1])
+            self.assertIn("never measured", self.quoted(self.span(f"on other {STEP2} ms .1f"))[1][0][1])
 
     def test_errors_have_ratios_and_a_table(self):
         self.write(*(run_of(f"accuracy/{kind}/{who}/e4m3/d128/full/n1024", rmse=rmse, relative_rms=10 * rmse, batch=1, heads=4, rows=4096, label=who)
@@ -358,7 +411,10 @@ class Quoting(Case):
         self.assertIn("| one loop | 4k | - | - | - | 0.938 | - | - |", mended)
         self.assertIn("| 5: persistent blocks |", mended)
         span = self.span("forward/ch05/step5/bf16/d128/full/n4096 raced_share .3f")
-        self.assertIn(f">{5e11 / quote.TENSOR_FLOPS:.3f}<", self.quoted(span)[0])
+        self.assertIn("was never measured on this card", self.quoted(span)[1][0][1])
+        rate = run_of("machine/rate/warpgroup_product") | {"per_clock": 4000.0}
+        self.measured = results.Results([self.write(*runs, rate, multiprocessors="100", clocks="SM up to 2500 MHz")])
+        self.assertIn(f">{5e11 / 1e15:.4f}<", self.quoted(span.replace(".3f", ".4f"))[0])
         _, wrong = self.quoted(self.span(f"{STEP2} raced_tflops .0f"))
         self.assertIn("in turn with cuDNN", wrong[0][1])
 
@@ -371,6 +427,75 @@ class Quoting(Case):
         self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0)
         self.assertEqual(page.read_text(), self.span(f"{STEP2} ms .1f", "12.3"))
         self.assertEqual(subprocess.run([*command, "--check"], capture_output=True).returncode, 0)
+
+
+class History(Case):
+    """What result files that go leave behind."""
+
+    def test_steps_at_the_ladders_shape_are_kept_once(self):
+        from docs.tools import superseded
+
+        cell = "bf16/d128/full/n4096"
+        old = self.write(run_of(f"forward/ch05/step5/{cell}", 2.0), run_of(f"backward/ch07/step2/{cell}", 4.0), run_of(CUDNN), skipped(f"forward/ch05/step4/{cell}"),
+                         run_of("forward/ch05/step5/bf16/d64/full/n4096"))
+        new = self.write(run_of(f"forward/ch05/step5/{cell}", 1.0))
+        superseded.remember([old], self.folder / "history.csv")
+        superseded.remember([old], self.folder / "history.csv")
+        found = [(f"{when:%d}", str(name), rate) for when, name, rate in results.history(results.Results([new]))]
+        self.assertEqual(found, [("01", f"backward/ch07/step2/{cell}", 1.25), ("01", f"forward/ch05/step5/{cell}", 2.5), ("02", f"forward/ch05/step5/{cell}", 5.0)])
+
+    def test_a_file_can_go_if_every_page_says_the_same_without_it(self):
+        from docs.tools import superseded
+
+        mark = self.folder / "page.md"
+        mark.write_text(f"<!-- num {STEP1} ms .1f -->1.0<!-- /num -->")
+        paths = [self.write(run_of(STEP1, 3.0)), self.write(run_of(STEP1, 1.0)), self.write(run_of(STEP2, 1.0))]
+        files = lambda folder: sorted(paths) if folder == results.BOOK_GPU else []
+        with mock.patch.object(superseded, "files_of", files), mock.patch.object(quote, "book_pages", lambda: [mark]), \
+                mock.patch.object(superseded, "figures", list), mock.patch.object(superseded.Said, "drawn", lambda self, kept: {}), \
+                mock.patch.object(results, "ROOT", self.folder), contextlib.redirect_stdout(io.StringIO()):
+            self.assertCountEqual(superseded.superseded([]), [paths[0], paths[2]])
+
+
+class Merged(Case):
+    """earlier.json: what is left of files that are not of a release."""
+
+    def test_results_keep_their_files_and_what_is_superseded_goes(self):
+        from docs.tools import superseded
+
+        paths = [self.write(run_of(STEP1, 3.0, vs_cudnn=1.5), run_of(STEP2, 9.0)), self.write(run_of(STEP1, 2.0)), self.write(run_of(STEP1, 1.0))]
+        before = results.Results(paths)
+        stay = {(pathlib.Path(entry.file).name, entry.name) for entries in before.named.values() for entry in superseded.says_more(entries)}
+        self.assertEqual(len(stay), 3)
+        file = self.folder / "earlier.json"
+        for sources in (paths, [file]):  # and once more: it is its own source then
+            results.write(file, superseded.merged(sources, stay))
+            after = results.Results([file])
+            self.assertEqual([(entry.file, entry.name, entry.milliseconds) for entry in after.history],
+                             [("98.json", STEP1, 3.0), ("98.json", STEP2, 9.0), ("96.json", STEP1, 1.0)])
+            self.assertEqual({entry.name: entry.context["commit"] for entry in after.newest.values()}, {STEP1: "abc3", STEP2: "abc1"})
+            self.assertEqual(after.raced(STEP1, "vs_cudnn").milliseconds, 3.0)
+
+
+class Missing(Case):
+    def test_a_table_without_its_results_is_refused_in_words(self):
+        """Every table of the book from a seeded choice of its results: text or Refused, and nothing else."""
+        files = [results.read(path) for path in sorted((results.RESULTS / results.BOOK_GPU).glob("*.json"))]
+        random, refused = Random(1), 0
+        tables = [("ladder",), ("host",), ("cpu",), ("kernels", "04"), ("steps", "05", "4096"), ("steps", "05", "777"), ("against", "05", "5"), ("peers",),
+                  ("decode", "peers"), ("decode", "pages"), ("decode", "paged64"), ("latent",), ("ablation", "05"), ("accuracy", "gpu"), ("long", "gpu"),
+                  ("means",), ("gradients", "128"), ("gradients", "999"), ("backward", "5"), ("steps_in_turn",)]
+        for share in (0.0, 0.02, 0.3, 0.97):
+            kept = iter([[entry for entry in entries if random.random() < share] for entries in files])
+            with mock.patch.object(results, "read", lambda path, kept=kept: next(kept)):
+                measured = results.Results(["a.json"] * len(files))
+            for words in tables:
+                try:
+                    quote.table(words, measured)
+                except Refused as reason:
+                    self.assertRegex(str(reason), r"measured|turn|skipped|there is no ablation")
+                    refused += 1
+        self.assertGreater(refused, 20)
 
 
 class Racing(Case):
@@ -394,21 +519,24 @@ class Racing(Case):
         self.assertEqual(race.entry(problem, product, [ours, product], 4e12)["FLOPS"], 8e14)
         self.assertEqual(measured.newest["forward/flash/bf16/d128/full/n4096"].skipped, "No available kernel")
 
+    def test_fp8_stands_beside_fp8(self):
+        """In e4m3 a peer that reads it has its own name and ratio; one in BF16 is said to be."""
+        problem = peers.Problem(Shape(4, 16, 16, 4096, 4096, 128, 0, 3, 0.1), "e4m3", None, None, None, encoded=(1,))
+        ours = race.Contestant("ch06/step7", "", None, milliseconds=[1.0] * 3)
+        in_fp8 = race.Contestant("cudnn_frontend", "", None, milliseconds=[1.2] * 3, encoded=True)
+        in_bf16 = race.Contestant("cudnn", "", None, milliseconds=[2.0] * 3)
+        found = race.entry(problem, ours, [ours, in_fp8, in_bf16], 1e12)
+        self.assertEqual({key: round(value, 3) for key, value in found.items() if key.startswith("vs_")}, {"vs_cudnn_frontend": 1.2, "vs_cudnn_bf16": 2.0})
+        self.assertEqual([problem.name(who).split("/")[1] for who in (in_fp8, in_bf16)], ["cudnn_frontend", "cudnn_bf16"])
 
-    def test_a_package_has_the_heads_third_and_may_be_missing(self):
-        tensor = types.SimpleNamespace(transpose=lambda a, b: ("transposed", a, b))
-        lacking = peers.package("fa3", (tensor,))
-        self.assertEqual(lacking.skipped, "its package, flash_attn_interface, is not installed")
-        seen = []
-
-        def attend(*tensors, **options):
-            seen.append((tensors, options))
-            return tensor, "log-sum-exp"
-
-        with mock.patch.dict(sys.modules, flash_attn=types.SimpleNamespace(flash_attn_func=attend)):
-            there = peers.package("fa2", (tensor,), "masked", causal=True)
-        self.assertEqual((there.run(), there.kind, there.skipped), (("transposed", 1, 2), "masked", ""))
-        self.assertEqual(seen, [((("transposed", 1, 2),), {"causal": True})])
+    def test_steps_are_named_with_their_chapters(self):
+        self.assertEqual(peers.steps_of("4.6,6.7_means"), [(4, 6, False), (6, 7, True)])
+        self.assertEqual((peers.steps_of("all"), peers.steps_of("1,2")), ("all", [1, 2]))
+        with self.assertRaisesRegex(peers.argparse.ArgumentTypeError, "such as 4.6,5.5"):
+            peers.steps_of("4.x")
+        library = types.SimpleNamespace(chapters=lambda: [types.SimpleNamespace(number=5, steps=5, on_device=1)])
+        with self.refused("chapter 4 has no kernel: give some of 5"):
+            peers.pick_ours(library, types.SimpleNamespace(chapter=None, step=[(4, 6, False)], ablation=False, dtype="bf16"))
 
 
 class OnTheCpu(Case):

@@ -1,0 +1,247 @@
+"""Peers that come in packages of their own: each is a contestant of peers.py and backward.py where its package is installed; where it is not,
+it is named with what installs it. Tensors are [batch, heads, seqlen, head_dim]; most packages have the heads third."""
+
+import functools
+import importlib
+import importlib.util
+import math
+from typing import Any, NamedTuple
+
+from bench.race import Contestant
+
+torch: Any = None  # imported once the options are right
+
+
+class Package(NamedTuple):
+    """Whose kernels, the module that has them, and what installs it."""
+
+    label: str
+    module: str
+    install: str
+
+
+BUILD = "git clone https://github.com/Dao-AILab/flash-attention && cd flash-attention"
+FRONTEND = "pip install nvidia-cudnn-frontend"
+PACKAGES = {
+    "fa2": Package("FlashAttention-2", "flash_attn", "pip install flash-attn --no-build-isolation"),
+    "fa3": Package("FlashAttention-3", "flash_attn_interface", f"{BUILD}/hopper && python3 setup.py install"),
+    "fa4": Package("FlashAttention-4", "flash_attn.cute", "pip install flash-attn-4"),
+    "cudnn_frontend": Package("cuDNN, by its own frontend", "cudnn", FRONTEND),
+    "flashinfer": Package("FlashInfer", "flashinfer", "pip install flashinfer-python"),
+    "xformers": Package("xFormers", "xformers.ops", "pip install xformers"),
+    "flex": Package("FlexAttention, compiled", "torch.nn.attention.flex_attention", "pip install torch"),
+    "flex_flash": Package("FlexAttention, its FLASH backend", "flash_attn.cute", "pip install flash-attn-4"),
+    "varlen": Package("varlen_attn", "torch.nn.attention.varlen", "pip install 'torch>=2.10'"),
+}
+GRADIENTS = ("fa2", "fa3", "fa4", "cudnn_frontend")  # those that have a backward pass that is timed
+IN_FP8 = ("fa3", "cudnn_frontend")  # those that read e4m3
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def is_there(name: str) -> bool:
+    """Whether a module can be found; a package's part cannot be looked for where there is no package."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ImportError:
+        return False
+
+
+def absent(who: str, kind: str = "forward") -> Contestant | None:
+    """The contestant that cannot take part, or None."""
+    package = PACKAGES[who]
+    if is_there(package.module):
+        return None
+    return Contestant(who, "", None, skipped=f"its package, {package.module}, is not installed", install=package.install, kind=kind)
+
+
+def forward(who: str, problem: Any) -> Contestant:
+    """A launch of one of PACKAGES. In e4m3 those of IN_FP8 read it, and the others BF16."""
+    lacking = absent(who)
+    if lacking:
+        return lacking
+    in_fp8 = bool(problem.encoded) and who in IN_FP8
+    q, k, v = problem.encoded if in_fp8 else (problem.q, problem.k, problem.v)
+    found = Contestant(who, PACKAGES[who].label, None, encoded=in_fp8)
+    try:
+        found.run = MAKERS[who](q, k, v, bool(problem.shape.causal), problem.shape.scale)
+    except Exception as error:  # of packages of others: any
+        found.skipped = (str(error).splitlines() or [type(error).__name__])[0]
+    return found
+
+
+def turned(q: Any, k: Any, v: Any) -> list[Any]:
+    """[batch, seqlen, heads, head_dim], in FlashAttention's own order in memory."""
+    return [tensor.transpose(1, 2) for tensor in (q, k, v)]
+
+
+def flash_attention(who: str) -> Any:
+    """FlashAttention's function of that name, on views."""
+    def make(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
+        attend = module(PACKAGES[who].module).flash_attn_func
+
+        def run() -> Any:
+            o = attend(*turned(q, k, v), softmax_scale=scale, causal=causal)
+            return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+
+        return run
+
+    return make
+
+
+def flex(backend: str) -> Any:
+    """FlexAttention with a backend of its own; a causal mask is a block mask, made beforehand."""
+    def make(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
+        attention = module("torch.nn.attention.flex_attention")
+        n = q.shape[2]
+        mask = attention.create_block_mask(lambda b, h, q, k: q >= k, None, None, n, n, device="cuda") if causal else None
+        torch._dynamo.reset()  # each shape compiles anew, and after eight of them it would run without being compiled
+        compiled = torch.compile(attention.flex_attention, dynamic=False)
+        return lambda: compiled(q, k, v, block_mask=mask, scale=scale, kernel_options={"BACKEND": backend})
+
+    return make
+
+
+def firsts(batch: int, n: int) -> Any:
+    """Where each of `batch` sequences of the same length begins, [batch + 1]."""
+    return torch.arange(batch + 1, device="cuda", dtype=torch.int32) * n
+
+
+def packed(tensor: Any) -> Any:
+    """[batch * seqlen, heads, head_dim]"""
+    return tensor.transpose(1, 2).reshape(-1, tensor.shape[1], tensor.shape[3]).contiguous()
+
+
+def unpacked(o: Any, like: Any) -> Any:
+    batch, heads, n, head_dim = like.shape
+    return o.view(batch, n, heads, head_dim).transpose(1, 2)
+
+
+def varlen(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
+    """PyTorch's attention of packed sequences, which takes the default scale only."""
+    attend, n = module("torch.nn.attention.varlen").varlen_attn, q.shape[2]
+    if not math.isclose(scale, q.shape[3] ** -0.5, rel_tol=1e-6):
+        raise ValueError("varlen_attn is called with the default scale only")
+    of_q, of_k, of_v = (packed(tensor) for tensor in (q, k, v))
+    first = firsts(q.shape[0], n)
+    try:  # later versions name a causal mask by its window
+        attend(of_q, of_k, of_v, first, first, n, n, is_causal=causal)
+        options: dict[str, Any] = {"is_causal": causal}
+    except TypeError:
+        options = {"window_size": (-1, 0)} if causal else {}
+    return lambda: unpacked(attend(of_q, of_k, of_v, first, first, n, n, **options), q)
+
+
+def flashinfer(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
+    """FlashInfer's kernel for many queries, planned beforehand."""
+    batch, heads, n, head_dim = q.shape
+    workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+    wrapper = module("flashinfer").BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD")
+    first = firsts(batch, n)
+    wrapper.plan(first, first, heads, k.shape[1], head_dim, causal=causal, sm_scale=scale, q_data_type=q.dtype)
+    of_q, of_k, of_v = (packed(tensor) for tensor in (q, k, v))
+    return lambda: unpacked(wrapper.run(of_q, of_k, of_v), q)
+
+
+def xformers(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
+    ops = module("xformers.ops")
+    bias = ops.LowerTriangularMask() if causal else None
+    return lambda: ops.memory_efficient_attention(*turned(q, k, v), attn_bias=bias, scale=scale).transpose(1, 2)
+
+
+# ---- cuDNN's graphs ------------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def handle() -> Any:
+    """cuDNN's, one for all graphs."""
+    return module("cudnn").create_handle()
+
+
+class Graph:
+    """A graph of cuDNN's frontend, and the tensors that belong to its nodes."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.cudnn = module("cudnn")
+        self.handle = handle()
+        kinds = self.cudnn.data_type
+        self.kinds = {torch.float8_e4m3fn: kinds.FP8_E4M3, torch.bfloat16: kinds.BFLOAT16, torch.float16: kinds.HALF, torch.float32: kinds.FLOAT}
+        self.graph = self.cudnn.pygraph(io_data_type=self.kinds[dtype], intermediate_data_type=kinds.FLOAT, compute_data_type=kinds.FLOAT,
+                                        handle=self.handle)
+        self.pack: dict[Any, Any] = {}
+
+    def takes(self, tensor: Any) -> Any:
+        """A node that reads it."""
+        node = self.graph.tensor(dim=list(tensor.shape), stride=list(tensor.stride()), data_type=self.kinds[tensor.dtype])
+        self.pack[node] = tensor
+        return node
+
+    def gives(self, node: Any, tensor: Any) -> None:
+        """A node's result goes there."""
+        node.set_output(True).set_dim(list(tensor.shape)).set_stride(list(tensor.stride())).set_data_type(self.kinds[tensor.dtype])
+        self.pack[node] = tensor
+
+    def built(self) -> Any:
+        """A function that launches it."""
+        self.graph.validate()
+        self.graph.build_operation_graph()
+        self.graph.create_execution_plans([self.cudnn.heur_mode.A])
+        self.graph.check_support()
+        self.graph.build_plans()
+        workspace = torch.empty(max(1, self.graph.get_workspace_size()), device="cuda", dtype=torch.uint8)
+
+        def launch() -> None:
+            self.cudnn.set_stream(handle=self.handle, stream=torch.cuda.current_stream().cuda_stream)
+            self.graph.execute(self.pack, workspace, handle=self.handle)
+
+        return launch
+
+
+def cudnn_frontend(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
+    """cuDNN's forward pass. In e4m3 all scales are 1 but that of P, which is 256, and O is e4m3: on Hopper it writes no BF16 from FP8."""
+    graph = Graph(q.dtype)
+    of_q, of_k, of_v = (graph.takes(tensor) for tensor in (q, k, v))
+    out = torch.empty_like(q)
+    if q.dtype != torch.float8_e4m3fn:
+        o, _ = graph.graph.sdpa(q=of_q, k=of_k, v=of_v, is_inference=True, attn_scale=scale, use_causal_mask=causal)
+        graph.gives(o, out)
+    else:
+        one = lambda value: graph.takes(torch.full((1, 1, 1, 1), value, device="cuda"))
+        scales = {"descale_q": 1.0, "descale_k": 1.0, "descale_v": 1.0, "descale_s": 1 / 256, "scale_s": 256.0, "scale_o": 1.0}
+        o, stats, *largest = graph.graph.sdpa_fp8(q=of_q, k=of_k, v=of_v, is_inference=False, attn_scale=scale, use_causal_mask=causal,
+                                                  **{name: one(value) for name, value in scales.items()})
+        graph.gives(o, out)
+        graph.gives(stats, torch.empty((*q.shape[:3], 1), device="cuda"))
+        for node in largest:
+            graph.gives(node, torch.zeros((1, 1, 1, 1), device="cuda"))
+    launch = graph.built()
+
+    def run() -> Any:
+        launch()
+        return out
+
+    return run
+
+
+def cudnn_gradient(problem: Any) -> Any:
+    """cuDNN's backward pass, from the O and the log-sum-exp that ours reads too."""
+    graph = Graph(problem.q.dtype)
+    gradients = [torch.empty_like(tensor) for tensor in (problem.q, problem.k, problem.v)]
+    read = {"q": problem.q, "k": problem.k, "v": problem.v, "o": problem.o, "dO": problem.d_o, "stats": problem.lse.unsqueeze(-1)}
+    nodes = graph.graph.sdpa_backward(**{name: graph.takes(tensor) for name, tensor in read.items()}, attn_scale=problem.shape.scale,
+                                      use_causal_mask=bool(problem.shape.causal))
+    for node, tensor in zip(nodes, gradients, strict=True):
+        graph.gives(node, tensor)
+    launch = graph.built()
+
+    def run() -> Any:
+        launch()
+        return gradients
+
+    return run
+
+
+MAKERS = {"fa2": flash_attention("fa2"), "fa3": flash_attention("fa3"), "fa4": flash_attention("fa4"), "cudnn_frontend": cudnn_frontend,
+          "flashinfer": flashinfer, "xformers": xformers, "flex": flex("TRITON"), "flex_flash": flex("FLASH"), "varlen": varlen}

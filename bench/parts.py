@@ -1,0 +1,229 @@
+"""The parts of a release (bench/release), what matters most first: which program takes which names of results, and about how long that takes.
+
+A part that is not here is a number that pages may not quote: the test bench.release holds their names against `gives`.
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bench import ncu_bytes
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BIN, LIBRARY = ROOT / "build/gpu/bin", ROOT / "build/gpu/lib/libflashbook.so"
+FILES = ("machine", "forward", "fp8", "backward", "decode", "masked", "studies", "many")
+ROUNDS = "3"
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+DIMS, MASKS = (64, 128, 256), ("full", "causal")
+SHARED = ("flashbook_shared",)
+Commands = Callable[[pathlib.Path], list[list[str]]]  # for a result file
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A command of a release, or several."""
+
+    name: str
+    file: str  # of FILES; "" writes no result
+    seconds: float  # about how long it takes on an H200
+    what: str
+    commands: Commands
+    gives: str = ""  # of which names of results, a regular expression
+    targets: tuple[str, ...] = SHARED  # what has to be built
+    resumes: bool = False  # whether the program can go on with its file
+    cards: int = 1
+
+
+def words(values: Iterable[Any]) -> str:
+    return ",".join(map(str, values))
+
+
+def either(values: Iterable[Any]) -> str:
+    return f"({'|'.join(map(str, values))})"
+
+
+def names(kind: str, who: str, dtype: str = "bf16", dims: Iterable[int] = DIMS, masks: Iterable[str] = MASKS,
+          lengths: Iterable[int] = LENGTHS) -> str:
+    """The names of a grid, as a regular expression."""
+    return rf"{kind}/{who}/{dtype}/d{either(dims)}/{either(masks)}/n{either(lengths)}"
+
+
+def race(program: str, *options: str) -> Commands:
+    return lambda out: [["python3", f"bench/{program}", *options, "--rounds", ROUNDS, "--out", str(out)]]
+
+
+def contestants(steps: str) -> list[str]:
+    """What 4.6,5.5 is called in names."""
+    return [f"ch{int(chapter):02}/step{step}" for chapter, _, step in (word.partition(".") for word in steps.split(","))]
+
+
+def grid(name: str, file: str, seconds: float, what: str, steps: str, peers: Iterable[str] = (), dims: Iterable[int] = DIMS,
+         masks: Iterable[str] = MASKS, lengths: Iterable[int] = LENGTHS, dtype: str = "bf16") -> Part:
+    """peers.py over a grid of shapes."""
+    who = contestants(steps)
+    who += [peer + "_bf16" * (dtype == "e4m3" and peer not in ("product", "cudnn_frontend", "fa3")) for peer in peers]
+    command = race("peers.py", "--dtype", dtype, "--step", steps, "--peers", words(peers) or "none", "--head-dim", words(dims),
+                   "--mask", words(masks), "--seqlen", words(lengths))
+    return Part(name, file, seconds, what, command, names("forward", either(who), dtype, dims, masks, lengths), resumes=True)
+
+
+def program(name: str, *options: str) -> Commands:
+    return lambda out: [[str(BIN / name), *options, str(out)]]
+
+
+def steps(chapter: int, last: int) -> str:
+    return words(f"{chapter}.{step}" for step in range(1, last + 1))
+
+
+def counted(out: pathlib.Path) -> list[list[str]]:
+    """Bytes that Nsight Compute counts, beside the models of chapters 1 and 3."""
+    of_name = {"ncu/ch01/step2/bf16/d128/full/n8192": "01_naive_attention --step 2 --batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"}
+    for dim, heads in ((128, 16), (64, 32)):
+        for step in (1, 2, 3):
+            of_name[f"ncu/ch03/step{step}/bf16/d{dim}/full/n4096"] = (f"03_flash_attention_1 --step {step} --batch 4 --heads {heads} "
+                                                                      f"--kv-heads {heads} --seqlen 4k --head-dim {dim}")
+    counters, report = str(out.parent / "counters.csv"), str(out.parent / "counted.txt")
+    found = [[str(BIN / "forward"), "--chapter", "1", "--step", "2", "--dtype", "bf16", "--head-dim", "128", "--mask", "full", "--seqlen", "512",
+              "--max-seconds", "0", "--out", str(out)]]  # a result of this machine, for its context
+    for name, command in of_name.items():
+        chapter, *options = command.split()
+        found.append(["ncu", "--clock-control", "none", "--metrics", ",".join(ncu_bytes.MEMORY + ncu_bytes.L2), "--csv", "--print-units", "base",
+                      "--log-file", counters, str(BIN / chapter), *options, "--dtype", "bf16", "--reps", "1", "--check", "off", "--json", report])
+        found.append(["python3", "bench/ncu_bytes.py", *["--tell"] * ("step3" in name), counters, report, str(out), name])
+    return found
+
+
+def built(_: pathlib.Path) -> list[list[str]]:
+    architectures, only = os.environ.get("FLASHBOOK_ARCHITECTURES"), os.environ.get("FLASHBOOK_ONLY_RELEASE")
+    return [["cmake", "--preset", "gpu", *([f"-DCMAKE_CUDA_ARCHITECTURES={architectures}"] if architectures else [])],
+            ["cmake", "--build", "--preset", "gpu", "-j", str(os.cpu_count()), *(["--target", *targets()] if only else [])]]
+
+
+def packaged() -> list[str]:
+    """Where Python finds the package of this tree."""
+    return ["env", f"PYTHONPATH={ROOT / 'python'}", f"FLASHBOOK_LIBRARY={LIBRARY}", "FLASHBOOK_REQUIRE_GPU=1", "python3"]
+
+
+def tested(_: pathlib.Path) -> list[list[str]]:
+    """Every test; what pages quote is not known before a release ends."""
+    return [["env", "FLASHBOOK_REQUIRE_GPU=1", "ctest", "--preset", "gpu-all", "-j", "8", "-E", r"bench\.quote"],
+            [*packaged(), "-m", "pytest", "-q", "python/tests"]]
+
+
+def sanitized(_: pathlib.Path) -> list[list[str]]:
+    """memcheck, racecheck and synccheck on small shapes of every chapter with kernels."""
+    packed = "--lengths 100,37,0,131 --heads 2 --head-dim 128 --causal"
+    of_chapter = {"06": ["--scaling block --heads 2 --seqlen 50 --seqlen-k 131 --head-dim 64 --layout bshd"],
+                  "08": ["--step 7 --head-dim 576 --heads 64 --kv-heads 1 --seqlen 1 --seqlen-k 131"],
+                  "09": ["--step 6 --heads 2 --kv-heads 1 --seqlen 100 --seqlen-k 131 --head-dim 64 --causal", packed, f"--step 6 {packed}"]}
+    small = ["--heads 2 --kv-heads 1 --seqlen 100 --seqlen-k 131 --head-dim 64", "--heads 1 --seqlen 65 --head-dim 128 --causal"]
+    chapters = sorted(path.parts[-3] for path in ROOT.glob("chapters/*/host/chapter.cu") if "Place::device" in path.read_text(encoding="utf-8"))
+    return [["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", str(BIN / chapter), "--batch", "1", *shape.split(), "--reps", "1"]
+            for chapter in chapters for shape in [*small, *of_chapter.get(chapter[:2], [])] for tool in ("memcheck", "racecheck", "synccheck")
+            # There a stage is used twice, whose second use racecheck takes for a race (docs/pages/golden.md).
+            if not (tool == "racecheck" and shape.startswith("--step 6 --lengths"))]
+
+
+def trained(out: pathlib.Path) -> list[list[str]]:
+    return [[*packaged(), "python/examples/train_text.py", "--out", str(out)]]
+
+
+def script(path: str, *options: str) -> Commands:
+    """A program that calls the package."""
+    return lambda out: [[*packaged(), path, *options, "--out", str(out)]]
+
+
+def of_two_cards(out: pathlib.Path) -> list[list[str]]:
+    """Chapter 10's race."""
+    return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]]
+
+
+BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa2", "fa3", "fa4")  # that stand beside chapter 5 in every cell
+LADDER_PEERS = (*BESIDE, "eager", "flex", "flex_flash", "xformers", "flashinfer", "varlen", "product")
+BOOK_STEPS = ",".join((steps(1, 2), steps(3, 3), steps(4, 6), steps(5, 5)))
+EVERY_STEP = either(contestants(f"{BOOK_STEPS},{steps(6, 8)}"))
+FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
+DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
+DECODE = r"decode/(ch08/step\d(_p\d+)?(_once)?|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
+MASKED = r"masked/(ch09/step[1-5]|ch05/step5|flex|flex_flash|varlen|flash2|fa3|dense)/bf16/d128/\w+/n\d+"
+GRADIENTS = names("backward", r"(ch07/step[2-6]|\w+)", lengths=(512, 1024, 4096, 16384))
+
+PARTS = (
+    grid("ladder", "forward", 45, "every step of chapters 1, 3, 4 and 5 and every peer, at the ladder's shape",
+         BOOK_STEPS, LADDER_PEERS, (128,), FULL, AT_4K),
+    grid("forward", "forward", 95, "the last steps of these chapters and the peers, every shape of the papers",
+         "1.2,3.3,4.6,5.5", (*BESIDE, "eager")),
+    grid("fp8", "fp8", 60, "chapter 6's steps 5 to 8 and the peers in FP8, every shape",
+         "6.5,6.6,6.7,6.8,6.7_means", ("cudnn_frontend", "fa3"), dtype="e4m3"),
+    grid("fp8_ladder", "fp8", 25, "every step of chapter 6, N 4096, no mask",
+         steps(6, 8), ("cudnn", "cudnn_frontend", "fa3", "product"), masks=FULL, lengths=AT_4K, dtype="e4m3"),
+    Part("backward", "backward", 85, "chapter 7's steps and the peers", race("backward.py", "--step", "2,3,4,5,6"), GRADIENTS, resumes=True),
+    Part("decode", "decode", 65, "one query a sequence: chapter 8 and the peers", race("decode.py", "--peers", DECODE_PEERS), DECODE, resumes=True),
+    Part("masked", "masked", 70, "chapter 9 and the peers under every mask", race("masks.py"), MASKED, resumes=True),
+    Part("masked_backward", "masked", 65, "the same of gradients", race("masks.py", "--backward"),
+         r"masked/(ch09/step6|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
+    grid("short_long", "forward", 40, "lengths from 64 to 256, and 32k and 64k", "5.5", ("cudnn", "flash", "eager"), (64, 128),
+         lengths=(64, 128, 256, 32768, 65536)),
+    grid("steps5", "forward", 40, "chapter 5's steps 1 to 4 in turn with cuDNN, at three lengths", "5.1,5.2,5.3,5.4", ("cudnn",), lengths=LONGEST),
+    grid("steps4", "forward", 12, "chapter 4's steps in turn with FlashAttention-2, N 4096", steps(4, 6), ("flash",), (64, 256), FULL, AT_4K),
+    grid("steps4_5", "forward", 12, "step 5 of chapter 4 at a short and a long N", "4.5", ("flash",), (64, 256), lengths=(512, 8192)),
+    grid("steps3", "forward", 5, "chapter 3's steps 1 and 2 at a short and a long N", "3.1,3.2", (), (128,), FULL, (1024, 16384)),
+    Part("backward_first", "backward", 20, "step 1 of chapter 7", race("backward.py", "--step", "1", "--peers", "none"),
+         names("backward", "ch07/step1", lengths=(512, 1024, 4096, 16384)), resumes=True),
+    Part("many", "many", 120, "chapter 10 on two cards", of_two_cards, r"(many|machine/hop)/.*", ("many", *SHARED), resumes=True, cards=2),
+    Part("resources", "machine", 30, "registers, shared memory and occupancy of every kernel",
+         program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--mask", "full", "--seqlen", "4096", "--max-seconds", "0", "--out"),
+         names("forward", EVERY_STEP, "(bf16|e4m3)", masks=FULL, lengths=AT_4K), ("forward",)),
+    Part("machine", "machine", 30, "chapter 0: what the card takes for a load, a product, an exponential", program("00_the_machine", "--json"),
+         r"machine/[\w/]+", ("00_the_machine",)),
+    Part("flex_decode", "decode", 15, "FlexAttention on one query a sequence",
+         race("decode.py", "--shape", "2", "--step", "6", "--peers", "cudnn,flex", "--pages", "0"), DECODE, resumes=True),
+    Part("blocks", "machine", 15, "chapter 3's tiles from 16 to 128", program("forward", "--block-sizes", "--max-seconds", "0.1", "--out"),
+         r"blocks/.*", ("forward",)),
+    Part("timeline", "machine", 8, "stamps of chapter 5's loops", program("timeline"), r"timeline/.*", ("timeline",)),
+    Part("ablation", "machine", 45, "chapter 5's last step, one switch turned at a time", race("peers.py", "--ablation", "--seqlen", "4k,512,16k"),
+         r"ablation/.*", ("ablation",), resumes=True),
+    Part("gradients", "backward", 20, "errors of gradients by kind of inputs", race("backward.py", "--accuracy"), r"gradients/.*"),
+    Part("host", "machine", 20, "chapter 2 on the CPU",
+         program("forward", "--chapter", "2", "--dtype", "f32", "--head-dim", "64", "--mask", "full", "--max-seconds", "0.3", "--out"),
+         names("forward", r"ch02/step\d", "f32", (64,), FULL), ("forward",)),
+    Part("counted", "machine", 30, "bytes that Nsight Compute counts", counted, r"ncu/.*", ("forward", "01_naive_attention", "03_flash_attention_1")),
+    Part("python", "studies", 30, "the Python package in turn with its C function", race("operators.py"), r"python/.*"),
+    Part("accuracy", "studies", 40, "errors in f16 and FP8 against FP64", program("accuracy", "--out"), r"accuracy/.*", ("accuracy",)),
+    Part("cpu", "machine", 60, "chapter 2's last step in turn with PyTorch on 1, 2 and 16 cores", race("peers.py", "--cpu"), r"cpu/.*",
+         ("02_online_softmax",)),
+    Part("training", "studies", 125, "a small model trained with our attention and with PyTorch's", trained, r"training/.*"),
+    *(Part(f"model_{length}", "studies", 35, f"a model of GPT-2's size in training, eager beside the others, {length} tokens a sequence",
+           script("python/examples/train_text.py", "--eager", "--width", "768", "--layers", "12", "--turn", "8", "--steps", "40", "--write", "4",
+                  "--length", str(length), "--batch", str(16384 // length)),
+           rf"training/(eager|sdpa|flashbook)_\w*w\d+l\d+/.*/n{length}") for length in (512, 1024, 2048, 4096)),
+    Part("longer_context", "studies", 90, "several contexts for the same time", script("python/examples/longer_context.py"),
+         r"training/\w+_by_time/.*"),
+    Part("diagnosis", "studies", 30, "a model with a fault of speed, and its cures", script("bench/diagnosis.py"), r"training/diagnosis_.*"),
+    Part("triton", "forward", 50, "chapter 5's step 2 in Triton", script("bench/in_triton.py", "--rounds", ROUNDS),
+         names("forward", "(triton|cudnn|ch05/step[125])", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
+    Part("generation", "studies", 150, "a model writes, with a cache and without",
+         script("bench/generation.py", "--ways", "none_flash,cat,in_place,pages"), r"generation/.*"),
+    Part("long", "studies", 90, "errors of long rows",
+         program("accuracy", "--long", "--batch", "1", "--heads", "8", "--seqlen", "65536", "--out"), r"long/.*", ("accuracy",)),
+    Part("every", "forward", 300, "every step alone at every shape, for the ladder that one can climb",
+         program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--max-seconds", "0.05", "--out"),
+         names("forward", EVERY_STEP, "(bf16|e4m3)"), ("forward",)),
+)
+ALONE = ("resources", "every")  # parts that time ours alone: where the same was timed in turn, that counts
+ASKED_FOR = (Part("build", "", 260, "the gpu preset (FLASHBOOK_ONLY_RELEASE=1: only what a release runs)", built, targets=()),
+             Part("test", "", 240, "ctest and the Python package's tests, on the card", tested, targets=()),
+             Part("sanitize", "", 200, "memcheck, racecheck and synccheck on small shapes", sanitized, targets=()))
+
+
+def targets() -> list[str]:
+    return sorted({target for part in PARTS for target in part.targets})
+
+
+def quoted_names(pages: Iterable[str]) -> set[str]:
+    """The results that texts of pages quote by name."""
+    marks = (place[1].split() for page in pages for place in re.finditer(r"<!-- num ([^>]*?) -->", page))
+    return {name for word in marks for name in (word[1:3] if word[0] == "ratio" else word[2:3] if word[0] == "on" else word[:1])}

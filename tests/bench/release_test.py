@@ -1,0 +1,357 @@
+"""bench/release without a GPU: that it takes every number that pages quote, goes on where it was cut off, and writes files that can be filed."""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import types
+import unittest
+from typing import Any
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from bench import packages, parts, peers, race, results
+from bench.names import Name
+from docs.tools import quote
+
+loader = importlib.machinery.SourceFileLoader("release", str(ROOT / "bench" / "release"))
+spec = importlib.util.spec_from_loader("release", loader)
+release: Any = importlib.util.module_from_spec(spec)
+sys.modules["release"] = release
+loader.exec_module(release)
+
+STEP = "forward/ch05/step5/bf16/d128/full/n{}"
+PROGRAM = '''
+import json, pathlib, sys
+out, cells = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+whole = json.loads(out.read_text()) if out.exists() else {"context": {"calls": []}, "benchmarks": []}
+call = {"date": f"2026-01-0{len(whole['context']['calls']) + 1}T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": "abc"}
+whole["context"] = {**call, "calls": [*whole["context"]["calls"], call]}
+n = 64 << len(whole["benchmarks"])
+whole["benchmarks"].append({"name": f"forward/ch05/step5/bf16/d128/full/n{n}", "run_type": "iteration", "real_time": 1.0, "time_unit": "ms",
+                            "FLOPS": 1e12, "bytes_per_second": 1e9, "call": len(whole["context"]["calls"]) - 1, "cell": str(n)})
+out.write_text(json.dumps(whole))
+sys.exit(75 if len(whole["benchmarks"]) < cells else 0)
+'''
+
+
+def part(name, file, *command, resumes=False, cards=1, seconds=1.0):
+    return parts.Part(name, file, seconds, "a part", lambda out: [[word.replace("OUT", str(out)) for word in command]], resumes=resumes, cards=cards)
+
+
+class Release(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "program.py").write_text(PROGRAM)
+        self.racing = (sys.executable, str(self.folder / "program.py"), "OUT")
+
+    def call(self, of, *words, gpu="NVIDIA H200", commit="abc"):
+        """Exit code, and what a call printed."""
+        out = io.StringIO()
+        with (mock.patch.object(release, "PARTS", of), mock.patch.object(release, "asked", lambda query: gpu), mock.patch.object(release, "cards", lambda: 1),
+              mock.patch.object(results, "commit", lambda: commit), mock.patch.object(sys, "argv", ["release", str(self.folder / "R"), *words]),
+              mock.patch.dict(os.environ), contextlib.redirect_stdout(out), contextlib.redirect_stderr(out)):
+            code = release.main()
+        return code, out.getvalue()
+
+    def measured(self, file):
+        return results.read(self.folder / "R" / f"{file}.json")
+
+    def test_every_number_that_pages_quote_is_taken(self):
+        given = [re.compile(one.gives) for one in parts.PARTS]
+        quoted = {name for name in parts.quoted_names(page.read_text(encoding="utf-8") for page in quote.book_pages()) if Name.parse(name)}
+        self.assertGreater(len(quoted), 300)
+        self.assertEqual([name for name in sorted(quoted) if not any(one.fullmatch(name) for one in given)], [])
+        for unknown in ("forward/ch05/step9/bf16/d64/causal/n4096", "forward/ch05/step5/bf16/d128/full/n5000", "decode/fa9/bf16/d128/b1h8k8/n64"):
+            self.assertFalse(any(one.fullmatch(unknown) for one in given), unknown)
+        self.assertLessEqual(len(parts.FILES), 8)
+        self.assertEqual({one.file for one in parts.PARTS}, set(parts.FILES))
+
+    def test_command_lines_are_taken(self):
+        """Every option of every Python program is one that it has."""
+        from bench import backward, decode, masks
+
+        programs = {"bench/peers.py": peers, "bench/backward.py": backward, "bench/decode.py": decode, "bench/masks.py": masks}
+        seen = set()
+        for one in parts.PARTS:
+            for command in one.commands(self.folder / "x.json"):
+                if command[0] == "python3" and command[1] in programs and "--cpu" not in command:
+                    with mock.patch.object(sys, "argv", command[1:] + ["--resume", "--seconds", "5"] * one.resumes):
+                        programs[command[1]].parse()
+                    seen.add(command[1])
+        self.assertEqual(seen, set(programs))
+
+    def test_a_race_that_was_cut_off_goes_on(self):
+        of = (part("a", "forward", *self.racing, "3", resumes=True),)
+        for expected, count in ((75, 1), (75, 2), (0, 3), (0, 3)):
+            code, said = self.call(of)
+            self.assertEqual((code, len(self.measured("forward"))), (expected, count), said)
+        self.assertEqual([entry.context["date"][:10] for entry in self.measured("forward")], ["2026-01-01", "2026-01-02", "2026-01-03"])
+        whole = json.loads((self.folder / "R/forward.json").read_text())
+        for key in ("name", "real_time", "cpu_time", "time_unit"):  # what Google Benchmark's compare.py asks for
+            self.assertTrue(all(key in entry for entry in whole["benchmarks"]), key)
+        calls = whole["context"]["calls"]
+        self.assertEqual(len(calls), 3)
+        self.assertTrue(all(call["gpu_uuid"] and "program.py" in call["command"] for call in calls))
+
+    def test_what_failed_is_said_and_tried_again_after_the_others(self):
+        of = (part("bad", "forward", sys.executable, "-c", "import sys; print('row 3 is wrong'); sys.exit(1)"), part("good", "masked", *self.racing, "1"))
+        code, said = self.call(of)
+        self.assertEqual(code, 1)
+        self.assertIn("row 3 is wrong", said)
+        self.assertFalse((self.folder / "R/forward.json").exists())
+        code, said = self.call((part("bad", "forward", *self.racing, "1"), of[1], part("new", "fp8", *self.racing, "1")))
+        self.assertEqual(code, 0)
+        self.assertLess(said.index("new  "), said.index("bad  "))
+        self.assertNotIn("good  ", said)
+
+    def test_what_there_is_no_time_or_no_card_for_is_left_and_named(self):
+        of = (part("long", "forward", *self.racing, "1", seconds=500), part("two", "many", *self.racing, "1", cards=2), part("short", "fp8", *self.racing, "1"))
+        code, said = self.call(of, "--seconds", "60")
+        self.assertEqual(code, 75)
+        self.assertIn("left for another call: long (about 500 s), two (wants 2 cards, and there is 1)", said)
+        self.assertEqual(len(self.measured("fp8")), 1)
+        killed = (part("sleeps", "machine", sys.executable, "-c", "import time; time.sleep(60)"),)
+        state = release.State(self.folder / "R")
+        self.assertEqual(release.take(killed[0], state, 0.3), 75)
+
+    def test_one_release_is_of_one_card_and_commit(self):
+        of = (part("a", "forward", *self.racing, "2", resumes=True),)
+        self.call(of)
+        for changed in ({"gpu": "NVIDIA H100"}, {"commit": "def"}):
+            code, said = self.call(of, **changed)
+            self.assertEqual(code, 2)
+            self.assertIn("name another folder", said)
+        self.assertEqual(self.call(of, gpu="")[0], 77)
+        self.assertEqual(self.call(of, commit="unknown")[0], 2)
+
+    def test_a_file_that_cannot_be_filed_is_named_and_the_others_are_written(self):
+        (self.folder / "odd.py").write_text(PROGRAM.replace("forward/ch05", "unheard-of/ch05"))
+        of = (part("odd", "many", sys.executable, str(self.folder / "odd.py"), "OUT", "1"), part("a", "forward", *self.racing, "1"))
+        code, said = self.call(of)
+        self.assertEqual(code, 1)
+        self.assertRegex(said, r"many.json.*has a result named 'unheard-of/ch05")
+        self.assertEqual(len(self.measured("forward")), 1)
+
+    def test_the_list_needs_no_card(self):
+        code, said = self.call(parts.PARTS, "--list", gpu="")
+        self.assertEqual((code, len(said.splitlines())), (0, len(parts.PARTS) + len(parts.ASKED_FOR)))
+
+    def test_registers_go_to_what_was_raced(self):
+        context = {"date": "2026-01-01T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": "abc"}
+        entry = lambda n, **more: {"name": STEP.format(n), "run_type": "iteration", "real_time": 1.0, "time_unit": "ms", **more}
+        pieces = {"resources": {"context": context, "benchmarks": [entry(64, kernel1_registers=168, runs=3), entry(128, kernel1_registers=90)]},
+                  "ladder": {"context": context, "benchmarks": [entry(64, vs_cudnn=1.1, real_time=0.5)]}}
+        found = release.with_resources(pieces)
+        self.assertEqual([one["name"] for one in found["resources"]["benchmarks"]], [STEP.format(128)])
+        self.assertEqual(found["ladder"]["benchmarks"], [entry(64, vs_cudnn=1.1, real_time=0.5, kernel1_registers=168)])
+
+    def test_a_release_of_another_card_stands_beside_the_books(self):
+        (self.folder / "R/parts").mkdir(parents=True)
+        text = PROGRAM.replace("H200", "H100 80GB HBM3")
+        (self.folder / "program.py").write_text(text)
+        self.call((part("a", "forward", *self.racing, "1"),), gpu="NVIDIA H100 80GB HBM3")
+        with mock.patch.object(results, "RESULTS", results.ROOT / "build" / "no"), mock.patch.object(release.shutil, "copyfile") as copied, \
+                mock.patch.object(pathlib.Path, "mkdir"):
+            code, said = self.call((part("a", "forward", *self.racing, "1"),), "--file")
+        self.assertEqual(code, 0)
+        self.assertIn("pages quote h200", said)
+        self.assertEqual([str(call.args[1].relative_to(results.ROOT)) for call in copied.call_args_list], ["build/no/h100-80gb-hbm3/forward.json"])
+
+
+class Resumed(unittest.TestCase):
+    """race.File: the file of a race that takes several calls."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.options = types.SimpleNamespace(out=pathlib.Path(folder.name) / "out.json", resume=True, seconds=0)
+        self.context = {"commit": "abc", "gpu": "NVIDIA H200"}
+        patched = mock.patch.object(race, "context", lambda library: dict(self.context))
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_cells_that_are_there_are_not_measured_again(self):
+        file = race.File(self.options, None)
+        file.add("d64/full/n512", [{"name": "a"}], file.begin("d64/full/n512"))
+        again = race.File(self.options, None)
+        self.assertEqual(again.done, {"d64/full/n512"})
+        again.add("d64/full/n1024", [{"name": "b"}], again.begin("d64/full/n1024"))
+        whole = json.loads(self.options.out.read_text())
+        self.assertEqual([(entry["name"], entry["call"]) for entry in whole["benchmarks"]], [("a", 0), ("b", 1)])
+        self.assertEqual(len(whole["context"]["calls"]), 2)
+        self.context["commit"] = "def"
+        with self.assertRaisesRegex(results.Refused, "begun with the commit abc, and this call has def"):
+            race.File(self.options, None)
+
+    def test_no_cell_begins_that_may_end_late(self):
+        self.options.seconds = race.time.monotonic() - race.BEGAN + 100
+        file = race.File(self.options, None)
+        file.begin("a")
+        file.longest = 80
+        with self.assertRaisesRegex(race.Unfinished, "^b and what follows"):
+            file.begin("b")
+
+    def test_a_package_that_is_missing_is_named_once_with_its_cure(self):
+        file = race.File(self.options, None)
+        there, lacking = race.Contestant("cudnn", "", None), race.Contestant("fa3", "", None, skipped="its package is not installed", install="pip install it")
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(file.lacks([there, lacking]), [there])
+            self.assertEqual(file.lacks([lacking]), [])
+        self.assertEqual(out.getvalue(), "fa3 is left out: its package is not installed: pip install it\n")
+        self.assertEqual(file.whole["context"]["absent"], {"fa3": "its package is not installed: pip install it"})
+
+
+class Tensor:
+    """What packages ask of a tensor."""
+
+    def __init__(self, *shape, dtype="bf16"):
+        self.shape, self.dtype = shape, dtype
+
+    def __getitem__(self, place):
+        return self
+
+    def stride(self):
+        return [1] * len(self.shape)
+
+    def transpose(self, a, b):
+        shape = list(self.shape)
+        shape[a], shape[b] = shape[b], shape[a]
+        return Tensor(*shape, dtype=self.dtype)
+
+    def reshape(self, *shape):
+        return self
+
+    contiguous = unsqueeze = lambda self, *_: self
+
+    def view(self, *shape):
+        return Tensor(*shape, dtype=self.dtype)
+
+
+class Node:
+    def __init__(self, graph):
+        self.graph = graph
+
+    def set(self, *_):
+        return self
+
+    set_output = set_dim = set_stride = set_data_type = set
+
+
+class Graph:
+    """cudnn.pygraph: it counts what is called."""
+
+    made: list["Graph"] = []  # noqa: RUF012
+
+    def __init__(self, **options):
+        self.calls: list[Any] = []
+        Graph.made.append(self)
+
+    def tensor(self, dim, stride, data_type):
+        return Node(self)
+
+    def sdpa(self, **options):
+        self.calls.append(("sdpa", options))
+        return Node(self), None
+
+    def sdpa_fp8(self, **options):
+        self.calls.append(("sdpa_fp8", options))
+        return tuple(Node(self) for _ in range(4))
+
+    def sdpa_backward(self, **options):
+        self.calls.append(("sdpa_backward", options))
+        return tuple(Node(self) for _ in range(3))
+
+    def execute(self, pack, workspace, handle):
+        self.calls.append(("execute", len(pack)))
+
+    def get_workspace_size(self):
+        return 0
+
+    def nothing(self, *_):
+        return None
+
+    validate = build_operation_graph = create_execution_plans = check_support = build_plans = nothing
+
+
+class Packages(unittest.TestCase):
+    """Packages that are not here, each with a stand-in that has its signature."""
+
+    def setUp(self):
+        Graph.made.clear()
+        packages.handle.cache_clear()
+        torch = types.SimpleNamespace(
+            float8_e4m3fn="e4m3", bfloat16="bf16", float16="f16", float32="f32", uint8="u8", int32="i32",
+            empty_like=lambda like: Tensor(*like.shape, dtype=like.dtype), empty=lambda *shape, **options: Tensor(*shape, dtype=options.get("dtype", "f32")),
+            zeros=lambda *shape, **options: Tensor(*shape, dtype="f32"), full=lambda shape, value, **options: Tensor(*shape, dtype="f32"),
+            arange=lambda n, **options: 1, _dynamo=types.SimpleNamespace(reset=lambda: None), compile=lambda function, dynamic: function,
+            cuda=types.SimpleNamespace(current_stream=lambda: types.SimpleNamespace(cuda_stream=7)))
+        cudnn = types.SimpleNamespace(pygraph=Graph, create_handle=lambda: "handle", heur_mode=types.SimpleNamespace(A="A"), set_stream=mock.Mock(),
+                                      data_type=types.SimpleNamespace(FP8_E4M3="8", BFLOAT16="b", HALF="h", FLOAT="f"))
+        self.cudnn, self.seen = cudnn, list[Any]()
+
+        def attend(*tensors, **options):
+            self.seen.append((tensors[0].shape, options))
+            return tensors[0]
+
+        wrapper = types.SimpleNamespace(plan=lambda *of, **options: self.seen.append(("plan", options)), run=lambda q, k, v: q)
+        flex = types.SimpleNamespace(create_block_mask=lambda *of, **options: "block mask", flex_attention=attend)
+        modules = {"flash_attn": types.SimpleNamespace(flash_attn_func=attend), "flash_attn.cute": types.SimpleNamespace(flash_attn_func=lambda *t, **o: (attend(*t, **o), "lse")),
+                   "flash_attn_interface": types.SimpleNamespace(flash_attn_func=attend), "cudnn": cudnn,
+                   "flashinfer": types.SimpleNamespace(BatchPrefillWithRaggedKVCacheWrapper=lambda workspace, layout: wrapper),
+                   "xformers.ops": types.SimpleNamespace(memory_efficient_attention=attend, LowerTriangularMask=lambda: "triangle"),
+                   "torch.nn.attention.flex_attention": flex, "torch.nn.attention.varlen": types.SimpleNamespace(varlen_attn=attend)}
+        for patch in (mock.patch.object(packages, "torch", torch), mock.patch.object(packages, "module", modules.__getitem__),
+                      mock.patch.object(packages, "is_there", modules.__contains__)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.modules = modules
+
+    def problem(self, dtype="bf16", causal=1):
+        q, k, v = (Tensor(2, 16, 512, 64) for _ in range(3))
+        encoded = tuple(Tensor(2, 16, 512, 64, dtype="e4m3") for _ in range(3)) if dtype == "e4m3" else ()
+        shape = types.SimpleNamespace(causal=causal, scale=0.125, head_dim=64, seqlen_q=512)
+        return types.SimpleNamespace(shape=shape, q=q, k=k, v=v, encoded=encoded, o=q, d_o=q, lse=Tensor(2, 16, 512, dtype="f32"), dtype=dtype)
+
+    def test_each_runs_and_gives_the_heads_second(self):
+        for who in packages.PACKAGES:
+            with self.subTest(who):
+                found = packages.forward(who, self.problem())
+                self.assertEqual((found.skipped, found.install), ("", ""))
+                self.assertEqual(tuple(found.run().shape), (2, 16, 512, 64))
+        self.assertIn(((2, 512, 16, 64), {"attn_bias": "triangle", "scale": 0.125}), self.seen)
+        self.assertIn(((2, 16, 512, 64), {"block_mask": "block mask", "scale": 0.125, "kernel_options": {"BACKEND": "FLASH"}}), self.seen)
+
+    def test_cudnn_reads_fp8_and_computes_gradients(self):
+        found = packages.forward("cudnn_frontend", self.problem("e4m3", causal=0))
+        self.assertEqual((found.encoded, found.run().dtype), (True, "e4m3"))
+        [graph] = Graph.made
+        self.assertEqual([name for name, _ in graph.calls], ["sdpa_fp8", "execute"])
+        self.assertEqual((graph.calls[0][1]["use_causal_mask"], graph.calls[1][1]), (False, 3 + 6 + 4))
+        self.cudnn.set_stream.assert_called_with(handle="handle", stream=7)
+        gradients = packages.cudnn_gradient(self.problem())()
+        self.assertEqual((len(gradients), Graph.made[1].calls[-1]), (3, ("execute", 6 + 3)))
+        self.assertEqual(peers.Problem(types.SimpleNamespace(causal=0, head_dim=64, seqlen_q=512), "e4m3", None, None, None, (1,)).name(found),
+                         str(Name("forward", "cudnn_frontend", "e4m3", 64, "full", 512)))
+
+    def test_one_that_fails_is_skipped_and_one_that_is_missing_has_its_cure(self):
+        self.modules["xformers.ops"].LowerTriangularMask = mock.Mock(side_effect=KeyError("of another version\nmore"))
+        self.assertIn("of another version", packages.forward("xformers", self.problem()).skipped)
+        del self.modules["cudnn"]
+        lacking = packages.forward("cudnn_frontend", self.problem())
+        self.assertEqual(lacking.skipped, "its package, cudnn, is not installed")
+        self.assertEqual(lacking.install, "pip install nvidia-cudnn-frontend")
+        self.assertTrue(all(package.install for package in packages.PACKAGES.values()))
+
+
+if __name__ == "__main__":
+    unittest.main()
