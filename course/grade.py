@@ -257,7 +257,8 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
     for name, text in tables.items():
         (places_of[0].parent / name).write_text(text, encoding="utf-8")
     ranking = f"; {what}-ranking.html, a page with the scores" if f"{what}-ranking.html" in tables else ""
-    print(f"\n{places_of[0].parent} has the points of all, {what}.csv; the same for Canvas and Moodle; {what}-alike.csv, answers that are alike{ranking}.")
+    print(f"\n{places_of[0].parent} has the points of all, {what}.csv; the same for Canvas and Moodle; {what}-alike.csv, answers that are "
+          f"alike{ranking}.")
 
 
 def main() -> None:

@@ -103,12 +103,12 @@ FLASHBOOK_COUNTED(long double, expm1l)
 #undef FLASHBOOK_COUNTED
 
 // A power has its exponential, too.
-#define FLASHBOOK_COUNTED(type, name)                   \
-  extern "C" type __real_##name(type, type) noexcept;   \
-  extern "C" type __wrap_##name(type, type) noexcept;   \
-  type __wrap_##name(type base, type power) noexcept {  \
-    testing::add(testing::calls.exponentials, 1);       \
-    return __real_##name(base, power);                  \
+#define FLASHBOOK_COUNTED(type, name)                  \
+  extern "C" type __real_##name(type, type) noexcept;  \
+  extern "C" type __wrap_##name(type, type) noexcept;  \
+  type __wrap_##name(type base, type power) noexcept { \
+    testing::add(testing::calls.exponentials, 1);      \
+    return __real_##name(base, power);                 \
   }
 FLASHBOOK_COUNTED(float, powf)
 FLASHBOOK_COUNTED(double, pow)
