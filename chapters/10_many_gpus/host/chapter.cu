@@ -18,13 +18,25 @@ std::string why_not(const Shape& shape) {
     return "chapter 10 takes f16 and bf16: choose one with --dtype";
   if (int64_t(shape.batch) * shape.heads > kMostHeads)
     return "batch * heads is at most 65535: split the batch with --batch";
-  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMostRows / 128)
-    return "batch * heads * seqlen is at most 2^30: split the batch with --batch";
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
     return "chapter 10 takes at most 2^30 queries and keys: give fewer with --seqlen";
+  if (!shape.visibility.documents.first_query.empty())
+    return "a rank's kernel takes masks that show a beginning of the keys: packed documents are for chapter "
+           "9, on one "
+           "GPU";
+  if (!shape.visibility.lengths.empty())
+    return "sequences with lengths of their own are for chapter 8, on one GPU: give them one length";
+  if (shape.paging.rows > 0) return "pages are for chapter 8, on one GPU: give keys of one piece a sequence";
   Shape of_one = shape;
   of_one.ranks = 1;
   return why_not_plain(of_one);
+}
+
+/// Of the gradient and of decoding, which count the rows of all heads.
+std::string why_not_rows(const Shape& shape) {
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMostRows / 128)
+    return "batch * heads * seqlen is at most 2^30 here: split the batch with --batch";
+  return why_not(shape);
 }
 
 template <int kStep>
@@ -47,7 +59,7 @@ constexpr Step step(const char* name, const char* idea) {
   return {.name = name,
           .idea = idea,
           .operation = kOperation,
-          .why_not = why_not,
+          .why_not = kOperation == Operation::forward ? why_not : why_not_rows,
           .workspace = nullptr,
           .run = run<kStep>,
           .deal_out = deal_out<kStep>,
@@ -70,6 +82,9 @@ constexpr Step kSteps[] = {
     step<6, Operation::backward>(
         "the gradient in a ring",
         "Keys travel, and behind them the sums of their gradients; dQ grows where the queries are."),
+    step<7, Operation::decode>(
+        "a cache over ranks",
+        "Queries travel to all ranks, each computes them on the keys that it has, and the parts are merged."),
 };
 
 /// A sequence that is worth several GPUs.

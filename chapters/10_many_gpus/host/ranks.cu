@@ -37,13 +37,14 @@ int home() {
   return device::processes() == nullptr ? 0 : device::device_of_rank(device::processes()->rank());
 }
 
-constexpr int kGradient = 6;  ///< the step
+constexpr int kGradient = 6, kDecode = 7;  ///< steps
 
 Order order_of(int step) {
   return step == 3 || step == 4 || step == kGradient ? Order::zigzag : Order::contiguous;
 }
 
 std::unique_ptr<Program> program_of(int step, const Dealt& dealt) {
+  if (step == kDecode) return std::make_unique<Decode>(*dealt.cache);
   const Share& share = *dealt.share;
   if (step == 1) return std::make_unique<AllGather>(share);
   if (step == 5) return std::make_unique<Ulysses>(share);
@@ -94,8 +95,30 @@ Ranks::Ranks(const Shape& shape, const Tensors& tensors, int step, const device:
   device::synchronize();
 }
 
+//| Of a cache a rank has the queries of some heads, whose rows are one run, and the keys of some tokens.
+Dealt Ranks::deal_cache(int rank) const {
+  Dealt dealt;
+  dealt.cache =
+      std::unique_ptr<CacheShare>(new CacheShare{.whole = shape_, .rank = rank, .margin = together_.margin});
+  const CacheShare& share = *dealt.cache;
+  const Tokens rows = {{int(share.first_row(rank)), 0}, {int(share.rows(rank)), 0}};
+  const auto of_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
+    dealt.pieces.push_back(
+        {role, const_cast<void*>(tensor), part.data(), 1, int(share.all_rows()), rows, row_bytes});
+  };
+  of_queries(Role::input, tensors_.q, share.q, share.row_bytes);
+  for (int i = 0; i < 2; ++i)
+    dealt.pieces.push_back({Role::input, const_cast<void*>(i == 0 ? tensors_.k : tensors_.v),
+                            at(share.kv.data(), i * int64_t(share.kv.bytes()) / 2), share.kv_heads,
+                            shape_.seqlen_k, share.keys, share.row_bytes});
+  of_queries(Role::output, tensors_.o, share.o, share.row_bytes);
+  of_queries(Role::output, tensors_.lse, share.lse, sizeof(float));
+  return dealt;
+}
+
 //| Of a gradient O and the log-sum-exp are inputs. K and V, and their gradients, lie one behind the other on a rank.
 Dealt Ranks::deal(int rank) const {
+  if (step_ == kDecode) return deal_cache(rank);
   Dealt dealt;
   dealt.share = std::unique_ptr<Share>(
       new Share{.whole = shape_, .order = order_, .rank = rank, .margin = together_.margin});

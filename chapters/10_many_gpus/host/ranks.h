@@ -9,6 +9,7 @@
 
 #include "chapters/10_many_gpus/share.h"
 #include "chapters/10_many_gpus/step6_backward.h"
+#include "chapters/10_many_gpus/step7_decode.h"
 #include "common/app/chapter.h"
 #include "common/attention/tensors.h"
 
@@ -30,6 +31,7 @@ struct Dealt {
 
   std::unique_ptr<Share> share;
   std::unique_ptr<GradientShare> gradients;  ///< of step 6
+  std::unique_ptr<CacheShare> cache;         ///< of step 7, in the place of `share`
   std::vector<Piece> pieces;
 };
 
@@ -52,6 +54,7 @@ class Ranks final : public DealtOut {
   void on_all(const Body& body);
   /// Memory for a rank's tokens, on the device in use.
   Dealt deal(int rank) const;
+  Dealt deal_cache(int rank) const;
 
   const Shape shape_;
   const Tensors tensors_;
