@@ -296,7 +296,7 @@ class Filing(Case):
 class Quoting(Case):
     def setUp(self):
         super().setUp()
-        self.write(run_of(STEP1, 50.0), run_of(STEP2, 12.345), skipped("forward/ch01/step2/bf16/d64/full/n4096"),
+        self.write(run_of(STEP1, 50.0), run_of(STEP2, 12.345), skipped("forward/ch01/step4/bf16/d64/full/n4096"),
                    run_of("forward/ch02/step1/f32/d64/full/n4096", 900.0) | {"bytes_per_second": None})
         self.measured = results.load(self.folder)
 
@@ -336,7 +336,7 @@ class Quoting(Case):
         self.assertEqual(wrong, [(3, "says '11.9', and should say '12.3'")])
 
     def test_what_was_not_measured_stays_and_is_reported(self):
-        for words, because in ((f"{STEP2[:-4]}512 ms .1f", "never measured"), ("forward/ch01/step2/bf16/d64/full/n4096 ms .1f", "skipped"),
+        for words, because in ((f"{STEP2[:-4]}512 ms .1f", "never measured"), ("forward/ch01/step4/bf16/d64/full/n4096 ms .1f", "skipped"),
                                (f"{STEP2} speed .1f", "has no speed"), (f"{STEP2} ms", "NAME FIELD FORMAT"), (f"{STEP2} ms .q", "format"),
                                ("forward/ch02/step1/f32/d64/full/n4096 gbps .1f", "bytes_per_second")):
             text = self.span(words, "1")
@@ -378,7 +378,7 @@ class Quoting(Case):
             self.assertEqual(self.quoted(text), (text, []))
         mended, wrong = self.quoted(self.span(f"{STEP2} ms .1f", "…"))  # there is one: the page is behind
         self.assertEqual((mended, len(wrong)), (self.span(f"{STEP2} ms .1f", "12.3"), 1))
-        _, wrong = self.quoted(self.span("forward/ch01/step2/bf16/d64/full/n4096 ms .1f", "…"))  # was skipped: there will be none
+        _, wrong = self.quoted(self.span("forward/ch01/step4/bf16/d64/full/n4096 ms .1f", "…"))  # was skipped: there will be none
         self.assertIn("skipped", wrong[0][1])
 
     def test_tables_of_a_step_against_its_peers_and_itself(self):
@@ -470,7 +470,7 @@ class Racing(Case):
     def test_a_round_is_compared_with_itself(self):
         shape = Shape(4, 16, 16, 4096, 4096, 128, 0, peers.DTYPES["bf16"], 0.1)
         problem = peers.Problem(shape, "bf16", None, None, None)
-        ours = race.Contestant("ch01/step2", "tiles and warps", None, values={"bytes": 2e9, "workspace_bytes": 6e9, "error": 1e-3})
+        ours = race.Contestant("ch01/step4", "tiles and warps", None, values={"bytes": 2e9, "workspace_bytes": 6e9, "error": 1e-3})
         cudnn = race.Contestant("cudnn", "CUDNN_ATTENTION", None)
         flash = race.Contestant("flash", "FLASH_ATTENTION", None, skipped="No available kernel")
         ours.milliseconds, cudnn.milliseconds = [10.0, 20.0, 40.0], [9.0, 4.0, 10.0]
@@ -552,7 +552,7 @@ class Counting(Case):
     def test_model_and_counters_agree_within_15_percent(self):
         counters, report, result = (self.folder / name for name in ("counters.csv", "report.json", "result.json"))
         counters.write_text(self.rows(("scores", "byte", "600", "400")))
-        name = "ncu/ch01/step2/bf16/d128/full/n8192"
+        name = "ncu/ch01/step4/bf16/d128/full/n8192"
         for model, code in ((1100, 0), (900, 0), (1300, 1), (800, 1)):
             report.write_text(json.dumps({"shape": "batch 1", "steps": [{"memory_bytes": model}]}))
             result.write_text(self.write(run_of(STEP1)).read_text())

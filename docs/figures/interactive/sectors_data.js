@@ -35,7 +35,7 @@
   },
   {
    "kernel": "tiled_scores",
-   "place": "step2_tiled.cuh:68",
+   "place": "step4_register_tile.cuh:68",
    "requests": 512,
    "sectors": 1024
   }
