@@ -58,6 +58,7 @@ __global__ void __launch_bounds__(kSquare* kSquare, 2)
   // The whole block leaves or nobody: all of its threads must come to the barriers. The last query sees most.
   if (first_key >= problem.visible_keys(min(first_query + kSquare, problem.seqlen_q) - 1)) return;
 
+  //| Both operands are loaded by rows, thread tx the column tx. Only the place in shared memory differs: K's numbers go down a column, since the product wants neighbouring keys side by side.
   const T* q_row = q + problem.q_row(head, min(first_query + ty, problem.seqlen_q - 1)) * head_dim;
   const T* k_row = k + problem.k_row(head, min(first_key + ty, problem.seqlen_k - 1)) * head_dim;
   float sum = 0.0f;
@@ -93,6 +94,7 @@ __global__ void __launch_bounds__(kSquare* kSquare, 2)
   const int row = min(query, problem.seqlen_q - 1), visible = problem.visible_keys(row);
   const int visible_to_last = problem.visible_keys(min(query - ty + kSquare, problem.seqlen_q) - 1);
 
+  //| The last query of the block decides how many chunks of keys there are, and each row for itself which of their P it reads.
   const T* p_row = probabilities + problem.q_row(head, row) * problem.score_stride;
   const T* v_column = v + problem.k_row(head, 0) * head_dim + dim;
   float sum = 0.0f;

@@ -63,6 +63,7 @@ struct Chunk {
     }
   }
 
+  //| `visible(row)` is how many columns of the chunk a row sees. For Q, K and V it is all of them, and the compiler drops the comparison.
   /// tile[row][column] = the chunk's element, or 0 from column visible(row) on.
   template <typename Visible>
   __device__ void store(Operand<T, kRows, kColumns>& tile, Visible visible) {
@@ -172,6 +173,7 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
   const int last_query = min(first_query + kWmmaTile, problem.seqlen_q) - 1;
   if (first_key >= problem.visible_keys(last_query)) return;  // nobody sees a key of this tile
 
+  //| A column of $K^\top$ is a row of `k_tile`, so K's fragments are `col_major`, and `k_fragment` finds one by the row of its first key.
   const T* q_rows = q + problem.q_row(head, first_query) * kHeadDim;
   const T* k_rows = k + problem.k_row(head, first_key) * kHeadDim;
   const auto all = [](int) { return kWmmaChunk; };
@@ -189,6 +191,7 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
     __syncthreads();  // everyone is done with the chunks before the next ones, or the sums, overwrite them
   }
 
+  //| What the mask hides is not written: the softmax drops it, as in step 4.
   write_piece(piece, q_tile, [&](int row, int column, float sum) {
     const int query = first_query + row, key = first_key + column;
     if (query < problem.seqlen_q && key < problem.visible_keys(query))
@@ -207,15 +210,16 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
                 const T* v,              // [batch * kv_heads, seqlen_k, kHeadDim]
                 T* o,                    // [batch * heads, seqlen_q, kHeadDim]
                 Problem problem) {
-  constexpr int kColumns =
-      kHeadDim < kWmmaTile ? kHeadDim : kWmmaTile;  // head_dim 256: two blocks side by side
-  __shared__ __align__(128) Operand<T, kWmmaTile, kWmmaChunk>
-      p_tile;                                                         // [query of the tile][key of the chunk]
+  // Of a tile: head_dim 256 takes two blocks side by side.
+  constexpr int kColumns = kHeadDim < kWmmaTile ? kHeadDim : kWmmaTile;
+  // [query of the tile][key of the chunk]
+  __shared__ __align__(128) Operand<T, kWmmaTile, kWmmaChunk> p_tile;
   __shared__ __align__(128) Operand<T, kWmmaChunk, kColumns> v_tile;  // [key of the chunk][dim of the tile]
   const int first_dim = blockIdx.x * kColumns, first_query = blockIdx.y * kWmmaTile, head = blockIdx.z;
   const int last_query = min(first_query + kWmmaTile, problem.seqlen_q) - 1;
   const int visible = problem.visible_keys(last_query);
 
+  //| The sum runs over the keys that the tile's last query sees. V's rows beyond them repeat the last one: they are multiplied by the zeros of P.
   const T* p_rows = probabilities + problem.q_row(head, first_query) * problem.score_stride;
   const auto all = [](int) { return kColumns; };
   const auto v_fragment = [&](int c, int dim) { return &v_tile[c][dim]; };
@@ -234,6 +238,7 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
     __syncthreads();  // everyone is done with the chunks before the next ones, or the sums, overwrite them
   }
 
+  //| The sums are rounded to the tensors' type on their way out. Here only queries can end in the middle of a tile.
   write_piece(piece, p_tile, [&](int row, int column, float sum) {
     const int query = first_query + row;
     if (query < problem.seqlen_q)

@@ -357,11 +357,11 @@ class Quoting(Case):
         mended, wrong = self.quoted("<!-- table ladder -->\nold\n<!-- /table -->\n<!-- table host -->\n<!-- /table -->\n")
         self.assertEqual(len(wrong), 2)
         self.assertEqual(self.quoted(mended), (mended, []))
-        self.assertIn("| 1 Naive attention | tiles and warps | 12.3 ms | 0.41 | - | 6.40 GB |", mended)
+        self.assertIn("| 1 Naive attention | a tile of registers | 12.3 ms | 0.41 | - | 6.40 GB |", mended)
         self.write(run_of(STEP2, 20.0, of_product=0.625))  # a later one alone says nothing of the product
         self.write(run_of(STEP2, 10.0))
         self.measured = results.load(self.folder)
-        self.assertIn("| tiles and warps | 20.0 ms | 0.25 | 62 % | 6.40 GB |", self.quoted("<!-- table ladder -->\n<!-- /table -->\n")[0])
+        self.assertIn("| a tile of registers | 20.0 ms | 0.25 | 62 % | 6.40 GB |", self.quoted("<!-- table ladder -->\n<!-- /table -->\n")[0])
         self.assertNotIn("FlashAttention-3*", mended)  # it did not run in turn with these
         self.assertIn("| 900 ms |", mended)
         self.assertIn("commit abc1", mended)
@@ -470,7 +470,7 @@ class Racing(Case):
     def test_a_round_is_compared_with_itself(self):
         shape = Shape(4, 16, 16, 4096, 4096, 128, 0, peers.DTYPES["bf16"], 0.1)
         problem = peers.Problem(shape, "bf16", None, None, None)
-        ours = race.Contestant("ch01/step4", "tiles and warps", None, values={"bytes": 2e9, "workspace_bytes": 6e9, "error": 1e-3})
+        ours = race.Contestant("ch01/step4", "a tile of registers", None, values={"bytes": 2e9, "workspace_bytes": 6e9, "error": 1e-3})
         cudnn = race.Contestant("cudnn", "CUDNN_ATTENTION", None)
         flash = race.Contestant("flash", "FLASH_ATTENTION", None, skipped="No available kernel")
         ours.milliseconds, cudnn.milliseconds = [10.0, 20.0, 40.0], [9.0, 4.0, 10.0]
