@@ -55,10 +55,15 @@ def race(program: str, *options: str) -> Commands:
     return lambda out: [["python3", f"bench/{program}", *options, "--rounds", ROUNDS, "--out", str(out)]]
 
 
+def contestants(steps: str) -> list[str]:
+    """What 4.6,5.5 is called in names."""
+    return [f"ch{int(chapter):02}/step{step}" for chapter, _, step in (word.partition(".") for word in steps.split(","))]
+
+
 def grid(name: str, file: str, seconds: float, what: str, steps: str, peers: Iterable[str] = (), dims: Iterable[int] = DIMS,
          masks: Iterable[str] = MASKS, lengths: Iterable[int] = LENGTHS, dtype: str = "bf16") -> Part:
     """peers.py over a grid of shapes."""
-    who = [f"ch{int(chapter):02}/step{step}" for chapter, _, step in (word.partition(".") for word in steps.split(","))]
+    who = contestants(steps)
     who += [peer + "_bf16" * (dtype == "e4m3" and peer not in ("product", "cudnn_frontend", "fa3")) for peer in peers]
     command = race("peers.py", "--dtype", dtype, "--step", steps, "--peers", words(peers) or "none", "--head-dim", words(dims),
                    "--mask", words(masks), "--seqlen", words(lengths))
@@ -135,6 +140,7 @@ def of_two_cards(out: pathlib.Path) -> list[list[str]]:
 BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa2", "fa3", "fa4")  # that stand beside chapter 5 in every cell
 LADDER_PEERS = (*BESIDE, "eager", "flex", "flex_flash", "xformers", "flashinfer", "varlen", "product")
 BOOK_STEPS = ",".join((steps(1, 5), steps(3, 3), steps(4, 6), steps(5, 5)))
+EVERY_STEP = either(contestants(f"{BOOK_STEPS},{steps(6, 8)}"))
 FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
 DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
 DECODE = r"decode/(ch08/step\d(_p\d+)?(_once)?|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
@@ -161,13 +167,12 @@ PARTS = (
     grid("steps4", "forward", 12, "chapter 4's steps in turn with FlashAttention-2, N 4096", steps(4, 6), ("flash",), (64, 256), FULL, AT_4K),
     grid("steps4_5", "forward", 12, "step 5 of chapter 4 at a short and a long N", "4.5", ("flash",), (64, 256), lengths=(512, 8192)),
     grid("steps3", "forward", 5, "chapter 3's steps 1 and 2 at a short and a long N", "3.1,3.2", (), (128,), FULL, (1024, 16384)),
-    Part("backward_first", "backward", 8, "step 1 of chapter 7, N 4096, no mask",
-         race("backward.py", "--step", "1", "--peers", "none", "--mask", "full", "--seqlen", "4096"),
-         names("backward", "ch07/step1", masks=FULL, lengths=AT_4K), resumes=True),
+    Part("backward_first", "backward", 20, "step 1 of chapter 7", race("backward.py", "--step", "1", "--peers", "none"),
+         names("backward", "ch07/step1", lengths=(512, 1024, 4096, 16384)), resumes=True),
     Part("many", "many", 120, "chapter 10 on two cards", of_two_cards, r"many/.*", resumes=True, cards=2),
     Part("resources", "machine", 30, "registers, shared memory and occupancy of every kernel",
          program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--mask", "full", "--seqlen", "4096", "--max-seconds", "0", "--out"),
-         names("forward", r"ch0[13456]/step\d", "(bf16|e4m3)", masks=FULL, lengths=AT_4K), ("forward",)),
+         names("forward", EVERY_STEP, "(bf16|e4m3)", masks=FULL, lengths=AT_4K), ("forward",)),
     Part("machine", "machine", 30, "chapter 0: what the card takes for a load, a product, an exponential", program("00_the_machine", "--json"),
          r"machine/[\w/]+", ("00_the_machine",)),
     Part("flex_decode", "decode", 15, "FlexAttention on one query a sequence",
@@ -189,7 +194,11 @@ PARTS = (
     Part("training", "studies", 125, "a small model trained with our attention and with PyTorch's", trained, r"training/.*"),
     Part("long", "studies", 90, "errors of long rows",
          program("accuracy", "--long", "--batch", "1", "--heads", "8", "--seqlen", "65536", "--out"), r"long/.*", ("accuracy",)),
+    Part("every", "forward", 300, "every step alone at every shape, for the ladder that one can climb",
+         program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--max-seconds", "0.05", "--out"),
+         names("forward", EVERY_STEP, "(bf16|e4m3)"), ("forward",)),
 )
+ALONE = ("resources", "every")  # parts that time ours alone: where the same was timed in turn, that counts
 ASKED_FOR = (Part("build", "", 260, "the gpu preset (FLASHBOOK_ONLY_RELEASE=1: only what a release runs)", built, targets=()),
              Part("test", "", 240, "ctest and the Python package's tests, on the card", tested, targets=()),
              Part("sanitize", "", 200, "memcheck, racecheck and synccheck on small shapes", sanitized, targets=()))

@@ -57,7 +57,7 @@ class Entry:
     label: str  # the step in a few words
     stamps: list[dict[str, int]]  # of timeline/...: {warpgroup, tile, moment: cycles, ...} for each pass of a loop
     skipped: str  # why it was not measured, or ""
-    file: str = ""  # which one it is from
+    file: str = ""  # which one it is from; of earlier.json, which one it was in
 
     @functools.cached_property
     def name(self) -> str:
@@ -146,7 +146,7 @@ def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.dateti
         if not skipped and not is_measured(value):
             raise Refused(f"{path}: {name} has the {key} {value}: no number that is measured")
     return Entry(cell, context, when, float("nan") if skipped else time * scale, values,
-                 run.get("label", ""), [pass_of(text, name, path) for text in run.get("stamps", [])], skipped, str(path))
+                 run.get("label", ""), [pass_of(text, name, path) for text in run.get("stamps", [])], skipped, str(context.get("file", path)))
 
 
 def is_measured(value: object) -> TypeGuard[float]:
@@ -168,8 +168,10 @@ class Results:
 
     def __init__(self, paths: Iterable[str | pathlib.Path]) -> None:
         self.history: list[Entry] = []  # every entry, oldest first
+        self.folder = RESULTS
         for path in paths:
             self.history += read(path)
+            self.folder = pathlib.Path(path).parent
         self.history.sort(key=lambda entry: entry.when)
         machines = sorted({folder_of(entry.context) for entry in self.history})
         if len(machines) > 1:
@@ -458,7 +460,7 @@ def is_history(entry: Entry) -> bool:
 
 def history(measured: Results) -> Iterable[tuple[datetime.datetime, Name, float]]:
     """(when, name, TFLOP/s) of every measurement of a step at the ladder's shape, of files that are gone too."""
-    file = pathlib.Path(measured.history[-1].file).parent / "history.csv"
+    file = measured.folder / "history.csv"
     if file.exists():
         with file.open(encoding="utf-8") as rows:
             for row in csv.DictReader(rows):

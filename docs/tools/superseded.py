@@ -2,9 +2,11 @@
 """Which result files can go: those without which every page, figure and plot says the same, to the last byte.
 
     superseded.py [--delete] [FILE...]     default: every file in bench/results of the book's card and of the simulator
+    superseded.py --merge                  what is not of a release, of the book's card, becomes one file, earlier.json
 
 Says which can go together, the oldest first; --delete removes them, and puts what they said of the steps at the ladder's shape into
-history.csv beside them before. Needs matplotlib, as plot.py does: a plot that cannot be drawn could not be held.
+history.csv beside them before. --merge leaves out every result that is not the newest of its name and says nothing that a newer one does not; each
+result keeps the context of the file that it was in. Needs matplotlib, as plot.py does: a plot that cannot be drawn could not be held.
 """
 
 import argparse
@@ -24,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 docs/tools/superseded.py; and what figures are drawn with
 
 from bench import results
+from bench.parts import FILES
 from docs.tools import pages, quote
 
 HISTORY = ("date", "commit", "name", "step", "milliseconds", "tflops")
@@ -39,6 +42,12 @@ def figures() -> list[pathlib.Path]:
     return sorted(path for path in (ROOT / "docs" / "figures").glob("*.py") if "from bench import results" in path.read_text(encoding="utf-8"))
 
 
+def orderless(data: str) -> str:
+    """What an interactive figure's data say: the order of their keys is that in which they were measured."""
+    head, _, value = data.partition(" = ")
+    return head + json.dumps(json.loads(value.rstrip().rstrip(";")), sort_keys=True)
+
+
 class Said:
     """What the book says of a choice of result files."""
 
@@ -47,9 +56,11 @@ class Said:
         self.entries = {path: results.read(path) for path in every}
         self.pages = {page: page.read_text(encoding="utf-8") for page in quote.book_pages()}
         self.figures = figures()
+        self.extra: list[pathlib.Path] = []  # files of the book's card that lie elsewhere
 
     def load(self, kept: set[pathlib.Path], folder: str | pathlib.Path = results.RESULTS / results.BOOK_GPU) -> results.Results:
-        paths = [path for path in files_of(pathlib.Path(folder).name) if path in kept]
+        name = pathlib.Path(folder).name
+        paths = [path for path in [*files_of(name), *(self.extra if name == results.BOOK_GPU else [])] if path in kept]
         with mock.patch.object(results, "read", lambda path: self.entries[path]):
             return results.Results(paths)
 
@@ -83,7 +94,7 @@ class Said:
                     runpy.run_path(str(script), run_name="__main__")
                 with tempfile.TemporaryDirectory() as folder:
                     plot.draw_wide(measured, pathlib.Path(folder))
-        return {pathlib.Path(path).name: text for path, text in found.items()}
+        return {pathlib.Path(path).name: orderless(text) if path.endswith(".js") else text for path, text in found.items()}
 
     def same(self, kept: set[pathlib.Path], as_it_is: tuple[dict[str, str], dict[str, str]]) -> bool:
         try:
@@ -120,11 +131,78 @@ def remember(gone: list[pathlib.Path], file: pathlib.Path = results.RESULTS / re
         writer.writerows(sorted(unique.values(), key=lambda row: (row["date"], row["name"])))
 
 
+def merged(paths: list[pathlib.Path], needed: set[tuple[str, str]]) -> dict[str, Any]:
+    """One result file of several; each result is of the call that its file was. `needed`: (file, name) of the results that stay."""
+    calls: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
+    for path in paths:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+        first = len(calls)
+        of_file = whole["context"].get("calls", [whole["context"]])
+        calls += [{"file": path.name} | call for call in of_file]
+        for run in whole["benchmarks"]:
+            call = first + run.get("call", 0)
+            if (calls[call]["file"], run["name"]) in needed:
+                found.append({"cpu_time": 0.0} | run | {"call": call})  # Google Benchmark's compare.py asks for it
+    used = sorted({run["call"] for run in found})
+    newest = max((calls[call] for call in used), key=lambda call: str(call["date"]))
+    context = {key: value for key, value in newest.items() if key not in ("file", "calls")}
+    return {"context": context | {"calls": [calls[call] for call in used]}, "benchmarks": [run | {"call": used.index(run["call"])} for run in found]}
+
+
+def says_more(entries: list[results.Entry]) -> list[results.Entry]:
+    """Of a name's entries, oldest first: the newest, the newest that was not skipped, and those with a counter that no newer one has."""
+    found, known = entries[-1:], {key for entry in entries[-1:] if not entry.skipped for key in entry.values}
+    for entry in reversed(entries[:-1]):
+        if not entry.skipped and not set(entry.values) <= known:
+            found.append(entry)
+            known |= set(entry.values)
+    return found
+
+
+def merge() -> int:
+    """Writes earlier.json in place of the files that it is made of, if the book says the same with it."""
+    said = Said()
+    old = [path for path in files_of(results.BOOK_GPU) if path.stem not in FILES]
+    kept = set(said.entries)
+    as_it_is = said.in_pages(kept), said.drawn(kept)
+    measured = said.load(kept)
+
+    def short(entry: results.Entry) -> str:
+        return pathlib.Path(entry.file).name
+
+    most = {(short(entry), entry.name) for entries in measured.named.values() for entry in says_more(entries)}
+    # A table of one process is drawn whole from the file that it was in.
+    whole_files = {short(entry) for entry in measured.in_turn_with_cudnn.values()}
+    whole_files |= {short(entry) for entry in measured.history if entry.cell.kind == "backward" and "vs_eager" in entry.values}
+    every = {(short(entry), entry.name) for entry in measured.history}
+    for needed in (most | {pair for pair in every if pair[0] in whole_files}, every):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "earlier.json"
+            results.write(file, merged(old, needed))
+            said.entries = {path: entries for path, entries in said.entries.items() if path not in old} | {file: results.read(file)}
+            said.extra = [file]
+            if said.same(set(said.entries), as_it_is):
+                target = results.RESULTS / results.BOOK_GPU / "earlier.json"
+                remember(old)
+                text = file.read_text(encoding="utf-8")
+                for path in old:
+                    path.unlink()
+                target.write_text(text, encoding="utf-8")
+                print(f"{target.relative_to(results.ROOT)}: {len(said.entries[file])} results of {len(old)} files")
+                return 0
+    print("superseded.py: the book would not say the same with one file: nothing was merged", file=sys.stderr)
+    return 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--delete", action="store_true", help="remove them; without it they are named")
+    parser.add_argument("--merge", action="store_true", help="make one file of those that are not of a release")
     options = parser.parse_args()
+    if options.merge:
+        return merge()
     gone = superseded([path.resolve() for path in options.files])
     if options.delete:
         remember(gone)

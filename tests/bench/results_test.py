@@ -445,6 +445,26 @@ class History(Case):
             self.assertCountEqual(superseded.superseded([]), [paths[0], paths[2]])
 
 
+class Merged(Case):
+    """earlier.json: what is left of files that are not of a release."""
+
+    def test_results_keep_their_files_and_what_is_superseded_goes(self):
+        from docs.tools import superseded
+
+        paths = [self.write(run_of(STEP1, 3.0, vs_cudnn=1.5), run_of(STEP2, 9.0)), self.write(run_of(STEP1, 2.0)), self.write(run_of(STEP1, 1.0))]
+        before = results.Results(paths)
+        stay = {(pathlib.Path(entry.file).name, entry.name) for entries in before.named.values() for entry in superseded.says_more(entries)}
+        self.assertEqual(len(stay), 3)
+        file = self.folder / "earlier.json"
+        for sources in (paths, [file]):  # and once more: it is its own source then
+            results.write(file, superseded.merged(sources, stay))
+            after = results.Results([file])
+            self.assertEqual([(entry.file, entry.name, entry.milliseconds) for entry in after.history],
+                             [("98.json", STEP1, 3.0), ("98.json", STEP2, 9.0), ("96.json", STEP1, 1.0)])
+            self.assertEqual({entry.name: entry.context["commit"] for entry in after.newest.values()}, {STEP1: "abc3", STEP2: "abc1"})
+            self.assertEqual(after.raced(STEP1, "vs_cudnn").milliseconds, 3.0)
+
+
 class Missing(Case):
     def test_a_table_without_its_results_is_refused_in_words(self):
         """Every table of the book from a seeded choice of its results: text or Refused, and nothing else."""
@@ -456,7 +476,7 @@ class Missing(Case):
         for share in (0.0, 0.02, 0.3, 0.97):
             kept = iter([[entry for entry in entries if random.random() < share] for entries in files])
             with mock.patch.object(results, "read", lambda path, kept=kept: next(kept)):
-                measured = results.Results(range(len(files)))
+                measured = results.Results(["a.json"] * len(files))
             for words in tables:
                 try:
                     quote.table(words, measured)
