@@ -132,9 +132,14 @@ def trained(out: pathlib.Path) -> list[list[str]]:
     return [[*packaged(), "python/examples/train_text.py", "--out", str(out)]]
 
 
+def script(path: str, *options: str) -> Commands:
+    """A program that calls the package."""
+    return lambda out: [[*packaged(), path, *options, "--out", str(out)]]
+
+
 def of_two_cards(out: pathlib.Path) -> list[list[str]]:
-    """Chapter 10's race, where this tree has it."""
-    return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]] if (ROOT / "bench/many.py").exists() else []
+    """Chapter 10's race."""
+    return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]]
 
 
 BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa2", "fa3", "fa4")  # that stand beside chapter 5 in every cell
@@ -169,7 +174,7 @@ PARTS = (
     grid("steps3", "forward", 5, "chapter 3's steps 1 and 2 at a short and a long N", "3.1,3.2", (), (128,), FULL, (1024, 16384)),
     Part("backward_first", "backward", 20, "step 1 of chapter 7", race("backward.py", "--step", "1", "--peers", "none"),
          names("backward", "ch07/step1", lengths=(512, 1024, 4096, 16384)), resumes=True),
-    Part("many", "many", 120, "chapter 10 on two cards", of_two_cards, r"many/.*", resumes=True, cards=2),
+    Part("many", "many", 120, "chapter 10 on two cards", of_two_cards, r"(many|machine/hop)/.*", ("many", *SHARED), resumes=True, cards=2),
     Part("resources", "machine", 30, "registers, shared memory and occupancy of every kernel",
          program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--mask", "full", "--seqlen", "4096", "--max-seconds", "0", "--out"),
          names("forward", EVERY_STEP, "(bf16|e4m3)", masks=FULL, lengths=AT_4K), ("forward",)),
@@ -192,6 +197,17 @@ PARTS = (
     Part("cpu", "machine", 60, "chapter 2's last step in turn with PyTorch on 1, 2 and 16 cores", race("peers.py", "--cpu"), r"cpu/.*",
          ("02_online_softmax",)),
     Part("training", "studies", 125, "a small model trained with our attention and with PyTorch's", trained, r"training/.*"),
+    *(Part(f"model_{length}", "studies", 35, f"a model of GPT-2's size in training, eager beside the others, {length} tokens a sequence",
+           script("python/examples/train_text.py", "--eager", "--width", "768", "--layers", "12", "--turn", "8", "--steps", "40", "--write", "4",
+                  "--length", str(length), "--batch", str(16384 // length)),
+           rf"training/(eager|sdpa|flashbook)_\w*w\d+l\d+/.*/n{length}") for length in (512, 1024, 2048, 4096)),
+    Part("longer_context", "studies", 90, "several contexts for the same time", script("python/examples/longer_context.py"),
+         r"training/\w+_by_time/.*"),
+    Part("diagnosis", "studies", 30, "a model with a fault of speed, and its cures", script("bench/diagnosis.py"), r"training/diagnosis_.*"),
+    Part("triton", "forward", 50, "chapter 5's step 2 in Triton", script("bench/in_triton.py", "--rounds", ROUNDS),
+         names("forward", "(triton|cudnn|ch05/step[125])", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
+    Part("generation", "studies", 150, "a model writes, with a cache and without",
+         script("bench/generation.py", "--ways", "none_flash,cat,in_place,pages"), r"generation/.*"),
     Part("long", "studies", 90, "errors of long rows",
          program("accuracy", "--long", "--batch", "1", "--heads", "8", "--seqlen", "65536", "--out"), r"long/.*", ("accuracy",)),
     Part("every", "forward", 300, "every step alone at every shape, for the ladder that one can climb",
@@ -211,4 +227,4 @@ def targets() -> list[str]:
 def quoted_names(pages: Iterable[str]) -> set[str]:
     """The results that texts of pages quote by name."""
     marks = (place[1].split() for page in pages for place in re.finditer(r"<!-- num ([^>]*?) -->", page))
-    return {name for word in marks for name in (word[1:3] if word[0] == "ratio" else word[:1])}
+    return {name for word in marks for name in (word[1:3] if word[0] == "ratio" else word[2:3] if word[0] == "on" else word[:1])}

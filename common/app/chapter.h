@@ -14,6 +14,7 @@
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
 #include "common/device/device.h"
+#include "common/device/ranks.h"
 
 namespace flashbook {
 
@@ -23,6 +24,9 @@ class DealtOut {
   virtual ~DealtOut() = default;
   /// Does the work, as often as it is called. Returns when it is done.
   virtual void run() = 0;
+  /// Does it so many times, all devices at once. Seconds of each, from when all begin to when the last is
+  /// done.
+  virtual std::vector<double> time(int reps) = 0;
   /// Brings the outputs back.
   virtual void collect() = 0;
 };
@@ -51,7 +55,8 @@ struct Step {
   int64_t (*zeroed)(const Shape& shape) = nullptr;
   /// For a step whose tensors lie elsewhere when it is used: brings the inputs of `tensors` there, which is
   /// not timed. `run` does all three. Null: the step takes tensors where they are.
-  std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors) = nullptr;
+  std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors,
+                                        const device::Together& together) = nullptr;
   bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
   bool latent = false;    ///< takes latent keys (Shape::is_latent), and no others
   bool only_16_bits = false;  ///< of the chapter's types it takes f16 and bf16, and not f32

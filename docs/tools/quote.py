@@ -13,7 +13,7 @@ A number:  <!-- num forward/ch01/step4/bf16/d128/full/n4096 tflops .1f -->12.3<!
     6, in turn with cuDNN in one process: FlashAttention-3 by its ratio to cuDNN in results/peers/h200_in_turn.csv; error, or any counter
     of the result. The last word is a
     Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
-    has, or of any counter.
+    has, or of any counter. `num on FOLDER ...` takes it from another card's folder, such as h100-80gb-hbm3: the page names that card.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table cpu --> ... <!-- /table -->         chapter 2's last step in turn with PyTorch on the CPU
@@ -41,6 +41,7 @@ never measured. A place that waits for a first measurement holds "…" and is ri
 
 import argparse
 import csv
+import functools
 import json
 import math
 import pathlib
@@ -128,8 +129,18 @@ def in_turn_with_steps(measured: Results, name: str) -> float:
     raise Refused(f"{name} is not in that run: it has forward/ch06/step5 (to step8)/e4m3/...")
 
 
+@functools.cache
+def other_card(folder: str) -> Results:
+    """The results of another card than the book's."""
+    if not (results.RESULTS / folder).is_dir():
+        raise Refused(f"there is no folder {folder} of results: there are {', '.join(sorted(path.name for path in results.RESULTS.iterdir()))}")
+    return results.load(results.RESULTS / folder)
+
+
 def number(words: Sequence[str], measured: Results) -> str:
     """The text of a `num` span."""
+    if len(words) > 2 and words[0] == "on":
+        return number(words[2:], other_card(words[1]))
     if len(words) == 4 and words[0] == "ratio":
         value = measured.ratio(words[1], words[2])
     elif len(words) == 5 and words[0] == "ratio":
@@ -590,10 +601,18 @@ def golden_table(_: Results) -> str:
     for family, cases in families.items():
         text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)),
                     f"`{re.sub(' +', ' ', cases[-1])}`")
-    origin = re.search(r"printed on (an? .*?), (\d{4}-\d\d-\d\d)", lines[0])
-    if not origin:
-        raise Refused(f"{GOLDEN} does not say where it was printed")
-    return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
+    origins: list[tuple[str, str]] = []
+    counts: list[int] = []
+    for line in lines:
+        if origin := re.match(r"# .*printed on (an? .*?), (\d{4}-\d\d-\d\d)", line):
+            origins.append((origin[1], origin[2]))
+            counts.append(0)
+        elif line and not line.startswith("#"):
+            if not counts:
+                raise Refused(f"{GOLDEN} does not say where it was printed")
+            counts[-1] += 1
+    said = [f"{count} as {card} printed them on {date}" for count, (card, date) in zip(counts, origins, strict=True)]
+    return text + f"\n{sum(counts)} cases: {'; '.join(said)}.\n"
 
 
 def exercises_of(paths: Iterable[pathlib.Path], page: Callable[[pathlib.Path], str]) -> str:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a small GPT on the bytes of this book, with Flashbook's attention and with PyTorch's in turn, and lets it write.
 
-    train_text.py [--steps 600] [--batch 16] [--length 2048] [--eager] [--out FILE]
+    train_text.py [--steps 600] [--batch 16] [--length 2048] [--width 512] [--layers 8] [--eager] [--out FILE]
 
 Two copies of one model see the same batches; one attends by flashbook.flash_attn_func, the other by scaled_dot_product_attention. They take turns,
 20 steps each, so that neither has a cooler card. Kernels round in different orders, and training carries a difference of one bit on. So
@@ -11,25 +11,30 @@ flash_attn_with_kvcache and by PyTorch, from the same seed. --out gets a result 
 at which byte the two texts part. Without a GPU two tiny copies take a few steps on the CPU, where kernels run in the simulator (if the
 library is built for that).
 
---eager lets a third copy take turns, whose attention is written out: products, a mask, a softmax, with S and P in memory. So what a fused
-kernel is worth to a model is seen, in time and in memory at the peak. By length, with as many tokens a step:
+--eager lets a third model take turns, whose attention is written out: products, a mask, a softmax, with S and P in memory; there are no
+copies then. So what a fused kernel is worth to a model is seen, in time and in memory at the peak: of a step, and of a forward pass alone, as in
+reading a prompt. By length, in a model of GPT-2's size, with as many tokens a step:
 
-    for length in 512 1024 2048 4096; do
-        train_text.py --eager --steps 100 --length $length --batch $((32768 / length)) --out train_$length.json
+    for length in 512 1024 2048 4096 8192; do
+        train_text.py --eager --width 768 --layers 12 --turn 10 --steps 50 --length $length --batch $((16384 / length)) --out train_$length.json
     done
 
-If it finds no room in its first turn it leaves, and the file says so.
+If a model finds no room it leaves, and the file says so.
 """
 
 import argparse
 import concurrent.futures
 import contextlib
+import dataclasses
+import functools
 import json
 import multiprocessing
 import pathlib
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,8 +45,9 @@ from flashbook import _library, flash_attn_func, flash_attn_with_kvcache
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUFFIXES = {".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".txt"}
-TURN = 20  # steps
 MODELS, COPIES = ("flashbook", "sdpa"), ("flashbook_again", "cudnn")
+SIZE = 512, 8  # width and layers
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # q, k, v [batch, length, heads, head_dim], and O
 
 
 def corpus() -> torch.Tensor:
@@ -57,13 +63,16 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, kernel: str) -> None:
         super().__init__()
         self.heads, self.kernel = heads, kernel
+        self.attend_whole: Attend | None = None  # takes the place of the kernel where there is no cache
         self.project, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
 
     def forward(self, x: torch.Tensor, angles: torch.Tensor, cache: tuple[torch.Tensor, torch.Tensor] | None, place: int) -> torch.Tensor:
         batch, length, width = x.shape
         q, k, v = self.project(x).view(batch, length, 3, self.heads, -1).unbind(2)  # [batch, length, heads, head_dim]
         q, k = rotated(q, angles), rotated(k, angles)
-        if cache is None:
+        if cache is None and self.attend_whole:
+            o = self.attend_whole(q, k, v)
+        elif cache is None:
             o = flash_attn_func(q, k, v, causal=True) if self.kernel == "flashbook" else self.by_pytorch(q, k, v, True)
         elif self.kernel == "flashbook":
             o = flash_attn_with_kvcache(q, *cache, k, v, cache_seqlens=place, causal=True)
@@ -156,88 +165,161 @@ def parameters(model: Gpt) -> int:
 Numbers = dict[str, list[float]]
 
 
-def train(options: argparse.Namespace, device: torch.device, names: tuple[str, ...]) -> tuple[dict[str, Gpt], Numbers, Numbers, Numbers]:
-    """The models, their losses, the seconds of a step by turns, and the GB that turns took at the peak beyond what was there before."""
-    width, heads, layers = (512, 8, 8) if device.type == "cuda" else (128, 2, 1)
+@dataclasses.dataclass
+class Found:
+    """What training told, by model."""
+
+    losses: Numbers = dataclasses.field(default_factory=dict)
+    seconds: Numbers = dataclasses.field(default_factory=dict)  # of a step, by turns
+    peaks: Numbers = dataclasses.field(default_factory=dict)  # GB that turns took beyond what was there
+    forward_seconds: Numbers = dataclasses.field(default_factory=dict)  # the same of a forward pass
+    forward_peaks: Numbers = dataclasses.field(default_factory=dict)
+
+    def __or__(self, other: "Found") -> "Found":
+        return Found(*(getattr(self, field.name) | getattr(other, field.name) for field in dataclasses.fields(self)))
+
+
+def timed(device: torch.device, run: Callable[[], object]) -> tuple[float, float] | None:
+    """The seconds that it takes, and the GB at the peak beyond what was there (0 on a CPU). None: there is no room for it."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    held = 0
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        held = torch.cuda.memory_allocated(device)
+    start = time.perf_counter()
+    try:
+        run()
+        wait()
+    except torch.cuda.OutOfMemoryError:
+        return None
+    finally:
+        spent = time.perf_counter() - start
+    return spent, (torch.cuda.max_memory_allocated(device) - held) / 1e9 if device.type == "cuda" else 0.0
+
+
+def shape_of(options: argparse.Namespace) -> tuple[int, int, int]:
+    """Width, heads and layers."""
+    return options.width, max(1, options.width // 64), options.layers
+
+
+def step(model: Gpt, optimizer: torch.optim.Optimizer, batch: torch.Tensor, rate: float) -> torch.Tensor:
+    """One step of training; the loss."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    with torch.autocast(batch.device.type, dtype=torch.bfloat16):
+        loss = F.cross_entropy(model(batch[:, :-1]).flatten(0, 1).float(), batch[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.detach()
+
+
+def optimizer_of(model: Gpt) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+
+def train(options: argparse.Namespace, device: torch.device, names: tuple[str, ...]) -> tuple[dict[str, Gpt], Found]:
+    """The models, and what was found."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     text = corpus().to(device)
     models, optimizers = {}, {}
     for kernel in names:
         torch.manual_seed(1)
-        models[kernel] = Gpt(width, heads, layers, kernel.removesuffix("_again")).to(device)
-        optimizers[kernel] = torch.optim.AdamW(models[kernel].parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+        models[kernel] = Gpt(*shape_of(options), kernel.removesuffix("_again")).to(device)
+        optimizers[kernel] = optimizer_of(models[kernel])
     print(f"{parameters(models[names[0]]) / 1e6:.1f} M parameters, {len(text) / 1e6:.1f} MB of text", file=sys.stderr)
     generator = torch.Generator().manual_seed(2)
-    losses: dict[str, list[torch.Tensor]] = {kernel: [] for kernel in models}
-    seconds: Numbers = {kernel: [] for kernel in models}
-    peaks: Numbers = {kernel: [] for kernel in models}
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    for turn in range(0, options.steps, TURN):
-        count = min(TURN, options.steps - turn)
+    empty: Callable[[], Numbers] = lambda: {kernel: [] for kernel in models}
+    found = Found(empty(), empty(), empty(), empty(), empty())
+    full: set[tuple[str, str]] = set()  # which model has no room for what
+    for turn in range(0, options.steps, options.turn):
+        count = min(options.turn, options.steps - turn)
         first = torch.randint(len(text) - options.length - 1, (count, options.batch), generator=generator).to(device)
-        for kernel in sorted(models, reverse=bool(turn // TURN % 2)):
-            wait()
-            held = 0
-            if device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats(device)
-                held = torch.cuda.memory_allocated(device)
-            start = time.perf_counter()
-            try:
-                for i in range(count):
-                    rate = 6e-4 * min(1, (turn + i + 1) / 50) * (1 - 0.9 * (turn + i) / options.steps)
-                    for group in optimizers[kernel].param_groups:
-                        group["lr"] = rate
-                    batch = text[first[i][:, None] + torch.arange(options.length + 1, device=device)].long()
-                    with torch.autocast(device.type, dtype=torch.bfloat16):
-                        loss = F.cross_entropy(models[kernel](batch[:, :-1]).flatten(0, 1).float(), batch[:, 1:].flatten())
-                    optimizers[kernel].zero_grad()
-                    loss.backward()
-                    nn.utils.clip_grad_norm_(models[kernel].parameters(), 1.0)
-                    optimizers[kernel].step()
-                    losses[kernel].append(loss.detach())
-                wait()
-            except torch.cuda.OutOfMemoryError:
-                if kernel != "eager" or turn:
-                    raise
-                print(f"{kernel}: out of memory", file=sys.stderr, flush=True)
-                del models[kernel], optimizers[kernel]
-                losses[kernel].clear()
-            if kernel not in models:  # it found no room
+
+        def batch(i: int, first: torch.Tensor = first) -> torch.Tensor:
+            return text[first[i][:, None] + torch.arange(options.length + 1, device=device)].long()
+
+        def steps(kernel: str, turn: int = turn, count: int = count) -> None:
+            told = [step(models[kernel], optimizers[kernel], batch(i),
+                         6e-4 * min(1, (turn + i + 1) / 50) * (1 - 0.9 * (turn + i) / options.steps)) for i in range(count)]
+            found.losses[kernel] += [loss.item() for loss in told]
+
+        @torch.no_grad()
+        def forwards(kernel: str, count: int = count) -> None:
+            for i in range(count):
+                with torch.autocast(device.type, dtype=torch.bfloat16):
+                    models[kernel](batch(i)[:, :-1])
+
+        for kernel in sorted(models, reverse=bool(turn // options.turn % 2)):
+            parts = [("a step", steps, found.seconds, found.peaks)]
+            parts += [("a forward pass", forwards, found.forward_seconds, found.forward_peaks)] * options.eager
+            for what, run, seconds, peaks in parts:
+                if (kernel, what) in full:
+                    continue
+                told = timed(device, functools.partial(run, kernel))
+                if told:
+                    seconds[kernel].append(told[0] / count)
+                    peaks[kernel].append(told[1])
+                    continue
+                print(f"{kernel}: out of memory in {what}", file=sys.stderr, flush=True)
+                full.add((kernel, what))
+                models[kernel].zero_grad()
                 torch.cuda.empty_cache()
-                continue
-            seconds[kernel].append((time.perf_counter() - start) / count)
-            if device.type == "cuda":
-                peaks[kernel].append((torch.cuda.max_memory_allocated(device) - held) / 1e9)
-        print(f"step {turn + count}", *(f"{kernel} {losses[kernel][-1].item():.4f}" for kernel in models), file=sys.stderr, flush=True)
-    return models, {kernel: [loss.item() for loss in of] for kernel, of in losses.items()}, seconds, peaks
+        print(f"step {turn + count}", *(f"{kernel} {of[-1]:.4f}" for kernel, of in found.losses.items() if of), file=sys.stderr, flush=True)
+    return models, found
 
 
-def train_copies(options: argparse.Namespace, device: torch.device) -> tuple[Numbers, Numbers, Numbers]:
-    return train(options, device, COPIES)[1:]
+def train_copies(options: argparse.Namespace, device: torch.device) -> Found:
+    return train(options, device, COPIES)[1]
 
 
-def train_all(options: argparse.Namespace, device: torch.device) -> tuple[dict[str, Gpt], Numbers, Numbers, Numbers]:
-    """As train: the models that take turns, and losses, seconds and peaks of the copies, too."""
-    names = (*MODELS, "eager") if options.eager else MODELS
-    if device.type == "cpu":
-        return train(options, device, names)
+def train_all(options: argparse.Namespace, device: torch.device) -> tuple[dict[str, Gpt], Found]:
+    """The models that take turns, and what was found of them and of the copies."""
+    if device.type == "cpu" or options.eager:
+        return train(options, device, (*MODELS, "eager") if options.eager else MODELS)
     if torch.cuda.device_count() == 1:
-        models, *numbers = train(options, device, names)
-        copies = train_copies(options, device)
-    else:  # in a process of its own, so that the two do not wait for one interpreter
-        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            others = pool.submit(train_copies, options, torch.device("cuda", 1))
-            models, *numbers = train(options, device, names)
-            copies = others.result()
-    losses, seconds, peaks = (ours | theirs for ours, theirs in zip(numbers, copies))
-    return models, losses, seconds, peaks
+        models, found = train(options, device, MODELS)
+        return models, found | train_copies(options, device)
+    # in a process of its own, so that the two do not wait for one interpreter
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        others = pool.submit(train_copies, options, torch.device("cuda", 1))
+        models, found = train(options, device, MODELS)
+        return models, found | others.result()
 
 
-def name_of(kernel: str, head_dim: int, options: argparse.Namespace) -> str:
-    """A result's name, as bench/names.py reads it; what took turns with eager has one of its own."""
+def name_of(kernel: str, head_dim: int, options: argparse.Namespace, forward: bool = False) -> str:
+    """A result's name, as bench/names.py reads it; what took turns with eager, and a model of another size, have names of their own."""
     beside = "_beside_eager" if options.eager and kernel != "eager" else ""
-    return f"training/{kernel}{beside}/bf16/d{head_dim}/causal/n{options.length}"
+    size = "" if (options.width, options.layers) == SIZE else f"_w{options.width}l{options.layers}"
+    return f"training/{kernel}{'_forward' * forward}{beside}{size}/bf16/d{head_dim}/causal/n{options.length}"
+
+
+def row_of(name: str, kernel: str, milliseconds: float, options: argparse.Namespace, **values: float) -> dict[str, Any]:
+    """A result as Google Benchmark would write it."""
+    return {"name": name, "run_name": name, "run_type": "iteration", "iterations": options.steps, "real_time": milliseconds, "cpu_time": 0.0,
+            "time_unit": "ms", "label": kernel} | values
+
+
+def no_room(name: str, kernel: str, options: argparse.Namespace) -> dict[str, Any]:
+    print(f"{name}: out of memory")
+    return row_of(name, kernel, 0.0, options) | {"error_occurred": True,
+                                                 "error_message": f"out of memory with {options.batch} sequences of {options.length}"}
+
+
+def median(turns: list[float]) -> float:
+    return statistics.median(turns[1:] or turns)  # the first turn loads kernels
+
+
+def write_file(out: pathlib.Path, rows: list[dict[str, Any]], **more: str) -> None:
+    """A result file of the book, which says on what it was measured."""
+    sys.path.insert(0, str(ROOT))
+    from bench import race
+
+    race.torch = torch
+    out.write_text(json.dumps({"context": race.context(race.Library(_library.path())) | more, "benchmarks": rows}, indent=1) + "\n")
 
 
 def apart(losses: Numbers, one: str, other: str) -> dict[str, float]:
@@ -249,8 +331,11 @@ def apart(losses: Numbers, one: str, other: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--turn", type=int, default=20, help="steps of a turn")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--length", type=int, help="bytes of a sequence")
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--layers", type=int)
     parser.add_argument("--write", type=int, help="bytes")
     parser.add_argument("--eager", action="store_true", help="a third model takes turns, with attention written out")
     parser.add_argument("--out", type=pathlib.Path)
@@ -258,49 +343,48 @@ def main() -> None:
     if options.out and not torch.cuda.is_available():
         parser.error("--out is for a GPU: there is none here")
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    for name, of_gpu, of_cpu in (("steps", 600, 2), ("batch", 16, 1), ("length", 2048, 64), ("write", 400, 8)):
+    for name, of_gpu, of_cpu in (("steps", 600, 2), ("batch", 16, 1), ("length", 2048, 64), ("width", SIZE[0], 128), ("layers", SIZE[1], 1),
+                                 ("write", 400, 8)):
         if getattr(options, name) is None:
             setattr(options, name, of_gpu if device.type == "cuda" else of_cpu)
-    models, losses, seconds, peaks = train_all(options, device)
-    full = [kernel for kernel in losses if not losses[kernel]]  # out of memory
-    losses = {kernel: of for kernel, of in losses.items() if of}
+    models, found = train_all(options, device)
+    losses = {kernel: of for kernel, of in found.losses.items() if found.seconds[kernel]}  # the others found no room
     texts = {kernel: models["flashbook"].write(b"The running maximum ", options.write, kernel, 3) for kernel in MODELS}
     parted = next((i for i, (a, b) in enumerate(zip(*texts.values())) if a != b), options.write)
     tail = max(1, options.steps // 20)
     rows = []
+    head_dim, tokens = models["sdpa"].head_dim, options.batch * options.length
     for kernel in losses:
-        median = statistics.median(seconds[kernel][1:] or seconds[kernel])  # the first turn loads kernels
-        row = {"tokens_per_second": options.batch * options.length / median, "steps": options.steps, "batch": options.batch,
-               "train_seconds": TURN * sum(seconds[kernel]), "last_loss": statistics.fmean(losses[kernel][-tail:]),
-               "parted_at": parted, "written": options.write, "parameters": parameters(models["sdpa"]), "text_bytes": len(corpus())}
-        if peaks[kernel]:
-            row["peak_gbytes"] = statistics.median(peaks[kernel][1:] or peaks[kernel])
+        spent = median(found.seconds[kernel])
+        row = {"tokens_per_second": tokens / spent, "steps": options.steps, "batch": options.batch,
+               "train_seconds": options.turn * sum(found.seconds[kernel]), "last_loss": statistics.fmean(losses[kernel][-tail:]),
+               "parted_at": parted, "written": options.write, "parameters": parameters(models["sdpa"]), "text_bytes": len(corpus()),
+               "peak_gbytes": median(found.peaks[kernel])}
         for other in losses:
             if other != kernel:
                 row |= apart(losses, kernel, other)
         row |= {f"loss_{i:05}": losses[kernel][i] for i in range(0, options.steps, max(1, options.steps // 100))}
-        name = name_of(kernel, models["sdpa"].head_dim, options)
-        rows.append({"name": name, "run_name": name, "run_type": "iteration", "iterations": options.steps, "real_time": median * 1e3, "cpu_time": 0.0,
-                     "time_unit": "ms", "label": kernel} | row)
-        print(f"{name}: {row['tokens_per_second']:.0f} tokens/s, loss {row['last_loss']:.4f}")
-    for kernel in full:
-        name = name_of(kernel, models["sdpa"].head_dim, options)
-        rows.append({"name": name, "run_name": name, "run_type": "iteration", "iterations": 0, "real_time": 0.0, "cpu_time": 0.0, "time_unit": "ms",
-                     "label": kernel, "error_occurred": True, "error_message": f"out of memory with {options.batch} sequences of {options.length}"})
-        print(f"{name}: out of memory")
+        rows.append(row_of(name_of(kernel, head_dim, options), kernel, spent * 1e3, options, **row))
+        print(f"{rows[-1]['name']}: {spent * 1e3:.1f} ms, {row['tokens_per_second']:.0f} tokens/s, {row['peak_gbytes']:.1f} GB at the peak, "
+              f"loss {row['last_loss']:.4f}")
     for place, one in enumerate(losses):
         for other in list(losses)[place + 1:]:
             print(f"losses of {one} and {other} differ by at most {rows[place][f'most_apart_{other}']:.4f}, on average "
                   f"{rows[place][f'mean_apart_{other}']:.4f}")
+    rows += [no_room(name_of(kernel, head_dim, options), kernel, options) for kernel in found.seconds if kernel not in losses]
+    for kernel, turns in found.forward_seconds.items() if options.eager else ():
+        name = name_of(kernel, head_dim, options, True)
+        if not turns:
+            rows.append(no_room(name, kernel, options))
+            continue
+        peak = median(found.forward_peaks[kernel])
+        rows.append(row_of(name, kernel, median(turns) * 1e3, options, tokens_per_second=tokens / median(turns), batch=options.batch,
+                           parameters=parameters(models["sdpa"]), peak_gbytes=peak))
+        print(f"{name}: {median(turns) * 1e3:.1f} ms, {peak:.1f} GB at the peak")
     print(f"the texts part at byte {parted} of {options.write}")
     print(texts["flashbook"].decode(errors="replace"))
-    if options.out:  # a result file of the book says on what it was measured
-        sys.path.insert(0, str(ROOT))
-        from bench import race
-
-        race.torch = torch
-        context = race.context(race.Library(_library.path())) | {"written": texts["flashbook"].decode(errors="replace")}
-        options.out.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1) + "\n")
+    if options.out:
+        write_file(options.out, rows, written=texts["flashbook"].decode(errors="replace"))
 
 
 if __name__ == "__main__":

@@ -316,6 +316,18 @@ class Quoting(Case):
             self.assertEqual(len(wrong), 1)
             self.assertEqual(self.quoted(mended), (mended, []))
 
+    def test_numbers_of_another_card_are_taken_from_its_folder(self):
+        other = self.folder / "other"
+        other.mkdir()
+        self.write(run_of(STEP1, 20.0), gpu="NVIDIA H100").rename(other / "1.json")
+        quote.other_card.cache_clear()
+        self.addCleanup(quote.other_card.cache_clear)
+        with mock.patch.object(results, "RESULTS", self.folder):
+            mended, _ = self.quoted(self.span(f"on other {STEP1} ms .1f"))
+            self.assertIn(">20.0<", mended)
+            self.assertIn("there is no folder none", self.quoted(self.span(f"on none {STEP1} ms .1f"))[1][0][1])
+            self.assertIn("never measured", self.quoted(self.span(f"on other {STEP2} ms .1f"))[1][0][1])
+
     def test_errors_have_ratios_and_a_table(self):
         self.write(*(run_of(f"accuracy/{kind}/{who}/e4m3/d128/full/n1024", rmse=rmse, relative_rms=10 * rmse, batch=1, heads=4, rows=4096, label=who)
                      for kind in ("normal", "outliers") for who, rmse in (("plain", 0.03), ("ch06/step3_block", 0.012))))

@@ -18,6 +18,8 @@ std::string why_not(const Shape& shape) {
     return "chapter 10 takes f16 and bf16: choose one with --dtype";
   if (int64_t(shape.batch) * shape.heads > kMostHeads)
     return "batch * heads is at most 65535: split the batch with --batch";
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMostRows / 128)
+    return "batch * heads * seqlen is at most 2^30: split the batch with --batch";
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
     return "chapter 10 takes at most 2^30 queries and keys: give fewer with --seqlen";
   Shape of_one = shape;
@@ -26,28 +28,30 @@ std::string why_not(const Shape& shape) {
 }
 
 template <int kStep>
-std::unique_ptr<DealtOut> deal_out(const Shape& shape, const Tensors& tensors) {
-  return std::make_unique<many_gpus::Ranks>(shape, tensors, kStep);
+std::unique_ptr<DealtOut> deal_out(const Shape& shape, const Tensors& tensors,
+                                   const device::Together& together) {
+  return std::make_unique<many_gpus::Ranks>(shape, tensors, kStep, together);
 }
 
 /// Waits for whatever the device does, and returns when the outputs are there, whichever the stream is.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream) {
-  many_gpus::Ranks ranks(shape, tensors, kStep);
+  many_gpus::Ranks ranks(shape, tensors, kStep, {.transport = device::default_transport(shape.ranks)});
   ranks.run();
   ranks.collect();
 }
 
 /// A step of the table.
-template <int kStep>
+template <int kStep, Operation kOperation = Operation::forward>
 constexpr Step step(const char* name, const char* idea) {
   return {.name = name,
           .idea = idea,
-          .operation = Operation::forward,
+          .operation = kOperation,
           .why_not = why_not,
           .workspace = nullptr,
           .run = run<kStep>,
-          .deal_out = deal_out<kStep>};
+          .deal_out = deal_out<kStep>,
+          .same_bits = kOperation != Operation::backward};
 }
 
 constexpr Step kSteps[] = {
@@ -63,6 +67,9 @@ constexpr Step kSteps[] = {
             "The attention kernel takes in what is carried, and no part goes to memory."),
     step<5>("Ulysses",
             "Ranks exchange tokens of all heads for all tokens of some heads, once there and once back."),
+    step<6, Operation::backward>(
+        "the gradient in a ring",
+        "Keys travel, and behind them the sums of their gradients; dQ grows where the queries are."),
 };
 
 /// A sequence that is worth several GPUs.

@@ -1,0 +1,148 @@
+"""The programs that measure a model, small and without a clock: python/examples, bench/generation.py, bench/diagnosis.py, bench/in_triton.py."""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "python" / "examples")]
+
+import longer_context
+import train_text
+import which_backend
+from conftest import DEVICE
+
+from bench import diagnosis, generation
+from bench.names import Name
+
+
+@pytest.fixture(autouse=True)
+def pytorch(monkeypatch):
+    for module in (generation, diagnosis):
+        monkeypatch.setattr(module, "torch", torch)
+
+
+def options(**others):
+    return argparse.Namespace(**{"steps": 2, "turn": 1, "batch": 1, "length": 64, "width": 128, "layers": 1, "eager": True, **others})
+
+
+def test_eager_takes_turns_and_learns_the_same():
+    models, found = train_text.train_all(options(), torch.device(DEVICE))
+    assert set(models) == {"flashbook", "sdpa", "eager"}
+    for of in (found.seconds, found.peaks, found.forward_seconds, found.forward_peaks):
+        assert all(len(turns) == 2 for turns in of.values())
+    for kernel in ("flashbook", "sdpa"):
+        assert found.losses[kernel] == pytest.approx(found.losses["eager"], abs=0.01)
+    for weight, other in zip(models["sdpa"].parameters(), models["eager"].parameters()):
+        assert torch.isfinite(weight).all() and (weight - other).abs().max() < 0.01
+
+
+def test_who_finds_no_room_leaves(monkeypatch):
+    def full(q, k, v, causal):
+        if torch.is_grad_enabled():
+            raise torch.cuda.OutOfMemoryError("no room")
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    monkeypatch.setattr(train_text, "written_out", full)
+    _, found = train_text.train_all(options(), torch.device(DEVICE))
+    assert not found.seconds["eager"] and not found.losses["eager"] and len(found.seconds["sdpa"]) == 2
+    assert len(found.forward_seconds["eager"]) == 2  # for a forward pass there is room
+
+
+@pytest.mark.parametrize("width, layers, eager, want", [(512, 8, False, "training/sdpa/bf16/d64/causal/n64"),
+                                                        (768, 12, True, "training/sdpa_beside_eager_w768l12/bf16/d64/causal/n64")])
+def test_names_of_results_can_be_read(width, layers, eager, want):
+    name = train_text.name_of("sdpa", 64, options(width=width, layers=layers, eager=eager))
+    assert name == want and str(Name.parse(name)) == want
+    assert Name.parse("generation/cat/bf16/d128/b16/n4000").mask == "b16"
+
+
+def test_written_out_is_attention():
+    q, k, v = (torch.randn(2, 3, 40, 64, device=DEVICE) for _ in range(3))
+    exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert torch.allclose(train_text.written_out(q, k, v, True), exact, atol=1e-4)
+
+
+def test_windows_lie_in_one_file_and_all_arms_score_the_same_bytes():
+    held = [bytes(range(200)) * 4, b"short", bytes(reversed(range(250))) * 4]
+    rows = longer_context.windows(held, 512, 9)
+    assert rows.shape == (9, 513)
+    assert all(any(bytes(row.tolist()) in file for file in held) for row in rows)
+    torch.manual_seed(1)
+    model = train_text.Gpt(64, 1, 1, "sdpa").to(DEVICE)
+    seen = []
+    model.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    for length in (256, 512):
+        assert len(longer_context.scores(model, rows.to(DEVICE), length, 4)) == 9
+        assert seen[0].shape == (4, length)
+        assert torch.equal(seen[0][:, -255:].cpu(), rows[:4, -256:-1].long())
+        seen.clear()
+    with pytest.raises(ValueError, match="shorter arms"):
+        longer_context.windows(held, 5000, 1)
+
+
+@pytest.mark.kernels
+def test_all_caches_write_the_same():
+    """Over the border of a page, two sequences."""
+    model = generation.Model(128, 1, DEVICE, torch.bfloat16)
+    text = generation.tokens_of(model, 2, generation.PAGE + 2)
+    with torch.no_grad():
+        first, size = generation.write(model, "none", text)
+        assert size == 0
+        for way, want in (("cat", text.numel() * 512), ("in_place", text.numel() * 512), ("pages", 4 * generation.PAGE * 512)):
+            logits, size = generation.write(model, way, text)
+            assert ((logits - first).norm() / first.norm()).item() < 0.03
+            assert size == want
+
+
+def test_every_variant_of_the_diagnosis_has_the_same_loss():
+    losses, flops = {}, set()
+    for variant in diagnosis.VARIANTS:
+        training = diagnosis.Training(variant, 1, 64, DEVICE, (128, 2, 1))
+        losses[variant] = training.step().item()
+        flops.add(training.flops)
+    assert max(losses.values()) - min(losses.values()) < 0.01
+    weights = 128 * 12 * 128 + 256 * 128  # a layer, and the head
+    assert flops == {64 * (6 * weights + 6 * 64 * 128)}
+
+
+def test_a_call_is_what_it_says():
+    asked = which_backend.calls("cpu")
+    for given, _ in asked.values():
+        assert all(tensor.shape[-1] == given[0].shape[-1] for tensor in given)
+    assert asked["the same mask as a tensor"][1]["attn_mask"].sum() == 1024 * 1025 // 2
+    assert which_backend.family("cudnn_generated_fort_native_sdpa_sm90_flash_fprop") == "cuDNN"
+    assert which_backend.family("void pytorch_flash::flash_fwd_kernel") == "flash"
+    assert which_backend.family("fmha_cutlassF_f32_aligned_64x64_rf_sm80") == "efficient"
+
+
+IN_TRITON = """
+import torch
+from bench import in_triton
+in_triton.torch = torch
+torch.manual_seed(0)
+q, k, v = (torch.randn(1, 2, 256, 64, dtype=torch.float16) for _ in range(3))
+for causal in (False, True):
+    run, lse = in_triton.launcher(q, k, v, causal, 0.125, (128, 64, 4, 2))
+    scores = q.double() @ k.double().mT * 0.125
+    if causal:
+        scores = scores.masked_fill(torch.ones(256, 256, dtype=torch.bool).triu(1), -torch.inf)
+    assert (run() - scores.softmax(-1) @ v.double()).abs().max() < 2e-3
+    assert (lse - scores.logsumexp(-1)).abs().max() < 1e-4
+"""
+
+
+def test_triton_computes_attention():
+    """In Triton's interpreter, which is chosen when it is imported, and wants NumPy before 2.4."""
+    pytest.importorskip("triton")
+    numpy = pytest.importorskip("numpy")
+    if tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 4):
+        pytest.skip("Triton's interpreter does not know this NumPy")
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    told = subprocess.run([sys.executable, "-c", IN_TRITON], env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
