@@ -17,7 +17,9 @@ namespace flashbook::backward {
 
 /// Shared memory of a block.
 template <typename T, typename Traits>
-using HopperShared = GradientShared<T, Traits, TileBroadcast>;
+struct HopperShared : GradientShared<T, Traits, TileBroadcast> {
+  uint64_t ds_full[2][kKeyConsumers];  ///< kLateDq: a consumer has written its half of this tile of dS
+};
 
 //| ## Which queries, and where to begin
 //|
@@ -75,6 +77,8 @@ struct Gradients {
   static_assert(Part::kPieces == 1 || !Traits::kAddByTma, "dQ has room for one piece");
   static_assert(!kHasDk || Part::kPieces == 1 || Traits::kStages == 1,
                 "the rest of dQ is computed when dK is done");
+  static_assert(!Traits::kLateDq || (Traits::kStages == 2 && Traits::kDsStages == 2 && !Traits::kAddByTma),
+                "a place of dS for each stage, and registers that add");
   using Shared = HopperShared<T, Traits>;
 
   //| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ is computed
@@ -116,7 +120,9 @@ struct Gradients {
   }
 
   //| ### The round
-  /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
+  /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it; or
+  /// that of the round before, if kLateDq. kHasBefore: there is one.
+  template <bool kHasBefore = false>
   __device__ __forceinline__ void step(PipelineState<Traits::kStages>& state, int first_key, int first_query,
                                        float* sums) {
     //| The order of issue is the point of this function. The tensor cores work through groups in order; the waits name
@@ -164,7 +170,19 @@ struct Gradients {
     }
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
+    } else if constexpr (Traits::kLateDq) {
+      finish_late<kHasBefore>(state, p, ds, sums);
     } else {
+      //| dS^T is such an operand, too. Where there is one stage, dK goes first and runs while both wait for dS.
+      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
+      if constexpr (Traits::kStages == 1) {
+        __syncwarp();  // all lanes have read D, before lane 0 gives it back
+        release(shared.d_o, state);
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        wgmma_fence();
+        issue_accumulate<T>(dk, ds, q_columns);
+      }
       //| With one stage of dS, the other warpgroup may still be reading what it would overwrite. With two, the barrier of
       //| the round before has made sure that it is not.
       if constexpr (Traits::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
@@ -172,15 +190,13 @@ struct Gradients {
       store_transposed_to_smem(ds_tile, ds, warp_key);
       named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
       const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
-      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
-      wgmma_pin(dk);
-      wgmma_pin(ds);
       wgmma_fence();
       if constexpr (Traits::kStages == 1) {
-        finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns, q_columns, sums,
-                                           number);
+        finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns, sums, number);
       } else {
         //| dQ before dK, so that dK runs while dQ is handed over.
+        wgmma_pin(dk);
+        wgmma_pin(ds);
         float dq[Part::kFloats];
         issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
         issue_accumulate<T>(dk, ds, q_columns);
@@ -203,6 +219,71 @@ struct Gradients {
       }
     }
     state.advance();
+  }
+
+  //| ### Late dQ
+  //|
+  //| The barrier in the middle of a round makes both warpgroups do the same at the same time: both compute exponentials
+  //| while the tensor cores have nothing to do, then both wait for products. But who says that dQ must be that of this
+  //| round? With two places for dS a warpgroup may compute dQ of the round *before*. It then waits for what the other one has
+  //| written a whole round ago, and each place has an mbarrier for each writer. So the two need not meet: they may drift
+  //| apart by up to a round, and one multiplies while the other has its exponentials.
+  //|
+  //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
+  //| | --- | --- | --- | --- | --- |
+  //| | `ds_full[place][consumer]` | the four warps of this consumer, when they have written their half of dS | 4 | the other consumer, a round later | parity 0 |
+  //|
+  //| Nobody says that a place is *empty*. A warpgroup overwrites the place of two rounds ago. By then it has waited for the
+  //| other's dS of the round before, and the other arrives there when it has done with dQ of the round before that.
+  /// Ends a round: dQ of the round before, if there is one, and dK.
+  template <bool kHasBefore>
+  __device__ __forceinline__ void finish_late(const PipelineState<Traits::kStages>& state,
+                                              Fragments<kQueries>& p, Fragments<kQueries>& ds, float* sums) {
+    float dq[Part::kFloats];
+    if constexpr (kHasBefore) wait_for_ds_before(state);
+    wgmma_pin(dk);
+    wgmma_pin(ds);
+    wgmma_fence();
+    if constexpr (kHasBefore) issue_dq_before(state, dq);
+    store_transposed_to_smem(shared.ds[state.stage], ds, warp_key);
+    issue_accumulate<T>(dk, ds, mn_major(shared.q.tile[state.stage]));
+    wgmma_wait<1>();  // dV is there, and dQ of the round before; dK still runs
+    wgmma_pin(dv);
+    wgmma_pin(p);
+    if constexpr (kHasBefore) wgmma_pin(dq);
+    __syncwarp();  // all lanes have read D and written their dS
+    release(shared.d_o, state);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.ds_full[state.stage][number]);
+    if constexpr (kHasBefore) add_from_registers(dq, sums);
+    wgmma_wait<0>();
+    wgmma_pin(dk);
+    wgmma_pin(ds);
+    release(shared.q, state);
+  }
+
+  /// Waits until the other consumer has written its half of dS in the round before that of `state`.
+  __device__ __forceinline__ void wait_for_ds_before(const PipelineState<Traits::kStages>& state) const {
+    mbarrier_wait(&shared.ds_full[state.stage ^ 1][1 - number],
+                  state.stage == 0 ? state.phase ^ 1 : state.phase);
+  }
+
+  /// Issues this warpgroup's part of dQ of the round before that of `state`.
+  __device__ __forceinline__ void issue_dq_before(const PipelineState<Traits::kStages>& state,
+                                                  float (&dq)[Part::kFloats]) const {
+    issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, k_major(shared.ds[state.stage ^ 1]), mn_major(shared.k),
+                                               number, 0);
+  }
+
+  /// After the last round of a tile of keys: its dQ. `state` is behind it.
+  __device__ __forceinline__ void finish_last(const PipelineState<Traits::kStages>& state,
+                                              float* sums) const {
+    float dq[Part::kFloats];
+    wait_for_ds_before(state);
+    wgmma_fence();
+    issue_dq_before(state, dq);
+    wgmma_wait<0>();
+    wgmma_pin(dq);
+    add_from_registers(dq, sums);
   }
 };
 

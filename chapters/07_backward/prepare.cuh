@@ -32,15 +32,21 @@ inline Workspace workspace_of(const Shape& shape, int tile, const Tensors& tenso
 //| ## The kernel
 //|
 //| A thread finds its row of the workspace, and the query's rows of O and dO by their strides. Rows beyond the last query are rows of the workspace, too: each head has whole tiles.
+//| What later kernels count with must be 0 when they begin. There are fewer counters than threads here, so the first threads set one each, and no launch is needed for it.
 /// D, and the log-sum-exp as the kernels want it, for every row of the workspace; and zeros in `workspace.dq`
-/// if kClearsDq. kHeadDim / 8 lanes share a row. Grid: (rows of workspace.d / rows of a block).
+/// if kClearsDq; and in `counts` counters. kHeadDim / 8 lanes share a row. Grid: (rows of workspace.d / rows
+/// of a block).
 template <typename T, int kHeadDim, bool kClearsDq>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare(const T* o,        // [batch, heads, seqlen_q, kHeadDim], strides problem.at.o
             const T* d_o,      // [batch, heads, seqlen_q, kHeadDim], strides problem.at.d_o
             const float* lse,  // [batch * heads, seqlen_q]
-            Workspace workspace, int64_t rows, Problem problem) {
-  const int64_t at = int64_t(blockIdx.x) * kPrepareRows<kHeadDim> + threadIdx.x / (kHeadDim / 8);
+            Workspace workspace, int64_t rows, Problem problem,
+            int* counters,  // [counts]
+            int64_t counts) {
+  const int64_t thread = int64_t(blockIdx.x) * kPrepareThreads + threadIdx.x;
+  if (thread < counts) counters[thread] = 0;
+  const int64_t at = thread / (kHeadDim / 8);
   const int head = int(at / problem.padded_q), row = int(at % problem.padded_q);
   prepare_row<T, kHeadDim, kClearsDq>(
       workspace, at, rows, at < rows && row < problem.seqlen_q,
@@ -52,15 +58,17 @@ __global__ void __launch_bounds__(kPrepareThreads)
 //| ## The launch
 //|
 //| One thread of the grid for each 16 bytes of a row. The order of the launches on one stream is the only synchronisation that the later kernels need.
-/// Launches `prepare` for tiles of `tile` queries. Static, as the simulator has kernels with bounds.
+/// Launches `prepare` for tiles of `tile` queries and `counts` counters. Static, as the simulator has kernels
+/// with bounds.
 template <typename T, int kHeadDim, bool kClearsDq>
-static void run_prepare(const Shape& shape, const Tensors& tensors, device::Stream stream, int tile) {
+static void run_prepare(const Shape& shape, const Tensors& tensors, device::Stream stream, int tile,
+                        int* counters = nullptr, int64_t counts = 0) {
   const int64_t rows = workspace_rows(shape, tile);
   constexpr int kRowsOfBlock = kPrepareRows<kHeadDim>;
   device::launch(prepare<T, kHeadDim, kClearsDq>, dim3(ceil_div(rows, kRowsOfBlock)), dim3(kPrepareThreads),
                  0, stream, static_cast<const T*>(tensors.o), static_cast<const T*>(tensors.d_o),
                  static_cast<const float*>(tensors.lse), workspace_of(shape, tile, tensors), rows,
-                 problem_of(shape, tile));
+                 problem_of(shape, tile), counters, counts);
 }
 
 }  // namespace flashbook::backward

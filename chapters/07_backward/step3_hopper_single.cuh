@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
     name_mbarrier(&shared.keys_full, "keys full");
     fence_mbarrier_init();
   }
-  __syncthreads();  // the barriers are ready
+  wait_for_launch_before();  // D and the log-sum-exp are there
+  __syncthreads();           // the barriers are ready
 
   //| Nobody is a producer yet: one thread of the first warpgroup asks TMA for tiles, between products. It fills the stage
   //| that the round after this one reads, and waits for it to be empty first, which it is when both warpgroups have

@@ -14,6 +14,7 @@
 #include "chapters/07_backward/hopper_gradients.cuh"
 #include "chapters/07_backward/prepare.cuh"
 #include "common/ptx/bulk_copy.h"
+#include "common/ptx/dependent_launch.h"
 #include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::backward {
@@ -203,6 +204,18 @@ __device__ __forceinline__ void store_gradients(const Gradients<T, Traits>& sums
                          valid, problem.scale);
 }
 
+/// One thread makes the barriers, and gives them the names that the simulator's reports use.
+template <typename T, typename Traits>
+__device__ __forceinline__ void make_barriers(HopperShared<T, Traits>& shared) {
+  if constexpr (Traits::kLateDq)
+    for (auto& of_place : shared.ds_full)
+      for (int i = 0; i < kKeyConsumers; ++i) {
+        mbarrier_init(&of_place[i], kWarpsOfWarpgroup);
+        name_mbarrier(&of_place[i], "ds full", i);
+      }
+  initialise(shared, kHasAdders<Traits> ? kKeyConsumers : 0);
+}
+
 //| ## The kernel
 //|
 //| Three warpgroups: four threads of the first are the roles above, one to a warp, since threads of one warp would wait
@@ -222,11 +235,16 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
     Workspace workspace, Problem problem, TileOrder order,
     int* counter,       // Schedule::dynamic_persistent: 0 at the start
     int* semaphores) {  // kDeterministic: [heads, tiles of queries, consumers], 0 at the start
-  //| One thread makes all barriers, and gives them the names that the simulator's reports use.
   using Shared = HopperShared<T, Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
-  if (threadIdx.x == 0) initialise(shared, kHasAdders<Traits> ? kKeyConsumers : 0);
+  if (threadIdx.x == 0) make_barriers(shared);
+  //| The launch before, which computes D, may still run so far. At d = 256 there are two launches that need nothing of each
+  //| other: dK and dQ first, then dV. Each block of the first lets the second begin, when D is there. So blocks of the second
+  //| begin where the first ones end, without another wait, and there is one end instead of two at which multiprocessors stand
+  //| idle. Who is launched next must find all done, so the second waits for the first at its own end.
+  if constexpr (Shared::kHasDp) wait_for_launch_before();
+  if constexpr (Traits::kSums == Sums::keys_and_queries) let_dependents_launch();
   __syncthreads();  // the barriers are ready
 
   //| The roles part here, and registers move. A producer keeps 24 or 40; a consumer of d = 128 holds 128 floats of dK and
@@ -249,7 +267,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
   uint32_t parity = 0;
   for (;;) {
     const WorkTile work = next_tile<true>(shared.broadcast, next);
-    if (work.query_tile < 0) return;
+    if (work.query_tile < 0) {
+      if constexpr (!Shared::kHasDp) wait_for_launch_before();
+      return;
+    }
     //| A consumer's life: take a tile of keys, set dK and dV to zero, go through the queries, store. The last query sees
     //| every key, so each tile has something to go through, and each gradient is written.
     const int first_key = first_key_of<Traits>(order, work);
@@ -259,6 +280,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
     Gradients<T, Traits> gradients(shared, problem, number, warp);
     mbarrier_wait(&shared.keys_full, parity);
     parity ^= 1;
+    float* before = nullptr;  // kLateDq: where dQ of the round before is summed
 #pragma unroll 1
     for (int member = 0; member < problem.group; ++member) {
 #pragma unroll 1
@@ -269,9 +291,18 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
         if constexpr (!Traits::kAddByTma && Shared::kHasDp)
           sums = Gradients<T, Traits>::Part::sums_of(
               workspace.dq, (kv_head * problem.group + member) * problem.padded_q + query, number);
-        gradients.step(state, first_key, query, sums);
+        if constexpr (Traits::kLateDq) {
+          if (before == nullptr)
+            gradients.step(state, first_key, query, before);
+          else
+            gradients.template step<true>(state, first_key, query, before);
+          before = sums;
+        } else {
+          gradients.step(state, first_key, query, sums);
+        }
       }
     }
+    if constexpr (Traits::kLateDq) gradients.finish_last(state, before);
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
     store_gradients(gradients, problem, dk, dv, kv_head, first_key);
   }
@@ -287,6 +318,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads) convert_dq_parts(
     const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers
     T* dq,              // [batch, heads, seqlen_q, head_dim], strided
     Problem problem) {
+  wait_for_launch_before();
   const int tiles = ceil_div(problem.seqlen_q, kQueries);
   const int head = int(blockIdx.x) / tiles, query = int(blockIdx.x) % tiles * kQueries;
   const int64_t row = int64_t(head) * problem.padded_q + query;

@@ -284,6 +284,16 @@ struct Gradients {
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
     } else {
+      //| Where one kind of block sums dK and dQ, dK goes first and runs while both wait for dS.
+      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
+      if constexpr (!Traits::kAddByTma) {
+        __syncwarp();  // all lanes have read what lies beside the stage, before lane 0 gives it back
+        release(shared.d_o, state);
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        wgmma_fence();
+        issue_accumulate<T>(dk, ds, q_columns);
+      }
       //| With one tile of dS, the other warpgroup may still be reading what it would overwrite. With two, the barrier of the round before has made sure that it is not.
       if constexpr (Traits::kDsStages == 1)
         named_barrier_sync<kDsRead,
@@ -292,18 +302,16 @@ struct Gradients {
       store_transposed_to_smem(ds_tile, ds, warp_key);
       named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
       const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
-      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
-      wgmma_pin(dk);
-      wgmma_pin(ds);
       wgmma_fence();
       if constexpr (!Traits::kAddByTma) {
         const int row =
             problem.workspace_row(head_of(state.stage)) + work.first_row + first_query_of(state.stage);
-        __syncwarp();  // all lanes have read what lies beside the stage, before lane 0 gives it back
-        finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns, q_columns,
+        finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns,
                                            Part::sums_of(dq_sums, row, number), number);
       } else {
         //| The warpgroup issues dQ before dK, so that dK runs while dQ is handed over.
+        wgmma_pin(dk);
+        wgmma_pin(ds);
         float dq[Part::kFloats];
         issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
         issue_accumulate<T>(dk, ds, q_columns);

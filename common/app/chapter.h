@@ -59,9 +59,13 @@ struct Step {
                                         const device::Together& together) = nullptr;
   bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
   bool latent = false;    ///< takes latent keys (Shape::is_latent), and no others
+  bool only_16_bits = false;  ///< of the chapter's types it takes f16 and bf16, and not f32
 
-  /// Whether the step is for such keys as the shape has. `why_not` says whether it takes the shape.
-  bool is_for(const Shape& shape) const { return latent == shape.is_latent(); }
+  /// Whether the step is for such keys and such a type as the shape has. `why_not` says whether it takes the
+  /// shape.
+  bool is_for(const Shape& shape) const {
+    return latent == shape.is_latent() && !(only_16_bits && shape.dtype == DType::f32);
+  }
   int64_t workspace_bytes(const Shape& shape) const { return workspace ? workspace(shape) : 0; }
   int64_t zeroed_bytes(const Shape& shape) const { return zeroed ? zeroed(shape) : 0; }
   double memory_bytes(const Shape& shape) const {
@@ -116,6 +120,12 @@ struct Chapter {
     return device::machine() == device::Machine::gpu ? gpu_shape : cpu_shape;
   }
   int last_step() const { return int(steps.size()); }
+  /// The last step that is for such a shape.
+  int last_step_for(const Shape& shape) const {
+    int last = last_step();
+    while (last > 1 && !step(last).is_for(shape)) --last;
+    return last;
+  }
   const Step& step(int number) const { return steps[std::size_t(number - 1)]; }
   bool takes(DType dtype) const { return std::ranges::count(dtypes, dtype) > 0; }
 

@@ -154,7 +154,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   };
   const Shape taken = as_taken_by(before, shape);
   // Decoding is a forward pass: what they share is their list of tensors.
-  const int step = before.last_step();
+  const int step = before.last_step_for(taken);
   const Operation theirs = before.step(step).operation;
   if (operation == Operation::backward || tensors_of(theirs).data() != tensors_of(operation).data())
     return skip("it computes something else");

@@ -183,19 +183,17 @@ __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFlo
 //|
 //| These are the ends of two rare rounds. At d = 256, and under chapter 9's softcap, one kind of block sums dK and dQ. It
 //| has one stage, so its order is another: dK comes first and frees Q, and the next Q is on its way while dQ is computed.
-//| dO is free since dP. dQ of d = 256 is two pieces wide, and they take the same registers, one after the other.
-/// Ends the round of a block that sums these two, when both consumers have stored their dS. `ds_tile`, `k`
-/// and `q` are descriptors; the additions go to `sums`.
+//| dQ of d = 256 is two pieces wide, and they take the same registers, one after the other.
+/// Ends the round of a block that sums these two, when dK has been issued and both consumers have stored
+/// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`.
 template <typename T, typename Traits, typename Shared, typename State, int kDkFloats, int kSteps>
 __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const State& state,
                                                         float (&dk)[kDkFloats], uint32_t (&ds)[kSteps][4],
-                                                        uint64_t ds_tile, uint64_t k, uint64_t q, float* sums,
+                                                        uint64_t ds_tile, uint64_t k, float* sums,
                                                         int number) {
   constexpr int kHeadDim = Traits::kHeadDim, kQueries = Traits::kQueries;
   using Part = DqPart<kHeadDim, kQueries>;
   float dq[Part::kFloats];
-  release(shared.d_o, state);
-  issue_accumulate<T>(dk, ds, q);
   issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_tile, k, number, 0);
   wgmma_wait<1>();
   wgmma_pin(dk);

@@ -93,9 +93,11 @@ inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
 //| A gradient's block keeps keys, and while a head is worked on, its Q, dO and sums of dQ are wanted by every block: 8 bytes
 //| an element in 16 bits.
 /// How many key heads a section of a gradient has.
-inline int kv_heads_of_gradient_section(const Shape& shape) {
-  return kv_heads_of_section(shape, int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q * shape.head_dim *
-                                        int64_t(2 * size_of(shape.dtype) + sizeof(float)));
+inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_bytes = int64_t(32) << 20) {
+  return kv_heads_of_section(shape,
+                             int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q * shape.head_dim *
+                                 int64_t(2 * size_of(shape.dtype) + sizeof(float)),
+                             section_bytes);
 }
 
 //| A persistent launch has as many blocks as there are multiprocessors, or tiles, if those are fewer. A block stays on its

@@ -45,7 +45,17 @@ EIGHT = ["--step", "3", "--ranks", "8", "--seqlen", "400", "--heads", "1"]
 AT_RANDOM = {"FLASHBOOK_SIM_ASYNC": "random", "FLASHBOOK_SIM_SEED": "4"}
 
 FAULTS = {
-    "no_mask_01": Fault("01_naive_attention/problem.cuh", "if (!causal) return seqlen_k;", "!causal", "true", (1, 2), ["--causal"]),
+    "no_mask_01": Fault("01_naive_attention/problem.cuh", "if (!causal) return seqlen_k;", "!causal", "true", (1, 2, 3, 4, 5), ["--causal"]),
+    "one_lane_01": Fault("01_naive_attention/softmax.cuh", "row_sum = warp_sum(row_sum);", "warp_sum(row_sum)", "row_sum", (2, 3, 4, 5)),
+    "not_turned_01": Fault("01_naive_attention/step2_coalesced.cuh", "k_column[int64_t(c) * problem.seqlen_k]", "int64_t(c) * problem.seqlen_k",
+                           "int64_t(c)", (2,)),
+    "no_barrier_01": Fault("01_naive_attention/step3_shared_tile.cuh", "k_tile[tx][ty] = to_float(k_row[c + tx]);\n    __syncthreads();",
+                           "__syncthreads();", "", (3,)),
+    "unwritten_01": Fault("01_naive_attention/step3_shared_tile.cuh", "first_key + tx < visible ? to_float(p_row[first_key + tx]) : 0.0f;",
+                          "first_key + tx < visible", "first_key + tx < problem.score_stride", (3,), ["--causal"]),
+    "no_zeros_01": Fault("01_naive_attention/step5_wmma.cuh", "if (e >= seen)", "e >= seen", "false", (5,), ["--causal"]),
+    "no_barrier_fragments_01": Fault("01_naive_attention/step5_wmma.cuh", "k_chunk.store(k_tile, all);\n    __syncthreads();",
+                                     "__syncthreads();", "", (5,)),
     "no_rescaling_02": Fault("02_online_softmax/step2_online_softmax.h", ".correction = std::exp(state.row_max - new_max)",
                              "std::exp(state.row_max - new_max)", "1", (2, 3)),
     "no_rescaling_tiles_02": Fault("02_online_softmax/step4_blocked_attention.h", "for (float& element : o) element *= correction;",

@@ -4,8 +4,7 @@
 namespace flashbook::backward {
 
 int64_t hopper_workspace_bytes(const Shape& shape, int step) {
-  return bytes_of_workspace(shape, kWorkspaceRows, true) +
-         (step >= 5 ? counters(shape, step == 6) * int64_t(sizeof(int)) : 0);
+  return bytes_of_workspace(shape, kWorkspaceRows, true) + counters(shape, step) * int64_t(sizeof(int));
 }
 
 }  // namespace flashbook::backward

@@ -141,6 +141,7 @@ void Tracer::block_ends() {
   requests_.finish();
   const auto counts = requests_.take();
   const std::lock_guard lock(grid_->mutex);
+  grid_->busy_blocks += counts.empty() ? 0 : 1;
   for (const auto& [kind, of_kind] : counts) grid_->counts[kind].add(of_kind);
   grid_->barriers += barriers_;
 }

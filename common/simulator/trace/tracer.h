@@ -40,6 +40,7 @@ struct GridTrace {
   Published published;
   std::mutex mutex;  ///< of what follows
   std::unordered_map<uint64_t, Counts> counts;
+  uint64_t busy_blocks = 0;  ///< that asked for anything
   uint64_t barriers = 0;
   Faults faults;
 };

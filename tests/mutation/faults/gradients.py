@@ -1,4 +1,4 @@
-"""Faults in chapter 7's kernels for Hopper: at head_dim 64 step 6, at 128 step 3."""
+"""Faults in chapter 7's kernels for Hopper: at head_dim 64 step 5 and then step 6, at 128 step 3."""
 from fault import Fault, everywhere
 
 WRONG = "wrong result"
@@ -6,6 +6,7 @@ LAST_WAIT = ("        wgmma_wait<0>();\n        wgmma_pin(dk);\n        wgmma_pi
              "      }\n    }\n")
 DQ_WAIT = "        wgmma_wait<1>();  // dV and dQ are there; dK still runs\n"
 GIVES_DO_BACK = "        release(shared.d_o, state);\n        //| dQ is there"
+LATE_ARRIVAL = "mbarrier_arrive(&shared.ds_full[state.stage][number]);\n"
 
 FAULTS = [
     Fault("turn_given_away_at_read",
@@ -53,6 +54,16 @@ FAULTS = [
           "dQ is computed before the other warpgroup has written its half of dS.",
           "      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there\n", "",
           everywhere("data race", "traced")),
+    Fault("late_ds_not_waited_for",
+          "Step 5 computes dQ of the round before without the wait for the other warpgroup's half of dS.",
+          "    if constexpr (kHasBefore) wait_for_ds_before(state);\n", "",
+          everywhere("data race", "traced")),
+    Fault("late_ds_handed_over_too_early",
+          "In step 5 a warpgroup says that its dS is there while it still reads that of the round before, which the other may then overwrite.",
+          "    wgmma_wait<1>();  // dV is there, and dQ of the round before; dK still runs\n",
+          "    if (__syncwarp(), threadIdx.x % 32 == 0) " + LATE_ARRIVAL.strip() + " wgmma_wait<1>();\n",
+          everywhere("data race", "traced"),
+          also=[("    if (threadIdx.x % 32 == 0) " + LATE_ARRIVAL, "\n")]),
     Fault("no_fence_after_ds",
           "wgmma reads dS that was written without a proxy fence.",
           "  fence_proxy_async();  // this lane's writes become visible to wgmma\n", "",
