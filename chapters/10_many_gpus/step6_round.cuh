@@ -155,6 +155,16 @@ struct Gradients {
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
     } else {
+      //| dS^T is such an operand, too. Where there is one stage, dK goes first and runs while both wait for dS.
+      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
+      if constexpr (Version::kStages == 1) {
+        __syncwarp();  // all lanes have read D, before lane 0 gives it back
+        release(shared.d_o, state);
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        wgmma_fence();
+        issue_accumulate<T>(dk, ds, q_columns);
+      }
       //| dQ sums over the keys of both warpgroups, so each needs the other's dS, which goes through shared memory. With one
       //| tile of dS the other warpgroup may still read what would be overwritten. With two, the barrier of the round before
       //| has made sure that it does not.
@@ -163,15 +173,13 @@ struct Gradients {
       store_transposed_to_smem(ds_tile, ds, warp_key);
       named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
       const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
-      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
-      wgmma_pin(dk);
-      wgmma_pin(ds);
       wgmma_fence();
       if constexpr (Version::kStages == 1) {
-        finish_keys_and_queries<T, Version>(shared, state, dk, ds, ds_rows, k_columns, q_columns, sums,
-                                            number);
+        finish_keys_and_queries<T, Version>(shared, state, dk, ds, ds_rows, k_columns, sums, number);
       } else {
         //| dQ before dK, so that dK runs while dQ is handed over to the thread that has TMA add it.
+        wgmma_pin(dk);
+        wgmma_pin(ds);
         float dq[Part::kFloats];
         issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
         issue_accumulate<T>(dk, ds, q_columns);
