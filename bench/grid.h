@@ -30,7 +30,7 @@ struct Selection {
   bool block_sizes = false;  ///< measure the sweep over block sizes, and nothing else
 };
 
-/// The name under which a result is filed: "forward/ch01/step2/bf16/d128/causal/n2048", or
+/// The name under which a result is filed: "forward/ch01/step4/bf16/d128/causal/n2048", or
 /// "blocks/ch03/b64/bf16/d128/full/n4096" in the sweep over block sizes.
 std::string name_of(const Cell& cell);
 

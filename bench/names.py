@@ -17,18 +17,19 @@
     training/eager_by_time/bf16/d64/causal/n1024        of python/examples/longer_context.py: trained for a given time
     training/diagnosis_found/bf16/d64/causal/n2048      of bench/diagnosis.py
     generation/cat/bf16/d128/b16/n4000                  4000 tokens written with a cache that torch.cat makes, 16 sequences
+    many/ch10/step3_nccl/bf16/d128/causal/n65536        two GPUs, 16 heads, messages by NCCL; causal_p8h64: eight GPUs, 64 heads
     machine/latency/l2                                  of chapter 0: of the machine, without a shape
 """
 import dataclasses
 import re
 
-KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "timeline", "ncu", "blocks", "python", "training", "generation",
+KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "timeline", "ncu", "blocks", "python", "training", "generation", "many",
          *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
 MASKS = ("full", "causal")  # of all kinds but those of OWN_WORDS
-OWN_WORDS = ("masked", "decode", "cpu", "generation")
+OWN_WORDS = ("masked", "decode", "cpu", "generation", "many")
 PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
                      r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)
 MACHINE = re.compile(r"machine/(?P<who>[a-z]\w*(/[a-z]\w*)+)", re.ASCII)

@@ -80,13 +80,14 @@ def steps(chapter: int, last: int) -> str:
 
 def counted(out: pathlib.Path) -> list[list[str]]:
     """Bytes that Nsight Compute counts, beside the models of chapters 1 and 3."""
-    of_name = {"ncu/ch01/step2/bf16/d128/full/n8192": "01_naive_attention --step 2 --batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"}
+    of_name = {f"ncu/ch01/step{step}/bf16/d128/full/n8192": f"01_naive_attention --step {step} --batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"
+               for step in (4, 5)}
     for dim, heads in ((128, 16), (64, 32)):
         for step in (1, 2, 3):
             of_name[f"ncu/ch03/step{step}/bf16/d{dim}/full/n4096"] = (f"03_flash_attention_1 --step {step} --batch 4 --heads {heads} "
                                                                       f"--kv-heads {heads} --seqlen 4k --head-dim {dim}")
     counters, report = str(out.parent / "counters.csv"), str(out.parent / "counted.txt")
-    found = [[str(BIN / "forward"), "--chapter", "1", "--step", "2", "--dtype", "bf16", "--head-dim", "128", "--mask", "full", "--seqlen", "512",
+    found = [[str(BIN / "forward"), "--chapter", "1", "--step", "4", "--dtype", "bf16", "--head-dim", "128", "--mask", "full", "--seqlen", "512",
               "--max-seconds", "0", "--out", str(out)]]  # a result of this machine, for its context
     for name, command in of_name.items():
         chapter, *options = command.split()
@@ -137,13 +138,13 @@ def script(path: str, *options: str) -> Commands:
 
 
 def of_two_cards(out: pathlib.Path) -> list[list[str]]:
-    """Chapter 10's race, where this tree has it."""
-    return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]] if (ROOT / "bench/many.py").exists() else []
+    """Chapter 10's race."""
+    return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]]
 
 
 BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa2", "fa3", "fa4")  # that stand beside chapter 5 in every cell
 LADDER_PEERS = (*BESIDE, "eager", "flex", "flex_flash", "xformers", "flashinfer", "varlen", "product")
-BOOK_STEPS = ",".join((steps(1, 2), steps(3, 3), steps(4, 6), steps(5, 5)))
+BOOK_STEPS = ",".join((steps(1, 5), steps(3, 3), steps(4, 6), steps(5, 5)))
 EVERY_STEP = either(contestants(f"{BOOK_STEPS},{steps(6, 8)}"))
 FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
 DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
@@ -155,7 +156,7 @@ PARTS = (
     grid("ladder", "forward", 45, "every step of chapters 1, 3, 4 and 5 and every peer, at the ladder's shape",
          BOOK_STEPS, LADDER_PEERS, (128,), FULL, AT_4K),
     grid("forward", "forward", 95, "the last steps of these chapters and the peers, every shape of the papers",
-         "1.2,3.3,4.6,5.5", (*BESIDE, "eager")),
+         "1.4,1.5,3.3,4.6,5.5", (*BESIDE, "eager")),
     grid("fp8", "fp8", 60, "chapter 6's steps 5 to 8 and the peers in FP8, every shape",
          "6.5,6.6,6.7,6.8,6.7_means", ("cudnn_frontend", "fa3"), dtype="e4m3"),
     grid("fp8_ladder", "fp8", 25, "every step of chapter 6, N 4096, no mask",
@@ -173,7 +174,7 @@ PARTS = (
     grid("steps3", "forward", 5, "chapter 3's steps 1 and 2 at a short and a long N", "3.1,3.2", (), (128,), FULL, (1024, 16384)),
     Part("backward_first", "backward", 20, "step 1 of chapter 7", race("backward.py", "--step", "1", "--peers", "none"),
          names("backward", "ch07/step1", lengths=(512, 1024, 4096, 16384)), resumes=True),
-    Part("many", "many", 120, "chapter 10 on two cards", of_two_cards, r"many/.*", resumes=True, cards=2),
+    Part("many", "many", 120, "chapter 10 on two cards", of_two_cards, r"(many|machine/hop)/.*", ("many", *SHARED), resumes=True, cards=2),
     Part("resources", "machine", 30, "registers, shared memory and occupancy of every kernel",
          program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--mask", "full", "--seqlen", "4096", "--max-seconds", "0", "--out"),
          names("forward", EVERY_STEP, "(bf16|e4m3)", masks=FULL, lengths=AT_4K), ("forward",)),
@@ -200,12 +201,13 @@ PARTS = (
            script("python/examples/train_text.py", "--eager", "--width", "768", "--layers", "12", "--turn", "8", "--steps", "40", "--write", "4",
                   "--length", str(length), "--batch", str(16384 // length)),
            rf"training/(eager|sdpa|flashbook)_\w*w\d+l\d+/.*/n{length}") for length in (512, 1024, 2048, 4096)),
-    Part("longer_context", "studies", 90, "several contexts for the same time", script("python/examples/longer_context.py"), r"training/\w+_by_time/.*"),
+    Part("longer_context", "studies", 90, "several contexts for the same time", script("python/examples/longer_context.py"),
+         r"training/\w+_by_time/.*"),
     Part("diagnosis", "studies", 30, "a model with a fault of speed, and its cures", script("bench/diagnosis.py"), r"training/diagnosis_.*"),
     Part("triton", "forward", 50, "chapter 5's step 2 in Triton", script("bench/in_triton.py", "--rounds", ROUNDS),
          names("forward", "(triton|cudnn|ch05/step[125])", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
-    Part("generation", "studies", 150, "a model writes, with a cache and without", script("bench/generation.py", "--ways", "none_flash,cat,in_place,pages"),
-         r"generation/.*"),
+    Part("generation", "studies", 150, "a model writes, with a cache and without",
+         script("bench/generation.py", "--ways", "none_flash,cat,in_place,pages"), r"generation/.*"),
     Part("long", "studies", 90, "errors of long rows",
          program("accuracy", "--long", "--batch", "1", "--heads", "8", "--seqlen", "65536", "--out"), r"long/.*", ("accuracy",)),
     Part("every", "forward", 300, "every step alone at every shape, for the ladder that one can climb",

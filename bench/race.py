@@ -98,7 +98,7 @@ def steps_of(library, number):
 class Contestant:
     """One of those that are timed in turn."""
 
-    who: str  # "ch01/step2", "cudnn", "ch05/one_loop" of an ablation
+    who: str  # "ch01/step4", "cudnn", "ch05/one_loop" of an ablation
     label: str
     run: Any  # launches it once and returns O
     context: object = contextlib.nullcontext  # entered around all of a measurement's launches

@@ -18,7 +18,7 @@ Chapter recorded_chapter();
 struct Pass {
   int warpgroup;                      ///< 0 is the producer
   int tile;                           ///< of keys; the last is the first to be worked on
-  std::map<std::string, int64_t> at;  ///< when it passed which moment (moments.cuh), in cycles
+  std::map<std::string, int64_t> at;  ///< when it passed which moment (moments.h), in cycles
 };
 
 /// The record of one block, from the middle of the last launch, and forgets it. The tiles that come first are

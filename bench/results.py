@@ -32,7 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 STUDIES = ("accuracy/", "long/")  # what the simulator may say
 TIMED = ("forward", "backward", "decode", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training",
-         "generation")  # others count, or tell errors
+         "generation", "many")  # others count, or tell errors
 BOOK_GPU = "h200"  # the machine that pages quote, the name of its folder here; releases of others stand beside it
 
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
@@ -131,7 +131,7 @@ def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.dateti
     name = run.get("name", "")
     cell = Name.parse(name) if isinstance(name, str) else None
     if not cell:
-        raise Refused(f"{path} has a result named {name!r}: names are forward/ch01/step2/bf16/d128/causal/n2048")
+        raise Refused(f"{path} has a result named {name!r}: names are forward/ch01/step4/bf16/d128/causal/n2048")
     for key, kind in (("label", str), ("error_message", str), ("error_occurred", bool), ("stamps", list)):
         if not isinstance(run.get(key, kind()), kind):
             raise Refused(f"{path}: {name} has the {key} {run[key]!r}: bench/forward writes what is meant")
@@ -246,9 +246,9 @@ def unit_of(cell: Name) -> str:
     """What of chapter 0's units a step's products run on: float32's, mma.sync's, wgmma's in 16 bits or in e4m3."""
     if cell.dtype == "e4m3":
         return "e4m3"
-    if cell.chapter == 1 or (cell.chapter == 3 and (cell.step or 0) < 3):
+    if (cell.chapter == 1 and (cell.step or 0) < 5) or (cell.chapter == 3 and (cell.step or 0) < 3):
         return "multiply_add"
-    return "warp_product" if cell.chapter in (3, 4) else "warpgroup_product"
+    return "warp_product" if cell.chapter in (1, 3, 4) else "warpgroup_product"
 
 
 def limits(measured: Results) -> dict[str, float]:

@@ -18,6 +18,7 @@ Show = Callable[[manifest.Test, gtest.Verdict], None]
 
 BUILD = manifest.ROOT / "build" / "sim"
 SECONDS = 20  # that a test may take
+PATIENCE = 1.5  # times that, in which it may show that it is slow and right
 ENDLESS = 8  # and more seconds, in vain, say that it never ends: the simulator itself stops a thread that runs for 10
 ERRORS = 3  # of the compiler that are shown
 NO_PROGRAM = "it does not compile"
@@ -163,24 +164,27 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
         if endless and test.hidden:
             continue
         start = time.monotonic()
-        verdict = gtest.Verdict(False, "not run: a test before it did not end") if endless else gtest.run(program, test.name, environment, seconds)
+        verdict = (gtest.Verdict(False, "not run: a test before it did not end") if endless else
+                   gtest.run(program, test.name, environment, PATIENCE * seconds))
         if verdict is None and test.hidden:
             continue
         verdict = verdict or gtest.Verdict(False, "the program has no such test: build it again")
-        endless = endless or (not verdict.passed and time.monotonic() - start > tried.exercise.patience * ENDLESS)
-        if verdict.status == gtest.STOPPED:
-            patient = gtest.run(program, test.name, environment, gtest.PATIENCE * seconds)
-            verdict = gtest.slow(seconds) if patient and patient.passed else verdict
+        took = time.monotonic() - start
+        endless = endless or (not verdict.passed and took > tried.exercise.patience * ENDLESS)
+        if verdict.passed and took > seconds:
+            verdict = gtest.slow(seconds)
         tried.verdicts[test.name] = verdict if tried.mode else modes.told(verdict, mode, tried.verdicts.get(test.name))
         if mode == modes.LAZY or tried.mode or not verdict.passed:
             show(test, verdict)
 
 
 def race(tried: Attempt, progress: Progress = nothing) -> str:
-    """What the exercise's twin has to say of the first test that failed."""
+    """What the exercise's twin has to say of the first test that failed; of one that never ends or is slow it could say no more."""
     exercise = tried.exercise
     failed = tried.failed
-    if tried.trouble or tried.mode or not failed or "traced" not in modes.of(exercise, manifest.ROOT, has_twin(tried.program)):
+    if tried.trouble or tried.mode or not failed or tried.verdicts[failed[0].name].status:
+        return ""
+    if "traced" not in modes.of(exercise, manifest.ROOT, has_twin(tried.program)):
         return ""
     with alone():
         if not build(exercise, tried.program + modes.TWIN, progress)[0]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from course import gate, handout, submission
+from course.counted import CLOCKS
 from course.grade import Grader
 from course.manifest import Exercise
 from course.regions import Written
@@ -103,6 +104,14 @@ def sneaked(root: Path) -> Iterator[tuple[str, str]]:
     yield "skips the test", "GTEST_SKIP();"
     yield "says that it succeeded", "SUCCEED();"
     yield "copies where nobody counts", "memcpy(to, from, bytes);"
+    yield "copies wide characters there", "wmemcpy(to, from, count);"
+    yield "copies them under the library's own name", "__mempcpy(to, from, bytes);"
+    yield "copies by what the library knows of characters", "std::char_traits<wchar_t>::copy(to, from, count);"
+    yield "copies by a view of a text", "std::wstring_view(from, count).copy(to, count);"
+    yield "copies by a text", "std :: /* of */ string(from, count);"
+    yield "gives the library another name", "namespace s = std;"
+    yield "takes the library's other name", "__gnu_cxx::char_traits<wchar_t>::copy(to, from, count);"
+    yield "prints into memory", 'snprintf(to, count, "%s", from);'
     yield "computes beside the machine", "std::thread([] {}).detach();"
     yield "hides that", "using namespace std;"
 
@@ -148,6 +157,34 @@ struct Parameter {
 };
 __global__ void nothing(Parameter) {}
 inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Parameter(p)); }"""
+
+
+def cheaper(root: Path) -> Iterator[tuple[str, str, str]]:
+    """Kernels that are right, and do uncounted what they did counted: [(what it tries, the kernel without, with it)]."""
+    kernel = (root / "course/solutions/capstones/capstone-forward.cuh").read_text(encoding="utf-8")
+    yield "takes powers for exponentials", kernel, kernel.replace("exp2_approx((", "powf(to_log2 > 0 ? 2 : 3, (")
+    of_head = kernel.replace("__global__ void __launch_bounds__(128) forward(Forward p) {",
+                             "__device__ inline void rows(const Forward& p, int tile) {")
+    of_head = of_head.replace("blockIdx.x", "tile").replace("inline void plan", """__global__ void forward(Forward p) {
+  if (blockIdx.x > 0) return;
+  for (int tile = 0; tile * kRows < p.seqlen_q; ++tile) {
+    __syncthreads();
+    rows(p, tile);
+  }
+}
+inline void plan""").replace("(p.seqlen_q + kRows - 1) / kRows", "BLOCKS")
+    yield "starts blocks that do nothing", of_head.replace("BLOCKS", "1"), of_head.replace("BLOCKS", "4")
+
+
+def faults_of_counts(grader: Grader, exercise: Exercise) -> Iterator[str]:
+    counted = replace(exercise, tests=[test for test in exercise.tests if test.clocks])
+    for what, *texts in cheaper(grader.root):
+        without, trick = (grader.exercise(counted, Written(text.split("\n"))) for text in texts)
+        for test in counted.tests:
+            clocks = [result.verdicts[test.name].counts.get(CLOCKS, 0) if test.name in result.verdicts else 0 for result in (without, trick)]
+            print(f"cheat: {what:<50} {clocks[1]} clocks, {clocks[0]} without", flush=True)
+            if not 0 < clocks[0] <= clocks[1]:
+                yield f"cheat '{what}' costs {clocks[1]} clocks in {test.name}, {clocks[0]} without; 0 is not right or not counted"
 
 
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
@@ -212,6 +249,7 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
             print(f"cheat: {what:<50} {points} points", flush=True)
             if points:
                 yield f"cheat '{what}' ({exercise.id}) gets {points} points"
+        yield from faults_of_counts(grader, by_id["capstone-forward"])
         for place in (traces, root, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home().parent):
             if (place / "flashbook-cheat").exists():
                 yield f"a cheat wrote {place / 'flashbook-cheat'}"

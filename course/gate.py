@@ -4,6 +4,7 @@ operating system, the test's own machinery, and the end of the function that it 
 The gate reads the same tokens as a compiler. For that it takes no text in which the two could differ: no character that is not seen, no
 trigraph, no line that goes on in the next. It is the first of three walls: what it lets through is compiled and run behind a fence
 (sandbox.py) and judged by a second process (judge.py), which do not rest on it."""
+import itertools
 import re
 
 LARGEST = 64 << 10  # characters of a region
@@ -19,11 +20,31 @@ FORBIDDEN = {
                             "quick_exit atexit at_quick_exit longjmp setjmp unshare socket",
     "a thread of the host": "jthread pthread_create thrd_create async packaged_task",
     "files": "fopen fopen64 freopen freopen64 fdopen tmpfile tmpfile64 mkstemp open open64 openat openat64 creat creat64 remove unlink unlinkat "
-             "rename renameat fstream ifstream ofstream filebuf basic_fstream basic_ifstream basic_ofstream basic_filebuf filesystem",
-    "a copy that nobody counts": "memcpy memmove mempcpy memccpy memset bcopy bzero copy_n copy_backward copy_if uninitialized_copy",
+             "rename renameat read pread write pwrite readv writev fread fwrite fstream ifstream ofstream filebuf basic_fstream basic_ifstream "
+             "basic_ofstream basic_filebuf filesystem",
+    "a copy that nobody counts": "bcopy bzero swab copy_n copy_backward copy_if uninitialized_copy qsort qsort_r bsearch lfind lsearch sprintf "
+                                 "snprintf vsprintf vsnprintf swprintf vswprintf asprintf sscanf swscanf",
+    "libraries' own": "__gnu_cxx __gnu_debug __gnu_parallel __cxx11 __cxxabiv1 __detail",
     "the test's machinery": "testing gtest observed observe course_seed course_variant sim device RandomWarpOrder TEST TEST_F TEST_P TYPED_TEST "
                             "ADD_FAILURE ADD_FAILURE_AT FAIL SUCCEED SCOPED_TRACE RUN_ALL_TESTS",
 }
+# C's functions on memory and texts, under all the names that its headers have for them: memcpy, __mempcpy, wmemset, stpncpy.
+COPY = re.compile(r"_*(?:w?mem|str|stp|wcs|wcp|mbs|wcr|mbr)[nlr]*(?:p?cpy|ccpy|move|set|cat|cmp|coll|chr|mem|frob|dup|dupa|xfrm|tok|to\w+)(?:_\w+)?")
+# Of std: numbers, small values, types, and loops over arrays, all of which the compiler sees through, so that accesses are counted. A text, a
+# view of one or a stream copies inside the library, where nobody counts.
+STANDARD = frozenset("""
+    abs fabs ceil floor round trunc lround llround rint nearbyint fmod remainder fma exp exp2 log log2 log10 log1p sqrt cbrt pow hypot sin cos tan
+    tanh erf fmin fmax isnan isinf isfinite signbit copysign min max minmax clamp gcd lcm midpoint lerp div numeric_limits numbers
+    size_t ptrdiff_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t byte nullptr_t
+    array pair tuple tie get make_pair make_tuple optional nullopt vector swap move forward exchange as_const begin end size data
+    bit_cast popcount countl_zero countr_zero has_single_bit bit_ceil bit_floor bit_width rotl rotr
+    accumulate reduce iota fill sort max_element min_element all_of any_of none_of count count_if find find_if lower_bound upper_bound reverse
+    plus multiplies minus less greater less_equal greater_equal
+    is_same is_same_v is_integral_v is_floating_point_v is_signed_v is_trivially_copyable_v conditional_t enable_if_t decay_t remove_cv_t
+    remove_reference_t remove_cvref_t remove_const_t remove_pointer_t make_unsigned_t make_signed_t underlying_type_t common_type_t declval
+    void_t integral_constant bool_constant true_type false_type integer_sequence index_sequence make_index_sequence make_integer_sequence
+    integral floating_point same_as convertible_to tuple_size_v tuple_element_t
+""".split())
 MACROS = ("GTEST_", "EXPECT_", "ASSERT_", "INSTANTIATE_TEST_")  # GoogleTest's others
 
 REASONS = {word: reason for reason, words in FORBIDDEN.items() for word in words.split()}
@@ -59,6 +80,12 @@ def unreadable(lines: list[str], first_line: int) -> list[Objection]:
     return found
 
 
+def of_standard(text: str, begin: int) -> str:
+    """What is named of std, whose name ends at `begin`; empty if nothing is, as where std gets another name."""
+    words = [token for token in itertools.islice(TOKEN.finditer(text, begin), MOST) if token.lastgroup not in ("space", "comment")]
+    return words[2][0] if [token[0] for token in words[:2]] == [":", ":"] and len(words) > 2 else ""
+
+
 def objections(lines: list[str], first_line: int = 1) -> list[Objection]:
     """What is wrong with the lines of a region, the first in line `first_line`: [(line, text)]. Takes time in proportion to the text."""
     text = "\n".join(lines)
@@ -74,12 +101,16 @@ def objections(lines: list[str], first_line: int = 1) -> list[Objection]:
         if kind in ("raw", "open_comment"):
             found.append((line, "a raw string has no place in an exercise" if kind == "raw" else "a comment that does not end"))
             break
-        if kind == "word" and (value in REASONS or value.startswith(("__builtin", *MACROS))):
-            reason = REASONS.get(value, "the compiler's own" if value.startswith("__") else "the test's machinery")
+        if kind == "word" and (value in REASONS or value.startswith(("__builtin", *MACROS)) or COPY.fullmatch(value)):
+            reason = REASONS.get(value, "a copy that nobody counts" if COPY.fullmatch(value) else "the compiler's own" if value.startswith("__")
+                                 else "the test's machinery")
             found.append((line, f"'{value}' ({reason}) has no place in an exercise; if it is a name of yours, choose another"))
         elif kind == "word" and before and ((value == "thread" and text[before.start() - 1:before.end()] == "::") or
                                             (value == "std" and before[0] == "namespace")):
             found.append((line, "std::thread, or what would hide it, has no place in an exercise"))
+        elif kind == "word" and value == "std" and (named := of_standard(text, token.end())) not in STANDARD:
+            found.append((line, f"'{f'std::{named}' if named else 'std'}': an exercise takes of the standard library numbers, arrays, and what is "
+                                "said of types; write a loop"))
         elif kind == "number" and text.startswith("'", token.end()):  # 1'é is one number to some compilers
             found.append((line, "a ' that is in no number and belongs to no text"))
         elif kind == "digraph":

@@ -229,8 +229,10 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
         raise Fault(f"--student names one, and {len(handed_in)} handed in: a roster has the ids of a class")
     if arguments.student:
         handed_in = [replace(one, id=arguments.student) for one in handed_in]
+    roster = classroom.read_roster(arguments.roster) if arguments.roster else []
+    if due and not any(line.get("handed_in") for line in roster):
+        print("warning: --due takes no points off: only a roster's column handed_in says when somebody handed in", file=sys.stderr)
     if arguments.roster:
-        roster = classroom.read_roster(arguments.roster)
         for title in classroom.unknown(handed_in, roster):
             print(f"warning: {arguments.roster} has no line for {one_line(title)}: its column submission takes that name", file=sys.stderr)
         handed_in = classroom.with_roster(handed_in, roster, due)
@@ -254,7 +256,9 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
         tables[f"{what}-ranking.html"] = report.ranking(grades, "Capstones")
     for name, text in tables.items():
         (places_of[0].parent / name).write_text(text, encoding="utf-8")
-    print(f"\n{places_of[0].parent} has the points of all, {what}.csv; the same for Canvas and Moodle; and {what}-alike.csv, answers that are alike.")
+    ranking = f"; {what}-ranking.html, a page with the scores" if f"{what}-ranking.html" in tables else ""
+    print(f"\n{places_of[0].parent} has the points of all, {what}.csv; the same for Canvas and Moodle; {what}-alike.csv, answers that are "
+          f"alike{ranking}.")
 
 
 def main() -> None:

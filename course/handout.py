@@ -39,7 +39,9 @@ HANDED_OUT = (
     "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/variant.py", "course/watch.py",
     "chapters/*/exercises/quiz.json",
 )
-KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/rubric.md", "docs/pages/week_*.md")
+# And what students must not have. often_said.md corrects three sentences, and these corrections are exercises.
+KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/often_said.md", "docs/pages/rubric.md",
+        "docs/pages/week_*.md")
 INTERACTIVE = "docs/figures/interactive"
 # A picture that docs/figures/interactive can bring to life, and the page of its own that it gets.
 PICTURE = re.compile(r"^!\[[^\]]*\]\(((?:\.\./)*docs/figures/(\w+))\.svg\)$", re.MULTILINE)
@@ -64,6 +66,8 @@ FIGURE = """\
 LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
 # What scripts look for in a page and a reader has no use for, with its line where it has one of its own.
 MARK = re.compile(r"(?<=\n)<!-- [^\n]*? -->\n|<!-- [^\n]*? -->")
+# Of a chapter's page: what students have already, and where that is.
+HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes the students'\s+copy\.\s+There ")
 TABLE = "<!-- exercises -->\n"
 EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # of the first exercise with code that is to be done
 # What students have at another place than the book.
@@ -183,7 +187,7 @@ def contents(root: Path, name: str, last: str = ALL, capstones: bool = True) -> 
     if name.endswith("/quiz.json"):
         return quiz.without_answers(text)
     if name.endswith(".md"):
-        text = MARK.sub("", text)
+        text = HAVE_IT.sub("This is the students' copy: here ", MARK.sub("", text))
         return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last, capstones)))
     return text
 

@@ -90,7 +90,9 @@ def table(exercises: Sequence[Exercise]) -> str:
         states = {e.id: state_of(e, entries) for e in own}
         points = {id: int(entries[id]["points"]) if state not in (NOT_TRIED, CHANGED) else 0 for id, state in states.items()}
         left = sum(e.minutes or 0 for e in own if states[e.id] != SOLVED)
-        lines.append(f"{chapter}: {sum(points.values())} of {sum(e.points for e in own)} points" + (f", about {left} minutes left" if left else ""))
+        hidden = sum(test.points for e in own for test in e.tests if test.hidden and states[e.id] == SOLVED)
+        lines.append(f"{chapter}: {sum(points.values())} of {sum(e.points for e in own)} points"
+                     + (f", {hidden} are for hidden tests" if hidden else "") + (f", about {left} minutes left" if left else ""))
         lines += [f"  {e.id:<18} {points[e.id]:>3}/{e.points:<3} {f'{e.minutes} min' if e.minutes else '':>7}  {states[e.id]}{set_here(e)}"
                   for e in own]
     return "\n".join(lines)

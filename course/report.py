@@ -26,9 +26,15 @@ def again(grade: Grade, exercise: Exercise) -> str:
     return REPEAT.format(seed=grade.seed, variant=of_whom, id=exercise.id)
 
 
+def lateness(grade: Grade) -> str:
+    """What being late leaves of the points; empty if nothing is taken off."""
+    days = grade.days_late or 0
+    return f"{grade.final:g} points after {days} day{'s' * (days != 1)} late" if grade.final != grade.points else ""
+
+
 def summary(grade: Grade) -> str:
     """One line: whose it is, and the points."""
-    return f"{grade.name}: {points_of(grade)}"
+    return ", ".join(filter(None, [f"{grade.name}: {points_of(grade)}", lateness(grade)]))
 
 
 def line(grade: Grade) -> str:

@@ -56,7 +56,7 @@ def progress(text: str) -> None:
     """On a terminal what is being built stands in one line; elsewhere some of it is told."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text[:100]}", end="", file=sys.stderr, flush=True)
-    elif re.match(r"\[\d*0/", text):
+    elif re.match(r"\[[1-9]\d*0/", text):
         print(text, file=sys.stderr, flush=True)
 
 

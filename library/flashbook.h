@@ -170,7 +170,7 @@ int32_t flashbook_chapter_count(void);
 /** Describes the chapter of that place, 0 ... flashbook_chapter_count() - 1. Returns a FlashbookStatus. */
 int flashbook_chapter(int32_t place, FlashbookChapter* chapter);
 
-/** A step in a few words, "tiles and warps"; null if there is no such chapter or step. */
+/** A step in a few words, "a tile of registers"; null if there is no such chapter or step. */
 const char* flashbook_step_name(int chapter, int step);
 
 /** Launches a step on `stream` (a cudaStream_t; null is the default stream). Returns a FlashbookStatus. */

@@ -6,7 +6,7 @@
 //|
 //| Each kernel is the formula for *one number*, and the grid starts one thread for every number there is. Nothing is
 //| shared between threads; whatever a thread needs it reads from device memory. This is how a textbook writes it, and it
-//| is right. It is also slow, for three reasons that step 2 removes one by one:
+//| is right. It is also slow, for three reasons, which steps 2 to 4 remove:
 //|
 //| 1. Memory moves in *sectors* of 32 bytes. In `textbook_scores` the threads of a warp read 16 different rows of K, so one load of 2 bytes a thread touches 16 sectors:
 //|    512 bytes move for the 32 that are wanted. The rest is of use only if a cache still has it when the loop comes to it.

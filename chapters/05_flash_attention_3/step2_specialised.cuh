@@ -21,10 +21,10 @@
 //|
 //| ![One thread of warpgroup 0 asks TMA for tiles; two consumers read them; the barriers between them](../../docs/figures/hopper_block.svg)
 #pragma once
-#include "chapters/05_flash_attention_3/moments.cuh"
 #include "common/hopper/block.h"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/mask.h"
+#include "common/hopper/moments.h"
 #include "common/hopper/pingpong.h"
 #include "common/hopper/pipeline.h"
 #include "common/hopper/softmax.h"

@@ -18,15 +18,9 @@
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
-#include <type_traits>
-
 #include "chapters/05_flash_attention_3/step2_specialised.cuh"
 #include "chapters/05_flash_attention_3/step5_producers.cuh"
-#include "common/hopper/block.h"
-#include "common/hopper/epilogue.h"
-#include "common/hopper/mask.h"
-#include "common/hopper/pingpong.h"
-#include "common/hopper/softmax.h"
+#include "common/hopper/consumer.h"
 
 namespace flashbook::fa3 {
 
@@ -48,182 +42,6 @@ struct PersistentTraits : Unrecorded {
   static constexpr bool kLazy = true;
   static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the pipeline
   static constexpr bool kPingpong = kHeadDim == 64;
-};
-
-//| ## Shared memory
-//|
-//| Beside queries and pipeline there are now the outputs, the broadcast of the next tile, and four barriers a consumer
-//| (`common/hopper/block.h`).
-/// Shared memory of a block.
-template <typename T, typename Traits>
-struct PersistentShared {
-  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
-  Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> pipeline;
-  std::conditional_t<Traits::kStoreByTma, Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>, Nothing>
-      output[Traits::kConsumers];
-  TileBroadcast broadcast;
-  BlockBarriers<Traits::kConsumers> barriers;
-};
-
-//| ## A consumer
-//|
-//| What a thread of a consumer holds lives in registers. A new one is made for every tile of queries: if scores and output
-//| lived on from one to the next, ptxas would run out of registers at d = 256 and put a wait behind every product (C7512).
-
-/// A thread of a consumer, for one tile of queries.
-template <typename T, typename Traits>
-struct Consumer {
-  static constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
-  static constexpr uint32_t kTileBytes = sizeof(Tile<T, kKeys, kHeadDim>);
-
-  //| References and constants first. The compiler keeps all of it in registers: every function below is inlined, and no
-  //| Consumer lies in memory. `state` belongs to the kernel, since the pipeline goes on from tile to tile of queries
-  //| while a Consumer ends.
-  PersistentShared<T, Traits>& shared;
-  const Problem& problem;
-  PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
-  const uint32_t parity;                  ///< of the tiles of queries before this one
-  const int number;                       ///< which consumer this is
-  const int first_query, query;           ///< the warpgroup's first row; the first of this thread's two
-  const uint64_t q, keys, values;         ///< descriptors: its queries, stage 0 as K and as V
-  float output[kHeadDim / 2], scores[kKeys / 2];
-  Fragments<kKeys> p;
-  SoftmaxRows<Traits::kLazy> rows;
-
-  //| The descriptors are computed anew with each Consumer, from constants. Keeping them would cost registers from one
-  //| tile of queries to the next.
-  __device__ __forceinline__ Consumer(PersistentShared<T, Traits>& shared, const Problem& problem,
-                                      PipelineState<Traits::kStages>& state, uint32_t parity, int number,
-                                      int first_query, int query)
-      : shared(shared),
-        problem(problem),
-        state(state),
-        parity(parity),
-        number(number),
-        first_query(first_query),
-        query(query),
-        q(k_major(shared.q[number])),
-        keys(k_major(shared.pipeline.tile[0])),
-        values(mn_major(shared.pipeline.tile[0])) {}
-
-  //| ### Begin, step, end
-  //|
-  //| These three are step 4's loop in pieces: the first scores alone, then scores and P V together, then the last P V
-  //| alone. `begin` is where a tile of queries starts: O and the sums are set to zero. After the last scores
-  //| the queries have been read, and their place is given back, so that TMA can bring the next ones under the work that
-  //| is left.
-  /// The first scores of a tile of queries.
-  __device__ __forceinline__ void begin(int tile) {
-    wait_full(shared.pipeline, state);
-    wgmma_fence();
-    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
-    wgmma_wait<0>();
-    wgmma_pin(scores);
-    release(shared.pipeline, state);
-    if (tile == 0) release_queries(shared, number);
-    state.advance();
-    //| The first tile always asks for the mask: it holds the end of the sequence, or the diagonal.
-    if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-    rows = rows.none();
-    float correction[2];
-    softmax(scores, rows, correction, problem.scale_log2);
-    round_to_fragments<T>(p, scores);
-  }
-
-  //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one that has no trace
-  //| of it. In the second no row can be without a key, so the softmax need not ask for that either.
-  /// The scores of `tile`, beside P V of the tile before it in the loop, tile + 1.
-  template <bool kMasked>
-  __device__ __forceinline__ void step(int tile) {
-    const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
-    state = v_state.next();
-    wait_full(shared.pipeline, k_state);
-    Traits::record(Moment::landed, tile);
-    take_turn<Traits>(number);
-    Traits::record(Moment::turn, tile);
-    wgmma_pin(output);
-    wgmma_pin(p);
-    wgmma_fence();
-    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
-    wait_full(shared.pipeline, v_state);
-    wgmma_fence();
-    issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
-    Traits::record(Moment::issued, tile);
-    pass_turn<Traits>(number);
-
-    //| The two waits are those of step 4. Between them lies the softmax, under which the product with V still runs. K's
-    //| stage is given back after the first wait, V's after the second.
-    wgmma_wait<1>();  // the scores are done; the product with V still runs
-    wgmma_pin(scores);
-    Traits::record(Moment::scores, tile);
-    release(shared.pipeline, k_state);
-    if (tile == 0) release_queries(shared, number);
-    if constexpr (kMasked) {
-      if (Traits::kSplitLoops || needs_mask(problem, first_query, tile * kKeys, kKeys))
-        mask(scores, problem, query, tile * kKeys);
-    }
-    float correction[2];
-    bool rescale = true;
-    if constexpr (Traits::kLazy)
-      rescale = softmax_lazily(scores, rows, correction, problem.scale_log2);
-    else
-      softmax(scores, rows, correction, problem.scale_log2);
-    Traits::record(Moment::softmax, tile);
-
-    //| `softmax_lazily` has told whether any row of the warp needs its output rescaled. With lazy rescaling hardly any does
-    //| after a few tiles, and the branch is the same for the whole warp.
-    wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
-    wgmma_pin(output);
-    wgmma_pin(p);
-    Traits::record(Moment::values, tile);
-    release(shared.pipeline, v_state);
-    round_to_fragments<T>(p, scores);
-    if (rescale) rescale_rows(output, correction);
-    Traits::record(Moment::end, tile);
-  }
-
-  //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring the next tile's
-  //| keys.
-  /// The last P V of a tile of queries.
-  __device__ __forceinline__ void end() {
-    wait_full(shared.pipeline, state);
-    take_turn<Traits>(number);
-    wgmma_pin(output);
-    wgmma_pin(p);
-    wgmma_fence();
-    issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
-    pass_turn<Traits>(number);
-    wgmma_wait<0>();
-    wgmma_pin(output);
-    wgmma_pin(p);
-    release(shared.pipeline, state);
-    state.advance();
-  }
-
-  //| ### One tile of queries
-  //|
-  //| It waits for the queries, begins with the last tile of keys, goes through the masked tiles and then through the
-  //| whole ones. All consumers see the same tiles of keys pass, as many as the block's last query needs.
-  /// One tile of queries: `key_tiles` tiles of keys come through the pipeline, since that is what the last
-  /// query of the block sees.
-  __device__ __forceinline__ void attend(int key_tiles) {
-    mbarrier_wait(&shared.barriers.q_full[number], parity);
-    begin(key_tiles - 1);
-
-    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that lie within what it sees are
-    //| whole for all its rows. From there on the second loop runs, or the only one, if there is no mask.
-    int tile = key_tiles - 2;
-    if constexpr (Traits::kCausal && Traits::kSplitLoops) {
-      const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
-#pragma unroll 1
-      for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
-    }
-#pragma unroll 1
-    for (; tile >= 0; --tile) step<Traits::kCausal && !Traits::kSplitLoops>(tile);
-    end();
-  }
 };
 
 //| ## The kernel
@@ -284,8 +102,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
     const int head = problem.number(work.head);  // one register, where work.head is two
     const int block_query = work.query_tile * Traits::kRows,
               first_query = block_query + number * kRowsOfWarpgroup;
-    Consumer<T, Traits> consumer(shared, problem, state, parity, number, first_query,
-                                 first_query + row + threadIdx.x % 32 / 4);
+    Consumer<T, Traits, Problem> consumer(shared, problem, state, parity, number, first_query,
+                                          first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(problem.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
     finish_rows(consumer.output, consumer.rows, problem, lse, head, consumer.query);
     if constexpr (Traits::kStoreByTma)

@@ -45,7 +45,7 @@ __device__ __forceinline__ QueryTiles queries_of(const Problem& problem, int fir
   return {problem.first_query(first_key) / kQueries, ceil_div(problem.seqlen_q, kQueries)};
 }
 
-//| Without a mask every block of a head would begin with the same queries, and a hundred blocks would add to the same 32
+//| Without a mask every block of a head would begin with the same queries, and N / 128 blocks would add to the same 32
 //| KB of dQ. So each begins where the diagonal would be, and goes round.
 /// Where a block begins. Blocks that keep tiles of the same head's keys would all add to the same tile of dQ
 /// at once, and additions to one place wait for each other; so each begins elsewhere. Under a causal mask the

@@ -1,21 +1,15 @@
 //| # Attention over a part of the keys
 //|
 //| This is step 5 of chapter 5, with two changes. The problem knows which tokens queries and keys are (`tokens.cuh`). And there
-//| is another way out (`step4_carried.cuh`): the result may be a part, in float32, merged with what the rank carries. The
-//| loop is chapter 5's, and so are its results, bit by bit, where one rank has all tokens.
+//| is another way out (`step4_carried.cuh`): the result may be a part, in float32, merged with what the rank carries. Shared
+//| memory and consumers are chapter 5's own ([`consumer.h`](../../common/hopper/consumer.h)), and so are the results, bit by
+//| bit, where one rank has all tokens.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
-#include <type_traits>
-
 #include "chapters/10_many_gpus/step4_carried.cuh"
 #include "chapters/10_many_gpus/tokens.cuh"
-#include "common/hopper/block.h"
-#include "common/hopper/epilogue.h"
-#include "common/hopper/mask.h"
-#include "common/hopper/pingpong.h"
-#include "common/hopper/softmax.h"
-#include "common/hopper/tile_scheduler.h"
+#include "common/hopper/consumer.h"
 #include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::many_gpus {
@@ -26,34 +20,22 @@ namespace flashbook::many_gpus {
 //| has for the output.
 /// One version of the kernel, as a type. `kCarries_`: its results are parts.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_, bool kCarries_>
-struct Version {
+struct Version : Unrecorded {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;  ///< queries of a tile
   static constexpr int kKeys = kKeys_;                         ///< of a tile
   static constexpr int kStages = kStages_;                     ///< of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  //| The last five are chapter 5's switches. Of those that chapter 5 chooses by length, the versions in `host/launch.cuh` set some
+  //| The last six are chapter 5's switches. Of those that chapter 5 chooses by length, the versions in `host/launch.cuh` set some
   //| otherwise. A causal version takes its tiles from a counter, the longest first; without a mask all tiles take as long.
   static constexpr bool kCausal = kCausal_;
   static constexpr bool kCarries = kCarries_;
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
+  static constexpr bool kSplitLoops = true;
   static constexpr bool kLazy = true;
   static constexpr bool kStoreByTma = kHeadDim != 256 && !kCarries;
   static constexpr bool kPingpong = kHeadDim == 64;
-};
-
-//| Shared memory is chapter 5's, too: the queries of all consumers, the pipeline of keys and values, the outputs on their way out, the
-//| broadcast of the next tile, and the barriers.
-/// Shared memory of a block.
-template <typename T, typename Traits>
-struct BlockShared {
-  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
-  Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> pipeline;
-  std::conditional_t<Traits::kStoreByTma, Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>, Nothing>
-      output[Traits::kConsumers];
-  TileBroadcast broadcast;
-  BlockBarriers<Traits::kConsumers> barriers;
 };
 
 //| ## The producers
@@ -104,143 +86,6 @@ __device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map, c
   }
 }
 
-//| ## A consumer
-//|
-//| Begin, step and end are chapter 5's: the first scores alone, then the scores of one tile over the values of the tile before,
-//| then the last values alone.
-
-/// A thread of a consumer, for one tile of queries.
-template <typename T, typename Traits>
-struct Consumer {
-  static constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
-  static constexpr uint32_t kTileBytes = sizeof(Tile<T, kKeys, kHeadDim>);
-
-  BlockShared<T, Traits>& shared;
-  const Problem& problem;
-  PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
-  const uint32_t parity;                  ///< of the tiles of queries before this one
-  const int number;                       ///< which consumer this is
-  const int first_query, query;           ///< the warpgroup's first row; the first of this thread's two
-  const uint64_t q, keys, values;         ///< descriptors: its queries, stage 0 as K and as V
-  float output[kHeadDim / 2], scores[kKeys / 2];
-  Fragments<kKeys> p;
-  SoftmaxRows<Traits::kLazy> rows;
-
-  //| Descriptors are computed anew for every tile of queries, from constants: kept from one tile to the next they would cost registers
-  //| in the loop.
-  __device__ __forceinline__ Consumer(BlockShared<T, Traits>& shared, const Problem& problem,
-                                      PipelineState<Traits::kStages>& state, uint32_t parity, int number,
-                                      int first_query, int query)
-      : shared(shared),
-        problem(problem),
-        state(state),
-        parity(parity),
-        number(number),
-        first_query(first_query),
-        query(query),
-        q(k_major(shared.q[number])),
-        keys(k_major(shared.pipeline.tile[0])),
-        values(mn_major(shared.pipeline.tile[0])) {}
-
-  //| The first scores stand alone: there is no P yet. The first tile of keys is the last that the block's queries see, so it is usually
-  //| cut: by the diagonal, by the end of these keys, or by both. A consumer whose own queries see none of it gets -inf in every score,
-  //| which the softmax takes for a row without a key.
-  /// The first scores of a tile of queries.
-  __device__ __forceinline__ void begin(int tile) {
-    wait_full(shared.pipeline, state);
-    wgmma_fence();
-    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
-    wgmma_wait<0>();
-    wgmma_pin(scores);
-    release(shared.pipeline, state);
-    if (tile == 0) release_queries(shared, number);
-    state.advance();
-    if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
-    rows = rows.none();
-    float correction[2];
-    softmax(scores, rows, correction, problem.scale_log2);
-    round_to_fragments<T>(p, scores);
-  }
-
-  //| Keys of another rank may end at any token, so a causal version masks by tile as chapter 5 does: the first loop has the tiles
-  //| that the mask may cut, the second those that all rows see.
-  /// The scores of `tile`, beside P V of the tile before it in the loop, tile + 1.
-  template <bool kMasked>
-  __device__ __forceinline__ void step(int tile) {
-    const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
-    state = v_state.next();
-    wait_full(shared.pipeline, k_state);
-    take_turn<Traits>(number);
-    wgmma_pin(output);
-    wgmma_pin(p);
-    wgmma_fence();
-    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
-    wait_full(shared.pipeline, v_state);
-    wgmma_fence();
-    issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
-    pass_turn<Traits>(number);
-
-    //| Both products are under way. The scores were issued first, so they are done first, and the softmax runs while the tensor cores
-    //| multiply with V. The stage of the keys is free now, that of the values only after the second wait.
-    wgmma_wait<1>();  // the scores are done; the product with V still runs
-    wgmma_pin(scores);
-    release(shared.pipeline, k_state);
-    if (tile == 0) release_queries(shared, number);
-    if constexpr (kMasked) mask(scores, problem, query, tile * kKeys);
-    float correction[2];
-    bool rescale = true;
-    if constexpr (Traits::kLazy)
-      rescale = softmax_lazily(scores, rows, correction, problem.scale_log2);
-    else
-      softmax(scores, rows, correction, problem.scale_log2);
-
-    //| O and P belong to the tensor cores until the second wait. Then O is rescaled, if some row of the warp asked for it, and the new
-    //| probabilities take the place of the old ones.
-    wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
-    wgmma_pin(output);
-    wgmma_pin(p);
-    release(shared.pipeline, v_state);
-    round_to_fragments<T>(p, scores);
-    if (rescale) rescale_rows(output, correction);
-  }
-
-  //| The last product takes a turn, as all products do, and gives its stage back for the next tile of queries.
-  /// The last P V of a tile of queries.
-  __device__ __forceinline__ void end() {
-    wait_full(shared.pipeline, state);
-    take_turn<Traits>(number);
-    wgmma_pin(output);
-    wgmma_pin(p);
-    wgmma_fence();
-    issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
-    pass_turn<Traits>(number);
-    wgmma_wait<0>();
-    wgmma_pin(output);
-    wgmma_pin(p);
-    release(shared.pipeline, state);
-    state.advance();
-  }
-
-  //| All consumers of a block let the same tiles of keys pass, as many as the block's last query sees. Where a consumer's own mask
-  //| ends, its first query says: it sees the fewest keys of all its rows.
-  /// One tile of queries: `key_tiles` tiles of keys come through the pipeline.
-  __device__ __forceinline__ void attend(int key_tiles) {
-    mbarrier_wait(&shared.barriers.q_full[number], parity);
-    begin(key_tiles - 1);
-    int tile = key_tiles - 2;
-    if constexpr (Traits::kCausal) {
-      const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
-#pragma unroll 1
-      for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
-    }
-#pragma unroll 1
-    for (; tile >= 0; --tile) step<false>(tile);
-    end();
-  }
-};
-
 //| ## The kernel
 //|
 //| A whole result leaves as in chapter 5. A part goes to `take_in`.
@@ -257,7 +102,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
               Problem problem, Carried carried, TileOrder order,
               int* counter) {  // Schedule::dynamic_persistent: 0 at the start
   constexpr int kConsumers = Traits::kConsumers;
-  using Shared = BlockShared<T, Traits>;
+  using Shared = PersistentShared<T, Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
@@ -280,7 +125,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     return;
   }
 
-  //| A consumer goes from tile to tile until there is none left. A row's number counts within the rank, and the problem knows where in
+  //| A consumer goes from tile to tile until there is none left. Keys of another rank may end at any token, so a causal version masks
+  //| by tile as chapter 5 does. A row's number counts within the rank, and the problem knows where in
   //| the sequence that is.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
@@ -294,8 +140,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     const int head = problem.number(work.head);  // one register, where work.head is two
     const int block_query = problem.first_row(work, Traits::kRows),
               first_query = block_query + number * kRowsOfWarpgroup;
-    Consumer<T, Traits> consumer(shared, problem, state, parity, number, first_query,
-                                 first_query + row + threadIdx.x % 32 / 4);
+    Consumer<T, Traits, Problem> consumer(shared, problem, state, parity, number, first_query,
+                                          first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(problem.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
     //| Here the two kinds of result part. A part meets what the rank carries. A whole result is divided by its row sums, and goes out by
     //| TMA, or, where shared memory has no room for it, straight from the registers.

@@ -30,6 +30,7 @@ struct Share {
   Shape whole;  ///< of all ranks together
   Order order;
   int rank;
+  int margin = 0;  ///< multiprocessors that kernels leave free, for whoever brings messages
   Tokens queries = tokens_of(order, whole.seqlen_q, rank, whole.ranks),
          keys = tokens_of(order, whole.seqlen_k, rank, whole.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
@@ -58,7 +59,8 @@ struct Share {
         .o = o.data(),
         .lse = static_cast<float*>(lse.data()),
         .counter = counter,
-        .masked = whole.causal()};
+        .masked = whole.causal(),
+        .margin = margin};
     a.shape.ranks = 1;
     a.shape.seqlen_q = queries.total();
     a.shape.seqlen_k = on.total();
@@ -81,7 +83,7 @@ class Counter {
 class Program {
  public:
   virtual ~Program() = default;
-  /// Returns when the rank's rows of O and the log-sum-exp are there.
+  /// Returns when the rank's rows of the outputs are there.
   virtual void run(device::Rank& rank) = 0;
 
  protected:

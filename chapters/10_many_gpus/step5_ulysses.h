@@ -58,7 +58,8 @@ class Ulysses final : public Program {
                   .o = o_.data(),
                   .lse = static_cast<float*>(lse_.data()),
                   .counter = counter_.get(),
-                  .masked = whole.causal()};
+                  .masked = whole.causal(),
+                  .margin = share_.margin};
       a.shape.ranks = 1;
       a.shape.kv_heads = mine_.count;
       a.shape.heads = mine_.count * group();

@@ -21,6 +21,7 @@ using namespace hopper;
 
 /// How tokens are dealt out.
 enum class Order { contiguous, zigzag };
+constexpr Order kOrders[] = {Order::contiguous, Order::zigzag};
 
 //| ## One run or two
 //|

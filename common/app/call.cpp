@@ -108,10 +108,12 @@ void UploadedInputs::upload_tables(const Shape& shape) {
   }
 }
 
-Call::Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step)
+Call::Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step,
+           const device::Together& together)
     : Call(chapter.step(step).operation, shape, inputs, chapter.step(step).workspace_bytes(shape),
            [run = chapter.step(step).run, shape](const Tensors& tensors) { run(shape, tensors, nullptr); }) {
-  if (chapter.step(step).deal_out != nullptr) dealt_out_ = chapter.step(step).deal_out(shape, tensors_);
+  if (chapter.step(step).deal_out != nullptr)
+    dealt_out_ = chapter.step(step).deal_out(shape, tensors_, together);
   if (chapter.step(step).zeroed == nullptr || workspace_.bytes() == 0) return;
   std::vector<std::byte> fresh(workspace_.bytes(), std::byte(kPoison));
   std::fill_n(fresh.begin(), chapter.step(step).zeroed_bytes(shape), std::byte(0));
@@ -145,7 +147,8 @@ void Call::run() const {
 }
 
 double Call::time() const {
-  const auto work = [&] { dealt_out_ ? dealt_out_->run() : launch_(tensors_); };
+  if (dealt_out_) return dealt_out_->time(1).front();
+  const auto work = [&] { launch_(tensors_); };
   if (place_ == Place::device) {
     device::flush_l2(nullptr);
     return device::time_on_device(nullptr, work);

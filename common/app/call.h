@@ -57,7 +57,8 @@ class Call {
   using Launch = std::function<void(const Tensors&)>;
 
   /// A step that can run the shape. Throws device::UsageError if there is not enough memory.
-  Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step);
+  Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step,
+       const device::Together& together = {});
 
   /// What is no step of a chapter.
   Call(Operation operation, const Shape& shape, const UploadedInputs& inputs, int64_t workspace_bytes,

@@ -14,6 +14,7 @@
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
 #include "common/device/device.h"
+#include "common/device/ranks.h"
 
 namespace flashbook {
 
@@ -23,6 +24,9 @@ class DealtOut {
   virtual ~DealtOut() = default;
   /// Does the work, as often as it is called. Returns when it is done.
   virtual void run() = 0;
+  /// Does it so many times, all devices at once. Seconds of each, from when all begin to when the last is
+  /// done.
+  virtual std::vector<double> time(int reps) = 0;
   /// Brings the outputs back.
   virtual void collect() = 0;
 };
@@ -51,12 +55,17 @@ struct Step {
   int64_t (*zeroed)(const Shape& shape) = nullptr;
   /// For a step whose tensors lie elsewhere when it is used: brings the inputs of `tensors` there, which is
   /// not timed. `run` does all three. Null: the step takes tensors where they are.
-  std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors) = nullptr;
+  std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors,
+                                        const device::Together& together) = nullptr;
   bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
   bool latent = false;    ///< takes latent keys (Shape::is_latent), and no others
+  bool only_16_bits = false;  ///< of the chapter's types it takes f16 and bf16, and not f32
 
-  /// Whether the step is for such keys as the shape has. `why_not` says whether it takes the shape.
-  bool is_for(const Shape& shape) const { return latent == shape.is_latent(); }
+  /// Whether the step is for such keys and such a type as the shape has. `why_not` says whether it takes the
+  /// shape.
+  bool is_for(const Shape& shape) const {
+    return latent == shape.is_latent() && !(only_16_bits && shape.dtype == DType::f32);
+  }
   int64_t workspace_bytes(const Shape& shape) const { return workspace ? workspace(shape) : 0; }
   int64_t zeroed_bytes(const Shape& shape) const { return zeroed ? zeroed(shape) : 0; }
   double memory_bytes(const Shape& shape) const {
@@ -111,6 +120,12 @@ struct Chapter {
     return device::machine() == device::Machine::gpu ? gpu_shape : cpu_shape;
   }
   int last_step() const { return int(steps.size()); }
+  /// The last step that is for such a shape.
+  int last_step_for(const Shape& shape) const {
+    int last = last_step();
+    while (last > 1 && !step(last).is_for(shape)) --last;
+    return last;
+  }
   const Step& step(int number) const { return steps[std::size_t(number - 1)]; }
   bool takes(DType dtype) const { return std::ranges::count(dtypes, dtype) > 0; }
 

@@ -7,6 +7,7 @@
 #include "common/app/report.h"
 #include "common/app/whole_file.h"
 #include "common/attention/pages.h"
+#include "common/device/processes.h"
 
 namespace flashbook {
 namespace {
@@ -87,8 +88,13 @@ class Parser {
     line_.count("--head-dim",
                 latent ? "64, 128 or 256; 576: latent keys, which the last step takes" : "64, 128 or 256",
                 shape_.head_dim);
-    line_.count("--ranks", "GPUs among which the tokens are divided; in the simulator any number",
-                shape_.ranks, takes(chapter_, [](Shape& s) { s.ranks = 2; }));
+    const bool has_ranks = takes(chapter_, [](Shape& s) { s.ranks = 2; });
+    line_.count(
+        "--ranks",
+        "GPUs among which the tokens are divided; in the simulator any number. Of torchrun and mpirun the "
+        "processes",
+        shape_.ranks, has_ranks);
+    if (has_ranks) declare_ranks();
     line_.value("--dtype", "TYPE", "Element type: " + names_of(chapter_.dtypes),
                 [this](auto& v) { shape_.dtype = dtype_of(v, chapter_); });
     line_.value(
@@ -99,6 +105,38 @@ class Parser {
         "Of e4m3, K and V quantised without the means of their columns: on (default) or off", [](auto&) {},
         quantised);
     line_.then([this] { shape_.mean_subtracted = is_smoothed(line_.given(), shape_.dtype); });
+  }
+
+  /// How ranks work together; and where processes that are ranks meet.
+  void declare_ranks() {
+    if (const auto found = device::launched()) shape_.ranks = found->count;
+    line_.value("--timeout", "SECONDS",
+                "How long a process waits for one that is there and says nothing (default: 600)",
+                [this](auto& v) { patience_ = v.real(); });
+    line_.then([this] {
+      if (patience_ <= 0) throw InputError("--timeout is ", patience_, ": give seconds, more than 0");
+      device::meet_processes(patience_);
+      if (device::processes() != nullptr)
+        device::use_device(device::device_of_rank(device::processes()->rank()));
+      options_.together.transport = device::default_transport(shape_.ranks);
+    });
+    line_.value(
+        "--transport", "HOW",
+        "How messages travel: copies, by copy engines (default); nccl, by NCCL's kernels; sockets, between "
+        "processes through the hosts' memory",
+        [this](auto& v) {
+          using device::Transport;
+          options_.together.transport = v.template one_of<Transport>(
+              {{"copies", Transport::copies}, {"nccl", Transport::nccl}, {"sockets", Transport::sockets}});
+        });
+    line_.then([this] {
+      if (const std::string reason = device::why_not(options_.together.transport, shape_.ranks);
+          !reason.empty())
+        throw InputError(reason);
+    });
+    line_.value("--margin", "N",
+                "Multiprocessors that attention leaves free, for NCCL's kernels (default: 0)",
+                [this](auto& v) { options_.together.margin = v.text == "0" ? 0 : v.count(); });
   }
 
   /// The files of tensors, of every operation that the chapter computes, and what else a run begins or ends
@@ -303,6 +341,7 @@ class Parser {
   Options options_;
   Shape& shape_ = options_.shape;
   std::vector<Value> written_;
+  double patience_ = 600;  ///< seconds
 };
 
 }  // namespace

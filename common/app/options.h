@@ -35,6 +35,7 @@ struct Options {
   CheckMode check = CheckMode::automatic;
   std::optional<int>
       reps;  ///< timed runs of a step; without it, as many of 30 as fit half a second, in the simulator one
+  device::Together together;                ///< how ranks work together
   std::map<TensorId, std::string> outputs;  ///< files to write, by tensor
   std::string json;                         ///< file to write, or empty
   uint64_t seed = 1;

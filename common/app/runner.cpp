@@ -15,6 +15,7 @@
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/device/host_memory.h"
+#include "common/device/processes.h"
 
 namespace flashbook {
 namespace {
@@ -153,7 +154,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   };
   const Shape taken = as_taken_by(before, shape);
   // Decoding is a forward pass: what they share is their list of tensors.
-  const int step = before.last_step();
+  const int step = before.last_step_for(taken);
   const Operation theirs = before.step(step).operation;
   if (operation == Operation::backward || tensors_of(theirs).data() != tensors_of(operation).data())
     return skip("it computes something else");
@@ -274,7 +275,7 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
                      .memory_bytes = row.memory_bytes(shape),
                      .requested_bytes = row.requested_bytes(shape),
                      .workspace_bytes = double(row.workspace_bytes(shape))};
-    const Call call(chapter, shape, uploaded, step);
+    const Call call(chapter, shape, uploaded, step, options.together);
     {
       ProgressLine progress("running step " + std::to_string(step));
       call.run();
@@ -282,8 +283,10 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
     result.outputs = call.download();
     if (expected) entry.oracle = expected->judge(result.outputs);
     if (earlier) entry.before = by_tensor(compare_with(*earlier, result.outputs, expected->forward()));
-    // The simulator's time says nothing about a GPU: once is enough.
-    const auto reps = report.simulated ? std::optional(options.reps.value_or(1)) : options.reps;
+    // The simulator's time says nothing about a GPU: once is enough. Processes run a step equally often.
+    const bool counted = report.simulated || device::processes() != nullptr;
+    const auto reps =
+        counted ? std::optional(options.reps.value_or(report.simulated ? 1 : kDefaultReps)) : options.reps;
     if (entry.ok()) std::tie(entry.seconds, entry.reps) = time(call, step, reps);
     report.steps.push_back(std::move(entry));
   }

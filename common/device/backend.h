@@ -21,6 +21,9 @@ void copy(void* target, const void* source, std::size_t bytes);
 /// Why NCCL cannot serve so many ranks; empty if it can.
 std::string why_not_nccl(int ranks);
 
+/// "2.28.9"; empty if there is none.
+std::string nccl_version();
+
 /// run_ranks with Transport::nccl, where why_not_nccl is empty.
 void run_nccl_ranks(int count, const std::function<void(Rank&)>& body);
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/device/backend.h"
+#include "common/device/processes.h"
 #include "common/device/ranks.h"
 
 #if __has_include(<nccl.h>)
@@ -23,6 +24,9 @@ namespace {
 
 /// What is called of the library. It is opened when it is first asked for, so nothing is linked with it.
 struct Library {
+  decltype(&ncclGetVersion) version;
+  decltype(&ncclGetUniqueId) unique_id;
+  decltype(&ncclCommInitRank) init_rank;
   decltype(&ncclCommInitAll) init_all;
   decltype(&ncclCommAbort) abort;
   decltype(&ncclSend) send;
@@ -47,6 +51,9 @@ const Library* library() {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file, name));
       complete &= function != nullptr;
     };
+    find(library.version, "ncclGetVersion");
+    find(library.unique_id, "ncclGetUniqueId");
+    find(library.init_rank, "ncclCommInitRank");
     find(library.init_all, "ncclCommInitAll");
     find(library.abort, "ncclCommAbort");
     find(library.send, "ncclSend");
@@ -57,6 +64,26 @@ const Library* library() {
     return {library, complete};
   }();
   return opened.second ? &opened.first : nullptr;
+}
+
+/// The communicator of this process with the others, on the device in use. Rank 0 says by which name they
+/// find one another.
+ncclComm_t with_other_processes(Processes& all) {
+  static const ncclComm_t made = [&] {
+    ncclUniqueId id;
+    std::vector<Processes::Message> sends, receives;
+    if (all.rank() == 0) {
+      library()->check(library()->unique_id(&id), "ncclGetUniqueId");
+      for (int rank = 1; rank < all.count(); ++rank) sends.push_back({rank, &id, sizeof id});
+    } else {
+      receives.push_back({0, &id, sizeof id});
+    }
+    all.exchange(sends, receives);
+    ncclComm_t communicator = nullptr;
+    library()->check(library()->init_rank(&communicator, all.count(), id, all.rank()), "ncclCommInitRank");
+    return communicator;
+  }();
+  return made;
 }
 
 /// Communicators of devices 0 to count - 1. They take long to make, and are kept.
@@ -123,13 +150,26 @@ class NcclRank final : public Rank {
 
 std::string why_not_nccl(int ranks) {
   if (library() == nullptr) return "there is no libnccl.so.2: install NCCL, or send messages by copies";
-  if (const int devices = device_count(); ranks > devices)
+  // Of several hosts nobody knows here how many devices there are: NCCL itself refuses two ranks on one.
+  if (const int devices = device_count(); processes() == nullptr && ranks > devices)
     return concat("NCCL wants a GPU for each rank, and there are ", ranks, " ranks on ", devices,
                   ": give fewer, or send messages by copies");
   return "";
 }
 
+std::string nccl_version() {
+  int version = 0;
+  if (library() == nullptr) return "";
+  library()->check(library()->version(&version), "ncclGetVersion");
+  return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
 void run_nccl_ranks(int count, const std::function<void(Rank&)>& body) {
+  if (Processes* const all = processes()) {
+    use_device(device_of_rank(all->rank()));
+    NcclRank rank(all->rank(), count, with_other_processes(*all));
+    return body(rank);
+  }
   const std::vector<ncclComm_t> communicators = Communicators::all().of(count);
   std::mutex mutex;
   std::exception_ptr error;  // of the first rank that failed
@@ -156,6 +196,8 @@ void run_nccl_ranks(int count, const std::function<void(Rank&)>& body) {
 std::string why_not_nccl(int) {
   return "this was compiled without nccl.h: install NCCL and build again, or send messages by copies";
 }
+
+std::string nccl_version() { return ""; }
 
 void run_nccl_ranks(int ranks, const std::function<void(Rank&)>&) { throw UsageError(why_not_nccl(ranks)); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -12,12 +13,17 @@
 
 #include "common/concat.h"
 #include "common/device/backend.h"
+#include "common/device/processes.h"
 
 namespace flashbook::device {
 namespace {
 
 /// What a rank throws that ends because another one has failed.
 struct GivenUp {};
+
+void require_rank(int rank, int count) {
+  if (rank < 0 || rank >= count) throw UsageError("there is no rank ", rank, ": there are 0 to ", count - 1);
+}
 
 /// A message under way. Its sender waits for `landed`.
 struct Sent {
@@ -27,20 +33,22 @@ struct Sent {
   Event landed;
 };
 
-/// What the ranks of a run have in common. One rank runs at a time.
+/// What the ranks of a run have in common.
 class Meeting {
  public:
-  explicit Meeting(int count)
+  Meeting(int count, Turns turns)
       : count_(count),
+        turns_(turns),
         over_(std::size_t(count)),
         waits_for_(std::size_t(count)),
+        seen_(std::size_t(count)),
         sent_(std::size_t(count) * count) {}
 
   int count() const { return count_; }
 
   void run(int rank, const std::function<void()>& body) {
     std::unique_lock lock(mutex_);
-    await_turn(rank, lock);
+    if (turns_ == Turns::one_at_a_time) await_turn(rank, lock);
     lock.unlock();
     std::exception_ptr error;
     try {
@@ -55,15 +63,14 @@ class Meeting {
     over_[std::size_t(rank)] = true;
     waits_for_[std::size_t(rank)].clear();
     in_vain_ = 0;
+    ++changes_;
     pass_turn(rank);
   }
 
   void exchange(int rank, Queue& queue, const std::vector<Message>& sends,
                 const std::vector<Message>& receives) {
     for (const auto* messages : {&sends, &receives})
-      for (const Message& message : *messages)
-        if (message.rank < 0 || message.rank >= count_)
-          throw UsageError("there is no rank ", message.rank, ": there are 0 to ", count_ - 1);
+      for (const Message& message : *messages) require_rank(message.rank, count_);
     std::unique_lock lock(mutex_);
     const Event ready = queue.record();
     std::vector<std::shared_ptr<Sent>> mine;
@@ -81,14 +88,17 @@ class Meeting {
       waits_for_[std::size_t(rank)] = open.empty()
                                           ? concat("rank ", rank, " sends to rank ", (*unread)->message.rank)
                                           : concat("rank ", rank, " receives from rank ", open.front().rank);
-      in_vain_ = has_moved ? 0 : in_vain_ + 1;
-      has_moved = false;
-      if (in_vain_ > std::ranges::count(over_, false)) throw DeviceError(describe_deadlock());
-      pass_turn(rank);
-      await_turn(rank, lock);
+      if (turns_ == Turns::free)
+        await_change(rank, std::exchange(has_moved, false), lock);
+      else
+        await_next_turn(rank, std::exchange(has_moved, false), lock);
     }
     waits_for_[std::size_t(rank)].clear();
     in_vain_ = 0;
+    if (has_moved) {
+      ++changes_;
+      changed_.notify_all();
+    }
     // Only now: a wait before the last copy would let copies of a ring wait for one another.
     for (const auto& own : mine) queue.wait_for(own->landed);
   }
@@ -131,7 +141,30 @@ class Meeting {
   }
 
   void await_turn(int rank, std::unique_lock<std::mutex>& lock) {
-    turns_.wait(lock, [&] { return turn_ == rank; });
+    changed_.wait(lock, [&] { return turn_ == rank; });
+  }
+
+  /// Lets the others go on, and throws if all of them had their turn and nobody could.
+  void await_next_turn(int rank, bool has_moved, std::unique_lock<std::mutex>& lock) {
+    in_vain_ = has_moved ? 0 : in_vain_ + 1;
+    if (in_vain_ > std::ranges::count(over_, false)) throw DeviceError(describe_deadlock());
+    pass_turn(rank);
+    await_turn(rank, lock);
+  }
+
+  /// Waits until another rank has sent, received or ended, and throws if all ranks wait so.
+  void await_change(int rank, bool has_moved, std::unique_lock<std::mutex>& lock) {
+    if (has_moved) {
+      ++changes_;
+      changed_.notify_all();
+    }
+    const uint64_t seen = seen_[std::size_t(rank)] = changes_;
+    bool all_wait = true;
+    for (int other = 0; other < count_; ++other)
+      all_wait &= over_[std::size_t(other)] ||
+                  (!waits_for_[std::size_t(other)].empty() && seen_[std::size_t(other)] == changes_);
+    if (all_wait) throw DeviceError(describe_deadlock());
+    changed_.wait(lock, [&] { return changes_ != seen; });
   }
 
   /// The next rank that has not ended runs.
@@ -140,23 +173,26 @@ class Meeting {
       turn_ = (rank + i) % count_;
       if (!over_[std::size_t(turn_)]) break;
     }
-    turns_.notify_all();
+    changed_.notify_all();
   }
 
   const int count_;
+  const Turns turns_;
   std::mutex mutex_;
-  std::condition_variable turns_;
+  std::condition_variable changed_;
   int turn_ = 0;
   std::vector<char> over_;
   std::vector<std::string> waits_for_;  ///< of ranks in an exchange, what they wait for
   int in_vain_ = 0;                     ///< ranks in a row that had their turn and could not go on
+  uint64_t changes_ = 0;                ///< how often a rank has sent, received or ended
+  std::vector<uint64_t> seen_;          ///< of ranks that wait, how many of those they know
   std::vector<std::deque<std::shared_ptr<Sent>>> sent_;  ///< [from, to], not yet received
   std::exception_ptr error_;                             ///< of the first rank that failed
 };
 
-class RankOfProcess final : public Rank {
+class RankOfThread final : public Rank {
  public:
-  RankOfProcess(Meeting& meeting, int number) : meeting_(meeting), number_(number) {}
+  RankOfThread(Meeting& meeting, int number) : meeting_(meeting), number_(number) {}
   int number() const override { return number_; }
   int count() const override { return meeting_.count(); }
   void exchange(Queue& queue, const std::vector<Message>& sends,
@@ -169,26 +205,88 @@ class RankOfProcess final : public Rank {
   const int number_;
 };
 
+/// A process of its own. Messages go through the hosts' memory.
+class RankOfProcess final : public Rank {
+ public:
+  explicit RankOfProcess(Processes& all) : all_(all) {}
+  int number() const override { return all_.rank(); }
+  int count() const override { return all_.count(); }
+  void exchange(Queue& queue, const std::vector<Message>& sends,
+                const std::vector<Message>& receives) override {
+    queue.synchronize();
+    std::deque<std::vector<std::byte>> memory;
+    const auto staged = [&](const std::vector<Message>& messages) {
+      std::vector<Processes::Message> on_host;
+      for (const Message& message : messages) {
+        require_rank(message.rank, count());
+        on_host.push_back({message.rank, memory.emplace_back(message.bytes).data(), message.bytes});
+      }
+      return on_host;
+    };
+    const std::vector<Processes::Message> out = staged(sends), in = staged(receives);
+    for (std::size_t i = 0; i < sends.size(); ++i) backend::copy(out[i].data, sends[i].data, sends[i].bytes);
+    all_.exchange(out, in);
+    for (std::size_t i = 0; i < receives.size(); ++i)
+      backend::copy(receives[i].data, in[i].data, receives[i].bytes);
+  }
+
+ private:
+  Processes& all_;
+};
+
 }  // namespace
 
-int device_of_rank(int rank) { return rank % device_count(); }
+int device_of_rank(int rank) {
+  return (processes() == nullptr ? rank : processes()->local()) % device_count();
+}
+
+std::vector<int> ranks_here(int count) {
+  if (processes() != nullptr) return {processes()->rank()};
+  std::vector<int> all;
+  for (int rank = 0; rank < count; ++rank) all.push_back(rank);
+  return all;
+}
 
 std::string why_not(Transport transport, int ranks) {
   if (ranks < 1) return "there is no rank: give at least 1";
+  if (processes() != nullptr) {
+    if (ranks != processes()->count())
+      return concat("there are ", ranks, " ranks and ", processes()->count(),
+                    " processes, of which each is one: give --ranks ", processes()->count(),
+                    ", or leave it out");
+    if (transport == Transport::copies)
+      return "copies are for ranks of one process: give --transport nccl or sockets, or start one process";
+  } else if (transport == Transport::sockets) {
+    return "sockets are for ranks that are processes: start them with torchrun or mpirun, or give "
+           "--transport "
+           "copies";
+  }
   return transport == Transport::nccl ? backend::why_not_nccl(ranks) : "";
 }
 
-void run_ranks(int count, const std::function<void(Rank&)>& body, Transport transport) {
+Transport default_transport(int ranks) {
+  if (processes() == nullptr) return Transport::copies;
+  return why_not(Transport::nccl, ranks).empty() ? Transport::nccl : Transport::sockets;
+}
+
+Turns default_turns() { return machine() == Machine::simulator ? Turns::one_at_a_time : Turns::free; }
+
+void run_ranks(int count, const std::function<void(Rank&)>& body, Transport transport, Turns turns) {
   if (const std::string reason = why_not(transport, count); !reason.empty()) throw UsageError(reason);
   if (transport == Transport::nccl) return backend::run_nccl_ranks(count, body);
+  if (transport == Transport::sockets) {
+    use_device(device_of_rank(processes()->rank()));
+    RankOfProcess rank(*processes());
+    return body(rank);
+  }
   for (int a = 0; a < count; ++a)
     for (int b = 0; b < count; ++b) connect(device_of_rank(a), device_of_rank(b));
-  Meeting meeting(count);
+  Meeting meeting(count, turns);
   std::vector<std::jthread> threads;
   for (int number = 0; number < count; ++number)
     threads.emplace_back([&meeting, &body, number] {
       meeting.run(number, [&] {
-        RankOfProcess rank(meeting, number);
+        RankOfThread rank(meeting, number);
         body(rank);
       });
     });

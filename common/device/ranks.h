@@ -38,8 +38,9 @@ class Rank {
   /// rank's messages to another are taken in the order in which they were sent. A send whose receive comes in
   /// a later exchange of the other rank waits for it, so two ranks that send first and receive later wait for
   /// each other. With Transport::copies it returns when all messages have found their other end, and throws
-  /// DeviceError if all ranks wait, if the sizes of the two ends differ, or if another rank has failed. NCCL
-  /// returns at once and knows nothing of this: it waits for ever.
+  /// DeviceError if all ranks wait, if the sizes of the two ends differ, or if another rank has failed. By
+  /// sockets it returns when all messages have landed. NCCL returns at once and knows nothing of this: it
+  /// waits for ever.
   virtual void exchange(Queue& queue, const std::vector<Message>& sends,
                         const std::vector<Message>& receives) = 0;
 
@@ -49,22 +50,42 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 };
 
-/// The device of a rank: 0, 1, ... and, if there are more ranks than devices, 0 again.
+/// The device of a rank: 0, 1, ... and, if there are more ranks than devices, 0 again. Of a process that is a
+/// rank (processes.h), its own: that of its place on its host.
 int device_of_rank(int rank);
+
+/// The ranks that this process runs: all of them, or its own.
+std::vector<int> ranks_here(int count);
 
 /// How messages travel.
 enum class Transport {
-  copies,  ///< by copy_async, which takes no multiprocessor; the ranks' host threads run in turns, from one
-           ///< exchange to the next, so that the simulator does the same in every run
-  nccl     ///< by NCCL's kernels, which need some multiprocessors free; a device for each rank
+  copies,  ///< by copy_async, which takes no multiprocessor; all ranks in one process
+  nccl,    ///< by NCCL's kernels, which need some multiprocessors free; a device for each rank
+  sockets  ///< by TCP, through the hosts' memory, between processes: slow, and it needs nothing else
+};
+
+/// How the ranks of a program work together.
+struct Together {
+  Transport transport = Transport::copies;
+  int margin =
+      0;  ///< multiprocessors that a rank's kernels leave to others, such as NCCL's, while messages travel
 };
 
 /// Why messages of so many ranks cannot travel so here; empty if they can.
 std::string why_not(Transport transport, int ranks);
 
-/// Runs `body` once for each rank, on its device, in one process with a thread for each. Throws what the
+/// Copies in one process. Between processes NCCL, or sockets where it is not to be had.
+Transport default_transport(int ranks);
+
+/// Whether the host threads of ranks run one at a time, from one exchange to the next. So the simulator does
+/// the same in every run. On a GPU a rank that waits for its device must not keep others from theirs.
+enum class Turns { one_at_a_time, free };
+Turns default_turns();
+
+/// Runs `body` once for each rank of this process, on its device, with a thread for each. Throws what the
 /// first rank throws that fails; the others then end at their next exchange, or with NCCL as soon as they
 /// wait. Throws UsageError if why_not says something.
-void run_ranks(int count, const std::function<void(Rank&)>& body, Transport transport = Transport::copies);
+void run_ranks(int count, const std::function<void(Rank&)>& body, Transport transport = Transport::copies,
+               Turns turns = default_turns());
 
 }  // namespace flashbook::device

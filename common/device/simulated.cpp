@@ -153,6 +153,8 @@ std::string why_not_nccl(int) {
   return "NCCL needs GPUs: in the simulator messages are copies between its devices";
 }
 
+std::string nccl_version() { return ""; }
+
 void run_nccl_ranks(int ranks, const std::function<void(Rank&)>&) { throw UsageError(why_not_nccl(ranks)); }
 
 void poison(void* address, unsigned char byte, std::size_t bytes) {

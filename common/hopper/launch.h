@@ -100,10 +100,13 @@ inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_byte
                              section_bytes);
 }
 
-//| A persistent launch has as many blocks as there are multiprocessors, or tiles, if those are fewer.
-/// How many blocks a launch has.
-inline int blocks_for(const TileOrder& order, Schedule schedule) {
-  return schedule == Schedule::single_tile ? order.tiles : std::min(order.tiles, device::multiprocessors());
+//| A persistent launch has as many blocks as there are multiprocessors, or tiles, if those are fewer. A block stays on its
+//| multiprocessor to the end, so a kernel of somebody else that should run beside it needs some left free (chapter 10).
+/// How many blocks a launch has. `margin`: multiprocessors that a persistent one leaves free.
+inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0) {
+  return schedule == Schedule::single_tile
+             ? order.tiles
+             : std::min(order.tiles, std::max(device::multiprocessors() - margin, 1));
 }
 
 /// Sets the counter of Schedule::dynamic_persistent to 0, before the kernel that counts. One thread. The

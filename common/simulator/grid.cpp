@@ -77,6 +77,21 @@ void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const
                 std::to_string(kMaxSharedBytes) + " (227 KB) together");
 }
 
+/// The same for its clusters.
+void check_cluster(dim3 grid, dim3 cluster) {
+  const std::string clusters = "clusters of " + text_of(cluster) + " blocks";
+  if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0)
+    throw Error(clusters + ": every dimension must be at least 1");
+  if (uint64_t(cluster.x) * cluster.y * cluster.z > kMaxClusterBlocks)
+    throw Error(clusters +
+                ": at most 8 blocks together, or a GPU refuses the launch. (More is not portable)");
+  if (grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0)
+    throw Error(clusters + " in a grid of " + text_of(grid) +
+                ": each dimension of the grid must be a multiple of the cluster's, or a GPU refuses the "
+                "launch. Launch more blocks, and let those beyond the end do nothing but what the others of "
+                "their cluster wait for");
+}
+
 /// The whole number in an environment variable, or `otherwise` if it is not set.
 uint64_t from_environment(const char* name, uint64_t otherwise, uint64_t least, uint64_t most) {
   const char* text = std::getenv(name);
@@ -133,8 +148,16 @@ std::vector<std::unique_ptr<Worker>> workers;
 class Blocks final : public OtherBlocks {
  public:
   /// `enter` prepares a worker for the grid.
-  Blocks(uint64_t count, uint64_t seed, std::function<void(Worker&, OtherBlocks&)> enter)
-      : count_(count), seed_(seed), enter_(std::move(enter)) {
+  Blocks(dim3 grid, dim3 cluster, int threads, uint64_t seed,
+         std::function<void(Worker&, OtherBlocks&)> enter)
+      : grid_(grid),
+        cluster_(cluster),
+        cluster_size_(int(cluster.x * cluster.y * cluster.z)),
+        threads_of_block_(threads),
+        count_(uint64_t(grid.x) * grid.y * grid.z / uint64_t(cluster_size_)),
+        seed_(seed),
+        enter_(std::move(enter)) {
+    const uint64_t count = count_;
     if (seed == 0 || count == 1) return;
     turns_.emplace(std::max(1, options().os_threads), seed);
     turns_->enter();
@@ -142,11 +165,11 @@ class Blocks final : public OtherBlocks {
 
   /// Runs them all, or those before the first that goes wrong.
   void run() {
-    if (workers.empty()) workers.push_back(std::make_unique<Worker>());
+    provide_workers(1);
     const auto wanted = std::min<uint64_t>(count_, uint64_t(std::max(1, options().os_threads)));
     while (uint64_t(begun_) < wanted && begin_another()) {
     }
-    run_blocks(*workers[0], 0);
+    run_blocks(0);
     for (std::unique_lock lock(mutex_); !threads_.empty();) {
       std::thread thread = std::move(threads_.back());
       threads_.pop_back();
@@ -158,47 +181,47 @@ class Blocks final : public OtherBlocks {
 
   const FirstError& error() const { return error_; }
 
-  bool go_on(int rounds) override { return !(gives_up_ = !may_go_on(rounds)); }
+  bool go_on(int rounds) override { return !(unit_->gives_up = !may_go_on(rounds)); }
 
   bool may_go_on(int rounds) {
     constexpr int kMaxRoundsAlone = 1 << 10;  // no kernel polls on purpose for so long
     const auto now = std::chrono::steady_clock::now();
-    if (!waits_) {
-      waits_ = true;
-      all_wait_since_ = now;
+    if (!unit_->waits) {
+      unit_->waits = true;
+      unit_->all_wait_since = now;
       ++waiting_;
     }
     if (error_.happened()) return false;
     const bool begins = rounds > (working_ == 1 ? 1 : 32) && begin_another();
     if (begins || working_ == 1) {
-      if (turns_) turns_->hand_over(number_);
+      if (turns_) turns_->hand_over(unit_->number);
       return begins || rounds <= kMaxRoundsAlone;
     }
     if (!turns_ || waiting_ >= working_)
       std::this_thread::sleep_for(std::chrono::microseconds(std::min(rounds, 500)));
-    if (turns_) turns_->hand_over(number_);
+    if (turns_) turns_->hand_over(unit_->number);
     // One of them may have seen what it waited for, and calculate, or have done so while this one slept.
-    if (const uint64_t ended = waits_ended_; waiting_ < working_ || ended != known_to_have_ended_) {
-      known_to_have_ended_ = ended;
-      all_wait_since_ = now;
+    if (const uint64_t ended = waits_ended_; waiting_ < working_ || ended != unit_->known_to_have_ended) {
+      unit_->known_to_have_ended = ended;
+      unit_->all_wait_since = now;
     }
-    return now - all_wait_since_ < std::chrono::milliseconds(1000 * std::max(1, options().timeout) / 3);
+    return now - unit_->all_wait_since < std::chrono::milliseconds(1000 * std::max(1, options().timeout) / 3);
   }
   void stop_waiting() override {
-    if (!waits_) return;
-    waits_ = false;
+    if (!unit_->waits) return;
+    unit_->waits = false;
     ++waits_ended_;
     --waiting_;
   }
   /// The first blocks meet at the second addition of each, unless those who have not come wait for others
   /// themselves: by then all have done what follows from their first.
   bool must_wait_at_addition() override {
-    if (added_ == Added::enough) return false;
-    if (added_ == Added::nothing) {
-      added_ = Added::once;
+    if (unit_->added == Added::enough) return false;
+    if (unit_->added == Added::nothing) {
+      unit_->added = Added::once;
       return false;
     }
-    if (std::exchange(added_, Added::waits) == Added::once) {
+    if (std::exchange(unit_->added, Added::waits) == Added::once) {
       ++came_;
       ++wait_there_;
       while (uint64_t(working_) < blocks_that_meet() && begin_another()) {
@@ -211,13 +234,13 @@ class Blocks final : public OtherBlocks {
       return true;
     }
     --wait_there_;
-    added_ = Added::enough;
+    unit_->added = Added::enough;
     return false;
   }
   bool hands_over() const override { return turns_.has_value(); }
   bool may_hand_over() override {
-    if (--operations_left_ > 0) return false;
-    operations_left_ = 1 + random_.below(1 << 2 * random_.below(5));
+    if (--unit_->operations_left > 0) return false;
+    unit_->operations_left = 1 + unit_->random.below(1 << 2 * unit_->random.below(5));
     hand_over();
     return true;
   }
@@ -235,46 +258,101 @@ class Blocks final : public OtherBlocks {
   /// Another block has its turn, of those that run at one time.
   void hand_over() {
     if (uint64_t(working_) < blocks_that_meet()) begin_another();
-    turns_->hand_over(number_);
+    turns_->hand_over(unit_->number);
   }
 
-  /// `number`: of the OS thread.
-  void run_blocks(Worker& worker, int number_of_thread) {
+  /// Of so many units. (mutex_ is held, or nobody else runs.)
+  void provide_workers(int units) {
+    while (workers.size() < std::size_t(units) * std::size_t(cluster_size_))
+      workers.push_back(std::make_unique<Worker>());
+  }
+
+  /// As the unit of that number.
+  void run_blocks(int number_of_unit) {
     const Watchdog watchdog(options().timeout);
     const CrashStack crash_stack;
-    if (turns_) turns_->wait(number_of_thread);
-    number_ = number_of_thread;
+    if (turns_) turns_->wait(number_of_unit);
+    Unit unit{.number = number_of_unit};
+    unit_ = &unit;
+    std::vector<Worker*> mine;
+    {
+      const std::lock_guard lock(mutex_);
+      for (int rank = 0; rank < cluster_size_; ++rank)
+        mine.push_back(workers[std::size_t(number_of_unit * cluster_size_ + rank)].get());
+    }
+    Worker& worker = *mine[0];
     enter_(worker, *this);
-    waits_ = false;
     for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {
       // On one OS thread a grid does the same every time; in random order blocks meet anyway.
       const bool meets = number < blocks_that_meet() && options().os_threads > 1 && !turns_;
-      added_ = meets ? Added::nothing : Added::enough;
+      unit_->added = meets ? Added::nothing : Added::enough;
       if (turns_) {
-        random_ = Random(~seed_, number);
-        operations_left_ = 1 + random_.below(4);
-        if (random_.below(number < kManyBlocks ? 2 : kManyBlocks) == 0) hand_over();
+        unit_->random = Random(~seed_, number);
+        unit_->operations_left = 1 + unit_->random.below(4);
+        if (unit_->random.below(number < kManyBlocks ? 2 : kManyBlocks) == 0) hand_over();
       }
-      gives_up_ = false;
-      if (auto problem = worker.run_block(number, seed_)) error_.add(number, *problem, gives_up_);
-      if (added_ != Added::enough) ++came_;
+      unit_->gives_up = false;
+      if (cluster_size_ > 1)
+        run_cluster(mine, number);
+      else if (auto problem = worker.run_block(number, seed_))
+        error_.add(number, *problem, unit_->gives_up);
+      if (unit_->added != Added::enough) ++came_;
     }
     --working_;
     if (turns_) turns_->leave();
   }
 
-  /// One more OS thread, unless there is nothing left for it to do, or the system has none.
+  /// Runs the blocks of a cluster, each on an OS thread, the calling one first.
+  void run_cluster(const std::vector<Worker*>& blocks, uint64_t number) {
+    Cluster cluster(blocks, threads_of_block_);
+    Unit* const unit = unit_;
+    const auto run = [&](int rank) {
+      const uint64_t block = block_of_cluster(number, rank);
+      if (auto problem = blocks[std::size_t(rank)]->run_in_cluster(cluster, rank, block, seed_))
+        error_.add(block, *problem, unit->gives_up);
+    };
+    const auto run_beside = [&](int rank) {
+      const Watchdog watchdog(options().timeout);
+      const CrashStack crash_stack;
+      unit_ = unit;
+      enter_(*blocks[std::size_t(rank)], *this);
+      run(rank);
+    };
+    std::vector<std::thread> others;
+    try {
+      for (int rank = 1; rank < cluster_size_; ++rank) others.emplace_back(run_beside, rank);
+    } catch (const std::system_error&) {
+      cluster.abandon(cluster_size_ - 1 - int(others.size()));
+      error_.add(block_of_cluster(number, 0),
+                 "the system has no more OS threads, and each block of a cluster needs one: "
+                 "FLASHBOOK_SIM_THREADS=1 runs one cluster at a time",
+                 false);
+    }
+    run(0);
+    for (std::thread& other : others) other.join();
+  }
+
+  /// The block of that rank, x first in both.
+  uint64_t block_of_cluster(uint64_t number, int rank) const {
+    const uint64_t columns = grid_.x / cluster_.x, rows = grid_.y / cluster_.y;
+    const auto in = unsigned(rank);
+    const uint64_t x = number % columns * cluster_.x + in % cluster_.x;
+    const uint64_t y = number / columns % rows * cluster_.y + in / cluster_.x % cluster_.y;
+    const uint64_t z = number / columns / rows * cluster_.z + in / cluster_.x / cluster_.y;
+    return (z * grid_.y + y) * grid_.x + x;
+  }
+
+  /// One more unit, unless there is nothing left for it to do, or the system has none.
   bool begin_another() {
     if (next_ >= count_) return false;
     const std::lock_guard lock(mutex_);
     const int number = begun_;
     if (uint64_t(number) >= std::min(count_, at_once())) return false;
-    if (workers.size() == std::size_t(number)) workers.push_back(std::make_unique<Worker>());
+    provide_workers(number + 1);
     ++working_;  // before it works: it must not take itself for the only one
     if (turns_) turns_->enter();
     try {
-      threads_.emplace_back(
-          [this, number, &worker = *workers[std::size_t(number)]] { run_blocks(worker, number); });
+      threads_.emplace_back([this, number] { run_blocks(number); });
     } catch (const std::system_error&) {
       --working_;
       if (turns_) turns_->withdraw();
@@ -284,10 +362,12 @@ class Blocks final : public OtherBlocks {
     return true;
   }
 
-  const uint64_t count_, seed_;
+  const dim3 grid_, cluster_;
+  const int cluster_size_, threads_of_block_;
+  const uint64_t count_, seed_;  ///< of clusters, which may be single blocks
   const std::function<void(Worker&, OtherBlocks&)> enter_;
   std::atomic<uint64_t> next_{0};
-  std::atomic<int> working_{1}, waiting_{0};  ///< OS threads, the calling one first
+  std::atomic<int> working_{1}, waiting_{0};  ///< units, the calling OS thread's first
   std::atomic<uint64_t> waits_ended_{0};      ///< how often one of them has gone on
   std::atomic<uint64_t> came_{0};             ///< of the blocks that meet, how many have come, or ended
   std::atomic<int> wait_there_{0};            ///< OS threads whose blocks wait for the others to come
@@ -297,26 +377,24 @@ class Blocks final : public OtherBlocks {
   std::mutex mutex_;            ///< of what follows
   std::vector<std::thread> threads_;
   int begun_ = 1;
-  static thread_local constinit bool waits_;  ///< whether the calling OS thread is counted in waiting_
   /// What its block has added to whole numbers in device memory; enough, if it need not meet others.
   enum class Added { nothing, once, waits, enough };
-  static thread_local constinit Added added_;
-  static thread_local std::chrono::steady_clock::time_point all_wait_since_;
-  static thread_local constinit uint64_t known_to_have_ended_;  ///< of waits_ended_
-  static thread_local constinit bool gives_up_;                 ///< whether its block has waited in vain
-  static thread_local constinit int number_;                    ///< of the OS thread, from 0 on
-  static thread_local constinit Random random_;                 ///< of its block: when it hands over
-  static thread_local constinit int operations_left_;           ///< until then
+  /// What runs a block at a time, or the blocks of a cluster, of which one runs at a time: an OS thread, and
+  /// one more for each other block of the cluster.
+  struct Unit {
+    int number = 0;      ///< from 0 on
+    bool waits = false;  ///< whether it is counted in waiting_
+    Added added = Added::enough;
+    std::chrono::steady_clock::time_point all_wait_since{};
+    uint64_t known_to_have_ended = 0;  ///< of waits_ended_
+    bool gives_up = false;             ///< whether its block has waited in vain
+    Random random{0};                  ///< of its block: when it hands over
+    int operations_left = 0;           ///< until then
+  };
+  static thread_local constinit Unit* unit_;  ///< of the calling OS thread
 };
 
-thread_local constinit bool Blocks::waits_ = false;
-thread_local constinit Blocks::Added Blocks::added_ = Blocks::Added::enough;
-thread_local std::chrono::steady_clock::time_point Blocks::all_wait_since_;
-thread_local constinit uint64_t Blocks::known_to_have_ended_ = 0;
-thread_local constinit bool Blocks::gives_up_ = false;
-thread_local constinit int Blocks::number_ = 0;
-thread_local constinit Random Blocks::random_{0};
-thread_local constinit int Blocks::operations_left_ = 0;
+thread_local constinit Blocks::Unit* Blocks::unit_ = nullptr;
 
 }  // namespace
 
@@ -331,11 +409,12 @@ Options& options() {
 }
 
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher,
-              bool dependent) {
+              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher, bool dependent,
+              dim3 cluster) {
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes, kernel);
+  check_cluster(grid, cluster);
 
   static std::mutex one_grid;
   const std::lock_guard lock(one_grid);
@@ -346,9 +425,10 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
     events->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent},
                         thread_body.target_type().name());
   const CrashGuard guard;
-  Blocks blocks(uint64_t(grid.x) * grid.y * grid.z, options().seed, [&](Worker& worker, OtherBlocks& others) {
-    worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);
-  });
+  Blocks blocks(grid, cluster, int(block.x * block.y * block.z), options().seed,
+                [&](Worker& worker, OtherBlocks& others) {
+                  worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);
+                });
   blocks.run();
   const std::string seen = watcher ? watcher->grid_ends() : "";
   const std::string error =

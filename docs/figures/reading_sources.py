@@ -6,7 +6,7 @@ ROWS = (("which tile, which kernel", "host/, launch.h", "tile_size.h, launch_tem
         ("hand out tiles of queries", "tile_scheduler.h", "tile_scheduler.hpp", "tile_scheduler.py"),
         ("a block and its roles", "step5_persistent.cuh", "flash_fwd_kernel_sm90.h", "flash_fwd_sm90.py"),
         ("what a producer does", "step5_producers.cuh", "load in mainloop_fwd_sm90...", "load in the same"),
-        ("what a consumer does", "step5_persistent.cuh", "mma in the same", "mma in the same"),
+        ("what a consumer does", "consumer.h", "mma in the same", "mma in the same"),
         ("stages and phases", "pipeline.h", "CUTLASS's pipeline", "pipeline.py"),
         ("whose turn it is", "pingpong.h", "named_barrier.hpp", "named_barrier.py"),
         ("softmax", "softmax.h", "softmax.h", "softmax.py"),

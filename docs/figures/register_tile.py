@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes register_tile.svg: the tile of 128 by 128 results in chapter 1's step 2, and the 8 by 8 of them that one thread keeps in registers."""
+"""Writes register_tile.svg: the tile of 128 by 128 results in chapter 1's step 4, and the 8 by 8 of them that one thread keeps in registers."""
 from svg import Figure
 
 TILE, ROWS, CELL = 128, 8, 2.5  # kTile, kRowsPerThread

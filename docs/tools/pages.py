@@ -1,6 +1,6 @@
 """What programs write into pages of Markdown: the text between a mark and its end.
 
-    The second step takes <!-- num forward/ch01/step2/bf16/d128/full/n4096 ms .1f -->18.0<!-- /num --> ms.
+    The second step takes <!-- num forward/ch01/step4/bf16/d128/full/n4096 ms .1f -->18.0<!-- /num --> ms.
 
     <!-- traced split -->
     | KB of shared memory a tile | ...

@@ -124,7 +124,7 @@ def fastest_steps(measured):
 
 
 def label_of(measured, key):
-    """How a series is called: "1 Naive attention", or "1.2 tiles and warps" while its chapter is alone."""
+    """How a series is called: "1 Naive attention", or "1.4 a tile of registers" while its chapter is alone."""
     entry = next(e for e in reversed(measured.history) if e.cell.kind == "forward" and (e.cell.chapter, e.cell.step) == key and not e.skipped)
     chapters = {chapter for chapter, _ in fastest_steps(measured)}
     return f"{key[0]}.{key[1]} {entry.label}" if len(chapters) < 2 else f"{key[0]} {entry.context.get(f'ch{key[0]:02}', '')}"

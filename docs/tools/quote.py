@@ -3,7 +3,7 @@
 
     quote.py [--check] [--results FOLDER] [FILE...]     default: every Markdown page of the book
 
-A number:  <!-- num forward/ch01/step2/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
+A number:  <!-- num forward/ch01/step4/bf16/d128/full/n4096 tflops .1f -->12.3<!-- /num -->
     Fields: tflops, ms, gbps, gbytes (moved, by the cost model; of ncu/... as counted), workspace (GB beyond inputs and outputs), kept (GB
     that a forward pass keeps for the backward pass beside Q, K, V and O), peak (kept, and the most that the backward pass takes), memory_times
     (inputs, outputs and workspace over inputs and outputs), multiplied_tflops (of masked/...: of all pairs of executed tiles), of ncu/...
@@ -601,10 +601,18 @@ def golden_table(_: Results) -> str:
     for family, cases in families.items():
         text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)),
                     f"`{re.sub(' +', ' ', cases[-1])}`")
-    origin = re.search(r"printed on (an? .*?), (\d{4}-\d\d-\d\d)", lines[0])
-    if not origin:
-        raise Refused(f"{GOLDEN} does not say where it was printed")
-    return text + f"\n{sum(map(len, families.values()))} cases, as {origin[1]} printed them on {origin[2]}.\n"
+    origins: list[tuple[str, str]] = []
+    counts: list[int] = []
+    for line in lines:
+        if origin := re.match(r"# .*printed on (an? .*?), (\d{4}-\d\d-\d\d)", line):
+            origins.append((origin[1], origin[2]))
+            counts.append(0)
+        elif line and not line.startswith("#"):
+            if not counts:
+                raise Refused(f"{GOLDEN} does not say where it was printed")
+            counts[-1] += 1
+    said = [f"{count} as {card} printed them on {date}" for count, (card, date) in zip(counts, origins, strict=True)]
+    return text + f"\n{sum(counts)} cases: {'; '.join(said)}.\n"
 
 
 def exercises_of(paths: Iterable[pathlib.Path], page: Callable[[pathlib.Path], str]) -> str:

@@ -4,7 +4,7 @@
     o = flash_attn_func(q, k, v, causal=True)  # [batch, seqlen, heads, head_dim]
 
 These functions are FlashAttention-2's; `flashbook.flash_attn_3` has FlashAttention-3's. `attention` runs any step of any chapter, on CPU tensors
-too, and `explain` says what a call would run.
+too, and `explain` says what a call would run. `context_parallel` is attention of a sequence that is divided among processes.
 """
 
 from flashbook.explain import Explanation, explain
@@ -19,11 +19,12 @@ from flashbook.interface import (
     flash_attn_with_kvcache,
     scaled_dot_product_attention,
 )
+from flashbook.ranks import context_parallel, shard, unshard
 
 try:
     from flashbook._version import __version__  # which the build writes, with the machine that the kernels are for: 0.1.0+sim
 except ModuleNotFoundError:  # a checkout
     __version__ = "0.1.0"
-__all__ = ["Explanation", "attention", "explain", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
+__all__ = ["Explanation", "attention", "context_parallel", "explain", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
            "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache",
-           "scaled_dot_product_attention"]
+           "scaled_dot_product_attention", "shard", "unshard"]

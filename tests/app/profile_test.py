@@ -37,13 +37,13 @@ class Profile(unittest.TestCase):
     def test_names_kernels_and_lines(self):
         self.assertEqual(self.done.returncode, 0, self.done.stderr)
         self.assertEqual([launch["kernel"] for launch in self.launches(1)], ["textbook_scores<bf16>", "textbook_softmax<bf16>", "textbook_output<bf16>"])
-        for launch in self.launches(1) + self.launches(2):
+        for launch in [launch for step in range(1, 6) for launch in self.launches(step)]:
             self.assertIn(launch["kernel"] + ", grid", self.done.stdout)
             for line in launch["lines"]:
-                self.assertRegex(line["place"], r"^(step1_textbook|step2_tiled)\.cuh:\d+$")
+                self.assertRegex(line["place"], r"^(step[1-5]_\w+|softmax)\.cuh:\d+$")
 
     def test_sorts_by_waste(self):
-        for step in (1, 2):
+        for step in range(1, 6):
             for launch in self.launches(step):
                 waste = [line["waste"] for line in launch["lines"]]
                 self.assertEqual(waste, sorted(waste, reverse=True))
@@ -53,20 +53,28 @@ class Profile(unittest.TestCase):
         scores = [line for line in self.launches(1)[0]["lines"] if line["access"] == "load"]
         self.assertEqual([line["sectors"] / line["requests"] for line in scores], [16, 2])
         self.assertEqual([line["requests"] for line in scores], [N * N * D // 32] * 2)
+        # K turned round: 32 neighbouring keys are 64 bytes, and all lanes have one query.
+        scores = [line for line in self.launches(2)[1]["lines"] if line["access"] == "load"]
+        self.assertEqual(sorted(line["sectors"] / line["requests"] for line in scores), [1, 2])
+        # A number from each of two tiles for every multiply-add, and nobody waits for a bank.
+        lines = [line for line in self.launches(3)[0]["lines"] if line["memory"] == "shared"]
+        self.assertEqual(sum(line["requests"] for line in lines if line["access"] == "load"), 2 * N * N * D // 32)
+        self.assertEqual([line["wavefronts"] for line in lines], [line["requests"] for line in lines])
         # Chunks are turned while they are stored to shared memory: 4-way conflicts.
-        store = next(line for line in self.launches(2)[0]["lines"] if line["memory"] == "shared" and line["access"] == "store")
+        store = next(line for line in self.launches(4)[0]["lines"] if line["memory"] == "shared" and line["access"] == "store")
         self.assertEqual(store["wavefronts"], 4 * store["requests"])
 
     def test_counts_barriers(self):
-        # Two around each of the chunks of 64 / 32 dims; the textbook's kernels have none.
+        # Two around each of the chunks of 32 dims, in step 5 of 64; the textbook's kernels have none.
         blocks = lambda launch: math.prod(launch["grid"])
         self.assertEqual([launch["barriers"] for launch in self.launches(1)], [0, 0, 0])
-        self.assertEqual(self.launches(2)[0]["barriers"], 4 * blocks(self.launches(2)[0]))
+        for step, chunks in ((3, 2), (4, 2), (5, 1)):
+            self.assertEqual(self.launches(step)[0]["barriers"], 2 * chunks * blocks(self.launches(step)[0]))
 
     def test_distinct_bytes_are_the_cost_model(self):
-        step = self.profile["steps"][1]
-        distinct = sum(launch["bytes_distinct_read"] + launch["bytes_distinct_written"] for launch in step["launches"])
-        self.assertEqual(distinct, step["model_bytes"])
+        for step in self.profile["steps"][1:]:
+            distinct = sum(launch["bytes_distinct_read"] + launch["bytes_distinct_written"] for launch in step["launches"])
+            self.assertEqual(distinct, step["model_bytes"])
 
     def test_refuses_what_the_program_refuses(self):
         self.assertEqual(run("--seqlen", "0").returncode, 2)

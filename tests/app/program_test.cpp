@@ -104,7 +104,7 @@ TEST_F(ProgramOnDevice, TheLadderPutsReportsTogether) {
   ASSERT_EQ(chapter1("--seqlen 20 --json " + file("a.json")).code, 0);
   const Finished ladder = run_command(std::string(FLASHBOOK_BINARY_DIR) + "/ladder " + file("a.json"));
   EXPECT_EQ(ladder.code, 0);
-  for (const char* part : {"chapter", "one thread per score", "tiles and warps", "right", "FLOP"})
+  for (const char* part : {"chapter", "one thread per score", "a tile of registers", "right", "FLOP"})
     EXPECT_NE(ladder.output.find(part), std::string::npos) << ladder.output;
 }
 
@@ -131,7 +131,7 @@ TEST_F(Program, AMissingMachineExitsWith77) {
 TEST_F(Program, ListDescribesTheSteps) {
   const Finished done = chapter1("--list");
   EXPECT_EQ(done.code, 0);
-  EXPECT_NE(done.output.find("step 2  tiles and warps."), std::string::npos) << done.output;
+  EXPECT_NE(done.output.find("step 4  a tile of registers."), std::string::npos) << done.output;
 }
 
 TEST_F(Program, TheLadderRefusesWhatIsNoReport) {

@@ -22,7 +22,7 @@ from bench.results import Refused
 from bench.structs import Shape
 from docs.tools import quote
 
-STEP1, STEP2 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 2))
+STEP1, STEP4 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 4))
 ACCURACY = "accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096"
 CUDNN = "forward/cudnn/bf16/d128/full/n4096"
 
@@ -83,7 +83,7 @@ class Malformed(Case):
         """Seeded: one or two places of a good file are changed, or some bytes of it. FLASHBOOK_HOSTILE_FILES and _SEED: more, and others."""
         random = Random(int(os.environ.get("FLASHBOOK_HOSTILE_SEED", "1")))
         timeline = run_of("timeline/ch05/step5/bf16/d64/full/n512", stamps=["warpgroup 1 tile 3"])
-        good = json.loads(self.write(run_of(STEP1), skipped(STEP2), timeline).read_text())
+        good = json.loads(self.write(run_of(STEP1), skipped(STEP4), timeline).read_text())
         path = self.folder / "changed.json"
         read = 0
         for _ in range(int(os.environ.get("FLASHBOOK_HOSTILE_FILES", "3000"))):
@@ -130,19 +130,19 @@ class Limits(Case):
     def test_a_file_beside_the_book(self):
         name = "forward/ch05/step5/bf16/d128/full/n4096"
         book = self.machine(run_of(name, 2.0, FLOPS=4e14, bytes_per_second=1e9))
-        half = self.machine(run_of(name, 4.0, FLOPS=2e14, bytes_per_second=5e8), run_of(STEP2), per_clock=2048.0, gpu="NVIDIA H100")
+        half = self.machine(run_of(name, 4.0, FLOPS=2e14, bytes_per_second=5e8), run_of(STEP4), per_clock=2048.0, gpu="NVIDIA H100")
         said = "\n".join(results.compared(half, book))
         self.assertIn("4.0000     2.0000  0.50, by the limits 0.50 (products)", said)
         self.assertIn("here: NVIDIA H100; the book: NVIDIA H200", said)
         self.assertIn("products by wgmma: 409.60 here, 819.20 TFLOP/s there", said)
-        self.assertNotIn(STEP2, said)
+        self.assertNotIn(STEP4, said)
         unknown = "\n".join(results.compared(results.Results([self.write(run_of(name, 4.0), gpu="NVIDIA H100")]), book))
         self.assertIn("the limits of this machine were not measured: ./flashbook bench does it", unknown)
         self.assertNotIn("by the limits", unknown)
-        self.assertIn("the book has none of these cells", "".join(results.compared(results.Results([self.write(run_of(STEP2))]), book)))
+        self.assertIn("the book has none of these cells", "".join(results.compared(results.Results([self.write(run_of(STEP4))]), book)))
 
     def test_a_file_of_several_calls_says_of_each_result_which(self):
-        path = self.write(run_of(STEP1, call=0), run_of(STEP2, call=1))
+        path = self.write(run_of(STEP1, call=0), run_of(STEP4, call=1))
         whole = json.loads(path.read_text())
         whole["context"]["calls"] = [dict(whole["context"]), whole["context"] | {"date": "2026-02-02T12:00:00+00:00", "commit": "def"}]
         path.write_text(json.dumps(whole))
@@ -163,7 +163,7 @@ class Names(unittest.TestCase):
             self.assertEqual(str(Name.parse(text)), text)
 
     def test_whose_it_is(self):
-        self.assertEqual((Name.parse(STEP2).chapter, Name.parse(STEP2).step), (1, 2))
+        self.assertEqual((Name.parse(STEP4).chapter, Name.parse(STEP4).step), (1, 4))
         self.assertEqual((Name.parse(CUDNN).chapter, Name.parse(CUDNN).step, Name.parse(CUDNN).variant), (None, None, ""))
 
     def test_a_machine_has_no_shape(self):
@@ -181,11 +181,11 @@ class Names(unittest.TestCase):
 
 class Reading(Case):
     def test_the_newest_measurement_of_a_name_wins(self):
-        self.write(run_of(STEP1, 30.0), run_of(STEP2, 3.0))
+        self.write(run_of(STEP1, 30.0), run_of(STEP4, 3.0))
         self.write(run_of(STEP1, 20.0))
         measured = results.load(self.folder)
         self.assertEqual(measured.measured(STEP1).milliseconds, 20.0)
-        self.assertEqual(measured.measured(STEP2).milliseconds, 3.0)
+        self.assertEqual(measured.measured(STEP4).milliseconds, 3.0)
 
     def test_dates_are_compared_across_time_zones(self):
         self.write(run_of(STEP1, 30.0), date="2026-01-01T12:00:00+00:00")
@@ -264,12 +264,12 @@ class Reading(Case):
                 results.read(other)
 
     def test_ratio_is_of_times_and_prefers_what_was_measured_in_turn(self):
-        self.write(run_of(STEP2, 10.0, vs_cudnn=0.125), run_of(CUDNN, 1.5))
-        self.write(run_of(STEP1, 50.0), run_of(STEP2, 10.0))
+        self.write(run_of(STEP4, 10.0, vs_cudnn=0.125), run_of(CUDNN, 1.5))
+        self.write(run_of(STEP1, 50.0), run_of(STEP4, 10.0))
         measured = results.load(self.folder)
-        self.assertEqual(measured.ratio(STEP1, STEP2), 5.0)
-        self.assertEqual(measured.ratio(CUDNN, STEP2), 0.125)
-        self.assertEqual(measured.ratio(STEP2, CUDNN), 8.0)
+        self.assertEqual(measured.ratio(STEP1, STEP4), 5.0)
+        self.assertEqual(measured.ratio(CUDNN, STEP4), 0.125)
+        self.assertEqual(measured.ratio(STEP4, CUDNN), 8.0)
 
     def test_peers_in_one_process_stand_beside_the_step_of_their_type(self):
         cells = {str(name): cell for name, cell in results.in_turn().items()}
@@ -296,7 +296,7 @@ class Filing(Case):
 class Quoting(Case):
     def setUp(self):
         super().setUp()
-        self.write(run_of(STEP1, 50.0), run_of(STEP2, 12.345), skipped("forward/ch01/step2/bf16/d64/full/n4096"),
+        self.write(run_of(STEP1, 50.0), run_of(STEP4, 12.345), skipped("forward/ch01/step4/bf16/d64/full/n4096"),
                    run_of("forward/ch02/step1/f32/d64/full/n4096", 900.0) | {"bytes_per_second": None})
         self.measured = results.load(self.folder)
 
@@ -307,9 +307,9 @@ class Quoting(Case):
         return f"<!-- num {words} -->{text}<!-- /num -->"
 
     def test_numbers_are_put_in_and_then_right(self):
-        for words, want in ((f"{STEP2} ms .1f", "12.3"), (f"{STEP2} tflops .2f", "0.41"), (f"{STEP2} gbps .0f", "1000"),
-                            (f"{STEP2} gbytes .2f", "12.35"), (f"{STEP2} workspace .1f", "6.4"), (f"{STEP2} error .1e", "1.5e-03"),
-                            (f"{STEP2} tensor_bytes .1e", "2.5e+08"), (f"ratio {STEP1} {STEP2} .2f", "4.05"),
+        for words, want in ((f"{STEP4} ms .1f", "12.3"), (f"{STEP4} tflops .2f", "0.41"), (f"{STEP4} gbps .0f", "1000"),
+                            (f"{STEP4} gbytes .2f", "12.35"), (f"{STEP4} workspace .1f", "6.4"), (f"{STEP4} error .1e", "1.5e-03"),
+                            (f"{STEP4} tensor_bytes .1e", "2.5e+08"), (f"ratio {STEP1} {STEP4} .2f", "4.05"),
                             ("forward/ch05/step5/bf16/d128/full/n4096 turn_fa3 .0f", "735")):
             mended, wrong = self.quoted(f"It takes {self.span(words)} ms.")
             self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")
@@ -344,12 +344,12 @@ class Quoting(Case):
             results.accuracy(results.load(self.folder / "nowhere"), "gpu")
 
     def test_a_tampered_number_is_found_with_its_line(self):
-        _, wrong = self.quoted("one\n\ntwo " + self.span(f"{STEP2} ms .1f", "11.9"))
+        _, wrong = self.quoted("one\n\ntwo " + self.span(f"{STEP4} ms .1f", "11.9"))
         self.assertEqual(wrong, [(3, "says '11.9', and should say '12.3'")])
 
     def test_what_was_not_measured_stays_and_is_reported(self):
-        for words, because in ((f"{STEP2[:-4]}512 ms .1f", "never measured"), ("forward/ch01/step2/bf16/d64/full/n4096 ms .1f", "skipped"),
-                               (f"{STEP2} speed .1f", "has no speed"), (f"{STEP2} ms", "NAME FIELD FORMAT"), (f"{STEP2} ms .q", "format"),
+        for words, because in ((f"{STEP4[:-4]}512 ms .1f", "never measured"), ("forward/ch01/step4/bf16/d64/full/n4096 ms .1f", "skipped"),
+                               (f"{STEP4} speed .1f", "has no speed"), (f"{STEP4} ms", "NAME FIELD FORMAT"), (f"{STEP4} ms .q", "format"),
                                ("forward/ch02/step1/f32/d64/full/n4096 gbps .1f", "bytes_per_second")):
             text = self.span(words, "1")
             mended, wrong = self.quoted(text)
@@ -357,7 +357,7 @@ class Quoting(Case):
             self.assertIn(because, wrong[0][1])
 
     def test_spans_that_are_not_closed_are_reported(self):
-        for text in (f"<!-- num {STEP2} ms .1f -->12.3", f"<!-- num {STEP2} ms .1f --><b>1</b><!-- /num -->", "<!-- table ladder -->\n| a |"):
+        for text in (f"<!-- num {STEP4} ms .1f -->12.3", f"<!-- num {STEP4} ms .1f --><b>1</b><!-- /num -->", "<!-- table ladder -->\n| a |"):
             _, wrong = self.quoted(text)
             self.assertIn("not closed", wrong[0][1])
 
@@ -369,11 +369,11 @@ class Quoting(Case):
         mended, wrong = self.quoted("<!-- table ladder -->\nold\n<!-- /table -->\n<!-- table host -->\n<!-- /table -->\n")
         self.assertEqual(len(wrong), 2)
         self.assertEqual(self.quoted(mended), (mended, []))
-        self.assertIn("| 1 Naive attention | tiles and warps | 12.3 ms | 0.41 | - | 6.40 GB |", mended)
-        self.write(run_of(STEP2, 20.0, of_product=0.625))  # a later one alone says nothing of the product
-        self.write(run_of(STEP2, 10.0))
+        self.assertIn("| 1 Naive attention | a tile of registers | 12.3 ms | 0.41 | - | 6.40 GB |", mended)
+        self.write(run_of(STEP4, 20.0, of_product=0.625))  # a later one alone says nothing of the product
+        self.write(run_of(STEP4, 10.0))
         self.measured = results.load(self.folder)
-        self.assertIn("| tiles and warps | 20.0 ms | 0.25 | 62 % | 6.40 GB |", self.quoted("<!-- table ladder -->\n<!-- /table -->\n")[0])
+        self.assertIn("| a tile of registers | 20.0 ms | 0.25 | 62 % | 6.40 GB |", self.quoted("<!-- table ladder -->\n<!-- /table -->\n")[0])
         self.assertNotIn("FlashAttention-3*", mended)  # it did not run in turn with these
         self.assertIn("| 900 ms |", mended)
         self.assertIn("commit abc1", mended)
@@ -386,11 +386,11 @@ class Quoting(Case):
         self.assertIn("| [ch04-wait](#ch04-wait-the-last-tile): the last tile | find the fault and mend it | 24 | 25 |", mended)
 
     def test_a_place_waits_for_its_first_measurement(self):
-        for text in (self.span(f"{STEP2[:-4]}512 ms .1f", "…"), "<!-- table kernels 05 -->\n…\n<!-- /table -->"):
+        for text in (self.span(f"{STEP4[:-4]}512 ms .1f", "…"), "<!-- table kernels 05 -->\n…\n<!-- /table -->"):
             self.assertEqual(self.quoted(text), (text, []))
-        mended, wrong = self.quoted(self.span(f"{STEP2} ms .1f", "…"))  # there is one: the page is behind
-        self.assertEqual((mended, len(wrong)), (self.span(f"{STEP2} ms .1f", "12.3"), 1))
-        _, wrong = self.quoted(self.span("forward/ch01/step2/bf16/d64/full/n4096 ms .1f", "…"))  # was skipped: there will be none
+        mended, wrong = self.quoted(self.span(f"{STEP4} ms .1f", "…"))  # there is one: the page is behind
+        self.assertEqual((mended, len(wrong)), (self.span(f"{STEP4} ms .1f", "12.3"), 1))
+        _, wrong = self.quoted(self.span("forward/ch01/step4/bf16/d64/full/n4096 ms .1f", "…"))  # was skipped: there will be none
         self.assertIn("skipped", wrong[0][1])
 
     def test_tables_of_a_step_against_its_peers_and_itself(self):
@@ -415,17 +415,17 @@ class Quoting(Case):
         rate = run_of("machine/rate/warpgroup_product") | {"per_clock": 4000.0}
         self.measured = results.Results([self.write(*runs, rate, multiprocessors="100", clocks="SM up to 2500 MHz")])
         self.assertIn(f">{5e11 / 1e15:.4f}<", self.quoted(span.replace(".3f", ".4f"))[0])
-        _, wrong = self.quoted(self.span(f"{STEP2} raced_tflops .0f"))
+        _, wrong = self.quoted(self.span(f"{STEP4} raced_tflops .0f"))
         self.assertIn("in turn with cuDNN", wrong[0][1])
 
     def test_the_program_checks_and_mends(self):
         page = self.folder / "page.md"
-        page.write_text(self.span(f"{STEP2} ms .1f", "99"))
+        page.write_text(self.span(f"{STEP4} ms .1f", "99"))
         command = [sys.executable, str(BENCH.parent / "docs/tools/quote.py"), "--results", str(self.folder), str(page)]
         self.assertEqual(subprocess.run([*command, "--check"], capture_output=True).returncode, 1)
         self.assertIn("99", page.read_text())
         self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0)
-        self.assertEqual(page.read_text(), self.span(f"{STEP2} ms .1f", "12.3"))
+        self.assertEqual(page.read_text(), self.span(f"{STEP4} ms .1f", "12.3"))
         self.assertEqual(subprocess.run([*command, "--check"], capture_output=True).returncode, 0)
 
 
@@ -449,7 +449,7 @@ class History(Case):
 
         mark = self.folder / "page.md"
         mark.write_text(f"<!-- num {STEP1} ms .1f -->1.0<!-- /num -->")
-        paths = [self.write(run_of(STEP1, 3.0)), self.write(run_of(STEP1, 1.0)), self.write(run_of(STEP2, 1.0))]
+        paths = [self.write(run_of(STEP1, 3.0)), self.write(run_of(STEP1, 1.0)), self.write(run_of(STEP4, 1.0))]
         files = lambda folder: sorted(paths) if folder == results.BOOK_GPU else []
         with mock.patch.object(superseded, "files_of", files), mock.patch.object(quote, "book_pages", lambda: [mark]), \
                 mock.patch.object(superseded, "figures", list), mock.patch.object(superseded.Said, "drawn", lambda self, kept: {}), \
@@ -502,16 +502,16 @@ class Racing(Case):
     def test_a_round_is_compared_with_itself(self):
         shape = Shape(4, 16, 16, 4096, 4096, 128, 0, peers.DTYPES["bf16"], 0.1)
         problem = peers.Problem(shape, "bf16", None, None, None)
-        ours = race.Contestant("ch01/step2", "tiles and warps", None, values={"bytes": 2e9, "workspace_bytes": 6e9, "error": 1e-3})
+        ours = race.Contestant("ch01/step4", "a tile of registers", None, values={"bytes": 2e9, "workspace_bytes": 6e9, "error": 1e-3})
         cudnn = race.Contestant("cudnn", "CUDNN_ATTENTION", None)
         flash = race.Contestant("flash", "FLASH_ATTENTION", None, skipped="No available kernel")
         ours.milliseconds, cudnn.milliseconds = [10.0, 20.0, 40.0], [9.0, 4.0, 10.0]
         runs = [race.entry(problem, who, [ours, cudnn, flash], 4e12) for who in (ours, cudnn, flash)]
         measured = results.Results([self.write(*runs)])
-        entry = measured.measured(STEP2)
+        entry = measured.measured(STEP4)
         self.assertEqual((entry.milliseconds, entry.values["FLOPS"], entry.values["bytes_per_second"]), (20.0, 2e14, 1e11))
         self.assertEqual(entry.values["vs_cudnn"], 0.25)  # the median of 0.9, 0.2, 0.25, not 9 / 20
-        self.assertEqual(measured.ratio(CUDNN, STEP2), 0.25)
+        self.assertEqual(measured.ratio(CUDNN, STEP4), 0.25)
         self.assertNotIn("vs_flash", entry.values)
         product = race.Contestant("product", "matrix product", None, flops=8e12, milliseconds=[10.0, 10.0, 10.0])
         reached = race.entry(problem, ours, [ours, cudnn, product], 4e12)
@@ -584,7 +584,7 @@ class Counting(Case):
     def test_model_and_counters_agree_within_15_percent(self):
         counters, report, result = (self.folder / name for name in ("counters.csv", "report.json", "result.json"))
         counters.write_text(self.rows(("scores", "byte", "600", "400")))
-        name = "ncu/ch01/step2/bf16/d128/full/n8192"
+        name = "ncu/ch01/step4/bf16/d128/full/n8192"
         for model, code in ((1100, 0), (900, 0), (1300, 1), (800, 1)):
             report.write_text(json.dumps({"shape": "batch 1", "steps": [{"memory_bytes": model}]}))
             result.write_text(self.write(run_of(STEP1)).read_text())

@@ -16,34 +16,63 @@ Shape shape_with(int batch, int heads, int seqlen_q, int seqlen_k) {
   return shape;
 }
 
+std::string why_not(const Shape& shape, int step) { return kNaiveAttention.step(step).why_not(shape); }
+
 TEST(NaiveAttention, SaysWhatItCannotRun) {
-  const auto why_not = [](const Shape& shape, int step) { return kNaiveAttention.step(step).why_not(shape); };
   EXPECT_NE(why_not(shape_with(70000, 1, 1, 1), 1).find("--batch"), std::string::npos);
-  EXPECT_NE(why_not(shape_with(1, 1, 16 * 65535 + 1, 1), 1).find("--seqlen is at most 1048560"),
-            std::string::npos);
-  EXPECT_EQ(why_not(shape_with(1, 1, 16 * 65535 + 1, 1), 2), "");
-  EXPECT_EQ(why_not(shape_with(1, 1, 1, 40960), 2), "");
-  EXPECT_NE(why_not(shape_with(1, 1, 1, 40961), 2).find("--step 1"), std::string::npos);
+  const struct {
+    int step, queries;  // of a block
+    const char* most;
+  } blocks[] = {
+      {1, 16, "1048560"}, {2, 8, "524280"}, {3, 32, "2097120"}, {4, 128, "8388480"}, {5, 128, "8388480"}};
+  for (const auto& [step, queries, most] : blocks) {
+    EXPECT_EQ(why_not(shape_with(1, 1, queries * 65535, 1), step), "") << step;
+    const std::string said = why_not(shape_with(1, 1, queries * 65535 + 1, 1), step);
+    EXPECT_NE(said.find("--seqlen is at most " + std::string(most)), std::string::npos) << step << said;
+  }
   EXPECT_EQ(why_not(shape_with(1, 1, 1, 40961), 1), "");
+  for (int step = 2; step <= kNaiveAttention.last_step(); ++step) {
+    EXPECT_EQ(why_not(shape_with(1, 1, 1, 40960), step), "") << step;
+    EXPECT_NE(why_not(shape_with(1, 1, 1, 40961), step).find("--step 1"), std::string::npos) << step;
+  }
   Shape e4m3 = shape_with(1, 1, 1, 1);
   e4m3.dtype = DType::e4m3;
   EXPECT_NE(why_not(e4m3, 1).find("--dtype"), std::string::npos);
 }
 
-TEST(NaiveAttention, CountsTheTrafficOfSAndP) {
-  const Shape shape = shape_with(1, 1, 1000, 1000);  // f16: a million pairs
-  EXPECT_EQ(kNaiveAttention.step(1).memory_bytes(shape), compulsory_bytes(shape) + 1e6 * (4 * 4 + 2 * 2));
-  EXPECT_EQ(kNaiveAttention.step(2).memory_bytes(shape), compulsory_bytes(shape) + 1e6 * (2 * 4 + 2 * 2));
-  EXPECT_EQ(kNaiveAttention.step(2).workspace_bytes(shape), 1000 * 1000 * (4 + 2));
+// The chapter after this one is compared with the last step that takes its type.
+TEST(NaiveAttention, TensorCoresTakeNoFloat32) {
+  Shape shape = shape_with(1, 1, 1, 1);
+  EXPECT_EQ(kNaiveAttention.last_step_for(shape), 5);
+  shape.dtype = DType::f32;
+  EXPECT_EQ(kNaiveAttention.last_step_for(shape), 4);
+  for (int step = 1; step < 5; ++step) EXPECT_EQ(why_not(shape, step), "") << step;
+  const std::string said = why_not(shape, 5);
+  EXPECT_NE(said.find("--dtype"), std::string::npos) << said;
+  EXPECT_NE(said.find("--step 4"), std::string::npos) << said;
 }
 
-// Rows of S in step 2 start at multiples of 8 elements and a warp's row cache ends where the next one's
-// begins: the longest row that step 2 takes, alone in its block, is where an error in either shows.
-TEST_F(ChapterTest, TheLongestRowOfStep2) {
-  Shape shape = shape_with(1, 1, 3, 40959);
+TEST(NaiveAttention, CountsTheTrafficOfSAndP) {
+  const Shape shape = shape_with(1, 1, 1000, 1000);  // f16: a million pairs
+  const int64_t keys = 1000 * 64 * 2;                // bytes of K, and of K turned round
+  EXPECT_EQ(kNaiveAttention.step(1).memory_bytes(shape), compulsory_bytes(shape) + 1e6 * (4 * 4 + 2 * 2));
+  EXPECT_EQ(kNaiveAttention.step(1).workspace_bytes(shape), 1000 * 1000 * (4 + 2));
+  for (int step = 2; step <= 5; ++step) {
+    const Step& row = kNaiveAttention.step(step);
+    const double more = step == 2 ? double(keys) : 0;
+    EXPECT_EQ(row.memory_bytes(shape), compulsory_bytes(shape) + 1e6 * (2 * 4 + 2 * 2) + 2 * more) << step;
+    EXPECT_EQ(row.workspace_bytes(shape), (step == 2 ? 6000128 : 6000000) + int64_t(more)) << step;
+  }
+}
+
+// Rows of S start at multiples of 8 elements and a warp's row cache ends where the next one's begins: the
+// longest row that a step takes, alone in its block, is where an error in either shows.
+TEST_F(ChapterTest, TheLongestRowOfAWarp) {
+  const Shape shape = shape_with(1, 1, 3, 40959);
   const Inputs inputs = make_inputs(shape, InputKind::normal, 2);
   const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  EXPECT_TRUE(check(shape, reference, run_once(kNaiveAttention, shape, inputs, 2)).ok());
+  for (int step = 2; step <= 5; ++step)
+    EXPECT_TRUE(check(shape, reference, run_once(kNaiveAttention, shape, inputs, step)).ok()) << step;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "chapters/10_many_gpus/host/chapter.h"
 #include "tests/chapters/forward.h"
+#include "tests/chapters/ranks.h"
 #include "tests/support/shapes.h"
 
 namespace flashbook::testing {
@@ -10,11 +11,6 @@ const Operation operation_under_test = Operation::forward;
 const Chapter* const chapter_before = kManyGpusBefore;
 
 namespace {
-
-Shape on_ranks(int ranks, Shape shape) {
-  shape.ranks = ranks;
-  return shape;
-}
 
 /// O and the log-sum-exp of a step, as they lie.
 std::vector<std::byte> bits_of(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
@@ -37,53 +33,6 @@ TEST_F(ChapterTest, OneRankIsChapter5) {
         bits_of(kFlashAttention3, shape, inputs, kFlashAttention3.last_step());
     for (int step : steps_under_test())
       EXPECT_TRUE(bits_of(kManyGpus, shape, inputs, step) == want) << describe(shape) << ", step " << step;
-  }
-}
-
-/// Lengths that ranks do not divide, fewer tokens than ranks, more keys than queries and the other way round
-/// (so that queries, and whole ranks, see nothing), key heads that ranks do not divide.
-std::vector<Shape> shapes_of_ranks() {
-  std::vector<Shape> shapes = {
-      make_shape(333, 333, 128, true, DType::bf16, 2, 1), make_shape(130, 130, 256, true),
-      make_shape(257, 257, 64, false, DType::f16, 3, 3),  make_shape(5, 5, 64, true, DType::bf16, 2, 2),
-      make_shape(300, 90, 64, true, DType::f16, 2, 1),    make_shape(90, 300, 128, true, DType::bf16, 2, 2),
-      make_shape(1, 700, 64, true, DType::bf16, 8, 1),    make_shape(700, 3, 64, true),
-      make_shape(200, 200, 256, false, DType::f16, 2, 2), make_shape(150, 151, 64, false)};
-  shapes[0].batch = 2;
-  return shapes;
-}
-
-/// Any number of ranks, in the simulator's three modes. Every number has all shapes, a third of them in each
-/// mode; on a GPU modes are one, and the thirds are run one after another.
-class Modes : public ChapterTest, public ::testing::WithParamInterface<std::tuple<int, Async>> {};
-
-TEST_P(Modes, AllShapesAreRight) {
-  const auto [ranks, async] = GetParam();
-  const InBackground mode(async, uint64_t(ranks));
-  const std::vector<Shape> shapes = shapes_of_ranks();
-  for (std::size_t i = std::size_t(async); i < shapes.size(); i += 3) {
-    const Shape divided = on_ranks(ranks, shapes[i]);
-    expect_right(divided, make_inputs(divided, InputKind::drifting, 7));
-  }
-}
-
-std::string name_of_mode(const ::testing::TestParamInfo<std::tuple<int, Async>>& info) {
-  const char* const names[] = {"eager", "lazy", "random"};
-  const auto [ranks, async] = info.param;
-  return "on" + std::to_string(ranks) + names[int(async)];
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, Modes,
-                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 8),
-                                            ::testing::Values(Async::eager, Async::lazy, Async::random)),
-                         name_of_mode);
-
-class TracedRanks : public ChapterTest {};
-
-TEST_F(TracedRanks, BreakNoRuleOfMemory) {
-  for (bool causal : {false, true}) {
-    const Shape shape = on_ranks(3, make_shape(130, 200, 64, causal, DType::bf16, 2, 1));
-    expect_right(shape, make_inputs(shape, InputKind::normal, 3));
   }
 }
 

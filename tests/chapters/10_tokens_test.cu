@@ -9,8 +9,6 @@
 namespace flashbook::many_gpus {
 namespace {
 
-constexpr Order kOrders[] = {Order::contiguous, Order::zigzag};
-
 TEST(Tokens, EveryTokenHasOneRankAndItsPlace) {
   for (const Order order : kOrders)
     for (int tokens : {1, 2, 7, 8, 100, 129})

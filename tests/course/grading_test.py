@@ -105,8 +105,15 @@ class Gate(unittest.TestCase):
     def test_words(self):
         for word in ("asm", "extern", "system", "exit", "fopen", "filesystem", "observed", "sim", "_Pragma", "testing", "fopen64", "open64",
                      "basic_ifstream", "clone", "__environ", "execvpe", "process_vm_readv", "memfd_create", "TEST", "EXPECT_EQ", "GTEST_SKIP",
-                     "ADD_FAILURE", "memcpy", "copy_n"):
+                     "ADD_FAILURE", "memcpy", "copy_n", "wmemcpy", "__mempcpy", "__stpncpy", "strncpy", "wcscpy", "snprintf", "qsort", "__gnu_cxx"):
             self.assertIn(f"'{word}'", self.objection(f"  x = {word}(1);"), word)
+
+    def test_of_the_standard_library_what_the_compiler_sees_through(self):
+        for text in ("std::string(a, b)", "std /* */ ::\n  wstring_view(a, b)", "std::char_traits<char>::copy(a, b, c)", "std::pmr::string s;", "namespace s = std;",
+                     "using namespace std;", "::std::thread t;", "std::ranges::copy(a, b)"):
+            self.assertIn("std", self.objection(text), text)
+        for text in ("std::max(a, b)", "using std::floor;", "std::vector<int> a; a.resize(std::size_t(b));", "stride(strip, members, offset, copy, standard, memory)"):
+            self.assertEqual(self.objection(text), "", text)
 
     def test_what_only_looks_like_a_comment_or_a_text(self):
         hidden = ("/*\n#pragma unroll // */ asm(1); /*\n*/", "/*\n#pragma unroll // */\n#include <x>\n/*\n*/",
@@ -653,6 +660,13 @@ class Several(unittest.TestCase):
         self.assertEqual(report.canvas([one], "Flashbook 03"), "Student,ID,SIS User ID,SIS Login ID,Section,Flashbook 03\n"
                                                                "    Points Possible,,,,,10\nada,77,,,,4.8\n")
         self.assertEqual(report.moodle([one], "Flashbook 03"), "ID number,Full name,Flashbook 03,Feedback\n77,ada,4.8,2 days late\n")
+
+    def test_a_report_says_what_being_late_costs(self):
+        one = graded(result("A.Worked", "A.One"))
+        one.days_late, one.percent = 2, 10
+        self.assertTrue(report.markdown(one).startswith("# ada: 6 of 10 points, 4.8 points after 2 days late\n"))
+        one.days_late = 0
+        self.assertTrue(report.markdown(one).startswith("# ada: 6 of 10 points\n"))
 
     def test_what_a_teacher_should_know(self):
         one = graded(result("A.Worked"), Score(exercise(id="ch01-b"), "error", headline=NO_PROGRAM))

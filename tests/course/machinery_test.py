@@ -183,6 +183,14 @@ class Handout(Tree):
         with mock.patch("course.manifest.ROOT", tree), mock.patch("course.manifest.load", return_value=manifest.load(tree)):
             self.assertEqual([e.id for e in progress.to_be_done()], ["ch01-answer", "ch03-answer"])
 
+    def test_a_page_that_answers_exercises_stays_at_home(self):
+        self.write("docs/pages/often_said.md", "Three of them are exercises.\n")
+        self.write("chapters/01_one/README.md", PAGE + "\n`./flashbook course handout DIR` makes the students'\ncopy. There it is, as [often said](../../docs/pages/often_said.md#here).\n")
+        handout.make(self.root, self.top / "student")
+        self.assertFalse((self.top / "student/docs/pages/often_said.md").exists())
+        text = (self.top / "student/chapters/01_one/README.md").read_text()
+        self.assertIn("\nThis is the students' copy: here it is, as often said.\n", text)
+
     def test_warns_of_what_answers_an_exercise(self):
         self.three_chapters()
         loop = "for (int i = 0; i < count; ++i) {\n  const float next = exp(values[i] - largest);\n  sum += next * weights[i];\n}\nreturn sum / seen;\n"

@@ -134,14 +134,21 @@ class Run(unittest.TestCase):
         self.assertEqual([v.message for v in one.verdicts.values()], ["endless", "not run: a test before it did not end"])
 
     def test_what_is_slow_and_right_is_called_slow(self):
-        for patient, said in ((gtest.Verdict(True), "it is right, and too slow"), (gtest.Verdict(False, "wrong"), "stopped after 20 s")):
-            one = tried("ch01-a", True)
-            stopped = gtest.Verdict(False, "stopped after 20 s", gtest.STOPPED)
-            with mock.patch("course.gtest.run", side_effect=[stopped, patient]) as ran:
+        stopped = gtest.Verdict(False, "stopped after 30 s", gtest.STOPPED)
+        for verdict, took, said in ((gtest.Verdict(True), 25, "it is right, and too slow"), (stopped, 30, "stopped after 30 s")):
+            one, clock = tried("ch01-a", True), iter([0, took])
+            with mock.patch("course.gtest.run", side_effect=[verdict]) as ran, mock.patch("time.monotonic", lambda clock=clock: next(clock)):
                 attempt.run(one, "lazy", attempt.nothing, one.exercise.tests)
             self.assertIn(said, one.verdicts["A.0"].message)
             self.assertFalse(one.solved)
-            self.assertEqual(ran.call_args.args[-1], 60)
+            self.assertEqual([call.args[-1] for call in ran.call_args_list], [30])
+
+    def test_an_endless_test_is_not_traced(self):
+        one = tried("ch01-a", False)
+        one.verdicts["A.0"].status = gtest.STOPPED
+        with mock.patch("course.attempt.build") as build, mock.patch("course.modes.of", return_value=["traced"]):
+            self.assertEqual(attempt.race(one), "")
+        build.assert_not_called()
 
     def test_a_hidden_test_that_the_program_lacks_has_no_verdict(self):
         one = tried("ch01-a", hidden=1)

@@ -454,12 +454,12 @@ class Sectors(unittest.TestCase):
         shape, counted, lines = run_script("""
           const { ask } = flashbookFigures.sectors.model, { head_dim, seqlen, lines } = flashbookData.sectors;
           const all = [...Array(16).keys()].map((c) => data.map((name) => ask(name, { e: 2, d: head_dim, c }, 32).sectors.size));
-          return [[head_dim, seqlen], all, lines];""", data=["textbook_k", "textbook_q", "textbook_softmax", "tiled"])
+          return [[head_dim, seqlen], all, lines];""", data=["textbook_k", "textbook_q", "textbook_softmax", "coalesced", "tiled"])
         self.assertEqual(shape, [64, 64])
         traced = [line["sectors"] / line["requests"] for line in lines]
-        self.assertEqual([line["kernel"] for line in lines], ["textbook_scores"] * 2 + ["textbook_softmax"] * 3 + ["tiled_scores"])
+        self.assertEqual([line["kernel"] for line in lines], ["textbook_scores"] * 2 + ["textbook_softmax"] * 3 + ["coalesced_scores"] * 2 + ["tiled_scores"])
         for one in counted:
-            self.assertEqual(one, [*traced[:3], traced[5]])
+            self.assertEqual(one, [*traced[:3], traced[5], traced[7]])
 
 
 class Pages(unittest.TestCase):
@@ -554,7 +554,7 @@ class Pages(unittest.TestCase):
         "wgmma_tiles": [{}, {"matrix": "v", "row": 20, "column": 70}],
         "mask_tiles": [{}, {"mask": "causal_documents"}, {"mask": "answers"}],
         "sectors": [{}, {"stride": 8}, {"offset": 1}],
-        "sectors_ch01": [{}, {"pattern": "textbook_softmax"}, {"pattern": "tiled", "type": 4, "c": 2}],
+        "sectors_ch01": [{}, {"pattern": "textbook_softmax"}, {"pattern": "tiled", "type": 4, "c": 2}, {"pattern": "coalesced", "c": 1}],
         "swizzle": [{}, {"layout": "swizzled", "bytes": 256}, {"access": "v_plain", "bytes": 512}, {"formula": "row * 144 + piece * 16", "step": 3}],
     }
     seen: ClassVar[dict[str, list[dict[str, Any]]]]

@@ -31,6 +31,7 @@ class Fault:
     new: str
     steps: tuple[int, ...]  # of its output, O, or of a gradient
     options: list[str] = field(default_factory=list)  # what the program is run with: nothing, but for a mask
+    environment: dict[str, str] = field(default_factory=dict)  # and the simulator, if another mode than lazy finds it
 
 
 LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
@@ -39,8 +40,22 @@ VARLEN = ["--lengths", "60,200,100", "--causal"]
 # intervals.npy: queries 128 to 254 do not see keys 0 to 127.
 INTERVALS = ["--batch", "1", "--seqlen", "260", "--causal", "--mask", "tests/mutation/intervals.npy"]
 
+RANKS = ["--ranks", "3", "--seqlen", "200", "--causal"]
+EIGHT = ["--step", "3", "--ranks", "8", "--seqlen", "400", "--heads", "1"]
+AT_RANDOM = {"FLASHBOOK_SIM_ASYNC": "random", "FLASHBOOK_SIM_SEED": "4"}
+
 FAULTS = {
-    "no_mask_01": Fault("01_naive_attention/problem.cuh", "if (!causal) return seqlen_k;", "!causal", "true", (1, 2), ["--causal"]),
+    "no_mask_01": Fault("01_naive_attention/problem.cuh", "if (!causal) return seqlen_k;", "!causal", "true", (1, 2, 3, 4, 5), ["--causal"]),
+    "one_lane_01": Fault("01_naive_attention/softmax.cuh", "row_sum = warp_sum(row_sum);", "warp_sum(row_sum)", "row_sum", (2, 3, 4, 5)),
+    "not_turned_01": Fault("01_naive_attention/step2_coalesced.cuh", "k_column[int64_t(c) * problem.seqlen_k]", "int64_t(c) * problem.seqlen_k",
+                           "int64_t(c)", (2,)),
+    "no_barrier_01": Fault("01_naive_attention/step3_shared_tile.cuh", "k_tile[tx][ty] = to_float(k_row[c + tx]);\n    __syncthreads();",
+                           "__syncthreads();", "", (3,)),
+    "unwritten_01": Fault("01_naive_attention/step3_shared_tile.cuh", "first_key + tx < visible ? to_float(p_row[first_key + tx]) : 0.0f;",
+                          "first_key + tx < visible", "first_key + tx < problem.score_stride", (3,), ["--causal"]),
+    "no_zeros_01": Fault("01_naive_attention/step5_wmma.cuh", "if (e >= seen)", "e >= seen", "false", (5,), ["--causal"]),
+    "no_barrier_fragments_01": Fault("01_naive_attention/step5_wmma.cuh", "k_chunk.store(k_tile, all);\n    __syncthreads();",
+                                     "__syncthreads();", "", (5,)),
     "no_rescaling_02": Fault("02_online_softmax/step2_online_softmax.h", ".correction = std::exp(state.row_max - new_max)",
                              "std::exp(state.row_max - new_max)", "1", (2, 3)),
     "no_rescaling_tiles_02": Fault("02_online_softmax/step4_blocked_attention.h", "for (float& element : o) element *= correction;",
@@ -129,6 +144,23 @@ FAULTS = {
                                      ["--step", "6", "--softcap", "2", "--causal"]),
     "over_the_next_keys_09": Fault("09_masks/step6_backward_block.cuh", "key = key_of(0), end = work.sequence.keys;", "work.sequence.keys",
                                    "problem.seqlen_k - first", (6,), ["--step", "6", *VARLEN]),
+    # Of chapter 10 three ranks under a causal mask, so that there is an early hop, a late one, and one in between.
+    "no_wait_10": Fault("10_many_gpus/step2_ring.h", "compute_.wait_for(here);", "compute_.wait_for(here);", "", (3,), EIGHT, AT_RANDOM),
+    "reused_early_10": Fault("10_many_gpus/step2_ring.h", "copies_.wait_for(computed);", "copies_.wait_for(computed);", "", (3,), EIGHT, AT_RANDOM),
+    "same_weight_10": Fault("10_many_gpus/merge.cuh", "carried = exp2_approx((carried_lse - top) * kLog2e);", "exp2_approx((carried_lse - top) * kLog2e)",
+                            "1", (2, 3, 4), RANKS),
+    "final_too_early_10": Fault("10_many_gpus/step2_ring.h", "return least(hop + 1, int(first_.size()));", "hop + 1", "hop + 2", (2, 3, 4), RANKS),
+    "own_places_10": Fault("10_many_gpus/tokens.cuh", "return keys.before(queries.place(row) + shift + 1) - 1;", "queries.place(row)", "row", (1, 2, 3, 4),
+                           RANKS),
+    "first_tokens_10": Fault("10_many_gpus/step5_ulysses.h", "((entry * my_heads + head) * all_tokens + tokens.first[0]) * row_bytes", "tokens.first[0]", "0",
+                             (5,), RANKS),
+    "lost_sum_10": Fault("10_many_gpus/step6_backward.h", "if (hop > 1) add(", "hop > 1", "false", (6,), ["--step", "6", *RANKS]),
+    "no_scale_10": Fault("10_many_gpus/step6_sums.cuh", "const float factor = at < scaled ? scale : 1.0f;", "at < scaled ? scale : 1.0f", "1.0f", (6,),
+                         ["--step", "6", *RANKS]),
+    "later_queries_10": Fault("10_many_gpus/step6_round.cuh", "return causal ? queries.before(keys.place(key) - shift) : 0;",
+                              "queries.before(keys.place(key) - shift)", "min(key, seqlen_q)", (6,), ["--step", "6", *RANKS]),
+    "no_weights_10": Fault("10_many_gpus/step7_cache.cuh", "const float weight = exp2_approx((part_lse[place] - top) * kLog2e);",
+                           "exp2_approx((part_lse[place] - top) * kLog2e)", "1", (7,), ["--step", "7", "--ranks", "3", "--seqlen", "1", "--seqlen-k", "300"]),
 }
 
 
@@ -166,7 +198,7 @@ def plant(chapter, folder):
 def check(name, program, reports):
     fault = FAULTS[name]
     # One block after another, so that what is found is not a matter of which of two blocks was faster.
-    environment = {**os.environ, "FLASHBOOK_FAULT": str(list(FAULTS).index(name)), "FLASHBOOK_SIM_THREADS": "1"}
+    environment = {**os.environ, "FLASHBOOK_FAULT": str(list(FAULTS).index(name)), "FLASHBOOK_SIM_THREADS": "1", **fault.environment}
     run = subprocess.run([program, *fault.options, "--reps", "1"], capture_output=True, text=True, env=environment, cwd=ROOT)
     found = re.findall(r"^WRONG: step (\d+), (?:O|d[QKV]) against the oracle", run.stdout, re.M)
     wrong = tuple(sorted({int(step) for step in found}))

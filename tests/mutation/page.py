@@ -101,7 +101,8 @@ def shown_chapter_fault(name, folder):
     begin = text.rindex("\n", 0, at) + 1
     line = text[begin:text.index("\n", at + len(fault.line))].strip()
     changed = line.replace(fault.old, fault.new)
-    command = " ".join(["./flashbook run", name[-2:], *(["--", *fault.options] if fault.options else [])])
+    environment = [f"{name}={value}" for name, value in fault.environment.items()]
+    command = " ".join([*environment, "./flashbook run", name[-2:], *(["--", *fault.options] if fault.options else [])])
     return (f"```diff\n-{line}\n" + (f"+{changed}\n" if changed else "") + f"```\n\n`{command}` says:\n\n"
             f"```text\n{path.read_text(encoding='utf-8')}```\n")
 

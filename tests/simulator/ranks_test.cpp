@@ -2,6 +2,9 @@
 #include "common/device/ranks.h"
 
 #include <array>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,20 +33,30 @@ float first_of(const Buffer& buffer) {
 Message message(int rank, const Buffer& buffer) { return {rank, buffer.data(), buffer.bytes()}; }
 
 /// What run_ranks throws; empty if it ends well.
-std::string error_of(int ranks, const std::function<void(Rank&, Queue&)>& body) {
+std::string error_of(int ranks, Turns turns, const std::function<void(Rank&, Queue&)>& body) {
   try {
-    run_ranks(ranks, [&](Rank& rank) {
-      Queue queue;
-      body(rank, queue);
-      queue.synchronize();
-    });
+    run_ranks(
+        ranks,
+        [&](Rank& rank) {
+          Queue queue;
+          body(rank, queue);
+          queue.synchronize();
+        },
+        Transport::copies, turns);
   } catch (const DeviceError& error) {
     return error.what();
   }
   return "";
 }
 
-void expect_all_to_all(int ranks, Transport transport) {
+/// The same with the ranks' threads one at a time and free.
+std::string error_of(int ranks, const std::function<void(Rank&, Queue&)>& body) {
+  const std::string error = error_of(ranks, Turns::one_at_a_time, body);
+  EXPECT_EQ(error_of(ranks, Turns::free, body), error);
+  return error;
+}
+
+void expect_all_to_all(int ranks, Transport transport, Turns turns = default_turns()) {
   std::vector<float> got(std::size_t(ranks * ranks));
   run_ranks(
       ranks,
@@ -63,14 +76,16 @@ void expect_all_to_all(int ranks, Transport transport) {
         for (int other = 0; other < ranks; ++other)
           got[std::size_t(rank.number() * ranks + other)] = first_of(theirs[std::size_t(other)]);
       },
-      transport);
+      transport, turns);
   for (int rank = 0; rank < ranks; ++rank)
     for (int other = 0; other < ranks; ++other)
       EXPECT_EQ(got[std::size_t(rank * ranks + other)], float(100 * other + rank));
 }
 
 TEST_F(RanksTest, AllToAllBringsEachItsOwn) {
-  for (int ranks : {1, 2, 3, 8, 11}) expect_all_to_all(ranks, Transport::copies);
+  for (int ranks : {1, 2, 3, 8, 11})
+    for (Turns turns : {Turns::one_at_a_time, Turns::free})
+      expect_all_to_all(ranks, Transport::copies, turns);
 }
 
 TEST_F(RanksTest, NcclDoesTheSameWhereItIsThere) {
@@ -155,7 +170,7 @@ TEST_F(RanksTest, ThereIsNoRankBeyondTheLast) {
 // The others wait for it, and end with it.
 TEST_F(RanksTest, WhatOneRankThrowsEndsAll) {
   for (int failing : {0, 1, 2}) {
-    int ended_well = 0;
+    std::atomic<int> ended_well = 0;
     const auto body = [&](Rank& rank, Queue& queue) {
       const Buffer mine = filled(1), theirs = filled(0);
       for (int hop = 0; hop < 5; ++hop) {
@@ -168,6 +183,28 @@ TEST_F(RanksTest, WhatOneRankThrowsEndsAll) {
     EXPECT_EQ(error_of(3, body), "it broke");
     EXPECT_EQ(ended_well, 0);
   }
+}
+
+// On a GPU a rank that waits for its device must not keep the others from theirs.
+TEST_F(RanksTest, FreeRanksRunAtTheSameTime) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int here = 0;
+  run_ranks(
+      3,
+      [&](Rank&) {
+        std::unique_lock lock(mutex);
+        ++here;
+        changed.notify_all();
+        changed.wait(lock, [&] { return here == 3; });
+      },
+      Transport::copies, Turns::free);
+  EXPECT_EQ(here, 3);
+}
+
+TEST_F(RanksTest, SocketsAreForProcesses) {
+  EXPECT_NE(why_not(Transport::sockets, 2).find("torchrun"), std::string::npos);
+  EXPECT_EQ(default_transport(2), Transport::copies);
 }
 
 }  // namespace

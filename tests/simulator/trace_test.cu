@@ -164,6 +164,17 @@ TEST_F(Trace, StridesTakeASectorALane) {
   expect(false, Access::load, 4, 1, 32, 4);
 }
 
+TEST_F(Trace, BlocksThatAskForNothing) {
+  const std::string error = sim::error_of(4, 32, 0, [&] {
+    if (blockIdx.x == 1) load_at_stride(in_.data(), out_.data(), 32, 0);
+    if (blockIdx.x == 2) load_at_stride(in_.data(), out_.data(), 1, 0);
+  });
+  EXPECT_EQ(error, "");
+  const sim::LaunchTrace launch = sim::take_trace().back();
+  EXPECT_EQ(launch.busy_blocks, 2u);
+  EXPECT_EQ(launch.bytes_requested_read, (32u + 4u) * 32);
+}
+
 TEST_F(Trace, ARowThatBeginsInsideASectorTakesOneMore) {
   run(32, 0, [&] { load_at_stride(in_.data(), out_.data(), 1, 3); });
   expect(false, Access::load, 4, 1, 5, 4);

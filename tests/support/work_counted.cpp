@@ -41,7 +41,8 @@ std::optional<Work> work_of(const std::vector<std::function<void()>>& launches, 
     Work one;
     double idle = 0;  // of what memory takes
     for (const sim::LaunchTrace& trace : sim::take_trace()) {
-      const double blocks = double(trace.grid.x) * trace.grid.y * trace.grid.z;
+      // Those that ask for nothing keep no multiprocessor busy.
+      const double blocks = std::max(1.0, double(trace.busy_blocks));
       const double before = one.clocks();
       for (const sim::LineCounts& line : trace.lines) {
         (line.shared ? one.wavefronts : one.sectors) += double(line.counts.units);
@@ -88,6 +89,30 @@ FLASHBOOK_COUNTED(float, tanhf)
 FLASHBOOK_COUNTED(double, exp)
 FLASHBOOK_COUNTED(double, exp2)
 FLASHBOOK_COUNTED(double, tanh)
+FLASHBOOK_COUNTED(float, expm1f)
+FLASHBOOK_COUNTED(double, expm1)
+FLASHBOOK_COUNTED(float, exp10f)
+FLASHBOOK_COUNTED(double, exp10)
+FLASHBOOK_COUNTED(float, sinhf)
+FLASHBOOK_COUNTED(double, sinh)
+FLASHBOOK_COUNTED(float, coshf)
+FLASHBOOK_COUNTED(double, cosh)
+FLASHBOOK_COUNTED(long double, expl)
+FLASHBOOK_COUNTED(long double, exp2l)
+FLASHBOOK_COUNTED(long double, expm1l)
+#undef FLASHBOOK_COUNTED
+
+// A power has its exponential, too.
+#define FLASHBOOK_COUNTED(type, name)                  \
+  extern "C" type __real_##name(type, type) noexcept;  \
+  extern "C" type __wrap_##name(type, type) noexcept;  \
+  type __wrap_##name(type base, type power) noexcept { \
+    testing::add(testing::calls.exponentials, 1);      \
+    return __real_##name(base, power);                 \
+  }
+FLASHBOOK_COUNTED(float, powf)
+FLASHBOOK_COUNTED(double, pow)
+FLASHBOOK_COUNTED(long double, powl)
 #undef FLASHBOOK_COUNTED
 
 // The simulator's own functions go by their mangled names.

@@ -29,9 +29,9 @@ struct Traffic {
   // Bytes that the three kernels of step 1 move: Q, K, V and O once, S and P as often as a kernel walks over
   // them; only the visible pairs are written and read.
   double step1_bytes() const { return 0; }
-  // The same for the three kernels of step 2.
-  double step2_bytes() const { return 0; }
-  // FLOPs a byte of step 2.
+  // The same for the three kernels of step 4.
+  double step4_bytes() const { return 0; }
+  // FLOPs a byte of step 4.
   double flops_per_byte() const { return 0; }
   // END EXERCISE ch01-traffic
 };

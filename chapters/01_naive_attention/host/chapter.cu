@@ -2,9 +2,15 @@
 //|
 //| Everything outside the kernels asks this file: which steps there are, which shapes each takes and why not the others, how much memory a launch
 //| needs, and how the kernels follow one another. It runs on the host.
+#include <array>
+
 #include "chapters/01_naive_attention/host/chapter.h"
+#include "chapters/01_naive_attention/softmax.cuh"
 #include "chapters/01_naive_attention/step1_textbook.cuh"
-#include "chapters/01_naive_attention/step2_tiled.cuh"
+#include "chapters/01_naive_attention/step2_coalesced.cuh"
+#include "chapters/01_naive_attention/step3_shared_tile.cuh"
+#include "chapters/01_naive_attention/step4_register_tile.cuh"
+#include "chapters/01_naive_attention/step5_wmma.cuh"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"
 #include "common/device/launch.h"
@@ -21,127 +27,224 @@ constexpr int64_t kMaxGridX = 2147483647;   // and in x
 constexpr int kRowCacheBytes = 160 * 1024;  // shared memory for rows of scores: an A100 grants a block 163 KB
 constexpr int kLongestRow = kRowCacheBytes / sizeof(float);
 
+/// Queries of a block, by step: what a grid has in y.
+template <int kStep>
+constexpr int kQueriesOfBlock = std::array{naive::kTextbookSide, naive::kRowQueries, naive::kSquare,
+                                           naive::kTile, naive::kWmmaTile}[kStep - 1];
+
+/// Steps from 2 on have a warp for a row of the softmax, which keeps it in shared memory.
+template <int kStep>
+constexpr bool kHasWarpSoftmax = kStep >= 2;
+
 template <int kStep>
 Problem problem_of(const Shape& shape) {
-  // Step 2 loads rows of S 16 bytes at a time, so each row starts at a multiple of 8 elements.
-  const int align = kStep == 1 ? 1 : naive::kScoreAlign;
+  // A warp loads rows of S 16 bytes at a time, so each row starts at a multiple of 8 elements.
+  const int align = kHasWarpSoftmax<kStep> ? naive::kScoreAlign : 1;
   const int stride = int(ceil_div(int64_t(shape.seqlen_k), align)) * align;
   return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, stride, shape.causal(), shape.scale};
 }
 
-/// Bytes of S, rounded up so that P behind it starts at a multiple of 256 bytes, as memory from cudaMalloc
-/// does.
+/// So many bytes that what follows starts at a multiple of 256 bytes, as memory from cudaMalloc does.
+int64_t aligned(int64_t bytes) { return ceil_div(bytes, 256) * 256; }
+
 template <int kStep>
 int64_t score_bytes(const Shape& shape) {
-  return ceil_div(shape.q_rows() * problem_of<kStep>(shape).score_stride * int64_t(sizeof(float)), 256) * 256;
+  return aligned(shape.q_rows() * problem_of<kStep>(shape).score_stride * int64_t(sizeof(float)));
+}
+
+template <int kStep>
+int64_t probability_bytes(const Shape& shape) {
+  return shape.q_rows() * problem_of<kStep>(shape).score_stride * int64_t(size_of(shape.dtype));
 }
 
 //| ## What cannot run
 //|
-//| A grid has at most 65535 blocks in y and in z, and step 2 keeps a whole row of scores in shared memory. A shape beyond that is refused, with the cure in
-//| the message; no kernel checks it again.
+//| A grid has at most 65535 blocks in y and in z; from step 2 on a whole row of scores lies in shared memory; tensor cores take 16-bit types. A shape beyond that is refused, with the
+//| cure in the message; no kernel checks it again.
 template <int kStep>
 std::string why_not(const Shape& shape) {
+  const std::string step = "step " + std::to_string(kStep);
   if (shape.dtype == DType::e4m3) return "chapter 1 takes f32, f16 and bf16: choose one with --dtype";
+  if (kStep == 5 && shape.dtype == DType::f32)
+    return "step 5 multiplies on tensor cores, which take f16 and bf16 here: choose one with --dtype, or "
+           "--step 4";
   if (int64_t(shape.batch) * shape.heads > kMaxGridYZ)
     return "batch * heads is at most 65535, what a grid has in z: split the batch with --batch";
-  const int rows_per_block = kStep == 1 ? naive::kTextbookSide : naive::kTile;
-  if (ceil_div(int64_t(shape.seqlen_q), rows_per_block) > kMaxGridYZ)
-    return "--seqlen is at most " + std::to_string(kMaxGridYZ * rows_per_block) + " in step " +
-           std::to_string(kStep) + ", what a grid has in y";
-  if (kStep == 2 && shape.q_rows() > kMaxGridX)
-    return "batch * heads * seqlen is at most 2^31 - 1 in step 2, what a grid has in x: split the batch with "
-           "--batch";
-  if (kStep == 2 && shape.seqlen_k > kLongestRow)
-    return "step 2 keeps a row of scores in shared memory, so --seqlen-k is at most " +
+  constexpr int kQueries = kQueriesOfBlock<kStep>;
+  if (ceil_div(int64_t(shape.seqlen_q), kQueries) > kMaxGridYZ)
+    return "--seqlen is at most " + std::to_string(kMaxGridYZ * kQueries) + " in " + step +
+           ", what a grid has in y";
+  if (kHasWarpSoftmax<kStep> && shape.q_rows() > kMaxGridX)
+    return "batch * heads * seqlen is at most 2^31 - 1 in " + step +
+           ", what a grid has in x: split the batch with --batch";
+  if (kHasWarpSoftmax<kStep> && shape.seqlen_k > kLongestRow)
+    return step + " keeps a row of scores in shared memory, so --seqlen-k is at most " +
            std::to_string(kLongestRow) + ": use --step 1, or a later chapter";
   return why_not_plain(shape);
 }
 
 //| ## Bytes
 //|
-//| The workspace is $S$ in float32 and $P$ in the tensors' type. `memory` is the cost model that the chapter's text derives: the profiler's counts are held against it.
+//| The workspace is $S$ in float32 and $P$ in the tensors' type; in step 2 $K^\top$ lies behind them. `memory` is the cost model that the chapter's text derives: the profiler's counts are held against it.
 template <int kStep>
 int64_t workspace(const Shape& shape) {
-  return score_bytes<kStep>(shape) +
-         shape.q_rows() * problem_of<kStep>(shape).score_stride * int64_t(size_of(shape.dtype));
+  const int64_t s_and_p = score_bytes<kStep>(shape) + probability_bytes<kStep>(shape);
+  return kStep == 2 ? aligned(s_and_p) + shape.k_elements() * int64_t(size_of(shape.dtype)) : s_and_p;
 }
 
 template <int kStep>
 double memory(const Shape& shape) {
-  const double pairs = visible_pairs(shape);
-  // S is written once, and read once by step 2; step 1 reads it for the maximum, the sum and the quotient. P:
-  // written, read.
-  const double s_passes = kStep == 1 ? 4 : 2, p_passes = 2;
-  return compulsory_bytes(shape) +
-         pairs * (s_passes * sizeof(float) + p_passes * double(size_of(shape.dtype)));
+  const double element = double(size_of(shape.dtype));
+  // S is written once, and read once by a warp; step 1 reads it for the maximum, the sum and the quotient. P:
+  // written, read. K^T: written, read.
+  const double s_passes = kHasWarpSoftmax<kStep> ? 2 : 4, p_passes = 2, k_passes = kStep == 2 ? 2 : 0;
+  return compulsory_bytes(shape) + k_passes * double(shape.k_elements()) * element +
+         visible_pairs(shape) * (s_passes * sizeof(float) + p_passes * element);
+}
+
+//| ## How the kernels follow one another
+//|
+//| Three launches a step, and one more where K is turned round. `Call` holds what all of them need.
+template <typename T>
+struct Call {
+  const Shape& shape;
+  const Tensors& tensors;
+  device::Stream stream;
+  Problem problem;
+  float* scores;
+  T* probabilities;
+  T* k_transposed;  // of step 2
+  const T *q = static_cast<const T*>(tensors.q), *k = static_cast<const T*>(tensors.k),
+          *v = static_cast<const T*>(tensors.v);
+  T* o = static_cast<T*>(tensors.o);
+  unsigned heads = unsigned(shape.batch * shape.heads);
+
+  /// A grid whose blocks make tiles of `rows` queries by `columns` of `all`, for every head.
+  dim3 grid(int all, int columns, int rows) const {
+    return dim3(ceil_div(all, columns), ceil_div(shape.seqlen_q, rows), heads);
+  }
+};
+
+template <typename T>
+void run_textbook(const Call<T>& c) {
+  constexpr int kSide = naive::kTextbookSide;
+  const int64_t rows = c.shape.q_rows();
+  device::launch(naive::textbook_scores<T>, c.grid(c.shape.seqlen_k, kSide, kSide), dim3(kSide, kSide), 0,
+                 c.stream, c.q, c.k, c.scores, c.shape.head_dim, c.problem);
+  device::launch(naive::textbook_softmax<T>, dim3(ceil_div(rows, 256)), dim3(256), 0, c.stream, c.scores,
+                 c.probabilities, c.tensors.lse, rows, c.problem);
+  device::launch(naive::textbook_output<T>, dim3(c.shape.seqlen_q, 1, c.heads), dim3(c.shape.head_dim), 0,
+                 c.stream, c.probabilities, c.v, c.o, c.problem);
+}
+
+/// The softmax of steps 2 to 5.
+template <typename T>
+void run_softmax(const Call<T>& c) {
+  device::launch(naive::warp_softmax<T>, dim3(c.shape.q_rows()), dim3(32),
+                 c.problem.score_stride * sizeof(float), c.stream, c.scores, c.probabilities, c.tensors.lse,
+                 c.problem);
 }
 
 template <typename T>
-void run_textbook(const Shape& shape, const Tensors& t, float* scores, T* probabilities,
-                  device::Stream stream) {
-  const Problem problem = problem_of<1>(shape);
-  const int64_t rows = shape.q_rows();
-  const unsigned heads = shape.batch * shape.heads;
-  const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
-             *v = static_cast<const T*>(t.v);
-  constexpr int kSide = naive::kTextbookSide;
+void run_coalesced(const Call<T>& c) {
+  constexpr int kKeys = naive::kRowKeys, kQueries = naive::kRowQueries;
+  const dim3 key_blocks(ceil_div(c.shape.seqlen_k, kKeys), c.shape.head_dim / kQueries,
+                        c.shape.batch * c.shape.kv_heads);
+  device::launch(naive::transpose_keys<T>, key_blocks, dim3(kKeys, kQueries), 0, c.stream, c.k,
+                 c.k_transposed, c.shape.head_dim, c.shape.seqlen_k);
+  device::launch(naive::coalesced_scores<T>, c.grid(c.shape.seqlen_k, kKeys, kQueries), dim3(kKeys, kQueries),
+                 0, c.stream, c.q, static_cast<const T*>(c.k_transposed), c.scores, c.shape.head_dim,
+                 c.problem);
+  run_softmax(c);
+  device::launch(naive::textbook_output<T>, dim3(c.shape.seqlen_q, 1, c.heads), dim3(c.shape.head_dim), 0,
+                 c.stream, c.probabilities, c.v, c.o, c.problem);
+}
 
-  const dim3 score_blocks(ceil_div(int64_t(shape.seqlen_k), kSide), ceil_div(shape.seqlen_q, kSide), heads);
-  device::launch(naive::textbook_scores<T>, score_blocks, dim3(kSide, kSide), 0, stream, q, k, scores,
-                 shape.head_dim, problem);
-  device::launch(naive::textbook_softmax<T>, dim3(ceil_div(rows, 256)), dim3(256), 0, stream, scores,
-                 probabilities, t.lse, rows, problem);
-  device::launch(naive::textbook_output<T>, dim3(shape.seqlen_q, 1, heads), dim3(shape.head_dim), 0, stream,
-                 probabilities, v, static_cast<T*>(t.o), problem);
+template <typename T>
+void run_shared(const Call<T>& c) {
+  constexpr int kSide = naive::kSquare;
+  device::launch(naive::shared_scores<T>, c.grid(c.shape.seqlen_k, kSide, kSide), dim3(kSide, kSide), 0,
+                 c.stream, c.q, c.k, c.scores, c.shape.head_dim, c.problem);
+  run_softmax(c);
+  device::launch(naive::shared_output<T>, c.grid(c.shape.head_dim, kSide, kSide), dim3(kSide, kSide), 0,
+                 c.stream, c.probabilities, c.v, c.o, c.shape.head_dim, c.problem);
 }
 
 template <typename T, int kHeadDim>
-void run_tiled(const Shape& shape, const Tensors& t, float* scores, T* probabilities, device::Stream stream) {
-  const Problem problem = problem_of<2>(shape);
-  const unsigned heads = shape.batch * shape.heads, query_tiles = ceil_div(shape.seqlen_q, naive::kTile);
-  const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
-             *v = static_cast<const T*>(t.v);
+void run_tiled(const Call<T>& c) {
+  constexpr int kTile = naive::kTile;
+  device::launch(naive::tiled_scores<T, kHeadDim>, c.grid(c.shape.seqlen_k, kTile, kTile),
+                 dim3(naive::kThreads), 0, c.stream, c.q, c.k, c.scores, c.problem);
+  run_softmax(c);
+  device::launch(naive::tiled_output<T, kHeadDim>, c.grid(kHeadDim, kTile, kTile), dim3(naive::kThreads), 0,
+                 c.stream, c.probabilities, c.v, c.o, c.problem);
+}
 
-  const dim3 score_blocks(ceil_div(int64_t(shape.seqlen_k), naive::kTile), query_tiles, heads);
-  device::launch(naive::tiled_scores<T, kHeadDim>, score_blocks, dim3(naive::kThreads), 0, stream, q, k,
-                 scores, problem);
+template <typename T, int kHeadDim>
+void run_wmma(const Call<T>& c) {
+  constexpr int kTile = naive::kWmmaTile;
+  device::launch(naive::wmma_scores<T, kHeadDim>, c.grid(c.shape.seqlen_k, kTile, kTile),
+                 dim3(naive::kWmmaThreads), 0, c.stream, c.q, c.k, c.scores, c.problem);
+  run_softmax(c);
+  device::launch(naive::wmma_output<T, kHeadDim>, c.grid(kHeadDim, kTile, kTile), dim3(naive::kWmmaThreads),
+                 0, c.stream, c.probabilities, c.v, c.o, c.problem);
+}
 
-  device::launch(naive::warp_softmax<T>, dim3(shape.q_rows()), dim3(32), problem.score_stride * sizeof(float),
-                 stream, scores, probabilities, t.lse, problem);
-
-  const dim3 value_blocks(ceil_div(kHeadDim, naive::kTile), query_tiles, heads);
-  device::launch(naive::tiled_output<T, kHeadDim>, value_blocks, dim3(naive::kThreads), 0, stream,
-                 probabilities, v, static_cast<T*>(t.o), problem);
+template <int kStep, typename T>
+void run_as(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  auto* bytes = static_cast<unsigned char*>(tensors.workspace);
+  const int64_t s = score_bytes<kStep>(shape), p = probability_bytes<kStep>(shape);
+  const Call<T> call{shape,
+                     tensors,
+                     stream,
+                     problem_of<kStep>(shape),
+                     reinterpret_cast<float*>(bytes),
+                     reinterpret_cast<T*>(bytes + s),
+                     reinterpret_cast<T*>(bytes + aligned(s + p))};
+  // S and P are written only where a query sees a key. A warp loads the rest of S, and tiles the rest of P,
+  // since a branch around a load costs more, and drops it (softmax.cuh, step4_register_tile.cuh).
+  if (kHasWarpSoftmax<kStep>) device::allow_unwritten(bytes, std::size_t(s + p));
+  if constexpr (kStep == 1) run_textbook(call);
+  if constexpr (kStep == 2) run_coalesced(call);
+  if constexpr (kStep == 3) run_shared(call);
+  if constexpr (kStep >= 4)
+    device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+      if constexpr (kStep == 4) run_tiled<T, kHeadDim>(call);
+      if constexpr (kStep == 5) run_wmma<T, kHeadDim>(call);
+    });
 }
 
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  auto* scores = static_cast<float*>(tensors.workspace);
-  device::with_type(shape.dtype, [&]<typename T>() {
-    auto* probabilities =
-        reinterpret_cast<T*>(static_cast<unsigned char*>(tensors.workspace) + score_bytes<kStep>(shape));
-    if constexpr (kStep == 1) return run_textbook<T>(shape, tensors, scores, probabilities, stream);
-    // S and P are written only where a query sees a key. Step 2 loads the rest, too, since a branch around a
-    // load costs more, and drops it (step2_tiled.cuh).
-    device::allow_unwritten(tensors.workspace, std::size_t(workspace<kStep>(shape)));
-    device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-      run_tiled<T, kHeadDim>(shape, tensors, scores, probabilities, stream);
-    });
-  });
+  const auto body = [&]<typename T>() { run_as<kStep, T>(shape, tensors, stream); };
+  if constexpr (kStep == 5)
+    device::with_16_bit_type(shape.dtype, body);
+  else
+    device::with_type(shape.dtype, body);
 }
 
 //| ## The steps
 //|
 //| A step is a row: what it is called, what it adds, what it computes, what it cannot run, what memory it needs, how it runs.
+template <int kStep>
+constexpr Step row(const char* name, const char* idea) {
+  Step step{name, idea, Operation::forward, why_not<kStep>, workspace<kStep>, run<kStep>, memory<kStep>};
+  step.only_16_bits = kStep == 5;
+  return step;
+}
+
 constexpr Step kSteps[] = {
-    {"one thread per score", "The three formulas as three kernels, a thread for every number.",
-     Operation::forward, why_not<1>, workspace<1>, run<1>, memory<1>},
-    {"tiles and warps",
-     "Products from tiles in shared memory and registers, a warp for a row of the softmax: what is left is S "
-     "and P going "
-     "through memory.",
-     Operation::forward, why_not<2>, workspace<2>, run<2>, memory<2>},
+    row<1>("one thread per score", "The three formulas as three kernels, a thread for every number."),
+    row<2>(
+        "neighbours read neighbours",
+        "K is turned round once, and a warp has a row of the softmax: the lanes of a load want neighbours."),
+    row<3>("a tile in shared memory",
+           "A block loads 32 columns of 64 rows once, and each number serves 32 threads from shared memory."),
+    row<4>(
+        "a tile of registers",
+        "A thread keeps 8 by 8 results in registers: 16 numbers from shared memory feed 64 multiply-adds."),
+    row<5>("tensor cores",
+           "Products of 16 by 16 fragments on tensor cores: what is left is S and P going through memory."),
 };
 
 }  // namespace

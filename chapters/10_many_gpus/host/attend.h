@@ -18,8 +18,9 @@ struct Attention {
   const void *q, *k, *v;
   void* o;  ///< [batch, heads, seqlen_q, head_dim], as lse of all rows or, of a part, of its final ones
   float* lse;
-  int* counter;  ///< 0; the launch leaves it so
-  bool masked;   ///< some query does not see all keys
+  int* counter;    ///< 0; the launch leaves it so
+  bool masked;     ///< some query does not see all keys
+  int margin = 0;  ///< multiprocessors that it leaves free
   Carried carried = {.o = nullptr, .lse = nullptr, .first = 0, .from = 0, .until = 0};  ///< of a part
 
   /// The last of the keys that a query sees; negative if it sees none.

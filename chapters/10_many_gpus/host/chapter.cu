@@ -20,34 +20,50 @@ std::string why_not(const Shape& shape) {
     return "batch * heads is at most 65535: split the batch with --batch";
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
     return "chapter 10 takes at most 2^30 queries and keys: give fewer with --seqlen";
+  if (!shape.visibility.documents.first_query.empty())
+    return "a rank's kernel takes masks that show a beginning of the keys: packed documents are for chapter "
+           "9, on one "
+           "GPU";
+  if (!shape.visibility.lengths.empty())
+    return "sequences with lengths of their own are for chapter 8, on one GPU: give them one length";
+  if (shape.paging.rows > 0) return "pages are for chapter 8, on one GPU: give keys of one piece a sequence";
   Shape of_one = shape;
   of_one.ranks = 1;
   return why_not_plain(of_one);
 }
 
+/// Of the gradient and of decoding, which count the rows of all heads.
+std::string why_not_rows(const Shape& shape) {
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMostRows / 128)
+    return "batch * heads * seqlen is at most 2^30 here: split the batch with --batch";
+  return why_not(shape);
+}
+
 template <int kStep>
-std::unique_ptr<DealtOut> deal_out(const Shape& shape, const Tensors& tensors) {
-  return std::make_unique<many_gpus::Ranks>(shape, tensors, kStep);
+std::unique_ptr<DealtOut> deal_out(const Shape& shape, const Tensors& tensors,
+                                   const device::Together& together) {
+  return std::make_unique<many_gpus::Ranks>(shape, tensors, kStep, together);
 }
 
 /// Waits for whatever the device does, and returns when the outputs are there, whichever the stream is.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream) {
-  many_gpus::Ranks ranks(shape, tensors, kStep);
+  many_gpus::Ranks ranks(shape, tensors, kStep, {.transport = device::default_transport(shape.ranks)});
   ranks.run();
   ranks.collect();
 }
 
 /// A step of the table.
-template <int kStep>
+template <int kStep, Operation kOperation = Operation::forward>
 constexpr Step step(const char* name, const char* idea) {
   return {.name = name,
           .idea = idea,
-          .operation = Operation::forward,
-          .why_not = why_not,
+          .operation = kOperation,
+          .why_not = kOperation == Operation::forward ? why_not : why_not_rows,
           .workspace = nullptr,
           .run = run<kStep>,
-          .deal_out = deal_out<kStep>};
+          .deal_out = deal_out<kStep>,
+          .same_bits = kOperation != Operation::backward};
 }
 
 constexpr Step kSteps[] = {
@@ -63,6 +79,12 @@ constexpr Step kSteps[] = {
             "The attention kernel takes in what is carried, and no part goes to memory."),
     step<5>("Ulysses",
             "Ranks exchange tokens of all heads for all tokens of some heads, once there and once back."),
+    step<6, Operation::backward>(
+        "the gradient in a ring",
+        "Keys travel, and behind them the sums of their gradients; dQ grows where the queries are."),
+    step<7, Operation::decode>(
+        "a cache over ranks",
+        "Queries travel to all ranks, each computes them on the keys that it has, and the parts are merged."),
 };
 
 /// A sequence that is worth several GPUs.

@@ -27,18 +27,20 @@ void launch_attention(const Attention& a, device::Queue& queue) {
   const TileOrder order = tile_order(rest, Traits::kRows, Traits::kCausal);
   Problem problem = part_of_problem(a, first_tile);
   problem.causal = a.masked;
-  device::launch(
-      attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads),
-      sizeof(BlockShared<T, Traits>), queue.stream(), tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
-      tile_map(a.shape, TensorId::k, a.k, Traits::kKeys), tile_map(a.shape, TensorId::v, a.v, Traits::kKeys),
-      tile_map(a.shape, TensorId::o, a.o, kRowsOfWarpgroup), static_cast<T*>(a.o), a.lse, problem, a.carried,
-      order, a.counter);
+  device::launch(attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule, a.margin)),
+                 dim3(Traits::kThreads), sizeof(PersistentShared<T, Traits>), queue.stream(),
+                 tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
+                 tile_map(a.shape, TensorId::k, a.k, Traits::kKeys),
+                 tile_map(a.shape, TensorId::v, a.v, Traits::kKeys),
+                 tile_map(a.shape, TensorId::o, a.o, kRowsOfWarpgroup), static_cast<T*>(a.o), a.lse, problem,
+                 a.carried, order, a.counter);
 }
 
 //| ## Which version
 //|
 //| A whole result takes the version that chapter 5 takes for the same shape. A part takes the one for long sequences: who
-//| divides a sequence among GPUs has a long one.
+//| divides a sequence among GPUs has a long one. A version with a block for each tile leaves no multiprocessor free, so where some
+//| are to be spared another is taken.
 
 /// Lengths up to which a version for short sequences is faster under a causal mask (chapter 5).
 constexpr int kShortD64 = 1024, kShortD128 = 2048, kShortD256 = 2048;
@@ -71,7 +73,7 @@ void with_version(const Attention& a, Use use) {
   } else if constexpr (kHeadDim == 128) {
     if (queries <= kShortD128) return use.template operator()<ShortD128>();
   } else {
-    if (queries > kShortD256) return use.template operator()<LongD256>();
+    if (queries > kShortD256 && a.margin == 0) return use.template operator()<LongD256>();
   }
   use.template operator()<Long<kHeadDim, true, false>>();
 }

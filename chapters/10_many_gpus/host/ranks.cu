@@ -1,79 +1,224 @@
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
 #include "chapters/10_many_gpus/host/ranks.h"
 #include "chapters/10_many_gpus/step1_all_gather.h"
 #include "chapters/10_many_gpus/step2_ring.h"
 #include "chapters/10_many_gpus/step5_ulysses.h"
+#include "common/device/processes.h"
 
 namespace flashbook::many_gpus {
 namespace {
 
-/// The device of the whole tensors.
-constexpr int kHome = 0;
+/// Where ranks wait for one another: each sends every other a few bytes.
+class Gathering {
+ public:
+  explicit Gathering(device::Rank& rank)
+      : rank_(rank), bytes_(Place::device, 16 * std::size_t(2 * rank.count())) {
+    for (int other = 0; other < rank.count(); ++other) {
+      add(sends_, other, bytes_, 16 * other, 16);
+      add(receives_, other, bytes_, 16 * (rank.count() + other), 16);
+    }
+  }
+  void meet(Queue& queue) {
+    rank_.exchange(queue, sends_, receives_);
+    queue.synchronize();
+  }
 
-std::unique_ptr<Program> program_of(int step, const Share& share) {
+ private:
+  device::Rank& rank_;
+  Buffer bytes_;
+  std::vector<Message> sends_, receives_;
+};
+
+/// The device of the whole tensors.
+int home() {
+  return device::processes() == nullptr ? 0 : device::device_of_rank(device::processes()->rank());
+}
+
+constexpr int kGradient = 6, kDecode = 7;  ///< steps
+
+Order order_of(int step) {
+  return step == 3 || step == 4 || step == kGradient ? Order::zigzag : Order::contiguous;
+}
+
+std::unique_ptr<Program> program_of(int step, const Dealt& dealt) {
+  if (step == kDecode) return std::make_unique<Decode>(*dealt.cache);
+  const Share& share = *dealt.share;
   if (step == 1) return std::make_unique<AllGather>(share);
   if (step == 5) return std::make_unique<Ulysses>(share);
+  if (step == kGradient) return std::make_unique<BackwardRing>(share, *dealt.gradients);
   return std::make_unique<Ring>(share, step == 4);
 }
 
-/// Calls `copy(whole, part, bytes)` for each piece of a tensor [heads, seqlen, row] that a rank has the
-/// tokens of: `whole` and `part` are where it begins in the whole tensor and in the rank's.
-template <typename Copy>
-void for_pieces(const void* whole, const void* part, int64_t heads, int seqlen, const Tokens& tokens,
-                int64_t row_bytes, const Copy& copy) {
-  const auto at = [&](const void* base, int64_t row) {
-    return const_cast<std::byte*>(static_cast<const std::byte*>(base)) + row * row_bytes;
-  };
-  for (int64_t head = 0; head < heads; ++head) {
-    int64_t row = head * tokens.total();
-    for (int run = 0; run < 2; ++run) {
-      if (tokens.count[run] > 0)
-        copy(at(whole, head * seqlen + tokens.first[run]), at(part, row), tokens.count[run] * row_bytes);
-      row += tokens.count[run];
+std::byte* at(void* base, int64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
+
+//| Of every head a rank's tokens are a run or two, and each run is a copy.
+/// Copies inputs to a rank, or its outputs from it.
+void copy(const Dealt& dealt, Role role) {
+  for (const Dealt::Piece& piece : dealt.pieces) {
+    if (piece.role != role) continue;
+    for (int64_t head = 0; head < piece.heads; ++head) {
+      int64_t row = head * piece.tokens.total();
+      for (int run = 0; run < 2; ++run) {
+        const int64_t bytes = piece.tokens.count[run] * piece.row_bytes;
+        std::byte* const whole =
+            at(piece.whole, (head * piece.seqlen + piece.tokens.first[run]) * piece.row_bytes);
+        std::byte* const part = at(piece.part, row * piece.row_bytes);
+        if (bytes > 0)
+          device::copy_async(nullptr, role == Role::input ? part : whole, role == Role::input ? whole : part,
+                             std::size_t(bytes));
+        row += piece.tokens.count[run];
+      }
     }
   }
 }
 
 }  // namespace
 
-Ranks::Ranks(const Shape& shape, const Tensors& tensors, int step) : tensors_(tensors) {
-  const Order order = step == 3 || step == 4 ? Order::zigzag : Order::contiguous;
-  for (int rank = 0; rank < shape.ranks; ++rank) {
+Ranks::Ranks(const Shape& shape, const Tensors& tensors, int step, const device::Together& together,
+             std::optional<Order> order)
+    : shape_(shape),
+      tensors_(tensors),
+      step_(step),
+      order_(order.value_or(order_of(step))),
+      together_(together) {
+  for (const int rank : device::ranks_here(shape.ranks)) {
     device::use_device(device::device_of_rank(rank));
-    shares_.push_back(std::unique_ptr<Share>(new Share{.whole = shape, .order = order, .rank = rank}));
-    programs_.push_back(program_of(step, *shares_.back()));
+    dealt_.push_back(deal(rank));
+    programs_.push_back(program_of(step, dealt_.back()));
   }
-  device::use_device(kHome);
+  device::use_device(home());
   device::synchronize();  // the inputs are there
-  const auto in = [](void* whole, void* part, int64_t bytes) {
-    device::copy_async(nullptr, part, whole, std::size_t(bytes));
-  };
-  for (const auto& share : shares_) {
-    const Shape& whole = share->whole;
-    auto* v = static_cast<std::byte*>(share->kv.data()) + share->kv.bytes() / 2;
-    for_pieces(tensors.q, share->q.data(), share->query_heads, whole.seqlen_q, share->queries,
-               share->row_bytes, in);
-    for_pieces(tensors.k, share->kv.data(), share->key_value_heads / 2, whole.seqlen_k, share->keys,
-               share->row_bytes, in);
-    for_pieces(tensors.v, v, share->key_value_heads / 2, whole.seqlen_k, share->keys, share->row_bytes, in);
-  }
+  for (const Dealt& dealt : dealt_) copy(dealt, Role::input);
   device::synchronize();
 }
 
-void Ranks::run() {
-  device::run_ranks(int(shares_.size()),
-                    [&](device::Rank& rank) { programs_[std::size_t(rank.number())]->run(rank); });
+//| Of a cache a rank has the queries of some heads, whose rows are one run, and the keys of some tokens.
+Dealt Ranks::deal_cache(int rank) const {
+  Dealt dealt;
+  dealt.cache =
+      std::unique_ptr<CacheShare>(new CacheShare{.whole = shape_, .rank = rank, .margin = together_.margin});
+  const CacheShare& share = *dealt.cache;
+  const Tokens rows = {{int(share.first_row(rank)), 0}, {int(share.rows(rank)), 0}};
+  const auto of_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
+    dealt.pieces.push_back(
+        {role, const_cast<void*>(tensor), part.data(), 1, int(share.all_rows()), rows, row_bytes});
+  };
+  of_queries(Role::input, tensors_.q, share.q, share.row_bytes);
+  for (int i = 0; i < 2; ++i)
+    dealt.pieces.push_back({Role::input, const_cast<void*>(i == 0 ? tensors_.k : tensors_.v),
+                            at(share.kv.data(), i * int64_t(share.kv.bytes()) / 2), share.kv_heads,
+                            shape_.seqlen_k, share.keys, share.row_bytes});
+  of_queries(Role::output, tensors_.o, share.o, share.row_bytes);
+  of_queries(Role::output, tensors_.lse, share.lse, sizeof(float));
+  return dealt;
 }
 
-void Ranks::collect() {
-  const auto out = [](void* whole, void* part, int64_t bytes) {
-    device::copy_async(nullptr, whole, part, std::size_t(bytes));
+//| Of a gradient O and the log-sum-exp are inputs. K and V, and their gradients, lie one behind the other on a rank.
+Dealt Ranks::deal(int rank) const {
+  if (step_ == kDecode) return deal_cache(rank);
+  Dealt dealt;
+  dealt.share = std::unique_ptr<Share>(
+      new Share{.whole = shape_, .order = order_, .rank = rank, .margin = together_.margin});
+  const Share& share = *dealt.share;
+  const auto of_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
+    dealt.pieces.push_back({role, const_cast<void*>(tensor), part.data(), share.query_heads, shape_.seqlen_q,
+                            share.queries, row_bytes});
   };
-  for (const auto& share : shares_) {
-    for_pieces(tensors_.o, share->o.data(), share->query_heads, share->whole.seqlen_q, share->queries,
-               share->row_bytes, out);
-    for_pieces(tensors_.lse, share->lse.data(), share->query_heads, share->whole.seqlen_q, share->queries,
-               sizeof(float), out);
+  const auto of_keys = [&](Role role, const void* k, const void* v, const Buffer& part) {
+    for (int i = 0; i < 2; ++i)
+      dealt.pieces.push_back({role, const_cast<void*>(i == 0 ? k : v),
+                              at(part.data(), i * int64_t(part.bytes()) / 2), share.key_value_heads / 2,
+                              shape_.seqlen_k, share.keys, share.row_bytes});
+  };
+  const Role result = step_ == kGradient ? Role::input : Role::output;
+  of_queries(Role::input, tensors_.q, share.q, share.row_bytes);
+  of_keys(Role::input, tensors_.k, tensors_.v, share.kv);
+  of_queries(result, tensors_.o, share.o, share.row_bytes);
+  of_queries(result, tensors_.lse, share.lse, sizeof(float));
+  if (step_ == kGradient) {
+    dealt.gradients = std::make_unique<GradientShare>(share);
+    of_queries(Role::input, tensors_.d_o, dealt.gradients->d_o, share.row_bytes);
+    of_queries(Role::output, tensors_.dq, dealt.gradients->dq, share.row_bytes);
+    of_keys(Role::output, tensors_.dk, tensors_.dv, dealt.gradients->d_kv);
   }
+  return dealt;
+}
+
+template <typename Body>
+void Ranks::on_all(const Body& body) {
+  device::run_ranks(
+      shape_.ranks,
+      [&](device::Rank& rank) {
+        body(rank, *programs_[programs_.size() == 1 ? 0 : std::size_t(rank.number())]);
+      },
+      together_.transport);
+}
+
+void Ranks::run() {
+  on_all([](device::Rank& rank, Program& program) { program.run(rank); });
+}
+
+std::vector<double> Ranks::time(int reps) {
+  using Clock = std::chrono::steady_clock;
+  struct Span {
+    Clock::time_point begin, end;
+  };
+  std::vector<std::vector<Span>> spans(std::size_t(shape_.ranks));
+  on_all([&](device::Rank& rank, Program& program) {
+    Queue queue;
+    Gathering gathering(rank);
+    for (int rep = 0; rep < reps; ++rep) {
+      device::flush_l2(nullptr);
+      device::synchronize();
+      gathering.meet(queue);
+      const Clock::time_point begin = Clock::now();
+      program.run(rank);
+      spans[std::size_t(rank.number())].push_back({begin, Clock::now()});
+    }
+  });
+  std::vector<double> seconds;
+  for (int rep = 0; rep < reps; ++rep) {
+    std::vector<Clock::time_point> begins, ends;  // of processes with clocks of their own, one's only
+    for (const std::vector<Span>& of_rank : spans)
+      if (!of_rank.empty()) {
+        begins.push_back(of_rank[std::size_t(rep)].begin);
+        ends.push_back(of_rank[std::size_t(rep)].end);
+      }
+    seconds.push_back(
+        std::chrono::duration<double>(*std::ranges::max_element(ends) - *std::ranges::min_element(begins))
+            .count());
+  }
+  return seconds;
+}
+
+//| Processes send each other their rows of the outputs. Each makes room for those of the others, as large as these have dealt
+//| themselves.
+void Ranks::collect() {
+  for (const Dealt& dealt : dealt_) copy(dealt, Role::output);
+  if (device::processes() != nullptr)
+    on_all([&](device::Rank& rank, Program&) {
+      std::vector<Dealt> others;
+      std::vector<Message> sends, receives;
+      const auto add_outputs = [](std::vector<Message>& to, int other, const Dealt& dealt) {
+        for (const Dealt::Piece& piece : dealt.pieces)
+          if (piece.role == Role::output && piece.bytes() > 0)
+            to.push_back({other, piece.part, std::size_t(piece.bytes())});
+      };
+      for (int other = 0; other < rank.count(); ++other) {
+        if (other == rank.number()) continue;
+        others.push_back(deal(other));
+        add_outputs(sends, other, dealt_.front());
+        add_outputs(receives, other, others.back());
+      }
+      Queue queue;
+      rank.exchange(queue, sends, receives);
+      queue.synchronize();
+      for (const Dealt& dealt : others) copy(dealt, Role::output);
+      device::synchronize();
+    });
   device::synchronize();
 }
 

@@ -4,26 +4,64 @@
 //| all of them, and what it leaves is put together again. Who trains a model has tensors that are dealt out from the start.
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "chapters/10_many_gpus/share.h"
+#include "chapters/10_many_gpus/step6_backward.h"
+#include "chapters/10_many_gpus/step7_decode.h"
 #include "common/app/chapter.h"
 #include "common/attention/tensors.h"
 
 namespace flashbook::many_gpus {
 
-/// The ranks of a step: their shares and programs. One process has them all.
+/// What a rank has of a call's tensors.
+struct Dealt {
+  /// A tensor of the call, and a rank's tokens of it.
+  struct Piece {
+    Role role;
+    void *whole, *part;
+    int64_t heads;
+    int seqlen;  ///< of `whole`
+    Tokens tokens;
+    int64_t row_bytes;
+
+    int64_t bytes() const { return heads * tokens.total() * row_bytes; }
+  };
+
+  std::unique_ptr<Share> share;
+  std::unique_ptr<GradientShare> gradients;  ///< of step 6
+  std::unique_ptr<CacheShare> cache;         ///< of step 7, in the place of `share`
+  std::vector<Piece> pieces;
+};
+
+/// The ranks of a step that this process has, all or one: their shares and programs.
 class Ranks final : public DealtOut {
  public:
-  /// Gives every rank its rows of Q, K and V.
-  Ranks(const Shape& shape, const Tensors& tensors, int step);
+  /// Gives every rank its rows of the inputs. Every process has the whole tensors. `order` is how tokens are
+  /// dealt out, if not as the step does.
+  Ranks(const Shape& shape, const Tensors& tensors, int step, const device::Together& together,
+        std::optional<Order> order = {});
 
   void run() override;
+  std::vector<double> time(int reps) override;
+  /// Brings every process all rows.
   void collect() override;
 
  private:
+  /// Runs it once for each rank of this process, on its device: `body(rank, program)`.
+  template <typename Body>
+  void on_all(const Body& body);
+  /// Memory for a rank's tokens, on the device in use.
+  Dealt deal(int rank) const;
+  Dealt deal_cache(int rank) const;
+
+  const Shape shape_;
   const Tensors tensors_;
-  std::vector<std::unique_ptr<Share>> shares_;
+  const int step_;
+  const Order order_;
+  const device::Together together_;
+  std::vector<Dealt> dealt_;
   std::vector<std::unique_ptr<Program>> programs_;
 };
 

@@ -1,5 +1,8 @@
 #include "common/simulator/block/addresses.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -17,7 +20,12 @@
 namespace flashbook::sim {
 namespace {
 
-constexpr std::size_t kSharedAlignment = 1024;
+/// Whole pages, so that the processor can refuse them.
+std::size_t page() {
+  static const auto bytes = std::size_t(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+std::size_t whole_pages() { return (kMaxSharedBytes + page() - 1) / page() * page(); }
 
 /// The shared memory of all OS threads.
 struct All {
@@ -45,8 +53,13 @@ bool lies_in(const void* address, std::size_t bytes, const unsigned char* begin,
 
 [[noreturn]] void outside(const char* what, const void* address, std::size_t bytes, const char* memory,
                           Location where) {
+  const Worker& worker = running_worker(what, where);
+  const bool of_peer = worker.cluster() && !worker.cluster()->describe_peer(worker, address).empty();
   throw Error(describe_call(what, where) + ": " + std::to_string(bytes) + " bytes at " +
-              running_worker(what, where).memory.describe(address) + " are not in " + memory);
+              worker.memory.describe(address) + " are not in " + memory +
+              (of_peer ? ". What reaches into another block names the caller's own place and a rank "
+                         "(common/ptx/cluster.h), and a block waits at its own mbarriers only"
+                       : ""));
 }
 
 void require_aligned(const char* what, const void* address, std::size_t alignment, Location where) {
@@ -55,19 +68,20 @@ void require_aligned(const char* what, const void* address, std::size_t alignmen
 
 }  // namespace
 
-SharedMemory::SharedMemory()
-    : data_(static_cast<unsigned char*>(std::aligned_alloc(kSharedAlignment, kMaxSharedBytes))) {
+SharedMemory::SharedMemory() : data_(static_cast<unsigned char*>(std::aligned_alloc(page(), whole_pages()))) {
   if (!data_) throw std::bad_alloc();
   const std::lock_guard lock(all().mutex);
   all().memories.push_back(this);
 }
 
 SharedMemory::~SharedMemory() {
+  set_accessible(true);
   const std::lock_guard lock(all().mutex);
   std::erase(all().memories, this);
 }
 
 void SharedMemory::enter_grid(std::size_t dynamic_bytes) {
+  set_accessible(true);
   const std::lock_guard lock(all().mutex);
   bytes_ = dynamic_bytes;
   arrays_ = static_shared_arrays();
@@ -76,6 +90,34 @@ void SharedMemory::enter_grid(std::size_t dynamic_bytes) {
 void SharedMemory::begin_block() {
   std::memset(data_.get(), 0xff, bytes_);
   for (const auto& array : arrays_) std::memset(array.data(), 0xff, array.size());
+}
+
+void SharedMemory::set_accessible(bool accessible) {
+  if (accessible == accessible_) return;
+  accessible_ = accessible;
+  mprotect(data_.get(), whole_pages(), accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void SharedMemory::go_away() {
+  set_accessible(false);
+  for (const auto& array : arrays_) std::memset(array.data(), 0xff, array.size());
+}
+
+bool SharedMemory::contains_known(const void* address) const {
+  return lies_in(address, 1, data_.get(), bytes_) ||
+         std::any_of(arrays_.begin(), arrays_.end(),
+                     [&](const auto& array) { return lies_in(address, 1, array.data(), array.size()); });
+}
+
+void* SharedMemory::same_place_in(const SharedMemory& other, const void* place) const {
+  const auto* byte = static_cast<const unsigned char*>(place);
+  if (lies_in(place, 1, data_.get(), bytes_)) return other.data_.get() + (byte - data_.get());
+  for (std::size_t i = 0; i < arrays_.size(); ++i)
+    if (lies_in(place, 1, arrays_[i].data(), arrays_[i].size()))
+      return other.arrays_[i].data() + (byte - arrays_[i].data());
+  throw Error(
+      "the simulator does not find this program's __shared__ arrays, and so no place in those of another "
+      "block: use dynamic shared memory, or do not strip the program");
 }
 
 bool SharedMemory::contains(const void* address, std::size_t bytes) const {
@@ -89,6 +131,9 @@ bool SharedMemory::contains(const void* address, std::size_t bytes) const {
 std::string SharedMemory::describe_of_others(const void* address) {
   const std::lock_guard lock(all().mutex);
   const SharedMemory* const own = current_worker ? &current_worker->memory : nullptr;
+  if (current_worker && current_worker->cluster())
+    if (std::string peer = current_worker->cluster()->describe_peer(*current_worker, address); !peer.empty())
+      return peer;
   for (const SharedMemory* other : all().memories) {
     if (other == own) continue;
     const auto holds = [&](std::span<unsigned char> array) {

@@ -21,8 +21,8 @@ class Tracing final : public Watcher {
   std::string grid_ends() override {
     std::string faults = grid_->faults.report(grid_->launch.kernel);
     grid_->memory.note_written();
-    done_.push_back({grid_->launch, std::move(grid_->counts), grid_->barriers, grid_->memory.read_bytes(),
-                     grid_->memory.written_bytes()});
+    done_.push_back({grid_->launch, std::move(grid_->counts), grid_->busy_blocks, grid_->barriers,
+                     grid_->memory.read_bytes(), grid_->memory.written_bytes()});
     if (done_.size() > kMostKept) done_.erase(done_.begin());
     before_ = std::move(grid_);
     return faults;
@@ -36,7 +36,7 @@ class Tracing final : public Watcher {
   struct Done {
     Launch launch;
     std::unordered_map<uint64_t, Counts> counts;
-    uint64_t barriers, read, written;
+    uint64_t busy_blocks, barriers, read, written;
   };
   static constexpr std::size_t kMostKept = 1000;  // tests launch many and never ask
 
@@ -62,6 +62,7 @@ std::vector<LaunchTrace> Tracing::take() {
     trace.kernel = name.first->second;
     trace.grid = done.launch.grid;
     trace.block = done.launch.block;
+    trace.busy_blocks = done.busy_blocks;
     trace.barriers = done.barriers;
     trace.bytes_distinct_read = done.read;
     trace.bytes_distinct_written = done.written;

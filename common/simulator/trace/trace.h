@@ -32,6 +32,7 @@ struct LaunchTrace {
   std::string kernel;  ///< its name, without namespaces; empty if it is not known
   dim3 grid, block;
   std::vector<LineCounts> lines;  ///< the most waste first
+  uint64_t busy_blocks = 0;       ///< that asked for anything
   uint64_t barriers = 0;          ///< that blocks passed, __syncthreads and named ones, summed over blocks
   // Of device memory, in whole sectors. Atomics count as reads and writes.
   uint64_t bytes_requested_read = 0, bytes_requested_written = 0;

@@ -10,5 +10,5 @@
   // S is written, then read for the maximum, the sum and the quotients; P is written and read.
   double step1_bytes() const { return input_output_bytes() + pairs() * heads * (4 * 4 + 2 * 2); }
   // S is written and read once.
-  double step2_bytes() const { return input_output_bytes() + pairs() * heads * (2 * 4 + 2 * 2); }
-  double flops_per_byte() const { return flops() / step2_bytes(); }
+  double step4_bytes() const { return input_output_bytes() + pairs() * heads * (2 * 4 + 2 * 2); }
+  double flops_per_byte() const { return flops() / step4_bytes(); }

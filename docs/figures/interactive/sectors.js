@@ -25,6 +25,10 @@
       words: 'textbook_softmax: S', kernel: 'textbook_softmax', at: (lane, s) => 4 * (lane * 64 + s.c), bytes: () => 4, row: () => 256, loads: () => 64,
       why: 'Each lane walks along a row of scores of its own, here of 64 keys: 32 rows are read at once.',
     },
+    coalesced: {
+      words: 'coalesced_scores: K turned round', kernel: 'coalesced_scores', at: (lane, s) => (lane + s.c * 64) * s.e, bytes: (s) => s.e, row: (s) => 64 * s.e, loads: (s) => s.d,
+      why: 'A row of K turned round has one column of all keys, here of 64: the 32 lanes read 32 neighbours.',
+    },
     tiled: {
       words: 'tiled_scores: a row of Q or K', kernel: 'tiled_scores', at: (lane, s) => lane * s.e + s.c * s.d * s.e, bytes: (s) => s.e, row: (s) => s.d * s.e, loads: () => 16,
       why: 'The 32 lanes read 32 neighbours of one row. The tile then serves the whole block from shared memory.',
@@ -85,7 +89,7 @@
       el('div.legend', {}, el('span', {}, el('i.used'), 'wanted'), el('span', {}, el('i.moved'), 'moved with it')));
     host.replaceChildren(settings.root, el('div.halves', {}, left, el('div', {}, words, why, player.root, table,
       el('p.quiet', {}, `Counted by the simulator's traced mode: one head, ${data.seqlen} queries and keys, d = ${data.head_dim}, bf16. KB are of sectors, which a cache may bring.`))),
-      el('p.try', {}, 'Try: which strides move 32 sectors? What does the first float cost at stride 1? Then compare textbook_scores with tiled_scores: at which load ' +
+      el('p.try', {}, 'Try: which strides move 32 sectors? What does the first float cost at stride 1? Then compare textbook_scores with coalesced_scores: at which load ' +
         'does a warp of textbook_scores need new sectors of K?'));
 
     /** Step 0 shows the whole load, the others the lanes one by one. */

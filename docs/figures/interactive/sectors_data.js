@@ -34,8 +34,20 @@
    "sectors": 4096
   },
   {
+   "kernel": "coalesced_scores",
+   "place": "step2_coalesced.cuh:64",
+   "requests": 8192,
+   "sectors": 16384
+  },
+  {
+   "kernel": "coalesced_scores",
+   "place": "step2_coalesced.cuh:63",
+   "requests": 8192,
+   "sectors": 8192
+  },
+  {
    "kernel": "tiled_scores",
-   "place": "step2_tiled.cuh:68",
+   "place": "step4_register_tile.cuh:55",
    "requests": 512,
    "sectors": 1024
   }

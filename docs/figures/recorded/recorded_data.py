@@ -15,7 +15,8 @@ from bench import results
 
 INTERACTIVE = ROOT / "docs" / "figures" / "interactive"
 WHAT = {"backward_round": "A block of chapter 7's step 4, as the simulator ran it", "decode_cache": "Pages and plans as chapter 8's library makes them",
-        "mask_tiles": "Tiles of masks as chapter 9's policies class them, and rates on an H200"}
+        "mask_tiles": "Tiles of masks as chapter 9's policies class them, and rates on an H200",
+        "rank_errors": "Errors of chapter 10's ring over its ranks, in the simulator"}
 
 # Where one stands in chapter 7's kernel: what is done, the file, and how its line begins; after another line where there are several.
 ROUND, BLOCK, PARTS = "chapters/07_backward/hopper_gradients.cuh", "chapters/07_backward/step4_hopper_blocks.cuh", "common/hopper/gradient_round.h"

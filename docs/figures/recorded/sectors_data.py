@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 FILE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "figures" / "interactive" / "sectors_data.js"
-KERNELS = ("textbook_scores", "textbook_softmax", "tiled_scores")
+KERNELS = ("textbook_scores", "textbook_softmax", "coalesced_scores", "tiled_scores")
 SHAPE = {"head_dim": 64, "seqlen": 64}
 
 

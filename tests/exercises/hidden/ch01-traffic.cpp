@@ -44,8 +44,8 @@ TEST(Traffic, ScoreBytes) {
 TEST(Traffic, Step1Bytes) {
   expect_formula(&Traffic::step1_bytes, [](const Traffic& p) { return bytes(p, 4 * 4 + 2 * 2); });
 }
-TEST(Traffic, Step2Bytes) {
-  expect_formula(&Traffic::step2_bytes, [](const Traffic& p) { return bytes(p, 2 * 4 + 2 * 2); });
+TEST(Traffic, Step4Bytes) {
+  expect_formula(&Traffic::step4_bytes, [](const Traffic& p) { return bytes(p, 2 * 4 + 2 * 2); });
 }
 TEST(Traffic, FlopsPerByte) {
   expect_formula(&Traffic::flops_per_byte,

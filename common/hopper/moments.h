@@ -1,7 +1,7 @@
 //| # Moments
 //|
 //| No profiler shows what the warpgroups of a block do at the same time. So the loops of steps 2 to 5 say when they pass
-//| certain points, by `Traits::record(moment, tile)`. The chapter's versions derive from `Unrecorded`, whose `record` does
+//| certain points, by `Traits::record(moment, tile)`. Chapter 5's versions derive from `Unrecorded`, whose `record` does
 //| nothing, and nothing is left of it in the machine code. The bench derives from them versions that write down the clock:
 //| that is where the chapter's timeline comes from.
 //|
@@ -9,7 +9,7 @@
 #pragma once
 #include "common/device/kernel.h"
 
-namespace flashbook::fa3 {
+namespace flashbook::hopper {
 
 /// Points in the loop over tiles of keys.
 enum class Moment {
@@ -30,4 +30,4 @@ struct Unrecorded {
   __device__ __forceinline__ static void record(Moment, int) {}
 };
 
-}  // namespace flashbook::fa3
+}  // namespace flashbook::hopper

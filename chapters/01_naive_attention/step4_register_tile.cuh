@@ -1,27 +1,16 @@
-//| # Step 2: a good kernel for each of the three
+//| # Step 4: a tile of registers
 //|
-//| Step 1 computes the right thing and waits for memory almost all the time. The three kernels stay, and each becomes what
-//| a library would do on CUDA cores:
-//|
-//| * **scores** and **output** ($QK^\top$ and $PV$) are matrix products. A block loads a tile of each operand into shared memory once, and every
-//|   number in it is then used 128 times instead of once. Each thread keeps an 8 x 8 piece of the result in registers, so
-//|   that 16 numbers read from shared memory feed 64 multiply-adds.
-//| * **softmax** gives a row to a warp: 32 lanes read 512 consecutive bytes at a time, and the row stays in shared memory
-//|   between the passes, so S is read from device memory once.
+//| Step 3 reads two numbers from shared memory for every multiply-add, and shared memory gives a warp one read a clock: that is its limit, while four multiply-adds could be issued in
+//| that clock. What a thread has in registers costs no read at all. So here a block makes a larger tile of results, 128 by 128, and **each thread keeps an 8 by 8 piece of them in
+//| registers**: 16 numbers read from shared memory feed 64 multiply-adds. The loop over chunks, its two barriers and the kernels around it are step 3's.
 //|
 //| ![A tile of 128 by 128 results, and the 64 of them that one thread keeps in registers](../../docs/figures/register_tile.svg)
 //|
-//| What no kernel of this shape can remove is S and P themselves. They are written whole and read whole: 12 bytes for every
-//| pair of a query and a key in bf16 (4 + 4 for S, 2 + 2 for P), N x N pairs a head, and memory for all of them. Q, K, V and
-//| O are N x d each. At N = 4096 and d = 128 that is 48 bytes of scores and probabilities for every byte of input and
-//| output. From chapter 3 on neither S nor P ever leaves the chip.
-//|
-//| **Budget.** Products: 2 tiles of 32 x 132 floats, 33 KB of shared memory; 64 registers of sums a thread; two blocks a
-//| multiprocessor, so that one computes while the other loads. Softmax: a row of float32 scores a warp.
+//| **Budget.** 2 tiles of 32 x 132 floats, 33 KB of shared memory; 64 registers of sums a thread; two blocks a
+//| multiprocessor, so that one computes while the other loads.
 //|
 //| **Predicted** (H200, d = 128, bf16): the products run at about half of the 67 TFLOP/s that the float32 units have. That half is an
-//| estimate: 64 of 74 instructions of the inner loop are multiply-adds, and loading does not overlap perfectly. Softmax at about 80 % of
-//| what a copy reaches, 3.78 TB/s. Measured: see the chapter's box.
+//| estimate: 64 of 74 instructions of the inner loop are multiply-adds, and loading does not overlap perfectly. Measured: see the chapter's box.
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"
@@ -33,8 +22,6 @@ constexpr int kChunk = 32;          // of the summed dimension, what is in share
 constexpr int kStride = kTile + 4;  // floats between tile rows: aligned to 16 bytes, few bank conflicts
 constexpr int kThreads = 256;       // 16 x 16 threads
 constexpr int kRowsPerThread = 8;   // 16 * 8 = 128 rows
-constexpr int kLoadsInFlight = 8;   // 16-byte loads that a softmax thread issues before it looks at the first
-constexpr int kScoreAlign = 8;      // rows of S and P start at multiples of 8 elements, 16 bytes or more
 
 static_assert(kChunk == 32, "load_transposed gives lane i column i of a chunk");
 
@@ -136,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int i = 0; i < kRowsPerThread; ++i) {
     const int query = first_query + kRowsPerThread * ty + i;
     if (query >= problem.seqlen_q) break;
-    //| Only what the mask lets through is written. `textbook_softmax` and `warp_softmax` never read the rest, so nobody has to clear it.
+    //| Only what the mask lets through is written. `warp_softmax` drops the rest, so nobody has to clear it.
     const int visible = problem.visible_keys(query);
     float* row = scores + problem.q_row(head, query) * problem.score_stride;
     for (int j = 0; j < kTile / 16; ++j) {
@@ -144,98 +131,6 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (key < visible) row[key] = problem.scale * sums[i][j];
     }
   }
-}
-
-//| ## Softmax
-//|
-//| A warp owns a row. Lane i holds elements 4 i ... 4 i + 3 of every 128: one 16-byte load each, 512 bytes in a row for
-//| the warp. It parks them in shared memory, where the second and third pass find them again. Every lane reads back only
-//| what it wrote itself, so no barrier is needed.
-//|
-//| A block is one warp, so that as many rows as fit are under way: at N = 8192 a row is 32 KB, a block takes 1 KB more, and a
-//| multiprocessor of an H200 has 228 KB: it holds six. So each warp must ask for much at once: a thread issues eight loads before it
-//| looks at the first, 4 KB a warp and 24 KB for six. Enough: in the 679 clocks of a load memory can bring a multiprocessor 679 * 21 bytes, 14 KB.
-//|
-//| Maximum and sum of the 32 lanes are combined by `__shfl_xor_sync`: in five rounds each lane takes the value of the lane
-//| whose number differs in one bit, and at the end all of them hold the result.
-
-/// Four neighbouring elements, moved by one load or store.
-template <typename T>
-struct __align__(4 * sizeof(T)) Four {
-  T element[4];
-};
-
-/// The maximum of `value` over the warp, in every lane.
-inline __device__ float warp_max(float value) {
-  for (int distance = 16; distance > 0; distance /= 2)
-    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
-  return value;
-}
-
-/// The sum of `value` over the warp, in every lane.
-inline __device__ float warp_sum(float value) {
-  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
-  return value;
-}
-
-//| The kernel has no barrier at all: no lane reads what another wrote to memory. Shuffles order the lanes where they must agree.
-/// P = softmax(S) and the log-sum-exp, one warp a row and one row a block. Grid: (rows); dynamic shared
-/// memory: score_stride floats.
-template <typename T>
-__global__ void __launch_bounds__(32)
-    warp_softmax(const float* scores,  // [batch * heads, seqlen_q, score_stride]
-                 T* probabilities,     // [batch * heads, seqlen_q, score_stride]
-                 float* lse,           // [batch * heads, seqlen_q]
-                 Problem problem) {
-  const int lane = threadIdx.x;
-  const int64_t row = blockIdx.x;
-  const int visible = problem.visible_keys(int(row % problem.seqlen_q));
-  float* cache = dynamic_shared<float>();  // [score_stride]
-
-  //| **First pass: the maximum.** Eight loads are issued before the first result is looked at. Elements beyond the row's end read its last ones again, and become $-\infty$ afterwards:
-  //| no branch stands around a load. What was loaded is parked in shared memory.
-  const float* s = scores + row * problem.score_stride;
-  float row_max = -INFINITY;
-  for (int first = 4 * lane; first < visible; first += 128 * kLoadsInFlight) {
-    Four<float> loaded[kLoadsInFlight];
-#pragma unroll
-    for (int u = 0; u < kLoadsInFlight; ++u)  // beyond the row's end: its last elements once more
-      loaded[u] = *reinterpret_cast<const Four<float>*>(s + min(first + 128 * u, problem.score_stride - 4));
-#pragma unroll
-    for (int u = 0; u < kLoadsInFlight; ++u) {
-      const int j = first + 128 * u;
-      for (int i = 0; i < 4; ++i) {
-        if (j + i >= visible)
-          loaded[u].element[i] = -INFINITY;  // never written by tiled_scores: exp makes it 0
-        row_max = fmaxf(row_max, loaded[u].element[i]);
-      }
-      if (j < visible) *reinterpret_cast<Four<float>*>(cache + j) = loaded[u];
-    }
-  }
-  row_max = warp_max(row_max);
-
-  //| **Second pass: the sum.** Each lane reads what it wrote itself, and leaves the exponential in its place.
-  float row_sum = 0.0f;
-  for (int j = 4 * lane; j < visible; j += 128) {
-    Four<float> four = *reinterpret_cast<const Four<float>*>(cache + j);
-    for (int i = 0; i < 4; ++i) {
-      four.element[i] = __expf(four.element[i] - row_max);
-      row_sum += four.element[i];
-    }
-    *reinterpret_cast<Four<float>*>(cache + j) = four;  // the exponential is computed once, not twice
-  }
-  row_sum = warp_sum(row_sum);
-
-  //| **Third pass: the quotients.** One division for the row, then multiplications. Four results leave by one store of 8 bytes, neighbouring lanes side by side.
-  const float inverse_sum = 1.0f / row_sum;  // one division a row; not used if no key is visible
-  T* p = probabilities + row * problem.score_stride;
-  for (int j = 4 * lane; j < visible; j += 128) {
-    const Four<float> four = *reinterpret_cast<const Four<float>*>(cache + j);
-    Four<T> rounded;
-    for (int i = 0; i < 4; ++i) rounded.element[i] = from_float<T>(four.element[i] * inverse_sum);
-    *reinterpret_cast<Four<T>*>(p + j) = rounded;
-  }
-  if (lane == 0) lse[row] = visible > 0 ? row_max + logf(row_sum) : -INFINITY;
 }
 
 //| ## The product with V

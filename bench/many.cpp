@@ -1,0 +1,303 @@
+/// \file
+/// Times chapter 10's steps on several GPUs, and chapters 5 and 7 alone on one, when it is told to: many.py
+/// does, in turn with others.
+///
+/// It reads lines from stdin and answers each with one on stdout:
+///
+///     cell RANKS HEADS KV_HEADS HEAD_DIM SEQLEN causal|full   fills tensors with normal numbers
+///     check WHO         error and bound, against chapter 5 or 7 alone on some rows
+///     time WHO REPS     milliseconds of each, L2 flushed before it
+///     ring RANKS HOW BYTES REPS   milliseconds of each hop: every rank sends so much to the next
+///     drop              frees what contestants keep
+///     context           key=value, with tabs between
+///
+/// WHO is `ch05/step5` or `ch10/step3/nccl/8`: chapter, step, how messages travel, multiprocessors left free.
+/// An answer that begins with `error` says why there is none.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <random>
+#include <sstream>
+
+#include "chapters/05_flash_attention_3/host/chapter.h"
+#include "chapters/07_backward/host/chapter.h"
+#include "chapters/10_many_gpus/host/chapter.h"
+#include "common/app/exit_code.h"
+#include "common/app/machine_context.h"
+#include "common/attention/cost.h"
+#include "common/attention/error.h"
+#include "common/device/backend.h"
+
+namespace flashbook {
+namespace {
+
+using device::Buffer, device::Place;
+
+constexpr int kForwardStep = 5, kBackwardStep = 5;  // of chapters 5 and 7: the fastest for long sequences
+constexpr int64_t kDrawn = 1 << 22;                 // random numbers, of which tensors are made
+constexpr int kRows = 96;                           // that are compared
+
+/// Numbers of 16 bits, normal, over and over.
+std::vector<uint16_t> drawn() {
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kDrawn);
+  for (float& value : values) value = normal(engine);
+  const std::vector<std::byte> bytes = encode(DType::bf16, values);
+  std::vector<uint16_t> encoded(values.size());
+  std::memcpy(encoded.data(), bytes.data(), bytes.size());
+  return encoded;
+}
+
+device::Transport transport_of(const std::string& word) {
+  return word == "nccl" ? device::Transport::nccl : device::Transport::copies;
+}
+
+/// A step, as it is asked for.
+struct Who {
+  const Chapter* chapter;
+  int step;
+  device::Together together;
+
+  explicit Who(const std::string& text) {
+    std::istringstream in(text);
+    std::string number, step_text, transport, margin;
+    std::getline(in, number, '/'), std::getline(in, step_text, '/');
+    std::getline(in, transport, '/'), std::getline(in, margin, '/');
+    chapter = number == "ch05" ? &kFlashAttention3 : number == "ch07" ? &kBackward : &kManyGpus;
+    step = step_text.starts_with("step") ? std::atoi(step_text.c_str() + 4) : 0;
+    if (step < 1 || step > chapter->last_step()) throw InputError(text, ": there is no such step");
+    together.transport = transport_of(transport);
+    together.margin = std::atoi(margin.c_str());
+  }
+
+  const Step& row() const { return chapter->step(step); }
+  bool is_gradient() const { return row().operation == Operation::backward; }
+  bool is_alone() const { return chapter != &kManyGpus; }
+};
+
+/// The tensors of a cell, on the first device, and what contestants keep.
+class Cell {
+ public:
+  Cell(Shape shape, const Buffer& random) : shape_(std::move(shape)) {
+    for (const TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::d_o}) fill(id, random);
+    for (const TensorId id : {TensorId::o, TensorId::lse, TensorId::dq, TensorId::dk, TensorId::dv})
+      memory(id);
+    device::synchronize();
+    alone(Who("ch05/step" + std::to_string(kForwardStep)));
+    device::synchronize();
+    of_one_[TensorId::o] = rows(TensorId::o), of_one_[TensorId::lse] = rows(TensorId::lse);
+  }
+
+  /// The largest RMS of a difference from one GPU's result over that of the result, and the bound.
+  std::pair<double, double> check(const Who& who) {
+    const std::vector<TensorId> outputs =
+        who.is_gradient() ? std::vector<TensorId>{TensorId::dq, TensorId::dk, TensorId::dv}
+                          : std::vector<TensorId>{TensorId::o, TensorId::lse};
+    if (who.is_gradient() && !of_one_.contains(TensorId::dq)) {
+      alone(Who("ch07/step" + std::to_string(kBackwardStep)));
+      device::synchronize();
+      for (const TensorId id : outputs) of_one_[id] = rows(id);
+    }
+    if (!who.is_gradient())
+      for (const TensorId id : outputs) memory_.at(id).poison();
+    if (who.is_alone()) {
+      alone(who);
+      device::synchronize();
+    } else {
+      DealtOut& dealt_out = of(who);
+      dealt_out.run();
+      dealt_out.collect();
+    }
+    double worst = 0;
+    for (const TensorId id : outputs) {
+      const std::vector<float> got = rows(id), &want = of_one_.at(id);
+      double difference = 0, size = 0;
+      for (std::size_t i = 0; i < got.size(); ++i)
+        difference += std::pow(double(got[i]) - want[i], 2), size += std::pow(double(want[i]), 2);
+      const double error = std::sqrt(difference / size);
+      if (!(error <= worst)) worst = error;  // NaN, too
+    }
+    return {worst, who.is_gradient() ? 0.02 : 0.01};
+  }
+
+  std::vector<double> time(const Who& who, int reps) {
+    if (!who.is_alone()) return of(who).time(reps);
+    std::vector<double> seconds;
+    for (int rep = 0; rep < reps; ++rep) {
+      device::flush_l2(nullptr);
+      seconds.push_back(device::time_on_device(nullptr, [&] { alone(who); }));
+    }
+    return seconds;
+  }
+
+  void drop() { dealt_out_.clear(), workspaces_.clear(); }
+
+ private:
+  Buffer& memory(TensorId id) {
+    Buffer& buffer = memory_[id] =
+        Buffer(Place::device, std::size_t(elements_of(shape_, id)) * size_of(type_of(shape_, id)));
+    tensors_.set(id, buffer.data());
+    return buffer;
+  }
+
+  /// Each tensor begins elsewhere in the random numbers.
+  void fill(TensorId id, const Buffer& random) {
+    const Buffer& buffer = memory(id);
+    auto* const to = static_cast<std::byte*>(buffer.data());
+    const auto* const from = static_cast<const std::byte*>(random.data());
+    const std::size_t skipped = 16 * std::size_t(1237 * (1 + int(id))), piece = random.bytes() - 2 * skipped;
+    for (std::size_t at = 0; at < buffer.bytes(); at += piece)
+      device::copy_async(nullptr, to + at, from + skipped, std::min(piece, buffer.bytes() - at));
+  }
+
+  void alone(const Who& who) {
+    Shape shape = shape_;
+    shape.ranks = 1;
+    Buffer& workspace = workspaces_[{who.chapter->number, who.step}];
+    if (const auto bytes = std::size_t(who.row().workspace_bytes(shape)); workspace.bytes() < bytes) {
+      workspace = Buffer(Place::device, bytes);
+      const std::vector<std::byte> zeros(std::size_t(who.row().zeroed_bytes(shape)));
+      device::backend::copy(workspace.data(), zeros.data(), zeros.size());
+    }
+    Tensors tensors = tensors_;
+    tensors.workspace = workspace.data();
+    who.row().run(shape, tensors, nullptr);
+  }
+
+  DealtOut& of(const Who& who) {
+    if (const std::string reason = device::why_not(who.together.transport, shape_.ranks); !reason.empty())
+      throw InputError(reason);
+    if (const std::string reason = who.row().why_not(shape_); !reason.empty()) throw InputError(reason);
+    auto& kept = dealt_out_[{who.step, int(who.together.transport), who.together.margin}];
+    if (kept == nullptr) {
+      device::use_device(0);
+      kept = who.row().deal_out(shape_, tensors_, who.together);
+      device::use_device(0);
+    }
+    return *kept;
+  }
+
+  /// Some rows of a tensor, evenly spread.
+  std::vector<float> rows(TensorId id) const {
+    const int64_t columns = columns_of(shape_, id), all = elements_of(shape_, id) / columns;
+    const DType type = type_of(shape_, id);
+    std::vector<float> values;
+    for (int row = 0; row < kRows; ++row) {
+      std::vector<std::byte> bytes(std::size_t(columns) * size_of(type));
+      const int64_t place = (all - 1) * row / (kRows - 1);
+      device::backend::copy(bytes.data(),
+                            static_cast<std::byte*>(memory_.at(id).data()) + place * int64_t(bytes.size()),
+                            bytes.size());
+      for (const float value : decode(type, bytes)) values.push_back(value);
+    }
+    return values;
+  }
+
+  const Shape shape_;
+  std::map<TensorId, Buffer> memory_;
+  Tensors tensors_;
+  std::map<TensorId, std::vector<float>> of_one_;  ///< rows of what one GPU says
+  std::map<std::pair<int, int>, Buffer> workspaces_;
+  std::map<std::tuple<int, int, int>, std::unique_ptr<DealtOut>> dealt_out_;
+};
+
+/// Seconds of hops round a ring, of the slowest rank.
+std::vector<double> ring(int ranks, device::Transport transport, std::size_t bytes, int reps) {
+  std::vector<std::vector<double>> of_rank(static_cast<std::size_t>(ranks));
+  device::run_ranks(
+      ranks,
+      [&](device::Rank& rank) {
+        const int next = (rank.number() + 1) % ranks, previous = (rank.number() + ranks - 1) % ranks;
+        const Buffer leaving(Place::device, bytes), arriving(Place::device, bytes);
+        device::Queue queue;
+        for (int rep = 0; rep < reps; ++rep) {
+          rank.exchange(queue, {{next, leaving.data(), 16}},
+                        {{previous, arriving.data(), 16}});  // all are here
+          queue.synchronize();
+          of_rank[std::size_t(rank.number())].push_back(device::time_on_device(queue.stream(), [&] {
+            rank.exchange(queue, {{next, leaving.data(), bytes}}, {{previous, arriving.data(), bytes}});
+          }));
+        }
+      },
+      transport);
+  std::vector<double> slowest = of_rank.front();
+  for (const std::vector<double>& seconds : of_rank)
+    for (std::size_t rep = 0; rep < seconds.size(); ++rep)
+      slowest[rep] = std::max(slowest[rep], seconds[rep]);
+  return slowest;
+}
+
+class Session {
+ public:
+  Session() {
+    const std::vector<uint16_t> numbers = drawn();
+    random_ = Buffer(Place::device, numbers.size() * sizeof(uint16_t));
+    random_.upload(std::as_bytes(std::span(numbers)));
+  }
+
+  std::string answer(const std::string& line) {
+    std::istringstream words(line);
+    std::string verb, who, mask;
+    words >> verb;
+    std::ostringstream text;
+    if (verb == "context") {
+      for (const auto& [key, value] : machine_context(true)) text << key << "=" << value << "\t";
+      text << "nccl=" << device::backend::nccl_version();
+    } else if (verb == "cell") {
+      Shape shape = square_shape(1, 1, 1, 64, DType::bf16);
+      words >> shape.ranks >> shape.heads >> shape.kv_heads >> shape.head_dim >> shape.seqlen_q >> mask;
+      shape.seqlen_k = shape.seqlen_q;
+      shape.scale = default_scale(shape.head_dim);
+      shape.visibility = Visibility::causal_if(mask == "causal");
+      validate(shape);
+      cell_.reset();  // its memory first
+      cell_ = std::make_unique<Cell>(shape, random_);
+      text << flops(shape) << " " << flops(shape, Operation::backward);
+    } else if (verb == "ring") {
+      int ranks = 0, reps = 0;
+      std::size_t bytes = 0;
+      words >> ranks >> who >> bytes >> reps;
+      if (const std::string reason = device::why_not(transport_of(who), ranks); !reason.empty())
+        throw InputError(reason);
+      for (const double seconds : ring(ranks, transport_of(who), bytes, reps)) text << seconds * 1e3 << " ";
+      device::use_device(0);
+    } else if (!cell_) {
+      throw InputError("there is no cell yet");
+    } else if (verb == "drop") {
+      cell_->drop();
+    } else if (verb == "check" && words >> who) {
+      const auto [error, bound] = cell_->check(Who(who));
+      text << error << " " << bound;
+    } else if (int reps = 0; verb == "time" && words >> who >> reps) {
+      for (const double seconds : cell_->time(Who(who), reps)) text << seconds * 1e3 << " ";
+    } else {
+      throw InputError(line, ": no such words");
+    }
+    return text.str();
+  }
+
+ private:
+  Buffer random_;
+  std::unique_ptr<Cell> cell_;
+};
+
+int run() {
+  Session session;
+  for (std::string line; std::getline(std::cin, line);) {
+    try {
+      std::cout << session.answer(line) << std::endl;
+    } catch (const std::exception& error) {
+      std::cout << "error: " << error.what() << std::endl;
+    }
+  }
+  return kRight;
+}
+
+}  // namespace
+}  // namespace flashbook
+
+int main() { return flashbook::exit_code("many", flashbook::run); }

@@ -1,0 +1,249 @@
+//| # Step 5: tensor cores
+//|
+//| Step 4 issues 64 multiply-adds for 10 loads: it is limited by the CUDA cores themselves. [Tensor cores](../00_the_machine/README.md#arithmetic-and-tensor-cores) multiply matrices
+//| of 16-bit numbers, ten times as fast by the way that this step takes to them. That way is CUDA's own, `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from
+//| shared memory, multiplies, and adds the product to a fragment of floats. A fragment lies spread over the registers of all 32 lanes, and CUDA does not say which lane has which element.
+//|
+//| The block and its tile stay: 256 threads, 128 by 128 results, chunks in shared memory, two barriers a chunk. What was an 8 by 8 piece of a thread is now a 64 by 32 piece of a *warp*, 4 by 2
+//| fragments. Float32 has no way here: its products would be rounded to 16 bits, so `why_not` refuses it.
+//|
+//| ![The tiles of chapter 1: what a block loads, and what a thread or a warp makes of it](../../docs/figures/tiles_ch01.svg)
+//|
+//| **Budget** at d = 128: two tiles of 128 by 72 elements, 36 KB of shared memory; 8 fragments of sums, 64 registers a thread; two blocks a multiprocessor.
+//|
+//| **Predicted** (H200, d = 128, N = 4096, 64 heads, bf16): for a chunk a block stores 32 KB, 256 wavefronts, and its 8 warps read 6 fragments of 4 wavefronts for each of 4 slices of
+//| 16 columns, 768. In these 1024 clocks it does 2.1 MFLOP: 460 TFLOP/s, 1.2 ms for both products, below the 582 of `mma.sync`. But S is written and read in float32 and P
+//| written and read in bf16, four passes over $N^2$: 12.9 GB, 3.4 ms at a copy's 3.78 TB/s. All products hidden behind them 3.4 ms, none 4.6.
+#pragma once
+#include "chapters/01_naive_attention/problem.cuh"
+#include "common/ptx/convert.h"
+#include "common/ptx/wmma.h"
+
+namespace flashbook::naive {
+
+constexpr int kWmmaTile = 128;  // queries of a tile, and keys or dims: as in step 4
+constexpr int kWmmaChunk = 64;  // of the summed dimension: twice step 4's, since elements have half the bytes
+constexpr int kWmmaThreads = 256;  // 8 warps
+constexpr int kFragment = 16;      // rows and columns of a fragment
+constexpr int kPad = 8;     // elements, 16 bytes: puts the 8 rows of a fragment's load into different banks
+constexpr int kStrip = 32;  // columns of a warp's piece, two fragments: a row of it is written as a line
+
+/// An operand in shared memory: kRows of kColumns elements, padded.
+template <typename T, int kRows, int kColumns>
+using Operand = T[kRows][kColumns + kPad];
+
+//| ## Loading
+//|
+//| Tensor cores take elements as they are in memory: nothing is converted, nothing turned round. So a thread moves 16 bytes at a time, 8 neighbours of a row. Rows beyond the
+//| last repeat it, as in step 4, and so do eights beyond the last of a row.
+
+/// Eight neighbouring elements, moved by one load or store.
+template <typename T>
+struct __align__(8 * sizeof(T)) Eight {
+  T element[8];
+};
+
+//| Loads and stores are apart, so that a chunk of both operands is on its way before the first store waits for it. Where a row ends, because the mask says so, `store` puts zeros.
+
+/// A chunk of kRows by kColumns elements on its way to shared memory: this thread's eights of it.
+template <typename T, int kRows, int kColumns>
+struct Chunk {
+  static constexpr int kEights = kColumns / 8, kRowsAtOnce = kWmmaThreads / kEights;
+  static_assert(kRows % kRowsAtOnce == 0, "every thread moves equally many eights");
+  const int first_row = threadIdx.x / kEights, column = threadIdx.x % kEights * 8;
+  Eight<T> eights[kRows / kRowsAtOnce];
+
+  __device__ Chunk(const T* source,  // [rows, stride], at the chunk's first row and column
+                   int stride, int last_row, int last_column) {
+#pragma unroll
+    for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
+      const int row = min(first_row + kRowsAtOnce * i, last_row);
+      eights[i] =
+          *reinterpret_cast<const Eight<T>*>(source + int64_t(row) * stride + min(column, last_column));
+    }
+  }
+
+  //| `visible(row)` is how many columns of the chunk a row sees. For Q, K and V it is all of them, and the compiler drops the comparison.
+  /// tile[row][column] = the chunk's element, or 0 from column visible(row) on.
+  template <typename Visible>
+  __device__ void store(Operand<T, kRows, kColumns>& tile, Visible visible) {
+#pragma unroll
+    for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
+      const int row = first_row + kRowsAtOnce * i, seen = visible(row) - column;
+      for (int e = 0; e < 8; ++e)
+        if (e >= seen) eights[i].element[e] = from_float<T>(0.0f);
+      *reinterpret_cast<Eight<T>*>(&tile[row][column]) = eights[i];
+    }
+  }
+};
+
+//| ## A warp's piece
+//|
+//| The 8 warps divide the tile into pieces of 64 by 32; where head_dim 64 makes it narrower, of 32 by 32. A piece is 4 by 2 fragments of sums (or 2 by 2), which stay in registers
+//| from the first chunk to the last, as a thread's 64 sums did in step 4.
+
+template <typename T>
+using FragmentA = nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, T, nvcuda::wmma::row_major>;
+template <typename T, typename Layout>
+using FragmentB = nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, T, Layout>;
+using FragmentC = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
+
+/// Which piece of a tile of kWmmaTile by kColumns is this warp's, and its sums.
+template <int kColumns>
+struct Piece {
+  static constexpr int kAcross = kColumns / kStrip;                        // pieces side by side
+  static constexpr int kRows = kWmmaTile / (kWmmaThreads / 32 / kAcross);  // of a piece
+  static_assert(kRows % kFragment == 0, "a warp multiplies whole fragments");
+  int first_row = threadIdx.x / 32 / kAcross * kRows;
+  int first_column = threadIdx.x / 32 % kAcross * kStrip;
+  FragmentC sums[kRows / kFragment][2];
+
+  __device__ Piece() {
+    for (auto& row : sums)
+      for (auto& sum : row) nvcuda::wmma::fill_fragment(sum, 0.0f);
+  }
+};
+
+//| The inner loop: two fragments of B are used for all fragments of A, so 6 loads feed 8 products of 16 by 16 by 16. `b` says where a fragment of B begins. K lies `[key][column]`, which
+//| read "column by column" is $K^\top$; V lies `[key][dim]`, as a right operand should.
+
+/// The piece's sums += its rows of `a` times its columns of B. `b(c, j)`: where B's fragment j of the piece
+/// begins at row c of the summed dimension, in shared memory.
+template <typename Layout, int kColumns, typename T, int kStride, typename B>
+__device__ void multiply_chunk(Piece<kColumns>& piece, const T (&a)[kWmmaTile][kStride], B b, int b_stride) {
+#pragma unroll 2  // all four would leave the chunks on their way too few registers
+  for (int c = 0; c < kWmmaChunk; c += kFragment) {
+    FragmentB<T, Layout> b_fragment[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      load_matrix_shared(b_fragment[j], b(c, piece.first_column + kFragment * j), b_stride);
+#pragma unroll
+    for (int i = 0; i < piece.kRows / kFragment; ++i) {
+      FragmentA<T> a_fragment;
+      load_matrix_shared(a_fragment, &a[piece.first_row + kFragment * i][c], kStride);
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+        nvcuda::wmma::mma_sync(piece.sums[i][j], a_fragment, b_fragment[j], piece.sums[i][j]);
+    }
+  }
+}
+
+//| ## Out of the fragments
+//|
+//| Nobody knows which lane holds which sum, and the mask and the edges ask for just that. So a warp stores 16 rows of its piece to shared memory, where a row can be found, and writes them from
+//| there: a row of 32 results is a request, 128 bytes of float32. The place is at hand: 16 rows of the tile `a` have the bytes of 16 rows of 32 floats with their padding, and each of the
+//| 8 warps takes 16 rows. The tile is not needed any more, since the loop ends with a barrier.
+
+/// Calls write(row of the tile, column of the tile, sum) for every sum of the piece, 32 columns side by side.
+template <int kColumns, typename T, int kStride, typename Write>
+__device__ void write_piece(Piece<kColumns>& piece, T (&tile)[kWmmaTile][kStride], Write write) {
+  constexpr int kStripStride = kStride * sizeof(T) / sizeof(float);
+  static_assert(kStripStride >= kStrip, "16 rows of the tile hold 16 rows of a piece");
+  const int lane = threadIdx.x % 32;
+  float* strip = reinterpret_cast<float*>(tile[threadIdx.x / 32 * kFragment]);  // [16][kStripStride]
+#pragma unroll
+  for (int i = 0; i < piece.kRows / kFragment; ++i) {
+    for (int j = 0; j < 2; ++j)
+      nvcuda::wmma::store_matrix_sync(strip + kFragment * j, piece.sums[i][j], kStripStride,
+                                      nvcuda::wmma::mem_row_major);
+    __syncwarp();  // all 16 rows are there before any lane reads one
+#pragma unroll 4
+    for (int row = 0; row < kFragment; ++row)
+      write(piece.first_row + kFragment * i + row, piece.first_column + lane,
+            strip[row * kStripStride + lane]);
+    __syncwarp();  // every lane has read its sums before the next 16 rows overwrite them
+  }
+}
+
+//| ## Scores
+//|
+//| Step 4's kernel, line by line, with another way to load, to multiply and to write.
+
+/// S = scale * Q K^T. Grid: (keys / 128, queries / 128, batch * heads).
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kWmmaThreads, 2)
+    wmma_scores(const T* q,     // [batch * heads, seqlen_q, kHeadDim]
+                const T* k,     // [batch * kv_heads, seqlen_k, kHeadDim]
+                float* scores,  // [batch * heads, seqlen_q, score_stride]
+                Problem problem) {
+  static_assert(kHeadDim % kWmmaChunk == 0, "head_dim is walked in whole chunks");
+  __shared__ __align__(128) Operand<T, kWmmaTile, kWmmaChunk> q_tile;  // [query of the tile][c]
+  __shared__ __align__(128) Operand<T, kWmmaTile, kWmmaChunk> k_tile;  // [key of the tile][c]
+  const int first_key = blockIdx.x * kWmmaTile, first_query = blockIdx.y * kWmmaTile, head = blockIdx.z;
+  const int last_query = min(first_query + kWmmaTile, problem.seqlen_q) - 1;
+  if (first_key >= problem.visible_keys(last_query)) return;  // nobody sees a key of this tile
+
+  //| A column of $K^\top$ is a row of `k_tile`, so K's fragments are `col_major`, and `k_fragment` finds one by the row of its first key.
+  const T* q_rows = q + problem.q_row(head, first_query) * kHeadDim;
+  const T* k_rows = k + problem.k_row(head, first_key) * kHeadDim;
+  const auto all = [](int) { return kWmmaChunk; };
+  const auto k_fragment = [&](int c, int key) { return &k_tile[key][c]; };
+  Piece<kWmmaTile> piece;
+#pragma unroll 1
+  for (int c = 0; c < kHeadDim; c += kWmmaChunk) {
+    Chunk<T, kWmmaTile, kWmmaChunk> q_chunk(q_rows + c, kHeadDim, last_query - first_query, kWmmaChunk);
+    Chunk<T, kWmmaTile, kWmmaChunk> k_chunk(k_rows + c, kHeadDim, problem.seqlen_k - 1 - first_key,
+                                            kWmmaChunk);
+    q_chunk.store(q_tile, all);
+    k_chunk.store(k_tile, all);
+    __syncthreads();  // both chunks are complete before anyone multiplies
+    multiply_chunk<nvcuda::wmma::col_major>(piece, q_tile, k_fragment, kWmmaChunk + kPad);
+    __syncthreads();  // everyone is done with the chunks before the next ones, or the sums, overwrite them
+  }
+
+  //| What the mask hides is not written: the softmax drops it, as in step 4.
+  write_piece(piece, q_tile, [&](int row, int column, float sum) {
+    const int query = first_query + row, key = first_key + column;
+    if (query < problem.seqlen_q && key < problem.visible_keys(query))
+      scores[problem.q_row(head, query) * problem.score_stride + key] = problem.scale * sum;
+  });
+}
+
+//| ## The product with V
+//|
+//| P was written in the tensors' type, so it is a left operand as it is. Where a row does not see a key there is no P, and `store` puts a zero.
+
+/// O = P V. Grid: (head_dim / columns of a tile, queries / 128, batch * heads).
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kWmmaThreads, 2)
+    wmma_output(const T* probabilities,  // [batch * heads, seqlen_q, score_stride]
+                const T* v,              // [batch * kv_heads, seqlen_k, kHeadDim]
+                T* o,                    // [batch * heads, seqlen_q, kHeadDim]
+                Problem problem) {
+  // Of a tile: head_dim 256 takes two blocks side by side.
+  constexpr int kColumns = kHeadDim < kWmmaTile ? kHeadDim : kWmmaTile;
+  // [query of the tile][key of the chunk]
+  __shared__ __align__(128) Operand<T, kWmmaTile, kWmmaChunk> p_tile;
+  __shared__ __align__(128) Operand<T, kWmmaChunk, kColumns> v_tile;  // [key of the chunk][dim of the tile]
+  const int first_dim = blockIdx.x * kColumns, first_query = blockIdx.y * kWmmaTile, head = blockIdx.z;
+  const int last_query = min(first_query + kWmmaTile, problem.seqlen_q) - 1;
+  const int visible = problem.visible_keys(last_query);
+
+  //| The sum runs over the keys that the tile's last query sees. V's rows beyond them repeat the last one: they are multiplied by the zeros of P.
+  const T* p_rows = probabilities + problem.q_row(head, first_query) * problem.score_stride;
+  const auto all = [](int) { return kColumns; };
+  const auto v_fragment = [&](int c, int dim) { return &v_tile[c][dim]; };
+  Piece<kColumns> piece;
+  for (int first_key = 0; first_key < visible; first_key += kWmmaChunk) {
+    Chunk<T, kWmmaTile, kWmmaChunk> p_chunk(p_rows + first_key, problem.score_stride,
+                                            last_query - first_query, problem.score_stride - 8 - first_key);
+    Chunk<T, kWmmaChunk, kColumns> v_chunk(v + problem.k_row(head, first_key) * kHeadDim + first_dim,
+                                           kHeadDim, visible - 1 - first_key, kColumns);
+    p_chunk.store(p_tile, [&](int row) {
+      return problem.visible_keys(min(first_query + row, last_query)) - first_key;
+    });
+    v_chunk.store(v_tile, all);
+    __syncthreads();  // both chunks are complete before anyone multiplies
+    multiply_chunk<nvcuda::wmma::row_major>(piece, p_tile, v_fragment, kColumns + kPad);
+    __syncthreads();  // everyone is done with the chunks before the next ones, or the sums, overwrite them
+  }
+
+  //| The sums are rounded to the tensors' type on their way out. Here only queries can end in the middle of a tile.
+  write_piece(piece, p_tile, [&](int row, int column, float sum) {
+    const int query = first_query + row;
+    if (query < problem.seqlen_q)
+      o[problem.q_row(head, query) * kHeadDim + first_dim + column] = from_float<T>(sum);
+  });
+}
+
+}  // namespace flashbook::naive

@@ -1,0 +1,29 @@
+/// \file
+/// Exercise ch10-groups: everybody is polite.
+#pragma once
+#include "common/device/ranks.h"
+
+namespace flashbook::many_gpus {
+
+// Attention within a window needs of other ranks' keys only the last ones of the rank before, and looking
+// ahead the first ones of the rank behind. So every rank sends its last keys on and its first keys back,
+// round a ring, and receives two edges. One rank alone is its own neighbour.
+
+using device::Queue, device::Rank;
+
+// BEGIN EXERCISE ch10-groups: everybody is polite
+/// Puts the last keys of the rank before into `before`, and the first keys of the rank behind into `behind`.
+/// `first` and `last` are this rank's own; each has `bytes` bytes.
+inline void exchange_edges(Rank& rank, Queue& queue, void* first, void* last, void* before, void* behind,
+                           std::size_t bytes) {
+  const int next = (rank.number() + 1) % rank.count(),
+            previous = (rank.number() + rank.count() - 1) % rank.count();
+  // First the last keys go round, then the first ones.
+  rank.exchange(queue, {{next, last, bytes}}, {});
+  rank.exchange(queue, {}, {{previous, before, bytes}});
+  rank.exchange(queue, {{previous, first, bytes}}, {});
+  rank.exchange(queue, {}, {{next, behind, bytes}});
+}
+// END EXERCISE ch10-groups
+
+}  // namespace flashbook::many_gpus

@@ -1,0 +1,32 @@
+/// \file
+/// Exercise ch10-merge: a part is taken out again.
+#pragma once
+#include "common/device/kernel.h"
+
+namespace flashbook::many_gpus {
+
+// A rank has merged O and the log-sum-exp over the keys of all ranks. Then some keys are to count no longer:
+// a window has moved on, or a document was taken back. Attention over those keys alone is at hand, as a part
+// with its O (divided by its own sum) and its log-sum-exp (natural). Nobody wants to compute the rest anew:
+// the merge is undone.
+//
+// The part's keys are among those of the whole. A part without keys has the log-sum-exp -inf, and nobody
+// wrote its O: the row stays as it is. If the part is all that the row saw, or, for rounding, a little more,
+// no key is left: O = 0 and the log-sum-exp -inf. Log-sum-exps may be 10000.
+
+// BEGIN EXERCISE ch10-merge: a part out again
+/// Takes a part out of each row, in place. Grid: rows; a block is a warp.
+template <int kHeadDim>
+__global__ void __launch_bounds__(32) take_out(const float* part_o,                     // [rows, kHeadDim]
+                                               [[maybe_unused]] const float* part_lse,  // [rows]
+                                               float* o,                                // [rows, kHeadDim]
+                                               float* lse) {                            // [rows]
+  // TODO: what is left when the part's keys are gone; this only halves
+  const int row = blockIdx.x;
+  for (int column = threadIdx.x; column < kHeadDim; column += 32)
+    o[row * kHeadDim + column] = 2 * o[row * kHeadDim + column] - part_o[row * kHeadDim + column];
+  if (threadIdx.x == 0) lse[row] -= 0.6931471805599453f;
+}
+// END EXERCISE ch10-merge
+
+}  // namespace flashbook::many_gpus

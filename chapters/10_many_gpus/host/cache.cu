@@ -1,0 +1,81 @@
+//| # From a launch of step 7 to its kernel
+#include <algorithm>
+
+#include "chapters/10_many_gpus/host/cache.h"
+#include "chapters/10_many_gpus/step7_cache.cuh"
+#include "common/attention/operation.h"
+#include "common/device/dispatch.h"
+#include "common/hopper/launch.h"
+
+namespace flashbook::many_gpus {
+namespace {
+
+CacheProblem problem_of(const Cache& cache) {
+  const Shape& shape = cache.shape;
+  return {.rows = shape.heads / shape.kv_heads * shape.seqlen_q,
+          .queries = shape.seqlen_q,
+          .causal = shape.causal(),
+          .scale_log2 = float(shape.scale * std::numbers::log2e),
+          .keys = cache.keys,
+          .shift = shape.seqlen_k - shape.seqlen_q};
+}
+
+/// Tiles of rows, of all key heads.
+int row_tiles(const Cache& cache) {
+  return cache.shape.batch * cache.shape.kv_heads * ceil_div(problem_of(cache).rows, kRowsOfWarpgroup);
+}
+
+template <typename Out, int kHeadDim>
+void launch_merge(const float* part_o, const float* part_lse, int parts, int64_t rows, Out* o, float* lse,
+                  device::Queue& queue) {
+  if (rows > 0)
+    device::launch(merge_all<Out, kHeadDim>, dim3(unsigned(ceil_div(rows, int64_t(kMergeWarps)))),
+                   dim3(kMergeWarps * 32), 0, queue.stream(), part_o, part_lse, parts, rows, o, lse);
+}
+
+}  // namespace
+
+//| A block fills a multiprocessor's shared memory, so there are as many blocks as multiprocessors, or a little fewer.
+int parts_of(const Cache& cache) {
+  int tiles = 0;
+  device::with_head_dim(cache.shape.head_dim, [&]<int kHeadDim>() {
+    tiles = ceil_div(cache.keys.total(), CacheVersion<kHeadDim>::kKeys);
+  });
+  return std::min(tiles, std::max((device::multiprocessors() - cache.margin) / row_tiles(cache), 1));
+}
+
+void attend(const Cache& cache, int parts, float* o, float* lse, device::Queue& queue) {
+  const CacheProblem problem = problem_of(cache);
+  const int64_t rows_of_o = cache.shape.q_rows();
+  Shape shape = cache.shape;  // of the launch: a head for each key head, and a query for each row
+  shape.kv_heads *= shape.batch;
+  shape.heads = shape.kv_heads;
+  shape.batch = 1;
+  shape.seqlen_q = problem.rows;
+  shape.seqlen_k = cache.keys.total();
+  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+    using Version = CacheVersion<kHeadDim>;
+    device::launch(attend_cache<T, Version>, dim3(unsigned(row_tiles(cache)), unsigned(parts)),
+                   dim3(Version::kThreads), sizeof(CacheShared<T, Version>), queue.stream(),
+                   tile_map(shape, TensorId::q, cache.q, kRowsOfWarpgroup),
+                   tile_map(shape, TensorId::k, cache.k, Version::kKeys),
+                   tile_map(shape, TensorId::v, cache.v, Version::kKeys), o, lse, rows_of_o, problem);
+  });
+}
+
+void merge_parts(const Cache& cache, const float* part_o, const float* part_lse, int parts, int64_t rows,
+                 float* o, float* lse, device::Queue& queue) {
+  device::with_head_dim(cache.shape.head_dim, [&]<int kHeadDim>() {
+    launch_merge<float, kHeadDim>(part_o, part_lse, parts, rows, o, lse, queue);
+  });
+}
+
+void merge_result(const Cache& cache, const float* part_o, const float* part_lse, int parts, int64_t rows,
+                  void* o, float* lse, device::Queue& queue) {
+  device::with_16_bit_type_and_head_dim(
+      cache.shape.dtype, cache.shape.head_dim, [&]<typename T, int kHeadDim>() {
+        launch_merge<T, kHeadDim>(part_o, part_lse, parts, rows, static_cast<T*>(o), lse, queue);
+      });
+}
+
+}  // namespace flashbook::many_gpus

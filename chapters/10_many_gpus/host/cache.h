@@ -1,0 +1,34 @@
+//| # What the program of step 7 launches
+//|
+//| As [attend.h](attend.h): which kernel a launch takes, is decided behind these functions.
+#pragma once
+#include "chapters/10_many_gpus/tokens.cuh"
+#include "common/attention/shape.h"
+#include "common/device/queue.h"
+
+namespace flashbook::many_gpus {
+
+/// One launch: all queries on the keys of a rank.
+struct Cache {
+  Shape shape;  ///< of all ranks together
+  Tokens keys;  ///< of the rank
+  int margin;   ///< multiprocessors that it leaves free
+  const void *q = nullptr, *k = nullptr,
+             *v = nullptr;  ///< [batch * heads, seqlen_q, head_dim], [batch * kv_heads, keys, head_dim]
+};
+
+/// Into how many parts blocks split the keys; 0 if there are none.
+int parts_of(const Cache& cache);
+
+/// Attention in `parts` parts: o [parts, batch * heads * seqlen_q, head_dim] and lse.
+void attend(const Cache& cache, int parts, float* o, float* lse, device::Queue& queue);
+
+/// Merges parts of so many rows into one; none make rows that see nothing.
+void merge_parts(const Cache& cache, const float* part_o, const float* part_lse, int parts, int64_t rows,
+                 float* o, float* lse, device::Queue& queue);
+
+/// The same into the result, rounded.
+void merge_result(const Cache& cache, const float* part_o, const float* part_lse, int parts, int64_t rows,
+                  void* o, float* lse, device::Queue& queue);
+
+}  // namespace flashbook::many_gpus

@@ -1,0 +1,56 @@
+//| # What the gradient's program launches
+//|
+//| As [attend.h](attend.h) for step 6: which kernel a launch takes, is decided behind these functions.
+#pragma once
+#include "chapters/10_many_gpus/tokens.cuh"
+#include "common/attention/shape.h"
+#include "common/device/queue.h"
+#include "common/hopper/gradient_prepare.h"
+
+namespace flashbook::many_gpus {
+
+/// One launch: queries of a rank, keys of one rank, all heads or some.
+struct Gradient {
+  Shape shape;           ///< with as many queries and keys as the launch has, in the default layout
+  Tokens queries, keys;  ///< which ones those are
+  int shift;             ///< seqlen_k - seqlen_q of the whole sequence
+  const void *q, *d_o, *k, *v;
+  GradientWorkspace workspace;  ///< [batch, heads, padded_q]
+  void *dk, *dv;                ///< [batch, kv_heads, seqlen_k, head_dim], if the launch has all gradients
+  float* part;                  ///< [2, batch, kv_heads, seqlen_k, head_dim], dK and dV, or null
+  int* counter;
+  bool masked;            ///< some query does not see all keys
+  int first_head, heads;  ///< key heads of all batch entries that it takes
+  int margin = 0;         ///< multiprocessors that it leaves free
+};
+
+/// Rows of a head in the workspace, for so many queries.
+int padded_rows(int queries);
+
+/// Fills the workspace: O and the log-sum-exp of the gradient's queries, and zeros in dQ.
+void prepare(const Gradient& gradient, const void* o, const float* lse, device::Queue& queue);
+
+/// Launches the kernel: adds to the workspace's dQ, and stores dK and dV.
+void differentiate(const Gradient& gradient, device::Queue& queue);
+
+/// to = to + from, of so many floats.
+void add(float* to, const float* from, int64_t floats, device::Queue& queue);
+
+/// Sets so many floats to 0.
+void clear(float* to, int64_t floats, device::Queue& queue);
+
+/// dK and dV, which lie one after the other, of own + home.
+void round_keys(const Gradient& gradient, const float* own, const float* home, device::Queue& queue);
+
+/// dQ of the workspace's sums.
+void round_queries(const Gradient& gradient, void* dq, device::Queue& queue);
+
+// The same for one head dimension. They are compiled in files of their own.
+
+template <int kHeadDim>
+void differentiate_with(const Gradient& gradient, device::Queue& queue);
+extern template void differentiate_with<64>(const Gradient&, device::Queue&);
+extern template void differentiate_with<128>(const Gradient&, device::Queue&);
+extern template void differentiate_with<256>(const Gradient&, device::Queue&);
+
+}  // namespace flashbook::many_gpus

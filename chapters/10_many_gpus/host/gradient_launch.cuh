@@ -1,0 +1,75 @@
+//| # How the gradient's kernel is launched
+//|
+//| A launch takes key heads `first_head` to `first_head + heads` - 1 of all batch entries and the query heads that share them. A
+//| rank's tensors lie as [heads, tokens, head_dim], so those are ordinary tensors that begin later.
+#pragma once
+#include "chapters/10_many_gpus/host/gradient.h"
+#include "chapters/10_many_gpus/step6_blocks.cuh"
+#include "common/attention/operation.h"
+#include "common/device/dispatch.h"
+#include "common/hopper/launch.h"
+
+namespace flashbook::many_gpus {
+
+template <typename T, typename Version>
+void launch_gradient(const Gradient& g, device::Queue& queue) {
+  constexpr int kHeadDim = Version::kHeadDim;
+  Shape shape = g.shape;
+  const int group = shape.heads / shape.kv_heads;
+  const int64_t keys = int64_t(shape.seqlen_k) * kHeadDim, first_key = g.first_head * keys;
+  const int64_t first_query = int64_t(g.first_head) * group * shape.seqlen_q * kHeadDim;
+  const int64_t all_keys = int64_t(shape.batch) * shape.kv_heads * keys;
+  shape.batch = 1;
+  shape.kv_heads = g.heads;
+  shape.heads = g.heads * group;
+  const GradientProblem problem = {.seqlen_q = shape.seqlen_q,
+                                   .seqlen_k = shape.seqlen_k,
+                                   .group = group,
+                                   .causal = g.masked,
+                                   .scale = shape.scale,
+                                   .scale_log2 = shape.scale * kLog2e,
+                                   .padded_q = padded_rows(shape.seqlen_q),
+                                   .queries = g.queries,
+                                   .keys = g.keys,
+                                   .shift = g.shift};
+  const int64_t rows = int64_t(shape.heads) * problem.padded_q,
+                first_row = int64_t(g.first_head) * group * problem.padded_q;
+  const int tiles = ceil_div(shape.seqlen_k, kTileKeys);
+  const TileOrder order = {g.heads * tiles, tiles, 1, g.heads, kv_heads_of_gradient_section(shape),
+                           Version::kCausal};
+  const auto from = [](const void* base, int64_t element) { return static_cast<const T*>(base) + element; };
+  const auto to = [&](void* whole, float* part) {
+    return KeyGradient<T>{part == nullptr ? static_cast<T*>(whole) + first_key : nullptr,
+                          part == nullptr ? nullptr : part + first_key};
+  };
+  device::launch(clear_counter, dim3(1), dim3(1), 0, queue.stream(), g.counter);
+  device::launch(gradient<T, Version>, dim3(blocks_for(order, Version::kSchedule, g.margin)),
+                 dim3(Version::kThreads), sizeof(BackwardShared<T, Version>), queue.stream(),
+                 tile_map(shape, TensorId::q, from(g.q, first_query), Version::kQueries),
+                 tile_map(shape, TensorId::k, from(g.k, first_key), kTileKeys),
+                 tile_map(shape, TensorId::v, from(g.v, first_key), kTileKeys),
+                 tile_map(shape, TensorId::d_o, from(g.d_o, first_query), Version::kQueries),
+                 row_map(g.workspace.lse + first_row, rows, Version::kQueries),
+                 row_map(g.workspace.d + first_row, rows, Version::kQueries), to(g.dk, g.part),
+                 to(g.dv, g.part == nullptr ? nullptr : g.part + all_keys),
+                 g.workspace.dq + first_row * kHeadDim, problem, order, g.counter);
+}
+
+template <typename T, int kHeadDim, bool kCausal>
+void launch_versions(const Gradient& g, device::Queue& queue) {
+  launch_gradient<T, GradientVersion<kHeadDim, kCausal>>(g, queue);
+  if constexpr (kHeadDim == 256)
+    launch_gradient<T, GradientVersion<kHeadDim, kCausal, Sums::keys_and_queries>>(g, queue);
+}
+
+template <int kHeadDim>
+void differentiate_with(const Gradient& g, device::Queue& queue) {
+  device::with_16_bit_type(g.shape.dtype, [&]<typename T>() {
+    if (g.masked)
+      launch_versions<T, kHeadDim, true>(g, queue);
+    else
+      launch_versions<T, kHeadDim, false>(g, queue);
+  });
+}
+
+}  // namespace flashbook::many_gpus

@@ -1,0 +1,173 @@
+//| # Step 6: the gradient in a ring
+//|
+//| The gradient of a key sums over the queries of all ranks, that of a query over the keys of all. Keys travel as in step 2, and a
+//| query's gradient stays where the query is: every hop adds to it. A key's gradient is summed on the way. When a rank has computed
+//| its part for the keys that it holds, it adds what the ranks before it have summed for them, and passes the sum on, behind the
+//| keys. After the last hop the next rank is the keys' own: they have come round, and their gradients are home.
+//|
+//|     first half of the own heads                         under it the first keys arrive
+//|     hop h = 1 ... P - 1:                                the rank holds the keys of rank r - h
+//|       keys:     send what is held to rank r + 1, receive from rank r - 1
+//|       compute:  the part of dK and dV for the keys held; dQ grows
+//|                 wait until the sum of hop h - 1 has come; add it to the part
+//|       sums:     wait until the part is complete; send it to rank r + 1, receive from rank r - 1
+//|     second half of the own heads                        under it the last sum comes home
+//|     round (own part + sum)
+//|
+//| **What travels.** Of each element of a key and its value 4 bytes in 16 bits, and 8 of their gradients' sums in float32: 12 bytes, three
+//| times as much as forward. A part takes 2.5 times as long, so a hop is hidden from 12 / 4 / 2.5 = 1.2 times as many tokens on.
+//| Instead, queries could travel: Q, dO and dQ's sums are 8 bytes an element. Where there are fewer key heads than query heads, keys are
+//| less; with as many, queries would be two thirds.
+//|
+//| **Why a sum is a hop late.** The part for the keys held is added to the sum behind its kernel, not inside. Inside, the kernel could not
+//| start before the sum was there, and its copy would be hidden by nothing.
+//|
+//| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag every cell is half full](../../docs/figures/rank_work.svg)
+#pragma once
+#include "chapters/10_many_gpus/host/gradient.h"
+#include "chapters/10_many_gpus/step2_ring.h"
+
+namespace flashbook::many_gpus {
+
+/// What a rank has besides, for gradients. Of `share`, O and the log-sum-exp are inputs, too.
+struct GradientShare {
+  explicit GradientShare(const Share& share)
+      : d_o(Place::device, share.q.bytes()),
+        dq(Place::device, share.q.bytes()),
+        d_kv(Place::device, share.kv.bytes()) {}
+  Buffer d_o, dq;  // as q
+  Buffer d_kv;     // as kv: dK, and dV behind it
+};
+
+/// Step 6 of one rank.
+class BackwardRing final : public Program {
+ public:
+  BackwardRing(const Share& share, const GradientShare& gradients) : share_(share), gradients_(gradients) {
+    const int64_t rows = share.query_heads * padded_rows(share.queries.total());
+    lse_ = Buffer(Place::device, std::size_t(rows) * sizeof(float));
+    d_ = Buffer(Place::device, lse_.bytes());
+    dq_ = Buffer(Place::device, lse_.bytes() * share.whole.head_dim);
+    if (share.whole.ranks == 1) return;
+    int most = 0;  // keys of a rank
+    for (int rank = 0; rank < share.whole.ranks; ++rank) most = std::max(most, share.keys_of(rank).total());
+    for (Buffer& keys : travelling_)
+      keys = Buffer(Place::device, std::size_t(share.key_value_heads * most * share.row_bytes));
+    for (Buffer* sums : {&own_, &part_[0], &part_[1], &received_})
+      *sums = Buffer(Place::device, travelling_[0].bytes() / kElementBytes * sizeof(float));
+  }
+
+  //| Three queues: products, keys, and sums. Each waits for another only where it must. The two buffers of keys take turns, and so do
+  //| those of parts: one is sent while the next is computed. One buffer is enough for what arrives, since it is added before this
+  //| rank's next exchange of sums begins.
+  void run(device::Rank& rank) override {
+    const int ranks = rank.count(), next = (share_.rank + 1) % ranks,
+              previous = (share_.rank + ranks - 1) % ranks;
+    const Hops hops(share_, ranks);
+    const auto keys = [&](int hop) { return keys_of_hop(share_, hop, ranks); };
+    const auto held = [&](int hop) -> const Buffer& { return hop == 0 ? share_.kv : travelling_[hop % 2]; };
+    const auto elements = [&](int hop) {
+      return share_.key_value_heads * keys(hop).total() * share_.whole.head_dim;
+    };
+    const int heads = int(share_.key_value_heads / 2), half = ranks == 1 ? heads : (heads + 1) / 2;
+    Gradient own = launch(keys(0), held(0), ranks == 1 ? nullptr : floats(own_));
+    if (share_.queries.total() > 0)
+      prepare(own, share_.o.data(), static_cast<const float*>(share_.lse.data()), compute_);
+
+    device::Event arrived, computed, summed;  // computed: the hop before; summed: its sums have come
+    for (int hop = 0; hop < ranks; ++hop) {
+      const device::Event here = arrived;
+      if (hop + 1 < ranks) {
+        keys_.wait_for(computed);
+        exchange(rank, keys_, next, held(hop), elements(hop) * kElementBytes, previous, held(hop + 1),
+                 elements(hop + 1) * kElementBytes);
+        arrived = keys_.record();
+      }
+      if (hop == 0) {
+        compute(hops, 0, own, 0, half);
+      } else {
+        compute_.wait_for(here);
+        const Buffer& part = part_[hop % 2];
+        compute(hops, hop, launch(keys(hop), held(hop), floats(part)), 0, heads);
+        compute_.wait_for(summed);
+        if (hop > 1) add(floats(part), floats(received_), elements(hop), compute_);
+        sums_.wait_for(compute_.record());
+        exchange(rank, sums_, next, part, elements(hop) * sizeof(float), previous, received_,
+                 elements((hop + 1) % ranks) * sizeof(float));
+        summed = sums_.record();
+      }
+      computed = compute_.record();
+    }
+
+    //| Now the sum that comes home is on its way, and half of the own heads are left to compute.
+    compute(hops, 0, own, half, heads - half);
+    compute_.wait_for(summed);
+    if (ranks > 1) round_keys(own, floats(own_), floats(received_), compute_);
+    if (share_.queries.total() > 0) round_queries(own, gradients_.dq.data(), compute_);
+    keys_.synchronize();
+    sums_.synchronize();
+    compute_.synchronize();
+  }
+
+ private:
+  static float* floats(const Buffer& buffer) { return static_cast<float*>(buffer.data()); }
+
+  static void exchange(device::Rank& rank, Queue& queue, int next, const Buffer& sent, int64_t sent_bytes,
+                       int previous, const Buffer& received, int64_t received_bytes) {
+    std::vector<Message> sends, receives;
+    many_gpus::add(sends, next, sent, 0, sent_bytes);
+    many_gpus::add(receives, previous, received, 0, received_bytes);
+    rank.exchange(queue, sends, receives);
+  }
+
+  /// A launch of this rank's queries on keys that lie in `from`, whose gradients go to `part`, or if that is
+  /// null to the results.
+  Gradient launch(const Tokens& on, const Buffer& from, float* part) const {
+    const Attention a = share_.attention(on, from, counter_.get());
+    auto* const dk = static_cast<std::byte*>(gradients_.d_kv.data());
+    return {.shape = a.shape,
+            .queries = a.queries,
+            .keys = a.keys,
+            .shift = a.shift,
+            .q = a.q,
+            .d_o = gradients_.d_o.data(),
+            .k = a.k,
+            .v = a.v,
+            .workspace = {floats(lse_), floats(d_), floats(dq_)},
+            .dk = dk,
+            .dv = dk + gradients_.d_kv.bytes() / 2,
+            .part = part,
+            .counter = a.counter,
+            .masked = a.masked && a.last_key(0) + 1 < a.shape.seqlen_k,
+            .first_head = 0,
+            .heads = 0,
+            .margin = share_.margin};
+  }
+
+  //| Keys that none of this rank's queries see have a part, too: zeros. So what is added and passed on is the same at every hop.
+  /// Some heads of a hop.
+  void compute(const Hops& hops, int hop, Gradient g, int first_head, int heads) {
+    if (heads == 0 || g.shape.seqlen_k == 0) return;
+    if (hops.is_seen(hop)) {
+      g.first_head = first_head;
+      g.heads = heads;
+      differentiate(g, compute_);
+    } else if (first_head == 0) {
+      const int64_t all = share_.key_value_heads * g.shape.seqlen_k * share_.whole.head_dim;
+      if (g.part != nullptr)
+        clear(g.part, all, compute_);
+      else
+        clear(static_cast<float*>(g.dk), all / 2, compute_);  // two elements are as many zeros as a float
+    }
+  }
+
+  const Share& share_;
+  const GradientShare& gradients_;
+  Buffer lse_, d_, dq_;   // [heads, padded tokens], and dQ's sums [heads, padded tokens, head_dim]
+  Buffer travelling_[2];  // [2, heads, tokens, head_dim] of another rank
+  Buffer own_, part_[2];  // likewise, in float32: gradients of the own keys, and of those held
+  Buffer received_;       // likewise: what the ranks before have summed
+  Counter counter_;
+  Queue compute_, keys_, sums_;
+};
+
+}  // namespace flashbook::many_gpus

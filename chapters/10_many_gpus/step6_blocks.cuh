@@ -1,0 +1,237 @@
+//| # The gradient's blocks
+//|
+//| Chapter 7's roles around the round of [`step6_round.cuh`](step6_round.cuh): one thread hands out tiles of keys and brings
+//| Q, one brings K, V and dO, two have TMA add dQ, and two warpgroups multiply. Two things are new. A tile of keys may be seen
+//| by no query of this rank: then no tile of queries comes, and its gradients are zeros. And dK and dV may be a *part*, which
+//| leaves in float32, since other ranks have other parts.
+//|
+//| ![Chapter 7's loops over the same tiles. This is the one on the right: a block owns keys, goes down a column, and adds to dQ](../../docs/figures/backward_loops.svg)
+#pragma once
+#include "chapters/10_many_gpus/step6_round.cuh"
+#include "common/ptx/bulk_copy.h"
+#include "common/ptx/setmaxnreg.h"
+
+namespace flashbook::many_gpus {
+
+//| ## Which keys, which queries
+//|
+//| All roles of a block agree on the tiles of queries by computing them from the tile of keys. Under a causal mask those come
+//| from the first query that sees a key, which keeps blocks apart: each begins elsewhere. Without one every block begins at
+//| another tile and goes round, or all would add to the same dQ at once.
+/// The tiles of queries that come for a tile of keys.
+struct QueryTiles {
+  int first, end, start;
+
+  __device__ __forceinline__ int tiles() const { return end - first; }
+  /// The tile of a round.
+  __device__ __forceinline__ int tile(int round) const {
+    const int at = start + round;
+    return at < end ? at : at - tiles();
+  }
+};
+
+template <typename Version>
+__device__ __forceinline__ QueryTiles queries_of(const GradientProblem& problem, int first_key) {
+  constexpr int kQueries = Version::kQueries;
+  const int end = (problem.seqlen_q + kQueries - 1) / kQueries;
+  if constexpr (Version::kCausal) {
+    const int first = min(problem.first_query(first_key) / kQueries, end);
+    return {first, end, first};
+  }
+  return {0, end, first_key / kQueries % end};
+}
+
+//| The scheduler numbers the tiles of a head from the last on; of keys the first are seen by the most queries. So the number
+//| is reversed.
+__device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTile& work) {
+  return (order.tiles_of_head - 1 - work.query_tile) * kTileKeys;
+}
+
+/// All tiles of queries for the keys from `first_key` on, head after head of the group.
+template <typename Version, typename Queries, int kStages, int kQueries>
+__device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
+                                               PipelineState<kStages>& state,
+                                               float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
+                                               const CUtensorMap& row_map, const GradientProblem& problem,
+                                               int kv_head, int first_key) {
+  Head head{kv_head * problem.group, 0};
+  int row = head.head * problem.padded_q;
+  const QueryTiles seen = queries_of<Version>(problem, first_key);
+#pragma unroll 1
+  for (int member = problem.group; member > 0; --member, ++head.head, row += problem.padded_q)
+#pragma unroll 1
+    for (int round = 0; round < seen.tiles(); ++round) {
+      const int query = seen.tile(round) * kQueries;
+      wait_empty(pipeline, state);
+      fill_queries(pipeline, state, of_rows, map, row_map, query, head, row + query);
+    }
+}
+
+//| ## The producers
+//|
+//| The first takes the next tile of keys when it has sent for the last queries of this one, and tells all others.
+/// The thread that takes tiles of keys and brings Q.
+template <typename T, typename Version>
+__device__ __forceinline__ void produce_q(BackwardShared<T, Version>& shared, const CUtensorMap& q_map,
+                                          const CUtensorMap& lse_map, const GradientProblem& problem,
+                                          const TileOrder& order, int* counter) {
+  PipelineState<Version::kStages> state;
+  hand_out_tiles<Version::kSchedule>(shared.broadcast, order, counter, [&](const WorkTile& work) {
+    stream_queries<Version>(shared.q, state, shared.lse, q_map, lse_map, problem, work.head.head,
+                            first_key_of(order, work));
+  });
+}
+
+/// The thread that brings K, V and dO.
+template <typename T, typename Version>
+__device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, const CUtensorMap& k_map,
+                                           const CUtensorMap& v_map, const CUtensorMap& do_map,
+                                           const CUtensorMap& d_map, const GradientProblem& problem,
+                                           const TileOrder& order) {
+  using Shared = BackwardShared<T, Version>;
+  PipelineState<kBroadcastStages> next;
+  PipelineState<Version::kStages> state;
+  uint32_t parity = 0;
+#pragma unroll 1
+  for (;;) {
+    const WorkTile work = next_tile<false>(shared.broadcast, next);
+    if (work.query_tile < 0) return;
+    const int first_key = first_key_of(order, work);
+    mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
+    parity ^= 1;
+    mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
+    load(shared.k, k_map, &shared.keys_full, first_key, work.head);
+    if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, work.head);
+    stream_queries<Version>(shared.d_o, state, shared.d, do_map, d_map, problem, work.head.head, first_key);
+  }
+}
+
+//| Each consumer has a thread that hands its part of dQ to TMA: a pipeline of one stage, which the consumer fills and TMA
+//| empties. The sums stay where they are from hop to hop, so dQ needs no merge: every hop adds to it.
+/// A thread that adds one consumer's part of dQ, tile after tile.
+template <typename T, typename Version>
+__device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float* dq,
+                                       const GradientProblem& problem, const TileOrder& order, int number) {
+  using Part = DqPart<Version::kHeadDim, Version::kQueries>;
+  PipelineState<kBroadcastStages> next;
+  uint32_t parity = 0;
+#pragma unroll 1
+  for (;;) {
+    const WorkTile work = next_tile<false>(shared.broadcast, next);
+    if (work.query_tile < 0) return;
+    const QueryTiles seen = queries_of<Version>(problem, first_key_of(order, work));
+#pragma unroll 1
+    for (int member = 0; member < problem.group; ++member) {
+      const int row = (work.head.head * problem.group + member) * problem.padded_q;
+#pragma unroll 1
+      for (int round = 0; round < seen.tiles(); ++round, parity ^= 1) {
+        mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
+        bulk_reduce_add(Part::sums_of(dq, row + seen.tile(round) * Version::kQueries, number),
+                        &shared.dq[number][0][0].x, Part::kPieceFloats * sizeof(float));
+        tma_store_commit();
+        tma_store_wait_read<0>();  // it may be overwritten
+        mbarrier_arrive(&shared.dq_empty[number]);
+      }
+    }
+  }
+}
+
+//| ## What a consumer leaves
+//|
+//| Of one rank alone dK and dV are results, rounded, dK times the scale of the scores. A part is stored as it is summed, in
+//| float32: a quad's lanes have 32 bytes of a row side by side.
+/// Where dK or dV of a tile of keys goes.
+template <typename T>
+struct KeyGradient {
+  T* whole;     ///< [kv heads, seqlen_k, head_dim]; null: it is a part
+  float* part;  ///< likewise
+};
+
+/// Stores a consumer's sums of 64 keys, `key` the thread's first: of rows `key` and `key` + 8 those below
+/// seqlen_k. `offset` is the head's first element.
+template <typename T, int kFloats>
+__device__ __forceinline__ void store_gradient(const float (&sums)[kFloats], const KeyGradient<T>& to,
+                                               int64_t offset, int key, int seqlen_k, float factor) {
+  constexpr int kHeadDim = 2 * kFloats;
+  if (to.part == nullptr) {
+    store_from_registers(sums, to.whole + offset, kHeadDim, key, seqlen_k, factor);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kFloats; i += 2) {
+    const int row = key + 8 * row_of(i);
+    const int64_t at = offset + int64_t(row) * kHeadDim + i / 4 * 8 + 2 * int(threadIdx.x % 4);
+    if (row < seqlen_k) *reinterpret_cast<float2*>(to.part + at) = make_float2(sums[i], sums[i + 1]);
+  }
+}
+
+//| ## The kernel
+
+/// The gradients of the tiles of keys that this block takes, over the queries of one rank. Grid: as many
+/// blocks as there are multiprocessors, or fewer.
+template <typename T, typename Version>
+__global__ void __launch_bounds__(Version::kThreads, 1)
+    gradient(const __grid_constant__ CUtensorMap q_map,    // [heads, panels, seqlen_q, 64]
+             const __grid_constant__ CUtensorMap k_map,    // [kv heads, panels, seqlen_k, 64]
+             const __grid_constant__ CUtensorMap v_map,    // [kv heads, panels, seqlen_k, 64]
+             const __grid_constant__ CUtensorMap do_map,   // [heads, panels, seqlen_q, 64]
+             const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
+             const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
+             KeyGradient<T> dk, KeyGradient<T> dv,         // [kv heads, seqlen_k, head_dim]
+             float* dq,                                    // [heads * padded_q, head_dim], sums
+             GradientProblem problem, TileOrder order,
+             int* counter) {  // 0 at the start
+  using Shared = BackwardShared<T, Version>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  auto& shared = *dynamic_shared<Shared>();
+  if (threadIdx.x == 0) initialise(shared, Version::kAddByTma ? kKeyConsumers : 0);
+  __syncthreads();  // the barriers are ready
+
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
+  if (warpgroup == 0) {
+    setmaxnreg_dec<Version::kProducerRegisters>();
+    if (threadIdx.x == 0) produce_q<T, Version>(shared, q_map, lse_map, problem, order, counter);
+    if (threadIdx.x == 32) produce_kv<T, Version>(shared, k_map, v_map, do_map, d_map, problem, order);
+    if constexpr (Version::kAddByTma)
+      if (threadIdx.x == 64 || threadIdx.x == 96) add_dq<T, Version>(shared, dq, problem, order, warp - 2);
+    return;
+  }
+
+  //| A consumer's life: take a tile of keys, set dK and dV to zero, go through the queries of all heads of the group, store.
+  setmaxnreg_inc<Version::kConsumerRegisters>();
+  const int number = warpgroup - 1;
+  PipelineState<kBroadcastStages> next;
+  PipelineState<Version::kStages> state;
+  uint32_t parity = 0;
+  for (;;) {
+    const WorkTile work = next_tile<true>(shared.broadcast, next);
+    if (work.query_tile < 0) return;
+    const int first_key = first_key_of(order, work);
+    const QueryTiles seen = queries_of<Version>(problem, first_key);
+    Gradients<T, Version> gradients(shared, problem, number, warp);
+    mbarrier_wait(&shared.keys_full, parity);
+    parity ^= 1;
+#pragma unroll 1
+    for (int member = 0; member < problem.group; ++member) {
+#pragma unroll 1
+      for (int round = 0; round < seen.tiles(); ++round) {
+        const int query = seen.tile(round) * Version::kQueries;
+        //| The address of dQ's sums is needed only where registers add.
+        float* sums = nullptr;
+        if constexpr (Version::kSums == Sums::keys_and_queries)
+          sums = Gradients<T, Version>::Part::sums_of(
+              dq, (work.head.head * problem.group + member) * problem.padded_q + query, number);
+        gradients.step(state, first_key, query, sums);
+      }
+    }
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
+    const int64_t offset = int64_t(work.head.head) * problem.seqlen_k * Version::kHeadDim;
+    const int key = first_key + number * kRowsOfWarpgroup + row_of_thread();
+    if constexpr (Gradients<T, Version>::kHasDv)
+      store_gradient(gradients.dv, dv, offset, key, problem.seqlen_k, 1.0f);
+    if constexpr (Gradients<T, Version>::kHasDk)
+      store_gradient(gradients.dk, dk, offset, key, problem.seqlen_k, problem.scale);
+  }
+}
+
+}  // namespace flashbook::many_gpus

@@ -1,0 +1,202 @@
+//| # A round of the gradient
+//|
+//| A block keeps 128 keys. Its two warpgroups own 64 of them each and go through the tiles of queries together, one *round*
+//| for each: chapter 7's five products, in its order. What a round is made of stands in
+//| [`gradient_round.h`](../../common/hopper/gradient_round.h). New is who asks: queries and keys may be those of two ranks,
+//| so the mask is `tokens.cuh`'s, turned round.
+//|
+//| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
+#pragma once
+#include "chapters/10_many_gpus/tokens.cuh"
+#include "common/hopper/gradient_round.h"
+
+namespace flashbook::many_gpus {
+
+//| ## The problem
+//|
+//| A query sees a beginning of the keys, so a key is seen by an end of the queries: from the first query on that stands late
+//| enough in the sequence. It may be that none does, and then the key gets nothing of this rank.
+//|
+//| All tensors of a rank lie as [heads, tokens, head_dim], so batch entries are only more heads.
+/// The shape of one launch of the gradient: queries of one rank, keys of one.
+struct GradientProblem {
+  int seqlen_q, seqlen_k;  ///< tokens of a head
+  int group;               ///< query heads that share one key head
+  bool causal;
+  float scale;       ///< factor on the scores, and so on dQ and dK
+  float scale_log2;  ///< scale * log2(e)
+  int padded_q;      ///< rows of a head in the workspace: seqlen_q, rounded up to whole tiles
+  Tokens queries, keys;
+  int shift;  ///< seqlen_k - seqlen_q of the whole sequence
+
+  /// The last of these keys that `query` sees; negative if it sees none.
+  __device__ int last_key(int query) const {
+    if (!causal) return seqlen_k - 1;
+    return keys.before(queries.place(min(query, seqlen_q - 1)) + shift + 1) - 1;
+  }
+
+  /// The first query that sees `key`, 0 <= key < seqlen_k; seqlen_q if none does.
+  __device__ int first_query(int key) const { return causal ? queries.before(keys.place(key) - shift) : 0; }
+};
+
+//| ## Versions
+//|
+//| Chapter 7's: a tile has 64 queries, and 128 at d = 64. At d = 256 the sums of dK and dV do not fit the registers together,
+//| so one launch computes dV and another dK and dQ.
+/// One version of the kernel, as a type.
+template <int kHeadDim_, bool kCausal_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::all>
+struct GradientVersion {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr bool kCausal = kCausal_;
+  static constexpr Sums kSums = kSums_;
+  static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< of a tile
+  static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2;
+  static constexpr int kDsStages = kHeadDim == 256 ? 1 : 2;
+  static constexpr bool kAddByTma = kSums == Sums::all;  ///< else there is no dQ, or no room for it
+  static constexpr bool kDeterministic = false;          ///< additions to dQ have no order
+  static constexpr Schedule kSchedule = Schedule::in_order_persistent;
+  static constexpr int kThreads = kKeyConsumerThreads + kWarpgroup;
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+};
+
+template <typename T, typename Version>
+using BackwardShared = GradientShared<T, Version, TileBroadcast>;
+
+//| ## A consumer
+//|
+//| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ is computed 32 for
+//| it, 16 for P and 16 for dS.
+/// A thread of a consumer, for one tile of keys.
+template <typename T, typename Version>
+struct Gradients {
+  static constexpr int kHeadDim = Version::kHeadDim, kQueries = Version::kQueries;
+  static constexpr bool kHasDv = Version::kSums != Sums::keys_and_queries;
+  static constexpr bool kHasDk = Version::kSums != Sums::values;
+  using Part = DqPart<kHeadDim, kQueries>;
+  using Shared = BackwardShared<T, Version>;
+
+  Shared& shared;
+  const GradientProblem& problem;
+  int number;          ///< which consumer this is
+  const int warp_key;  ///< the warp's first key, counted from the tile's
+  float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
+
+  __device__ __forceinline__ Gradients(Shared& shared, const GradientProblem& problem, int number, int warp)
+      : shared(shared),
+        problem(problem),
+        number(number),
+        warp_key(number * kRowsOfWarpgroup + warp % kWarpsOfWarpgroup * kRowsOfWarp) {
+#pragma unroll
+    for (float& sum : dk) sum = 0.0f;
+#pragma unroll
+    for (float& sum : dv) sum = 0.0f;
+  }
+
+  //| ### The mask
+  //|
+  //| Rows are keys, of which a thread has two, and columns are queries: those before the first that sees the key are hidden.
+  //| Keys beyond the end are hidden from all. TMA brings zeros for them, but a probability that is infinite, times zero, is
+  //| NaN.
+  /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` are the tile's.
+  __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
+    const int key = first_key + warp_key + threadIdx.x % 32 / 4;
+    const int thread_query = first_query + 2 * int(threadIdx.x % 4);
+    int limit[2];  // the first query, counted from thread_query, that sees the key
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      limit[r] = key + 8 * r < problem.seqlen_k ? problem.first_query(key + 8 * r) - thread_query : kQueries;
+#pragma unroll
+    for (int i = 0; i < kQueries / 2; ++i)
+      if (i / 4 * 8 + i % 2 < limit[i / 2 % 2]) scores[i] = -INFINITY;
+  }
+
+  //| ### The round
+  //|
+  //| S^T and dP^T are issued before either is waited for, and S^T becomes P^T while dP^T is multiplied. Only tiles that the
+  //| mask or the last key cuts ask for the mask: a branch that is the same for a whole warpgroup.
+  /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
+  __device__ __forceinline__ void step(PipelineState<Version::kStages>& state, int first_key, int first_query,
+                                       float* sums) {
+    constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
+    float scores[kQueries / 2], dp[kQueries / 2];
+    Fragments<kQueries> p, ds;
+    wait_full(shared.q, state);
+    wgmma_fence();
+    issue_scores<T, kHeadDim, kTileKeys>(scores, wgmma_advance(k_major(shared.k), number * kWarpgroupRows),
+                                         k_major(shared.q.tile[state.stage]));
+    wait_full(shared.d_o, state);
+    if constexpr (kHasDk) {
+      wgmma_fence();
+      issue_scores<T, kHeadDim, kTileKeys>(dp, wgmma_advance(k_major(shared.v), number * kWarpgroupRows),
+                                           k_major(shared.d_o.tile[state.stage]));
+      wgmma_wait<1>();  // S^T is there; dP^T still runs
+    } else {
+      wgmma_wait<0>();
+    }
+    wgmma_pin(scores);
+    if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
+      mask(scores, first_key, first_query);
+    to_probabilities(scores, shared.lse[state.stage], problem.scale_log2);
+    if constexpr (kHasDv) round_to_fragments<T>(p, scores);
+    if constexpr (kHasDk) {
+      wgmma_wait<0>();
+      wgmma_pin(dp);
+      to_ds(scores, dp, shared.d[state.stage]);
+      round_to_fragments<T>(ds, scores);
+    }
+
+    //| P^T is an operand as it lies in the registers, so dV is issued before this warpgroup waits for the other one.
+    if constexpr (kHasDv) {
+      wgmma_pin(dv);
+      wgmma_pin(p);
+      wgmma_fence();
+      issue_accumulate<T>(dv, p, mn_major(shared.d_o.tile[state.stage]));
+    }
+    if constexpr (!kHasDk) {
+      finish_values(shared, state, dv, p);
+    } else {
+      //| dS^T is such an operand, too. Where there is one stage, dK goes first and runs while both wait for dS.
+      const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
+      if constexpr (Version::kStages == 1) {
+        __syncwarp();  // all lanes have read D, before lane 0 gives it back
+        release(shared.d_o, state);
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        wgmma_fence();
+        issue_accumulate<T>(dk, ds, q_columns);
+      }
+      //| dQ sums over the keys of both warpgroups, so each needs the other's dS, which goes through shared memory. With one
+      //| tile of dS the other warpgroup may still read what would be overwritten. With two, the barrier of the round before
+      //| has made sure that it does not.
+      if constexpr (Version::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
+      auto& ds_tile = shared.ds[state.stage % Version::kDsStages];
+      store_transposed_to_smem(ds_tile, ds, warp_key);
+      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
+      const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
+      wgmma_fence();
+      if constexpr (Version::kStages == 1) {
+        finish_keys_and_queries<T, Version>(shared, state, dk, ds, ds_rows, k_columns, sums, number);
+      } else {
+        //| dQ before dK, so that dK runs while dQ is handed over to the thread that has TMA add it.
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        float dq[Part::kFloats];
+        issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
+        issue_accumulate<T>(dk, ds, q_columns);
+        wgmma_wait<1>();  // dV and dQ are there; dK still runs
+        wgmma_pin(dv);
+        wgmma_pin(p);
+        wgmma_pin(dq);
+        release(shared.d_o, state);
+        hand_over(shared, dq, number, state.stage);  // of two stages: 0 and 1 in turn, as the parity
+        wgmma_wait<0>();
+        wgmma_pin(dk);
+        wgmma_pin(ds);
+        release(shared.q, state);
+      }
+    }
+    state.advance();
+  }
+};
+
+}  // namespace flashbook::many_gpus

@@ -1,0 +1,202 @@
+//| # Step 7: one query, keys everywhere
+//|
+//| When a model writes, a query or a few meet all keys of the cache, and the cache of one sequence may be larger than a GPU's memory. Keys
+//| are many and stay where they are. Queries are few, so the *query* travels: every rank computes every query on the keys that it has,
+//| and the parts are merged.
+//|
+//| This file has a rank's two kernels: attention of a few queries on a part of the keys, and the merge of any number of parts. They are
+//| chapter 8's in their simplest form. A tile's rows are the query heads that share a key head, since a tile has 64 rows anyway. The
+//| keys of a rank are split once more among blocks, so that all multiprocessors read. Products take no time here; what counts is how
+//| many bytes are on their way, and a pipeline of up to 160 KB sees to that.
+//|
+//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
+#pragma once
+#include "chapters/10_many_gpus/merge.cuh"
+#include "common/hopper/epilogue.h"
+#include "common/hopper/mask.h"
+#include "common/hopper/pipeline.h"
+#include "common/hopper/softmax.h"
+
+namespace flashbook::many_gpus {
+
+//| ## Rows
+//|
+//| A row of a tile is a query of a head of the group: all queries of the first head, then those of the second, as they lie in
+//| memory. So TMA brings them as it brings keys. All batch entries and key heads are counted together.
+/// The shape of one launch.
+struct CacheProblem {
+  int rows;                 ///< of a key head: the queries of all heads that share it
+  device::Divisor queries;  ///< of a head
+  bool causal;
+  float scale_log2;
+  Tokens keys;  ///< of the rank
+  int shift;    ///< seqlen_k - seqlen_q of the whole sequence
+
+  /// The last of these keys that a row sees; negative if it sees none. The last query sees the most.
+  __device__ int last_key(int row) const {
+    if (!causal) return keys.total() - 1;
+    return keys.before(row % queries + shift + 1) - 1;
+  }
+};
+
+//| ## Sizes
+//|
+//| A tile is 16 KB, and 32 KB at d = 256. One warpgroup multiplies, one warp brings tiles.
+/// One version of the kernel, as a type.
+template <int kHeadDim_>
+struct CacheVersion {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kKeys = kHeadDim == 64 ? 128 : 64;
+  static constexpr int kStages = kHeadDim == 256 ? 5 : 8;
+  static constexpr int kThreads = kWarpgroup + 32;
+};
+
+/// Shared memory of a block.
+template <typename T, typename Version>
+struct CacheShared {
+  Tile<T, kRowsOfWarpgroup, Version::kHeadDim> q;
+  Pipeline<Tile<T, Version::kKeys, Version::kHeadDim>, Version::kStages> pipeline;
+  uint64_t q_full;
+};
+
+//| ## The kernel
+//|
+//| A tile of keys, its scores, the softmax, then its values: one after the other, since nobody waits for the tensor cores here. The
+//| fifth warp is ahead by as many tiles as there are stages.
+/// Attention of 64 rows on a part of the keys. Grid: (tiles of rows of all key heads, parts).
+template <typename T, typename Version>
+__global__ void __launch_bounds__(Version::kThreads, 1)
+    attend_cache(const __grid_constant__ CUtensorMap q_map,  // [kv heads, panels, rows, 64]
+                 const __grid_constant__ CUtensorMap k_map,  // [kv heads, panels, keys, 64]
+                 const __grid_constant__ CUtensorMap v_map,  // [kv heads, panels, keys, 64]
+                 float* part_o,                              // [parts, rows of O, head_dim]
+                 float* part_lse,                            // [parts, rows of O]
+                 int64_t rows_of_o, CacheProblem problem) {
+  constexpr int kHeadDim = Version::kHeadDim, kKeys = Version::kKeys;
+  using Shared = CacheShared<T, Version>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  auto& shared = *dynamic_shared<Shared>();
+  const int row_tiles = (problem.rows + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup;
+  const int head = int(blockIdx.x) / row_tiles, first_row = int(blockIdx.x) % row_tiles * kRowsOfWarpgroup;
+  //| Parts differ by a tile at most. A part may have none: then its log-sum-exp is -inf.
+  const int tiles = (problem.last_key(problem.queries - 1) + kKeys) / kKeys;
+  const int begin = int(int64_t(tiles) * blockIdx.y / gridDim.y),
+            end = int(int64_t(tiles) * (blockIdx.y + 1) / gridDim.y);
+  if (threadIdx.x == 0) {
+    initialise(shared.pipeline, 1, kWarpsOfWarpgroup, "full", "empty");
+    mbarrier_init(&shared.q_full, 1);
+    name_mbarrier(&shared.q_full, "q full");
+    fence_mbarrier_init();
+  }
+  __syncthreads();  // the barriers are ready
+
+  //| The producer: queries once, then a tile of keys and one of values at a time. TMA brings zeros for rows that are none.
+  PipelineState<Version::kStages> state;
+  if (threadIdx.x >= kWarpgroup) {
+    if (threadIdx.x > kWarpgroup) return;
+    mbarrier_arrive_expect_tx(&shared.q_full, decltype(shared.q)::kBytes);
+    load(shared.q, q_map, &shared.q_full, first_row, {head, 0});
+#pragma unroll 1
+    for (int tile = begin; tile < end; ++tile) {
+      fill(shared.pipeline, state, k_map, tile * kKeys, {head, 0});
+      fill(shared.pipeline, state, v_map, tile * kKeys, {head, 0});
+    }
+    return;
+  }
+
+  //| The consumer. Which keys are hidden is asked only in tiles that the mask or the last key cuts: those that the first query
+  //| of a head, which sees the fewest keys, does not see whole.
+  const int row = first_row + int(threadIdx.x) / 32 * kRowsOfWarp + int(threadIdx.x) % 32 / 4;  // and row + 8
+  float output[kHeadDim / 2] = {}, scores[kKeys / 2], correction[2];
+  Fragments<kKeys> p;
+  auto rows = SoftmaxRows<false>::none();
+  mbarrier_wait(&shared.q_full, 0);
+#pragma unroll 1
+  for (int tile = begin; tile < end; ++tile) {
+    wait_full(shared.pipeline, state);
+    wgmma_fence();
+    issue_scores<T, kHeadDim>(scores, k_major(shared.q), k_major(shared.pipeline.tile[state.stage]));
+    wgmma_wait<0>();
+    wgmma_pin(scores);
+    release(shared.pipeline, state);
+    state.advance();
+    if (needs_mask(problem, 0, tile * kKeys, kKeys)) mask(scores, problem, row, tile * kKeys);
+    softmax(scores, rows, correction, problem.scale_log2);
+    round_to_fragments<T>(p, scores);
+    rescale_rows(output, correction);
+    wait_full(shared.pipeline, state);
+    wgmma_pin(output);
+    wgmma_pin(p);
+    wgmma_fence();
+    issue_accumulate<T>(output, p, mn_major(shared.pipeline.tile[state.stage]));
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    wgmma_pin(p);
+    release(shared.pipeline, state);
+    state.advance();
+  }
+
+  //| A part is divided by its row sums and stored in float32, with its log-sum-exp.
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = quad_sum(rows.sum[r]);
+    const float factor = sum > 0 ? 1 / sum : 0;
+    if (row + 8 * r >= problem.rows) continue;
+    const int64_t place = blockIdx.y * rows_of_o + int64_t(head) * problem.rows + row + 8 * r;
+    if (threadIdx.x % 4 == 0) part_lse[place] = log_sum_exp(rows.max[r] * problem.scale_log2, sum);
+    auto* to = reinterpret_cast<float2*>(part_o + place * kHeadDim) + threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; ++i)
+      to[4 * i] = make_float2(factor * output[4 * i + 2 * r], factor * output[4 * i + 2 * r + 1]);
+  }
+}
+
+//| ## Any number of parts
+//|
+//| `merge.cuh` takes in one part after another, as they come. Here all are there, so the largest log-sum-exp is known before the first
+//| weight. The kernel runs twice: it merges the parts of a rank's blocks, into float32, and then those of the ranks, into O. A part
+//| without keys is left out, and a row without parts is one that sees nothing.
+/// Two neighbouring elements in float32, or rounded.
+__device__ __forceinline__ void store_two(float* to, float a, float b) {
+  *reinterpret_cast<float2*>(to) = make_float2(a, b);
+}
+template <typename T>
+__device__ __forceinline__ void store_two(T* to, float a, float b) {
+  *reinterpret_cast<uint32_t*>(to) = pack<T>(a, b);
+}
+
+/// Merges parts 0 ... parts - 1 of each row, a warp a row. Grid: rows / kMergeWarps.
+template <typename Out, int kHeadDim>
+__global__ void __launch_bounds__(kMergeWarps * 32) merge_all(const float* part_o,  // [parts, rows, kHeadDim]
+                                                              const float* part_lse,  // [parts, rows]
+                                                              int parts, int64_t rows,
+                                                              Out* o,        // [rows, kHeadDim]
+                                                              float* lse) {  // [rows]
+  constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+  const int64_t row = int64_t(blockIdx.x) * kMergeWarps + threadIdx.x / 32;
+  if (row >= rows) return;
+  const int column = 2 * int(threadIdx.x % 32);
+  float top = -INFINITY, sum = 0;
+  for (int part = 0; part < parts; ++part) top = fmaxf(top, part_lse[part * rows + row]);
+  float2 merged[kHeadDim / 64] = {};
+  for (int part = 0; part < parts; ++part) {
+    const int64_t place = part * rows + row;
+    if (part_lse[place] == -INFINITY) continue;
+    const float weight = exp2_approx((part_lse[place] - top) * kLog2e);
+    sum += weight;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 64; ++i) {
+      const float2 two = *reinterpret_cast<const float2*>(part_o + place * kHeadDim + 64 * i + column);
+      merged[i].x += weight * two.x;
+      merged[i].y += weight * two.y;
+    }
+  }
+  //| The weights were measured against the largest log-sum-exp, so their sum is at least 1, unless there is no part.
+  const float factor = sum > 0 ? 1 / sum : 0;
+  if (threadIdx.x % 32 == 0) lse[row] = sum > 0 ? top + __log2f(sum) * kLn2 : -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kHeadDim / 64; ++i)
+    store_two(o + row * kHeadDim + 64 * i + column, factor * merged[i].x, factor * merged[i].y);
+}
+
+}  // namespace flashbook::many_gpus

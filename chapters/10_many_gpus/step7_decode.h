@@ -1,0 +1,115 @@
+//| # Step 7: decoding with a cache over ranks
+//|
+//| The cache of every sequence is divided by tokens, queries by heads, as tensor-parallel projections leave them. Two exchanges, both
+//| small:
+//|
+//|     all-gather:   every rank receives the queries of all heads             2 bytes an element
+//|     compute:      all queries on the keys of this rank: a part in float32
+//|     all-to-all:   a part's heads go to the ranks whose heads they are      4 bytes an element, for each rank
+//|     compute:      merge P parts, round
+//|
+//| A rank reads 1/P of the cache. So P GPUs are P times as fast as one, but for the exchanges, whose bytes do not depend on the length. By
+//| heads alone (tensor parallelism) there can be no more ranks than key heads; tokens are always enough.
+//|
+//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
+#pragma once
+#include "chapters/10_many_gpus/host/cache.h"
+#include "chapters/10_many_gpus/step5_ulysses.h"
+
+namespace flashbook::many_gpus {
+
+/// What lies on a rank's device: the queries of some heads, and of all heads the keys of some tokens.
+struct CacheShare {
+  Shape whole;  ///< of all ranks together
+  int rank;
+  int margin = 0;  ///< multiprocessors that attention leaves to whoever brings messages
+  Tokens keys = tokens_of(Order::contiguous, whole.seqlen_k, rank, whole.ranks);
+  int64_t row_bytes = whole.head_dim * kElementBytes;
+  int kv_heads = whole.batch * whole.kv_heads;                   ///< of all batch entries
+  Buffer q{Place::device, std::size_t(rows(rank) * row_bytes)};  // [rows, head_dim]
+  Buffer kv{Place::device, std::size_t(2 * kv_heads * int64_t(keys.total()) *
+                                       row_bytes)};                    // [2, kv heads, tokens, head_dim]
+  Buffer o{Place::device, q.bytes()};                                  // as q
+  Buffer lse{Place::device, std::size_t(rows(rank)) * sizeof(float)};  // [rows]
+
+  //| Rows of Q and O are counted over batch, heads and queries together, and those of some key heads lie side by side.
+  /// Rows of a key head.
+  int64_t rows_of_head() const { return int64_t(whole.heads / whole.kv_heads) * whole.seqlen_q; }
+  /// Rows of all heads; the first and how many of a rank's.
+  int64_t all_rows() const { return kv_heads * rows_of_head(); }
+  int64_t first_row(int other) const {
+    return key_heads_of(kv_heads, other, whole.ranks).first * rows_of_head();
+  }
+  int64_t rows(int other) const { return key_heads_of(kv_heads, other, whole.ranks).count * rows_of_head(); }
+};
+
+/// Step 7 of one rank.
+class Decode final : public Program {
+ public:
+  explicit Decode(const CacheShare& share)
+      : share_(share),
+        launch_{.shape = share.whole, .keys = share.keys, .margin = share.margin},
+        parts_(parts_of(launch_)),
+        q_(Place::device, std::size_t(share.all_rows() * share.row_bytes)),
+        split_(share, parts_ > 1 ? parts_ * share.all_rows() : 0),
+        part_(share, share.all_rows()),
+        received_(share, share.whole.ranks * share.rows(share.rank)) {
+    launch_.q = q_.data();
+    launch_.k = share.kv.data();
+    launch_.v = static_cast<const std::byte*>(share.kv.data()) + share.kv.bytes() / 2;
+  }
+
+  void run(device::Rank& rank) override {
+    std::vector<Message> sends, receives;
+    for (int other = 0; other < rank.count(); ++other) {
+      add(sends, other, share_.q, 0, int64_t(share_.q.bytes()));
+      add(receives, other, q_, share_.first_row(other) * share_.row_bytes,
+          share_.rows(other) * share_.row_bytes);
+    }
+    rank.exchange(queue_, sends, receives);
+
+    //| One block may have all keys of a rank, and then its part is the rank's. A rank without a key has no parts to merge.
+    const Part& first = parts_ > 1 ? split_ : part_;
+    if (parts_ > 0) attend(launch_, parts_, first.floats(), first.lses(), queue_);
+    if (parts_ != 1)
+      merge_parts(launch_, first.floats(), first.lses(), parts_, share_.all_rows(), part_.floats(),
+                  part_.lses(), queue_);
+
+    //| A part's rows for another rank lie side by side, and all parts of a row come to lie as far apart as this rank has rows.
+    sends.clear();
+    receives.clear();
+    const int64_t mine = share_.rows(share_.rank), row = share_.whole.head_dim * int64_t(sizeof(float));
+    for (int other = 0; other < rank.count(); ++other) {
+      add(sends, other, part_.o, share_.first_row(other) * row, share_.rows(other) * row);
+      add(sends, other, part_.lse, share_.first_row(other) * int64_t(sizeof(float)),
+          share_.rows(other) * int64_t(sizeof(float)));
+      add(receives, other, received_.o, other * mine * row, mine * row);
+      add(receives, other, received_.lse, other * mine * int64_t(sizeof(float)),
+          mine * int64_t(sizeof(float)));
+    }
+    rank.exchange(queue_, sends, receives);
+    merge_result(launch_, received_.floats(), received_.lses(), rank.count(), mine, share_.o.data(),
+                 static_cast<float*>(share_.lse.data()), queue_);
+    queue_.synchronize();
+  }
+
+ private:
+  /// Results in float32, so many rows.
+  struct Part {
+    Part(const CacheShare& share, int64_t rows)
+        : o(Place::device, std::size_t(rows * share.whole.head_dim) * sizeof(float)),
+          lse(Place::device, std::size_t(rows) * sizeof(float)) {}
+    float* floats() const { return static_cast<float*>(o.data()); }
+    float* lses() const { return static_cast<float*>(lse.data()); }
+    Buffer o, lse;
+  };
+
+  const CacheShare& share_;
+  Cache launch_;
+  const int parts_;               ///< into which the rank's keys are split
+  Buffer q_;                      // [all rows, head_dim]
+  Part split_, part_, received_;  // [parts, all rows, ...], [all rows, ...], [ranks, own rows, ...]
+  Queue queue_;
+};
+
+}  // namespace flashbook::many_gpus

@@ -1,0 +1,83 @@
+"""One of the processes of test_ranks.py: context_parallel, forward and gradients, against attention of the whole sequence in this process.
+
+torchrun --nproc-per-node 2 ranks_worker.py
+"""
+
+import os
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from reference import assert_as_good_as_plain, attention
+
+import flashbook
+from flashbook import _library, ops
+
+# tokens by rank, heads, kv_heads, head_dim, causal, deterministic
+CASES = [(64, 4, 2, 64, True, False), (50, 2, 2, 64, False, False), (130, 2, 1, 128, True, True), (2, 2, 2, 64, True, False),
+         (66, 1, 1, 256, False, True)]
+
+
+def gradients_of(o, d_o, *inputs):
+    return torch.autograd.grad(o, inputs, d_o)
+
+
+def is_right(device, dtype, tokens, heads, kv_heads, head_dim, causal, deterministic):
+    ranks, batch = dist.get_world_size(), 2
+    n = tokens * ranks
+    torch.manual_seed(n)  # all have the same whole tensors
+    whole = [torch.randn(batch, n, count, head_dim, dtype=dtype) for count in (heads, kv_heads, kv_heads, heads)]
+    *inputs, d_o = (tensor.to(device) for tensor in whole)
+    own = [flashbook.shard(tensor).requires_grad_() for tensor in inputs]
+    o, lse = flashbook.context_parallel(*own, causal=causal, deterministic=deterministic, return_lse=True)
+    found = [o, *gradients_of(o, flashbook.shard(d_o), *own)]
+    found = [flashbook.unshard(tensor).cpu() for tensor in found]
+    lse = flashbook.unshard(lse, dim=2).cpu()
+
+    def by_reference(type_):
+        q, k, v = copies = [tensor.to(type_).requires_grad_() for tensor in whole[:3]]
+        result, of_scores = attention(q, k, v, causal=causal)
+        return [tensor.detach() for tensor in (result, *gradients_of(result, whole[3].to(type_), *copies))], of_scores.detach()
+
+    (exact, exact_lse), (plain, _) = by_reference(torch.float64), by_reference(dtype)
+    for got, want, as_plain in zip(found, exact, plain):
+        assert_as_good_as_plain(got, want, as_plain)
+    torch.testing.assert_close(lse.double(), exact_lse, atol=2e-3, rtol=0)
+
+
+def refuses():
+    q = torch.randn(1, 3, 2, 64, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="even number"):
+        flashbook.context_parallel(q, q, q, causal=True)
+    with pytest.raises(ValueError, match="same tokens"):
+        flashbook.context_parallel(q, q[:, :2], q[:, :2])
+    with pytest.raises(TypeError, match="float16"):
+        flashbook.context_parallel(q.float(), q.float(), q.float())
+    with pytest.raises(ValueError, match="pad the sequence"):
+        flashbook.shard(torch.zeros(1, 7, 1, 64))
+
+
+def main():
+    on_gpu = torch.cuda.is_available() and not _library.is_simulated()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    else:
+        ops.ON_CPU = ops.HOPPER
+        torch.set_num_threads(1)
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    for case in CASES:
+        is_right(device, torch.bfloat16, *case)
+    is_right(device, torch.float16, *CASES[0])
+    refuses()
+    if len(sys.argv) > 1:  # die in the midst of the next one
+        if dist.get_rank() == 1:
+            os._exit(9)
+        is_right(device, torch.bfloat16, *CASES[0])
+    print(f"rank {dist.get_rank()} of {dist.get_world_size()} on {device}: right", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

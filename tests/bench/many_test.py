@@ -1,0 +1,58 @@
+"""bench/many.py in the simulator: every contestant of four ranks is checked and timed, and the file goes on where it ended.
+
+many_test.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from bench import results
+from bench.names import Name
+
+SMALL = ["--program", sys.argv[1], "--ranks", "4", "--heads", "2", "--head-dim", "64", "--rounds", "1", "--who", "ch10"]
+
+
+def many(*options):
+    return subprocess.run([sys.executable, ROOT / "bench" / "many.py", *SMALL, *options], capture_output=True, text=True, check=False,
+                          env=os.environ | {"FLASHBOOK_COMMIT": "0123abc"})
+
+
+with tempfile.TemporaryDirectory() as folder:
+    out = pathlib.Path(folder, "many.json")
+    done = many("--seqlen", "128", "--mask", "causal,full", "--out", out)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert found["context"]["machine"] == "simulator" and found["context"]["cards"] == "4"
+    entries = {entry["name"]: entry for entry in found["benchmarks"]}
+    for mask in ("causal", "full"):
+        assert f"many/ch05/step5/bf16/d64/{mask}_p4h2/n128" in entries
+        for step in range(1, 6):
+            entry = entries[f"many/ch10/step{step}/bf16/d64/{mask}_p4h2/n128"]
+            assert entry["real_time"] > 0 and entry["share"] > 0 and entry["error"] <= entry["error_bound"], entry
+            assert entry["ranks"] == 4 and Name.parse(entry["name"]).step == step
+            if step == 2:
+                continue
+            by_nccl = entries[f"many/ch10/step{step}_nccl/bf16/d64/{mask}_p4h2/n128"]
+            assert "NCCL needs GPUs" in by_nccl["error_message"], by_nccl
+    before = out.read_text()
+    done = many("--seqlen", "128", "--mask", "causal,full", "--out", out)  # nothing is left to do
+    assert done.returncode == 0 and out.read_text() == before, done.stderr
+    done = many("--seqlen", "64", "--mask", "full", "--seconds", "0", "--resume", "--out", out)
+    assert done.returncode == 75 and "not begun" in done.stdout and out.read_text() == before, done.stdout
+    done = many("--seqlen", "64", "--mask", "full", "--out", out)
+    assert done.returncode == 0 and len(json.loads(out.read_text())["benchmarks"]) > len(entries)
+    try:
+        results.read(out)
+        sys.exit("results.py takes the simulator's times")
+    except results.Refused as reason:
+        assert "simulator" in str(reason)
+
+# What cannot be is refused before anything runs.
+assert many("--mask", "striped").returncode == 2
+assert many("--ranks", "0").returncode == 2

@@ -1,0 +1,56 @@
+// Chapter 10's step 7, decoding with a cache over ranks.
+#include "chapters/10_many_gpus/host/chapter.h"
+#include "tests/chapters/ranks.h"
+
+namespace flashbook::testing {
+
+const Chapter& chapter_under_test = kManyGpus;
+const Operation operation_under_test = Operation::decode;
+const Chapter* const chapter_before = nullptr;
+
+namespace {
+
+constexpr int kDecode = 7;  ///< the step
+
+// One query, or a few whose later ones see more; fewer key heads than ranks, and fewer keys; groups that fill
+// more than a tile of rows.
+TEST_F(ChapterTest, FewQueriesOnManyRanks) {
+  std::vector<Shape> shapes = {
+      make_shape(1, 1000, 64, false, DType::bf16, 8, 1), make_shape(4, 700, 128, true, DType::f16, 6, 2),
+      make_shape(3, 5, 256, true, DType::bf16, 4, 4), make_shape(9, 300, 64, true, DType::f16, 16, 2)};
+  shapes[1].batch = 3;
+  for (const Shape& shape : shapes)
+    for (int ranks : {1, 2, 3, 8})
+      expect_right(on_ranks(ranks, shape), inputs_of(shape, InputKind::drifting, 5));
+}
+
+// Parts are merged in float32: the error is that of one rank, however many there are.
+TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
+  const Shape shape = make_shape(1, 2000, 64, false, DType::bf16, 8, 2);
+  const Inputs inputs = inputs_of(shape, InputKind::normal, 12);
+  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  const auto error = [&](int ranks) {
+    return check(shape, reference, run_once(kManyGpus, on_ranks(ranks, shape), inputs, kDecode))
+        .o.relative_rms;
+  };
+  const double one = error(1);
+  for (int ranks : {2, 8}) EXPECT_LE(error(ranks), 1.1 * one) << ranks << " ranks";
+}
+
+TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
+  const Shape shape = on_ranks(3, make_shape(2, 500, 128, true, DType::bf16, 8, 2));
+  expect_same_bits(shape, inputs_of(shape, InputKind::normal, 5), kDecode,
+                   device::machine() == device::Machine::gpu ? 200 : 2);
+}
+
+TEST(Decode, IsAStepOfTheChapter) {
+  EXPECT_EQ(kManyGpus.steps_of(Operation::decode), std::vector<int>{kDecode});
+  Shape shape = make_shape(1, 100, 64);
+  shape.batch = 2;
+  shape.visibility.lengths = {10, 100};
+  EXPECT_NE(kManyGpus.step(kDecode).why_not(shape).find("chapter 8"), std::string::npos)
+      << kManyGpus.step(kDecode).why_not(shape);
+}
+
+}  // namespace
+}  // namespace flashbook::testing
