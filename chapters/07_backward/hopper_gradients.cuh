@@ -18,7 +18,7 @@ namespace flashbook::backward {
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct HopperShared : GradientShared<T, Traits, TileBroadcast> {
-  uint64_t ds_full[2][kKeyConsumers];  ///< kLateDq: a consumer has written its half of this tile of dS
+  uint64_t ds_full[2];  ///< kLateDq: both consumers have written their halves of this tile of dS
 };
 
 //| ## Which queries, and where to begin
@@ -225,16 +225,16 @@ struct Gradients {
   //|
   //| The barrier in the middle of a round makes both warpgroups do the same at the same time: both compute exponentials
   //| while the tensor cores have nothing to do, then both wait for products. But who says that dQ must be that of this
-  //| round? With two places for dS a warpgroup may compute dQ of the round *before*. It then waits for what the other one has
-  //| written a whole round ago, and each place has an mbarrier for each writer. So the two need not meet: they may drift
-  //| apart by up to a round, and one multiplies while the other has its exponentials.
+  //| round? With two places for dS a warpgroup may compute dQ of the round *before*. It then waits for what both have
+  //| written a whole round ago, and each place has an mbarrier. So the two need not meet: they may drift apart by up to a
+  //| round, and one multiplies while the other has its exponentials.
   //|
   //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
   //| | --- | --- | --- | --- | --- |
-  //| | `ds_full[place][consumer]` | the four warps of this consumer, when they have written their half of dS | 4 | the other consumer, a round later | parity 0 |
+  //| | `ds_full[place]` | the warps of both consumers, when they have written their part of dS | 8 | both consumers, a round later | parity 0 |
   //|
   //| Nobody says that a place is *empty*. A warpgroup overwrites the place of two rounds ago. By then it has waited for the
-  //| other's dS of the round before, and the other arrives there when it has done with dQ of the round before that.
+  //| dS of the round before, and a warp arrives there when it has done with dQ of the round before that.
   /// Ends a round: dQ of the round before, if there is one, and dK.
   template <bool kHasBefore>
   __device__ __forceinline__ void finish_late(const PipelineState<Traits::kStages>& state,
@@ -253,7 +253,7 @@ struct Gradients {
     if constexpr (kHasBefore) wgmma_pin(dq);
     __syncwarp();  // all lanes have read D and written their dS
     release(shared.d_o, state);
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.ds_full[state.stage][number]);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.ds_full[state.stage]);
     if constexpr (kHasBefore) add_from_registers(dq, sums);
     wgmma_wait<0>();
     wgmma_pin(dk);
@@ -261,10 +261,9 @@ struct Gradients {
     release(shared.q, state);
   }
 
-  /// Waits until the other consumer has written its half of dS in the round before that of `state`.
+  /// Waits until both consumers have written dS in the round before that of `state`.
   __device__ __forceinline__ void wait_for_ds_before(const PipelineState<Traits::kStages>& state) const {
-    mbarrier_wait(&shared.ds_full[state.stage ^ 1][1 - number],
-                  state.stage == 0 ? state.phase ^ 1 : state.phase);
+    mbarrier_wait(&shared.ds_full[state.stage ^ 1], state.stage == 0 ? state.phase ^ 1 : state.phase);
   }
 
   /// Issues this warpgroup's part of dQ of the round before that of `state`.

@@ -208,11 +208,10 @@ __device__ __forceinline__ void store_gradients(const Gradients<T, Traits>& sums
 template <typename T, typename Traits>
 __device__ __forceinline__ void make_barriers(HopperShared<T, Traits>& shared) {
   if constexpr (Traits::kLateDq)
-    for (auto& of_place : shared.ds_full)
-      for (int i = 0; i < kKeyConsumers; ++i) {
-        mbarrier_init(&of_place[i], kWarpsOfWarpgroup);
-        name_mbarrier(&of_place[i], "ds full", i);
-      }
+    for (int place = 0; place < 2; ++place) {
+      mbarrier_init(&shared.ds_full[place], kKeyConsumers * kWarpsOfWarpgroup);
+      name_mbarrier(&shared.ds_full[place], "ds full", place);
+    }
   initialise(shared, kHasAdders<Traits> ? kKeyConsumers : 0);
 }
 

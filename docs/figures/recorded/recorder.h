@@ -31,6 +31,13 @@ class QuietObserver : public sim::Observer {
   void arrives_async(const void*, uint32_t) override {}
   void takes_registers(int, const void*, std::size_t, const char*, sim::Location) override {}
   void gives_back_registers(int, const void*) override {}
+  void publishes(int, const void*, uint32_t) override {}
+  void learns(int, const void*, uint32_t) override {}
+  void completes_together(const void*, uint32_t, std::span<sim::Observer* const>) override {}
+  void learns_together(int, const void*, uint32_t) override {}
+  void hands_over() override {}
+  void touched_by_peer(sim::Observer&, int, const void*, uint32_t, const sim::Touched&) override {}
+  void read_for_peer(int, sim::Observer&, const void*, uint32_t, const sim::Touched&) override {}
   void streams(int, const void*, uint32_t, const sim::Touched&) override {}
 };
 

@@ -6,7 +6,7 @@ LAST_WAIT = ("        wgmma_wait<0>();\n        wgmma_pin(dk);\n        wgmma_pi
              "      }\n    }\n")
 DQ_WAIT = "        wgmma_wait<1>();  // dV and dQ are there; dK still runs\n"
 GIVES_DO_BACK = "        release(shared.d_o, state);\n        //| dQ is there"
-LATE_ARRIVAL = "mbarrier_arrive(&shared.ds_full[state.stage][number]);\n"
+LATE_ARRIVAL = "mbarrier_arrive(&shared.ds_full[state.stage]);\n"
 
 FAULTS = [
     Fault("turn_given_away_at_read",
@@ -55,7 +55,7 @@ FAULTS = [
           "      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there\n", "",
           everywhere("data race", "traced")),
     Fault("late_ds_not_waited_for",
-          "Step 5 computes dQ of the round before without the wait for the other warpgroup's half of dS.",
+          "Step 5 computes dQ of the round before without the wait for dS.",
           "    if constexpr (kHasBefore) wait_for_ds_before(state);\n", "",
           everywhere("data race", "traced")),
     Fault("late_ds_handed_over_too_early",
