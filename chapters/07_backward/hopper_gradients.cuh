@@ -247,6 +247,7 @@ struct Gradients {
     if constexpr (kHasBefore) issue_dq_before(state, dq);
     store_transposed_to_smem(shared.ds[state.stage], ds, warp_key);
     issue_accumulate<T>(dk, ds, mn_major(shared.q.tile[state.stage]));
+    //| dS is told to be there only after dQ of the round before: that is what keeps its place from being overwritten.
     wgmma_wait<1>();  // dV is there, and dQ of the round before; dK still runs
     wgmma_pin(dv);
     wgmma_pin(p);
@@ -261,6 +262,8 @@ struct Gradients {
     release(shared.q, state);
   }
 
+  //| Two stages of Q are two places of dS, and both change places in the same rounds. So the round before is the other place,
+  //| and its phase is that of this round, or at place 0 the one before.
   /// Waits until both consumers have written dS in the round before that of `state`.
   __device__ __forceinline__ void wait_for_ds_before(const PipelineState<Traits::kStages>& state) const {
     mbarrier_wait(&shared.ds_full[state.stage ^ 1], state.stage == 0 ? state.phase ^ 1 : state.phase);
@@ -273,6 +276,7 @@ struct Gradients {
                                                number, 0);
   }
 
+  //| The last round of a tile of keys has none after it in which its dQ could be computed, and K will be overwritten.
   /// After the last round of a tile of keys: its dQ. `state` is behind it.
   __device__ __forceinline__ void finish_last(const PipelineState<Traits::kStages>& state,
                                               float* sums) const {
