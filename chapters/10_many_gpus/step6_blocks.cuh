@@ -47,6 +47,8 @@ __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTi
   return (order.tiles_of_head - 1 - work.query_tile) * kTileKeys;
 }
 
+//| Key heads are shared by a group of query heads, and a key's gradient sums over all of them. So both producers go through the
+//| heads of the group, and through the tiles of each: the same loop with other tensors, Q with the log-sum-exp or dO with D.
 /// All tiles of queries for the keys from `first_key` on, head after head of the group.
 template <typename Version, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
@@ -82,6 +84,8 @@ __device__ __forceinline__ void produce_q(BackwardShared<T, Version>& shared, co
   });
 }
 
+//| The second brings what stays for a whole tile of keys, K and V, and then dO for each tile of queries. K and V have one place
+//| only: they are overwritten when both consumers have done with them.
 /// The thread that brings K, V and dO.
 template <typename T, typename Version>
 __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, const CUtensorMap& k_map,
@@ -115,6 +119,7 @@ __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float
   using Part = DqPart<Version::kHeadDim, Version::kQueries>;
   PipelineState<kBroadcastStages> next;
   uint32_t parity = 0;
+  //| The loops are those of the producers, so tile, head and round agree without a word between the threads.
 #pragma unroll 1
   for (;;) {
     const WorkTile work = next_tile<false>(shared.broadcast, next);
@@ -181,6 +186,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
              float* dq,                                    // [heads * padded_q, head_dim], sums
              GradientProblem problem, TileOrder order,
              int* counter) {  // 0 at the start
+  //| One warpgroup brings and adds, and gives most of its registers away; two multiply. Where registers add to dQ themselves,
+  //| its last two warps have nothing to do.
   using Shared = BackwardShared<T, Version>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();

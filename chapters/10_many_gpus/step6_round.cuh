@@ -133,6 +133,8 @@ struct Gradients {
     } else {
       wgmma_wait<0>();
     }
+    //| The mask only lowers scores to -inf, and a row's log-sum-exp is known: so P^T needs no second pass over the keys. dS^T
+    //| takes the place of P^T in `scores` when P^T is rounded.
     wgmma_pin(scores);
     if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
       mask(scores, first_key, first_query);

@@ -69,6 +69,7 @@ __global__ void __launch_bounds__(kThreads)
                       pack<T>(factor * (a.z + b.z), factor * (a.w + b.w)));
 }
 
+//| The sums of dQ lie in the order of registers, which the workspace may choose as it likes; dQ itself is row-major.
 /// dQ from its sums. A block has kKeyConsumers warpgroups, and each a part of a tile of queries. Grid: tiles
 /// of queries of all heads.
 template <typename T, int kHeadDim, int kQueries>

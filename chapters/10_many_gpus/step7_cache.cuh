@@ -82,6 +82,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   const int tiles = (problem.last_key(problem.queries - 1) + kKeys) / kKeys;
   const int begin = int(int64_t(tiles) * blockIdx.y / gridDim.y),
             end = int(int64_t(tiles) * (blockIdx.y + 1) / gridDim.y);
+  //| The producer alone arrives on `full`, and TMA's bytes complete it. A stage is empty when all four warps have read it.
   if (threadIdx.x == 0) {
     initialise(shared.pipeline, 1, kWarpsOfWarpgroup, "full", "empty");
     mbarrier_init(&shared.q_full, 1);
@@ -120,6 +121,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
     wgmma_pin(scores);
     release(shared.pipeline, state);
     state.advance();
+    //| The scores are registers now, so the place of K is given back before the softmax, and the next tile of keys is on its way.
     if (needs_mask(problem, 0, tile * kKeys, kKeys)) mask(scores, problem, row, tile * kKeys);
     softmax(scores, rows, correction, problem.scale_log2);
     round_to_fragments<T>(p, scores);
@@ -178,6 +180,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32) merge_all(const float* part_
   const int column = 2 * int(threadIdx.x % 32);
   float top = -INFINITY, sum = 0;
   for (int part = 0; part < parts; ++part) top = fmaxf(top, part_lse[part * rows + row]);
+  //| A lane has two neighbouring elements of every 64, so a warp reads 256 bytes at a time.
   float2 merged[kHeadDim / 64] = {};
   for (int part = 0; part < parts; ++part) {
     const int64_t place = part * rows + row;
