@@ -34,6 +34,9 @@ struct ScoreFunction {
   /// and with documents or lengths it counts within them. Empty: none.
   std::vector<float> alibi = {};
   RelativeBias bias = {};  ///< counts distances as ALiBi does
+  /// A score for each head that belongs to no key (gpt-oss): e^sink is a term of every row's sum, and brings
+  /// no value. [heads], -inf: none. Empty: none. Other sinks are Window's, which are keys.
+  std::vector<float> sinks = {};
   /// The part of the probabilities that is left out (dropout.h), 0 to 1: O is a sum over the others, times
   /// 1 / (1 - dropout). The log-sum-exp is that of all. 0: none.
   float dropout = 0;
