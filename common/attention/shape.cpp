@@ -167,6 +167,7 @@ std::string why_not_dense(const Shape& shape) {
            "sinks";
   if (shape.paging.rows > 0)
     return "this chapter knows no pages: give keys and values of one piece a sequence";
+  if (shape.paging.padded) return "rows before a sequence's first key are for chapter 8: leave paddings out";
   if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
   return "";
 }
@@ -194,6 +195,7 @@ std::string describe(const Shape& shape) {
   if (!shape.score.sinks.empty()) text << ", sinks";
   if (shape.score.dropout > 0) text << ", dropout " << shape.score.dropout;
   if (shape.paging.rows > 0) text << ", pages of " << shape.paging.rows;
+  if (shape.paging.padded) text << ", padded";
   if (shape.paging.shared > 0) text << ", " << shape.paging.shared << " keys shared";
   if (shape.ranks > 1) text << ", " << shape.ranks << " ranks";
   if (shape.layout == layout_bshd(shape))

@@ -63,10 +63,12 @@ struct Paging {
   int rows = 0;   ///< of a page. 0: K and V are not paged
   int pages = 0;  ///< how many there are, in use or not
   std::vector<int> table =
-      {};          ///< [batch, ceil(seqlen_k / rows)]: which page has a sequence's next rows. What
-                   ///< lies beyond a sequence's length is never read, the table's entries neither
-  int shared = 0;  ///< keys of a prefix that all sequences share, whole pages: every sequence has all of
-                   ///< them, and they lie in the same pages. A kernel may read them once
+      {};               ///< [batch, ceil(seqlen_k / rows)]: which page has a sequence's next rows. What
+                        ///< lies beyond a sequence's length is never read, the table's entries neither
+  int shared = 0;       ///< keys of a prefix that all sequences share, whole pages: every sequence has all of
+                        ///< them, and they lie in the same pages. A kernel may read them once
+  bool padded = false;  ///< a caller's table says how many rows lie before a sequence's first key. There are
+                        ///< pages of whole sequences then, or none. Oracle and cost do not know of it
 
   bool operator==(const Paging&) const = default;
 };

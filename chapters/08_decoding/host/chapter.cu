@@ -14,16 +14,15 @@ namespace decoding {
 
 //| ## Rules
 //|
-//| A window that is not the causal mask, functions on scores, and sinks are [rules](../rules.cuh), kernels of their own in `rules_d64.cu` to `rules_d256.cu`. Paddings are known to the caller alone, as a table.
-bool has_rules(const Shape& shape, const Tensors& tensors) {
-  return without_rules(shape) != shape || tensors.tables[int(TableId::paddings)] != nullptr;
-}
+//| A window that is not the causal mask, functions on scores, and sinks are [rules](../rules.cuh), kernels of their own in `rules_d64.cu` to `rules_d256.cu`.
+bool has_rules(const Shape& shape) { return without_rules(shape) != shape; }
 
 Shape without_rules(Shape shape) {
   Window& window = shape.visibility.window;
   window.left = -1;
   if (window.right > 0) window.right = -1;
   shape.score.softcap = 0, shape.score.alibi.clear(), shape.score.sinks.clear();
+  shape.paging.padded = false;
   return shape;
 }
 
@@ -36,6 +35,9 @@ std::string why_not_rules(const Shape& shape) {
   if (plain.score != ScoreFunction{})
     return "chapter 8 takes a softcap, slopes and sinks, no bias and no dropout: leave it out, or take "
            "chapter 9";
+  if (shape.paging.padded && shape.paging.rows > 0 && shape.paging.rows < shape.seqlen_k)
+    return "paddings are of caches of one piece, or of one page a sequence: give pages of seqlen_k rows, or "
+           "none";
   // c * tanh(s / c) is 2c / (1 + e^(-2s/c)) - c in the kernel, whose float32 is good to c * 2^-22.
   if (shape.score.softcap > 1024)
     return "chapter 8 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
@@ -88,7 +90,7 @@ std::string why_not(const Shape& shape) {
     dense.paging = {};
   }
   if (kStep < 4 && why_not_rules(shape).empty() && without_rules(dense) != dense)
-    return "windows, softcaps, slopes and sinks are for steps 4 to 6: choose one with --step";
+    return "windows, softcaps, slopes, sinks and paddings are for steps 4 to 6: choose one with --step";
   if (kStep >= 4) {
     if (std::string reason = why_not_rules(shape); !reason.empty()) return reason;
     dense = without_rules(dense);
@@ -99,6 +101,7 @@ std::string why_not(const Shape& shape) {
 std::string why_not_latent(const Shape& shape) {
   if (std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   if (!shape.is_latent()) return "this step takes latent keys only: give --head-dim 576, or another step";
+  if (shape.paging.padded) return "paddings are for steps 4 to 6: choose one with --step";
   if (std::string reason = why_not_latent_pages(shape); !reason.empty()) return reason;
   Shape dense = shape;
   dense.visibility.lengths.clear();
@@ -150,7 +153,7 @@ double memory(const Shape& shape) {
 //| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  if (kStep >= 4 && has_rules(shape, tensors))
+  if (kStep >= 4 && has_rules(shape))
     return device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
       run_with_rules<kHeadDim>(shape, tensors, stream, kStep == 6);
     });

@@ -9,7 +9,7 @@ namespace flashbook::decoding {
 
 /// Whether a launch needs rules: it has a mask beside the causal one, a function on scores, sinks or
 /// paddings.
-bool has_rules(const Shape& shape, const Tensors& tensors);
+bool has_rules(const Shape& shape);
 
 /// Why steps 4 to 6 do not know the shape's rules, naming the cure; empty if they do, or if there are none.
 std::string why_not_rules(const Shape& shape);
