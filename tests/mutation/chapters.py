@@ -123,7 +123,7 @@ FAULTS = {
     "distance_from_the_chunk_08": Fault("08_decoding/rules.cuh", "first_own + (row + 8 * r) / problem.pack - first_key - column_of(0));",
                                         "first_own + (row + 8 * r) / problem.pack - first_key - column_of(0)",
                                         "first_own + (row + 8 * r) / problem.pack - column_of(0)", (4, 5, 6), ["--alibi"]),
-    "sink_without_weight_08": Fault("08_decoding/rules.cuh", "factor = weight / sum;", "weight / sum", "1.0f", (4, 5, 6), ["--sinks", "3", "--seqlen-k", "20"]),
+    "sink_without_weight_08": Fault("08_decoding/rules.cuh", "factor = weight / sum;", "weight / sum", "1.0f", (4, 5, 6), ["--sinks", "13", "--seqlen-k", "20"]),
     "no_correction_08": Fault("08_decoding/step7_latent.cuh", "own.rows.sum[r] *= correction[r] = update.correction;", "update.correction", "1", (7,), LATENT),
     "one_half_08": Fault("08_decoding/step7_latent_tiles.cuh", "panels[warpgroup * LatentKernelTraits::kHalfPanels]", "warpgroup * LatentKernelTraits::kHalfPanels",
                          "0", (7,), LATENT),
