@@ -434,7 +434,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         rotary_cos, rotary_sin: [positions, half of the columns that rotate]: k is rotated by its places in the cache, and q by its own key's, or
             without causal and window_size by that of the first new key. By PyTorch, before the kernel
         cache_seqlens: keys in the cache before that: [batch], int32, or one number; None: the cache is full
-        cache_batch_idx: [batch], int32: which of the cache's entries each sequence is; not with block_table
+        cache_batch_idx: [batch], int32: which of the cache's entries each sequence is; with cache_seqlens, and not with block_table
         cache_leftpad: [batch], int32: rows of the cache before a sequence's first key, which cache_seqlens counts; not with block_table
         block_table: [batch, most pages of a sequence], int32
         causal: the last query sees all keys, the one before it one less, ...
@@ -453,6 +453,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_2)
     if arguments.whole_number("num_splits", num_splits, ORDER_2) < 0:
         raise ValueError(f"num_splits is {num_splits}: give 0 or more")
+    if cache_batch_idx is not None and cache_seqlens is None:  # what FlashAttention-3's cache_seqlens would be taken for
+        raise ValueError(f"cache_batch_idx is given, and cache_seqlens is None: give it too, {k_cache.shape[1]} if the cache is full ({ORDER_2})")
     rotary = _rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, None)
     o, lse = cached(q, k_cache, v_cache, k, v, cache_seqlens, block_table, softmax_scale, left, right, softcap, alibi_slopes, s_aux, cache_batch_idx,
                     cache_leftpad, rotary)

@@ -183,7 +183,7 @@ def test_the_order_of_the_other_interface():
     first = torch.tensor([0, 10], dtype=torch.int32)
     with pytest.raises(TypeError, match="flash_attn_3"):
         flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, None, None, 0.125, True)
-    with pytest.raises(NotImplementedError, match="cache_batch_idx"):  # FlashAttention-3's cache_seqlens
+    with pytest.raises(ValueError, match="cache_batch_idx is given.*flash_attn_3"):  # FlashAttention-3's cache_seqlens
         flashbook.flash_attn_with_kvcache(q, k, v, None, None, None, None, None, first[:1])
 
 
@@ -354,7 +354,7 @@ def test_no_gradient_goes_through_a_cache(of):
     ({"cache_seqlens": torch.zeros(2, dtype=torch.int64, device=DEVICE)}, ValueError), ({"cache_seqlens": 64}, ValueError),
     ({"q": torch.zeros(2, 1, 3, 64, dtype=torch.bfloat16, device=DEVICE)}, ValueError), ({"q": torch.zeros(2, 1, 4, 64, device=DEVICE)}, ValueError),
     ({"v": torch.zeros(2, 1, 1, 64, dtype=torch.bfloat16, device=DEVICE)}, ValueError), ({"k": torch.zeros(2, 1, 2, 64, device=DEVICE)}, ValueError),
-    ({"v": None}, ValueError), ({"block_table": torch.zeros(2, 1, dtype=torch.int32, device=DEVICE), "rows": 24}, ValueError),
+    ({"v": None}, ValueError), ({"block_table": torch.zeros(2, 2, dtype=torch.int32, device=DEVICE), "rows": 24}, ValueError),
     ({"block_table": torch.zeros(1, 4, dtype=torch.int32, device=DEVICE)}, ValueError), ({"rows_apart": True}, None)])
 def test_a_refused_call_has_appended_nothing(change, kind):
     rows = change.pop("rows", 64) if "rows" in change else 64
