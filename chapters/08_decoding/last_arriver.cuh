@@ -94,6 +94,7 @@ __device__ __forceinline__ void store_finished(const WarpRow<kHeadDim>& result, 
                                                int row,
                                                T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
                                                float* lse) {  // [batch, heads, seqlen_q]
+  //| With [rules](rules.cuh) a row takes its head's sink in first.
   if constexpr (PlanType::kSinks)
     store_row<T>(plan.finished(result, of.first_head + row % problem.pack), problem, of, row, o, lse);
   else if (whole.o != nullptr)

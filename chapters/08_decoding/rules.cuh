@@ -55,11 +55,7 @@ struct Rules : Plan {
   //|
   //| Of 16 keys' scores, as a thread holds them. The functions are those of chapter 9's step 5, in FlashAttention's order. A softcap,
   //| $c \tanh(s / c)$, is $2c / (1 + e^{-2s/c}) - c$: the factor $2c$ joins the scale, and the constant $-c$, which the softmax does not
-  //| see, comes back in the log-sum-exp. ALiBi takes slope times distance; since the softmax will multiply by the scale, the slope is divided
-  //| by it beforehand.
-  //|
-  //| A window hides keys by comparing their numbers. Only the chunks at its ends ask: the first, and the last where several queries see
-  //| unequally far.
+  //| see, comes back in the log-sum-exp.
   /// Applies the functions to eight scores of rows `row` and `row` + 8 of a pack, of 16 keys from `first_key`
   /// on, and hides what the window hides.
   __device__ void change(float* scores, const Problem& problem, const Segment& segment, int row,
@@ -71,6 +67,8 @@ struct Rules : Plan {
         for (int i = 0; i < 8; ++i)
           scores[i] = __fdividef(1.0f, 1.0f + exp2_approx(scores[i] * softcap_factor));
       }
+      //| ALiBi takes slope times distance. Since the softmax will multiply by the scale, the slope is divided by it beforehand. A thread's two
+      //| rows may belong to two heads, so each has a slope of its own.
       if (slopes != nullptr) {
         const int first_head = segment.pack % problem.packs * problem.pack;
 #pragma unroll
@@ -83,6 +81,8 @@ struct Rules : Plan {
         }
       }
     }
+    //| A window hides keys by comparing their numbers. Only the chunks at its ends ask: the first, and the last where several queries see
+    //| unequally far.
     if (first_key >= segment.length - 1 - left && first_key + kRowsOfMma - 1 <= first_own + right) return;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
