@@ -115,7 +115,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
   constexpr int kColumns = kThreadColumns<Traits::kHeadDim>;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first_row = segment.row_tile * Traits::kRows;
-  const int rows = min(problem.rows() - first_row, Traits::kRows);
+  const int rows = min(plan.rows_of(problem, segment.pack) - first_row, Traits::kRows);
   named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // all have read what the segment before left
   //| Each warp stores what it has. The stages are the ring's own, handed out by the producer.
   const PipelineState<Traits::kStages> first = state;
@@ -149,7 +149,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
 
   //| A warp adds up a row. A row of an item that other blocks share is stored as a part, any other is finished. What is stored is
   //| normalised, in both cases, with its log-sum-exp beside it: parts of any size merge alike.
-  const Pack of = problem.pack_of(segment.pack);
+  const Pack of = plan.rows_at(problem, segment.pack);
 #pragma unroll 1  // few warps have a second row
   for (int row = warp; row < rows; row += Traits::kWarps) {
     const WarpRow<Traits::kHeadDim> total = row_of_warps(shared, first, row);
@@ -195,7 +195,7 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const PlanT
                                              float* lse) {  // [batch, heads, seqlen_q]
   constexpr int kHeadDim = Traits::kHeadDim;
   const int warp = threadIdx.x / 32, first_row = segment.row_tile * Traits::kRows;
-  const int rows = min(problem.rows() - first_row, Traits::kRows);
+  const int rows = min(plan.rows_of(problem, segment.pack) - first_row, Traits::kRows);
   if (warp >= rows) return;
   __syncwarp();  // all lanes have written their part
   bool is_last = false;
@@ -211,7 +211,7 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const PlanT
   for (int row = warp; row < rows; row += Traits::kWarps) {
     const auto place = [&](int part) { return place_of<Traits>(segment.first_block, part, row); };
     store_finished<T>(merge_row<kHeadDim>(workspace.partials, segment.parts, place), workspace.whole, problem,
-                      plan, problem.pack_of(segment.pack), first_row + row, o, lse);
+                      plan, plan.rows_at(problem, segment.pack), first_row + row, o, lse);
   }
 }
 
@@ -234,13 +234,13 @@ __global__ void __launch_bounds__(kManyWarps * 32, 1)
   const int row = blockIdx.x, pack_row = item.row_tile * Traits::kRows + row;
   //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
   wait_for_launch_before();  // all parts are there
-  if (item.parts <= kMostPartsOfLast || pack_row >= problem.rows()) return;
+  if (item.parts <= kMostPartsOfLast || pack_row >= plan.rows_of(problem, item.pack)) return;
   merge_by_block<Traits::kHeadDim>(
       workspace.partials, item.parts, [&](int part) { return place_of<Traits>(item.first_block, part, row); },
       [&](const WarpRow<Traits::kHeadDim>& merged) {
         if constexpr (PlanType::kSinks)  // so that the other closure holds no plan
-          store_finished<T>(merged, workspace.whole, problem, plan, problem.pack_of(item.pack), pack_row, o,
-                            lse);
+          store_finished<T>(merged, workspace.whole, problem, plan, plan.rows_at(problem, item.pack),
+                            pack_row, o, lse);
         else
           store_finished<T>(merged, workspace.whole, problem, Plan{}, problem.pack_of(item.pack), pack_row, o,
                             lse);

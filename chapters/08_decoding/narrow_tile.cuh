@@ -27,15 +27,17 @@ using Queries = uint32_t[Traits::kHeadDim / 16][4];
 //|
 //| Q comes straight from memory into the registers. Of 32 columns, two products' worth, lane $t$ of a quad has the columns $8t$ to $8t+7$: the first four for the
 //| first product, the others for the second. It is read once a segment, while the first tile of keys travels.
-template <typename T, typename Traits>
+template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_queries(Queries<Traits>& fragments,
                                              const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
-                                             const Problem& problem, const Pack& of, int first_row) {
+                                             const Problem& problem, const PlanType& plan, int pack,
+                                             int first_row) {
+  const Pack of = plan.rows_at(problem, pack);
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = first_row + lane / 4 + 8 * r;
-    const bool exists = row < problem.rows();
+    const bool exists = row < plan.rows_of(problem, pack);
     const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane % 4 * 8;
 #pragma unroll
     for (int step = 0; step < Traits::kHeadDim / 16; step += 2) {

@@ -36,15 +36,22 @@ struct Shares {
 
 /// What the host says of the plan.
 struct Plan {
-  static constexpr bool kWindow = false, kFunctions = false, kSinks = false;  ///< Rules has them (rules.cuh)
+  // Rules has them (rules.cuh).
+  static constexpr bool kWindow = false, kFunctions = false, kSinks = false, kRagged = false;
   device::Divisor parts;              ///< equal parts: of each item. 1 if there is equal work
   int equal_work;                     ///< 1 or 0
   device::Divisor row_tiles;          ///< of a pack
   device::Divisor items_of_sequence;  ///< packs * row_tiles
   int first_key;                      ///< keys before are not read: another launch has them
 
-  /// The first key that is read of a sequence of so many.
-  __device__ int first_key_of(int) const { return first_key; }
+  //| What else a block must know, it asks: a plan with [rules](rules.cuh) answers for each sequence.
+  /// The first key that is read of a sequence of `length`.
+  __device__ int first_key_of(const Problem&, int /*batch*/, int /*length*/) const { return first_key; }
+  /// Rows and tiles of rows of a pack, items of a sequence, and where a pack's rows of Q and O lie.
+  __device__ int rows_of(const Problem& problem, int /*pack*/) const { return problem.rows(); }
+  __device__ const device::Divisor& row_tiles_of(const Problem&, int /*batch*/) const { return row_tiles; }
+  __device__ int items_of(const Problem&, int /*batch*/) const { return items_of_sequence; }
+  __device__ Pack rows_at(const Problem& problem, int pack) const { return problem.pack_of(pack); }
 };
 
 //| A segment knows who else works on its item: the blocks of an item's parts follow one another, so the first one's number and the
@@ -89,6 +96,7 @@ class Segments {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) all += __shfl_xor_sync(kWholeWarp, all, distance);
     blocks_ = min(blocks, all);
+    if (PlanType::kRagged) blocks_ = max(blocks_, 1);  // there may be no query
     at.shares = {all / blocks_, all % blocks_};
   }
 
@@ -131,8 +139,10 @@ class Segments {
     const int batch = number / plan_.items_of_sequence, item = number % plan_.items_of_sequence;
     Segment segment = item_of(batch, item);
     segment.begin = 0;
-    segment.end = tiles_of(segment.length);
+    segment.end = tiles_of(batch, segment.length);
     segment.part = 0;
+    segment.parts = 0;
+    if (PlanType::kRagged && item >= plan_.items_of(problem_, batch)) return segment;  // others have more
     if (!plan_.equal_work) {
       segment.first_block = number * plan_.parts;
       segment.parts = plan_.parts;
@@ -156,7 +166,7 @@ class Segments {
     if (at.shares.each == 0) {
       const int item = at.unit, part = int(blockIdx.x) - item * plan_.parts;
       segment = item_of(item / plan_.items_of_sequence, item % plan_.items_of_sequence);
-      const int tiles = tiles_of(segment.length);
+      const int tiles = tiles_of(segment.pack / problem_.packs, segment.length);
       const Shares shares = {tiles / plan_.parts, tiles % plan_.parts};
       segment.begin = shares.begin(part);
       segment.end = shares.begin(part + 1);
@@ -168,7 +178,7 @@ class Segments {
     }
     //| Which other blocks have units of the same item follows from the numbers alone: `Shares::of` says which block has the item's first
     //| unit, and which its last.
-    const int length = problem_.length(at.batch), tiles = tiles_of(length), units = max(tiles, 1);
+    const int length = problem_.length(at.batch), tiles = tiles_of(at.batch, length), units = max(tiles, 1);
     const int item = at.unit / units, begin = at.unit % units, taken = min(units - begin, at.left);
     segment = item_of(at.batch, item);
     segment.begin = min(begin, tiles);
@@ -177,10 +187,12 @@ class Segments {
     segment.part = int(blockIdx.x) - segment.first_block;
     at.left -= taken;
     at.unit += taken;
-    if (at.unit == units * plan_.items_of_sequence) {
+    if (at.unit == units * plan_.items_of(problem_, at.batch)) {
       at.base += at.unit;
       at.unit = 0;
       ++at.batch;
+      if constexpr (PlanType::kRagged)  // sequences without queries have no items
+        while (at.left > 0 && plan_.items_of(problem_, at.batch) == 0) ++at.batch;
     }
     return true;
   }
@@ -188,11 +200,11 @@ class Segments {
   //| An empty sequence has one unit and no tile: its segment begins where it ends. The block that gets it writes zeros, and -inf.
  private:
   __device__ static int lane() { return threadIdx.x % 32; }
-  __device__ int tiles_of(int length) const {
-    return (max(length - plan_.first_key_of(length), 0) + kKeys - 1) / kKeys;
+  __device__ int tiles_of(int batch, int length) const {
+    return (max(length - plan_.first_key_of(problem_, batch, length), 0) + kKeys - 1) / kKeys;
   }
   __device__ int units_of_sequence(int batch) const {
-    return max(tiles_of(problem_.length(batch)), 1) * plan_.items_of_sequence;
+    return max(tiles_of(batch, problem_.length(batch)), 1) * plan_.items_of(problem_, batch);
   }
   /// Says which blocks have the `units` units of an item, of which `first` is the first.
   __device__ void share(Segment& segment, int first, int units) const {
@@ -202,8 +214,9 @@ class Segments {
   /// A segment's item, all but its tiles and parts.
   __device__ Segment item_of(int batch, int item) const {
     Segment segment;
-    segment.pack = batch * problem_.packs + item / plan_.row_tiles;
-    segment.row_tile = item % plan_.row_tiles;
+    decltype(auto) row_tiles = plan_.row_tiles_of(problem_, batch);
+    segment.pack = batch * problem_.packs + item / row_tiles;
+    segment.row_tile = item % row_tiles;
     segment.length = problem_.length(batch);
     return segment;
   }

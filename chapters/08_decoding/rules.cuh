@@ -23,15 +23,17 @@ namespace flashbook::decoding {
 /// A plan, and the rules of its launch. Without functions (`kFunctions_`) scores stay as they are.
 template <bool kFunctions_>
 struct Rules : Plan {
-  static constexpr bool kWindow = true, kFunctions = kFunctions_, kSinks = true;
+  static constexpr bool kWindow = true, kFunctions = kFunctions_, kSinks = true, kRagged = true;
   static constexpr int kNoLimit = 1 << 30;  ///< `left` of a launch without a window
 
   int left = kNoLimit;  ///< keys before a query's own that it sees
   int right = 0;        ///< keys after it; at most as many as there are queries, since there are no more keys
-  int back = kNoLimit;  ///< the keys that some query sees: the last `back` of a sequence
   int align = 1;  ///< a copy begins at a multiple of so many keys, a power of two: it must not leave its page
   const int* paddings = nullptr;  ///< [batch], rows of a sequence's part of the cache before its first key
-  const float* sinks = nullptr;   ///< [heads], -inf: none
+  const int* first_query =
+      nullptr;                   ///< [batch + 1], where each sequence's queries begin; null: all have as many
+  int tile_rows = 0;             ///< of the kernel
+  const float* sinks = nullptr;  ///< [heads], -inf: none
   const float* slopes = nullptr;  ///< [heads]
   float softcap_factor = 0;       ///< -2 log2(e) scale / c; 0: no softcap
   float slope_factor = 0;  ///< what a slope is multiplied by, since scores will be by Problem::scale_log2
@@ -46,10 +48,37 @@ struct Rules : Plan {
   //| With pages a copy brings a page or a piece of one, so the first tile begins at a multiple of a copy's keys: up to a page less one key
   //| is read in vain.
   /// The first key that is read of a sequence of `length`.
-  __device__ int first_key_of(int length) const { return max(length - back, 0) & -align; }
+  __device__ int first_key_of(const Problem& problem, int batch, int length) const {
+    return max(length - queries_of(problem, batch) - left, 0) & -align;
+  }
 
   /// Rows that lie before a sequence's first key in its part of the cache.
   __device__ int rows_before(int batch) const { return paddings == nullptr ? 0 : paddings[batch]; }
+
+  //| ## Ragged queries
+  //|
+  //| A server decodes most sequences, and at the same time reads the next chunk of some prompt: one query here, hundreds there. Their rows
+  //| are packed one sequence after another, and `first_query` says where each begins. A sequence then has as many tiles of rows as its own
+  //| queries fill, so a short one is no more work beside a long one. To the tensors of queries a sequence is no batch entry, but
+  //| begins at a row: its number takes the place of the batch entry's, and the strides fit that.
+  /// How many queries a sequence has.
+  __device__ int queries_of(const Problem& problem, int batch) const {
+    return first_query == nullptr ? problem.seqlen_q : first_query[batch + 1] - first_query[batch];
+  }
+  __device__ int rows_of(const Problem& problem, int pack) const {
+    return problem.pack * queries_of(problem, pack / problem.packs);
+  }
+  __device__ int row_tiles_of(const Problem& problem, int batch) const {
+    return (problem.pack * queries_of(problem, batch) + tile_rows - 1) / tile_rows;
+  }
+  __device__ int items_of(const Problem& problem, int batch) const {
+    return problem.packs * row_tiles_of(problem, batch);
+  }
+  __device__ Pack rows_at(const Problem& problem, int pack) const {
+    Pack of = problem.pack_of(pack);
+    if (first_query != nullptr) of.batch = first_query[of.batch];
+    return of;
+  }
 
   //| ## What becomes of scores
   //|
@@ -60,7 +89,7 @@ struct Rules : Plan {
   /// on, and hides what the window hides.
   __device__ void change(float* scores, const Problem& problem, const Segment& segment, int row,
                          int first_key) const {
-    const int first_own = segment.length - problem.seqlen_q;  // of query 0
+    const int first_own = segment.length - queries_of(problem, segment.pack / problem.packs);  // of query 0
     if constexpr (kFunctions) {
       if (softcap_factor != 0) {
 #pragma unroll

@@ -46,7 +46,7 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
   Segment segment;
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
-    const int start = plan.first_key_of(segment.length);
+    const int start = plan.first_key_of(problem, of.batch, segment.length);
     /// The page that has a key, if there is such a key.
     const auto page_of = [&](int key) {
       if (cache.table == nullptr) return of.batch;
@@ -126,7 +126,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
                                                    int key_warp) {
   //| A warp takes one or two chunks at a time: as many scores as its registers hold beside Q and the output.
   constexpr int kAtOnce = Traits::kChunksAtOnce;
-  const int first_key = plan.first_key_of(segment.length);
+  const int first_key = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
   WarpSums<Traits> sums = {{}, Rows::none()};
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int tile_key = first_key + tile * Traits::kKeys, keys_left = segment.length - tile_key;
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     __syncwarp();  // and see this one
     const int first_row = segment.row_tile * Traits::kRows + row_in_tile;
     Queries<Traits> queries;
-    load_queries<T, Traits>(queries, q, problem, problem.pack_of(segment.pack), first_row);
+    load_queries<T, Traits>(queries, q, problem, plan, segment.pack, first_row);
     const WarpSums<Traits> sums = attend<T, Traits>(shared, state, queries, problem, segment, plan, key_warp);
     finish_block<T, Traits>(shared, state, sums, problem, plan, segment, workspace, o, lse);
     if (1 < segment.parts && segment.parts <= kMostPartsOfLast)

@@ -134,6 +134,8 @@ void validate(const Shape& shape) {
   require_positive("--seqlen", shape.seqlen_q);
   require_positive("--seqlen-k", shape.seqlen_k);
   require_positive("--ranks", shape.ranks);
+  if (shape.packed_queries < 0)
+    throw InputError("there are ", shape.packed_queries, " queries: give 0 or more");
   if (shape.head_dim != 64 && shape.head_dim != 128 && shape.head_dim != 256 && !shape.is_latent())
     throw InputError("--head-dim ", shape.head_dim,
                      " is not supported: use 64, 128 or 256, or for latent attention 576");
@@ -168,6 +170,7 @@ std::string why_not_dense(const Shape& shape) {
   if (shape.paging.rows > 0)
     return "this chapter knows no pages: give keys and values of one piece a sequence";
   if (shape.paging.padded) return "rows before a sequence's first key are for chapter 8: leave paddings out";
+  if (shape.packed_queries > 0) return "packed queries against a cache are for chapter 8: give as many each";
   if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
   return "";
 }
@@ -197,6 +200,7 @@ std::string describe(const Shape& shape) {
   if (shape.paging.rows > 0) text << ", pages of " << shape.paging.rows;
   if (shape.paging.padded) text << ", padded";
   if (shape.paging.shared > 0) text << ", " << shape.paging.shared << " keys shared";
+  if (shape.packed_queries > 0) text << ", " << shape.packed_queries << " queries packed";
   if (shape.ranks > 1) text << ", " << shape.ranks << " ranks";
   if (shape.layout == layout_bshd(shape))
     text << ", BSHD";

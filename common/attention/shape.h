@@ -96,6 +96,10 @@ struct Shape {
   ScoreFunction score = {};
   Layout layout = {};
   Paging paging = {};
+  /// How many queries all sequences have together, if each has a number of its own, up to seqlen_q: a
+  /// caller's table says where they begin. Q and O are [queries, heads] or the reverse by strides of heads
+  /// and rows, the log-sum-exp is [heads, queries]. 0: all have seqlen_q. Oracle and cost do not know of it.
+  int packed_queries = 0;
   int ranks = 1;  ///< GPUs among which the tokens are divided; the tensors above are those of all together
 
   bool is_latent() const { return head_dim == kLatentKeyDim; }                ///< V is the first columns of K

@@ -148,7 +148,7 @@ __global__ void ask(PlanType plan, decoding::Problem problem, int blocks,
   segments.begin(int(blockIdx.x));
   int* to = found + int64_t(blockIdx.x) * kMostSegments * 5;
   for (Segment segment; segments.next(segment); to += 5) {
-    const int start = plan.first_key_of(segment.length);
+    const int start = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
     const int numbers[] = {segment.pack, start + segment.begin * kKeys,
                            min(start + segment.end * kKeys, segment.length), segment.part, segment.parts};
     if (threadIdx.x == 0)

@@ -22,7 +22,7 @@ Shape without_rules(Shape shape) {
   window.left = -1;
   if (window.right > 0) window.right = -1;
   shape.score.softcap = 0, shape.score.alibi.clear(), shape.score.sinks.clear();
-  shape.paging.padded = false;
+  shape.paging.padded = false, shape.packed_queries = 0;
   return shape;
 }
 
@@ -90,7 +90,8 @@ std::string why_not(const Shape& shape) {
     dense.paging = {};
   }
   if (kStep < 4 && why_not_rules(shape).empty() && without_rules(dense) != dense)
-    return "windows, softcaps, slopes, sinks and paddings are for steps 4 to 6: choose one with --step";
+    return "windows, softcaps, slopes, sinks, paddings and packed queries are for steps 4 to 6: choose one "
+           "with --step";
   if (kStep >= 4) {
     if (std::string reason = why_not_rules(shape); !reason.empty()) return reason;
     dense = without_rules(dense);
@@ -101,7 +102,8 @@ std::string why_not(const Shape& shape) {
 std::string why_not_latent(const Shape& shape) {
   if (std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   if (!shape.is_latent()) return "this step takes latent keys only: give --head-dim 576, or another step";
-  if (shape.paging.padded) return "paddings are for steps 4 to 6: choose one with --step";
+  if (shape.paging.padded || shape.packed_queries > 0)
+    return "paddings and packed queries are for steps 4 to 6: choose one with --step";
   if (std::string reason = why_not_latent_pages(shape); !reason.empty()) return reason;
   Shape dense = shape;
   dense.visibility.lengths.clear();

@@ -144,6 +144,7 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
   //| all lengths are the same, that is a plan of equal parts.
   const bool parts_fill = items <= processors && 10 * items * parts >= 9 * processors;
   if (parts_fill && even) equal_work = false;
+  if (shape.packed_queries > 0) equal_work = true;  // sequences have unequally many items
   const int64_t most = parts_fill ? items * parts : processors;
   return {.blocks = equal_work ? int(std::min<int64_t>(most, items * key_tiles)) : int(items) * parts,
           .plan = {.parts = equal_work ? 1 : parts,
@@ -202,8 +203,9 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
 
 /// The most parts that an item can have. With equal work all items of a sequence are of one size, so one has
 /// at most its share of all units; and the smallest share of a block is at least half the largest.
-inline int most_parts(const Plan& plan, int blocks) {
-  return plan.equal_work ? 2 * blocks / plan.items_of_sequence + 2 : int(plan.parts);
+/// `packs`: the fewest items that a sequence has.
+inline int most_parts(const Plan& plan, int blocks, int packs) {
+  return plan.equal_work ? 2 * blocks / packs + 2 : int(plan.parts);
 }
 
 /// A launch of the ring, and of the kernel that merges many parts. `plan` is Plan, or Rules.
@@ -213,7 +215,10 @@ void run_ring(const Problem& problem, const Cache& cache, const Workspace& works
   device::launch(ring<T, Traits, PlanType>, dim3(blocks), dim3(Traits::kThreads), sizeof(RingShared<Traits>),
                  stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace, problem,
                  plan);
-  if (most_parts(plan, blocks) <= kMostPartsOfLast) return;
+  int fewest = plan.items_of_sequence;
+  if constexpr (PlanType::kRagged)
+    if (plan.first_query != nullptr) fewest = problem.packs;  // a sequence of few queries has one tile of rows
+  if (most_parts(plan, blocks, fewest) <= kMostPartsOfLast) return;
   device::launch_dependent(merge_many<T, Traits, PlanType>,
                            dim3(Traits::kRows, problem.batch * plan.items_of_sequence), dim3(kManyWarps * 32),
                            0, stream, workspace, static_cast<T*>(t.o), t.lse, blocks, problem, plan);

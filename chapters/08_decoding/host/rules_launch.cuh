@@ -22,9 +22,12 @@ Rules<kFunctions> rules_of(const Shape& shape, const Tensors& t, const Plan& pla
   Of rules = {plan};
   rules.left = window.left < 0 ? Of::kNoLimit : std::min(window.left, Of::kNoLimit);
   rules.right = window.right < 0 ? shape.seqlen_q : std::min(window.right, shape.seqlen_q);
-  rules.back = window.left < 0 ? Of::kNoLimit : keys_seen_of(shape);
+
   rules.align = copies_begin_at(shape, tile_keys);
   rules.paddings = static_cast<const int*>(t.tables[int(TableId::paddings)]);
+  if (shape.packed_queries > 0)
+    rules.first_query = static_cast<const int*>(t.tables[int(TableId::document_query)]);
+  rules.tile_rows = ring_row_tiles(shape) * kRowsOfMma;
   rules.sinks = floats(TableId::sinks);
   rules.slopes = floats(TableId::slopes);
   rules.softcap_factor = cap > 0 ? float(-2 * std::numbers::log2e * shape.scale / cap) : 0.0f;
@@ -37,6 +40,12 @@ template <typename T, int kHeadDim, bool kFunctions>
 void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
   Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   problem.causal = false;  // the rules say it
+  //| Where queries are packed, what stands for a batch entry is a row.
+  if (shape.packed_queries > 0) {
+    problem.q_strides.batch = problem.q_strides.row;
+    problem.o_strides.batch = problem.o_strides.row;
+    problem.number_strides = {1, shape.packed_queries, 1};
+  }
   if (const double cap = shape.score.softcap; cap > 0)
     problem.scale_log2 = float(2 * cap * std::numbers::log2e);
   with_rows<kHeadDim>(shape, [&]<typename Traits>() {

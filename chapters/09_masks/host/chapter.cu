@@ -38,6 +38,7 @@ std::string why_not_at_all(const Shape& shape) {
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)
     return "batch * heads * seqlen / 64 is at most 2^30: split the batch with --batch";
   if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
+  if (shape.packed_queries > 0) return "packed queries against a cache are for chapter 8: give documents";
   if (shape.paging.rows > 0) return "pages are for chapter 8: give keys and values of one piece a sequence";
   if (!shape.visibility.lengths.empty())
     return "sequences of one batch with lengths of their own are for chapter 8: pack them, as documents";
