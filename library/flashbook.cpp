@@ -182,6 +182,9 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
   validate(shape);                                        // before anything is as large as it says
   shape.layout = layout;
   shape.paging = paging_of(given, cache);
+  if (cache.first_query != nullptr && cache.queries < 1)
+    throw InputError("queries is " + std::to_string(cache.queries) + ": give how many there are, at least 1");
+  if (cache.first_query != nullptr) shape.packed_queries = cache.queries;
   if (mask != nullptr) {
     if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
     apply_mask(completed(mask), shape);
@@ -234,7 +237,8 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                                     {said.slopes, "slopes"},
                                     {said.bias, "bias"},
                                     {said.sink_logits, "sink_logits"},
-                                    {cache.paddings, "paddings"}})
+                                    {cache.paddings, "paddings"},
+                                    {cache.first_query, "first_query"}})
     if (array != nullptr) require_aligned(array, name, alignof(float));
   if (chapter.step(step).operation == Operation::backward) {
     const std::pair<const void*, const char*> pointers[] = {
@@ -271,6 +275,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   all.tables[int(TableId::bias)] = said.bias;
   all.tables[int(TableId::sinks)] = said.sink_logits;
   all.tables[int(TableId::paddings)] = cache.paddings;
+  if (cache.first_query != nullptr) all.tables[int(TableId::document_query)] = cache.first_query;
   chapter.step(step).run(problem, all, static_cast<device::Stream>(stream));
 }
 

@@ -112,6 +112,13 @@ typedef struct FlashbookCache {
   /** Device memory, [batch]: rows of a sequence's part of k and v before its first key, which are not read.
    * Null: none. A sequence is then of one piece, or one page. */
   const int32_t* paddings;
+  /** Device memory, [batch + 1], ascending from 0 to `queries`: where each sequence's queries begin, if they
+   * have unequally many. q and o are then [queries, heads, head_dim] or the reverse, by the strides of heads
+   * and rows; lse is [heads, queries]; and the shape's seqlen_q is the most queries of a sequence. Null: all
+   * have seqlen_q. */
+  const int32_t* first_query;
+  int32_t queries;   /**< all together; 0 without first_query */
+  int32_t reserved2; /**< 0 */
 } FlashbookCache;
 
 /** What a query may see, and functions on scores (chapters 8 and 9; common/attention/visibility.h and

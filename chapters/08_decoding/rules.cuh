@@ -5,13 +5,14 @@
 //| *sink logit* for each head: a score that belongs to no key, takes weight, and brings no value.
 //|
 //| All of it is said by a plan that knows more than steps 4 to 6's own. The kernel takes either, as a template parameter, and asks it in
-//| four places. The plain plan answers each question with a constant, so that its kernel has not an instruction more than before.
+//| a few places. The plain plan answers each question with a constant, so that its kernel has not an instruction more than before.
 //|
 //| | switch | what it asks | where | the plain plan's answer |
 //| | --- | --- | --- | --- |
 //| | `kWindow` | `first_key_of`: before which key is nothing read | each segment, in all warps | 0 |
 //| | `kWindow` | `rows_before`: where in its part of the cache a sequence begins | the producer | 0 |
 //| | `kWindow`, `kFunctions` | `change`: what becomes of 16 keys' scores | behind Q K^T | not called |
+//| | `kRagged` | `rows_of`, `rows_at`, `items_of`, ...: how many queries a sequence has, and where | the plan, and wherever rows are read or stored | as many each |
 //| | `kSinks` | `finished`: what a row comes to at last | where a merged row is stored | not called |
 //|
 //| ![A sequence's keys, of which a window at the end is cut into tiles and dealt out to blocks; what lies before it is not read; a sink comes in where parts are merged](../../docs/figures/decode_rules.svg)

@@ -215,7 +215,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     """Attention of a few queries against a cache, into which k and v are written first.
 
     Args:
-        q: [batch, seqlen_q, heads, head_dim]
+        q: [batch, seqlen_q, heads, head_dim], or with cu_seqlens_q [all queries, heads, head_dim]
         k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows of a page, kv_heads, head_dim] with page_table; a page has
             1, 2, 4, 8, ... rows, fastest from 16 on and if the rows of a head lie side by side in memory (README)
         k, v: [batch, new keys, kv_heads, head_dim], written to the cache behind cache_seqlens keys; None: nothing
@@ -225,21 +225,30 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         page_table: [batch, most pages of a sequence], int32
         window_size, softcap: as in flash_attn_func. Keys before the window are not read
         causal: the last query sees all keys, the one before it one less, ...
-        max_seqlen_q: not needed
+        cu_seqlens_q: [batch + 1], int32: where each sequence's queries begin. With page_table, cache_seqlens and max_seqlen_q, the most queries of
+            a sequence, and without new keys; lse is [heads, all queries]
         num_splits, pack_gqa: hints
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]. FlashAttention-3 returns its parts behind these two
         s_aux: [heads], a learned score of each head that belongs to no key (gpt-oss): e^s_aux is a term of every row's sum, and of the
             log-sum-exp. It is vLLM's fork that has this argument, so it is taken by name only
-    Not supported: qv, cu_seqlens_q, cu_seqlens_k_new, q_descale, k_descale, v_descale, attention_chunk, scheduler_metadata, sm_margin.
+    Not supported: qv, cu_seqlens_k_new, q_descale, k_descale, v_descale, attention_chunk, scheduler_metadata, sm_margin.
     Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
     """
     scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_3)
     with_lse = arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_3)
-    ragged = f"give as many queries of each sequence, {THEIRS}"
-    arguments.refuse(cu_seqlens_q=(cu_seqlens_q, None, ragged), cu_seqlens_k_new=(cu_seqlens_k_new, None, ragged),
+    ragged = f"give as many new keys of each sequence, {THEIRS}"
+    arguments.refuse(cu_seqlens_k_new=(cu_seqlens_k_new, None, ragged),
                      scheduler_metadata=(scheduler_metadata, None, "chapter 8 plans a call on the device by itself"),
                      **_no_descales(q_descale, k_descale, v_descale))
+    if cu_seqlens_q is not None:
+        if k is not None or v is not None or rotary_cos is not None or max_seqlen_q is None or cache_seqlens is None or page_table is None:
+            raise ValueError("cu_seqlens_q packs queries against pages: give page_table, cache_seqlens and max_seqlen_q, and no new keys")
+        lengths = interface._lengths(page_table, cache_seqlens, page_table.shape[1] * k_cache.shape[1])
+        sinks = s_aux.float() if isinstance(s_aux, Tensor) and s_aux.is_floating_point() else s_aux
+        o, lse = interface.cached_packed(q, k_cache, v_cache, cu_seqlens_q, max_seqlen_q, lengths, page_table, scale, left, right, softcap,
+                                         sinks=sinks)
+        return (o, lse) if with_lse else o
     rotary = interface._rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
     o, lse = interface.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, scale, left, right, softcap, None, s_aux, cache_batch_idx,
                               cache_leftpad, rotary)

@@ -331,16 +331,21 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         k, v: [all keys, kv_heads, head_dim]
         cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32 on q's device: where each begins, and last how many there are. Nobody looks at the
             values, since that would wait for the device
-        max_seqlen_q, max_seqlen_k: not needed
-        block_table: None; flash_attn_with_kvcache knows pages
+        max_seqlen_q, max_seqlen_k: not needed; with block_table max_seqlen_q is the most queries of a sequence
+        block_table: [sequences, most pages of a sequence], int32: k and v are [pages, rows of a page, kv_heads, head_dim], as in
+            flash_attn_with_kvcache, and sequence i has cu_seqlens_k[i + 1] - cu_seqlens_k[i] keys. Without gradients
         others: as in flash_attn_func; windows are aligned in each sequence, and lse is [heads, all queries]
     Returns: o, as q.
     """
     dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
         dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
     _refuse_dropout(dropout_p)
-    arguments.refuse(block_table=(block_table, None, "give k and v of one piece, or use flash_attn_with_kvcache"))
     left, right = _window(causal, window_size)
+    if block_table is not None:
+        arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+        o, lse = cached_packed(q, k, v, cu_seqlens_q, max_seqlen_q, cu_seqlens_k.diff(), block_table, softmax_scale, left, right, softcap,
+                               alibi_slopes)
+        return _with_lse(o, lse, True) if return_attn_probs else o
     o, lse = attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, softmax_scale, left, right, softcap, alibi_slopes, deterministic)
     return _with_lse(o, lse, True) if return_attn_probs else o
 
@@ -518,6 +523,32 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         written = (whole if written is None else written) - paddings
     o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*views, written, pages, scale, *rules)
     return o.transpose(1, 2), lse
+
+
+def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tensor, most_queries: int, lengths: Tensor, pages: Tensor,
+                  softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None = None, sinks: Tensor | None = None,
+                  paddings: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Attention of queries that are packed one sequence after another, [all queries, heads, head_dim], against pages, in one launch: some
+    sequences decode, and others read a chunk of their prompt. The log-sum-exp is [heads, all queries]."""
+    arguments.tensors(3, "[all queries, heads, head_dim]", q=q)
+    arguments.tensors(4, "[pages, rows, heads, head_dim]", k=k_cache, v=v_cache)
+    arguments.tensors(2, "[sequences, most pages of a sequence]", block_table=pages)
+    arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=first_query)
+    most_queries = arguments.whole_number("max_seqlen_q", most_queries)
+    most_queries = min(most_queries, max(len(q), 1))
+    if most_queries < 1 or len(first_query) != len(pages) + 1:
+        raise ValueError(f"max_seqlen_q is {most_queries} and cu_seqlens_q is {tuple(first_query.shape)} of {len(pages)} sequences in block_table: "
+                         "give at least 1, and one more than sequences")
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache)):
+        raise NotImplementedError("no gradient goes through pages, block_table, and a tensor wants one: call under torch.no_grad(), or give k and "
+                                  "v of one piece")
+    if isinstance(slopes, Tensor) and slopes.dim() == 2 and slopes.shape[0] == 1:
+        slopes = slopes[0]  # of one batch entry
+    views: tuple[Any, ...] = (q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2))
+    call = ops.decode if ops.is_untraced(q, k_cache, v_cache) else torch.ops.flashbook.decode
+    o, lse = call(*views, lengths, pages, _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, sinks, paddings, first_query,
+                  most_queries)
+    return o[0].transpose(0, 1), lse[0]
 
 
 def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None, interleaved: bool, places: Tensor | None) -> Rotary | None:

@@ -544,20 +544,25 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
 
 
 def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
-           softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None) -> tuple[Tensor, Tensor]:
+           softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
+           first_query: Tensor | None = None, most_queries: int = 0) -> tuple[Tensor, Tensor]:
     """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
-    is [batch, most pages of a sequence]; slopes and sinks are [heads]; paddings, [batch], are rows before a sequence's first key."""
-    rules = left, right, softcap, slopes, sinks, paddings
+    is [batch, most pages of a sequence]; slopes and sinks are [heads]; paddings, [batch], are rows before a sequence's first key. With
+    first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to most_queries."""
+    rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, *rules)
     with on(plan):
-        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings)
+        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings, first_query)
 
 
 def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
-                softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None) -> Plan:
-    for name, array, size in (("cache_seqlens", lengths, q.shape[:1]), ("block_table", pages, None), ("cache_leftpad", paddings, q.shape[:1])):
+                softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
+                first_query: Tensor | None = None, most_queries: int = 0) -> Plan:
+    of_batch = q.shape[:1] if first_query is None or first_query.dim() != 1 else (len(first_query) - 1,)
+    for name, array, size in (("cache_seqlens", lengths, of_batch), ("block_table", pages, None), ("cache_leftpad", paddings, of_batch),
+                              ("cu_seqlens_q", first_query, (of_batch[0] + 1,))):
         if array is not None:
             check_array(name, array, q, torch.int32)
             if size is not None and array.shape != size:
@@ -567,7 +572,9 @@ def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: 
         check_array("s_aux", sinks, q, torch.float32)
         if sinks.shape != (q.shape[1],):
             raise ValueError(f"s_aux is {tuple(sinks.shape)}: give ({q.shape[1]},), one a head")
-    given = slopes is not None, sinks is not None, paddings is not None
+    if first_query is not None and (pages is None or q.shape[0] != 1 or most_queries < 1):
+        raise ValueError("packed queries are [1, heads, all queries, head_dim], with pages and the most that a sequence has")
+    given = slopes is not None, sinks is not None, paddings is not None, 0 if first_query is None else most_queries
     key = ("decode", q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale,
            left, right, softcap, given, None if pages is None else pages.shape)
     plan = _plans.get(key)
@@ -582,15 +589,15 @@ def check_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages:
 
 
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
-                sinks: bool, paddings: bool) -> Plan:
+                sinks: bool, paddings: bool, most_queries: int) -> Plan:
     if pages is None:
         check_tensors(q, k, v)
     else:
-        if pages.dim() != 2 or pages.shape[0] != q.shape[0]:
+        if pages.dim() != 2 or (pages.shape[0] != q.shape[0] and not most_queries):
             raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
         one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page)
-    masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks
+    masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (most_queries > 0 and right == 0)
     plan = planned(Plan(chapter=DECODING, step=EQUAL_WORK), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right, 0.0, False, -1)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
     if plan.shape is None:
@@ -599,6 +606,10 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     if pages is not None:
         plan.shape.seqlen_k = pages.shape[1] * k.shape[2]
         cache.page_table, cache.page_rows, cache.pages = 16, k.shape[2], k.shape[0]
+    if most_queries and pages is not None:
+        plan.shape.batch, plan.shape.seqlen_q = pages.shape[0], most_queries
+        plan.shape.q_batch_stride = plan.shape.o_batch_stride = max(q.stride(1), q.stride(2)) * max(q.shape[1], most_queries)
+        cache.first_query, cache.queries = 16, q.shape[2]
     c, first = _library.library(), (*plan.first, ctypes.addressof(cache))
     if masked:
         plan.mask, plan.call = Mask(window_left=left, window_right=right, softcap=softcap), c.flashbook_masked_decode
@@ -614,7 +625,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
 
 
 def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, slopes: Tensor | None = None,
-                  sinks: Tensor | None = None, paddings: Tensor | None = None) -> tuple[Tensor, Tensor]:
+                  sinks: Tensor | None = None, paddings: Tensor | None = None, first_query: Tensor | None = None) -> tuple[Tensor, Tensor]:
     o, lse = torch.empty_like(plan.results[0]), torch.empty_like(plan.results[1])
     if plan.empty:
         lse = lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
@@ -627,6 +638,8 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
         cache.page_table, cache.page_rows, cache.pages = address(pages), k.shape[2], k.shape[0]
     if paddings is not None:
         cache.paddings = address(paddings)
+    if first_query is not None:
+        cache.first_query, cache.queries = address(first_query), q.shape[2]
     first: tuple[Any, ...] = (*plan.first, ctypes.addressof(cache))
     if plan.mask is not None:
         mask = Mask.from_buffer_copy(plan.mask)
@@ -754,7 +767,8 @@ _definitions.define(f"forward(Tensor q, Tensor k, Tensor v, {_OPTIONS}, int chap
                     "Tensor? v_scale=None) -> (Tensor, Tensor)")
 _definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
 _definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, int left=-1, int right=-1, float softcap=0.0, "
-                    "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None) -> (Tensor, Tensor)")
+                    "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0) -> "
+                    "(Tensor, Tensor)")
 for _operator in (forward, backward, decode):
     for _place in ("CPU", "CUDA"):
         _definitions.impl(_operator.__name__, _operator, _place)

@@ -366,6 +366,42 @@ def test_cache_as_models_have_it(rule, pages):
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize("rule", ["window", "all", "causal"])
+def test_packed_queries_against_pages(rule):
+    """Sequences that decode, chunks of prompts, and one without queries, in one launch."""
+    options = dict(RULES[rule]) if rule in RULES else {"causal": True}
+    queries, lengths, rows, d = [1, 40, 0, 1, 12], [200, 90, 30, 1, 150], 16, 64
+    q = torch.randn(sum(queries), 4, d, device=DEVICE, dtype=torch.bfloat16)
+    k, v = (torch.randn(5, 208, 2, d, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    table = torch.randperm(5 * 13, device=DEVICE).view(5, 13).to(torch.int32)
+    k_pages, v_pages = (torch.empty_like(tensor).view(-1, rows, 2, d) for tensor in (k, v))
+    for pages, whole in ((k_pages, k), (v_pages, v)):
+        pages[table.flatten().long()] = whole.view(-1, rows, 2, d)
+    first, of_keys = (torch.tensor([0, *itertools.accumulate(of)], device=DEVICE, dtype=torch.int32) for of in (queries, lengths))
+    exact = {name: torch.tensor(value, device=DEVICE) if isinstance(value, list) else value for name, value in options.items()}
+    given = {name: value for name, value in exact.items() if name not in ("slopes", "sinks")}
+    results = []
+    if "sinks" not in exact:
+        o, lse, _ = flashbook.flash_attn_varlen_func(q, k_pages, v_pages, first, of_keys, 40, 200, block_table=table, return_attn_probs=True, **given)
+        results.append((o, lse, exact))
+    exact = {name: value for name, value in exact.items() if name != "slopes"}
+    o, lse = flash_attn_3.flash_attn_with_kvcache(q, k_pages, v_pages, cu_seqlens_q=first, max_seqlen_q=40, page_table=table, return_softmax_lse=True,
+                                                  cache_seqlens=torch.tensor(lengths, device=DEVICE, dtype=torch.int32), s_aux=exact.get("sinks"), **given)
+    results.append((o, lse, exact))
+    for o, lse, options in results:
+        assert o.shape == q.shape and lse.shape == (4, len(q))
+        for i, (begin, end) in enumerate(itertools.pairwise(first.tolist())):
+            if begin < end:
+                held((o[None, begin:end], lse[None, :, begin:end]), q[None, begin:end], k[i:i + 1, :lengths[i]], v[i:i + 1, :lengths[i]], **options)
+    for change, kind in (({"max_seqlen_q": None}, ValueError), ({"page_table": None}, ValueError), ({"cu_seqlens_q": first[:3]}, ValueError)):
+        call = {"cu_seqlens_q": first, "max_seqlen_q": 40, "page_table": table, "cache_seqlens": 20} | change
+        with pytest.raises(kind):
+            flash_attn_3.flash_attn_with_kvcache(q, k_pages, v_pages, **call)
+    with pytest.raises(NotImplementedError, match="no gradient"):
+        flashbook.flash_attn_varlen_func(q.clone().requires_grad_(), k_pages, v_pages, first, of_keys, 40, 200, block_table=table)
+
+
+@pytest.mark.kernels
 @pytest.mark.parametrize("padded", [False, True])
 def test_entries_of_a_cache_and_paddings(padded):
     """cache_batch_idx says which entry a sequence is, cache_leftpad where it begins; new keys go to the right places."""
@@ -465,9 +501,10 @@ def test_options_that_nobody_has():
     with pytest.raises(ValueError, match="cache_seqlens is None"):
         flashbook.flash_attn_with_kvcache(q, k, v, k, v)
     first = torch.tensor([0, 10], device=DEVICE, dtype=torch.int32)
-    for options, because in (({"block_table": first[None]}, "flash_attn_with_kvcache"), ({"dropout_p": 0.5}, "scaled_dot_product_attention")):
-        with pytest.raises(NotImplementedError, match=because):
-            flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, **options)
+    with pytest.raises(NotImplementedError, match="scaled_dot_product_attention"):
+        flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, dropout_p=0.5)
+    with pytest.raises(ValueError, match="pages"):
+        flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, block_table=first[None])
     with pytest.raises(ValueError, match="there is no chapter 77"):
         flashbook.attention(q, k, v, chapter=77)
     with pytest.raises((ValueError, RuntimeError), match=r"no step 9|CPU code"):

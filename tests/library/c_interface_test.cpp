@@ -249,7 +249,10 @@ struct OddCall {
                           .pages = 8,
                           .shared_keys = 0,
                           .reserved = 0,
-                          .paddings = nullptr};
+                          .paddings = nullptr,
+                          .first_query = nullptr,
+                          .queries = 0,
+                          .reserved2 = 0};
   FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
                                   .d_o = tensors.q,
                                   .dq = tensors.o,
@@ -495,7 +498,10 @@ TEST(CInterface, RefusesTablesThatNobodyCanHold) {
                           .pages = 8,
                           .shared_keys = 0,
                           .reserved = 0,
-                          .paddings = nullptr};
+                          .paddings = nullptr,
+                          .first_query = nullptr,
+                          .queries = 0,
+                          .reserved2 = 0};
   shape.seqlen_q = 1, shape.batch = 4, shape.seqlen_k = kMost, cache.page_rows = 1;
   EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
   EXPECT_TRUE(last_error_has("page_table")) << flashbook_last_error();
@@ -650,7 +656,10 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
           .pages = shape.paging.pages,
           .shared_keys = shared,
           .reserved = 0,
-          .paddings = nullptr};
+          .paddings = nullptr,
+          .first_query = nullptr,
+          .queries = 0,
+          .reserved2 = 0};
       FlashbookTensors tensors = tensors_of(t);
       tensors.workspace = workspace.data();
       EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
@@ -742,7 +751,10 @@ TEST_F(CInterfaceOnMachine, DecodesUnderAMask) {
                                 .pages = shape.paging.pages,
                                 .shared_keys = 0,
                                 .reserved = 0,
-                                .paddings = nullptr};
+                                .paddings = nullptr,
+                                .first_query = nullptr,
+                                .queries = 0,
+                                .reserved2 = 0};
         if (padded) cache.paddings = static_cast<const int32_t*>(paddings.data());
         FlashbookTensors tensors = tensors_of(t);
         const int64_t bytes = flashbook_masked_decode_workspace_bytes(8, kStep, &given, &cache, &mask);

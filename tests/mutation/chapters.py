@@ -116,7 +116,8 @@ FAULTS = {
     "shares_with_a_gap_08": Fault("08_decoding/plan.cuh", "return i * each + min(i, more);", "min(i, more)", "0", (4, 5, 6),
                                   ["--batch", "1", "--heads", "4", "--kv-heads", "1", "--seqlen-k", "2500"]),
     # Windows, functions and sinks.
-    "window_begins_late_08": Fault("08_decoding/rules.cuh", "return max(length - back, 0) & -align; }", "length - back", "length - back + 1", (4, 5, 6),
+    "window_begins_late_08": Fault("08_decoding/rules.cuh", "return max(length - queries_of(problem, batch) - left, 0) & -align;",
+                                   "length - queries_of(problem, batch) - left", "length - queries_of(problem, batch) - left + 1", (4, 5, 6),
                                    ["--window", "20", "--causal"]),
     "key_before_the_window_08": Fault("08_decoding/rules.cuh", "if (key < own - left || key > own + right)", "key < own - left", "key < own - left - 1",
                                       (5, 6), ["--window", "20", "--causal", "--page-rows", "16"]),
