@@ -508,6 +508,9 @@ TEST(CInterface, RefusesTablesThatNobodyCanHold) {
   cache.page_table = nullptr, cache.shared_keys = 16;
   EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
   EXPECT_TRUE(last_error_has("shared_keys")) << flashbook_last_error();
+  cache.shared_keys = 0, cache.first_query = entries;
+  EXPECT_EQ(flashbook_decode(8, 6, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_TRUE(last_error_has("queries is 0")) << flashbook_last_error();
 }
 
 class CInterfaceOnMachine : public MachineTest {};

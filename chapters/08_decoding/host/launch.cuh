@@ -217,7 +217,8 @@ void run_ring(const Problem& problem, const Cache& cache, const Workspace& works
                  plan);
   int fewest = plan.items_of_sequence;
   if constexpr (PlanType::kRagged)
-    if (plan.first_query != nullptr) fewest = problem.packs;  // a sequence of few queries has one tile of rows
+    if (plan.first_query != nullptr)
+      fewest = problem.packs;  // a sequence of few queries has one tile of rows
   if (most_parts(plan, blocks, fewest) <= kMostPartsOfLast) return;
   device::launch_dependent(merge_many<T, Traits, PlanType>,
                            dim3(Traits::kRows, problem.batch * plan.items_of_sequence), dim3(kManyWarps * 32),
