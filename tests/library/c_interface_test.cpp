@@ -306,7 +306,7 @@ class OddCalls {
         s.seqlen_k = many;
         break;
       case 4:
-        s.head_dim = one_of<int32_t>({64, 128, 256, 576});
+        s.head_dim = one_of<int32_t>({40, 64, 80, 128, 200, 256, 576});
         break;
       case 5:
         s.scale = one_of<float>({1e-45f, 1e-3f, 1, 3e38f});

@@ -1,6 +1,6 @@
 """What the package refuses of the calls in others' tests: nothing else may be refused there.
 
-Each has the arguments that the tables of docs/pages/in_pytorch.md name, and what the error says. python/tests/test_others.py holds the names
+Each has the arguments, or functions, that the tables of docs/pages/in_pytorch.md or the lines beside them name, and what the error says. python/tests/test_others.py holds the names
 against the page.
 """
 
@@ -31,7 +31,7 @@ REFUSALS = (
     Refusal("float8_e4m3fn under a mask, or packed", ("q",), r"chapter 9 does not take e4m3", ValueError),
     Refusal("float8_e4m3fn of a head dimension that chapter 6 does not pad", ("q",), r"^head dimensions between 64, 128 and 256 are for chapters", ValueError),
     Refusal("a window or softcap of a cache that has lengths or pages", ("window_size", "softcap"), r"^window_size and softcap are for caches that are full"),
-    Refusal("rotary embedding", ("rotary_cos", "rotary_sin"), r"^rotary_(cos|sin) is .*rotate q and k beforehand"),
+    Refusal("rotary embedding", ("rotary_cos", "rotary_sin", "rotary_seqlens"), r"^rotary_(cos|sin|seqlens) is .*rotate q and k beforehand"),
     Refusal("entries of a cache in another order", ("cache_batch_idx",), r"^cache_batch_idx is .* and only None is taken here"),
     Refusal("a cache padded on the left", ("cache_leftpad",), r"^cache_leftpad is .* and only None is taken here"),
     Refusal("packed queries against pages", ("block_table",), r"^block_table is .* and only None is taken here"),
@@ -40,7 +40,8 @@ REFUSALS = (
     Refusal("chunks", ("attention_chunk",), r"^attention_chunk is .* and only 0 is taken here"),
     Refusal("sequences that end before their place does", ("seqused_q", "seqused_k"), r"^seqused_[qk] is .* and only None is taken here"),
     Refusal("packed queries or new keys against a cache", ("cu_seqlens_q", "cu_seqlens_k_new"), r"^cu_seqlens_(q|k_new) is .* and only None is taken here"),
-    Refusal("a plan made beforehand", ("scheduler_metadata",), r"^(scheduler_metadata|get_scheduler_metadata) is"),
+    Refusal("a plan made beforehand", ("scheduler_metadata",), r"^scheduler_metadata is .* and only None is taken here"),
+    Refusal("functions that are not here", ("flash_attn_combine", "get_scheduler_metadata"), r"^(flash_attn_combine|get_scheduler_metadata) is not here"),
     Refusal("multiprocessors left free", ("sm_margin",), r"^sm_margin is .* and only 0 is taken here"),
     Refusal("scales of packed sequences and caches", ("q_descale",), r"^[qkv]_descale is .* and only None is taken here"),
 )
