@@ -72,7 +72,9 @@ template <typename T, int kFloats, typename RowAt>
 __device__ __forceinline__ void store_from_registers(const float (&output)[kFloats], int row, int end,
                                                      const RowAt& row_at, float factor = 1.0f,
                                                      int columns = 2 * kFloats) {
-  const int thread_columns = columns - 8 * int(threadIdx.x % 4);  // counted from this thread's first
+  //| Of every 32 columns the second thread of a quad stores those from 8 on, the third from 16, the fourth from 24. So each
+  //| counts the columns that are left from its own first one on.
+  const int thread_columns = columns - 8 * int(threadIdx.x % 4);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     // In pieces of 16 bytes from the row on, which begins at a multiple of 16: a pointer to T, cast where it

@@ -139,8 +139,10 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   wrong.scale = 0;
   expect_refused(1, 1, &wrong, &tensors, "scale");
   wrong = shape;
-  wrong.head_dim = 80;
-  expect_refused(1, 1, &wrong, &tensors, "head-dim");
+  for (const int32_t head_dim : {80, 100, 264}) {
+    wrong.head_dim = head_dim;
+    expect_refused(1, 1, &wrong, &tensors, "head-dim");
+  }
   wrong = shape;
   wrong.heads = -1;
   expect_refused(1, 1, &wrong, &tensors, "heads");
