@@ -85,8 +85,11 @@ class Parser {
     line_.value("--seqlen", "N", "Queries, and keys unless --seqlen-k is given; 4k means 4096",
                 [this](auto& v) { shape_.seqlen_q = shape_.seqlen_k = v.count(); });
     line_.count("--seqlen-k", "Keys", shape_.seqlen_k);
+    const bool padded = takes(chapter_, [](Shape& s) { s.head_dim = 96; });
     line_.count("--head-dim",
-                latent ? "64, 128 or 256; 576: latent keys, which the last step takes" : "64, 128 or 256",
+                latent   ? "64, 128 or 256; 576: latent keys, which the last step takes"
+                : padded ? "A multiple of 8 up to 256"
+                         : "64, 128 or 256",
                 shape_.head_dim);
     const bool has_ranks = takes(chapter_, [](Shape& s) { s.ranks = 2; });
     line_.count(

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and V
 constexpr int kTileKeys = 64;  // keys at a time: of 256 dimensions in FP64 they fill 128 KB of a core's cache
-constexpr int kLanes = 64;     // divides value_dim; innermost loops of constant length vectorise
+constexpr int kLanes = 64;     // innermost loops of constant length vectorise
 
 /// A sum of e4m3 numbers that is one number may be off by half a unit of three bits, a 16th; in a long row
 /// they cancel, and lse_scale, the root of the sum of squares, says how well.
@@ -172,9 +172,11 @@ class RowBlock {
           const Sum* const p = &scores_[r * stride_ + first];
           for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j) {
             if (is_hidden(r, first + j)) continue;  // its values may be NaN
-            for (int64_t c = 0; c < value_dims_; c += kLanes)
+            int64_t c = 0;
+            for (; c + kLanes <= value_dims_; c += kLanes)
               for (int lane = 0; lane < kLanes; ++lane)
                 o[r * value_dims_ + c + lane] += p[j] * tile_[j * value_dims_ + c + lane];
+            for (; c < value_dims_; ++c) o[r * value_dims_ + c] += p[j] * tile_[j * value_dims_ + c];
           }
         }
       });

@@ -136,9 +136,9 @@ void validate(const Shape& shape) {
   require_positive("--ranks", shape.ranks);
   if (shape.packed_queries < 0)
     throw InputError("there are ", shape.packed_queries, " queries: give 0 or more");
-  if (shape.head_dim != 64 && shape.head_dim != 128 && shape.head_dim != 256 && !shape.is_latent())
+  if ((shape.head_dim < 8 || shape.head_dim > 256 || shape.head_dim % 8 != 0) && !shape.is_latent())
     throw InputError("--head-dim ", shape.head_dim,
-                     " is not supported: use 64, 128 or 256, or for latent attention 576");
+                     " is not supported: use a multiple of 8 up to 256, or for latent attention 576");
   if (shape.heads % shape.kv_heads != 0)
     throw InputError("--kv-heads ", shape.kv_heads, " does not divide --heads ", shape.heads, ": use ",
                      divisors(shape.heads));
@@ -160,7 +160,7 @@ void validate(const Shape& shape) {
   validate_layout(shape);
 }
 
-std::string why_not_dense(const Shape& shape) {
+std::string why_not_dense(const Shape& shape, HeadDims head_dims) {
   if (shape.is_latent()) return "this chapter takes no latent keys: give --head-dim 64, 128 or 256";
   if (!shape.visibility.is_full() && !shape.causal())
     return "this chapter knows no mask but the causal one: give full or causal attention";
@@ -172,6 +172,10 @@ std::string why_not_dense(const Shape& shape) {
   if (shape.paging.padded) return "rows before a sequence's first key are for chapter 8: leave paddings out";
   if (shape.packed_queries > 0) return "packed queries against a cache are for chapter 8: give as many each";
   if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
+  if (head_dims == HeadDims::of_tiles && shape.head_dim != 64 && shape.head_dim != 128 &&
+      shape.head_dim != 256)
+    return "head dimensions between 64, 128 and 256 are for chapters 5, 7 (steps 3 to 6) and 9: give one of "
+           "the three with --head-dim";
   return "";
 }
 

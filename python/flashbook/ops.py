@@ -33,7 +33,8 @@ from flashbook._torch import (  # by name: each dot is a look-up a call
 from flashbook.arguments import said
 
 TYPES = {torch.float32: _library.F32, torch.float16: _library.F16, torch.bfloat16: _library.BF16, torch.float8_e4m3fn: _library.E4M3}
-HEAD_DIMS = (64, 128, 256)
+HEAD_DIMS = (64, 128, 256)  # of tiles
+MOST_HEAD_DIM, UNIT_OF_HEAD_DIM = 256, 8  # of tensors; chapters 5, 7 and 9 pad them
 ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
 LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim] without gaps only
 COUNTING = (HOPPER, DECODING)  # their workspace is 0 before the first call with it, and after every call
@@ -95,15 +96,20 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
             raise ValueError(f"{name} is {tuple(tensor.shape)}: give dimensions below 2^31")
     if q.dtype not in TYPES:
         raise TypeError(f"q is {q.dtype}: give float16 or bfloat16. Chapters 1 and 2 take float32 too, and chapter 6 float8_e4m3fn")
-    if q.shape[3] not in HEAD_DIMS:
-        raise ValueError(f"head_dim is {q.shape[3]}: the kernels have 64, 128 and 256. Pad q, k and v with columns of 0 and give softmax_scale, "
-                         "or use FlashAttention, which takes every multiple of 8 up to 256")
+    if q.shape[3] % UNIT_OF_HEAD_DIM or not 0 < q.shape[3] <= MOST_HEAD_DIM:
+        raise ValueError(f"head_dim is {q.shape[3]}: give a multiple of {UNIT_OF_HEAD_DIM} up to {MOST_HEAD_DIM}. Pad q, k and v with columns of 0, "
+                         "and give softmax_scale")
     if k.shape != v.shape:
         raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: give one shape")
     if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
         raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}: give the same batch and head_dim")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1] != 0:
         raise ValueError(f"there are {q.shape[1]} query heads and {k.shape[1]} key heads: give key heads whose number divides that of query heads")
+
+
+def is_padded(q: Tensor) -> bool:
+    """Whether the kernels' tiles have more columns than the tensors."""
+    return q.shape[3] not in HEAD_DIMS
 
 
 def check_array(name: str, tensor: Tensor, like: Tensor, dtype: torch.dtype) -> None:
@@ -275,11 +281,11 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
         last = {MASKS: FUNCTIONS, DECODING: EQUAL_WORK}.get(chapter, known[chapter][0])
         return chapter, step or (BLOCK_SCALES if scaling == SCALE_OF_BLOCK else last)
     masked, functions = is_masked(left, right, softcap, slopes, documents), softcap > 0 or slopes
-    return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, scaling)[:2]
+    return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, scaling, is_padded(q))[:2]
 
 
 def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked: bool, functions: bool, packed: bool,
-           scaling: int) -> tuple[int, int, str]:
+           scaling: int, padded: bool = False) -> tuple[int, int, str]:
     """Chapter and step of a forward pass for which none was asked, and why."""
     if functions:
         return MASKS, FUNCTIONS, "a softcap or slopes"
@@ -289,6 +295,8 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
         if scaling == SCALE_OF_BLOCK:
             return FP8, BLOCK_SCALES, "e4m3 with scales by block"
         return FP8, TRANSPOSED_ONCE, "e4m3, exponentials as exact as in 16 bits"
+    if padded:  # `check_machine` refuses other GPUs, and CPU tensors without the simulator
+        return HOPPER, 5, "a head dimension that tiles pad"
     if on_cpu:
         return ON_CPU, 5, "CPU tensors"
     if not hopper:
@@ -597,6 +605,9 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
             raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
         one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page)
+    if is_padded(q):
+        raise NotImplementedError(f"head_dim is {q.shape[3]}, and chapter 8 has {', '.join(map(str, HEAD_DIMS))} against a cache: use "
+                                  "flash_attn_func on the keys that are there, or FlashAttention's own function")
     masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (most_queries > 0 and right == 0)
     plan = planned(Plan(chapter=DECODING, step=EQUAL_WORK), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right, 0.0, False, -1)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)

@@ -37,6 +37,19 @@ def held(got, q, k, v, floor=1e-5, **options):
         torch.testing.assert_close(lse.double(), exact_lse.where(exact_lse.isfinite(), math.inf), atol=2e-3, rtol=1e-5)
 
 
+def held_with_gradients(q, k, v, **options):
+    """Holds O, the log-sum-exp and all gradients against float64."""
+    o, lse, _ = flashbook.flash_attn_func(q, k, v, return_attn_probs=True, **options)
+    held((o, lse), q, k, v, **options)
+    d_o = torch.randn_like(o)
+    got = torch.autograd.grad(o, (q, k, v), d_o)
+    options = {"window" if name == "window_size" else name: value for name, value in options.items()}
+    written_out = lambda kind, leaves: torch.autograd.grad(attention(*leaves, **options)[0], leaves, d_o.to(kind))
+    exact, plain = (written_out(kind, [tensor.detach().to(kind).requires_grad_() for tensor in (q, k, v)]) for kind in (torch.float64, q.dtype))
+    for gradient, right, by_torch in zip(got, exact, plain):
+        assert_as_good_as_plain(gradient, right, by_torch, factor=3, floor=2e-4)
+
+
 @pytest.mark.kernels
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
@@ -45,16 +58,30 @@ def test_forward_and_backward(dtype, head_dim, mask):
     shift = list(MASKS).index(mask) + head_dim // 64  # so that over all masks every length meets all heads
     cases = [(lengths, HEADS[(i + shift) % len(HEADS)]) for i, lengths in enumerate(LENGTHS)]
     for (seqlen_q, seqlen_k), heads in cases:
-        q, k, v = inputs(seqlen_q, seqlen_k, *heads, head_dim, dtype, grad=True)
-        o, lse, _ = flashbook.flash_attn_func(q, k, v, return_attn_probs=True, **MASKS[mask])
-        held((o, lse), q, k, v, **MASKS[mask])
-        d_o = torch.randn_like(o)
-        got = torch.autograd.grad(o, (q, k, v), d_o)
-        options = {"window" if name == "window_size" else name: value for name, value in MASKS[mask].items()}
-        written_out = lambda kind, leaves: torch.autograd.grad(attention(*leaves, **options)[0], leaves, d_o.to(kind))  # noqa: B023
-        exact, plain = (written_out(kind, [tensor.detach().to(kind).requires_grad_() for tensor in (q, k, v)]) for kind in (torch.float64, dtype))
-        for gradient, right, by_torch in zip(got, exact, plain):
-            assert_as_good_as_plain(gradient, right, by_torch, factor=3, floor=2e-4)
+        held_with_gradients(*inputs(seqlen_q, seqlen_k, *heads, head_dim, dtype, grad=True), **MASKS[mask])
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("head_dim", [8, 32, 40, 72, 80, 96, 112, 136, 160, 192, 224, 248] if GPU else [40, 80, 112, 192])
+def test_head_dimensions_that_tiles_pad(head_dim, mask):
+    for seqlen_q, seqlen_k in LENGTHS if GPU else LENGTHS[:2]:
+        heads = HEADS[-1]
+        q, k, v = (tensor.requires_grad_() for tensor in inputs(seqlen_q, seqlen_k, *heads, head_dim, torch.bfloat16))
+        held_with_gradients(q, k, v, **MASKS[mask])
+        # Columns of a wider tensor, whose others are NaN: read where they lie, and they alone.
+        wide = [torch.cat([tensor.detach(), torch.full_like(tensor[..., :8], math.nan)], 3)[..., :head_dim] for tensor in (q, k, v)]
+        assert not flashbook.explain(flashbook.flash_attn_func, *wide, **MASKS[mask]).copied
+        assert torch.equal(flashbook.flash_attn_func(*wide, **MASKS[mask]), flashbook.flash_attn_func(q, k, v, **MASKS[mask]))
+
+
+def test_head_dimensions_that_tiles_pad_are_for_chapters_5_7_and_9():
+    q, k, v = inputs(1, 64, 2, 2, 96, torch.bfloat16)
+    with pytest.raises(NotImplementedError, match="chapter 8 has 64, 128, 256"):
+        flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=3)
+    if _library.is_simulated():
+        with pytest.raises(ValueError, match="head dimensions"):
+            flashbook.attention(*(tensor.transpose(1, 2) for tensor in inputs(9, 9, 2, 2, 96, torch.bfloat16)), chapter=4)
 
 
 @pytest.mark.kernels
@@ -93,7 +120,7 @@ def test_scale():
 @pytest.mark.kernels
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [(-1, -1), (20, 0)])
-@pytest.mark.parametrize("head_dim", [64, 128] if GPU else [64])
+@pytest.mark.parametrize("head_dim", [64, 80, 128, 192] if GPU else [64, 80])
 def test_packed_sequences(head_dim, causal, window):
     queries, keys = [70, 1, 133, 0, 64], [70, 40, 133, 9, 70]
     q = torch.randn(sum(queries), 4, head_dim, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
@@ -462,7 +489,8 @@ def test_rotary_while_appending(causal, interleaved):
     (lambda q, k, v: (q.int(), k.int(), v.int()), TypeError, "int32"),
     (lambda q, k, v: (q, k.bfloat16(), v), ValueError, "one type"),
     (lambda q, k, v: (q, k.to("meta"), v), ValueError, "one device"),
-    (lambda q, k, v: (q[..., :40], k[..., :40], v[..., :40]), ValueError, "64, 128 and 256"),
+    (lambda q, k, v: (q[..., :36], k[..., :36], v[..., :36]), ValueError, "multiple of 8"),
+    (lambda q, k, v: tuple(t.repeat(1, 1, 1, 5) for t in (q, k, v)), ValueError, "up to 256"),
     (lambda q, k, v: (q, k[:, :9], v), ValueError, "one shape"),
     (lambda q, k, v: (q[:, :, :3], k[:, :, :2], v[:, :, :2]), ValueError, "divides"),
     (lambda q, k, v: (q[:1], k, v), ValueError, "same batch"),

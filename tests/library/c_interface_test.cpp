@@ -139,8 +139,10 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   wrong.scale = 0;
   expect_refused(1, 1, &wrong, &tensors, "scale");
   wrong = shape;
-  wrong.head_dim = 80;
-  expect_refused(1, 1, &wrong, &tensors, "head-dim");
+  for (const int32_t head_dim : {80, 100, 264}) {
+    wrong.head_dim = head_dim;
+    expect_refused(1, 1, &wrong, &tensors, "head-dim");
+  }
   wrong = shape;
   wrong.heads = -1;
   expect_refused(1, 1, &wrong, &tensors, "heads");
@@ -310,7 +312,7 @@ class OddCalls {
         s.seqlen_k = many;
         break;
       case 4:
-        s.head_dim = one_of<int32_t>({64, 128, 256, 576});
+        s.head_dim = one_of<int32_t>({40, 64, 80, 128, 200, 256, 576});
         break;
       case 5:
         s.scale = one_of<float>({1e-45f, 1e-3f, 1, 3e38f});

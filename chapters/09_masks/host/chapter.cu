@@ -5,6 +5,7 @@
 #include "chapters/09_masks/host/steps.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"
+#include "common/hopper/problem.h"
 
 namespace flashbook {
 namespace {
@@ -105,7 +106,7 @@ double memory(const Shape& shape) {
 }
 
 void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_head_dim(shape.head_dim,
+  device::with_head_dim(hopper::tile_columns(shape.head_dim),
                         [&]<int kHeadDim>() { run_gradients<kHeadDim>(shape, tensors, stream); });
 }
 
