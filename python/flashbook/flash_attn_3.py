@@ -242,8 +242,11 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                      scheduler_metadata=(scheduler_metadata, None, "chapter 8 plans a call on the device by itself"),
                      **_no_descales(q_descale, k_descale, v_descale))
     if cu_seqlens_q is not None:
-        if k is not None or v is not None or rotary_cos is not None or max_seqlen_q is None or cache_seqlens is None or page_table is None:
-            raise ValueError("cu_seqlens_q packs queries against pages: give page_table, cache_seqlens and max_seqlen_q, and no new keys")
+        if k is not None or v is not None or cache_batch_idx is not None or cache_leftpad is not None:
+            raise NotImplementedError("cu_seqlens_q packs queries, and only against pages without new keys, cache_batch_idx and cache_leftpad: "
+                                      f"give as many queries of each sequence, {THEIRS}")
+        if max_seqlen_q is None or cache_seqlens is None or page_table is None:
+            raise ValueError("cu_seqlens_q packs queries against pages: give page_table, cache_seqlens and max_seqlen_q")
         lengths = interface._lengths(page_table, cache_seqlens, page_table.shape[1] * k_cache.shape[1])
         sinks = s_aux.float() if isinstance(s_aux, Tensor) and s_aux.is_floating_point() else s_aux
         o, lse = interface.cached_packed(q, k_cache, v_cache, cu_seqlens_q, max_seqlen_q, lengths, page_table, scale, left, right, softcap,
