@@ -53,16 +53,15 @@ CALLS = {
         lambda: flash_attn_3.flash_attn_func(*(make(dtype=torch.float8_e4m3fn) for _ in range(3)), window_size=(3, 0)),
     "float8_e4m3fn of a head dimension that chapter 6 does not pad":
         lambda: flash_attn_3.flash_attn_func(*(make(head_dim=96, dtype=torch.float8_e4m3fn) for _ in range(3))),
-    "packed queries against pages":
-        lambda: flashbook.flash_attn_varlen_func(*(make()[0] for _ in range(3)), lengths(), lengths(), 20, 20, block_table=lengths()[None]),
     "pages of other sizes":
-        lambda: flashbook.flash_attn_with_kvcache(make(), *(make(rows=24) for _ in range(2)), cache_seqlens=lengths(), block_table=lengths()[:, None] * 0),
+        lambda: flashbook.flash_attn_with_kvcache(make(), *(make(rows=24) for _ in range(2)), cache_seqlens=lengths(),
+                                                  block_table=torch.zeros(2, 2, device=DEVICE, dtype=torch.int32)),
     "a second product in the scores": lambda: flash_attn_3.flash_attn_func(make(), make(), make(), qv=make()),
     "chunks": lambda: flash_attn_3.flash_attn_func(make(), make(), make(), attention_chunk=4),
     "sequences that end before their place does":
         lambda: flash_attn_3.flash_attn_varlen_func(*(make()[0] for _ in range(3)), lengths(), lengths(), 20, 20, seqused_q=lengths(1)),
-    "packed queries or new keys against a cache":
-        lambda: flash_attn_3.flash_attn_with_kvcache(make(), make(), make(), cache_seqlens=lengths(), cu_seqlens_q=lengths(3)),
+    "packed new keys, or packed queries beside new keys":
+        lambda: flash_attn_3.flash_attn_with_kvcache(make(), make(), make(), make(rows=1), make(rows=1), cache_seqlens=lengths(), cu_seqlens_q=lengths(3)),
     "a plan made beforehand":
         lambda: flash_attn_3.flash_attn_with_kvcache(make(), make(), make(), cache_seqlens=lengths(), scheduler_metadata=lengths()),
     "multiprocessors left free": lambda: flash_attn_3.flash_attn_func(make(), make(), make(), sm_margin=3),
