@@ -243,6 +243,10 @@ class Parser {
         "query's own column R + d, of one further away than R the outermost",
         [&](auto& v) { score.bias = read_bias(v, shape_); }, becomes({.bias = {.values = slopes}}));
     line_.value(
+        "--sinks", "X", "Every head has a score of X that belongs to no key",
+        [&](auto& v) { score.sinks.assign(std::size_t(shape_.heads), v.real()); },
+        becomes({.sinks = slopes}));
+    line_.value(
         "--dropout", "P", "The part of the probabilities that is left out, by --seed (default: 0)",
         [&](auto& v) {
           score.dropout = v.real();

@@ -126,7 +126,8 @@ class RowBlock {
     const std::span<Sum> s(scores_.data() + r * stride_, visible_keys(r));
     constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
     const int64_t own = own_key(shape_, batch(), query(r));
-    Sum row_max = kNothing;
+    const Sum sink = shape_.score.sinks.empty() ? kNothing : shape_.score.sinks[head_ % shape_.heads];
+    Sum row_max = sink;
     for (std::size_t j = 0; j < s.size(); ++j) {
       if (is_hidden(r, j)) {
         s[j] = kNothing;
@@ -141,7 +142,7 @@ class RowBlock {
       std::ranges::fill(s, Sum(0));
       return;
     }
-    Sum row_sum = 0, squares = 0;
+    Sum row_sum = sink == kNothing ? 0 : std::exp(sink - row_max), squares = 0;
     for (Sum& p : s) {
       const Sum size = std::isinf(p) ? 0 : std::max(Sum(1), std::abs(p));
       row_sum += p = std::exp(p - row_max);
@@ -279,8 +280,8 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
   std::vector<double> lse_error(count), lse_scale(count), lse_floor(count);
   std::vector<unsigned char> is_value(count);  // O is a row of V
   const double floor = shape.dtype == DType::e4m3 ? kByLine : floor_for(output_type(shape.dtype));
-  const bool gives_values =
-      (shape.dtype == DType::f16 || shape.dtype == DType::bf16) && shape.score.dropout == 0;
+  const bool gives_values = (shape.dtype == DType::f16 || shape.dtype == DType::bf16) &&
+                            shape.score.dropout == 0 && shape.score.sinks.empty();
 
   const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
   std::mutex mutex;  // of blocks_done and progress

@@ -34,6 +34,9 @@ struct ScoreFunction {
   /// and with documents or lengths it counts within them. Empty: none.
   std::vector<float> alibi = {};
   RelativeBias bias = {};  ///< counts distances as ALiBi does
+  /// A score for each head that belongs to no key (gpt-oss): e^sink is a term of every row's sum, and brings
+  /// no value. [heads], -inf: none. Empty: none. Other sinks are Window's, which are keys.
+  std::vector<float> sinks = {};
   /// The part of the probabilities that is left out (dropout.h), 0 to 1: O is a sum over the others, times
   /// 1 / (1 - dropout). The log-sum-exp is that of all. 0: none.
   float dropout = 0;
@@ -60,10 +63,12 @@ struct Paging {
   int rows = 0;   ///< of a page. 0: K and V are not paged
   int pages = 0;  ///< how many there are, in use or not
   std::vector<int> table =
-      {};          ///< [batch, ceil(seqlen_k / rows)]: which page has a sequence's next rows. What
-                   ///< lies beyond a sequence's length is never read, the table's entries neither
-  int shared = 0;  ///< keys of a prefix that all sequences share, whole pages: every sequence has all of
-                   ///< them, and they lie in the same pages. A kernel may read them once
+      {};               ///< [batch, ceil(seqlen_k / rows)]: which page has a sequence's next rows. What
+                        ///< lies beyond a sequence's length is never read, the table's entries neither
+  int shared = 0;       ///< keys of a prefix that all sequences share, whole pages: every sequence has all of
+                        ///< them, and they lie in the same pages. A kernel may read them once
+  bool padded = false;  ///< a caller's table says how many rows lie before a sequence's first key. There are
+                        ///< pages of whole sequences then, or none. Oracle and cost do not know of it
 
   bool operator==(const Paging&) const = default;
 };

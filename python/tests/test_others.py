@@ -46,7 +46,6 @@ CALLS = {
         lambda: flashbook.flash_attn_with_kvcache(*(make(head_dim=80) for _ in range(3)), cache_seqlens=lengths()),
     "keys and values of different head dimensions": lambda: flashbook.flash_attn_func(make(), make(), make(head_dim=128)),
     "slopes by batch entry": lambda: flashbook.flash_attn_func(make(), make(), make(), alibi_slopes=slopes(2, 2)),
-    "slopes against a cache": lambda: flashbook.flash_attn_with_kvcache(make(), make(), make(), alibi_slopes=slopes(2)),
     "a softcap with slopes": lambda: flashbook.flash_attn_func(make(), make(), make(), softcap=20.0, alibi_slopes=slopes(2)),
     "a deterministic gradient under a mask":
         lambda: flashbook.flash_attn_func(make(grad=True), make(), make(), window_size=(3, 0), deterministic=True),
@@ -54,13 +53,6 @@ CALLS = {
         lambda: flash_attn_3.flash_attn_func(*(make(dtype=torch.float8_e4m3fn) for _ in range(3)), window_size=(3, 0)),
     "float8_e4m3fn of a head dimension that chapter 6 does not pad":
         lambda: flash_attn_3.flash_attn_func(*(make(head_dim=96, dtype=torch.float8_e4m3fn) for _ in range(3))),
-    "a window or softcap of a cache that has lengths or pages":
-        lambda: flashbook.flash_attn_with_kvcache(make(), make(), make(), cache_seqlens=lengths(), window_size=(3, 0)),
-    "rotary embedding": lambda: flashbook.flash_attn_with_kvcache(make(), make(), make(), rotary_cos=slopes(40, 8), cache_seqlens=lengths()),
-    "entries of a cache in another order":
-        lambda: flashbook.flash_attn_with_kvcache(make(), make(), make(), cache_batch_idx=lengths(), cache_seqlens=lengths()),
-    "a cache padded on the left":
-        lambda: flashbook.flash_attn_with_kvcache(make(), make(), make(), cache_leftpad=lengths(), cache_seqlens=lengths()),
     "packed queries against pages":
         lambda: flashbook.flash_attn_varlen_func(*(make()[0] for _ in range(3)), lengths(), lengths(), 20, 20, block_table=lengths()[None]),
     "pages of other sizes":

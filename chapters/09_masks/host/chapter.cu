@@ -43,6 +43,7 @@ std::string why_not_at_all(const Shape& shape) {
   if (!shape.visibility.lengths.empty())
     return "sequences of one batch with lengths of their own are for chapter 8: pack them, as documents";
   const ScoreFunction& score = shape.score;
+  if (!score.sinks.empty()) return "sinks are for chapter 8: give none";
   if ((score.softcap > 0) + !score.alibi.empty() + !score.bias.values.empty() + (score.dropout > 0) > 1)
     return "chapter 9 takes one function on scores: give a softcap, slopes, a bias or a dropout";
   // c * tanh(s / c) is 2c / (1 + e^(-2s/c)) - c in the kernels, whose float32 is good to c * 2^-22.
