@@ -183,7 +183,7 @@ def test_the_order_of_the_other_interface():
     first = torch.tensor([0, 10], dtype=torch.int32)
     with pytest.raises(TypeError, match="flash_attn_3"):
         flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, None, None, 0.125, True)
-    with pytest.raises(ValueError, match="cache_batch_idx is given.*flash_attn_3"):  # FlashAttention-3's cache_seqlens
+    with pytest.raises(ValueError, match=r"cache_batch_idx is given.*flash_attn_3"):  # FlashAttention-3's cache_seqlens
         flashbook.flash_attn_with_kvcache(q, k, v, None, None, None, None, None, first[:1])
 
 
