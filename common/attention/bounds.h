@@ -33,10 +33,11 @@ inline double largest_value(std::span<const double> values) {
 }
 
 /// Twice the largest error relative to `scale` in 64 rows one after another, times a row's own scale, plus
-/// its `floor`.
+/// its `floor`, and a little for weights so small that the card makes them 0 (ex2.approx.ftz.f32).
 inline std::vector<double> bounds_of(std::span<const double> errors, std::span<const double> scale,
                                      std::span<const double> floor) {
   constexpr std::size_t kBoundRows = 64;
+  constexpr double kFlushed = 0x1p-116;
   std::vector<double> bounds(errors.size());
   for (std::size_t begin = 0; begin < errors.size();) {
     // What is left beyond the last 64 rows is too few to be a block.
@@ -44,7 +45,7 @@ inline std::vector<double> bounds_of(std::span<const double> errors, std::span<c
     double relative = 0;
     for (std::size_t i = begin; i < end; ++i)
       if (scale[i] > 0) relative = std::max(relative, errors[i] / scale[i]);
-    for (std::size_t i = begin; i < end; ++i) bounds[i] = 2 * relative * scale[i] + floor[i];
+    for (std::size_t i = begin; i < end; ++i) bounds[i] = 2 * relative * scale[i] + floor[i] + kFlushed;
     begin = end;
   }
   return bounds;

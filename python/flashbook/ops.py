@@ -285,7 +285,7 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
 
 
 def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked: bool, functions: bool, packed: bool,
-           scaling: int, padded: bool = False) -> tuple[int, int, str]:
+           scaling: int, padded: bool) -> tuple[int, int, str]:
     """Chapter and step of a forward pass for which none was asked, and why."""
     if functions:
         return MASKS, FUNCTIONS, "a softcap or slopes"

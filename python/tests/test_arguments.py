@@ -451,15 +451,16 @@ def test_the_choice_without_a_machine():
     """Below and above Hopper it is chapter 4, and what only Hopper's chapters do is refused."""
     half = torch.bfloat16
     kind = lambda **changed: ops.choose(**{"on_cpu": False, "hopper": True, "dtype": half, "queries": 9, "masked": False, "functions": False,
-                                           "packed": False, "scaling": 0} | changed)[:2]
+                                           "packed": False, "scaling": 0, "padded": False} | changed)[:2]
     assert kind() == (5, 5) and kind(queries=1) == (8, 6)
     assert kind(hopper=False) == kind(hopper=False, queries=1) == (4, 6)
     assert kind(masked=True) == (9, 3) and kind(masked=True, packed=True) == (9, 2) and kind(masked=True, functions=True) == (9, 5)
     assert kind(dtype=torch.float8_e4m3fn) == (6, 7) and kind(dtype=torch.float8_e4m3fn, scaling=ops.SCALE_OF_BLOCK) == (6, 3)
+    assert kind(padded=True, queries=1) == kind(padded=True, hopper=False) == (5, 5) and kind(padded=True, masked=True) == (9, 3)
     page = PAGE.read_text(encoding="utf-8").partition("A call takes the first row that fits:")[2].partition("\n\nAgainst")[0]
     rows = [tuple(map(int, numbers)) for numbers in re.findall(r"\| (\d), step (\d)", page)]
-    chosen = [kind(masked=True, functions=True), kind(masked=True, packed=True), kind(masked=True), kind(dtype=torch.float8_e4m3fn), (2, 5),
-              kind(hopper=False), kind(queries=1), kind()]
+    chosen = [kind(masked=True, functions=True), kind(masked=True, packed=True), kind(masked=True), kind(dtype=torch.float8_e4m3fn), kind(padded=True),
+              (2, 5), kind(hopper=False), kind(queries=1), kind()]
     assert rows == chosen
 
 
