@@ -38,8 +38,8 @@
 .fb-fault_traces svg.map{display:block;width:100%;height:110px;border:1px solid var(--line);border-radius:4px}
 .fb-fault_traces svg.map path{fill:none}
 .fb-fault_traces svg.map line{stroke:var(--ink)}
-.fb-fault_traces ol{list-style:none;margin:6px 0 0;padding:0;font-size:13px;line-height:1.5}
-.fb-fault_traces li{margin:0;padding:0 6px;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;border-left:4px solid var(--of);min-height:1.5em}
+.fb.fb-fault_traces ol{list-style:none;margin:6px 0 0;padding:0;font-size:13px;line-height:1.5}
+.fb.fb-fault_traces li{font-size:13px;margin:0;padding:0 6px;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;border-left:4px solid var(--of);min-height:1.5em}
 .fb-fault_traces li[aria-current]{background:var(--blue-fill)}
 .fb-fault_traces li.fault{color:var(--red-ink);font-weight:600}
 .fb-fault_traces .halves p.quiet{height:6em;overflow:hidden;overflow-wrap:anywhere;margin-top:4px}
