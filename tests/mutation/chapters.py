@@ -243,7 +243,7 @@ def check(name, program, reports):
 
 def run_traced(program, fault, asked, **more):
     """What the traced mode prints of a program's kernels, with this fault or, if it is -1, without any."""
-    environment = {**os.environ, "FLASHBOOK_FAULT": str(asked), "FLASHBOOK_PLANTED": "profile", "FLASHBOOK_SIM_THREADS": "1", **more}
+    environment = {**os.environ, "FLASHBOOK_FAULT": str(asked), "FLASHBOOK_SIM_THREADS": "1", **more}
     return subprocess.run([program, *fault.traced], capture_output=True, text=True, env=environment, cwd=ROOT)
 
 

@@ -105,8 +105,9 @@ def shown_chapter_fault(name, folder):
     environment = [f"{name}={value}" for name, value in fault.environment.items()]
     options = fault.traced if fault.says else fault.options
     command = " ".join([*environment, f"./flashbook {'profile' if fault.says else 'run'}", name[-2:], *(["--", *options] if options else [])])
-    return (f"```diff\n-{line}\n" + (f"+{changed}\n" if changed else "") + f"```\n\n`{command}` says:\n\n"
-            f"```text\n{path.read_text(encoding='utf-8')}```\n")
+    diff = f"```diff\n-{line}\n" + (f"+{changed}\n" if changed else "") + "```\n\n"
+    asked = f"```sh\n{command}\n```\n\n" if fault.says else f"`{command}` says:\n\n"
+    return f"{diff}{asked}```text\n{path.read_text(encoding='utf-8')}```\n"
 
 
 def difference(fault):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a block does without a planted fault and with it, event by event: docs/figures/interactive/fault_chNN_data.js.
 
-    fault_traces.py [--check] PROGRAM...     PROGRAMs are build/sim/bin/planted_NN; with --check nothing is written: exit code 1 if a file differs
+    fault_traces.py [--check] PROGRAM...     PROGRAMs are build/sim/bin/planted_NN_traced; with --check nothing is written: exit code 1 if a file differs
 """
 import json
 import os
@@ -71,7 +71,7 @@ def main():
     *check, = [word for word in sys.argv[1:] if word == "--check"]
     stale = []
     for program in sys.argv[1 + len(check):]:
-        number = program[-2:]
+        number = program.removesuffix("_traced")[-2:]
         name = f"fault_ch{number}"
         data = json.dumps(texts_of(os.path.abspath(program), SHOWN[number]), separators=(",", ":"))
         file = ROOT / "docs" / "figures" / "interactive" / f"{name}_data.js"
