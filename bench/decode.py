@@ -8,7 +8,8 @@ is the median of the rounds. cuDNN's paged attention and FlashInfer read pages o
 and flashinfer-python, are installed; of FlashInfer both kernels take part, the plain one and that of its option `use_tensor_cores`.
 `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often. Latent attention, the last step,
 runs beside a copy of as many bytes, since PyTorch has no kernel for keys that are values too, and beside FlashInfer's.
---latent: its shapes alone.
+--latent: its shapes alone. Two shapes are under rules, a window, or a softcap and sinks: of ours steps 4 to 6 take part, and of the peers
+FlashInfer, which knows the window and the softcap.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
 """
 
@@ -27,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the pack
 from bench import packages, peers, race
 from bench.names import Name
 from bench.race import SEED, Contestant, whole_numbers
-from bench.structs import Cache, Shape, Tensors
+from bench.structs import Cache, Mask, Shape, Tensors
 
 CHAPTER = 8
 EQUAL_WORK = 6  # the step that reads a shared prefix once
@@ -46,6 +47,8 @@ LATENT += [(128, 128, 1, LATENT_KEY, 4096), (16, 128, 1, LATENT_KEY, 32768), (1,
 UNEVEN = (16, 32, 8, 128, 65536)  # one sequence of that length, the others of a 16th of it
 SHARED = (64, 32, 8, 128, 9216)  # all begin with the same keys, but for the last 1024
 OWN_KEYS = 1024
+WINDOWED, RULED = (16, 32, 8, 128, 8192), (16, 32, 8, 128, 8192)  # the last keys alone; a softcap and sinks
+WINDOW, SOFTCAP = 1024, 20.0
 
 
 @dataclasses.dataclass
@@ -58,6 +61,9 @@ class Problem:
     v: Any
     lengths: Any = None  # [batch]; None: all have seqlen_k
     shared: int = 0  # keys of a prefix that all sequences have
+    window: int = 0  # how many keys a query sees; 0: all
+    softcap: float = 0.0
+    sinks: Any = None  # [heads]
     word: str = ""  # what its name says of it
     encoded: tuple[()] = ()  # nothing is quantised
 
@@ -67,7 +73,12 @@ class Problem:
     def kv_bytes(self):
         keys = self.lengths.sum().item() if self.lengths is not None else self.shape.batch * self.shape.seqlen_k
         keys -= (self.shape.batch - 1) * self.shared
+        if self.window:
+            keys = self.shape.batch * self.window
         return (2 if self.is_latent() else 4) * keys * self.shape.kv_heads * self.shape.head_dim
+
+    def has_rules(self):
+        return bool(self.window or self.softcap)
 
     def is_latent(self):
         return self.shape.head_dim == LATENT_KEY
@@ -78,7 +89,7 @@ class Problem:
         return a_byte * self.kv_bytes() * self.shape.heads / self.shape.kv_heads
 
 
-def make_problem(batch, heads, kv_heads, head_dim, keys, uneven=False, shared=0):
+def make_problem(batch, heads, kv_heads, head_dim, keys, uneven=False, shared=0, word=""):
     torch.manual_seed(SEED)
     shape = Shape(batch, heads, kv_heads, 1, keys, head_dim, 0, peers.DTYPES["bf16"], 1 / math.sqrt(head_dim))
     random_tensor = lambda heads, rows: torch.randn(batch, heads, rows, head_dim, device="cuda", dtype=torch.bfloat16)
@@ -90,6 +101,11 @@ def make_problem(batch, heads, kv_heads, head_dim, keys, uneven=False, shared=0)
         found.lengths = torch.full((batch,), keys // 16, device="cuda", dtype=torch.int32)
         found.lengths[batch // 3] = keys
         found.word += "uneven"
+    found.word += word
+    if word == "window":
+        found.window = WINDOW
+    if word == "rules":
+        found.softcap, found.sinks = SOFTCAP, torch.randn(heads, device="cuda")
     if shared:
         found.shared = shared
         found.word += "shared"
@@ -113,7 +129,13 @@ def ours(library, step, problem, page_rows=0, once=False):
     every sequence reads it, from the same pages."""
     who = f"ch{CHAPTER:02}/step{step}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
     found = Contestant(who, library.step_name(CHAPTER, step), None, kind="decode")
+    mask = Mask(window_left=problem.window - 1, window_right=0 if problem.window else -1, softcap=problem.softcap)
+    if problem.sinks is not None:
+        mask.sink_logits = problem.sinks.data_ptr()
     size = library.workspace_bytes(CHAPTER, step, problem.shape)
+    if problem.has_rules():
+        there = Cache(None, 16 if page_rows else None, page_rows, 1)  # it asks only whether there is a table
+        size = library.c.flashbook_masked_decode_workspace_bytes(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(there), ctypes.byref(mask))
     if size < 0:
         found.skipped = library.error()
         return found
@@ -135,8 +157,10 @@ def ours(library, step, problem, page_rows=0, once=False):
     found.values = {"workspace_bytes": size, "bytes": problem.kv_bytes()}
 
     def run():
-        race.must(library, library.c.flashbook_decode(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(cache), ctypes.byref(tensors),
-                                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        given = CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(cache)
+        race.must(library, library.c.flashbook_masked_decode(*given, ctypes.byref(mask), ctypes.byref(tensors), stream) if problem.has_rules()
+                  else library.c.flashbook_decode(*given, ctypes.byref(tensors), stream))
         return o
 
     found.run, found.keeps = run, (k, v, table, lse, workspace)
@@ -232,7 +256,7 @@ def flashinfer(problem, cache, table, lengths, tensor_cores):
     workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
     wrapper = importlib.import_module("flashinfer").BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=tensor_cores)
     wrapper.plan(first, used, (lengths - 1) % page_rows + 1, shape.heads, shape.kv_heads, shape.head_dim, page_rows, q_data_type=q.dtype,
-                 kv_data_type=q.dtype, sm_scale=shape.scale)
+                 kv_data_type=q.dtype, sm_scale=shape.scale, window_left=problem.window - 1, logits_soft_cap=problem.softcap)
     queries, o = q.view(shape.batch, shape.heads, shape.head_dim), torch.empty_like(q)
 
     def run():
@@ -263,6 +287,12 @@ def flashinfer_latent(problem, latents, positions, table, lengths):
 # ---- right before fast -------------------------------------------------------------------------------------------------------------
 
 
+def capped(softcap, sink, q, k, v, visible, scale):
+    """peers.plain with a softcap and a sink."""
+    scores = (softcap * torch.tanh((q @ k.mT) * scale / softcap)).masked_fill(~visible, float("-inf"))
+    return torch.softmax(torch.cat([scores, sink.to(q.dtype).expand(len(q), 1)], -1), -1)[:, :-1] @ v
+
+
 def largest_error(problem, o):
     """The largest error of the first, a middle and the last head against float64, and the book's bound."""
     shape, error, plain_error, largest = problem.shape, 0.0, 0.0, 0.0
@@ -271,9 +301,12 @@ def largest_error(problem, o):
         of = h // (shape.heads // shape.kv_heads)
         q, k, v = problem.q[b, h], problem.k[b, of, :keys], problem.v[b, of, :keys]
         visible = torch.ones(1, keys, device="cuda", dtype=torch.bool)
-        exact = peers.plain(q.double(), k.double(), v.double(), visible, shape.scale)
+        if problem.window:
+            visible[:, :-problem.window] = False
+        plain = functools.partial(capped, problem.softcap, problem.sinks[h]) if problem.sinks is not None else peers.plain
+        exact = plain(q.double(), k.double(), v.double(), visible, shape.scale)
         far = lambda result, exact=exact: (result.double() - exact).abs().max().item()
-        plain_error = max(plain_error, far(peers.plain(q, k, v, visible, shape.scale)))
+        plain_error = max(plain_error, far(plain(q, k, v, visible, shape.scale)))
         largest = max(largest, exact.abs().max().item())
         this = far(o[b, h])
         error = this if math.isnan(this) else max(error, this)
@@ -299,11 +332,13 @@ def parse():
     parser.add_argument("--peers", default=",".join((*PEERS, *PAGED)), help=f"some of {','.join((*PEERS, *PAGED))}, or none")
     parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
     parser.add_argument("--shape", type=whole_numbers,
-                        help="which, counted from 0 (default: all); 8 is uneven, 9 has a shared prefix, those from 10 on are latent")
+                        help="which, counted from 0 (default: all); 8 is uneven, 9 has a shared prefix, 10 to 17 are latent, 18 has a window, "
+                             "19 a softcap and sinks")
     race.add_options(parser)
     options = parser.parse_args()
-    options.shapes = [*SHAPES, UNEVEN, SHARED, *LATENT]
-    options.shape = options.shape or range(len(options.shapes) - len(LATENT) if options.latent else 0, len(options.shapes))
+    options.shapes = [*SHAPES, UNEVEN, SHARED, *LATENT, WINDOWED, RULED]
+    first = len(SHAPES) + 2
+    options.shape = options.shape or (range(first, first + len(LATENT)) if options.latent else range(len(options.shapes)))
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= {*PEERS, *PAGED}:
         parser.error(f"--peers takes {','.join((*PEERS, *PAGED))}, with commas between, or none")
@@ -319,6 +354,11 @@ def contestants_of(library, options, problem, uneven):
     if problem.shared:
         return [ours(library, EQUAL_WORK, problem, 64, once) for once in (False, True)]
     steps = options.step or range(1, last + 1)
+    if problem.has_rules():
+        found = [ours(library, step, problem) for step in steps if 4 <= step <= EQUAL_WORK]
+        found += [ours(library, EQUAL_WORK, problem, rows) for rows in options.pages if rows]
+        knows = [] if problem.sinks is not None else [who for who in options.peers if who.startswith("flashinfer")]
+        return found + [paged_peer(who, problem, rows) for who in knows for rows in PAGES_OF_PEERS]
     found = [ours(library, step, problem) for step in steps]
     found += [ours(library, step, problem, rows) for step in steps if step in (5, 6) for rows in options.pages if rows]
     found += [paged_peer(who, problem, rows) for who in options.peers if who in PAGED for rows in PAGES_OF_PEERS]
@@ -328,8 +368,9 @@ def contestants_of(library, options, problem, uneven):
 def cell(options, number, library):
     batch, heads, kv_heads, head_dim, keys = options.shapes[number]
     uneven = options.shapes[number] is UNEVEN
+    word = {len(options.shapes) - 2: "window", len(options.shapes) - 1: "rules"}.get(number, "")
     shared = keys - OWN_KEYS if options.shapes[number] is SHARED else 0
-    problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven, shared)
+    problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven, shared, word)
     return problem, contestants_of(library, options, problem, uneven), problem.flops()
 
 

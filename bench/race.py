@@ -45,7 +45,7 @@ class Library:
         self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be looked for elsewhere
         for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name"):
             getattr(self.c, name).restype = ctypes.c_char_p
-        for name in ("flashbook_workspace_bytes", "flashbook_masked_workspace_bytes"):
+        for name in ("flashbook_workspace_bytes", "flashbook_masked_workspace_bytes", "flashbook_masked_decode_workspace_bytes"):
             getattr(self.c, name).restype = ctypes.c_int64
         self.c.flashbook_attention.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(Shape), ctypes.POINTER(Tensors), ctypes.c_void_p]
 

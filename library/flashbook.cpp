@@ -94,14 +94,16 @@ std::vector<T> stand_in(double entries, const char* name) {
 Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
   if (cache.page_table == nullptr && cache.shared_keys != 0)
     throw InputError("shared_keys are those of shared pages: give a page_table, or 0");
-  if (cache.page_table == nullptr) return {};
+  const bool padded = cache.paddings != nullptr;
+  if (cache.page_table == nullptr) return {.padded = padded};
   if (cache.page_rows < 1)
     throw InputError("page_rows is " + std::to_string(cache.page_rows) + ": give at least 1");
   const int64_t of_one = ceil_div(int64_t(shape.seqlen_k), cache.page_rows);
   return {.rows = cache.page_rows,
           .pages = cache.pages,
           .table = stand_in(double(shape.batch) * double(of_one), "page_table"),
-          .shared = cache.shared_keys};
+          .shared = cache.shared_keys,
+          .padded = padded};
 }
 
 FlashbookCache completed(const FlashbookCache* cache) {
@@ -141,6 +143,7 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
     const double distances = 2.0 * mask.bias_reach + 1;
     shape.score.bias = {mask.bias_reach, stand_in<float>(shape.heads * distances, "bias")};
   }
+  if (mask.sink_logits != nullptr) shape.score.sinks.resize(std::size_t(std::max(0, shape.heads)));
   shape.score.dropout = mask.dropout;
   if (mask.dropout != 0) shape.score.seed = mask.seed;
 }
@@ -229,7 +232,9 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                                     {said.first_block, "first_block"},
                                     {said.key_blocks, "key_blocks"},
                                     {said.slopes, "slopes"},
-                                    {said.bias, "bias"}})
+                                    {said.bias, "bias"},
+                                    {said.sink_logits, "sink_logits"},
+                                    {cache.paddings, "paddings"}})
     if (array != nullptr) require_aligned(array, name, alignof(float));
   if (chapter.step(step).operation == Operation::backward) {
     const std::pair<const void*, const char*> pointers[] = {
@@ -264,6 +269,8 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   all.tables[int(TableId::dense)] = said.pairs;
   all.tables[int(TableId::slopes)] = said.slopes;
   all.tables[int(TableId::bias)] = said.bias;
+  all.tables[int(TableId::sinks)] = said.sink_logits;
+  all.tables[int(TableId::paddings)] = cache.paddings;
   chapter.step(step).run(problem, all, static_cast<device::Stream>(stream));
 }
 
@@ -324,6 +331,17 @@ int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const F
   });
 }
 
+int flashbook_masked_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
+                            const FlashbookMask* mask, const FlashbookTensors* tensors, void* stream) {
+  return guarded([&] {
+    const Chapter& found = find(chapter, step);
+    if (found.step(step).operation != Operation::decode)
+      throw InputError("chapter " + std::to_string(chapter) +
+                       " knows no cache: use flashbook_masked, or chapter 8");
+    launch(found, step, shape, completed(cache), tensors, {}, stream, &required(mask, "mask"));
+  });
+}
+
 int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                      const FlashbookTensors* tensors, void* stream) {
   return guarded([&] {
@@ -364,6 +382,17 @@ int64_t flashbook_decode_workspace_bytes(int chapter, int step, const FlashbookS
   guarded([&] {
     const Chapter& found = find(chapter, step);
     bytes = found.step(step).workspace_bytes(checked_shape(found, step, shape, completed(cache)));
+  });
+  return bytes;
+}
+
+int64_t flashbook_masked_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
+                                                const FlashbookCache* cache, const FlashbookMask* mask) {
+  int64_t bytes = -1;
+  guarded([&] {
+    const Chapter& found = find(chapter, step);
+    bytes = found.step(step).workspace_bytes(
+        checked_shape(found, step, shape, completed(cache), {}, &required(mask, "mask")));
   });
   return bytes;
 }

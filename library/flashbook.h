@@ -65,7 +65,8 @@ typedef struct FlashbookShape {
   int32_t kv_heads; /**< divides heads */
   int32_t seqlen_q;
   int32_t seqlen_k;
-  int32_t head_dim; /**< 64, 128 or 256; of latent attention 576: o has 512 columns, and v is not read */
+  int32_t head_dim; /**< 64, 128 or 256, in chapters 5, 7 (steps 3 to 6) and 9 any multiple of 8 up to 256;
+                     * of latent attention 576: o has 512 columns, and v is not read */
   int32_t causal;   /**< 0 or 1; bottom-right aligned */
   int32_t dtype;    /**< a FlashbookType */
   float scale;      /**< factor on the scores, > 0: 1 / sqrt(head_dim). Chapters 1 to 5 are right for every
@@ -103,16 +104,19 @@ typedef struct FlashbookCache {
   /** Device memory, [batch, ceil(seqlen_k / page_rows)]: the page of a sequence's next keys, 0 ... pages - 1;
    * entries behind a sequence's length are not read. Null: no pages. */
   const int32_t* page_table;
-  int32_t page_rows; /**< keys of a page: 16, 32, 64, ... */
+  int32_t page_rows; /**< keys of a page: a power of two, or at least seqlen_k: then a sequence is a page */
   int32_t pages;     /**< k and v are [pages, kv_heads, page_rows, head_dim] */
   /** The first keys of all sequences, whole pages, which lie in the same pages; 0: none. Every query sees all
-   * of them. Chapter 8's step 6 reads them once. */
+   * of them. Chapter 8's step 6 reads them once, without a mask. */
   int32_t shared_keys;
   int32_t reserved; /**< 0 */
+  /** Device memory, [batch]: rows of a sequence's part of k and v before its first key, which are not read.
+   * Null: none. A sequence is then of one piece, or one page. */
+  const int32_t* paddings;
 } FlashbookCache;
 
-/** What a query may see, and a function on scores (chapter 9; common/attention/visibility.h and shape.h). All
- * that is given restricts. Which step takes what, the step says. Pointers are device memory. */
+/** What a query may see, and functions on scores (chapters 8 and 9; common/attention/visibility.h and
+ * shape.h). All that is given restricts. Which step takes what, the step says. Pointers are device memory. */
 typedef struct FlashbookMask {
   size_t size;          /**< sizeof(FlashbookMask) */
   int32_t window_left;  /**< keys before a query's own; -1: all */
@@ -141,6 +145,8 @@ typedef struct FlashbookMask {
   float dropout;        /**< the part of the probabilities that is left out; 0: none */
   int32_t pair_heads;   /**< 1, or heads; 0 if there are no pairs */
   const uint8_t* pairs; /**< a byte a pair, 0: hidden, [batch, pair_heads, seqlen_q, seqlen_k]; null: none */
+  const float* sink_logits; /**< [heads], a score of no key: e^sink_logit is a term of every row's sum. -inf:
+                               none; null: none at all. `sinks` are keys, and have nothing to do with it */
 } FlashbookMask;
 
 /** What a backward pass has besides FlashbookTensors, of which all but the workspace are input to it. Device
@@ -183,6 +189,11 @@ int flashbook_attention(int chapter, int step, const FlashbookShape* shape, cons
 int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                      const FlashbookTensors* tensors, void* stream);
 
+/** The same under a mask: windows, a softcap, slopes and sink logits, in chapter 8's steps 4 to 6. The
+ * shape's `causal` is 0, since the mask says it. Returns a FlashbookStatus. */
+int flashbook_masked_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
+                            const FlashbookMask* mask, const FlashbookTensors* tensors, void* stream);
+
 /** The gradients: a step of a chapter of the backward pass (7). Returns a FlashbookStatus. */
 int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                        const FlashbookGradients* gradients, void* stream);
@@ -204,6 +215,10 @@ int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookS
 /** flashbook_workspace_bytes of a cache: -1 also for pages that the step cannot read. */
 int64_t flashbook_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                          const FlashbookCache* cache);
+
+/** The same under a mask. */
+int64_t flashbook_masked_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
+                                                const FlashbookCache* cache, const FlashbookMask* mask);
 
 /** Device memory in bytes that the step needs beyond its inputs and outputs, or -1 if it cannot run the
  * shape. */

@@ -43,11 +43,11 @@ struct SingleShared {
 /// Attention for 64 queries of one head. Grid: (tiles of queries * heads).
 template <typename T, int kHeadDim, int kKeys>
 __global__ void __launch_bounds__(kWarpgroup)
-    single_warpgroup(const __grid_constant__ CUtensorMap q_map,  // [batch, heads, panels, seqlen_q, 64]
-                     const __grid_constant__ CUtensorMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
-                     const __grid_constant__ CUtensorMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
-                     T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
-                     float* lse,  // [batch, heads, seqlen_q]
+    single_warpgroup(const __grid_constant__ TileMap q_map,  // [batch, heads, panels, seqlen_q, 64]
+                     const __grid_constant__ TileMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
+                     const __grid_constant__ TileMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
+                     T* o,                                   // [batch, heads, seqlen_q, kHeadDim], strided
+                     float* lse,                             // [batch, heads, seqlen_q]
                      Problem problem) {
   //| ## The kernel
   //|
@@ -122,8 +122,9 @@ __global__ void __launch_bounds__(kWarpgroup)
   }
 
   finish_rows(output, rows, problem, lse, problem.number(head), query);
-  store_from_registers<T>(output, query, problem.seqlen_q,
-                          [&](int row) { return o + problem.o_offset(head, row); });
+  store_from_registers<T>(
+      output, query, problem.seqlen_q, [&](int row) { return o + problem.o_offset(head, row); }, 1.0f,
+      problem.head_dim);
 }
 
 }  // namespace flashbook::fa3

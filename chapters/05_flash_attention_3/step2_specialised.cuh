@@ -74,7 +74,7 @@ struct SpecialisedShared {
 /// producer.
 template <typename Traits, bool kKeysFirst, typename Pipeline>
 __device__ __forceinline__ void stream(Pipeline& pipeline, PipelineState<Traits::kStages>& state,
-                                       const CUtensorMap& k_map, const CUtensorMap& v_map, int tiles,
+                                       const TileMap& k_map, const TileMap& v_map, int tiles,
                                        const Head& kv_head) {
   constexpr int kKeys = Traits::kKeys;
   if constexpr (kKeysFirst) fill(pipeline, state, k_map, (tiles - 1) * kKeys, kv_head);
@@ -96,11 +96,11 @@ __device__ __forceinline__ void stream(Pipeline& pipeline, PipelineState<Traits:
 /// Attention for 64 queries a consumer, of one head. Grid: (tiles of queries * heads).
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
-    specialised(const __grid_constant__ CUtensorMap q_map,  // [batch, heads, panels, seqlen_q, 64]
-                const __grid_constant__ CUtensorMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
-                const __grid_constant__ CUtensorMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
-                T* o,                                       // [batch, heads, seqlen_q, head_dim], strided
-                float* lse,                                 // [batch, heads, seqlen_q]
+    specialised(const __grid_constant__ TileMap q_map,  // [batch, heads, panels, seqlen_q, 64]
+                const __grid_constant__ TileMap k_map,  // [batch, kv heads, panels, seqlen_k, 64]
+                const __grid_constant__ TileMap v_map,  // [batch, kv heads, panels, seqlen_k, 64]
+                T* o,                                   // [batch, heads, seqlen_q, head_dim], strided
+                float* lse,                             // [batch, heads, seqlen_q]
                 Problem problem) {
   constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys, kConsumers = Traits::kConsumers;
   constexpr int kRows = kConsumers * kRowsOfWarpgroup;
@@ -284,8 +284,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   wgmma_pin(p);
 
   finish_rows(output, rows, problem, lse, problem.number(head), query);
-  store_from_registers<T>(output, query, problem.seqlen_q,
-                          [&](int row) { return o + problem.o_offset(head, row); });
+  store_from_registers<T>(
+      output, query, problem.seqlen_q, [&](int row) { return o + problem.o_offset(head, row); }, 1.0f,
+      problem.head_dim);
 }
 
 }  // namespace flashbook::fa3

@@ -51,12 +51,12 @@ struct PersistentTraits : Unrecorded {
 /// multiprocessors, or fewer.
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
-    const __grid_constant__ CUtensorMap q_map,       // [batch, heads, panels, seqlen_q, 64]
-    const __grid_constant__ CUtensorMap k_map,       // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ CUtensorMap v_map,       // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ CUtensorMap output_map,  // [batch, heads, panels, seqlen_q, 64], for kStoreByTma
-    T* o,                                            // [batch, heads, seqlen_q, head_dim], strided
-    float* lse,                                      // [batch, heads, seqlen_q]
+    const __grid_constant__ TileMap q_map,       // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ TileMap k_map,       // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ TileMap v_map,       // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ TileMap output_map,  // [batch, heads, panels, seqlen_q, 64], for kStoreByTma
+    T* o,                                        // [batch, heads, seqlen_q, head_dim], strided
+    float* lse,                                  // [batch, heads, seqlen_q]
     Problem problem, TileOrder order,
     int* counter) {  // Schedule::dynamic_persistent: 0 at the start
   constexpr int kConsumers = Traits::kConsumers;
@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
     else
       store_from_registers<T>(
           consumer.output, consumer.query, problem.seqlen_q,
-          [&, q = problem.head_of(head)](int query) { return o + problem.o_offset(q, query); });
+          [&, q = problem.head_of(head)](int query) { return o + problem.o_offset(q, query); }, 1.0f,
+          problem.head_dim);
   }
 }
 

@@ -19,7 +19,7 @@ namespace flashbook::fa3 {
 //| goes on filling stages, while the consumers still work on the one before. The counter that hands out tiles resets itself.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values.
 template <typename Traits, typename Shared>
-__device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
+__device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap& v_map,
                              const Problem& problem, const TileOrder& order, int* counter) {
   PipelineState<Traits::kStages> state;
   hand_out_tiles<Traits::kSchedule, true>(shared.broadcast, order, counter, [&](const WorkTile& work) {
@@ -33,7 +33,7 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
 //| This thread knows no schedule: it takes each tile from the broadcast, as the consumers do, and lags behind the one above.
 /// The thread that brings queries.
 template <typename Traits, typename Shared>
-__device__ void produce_queries(Shared& shared, const CUtensorMap& q_map) {
+__device__ void produce_queries(Shared& shared, const TileMap& q_map) {
   PipelineState<kBroadcastStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const WorkTile work = next_tile<false>(shared.broadcast, next);
@@ -47,7 +47,7 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map) {
 //| The same loop once more, one tile later: an output is there when the last product of its tile is done.
 /// The thread that has outputs stored.
 template <typename Traits, typename Shared>
-__device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map) {
+__device__ void consume_outputs(Shared& shared, const TileMap& output_map) {
   PipelineState<kBroadcastStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {
     const WorkTile work = next_tile<false>(shared.broadcast, next);

@@ -19,7 +19,8 @@ inline int64_t workspace_rows(const Shape& shape, int tile) {
 
 /// Bytes of a workspace for tiles of `tile` queries.
 inline int64_t bytes_of_workspace(const Shape& shape, int tile, bool adds_dq) {
-  return workspace_rows(shape, tile) * int64_t(sizeof(float)) * (2 + (adds_dq ? shape.head_dim : 0));
+  return workspace_rows(shape, tile) * int64_t(sizeof(float)) *
+         (2 + (adds_dq ? tile_columns(shape.head_dim) : 0));
 }
 
 /// The parts of the workspace of `tensors`.
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
       workspace, at, rows, at < rows && row < problem.seqlen_q,
       [&] { return o + problem.of_query(problem.at.o, head, row); },
       [&] { return d_o + problem.of_query(problem.at.d_o, head, row); },
-      [&] { return lse[int64_t(head) * problem.seqlen_q + row]; });
+      [&] { return lse[int64_t(head) * problem.seqlen_q + row]; }, 0, problem.head_dim);
 }
 
 //| ## The launch

@@ -34,6 +34,7 @@ struct Problem {
   float scale_log2;  ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
   int padded_q;      ///< rows of a head in the workspace: seqlen_q, rounded up to whole tiles
   Layout at;         ///< where rows lie, every stride given
+  int head_dim;      ///< columns of all tensors; tiles of steps 3 to 6 may have more
 
   /// The last key that `query` sees; negative if it sees none.
   __device__ int last_key(int query) const {
@@ -76,7 +77,8 @@ inline Problem problem_of(const Shape& shape, int tile) {
           .scale = shape.scale,
           .scale_log2 = shape.scale * kLog2e,
           .padded_q = ceil_div(shape.seqlen_q, tile) * tile,
-          .at = layout_given(shape)};
+          .at = layout_given(shape),
+          .head_dim = shape.head_dim};
 }
 
 }  // namespace flashbook::backward

@@ -13,10 +13,10 @@ namespace flashbook::backward {
 /// tiles of keys of all key heads.
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
-    hopper_single(const __grid_constant__ CUtensorMap q_map,    // [batch, heads, panels, seqlen_q, 64]
-                  const __grid_constant__ CUtensorMap k_map,    // [batch, kv heads, panels, seqlen_k, 64]
-                  const __grid_constant__ CUtensorMap v_map,    // [batch, kv heads, panels, seqlen_k, 64]
-                  const __grid_constant__ CUtensorMap do_map,   // [batch, heads, panels, seqlen_q, 64]
+    hopper_single(const __grid_constant__ TileMap q_map,        // [batch, heads, panels, seqlen_q, 64]
+                  const __grid_constant__ TileMap k_map,        // [batch, kv heads, panels, seqlen_k, 64]
+                  const __grid_constant__ TileMap v_map,        // [batch, kv heads, panels, seqlen_k, 64]
+                  const __grid_constant__ TileMap do_map,       // [batch, heads, panels, seqlen_q, 64]
                   const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
                   const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
                   T* dk,  // [batch, kv heads, seqlen_k, head_dim], strided

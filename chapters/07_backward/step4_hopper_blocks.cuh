@@ -40,7 +40,7 @@ __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTi
 template <typename Traits, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
                                                PipelineState<kStages>& state,
-                                               float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
+                                               float (&of_rows)[kStages][kQueries], const TileMap& map,
                                                const CUtensorMap& row_map, const Problem& problem,
                                                const Head& kv_head, int first_key) {
   Head head{kv_head.head * problem.group, kv_head.batch};
@@ -65,7 +65,7 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
 //| and in step 6 others would wait for it.
 /// The thread that takes tiles of keys, tells all others, and brings Q.
 template <typename T, typename Traits>
-__device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const CUtensorMap& q_map,
+__device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const TileMap& q_map,
                                           const CUtensorMap& lse_map, const Problem& problem,
                                           const TileOrder& order, int* counter) {
   PipelineState<Traits::kStages> state;
@@ -80,8 +80,8 @@ __device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const
 //| sees needs no data at all.
 /// The thread that brings K, V and dO.
 template <typename T, typename Traits>
-__device__ __forceinline__ void produce_keys(HopperShared<T, Traits>& shared, const CUtensorMap& k_map,
-                                             const CUtensorMap& v_map, const CUtensorMap& do_map,
+__device__ __forceinline__ void produce_keys(HopperShared<T, Traits>& shared, const TileMap& k_map,
+                                             const TileMap& v_map, const TileMap& do_map,
                                              const CUtensorMap& d_map, const Problem& problem,
                                              const TileOrder& order) {
   using Shared = HopperShared<T, Traits>;
@@ -198,10 +198,10 @@ __device__ __forceinline__ void store_gradients(const Gradients<T, Traits>& sums
   const int row = row_of_thread();
   if constexpr (Gradients<T, Traits>::kHasDv)
     store_from_registers(sums.dv, dv + problem.of_key(problem.at.dv, head, key), problem.at.dv.row, row,
-                         valid);
+                         valid, 1.0f, problem.head_dim);
   if constexpr (Gradients<T, Traits>::kHasDk)
     store_from_registers(sums.dk, dk + problem.of_key(problem.at.dk, head, key), problem.at.dk.row, row,
-                         valid, problem.scale);
+                         valid, problem.scale, problem.head_dim);
 }
 
 /// One thread makes the barriers, and gives them the names that the simulator's reports use.
@@ -223,10 +223,10 @@ __device__ __forceinline__ void make_barriers(HopperShared<T, Traits>& shared) {
 /// The gradients of the tiles of keys that this block takes.
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
-    const __grid_constant__ CUtensorMap q_map,    // [batch, heads, panels, seqlen_q, 64]
-    const __grid_constant__ CUtensorMap k_map,    // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ CUtensorMap v_map,    // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ CUtensorMap do_map,   // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ TileMap q_map,        // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ TileMap k_map,        // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ TileMap v_map,        // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ TileMap do_map,       // [batch, heads, panels, seqlen_q, 64]
     const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
     const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
     T* dk,                                        // [batch, kv heads, seqlen_k, head_dim], strided
@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads) convert_dq_parts(
       query + (DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsOfWarpgroup : 0);
   round_dq<T, kHeadDim, kQueries>(sums + row * kHeadDim, problem.scale,
                                   dq + problem.of_query(problem.at.dq, head, first), problem.at.dq.row,
-                                  row_of_thread(), problem.seqlen_q - first);
+                                  row_of_thread(), problem.seqlen_q - first, problem.head_dim);
 }
 
 }  // namespace flashbook::backward

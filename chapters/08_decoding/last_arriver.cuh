@@ -88,23 +88,28 @@ __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Tra
 //| merges what it found, and wants float32.
 /// Stores a finished row, row `row` of the pack: in O, or in float32 if the launch has a part of all keys.
 /// One warp.
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, typename PlanType>
 __device__ __forceinline__ void store_finished(const WarpRow<kHeadDim>& result, const Partials& whole,
-                                               const Problem& problem, const Pack& of, int row,
+                                               const Problem& problem, const PlanType& plan, const Pack& of,
+                                               int row,
                                                T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
                                                float* lse) {  // [batch, heads, seqlen_q]
-  if (whole.o != nullptr)
+  //| With [rules](rules.cuh) a row takes its head's sink in first.
+  if constexpr (PlanType::kSinks)
+    store_row<T>(plan.finished(result, of.first_head + row % problem.pack), problem, of, row, o, lse);
+  else if (whole.o != nullptr)
     store_row(result, whole, problem.number(of, row));
   else
     store_row<T>(result, problem, of, row, o, lse);
 }
 
 /// Merges the consumer warps' sums and stores the result, or the block's part of it. All consumers.
-template <typename T, typename Traits>
+template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
                                              PipelineState<Traits::kStages>& state,
                                              const WarpSums<Traits>& own, const Problem& problem,
-                                             const Segment& segment, const Workspace& workspace,
+                                             const PlanType& plan, const Segment& segment,
+                                             const Workspace& workspace,
                                              T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
                                              float* lse) {  // [batch, heads, seqlen_q]
   constexpr int kColumns = kThreadColumns<Traits::kHeadDim>;
@@ -151,7 +156,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
     if (segment.parts > 1)
       store_row(total, workspace.partials, place_of<Traits>(segment.first_block, segment.part, row));
     else
-      store_finished<T>(total, workspace.whole, problem, of, first_row + row, o, lse);
+      store_finished<T>(total, workspace.whole, problem, plan, of, first_row + row, o, lse);
   }
   fence_proxy_async();  // TMA may write where threads have written
   __syncwarp();
@@ -183,9 +188,9 @@ constexpr int kMostPartsOfLast = 48;  ///< that the last to arrive merges: more 
 
 /// Counts the warp as arrived, and merges the parts of its rows of the segment's item if it is the last. All
 /// consumer warps.
-template <typename T, typename Traits>
-__device__ __forceinline__ void finish_parts(const Problem& problem, const Segment& segment,
-                                             const Workspace& workspace,
+template <typename T, typename Traits, typename PlanType>
+__device__ __forceinline__ void finish_parts(const Problem& problem, const PlanType& plan,
+                                             const Segment& segment, const Workspace& workspace,
                                              T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
                                              float* lse) {  // [batch, heads, seqlen_q]
   constexpr int kHeadDim = Traits::kHeadDim;
@@ -206,7 +211,7 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const Segme
   for (int row = warp; row < rows; row += Traits::kWarps) {
     const auto place = [&](int part) { return place_of<Traits>(segment.first_block, part, row); };
     store_finished<T>(merge_row<kHeadDim>(workspace.partials, segment.parts, place), workspace.whole, problem,
-                      problem.pack_of(segment.pack), first_row + row, o, lse);
+                      plan, problem.pack_of(segment.pack), first_row + row, o, lse);
   }
 }
 
@@ -218,14 +223,14 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const Segme
 //| kernel wrote can be seen then.
 //|
 /// Merges the parts of items that have more than kMostPartsOfLast. Grid: (kRows, items).
-template <typename T, typename Traits>
+template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(kManyWarps * 32, 1)
     merge_many(Workspace workspace,
                T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
                float* lse,  // [batch, heads, seqlen_q]
                int blocks,  // of the first kernel
-               Problem problem, Plan plan) {
-  const Segment item = Segments<Traits::kKeys>(plan, problem, blocks).whole_item(blockIdx.y);
+               Problem problem, PlanType plan) {
+  const Segment item = Segments<Traits::kKeys, PlanType>(plan, problem, blocks).whole_item(blockIdx.y);
   const int row = blockIdx.x, pack_row = item.row_tile * Traits::kRows + row;
   //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
   wait_for_launch_before();  // all parts are there
@@ -233,7 +238,12 @@ __global__ void __launch_bounds__(kManyWarps * 32, 1)
   merge_by_block<Traits::kHeadDim>(
       workspace.partials, item.parts, [&](int part) { return place_of<Traits>(item.first_block, part, row); },
       [&](const WarpRow<Traits::kHeadDim>& merged) {
-        store_finished<T>(merged, workspace.whole, problem, problem.pack_of(item.pack), pack_row, o, lse);
+        if constexpr (PlanType::kSinks)  // so that the other closure holds no plan
+          store_finished<T>(merged, workspace.whole, problem, plan, problem.pack_of(item.pack), pack_row, o,
+                            lse);
+        else
+          store_finished<T>(merged, workspace.whole, problem, Plan{}, problem.pack_of(item.pack), pack_row, o,
+                            lse);
       });
 }
 

@@ -36,11 +36,15 @@ struct Shares {
 
 /// What the host says of the plan.
 struct Plan {
+  static constexpr bool kWindow = false, kFunctions = false, kSinks = false;  ///< Rules has them (rules.cuh)
   device::Divisor parts;              ///< equal parts: of each item. 1 if there is equal work
   int equal_work;                     ///< 1 or 0
   device::Divisor row_tiles;          ///< of a pack
   device::Divisor items_of_sequence;  ///< packs * row_tiles
   int first_key;                      ///< keys before are not read: another launch has them
+
+  /// The first key that is read of a sequence of so many.
+  __device__ int first_key_of(int) const { return first_key; }
 };
 
 //| A segment knows who else works on its item: the blocks of an item's parts follow one another, so the first one's number and the
@@ -50,30 +54,32 @@ struct Segment {
   int pack;  ///< over batch and packs together: Problem::pack_of
   int row_tile;
   int length;      ///< keys of the sequence
-  int begin, end;  ///< tiles of keys, counted from Plan::first_key; begin == end: the sequence is empty
+  int begin, end;  ///< tiles of keys, counted from first_key_of; begin == end: the sequence is empty
   int part, parts;
   int first_block;  ///< that of part 0; part i is that of block first_block + i
 };
 
 //| Producer and consumers of a block go through the same segments. Each warp works them out for itself, since a warp that asks
 //| another has to wait for it.
+/// Where a block is.
+struct PlaceInPlan {
+  Shares shares = {0, 0};  ///< of the blocks that have units; each = 0: equal parts
+  int base = 0;            ///< units before `batch`
+  int batch = 0;
+  int unit = 0;  ///< the next, counted from `base`; of equal parts, the item
+  int left = 0;  ///< units; of equal parts, segments
+};
+
 /// The segments of a block, one after another. Each warp has its own copy and asks it in step with the
-/// others.
-template <int kKeys>
+/// others. `PlanType` is Plan, or Rules.
+template <int kKeys, typename PlanType = Plan>
 class Segments {
  public:
-  /// Where a block is.
-  struct Place {
-    Shares shares = {0, 0};  ///< of the blocks that have units; each = 0: equal parts
-    int base = 0;            ///< units before `batch`
-    int batch = 0;
-    int unit = 0;  ///< the next, counted from `base`; of equal parts, the item
-    int left = 0;  ///< units; of equal parts, segments
-  };
+  using Place = PlaceInPlan;
   Place at;
 
   /// Those of a launch of `blocks` blocks. All lanes of a warp.
-  __device__ __forceinline__ Segments(const Plan& plan, const Problem& problem, int blocks)
+  __device__ __forceinline__ Segments(const PlanType& plan, const Problem& problem, int blocks)
       : plan_(plan), problem_(problem) {
     //| Equal work. A tile of keys for one tile of rows is a *unit*; an empty sequence's item counts as one, so that somebody
     //| writes its zeros. First the sum of all, a lane for every 32nd sequence.
@@ -182,7 +188,9 @@ class Segments {
   //| An empty sequence has one unit and no tile: its segment begins where it ends. The block that gets it writes zeros, and -inf.
  private:
   __device__ static int lane() { return threadIdx.x % 32; }
-  __device__ int tiles_of(int length) const { return (max(length - plan_.first_key, 0) + kKeys - 1) / kKeys; }
+  __device__ int tiles_of(int length) const {
+    return (max(length - plan_.first_key_of(length), 0) + kKeys - 1) / kKeys;
+  }
   __device__ int units_of_sequence(int batch) const {
     return max(tiles_of(problem_.length(batch)), 1) * plan_.items_of_sequence;
   }
@@ -201,7 +209,7 @@ class Segments {
   }
 
   //| The plan and the problem are the same for all blocks of a launch.
-  const Plan& plan_;
+  const PlanType& plan_;
   const Problem& problem_;
   int blocks_ = 0;  ///< that have units
 };

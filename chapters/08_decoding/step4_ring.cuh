@@ -36,16 +36,17 @@ namespace flashbook::decoding {
 //|
 //| Keys whose rows do not lie side by side (`[batch, seqlen, heads, head_dim]`) come row by row, a copy each.
 
-template <typename Traits>
+template <typename Traits, typename PlanType>
 __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache& cache,
-                                        const Problem& problem, const Plan& plan,
-                                        Segments<Traits::kKeys>& segments) {
+                                        const Problem& problem, const PlanType& plan,
+                                        Segments<Traits::kKeys, PlanType>& segments) {
   const int lane = threadIdx.x % 32, own_rows = lane * cache.copy_rows;  // before a lane's first copy
   const int tiles_at_once = 32 / cache.copies;                           // whose pages are looked up
   PipelineState<Traits::kStages> state;
   Segment segment;
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
+    const int start = plan.first_key_of(segment.length);
     /// The page that has a key, if there is such a key.
     const auto page_of = [&](int key) {
       if (cache.table == nullptr) return of.batch;
@@ -54,7 +55,7 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
     };
     //| A lane's page is that of one copy: with four copies a tile, lanes 4 to 7 have those of the second tile.
     const auto look_up = [&](int tile) {
-      return page_of(plan.first_key + (tile + lane / cache.copies) * Traits::kKeys +
+      return page_of(start + (tile + lane / cache.copies) * Traits::kKeys +
                      lane % cache.copies * cache.copy_rows);
     };
     int pages = look_up(segment.begin), next_pages = look_up(segment.begin + tiles_at_once), looked_up = 0;
@@ -65,7 +66,7 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
         looked_up = 0;
       }
       const int page = __shfl_sync(kWholeWarp, pages, looked_up * cache.copies + lane % cache.copies);
-      const int first_key = plan.first_key + tile * Traits::kKeys;
+      const int first_key = start + tile * Traits::kKeys;
       const int bytes = min(Traits::kKeys, segment.length - first_key) * Traits::kRowBytes;
 #pragma unroll 1  // a block's first instructions come from device memory too: the fewer, the sooner it reads
       for (int tensor = 0; tensor < 2; ++tensor) {  // K, then V
@@ -84,7 +85,8 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
           const int key = first_key + in_tile;
           const int rows = min(cache.copy_rows, segment.length - key);
           if (rows <= 0) break;
-          const int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
+          int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
+          if constexpr (PlanType::kWindow) in_page += plan.rows_before(of.batch);
           bulk_load(shared.ring.tile[state.stage].byte + in_tile * Traits::kRowBytes,
                     head + (in_tile == own_rows ? page : page_of(key)) * to_page + in_page * to_row,
                     rows * Traits::kRowBytes, full, cache.keep);
@@ -116,13 +118,15 @@ __device__ __forceinline__ int row_of_pack(const Segment& segment) {
   return segment.row_tile * Traits::kRows + warp / Traits::kKeyWarps * kRowsOfMma + lane / 4;
 }
 
-template <typename T, typename Traits>
+template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
                                                    PipelineState<Traits::kStages>& state,
                                                    const Queries<Traits>& q, const Problem& problem,
-                                                   const Segment& segment, int first_key, int key_warp) {
+                                                   const Segment& segment, const PlanType& plan,
+                                                   int key_warp) {
   //| A warp takes one or two chunks at a time: as many scores as its registers hold beside Q and the output.
   constexpr int kAtOnce = Traits::kChunksAtOnce;
+  const int first_key = plan.first_key_of(segment.length);
   WarpSums<Traits> sums = {{}, Rows::none()};
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int tile_key = first_key + tile * Traits::kKeys, keys_left = segment.length - tile_key;
@@ -138,6 +142,9 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
         float* own = scores + 8 * c;
         const int chunk_keys = keys_left - chunk * kRowsOfMma;  // that exist
         if (chunk_keys > 0) multiply_keys<T, Traits>(own, q, shared.ring.tile[keys.stage], chunk, keys_left);
+        if constexpr (PlanType::kFunctions || PlanType::kWindow)  // what a model does with its scores
+          if (chunk_keys > 0)
+            plan.change(own, problem, segment, row_of_pack<Traits>(segment), tile_key + chunk * kRowsOfMma);
         //| Only chunks with keys behind the last one, or under a causal mask, ask key by key who sees it.
         if (chunk_keys < kRowsOfMma || problem.causal) {
 #pragma unroll
@@ -178,12 +185,13 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
 //| The last warp produces, all others consume. Each warp goes through the block's segments ([`plan.cuh`](plan.cuh)) on its own.
 
 /// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
-template <typename T, typename Traits>
+/// `PlanType` is Plan, or Rules.
+template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     ring(const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
          T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
          float* lse,  // [batch, heads, seqlen_q]
-         Cache cache, Workspace workspace, Problem problem, Plan plan) {
+         Cache cache, Workspace workspace, Problem problem, PlanType plan) {
   using Shared = RingShared<Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
@@ -192,7 +200,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     initialise(shared.ring, 1, Traits::kWarps, "full", "empty");
     fence_mbarrier_init();  // TMA sees the barriers,
   }
-  Segments<Traits::kKeys> segments(plan, problem, gridDim.x);
+  Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
   segments.begin(blockIdx.x);  // all the other warps, meanwhile
   __syncthreads();             // and so do all threads
   const int warp = threadIdx.x / 32;
@@ -212,11 +220,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     const int first_row = segment.row_tile * Traits::kRows + row_in_tile;
     Queries<Traits> queries;
     load_queries<T, Traits>(queries, q, problem, problem.pack_of(segment.pack), first_row);
-    const WarpSums<Traits> sums =
-        attend<T, Traits>(shared, state, queries, problem, segment, plan.first_key, key_warp);
-    finish_block<T, Traits>(shared, state, sums, problem, segment, workspace, o, lse);
+    const WarpSums<Traits> sums = attend<T, Traits>(shared, state, queries, problem, segment, plan, key_warp);
+    finish_block<T, Traits>(shared, state, sums, problem, plan, segment, workspace, o, lse);
     if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
-      finish_parts<T, Traits>(problem, segment, workspace, o, lse);
+      finish_parts<T, Traits>(problem, plan, segment, workspace, o, lse);
     segments.at = shared.place[warp];
   }
 }

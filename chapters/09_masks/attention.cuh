@@ -292,12 +292,12 @@ struct Consumer {
 /// multiprocessors, or fewer.
 template <typename T, typename Traits, typename Policy>
 __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
-    const __grid_constant__ CUtensorMap q_map,       // [batch, heads, panels, seqlen_q, 64]
-    const __grid_constant__ CUtensorMap k_map,       // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ CUtensorMap v_map,       // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ CUtensorMap output_map,  // [batch, heads, panels, seqlen_q, 64], for kStoreByTma
-    T* o,                                            // [batch, heads, seqlen_q, head_dim], strided
-    float* lse,                                      // [batch, heads, seqlen_q]
+    const __grid_constant__ TileMap q_map,       // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ TileMap k_map,       // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ TileMap v_map,       // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ TileMap output_map,  // [batch, heads, panels, seqlen_q, 64], for kStoreByTma
+    T* o,                                        // [batch, heads, seqlen_q, head_dim], strided
+    float* lse,                                  // [batch, heads, seqlen_q]
     const __grid_constant__ Problem problem, const __grid_constant__ Policy policy,
     int* counter) {  // 0 at the start
   using Shared = BlockShared<T, Traits>;
@@ -345,7 +345,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
       T* const first_row = o + work.head.batch * problem.o_strides.batch +
                            work.head.head * problem.o_strides.head +
                            work.sequence.first_query * problem.o_strides.row;
-      store_from_registers(consumer.output, first_row, problem.o_strides.row, query, work.sequence.queries);
+      store_from_registers(consumer.output, first_row, problem.o_strides.row, query, work.sequence.queries,
+                           1.0f, problem.head_dim);
     }
     consumer.store_sums(lse);
     __syncwarp();  // all lanes have read what they need of the work

@@ -106,6 +106,7 @@ struct Problem {
   MapStrides q_map_strides, k_map_strides, v_map_strides, o_map_strides;
   float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
   Strides o_strides;  ///< of O, for stores that do not go by a tensor map
+  int head_dim;       ///< columns of all tensors; tiles may have more
   int blocks = 0;     ///< of the launch: gridDim.x, which would take a register
 };
 

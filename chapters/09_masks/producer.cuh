@@ -114,7 +114,7 @@ constexpr int kTilesBefore = 2;  ///< tiles of keys before the end of a row, whe
 
 /// The thread that streams keys and values.
 template <typename Traits, typename Shared>
-__device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
+__device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap& v_map,
                              const Problem& problem) {
   PipelineState<kWorkStages> next;
   PipelineState<kBallotStages> ballots;
@@ -154,7 +154,7 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
 //| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and are not stored.
 /// The thread that brings queries.
 template <typename Shared>
-__device__ void produce_queries(Shared& shared, const CUtensorMap& q_map, const MapStrides& strides) {
+__device__ void produce_queries(Shared& shared, const TileMap& q_map, const MapStrides& strides) {
   PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const Work work = next_of(shared.work, next);
@@ -168,7 +168,7 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map, const 
 //| end of the batch entry's rows, or of the packed sequence's.
 /// The thread that has outputs stored.
 template <typename Shared>
-__device__ void store_outputs(Shared& shared, const CUtensorMap& output_map, const MapStrides& strides) {
+__device__ void store_outputs(Shared& shared, const TileMap& output_map, const MapStrides& strides) {
   PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {
     const Work work = next_of(shared.work, next);

@@ -41,7 +41,7 @@ __device__ __forceinline__ void for_each_query_tile(const GradientProblem& probl
 //| The thread takes the next tile of keys after it has asked for the last queries of this one, and not earlier. A tile that it took early would wait until this one is done, and no other block could have it.
 /// The thread that takes tiles of keys, tells all others, and brings Q.
 template <typename T, typename Traits>
-__device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, const CUtensorMap& q_map,
+__device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, const TileMap& q_map,
                                           const CUtensorMap& lse_map, const GradientProblem& problem,
                                           const KeyTiles& tiles, const Lists& lists, int* counter) {
   PipelineState<2> next;
@@ -83,10 +83,10 @@ __device__ __forceinline__ KeyWork next_key_work(Broadcast& broadcast, PipelineS
 //| K and V have one place each. The next ones may come when both consumers are done with the last products; they travel while the consumers store dK and dV.
 /// The thread that brings K, V and dO.
 template <typename T, typename Traits>
-__device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& shared,
-                                                    const CUtensorMap& k_map, const CUtensorMap& v_map,
-                                                    const CUtensorMap& do_map, const CUtensorMap& d_map,
-                                                    const GradientProblem& problem, const Lists& lists) {
+__device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& shared, const TileMap& k_map,
+                                                    const TileMap& v_map, const TileMap& do_map,
+                                                    const CUtensorMap& d_map, const GradientProblem& problem,
+                                                    const Lists& lists) {
   using Shared = GradientShared<T, Traits>;
   PipelineState<2> next;
   PipelineState<Traits::kStages> state;
@@ -145,10 +145,10 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
 /// multiprocessors, or fewer.
 template <typename T, typename Traits, typename Mask, typename Score>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
-    masked_backward(const __grid_constant__ CUtensorMap q_map,    // [batch, heads, panels, seqlen_q, 64]
-                    const __grid_constant__ CUtensorMap k_map,    // [batch, kv heads, panels, seqlen_k, 64]
-                    const __grid_constant__ CUtensorMap v_map,    // [batch, kv heads, panels, seqlen_k, 64]
-                    const __grid_constant__ CUtensorMap do_map,   // [batch, heads, panels, seqlen_q, 64]
+    masked_backward(const __grid_constant__ TileMap q_map,        // [batch, heads, panels, seqlen_q, 64]
+                    const __grid_constant__ TileMap k_map,        // [batch, kv heads, panels, seqlen_k, 64]
+                    const __grid_constant__ TileMap v_map,        // [batch, kv heads, panels, seqlen_k, 64]
+                    const __grid_constant__ TileMap do_map,       // [batch, heads, panels, seqlen_q, 64]
                     const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
                     const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
                     T* dk,      // [batch, kv heads, seqlen_k, head_dim], strided
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads)
   round_dq<T, kHeadDim, kQueries>(
       sums + int64_t(blockIdx.x) * kQueries * kHeadDim, problem.scale,
       dq + offset_of(problem.at.dq, {head % problem.heads, head / problem.heads}, sequence.first_query),
-      problem.at.dq.row, tile_query + first + row_of_thread(), sequence.queries);
+      problem.at.dq.row, tile_query + first + row_of_thread(), sequence.queries, problem.head_dim);
 }
 
 }  // namespace flashbook::masks

@@ -339,11 +339,13 @@ struct Gradients {
     const Head& head = work.head;
     const int first = work.sequence.first_key, key = key_of(0), end = work.sequence.keys;
     if constexpr (kHasDv)
-      store_from_registers(dv, to_dv + offset_of(problem.at.dv, head, first), problem.at.dv.row, key, end);
+      store_from_registers(dv, to_dv + offset_of(problem.at.dv, head, first), problem.at.dv.row, key, end,
+                           1.0f, problem.head_dim);
     if constexpr (kHasDk) {
 #pragma unroll
       for (float& sum : dk) sum *= problem.scale;
-      store_from_registers(dk, to_dk + offset_of(problem.at.dk, head, first), problem.at.dk.row, key, end);
+      store_from_registers(dk, to_dk + offset_of(problem.at.dk, head, first), problem.at.dk.row, key, end,
+                           1.0f, problem.head_dim);
     }
   }
 };

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
   prepare_row<T, kHeadDim, true>(
       workspace, at, rows, is_query, [&] { return o + offset_of(problem.at.o, head_of(), row); },
       [&] { return d_o + offset_of(problem.at.d_o, head_of(), row); },
-      [&] { return lse[int64_t(number) * problem.seqlen_q + row]; }, problem.score_offset);
+      [&] { return lse[int64_t(number) * problem.seqlen_q + row]; }, problem.score_offset, problem.head_dim);
 }
 
 }  // namespace flashbook::masks

@@ -85,8 +85,11 @@ class Parser {
     line_.value("--seqlen", "N", "Queries, and keys unless --seqlen-k is given; 4k means 4096",
                 [this](auto& v) { shape_.seqlen_q = shape_.seqlen_k = v.count(); });
     line_.count("--seqlen-k", "Keys", shape_.seqlen_k);
+    const bool padded = takes(chapter_, [](Shape& s) { s.head_dim = 96; });
     line_.count("--head-dim",
-                latent ? "64, 128 or 256; 576: latent keys, which the last step takes" : "64, 128 or 256",
+                latent   ? "64, 128 or 256; 576: latent keys, which the last step takes"
+                : padded ? "A multiple of 8 up to 256"
+                         : "64, 128 or 256",
                 shape_.head_dim);
     const bool has_ranks = takes(chapter_, [](Shape& s) { s.ranks = 2; });
     line_.count(
@@ -239,6 +242,10 @@ class Parser {
         "What scores gain by distance, from a .npy file, [heads, 2 R + 1]: of a key d places after a "
         "query's own column R + d, of one further away than R the outermost",
         [&](auto& v) { score.bias = read_bias(v, shape_); }, becomes({.bias = {.values = slopes}}));
+    line_.value(
+        "--sinks", "X", "Every head has a score of X that belongs to no key",
+        [&](auto& v) { score.sinks.assign(std::size_t(shape_.heads), v.real()); },
+        becomes({.sinks = slopes}));
     line_.value(
         "--dropout", "P", "The part of the probabilities that is left out, by --seed (default: 0)",
         [&](auto& v) {

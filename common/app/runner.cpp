@@ -159,7 +159,8 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   if (operation == Operation::backward || tensors_of(theirs).data() != tensors_of(operation).data())
     return skip("it computes something else");
   if (shape.is_latent()) return skip("it knows no latent keys");
-  if (!why_not_dense(taken).empty()) return skip("its heads are compared as problems of their own");
+  if (!why_not_dense(taken, HeadDims::padded).empty())
+    return skip("its heads are compared as problems of their own");
   if (!before.takes(taken.dtype)) return skip("it does not take " + std::string(name_of(shape.dtype)));
   if (const std::string reason = why_not_scores(before, theirs, taken, largest_score(shape, inputs));
       !reason.empty())

@@ -35,10 +35,12 @@ struct Row {
 
 template <typename Sum, typename A>
 Sum dot(std::span<const A> a, std::span<const float> b) {
-  constexpr std::size_t kLanes = 16;  // sums that do not wait for one another; divides head_dim
+  constexpr std::size_t kLanes = 16;  // sums that do not wait for one another
   Sum lanes[kLanes] = {};
-  for (std::size_t c = 0; c < a.size(); c += kLanes)
+  std::size_t c = 0;
+  for (; c + kLanes <= a.size(); c += kLanes)
     for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += Sum(a[c + lane]) * Sum(b[c + lane]);
+  for (; c < a.size(); ++c) lanes[c % kLanes] += Sum(a[c]) * Sum(b[c]);
   return std::accumulate(std::begin(lanes), std::end(lanes), Sum(0));
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and V
 constexpr int kTileKeys = 64;  // keys at a time: of 256 dimensions in FP64 they fill 128 KB of a core's cache
-constexpr int kLanes = 64;     // divides value_dim; innermost loops of constant length vectorise
+constexpr int kLanes = 64;     // innermost loops of constant length vectorise
 
 /// A sum of e4m3 numbers that is one number may be off by half a unit of three bits, a 16th; in a long row
 /// they cancel, and lse_scale, the root of the sum of squares, says how well.
@@ -126,7 +126,8 @@ class RowBlock {
     const std::span<Sum> s(scores_.data() + r * stride_, visible_keys(r));
     constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
     const int64_t own = own_key(shape_, batch(), query(r));
-    Sum row_max = kNothing;
+    const Sum sink = shape_.score.sinks.empty() ? kNothing : shape_.score.sinks[head_ % shape_.heads];
+    Sum row_max = sink;
     for (std::size_t j = 0; j < s.size(); ++j) {
       if (is_hidden(r, j)) {
         s[j] = kNothing;
@@ -141,7 +142,7 @@ class RowBlock {
       std::ranges::fill(s, Sum(0));
       return;
     }
-    Sum row_sum = 0, squares = 0;
+    Sum row_sum = sink == kNothing ? 0 : std::exp(sink - row_max), squares = 0;
     for (Sum& p : s) {
       const Sum size = std::isinf(p) ? 0 : std::max(Sum(1), std::abs(p));
       row_sum += p = std::exp(p - row_max);
@@ -171,9 +172,11 @@ class RowBlock {
           const Sum* const p = &scores_[r * stride_ + first];
           for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j) {
             if (is_hidden(r, first + j)) continue;  // its values may be NaN
-            for (int64_t c = 0; c < value_dims_; c += kLanes)
+            int64_t c = 0;
+            for (; c + kLanes <= value_dims_; c += kLanes)
               for (int lane = 0; lane < kLanes; ++lane)
                 o[r * value_dims_ + c + lane] += p[j] * tile_[j * value_dims_ + c + lane];
+            for (; c < value_dims_; ++c) o[r * value_dims_ + c] += p[j] * tile_[j * value_dims_ + c];
           }
         }
       });
@@ -277,8 +280,8 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
   std::vector<double> lse_error(count), lse_scale(count), lse_floor(count);
   std::vector<unsigned char> is_value(count);  // O is a row of V
   const double floor = shape.dtype == DType::e4m3 ? kByLine : floor_for(output_type(shape.dtype));
-  const bool gives_values =
-      (shape.dtype == DType::f16 || shape.dtype == DType::bf16) && shape.score.dropout == 0;
+  const bool gives_values = (shape.dtype == DType::f16 || shape.dtype == DType::bf16) &&
+                            shape.score.dropout == 0 && shape.score.sinks.empty();
 
   const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
   std::mutex mutex;  // of blocks_done and progress

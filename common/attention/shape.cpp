@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -47,6 +48,11 @@ void validate_score(const Shape& shape) {
     throw InputError("there are ", score.alibi.size(), " slopes: give ", shape.heads, ", one a head");
   for (float slope : score.alibi)
     if (!std::isfinite(slope)) throw InputError("a slope is not finite: give finite slopes");
+  if (!score.sinks.empty() && int64_t(score.sinks.size()) != shape.heads)
+    throw InputError("there are ", score.sinks.size(), " sinks: give ", shape.heads, ", one a head");
+  for (float sink : score.sinks)
+    if (std::isnan(sink) || sink == std::numeric_limits<float>::infinity())
+      throw InputError("a sink is ", sink, ": give finite ones, or -inf for none");
   const RelativeBias& bias = score.bias;
   if (const int64_t values = shape.heads * (2 * int64_t(bias.reach) + 1);
       !bias.values.empty() && (bias.reach < 0 || int64_t(bias.values.size()) != values))
@@ -128,9 +134,9 @@ void validate(const Shape& shape) {
   require_positive("--seqlen", shape.seqlen_q);
   require_positive("--seqlen-k", shape.seqlen_k);
   require_positive("--ranks", shape.ranks);
-  if (shape.head_dim != 64 && shape.head_dim != 128 && shape.head_dim != 256 && !shape.is_latent())
+  if ((shape.head_dim < 8 || shape.head_dim > 256 || shape.head_dim % 8 != 0) && !shape.is_latent())
     throw InputError("--head-dim ", shape.head_dim,
-                     " is not supported: use 64, 128 or 256, or for latent attention 576");
+                     " is not supported: use a multiple of 8 up to 256, or for latent attention 576");
   if (shape.heads % shape.kv_heads != 0)
     throw InputError("--kv-heads ", shape.kv_heads, " does not divide --heads ", shape.heads, ": use ",
                      divisors(shape.heads));
@@ -152,15 +158,21 @@ void validate(const Shape& shape) {
   validate_layout(shape);
 }
 
-std::string why_not_dense(const Shape& shape) {
+std::string why_not_dense(const Shape& shape, HeadDims head_dims) {
   if (shape.is_latent()) return "this chapter takes no latent keys: give --head-dim 64, 128 or 256";
   if (!shape.visibility.is_full() && !shape.causal())
     return "this chapter knows no mask but the causal one: give full or causal attention";
   if (shape.score != ScoreFunction{})
-    return "this chapter leaves scores as they are: give no softcap, no slopes, no bias and no dropout";
+    return "this chapter leaves scores as they are: give no softcap, no slopes, no bias, no dropout and no "
+           "sinks";
   if (shape.paging.rows > 0)
     return "this chapter knows no pages: give keys and values of one piece a sequence";
+  if (shape.paging.padded) return "rows before a sequence's first key are for chapter 8: leave paddings out";
   if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
+  if (head_dims == HeadDims::of_tiles && shape.head_dim != 64 && shape.head_dim != 128 &&
+      shape.head_dim != 256)
+    return "head dimensions between 64, 128 and 256 are for chapters 5, 7 (steps 3 to 6) and 9: give one of "
+           "the three with --head-dim";
   return "";
 }
 
@@ -184,8 +196,10 @@ std::string describe(const Shape& shape) {
   if (shape.score.softcap > 0) text << ", softcap " << shape.score.softcap;
   if (!shape.score.alibi.empty()) text << ", ALiBi";
   if (!shape.score.bias.values.empty()) text << ", bias";
+  if (!shape.score.sinks.empty()) text << ", sinks";
   if (shape.score.dropout > 0) text << ", dropout " << shape.score.dropout;
   if (shape.paging.rows > 0) text << ", pages of " << shape.paging.rows;
+  if (shape.paging.padded) text << ", padded";
   if (shape.paging.shared > 0) text << ", " << shape.paging.shared << " keys shared";
   if (shape.ranks > 1) text << ", " << shape.ranks << " ranks";
   if (shape.layout == layout_bshd(shape))

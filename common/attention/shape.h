@@ -34,6 +34,9 @@ struct ScoreFunction {
   /// and with documents or lengths it counts within them. Empty: none.
   std::vector<float> alibi = {};
   RelativeBias bias = {};  ///< counts distances as ALiBi does
+  /// A score for each head that belongs to no key (gpt-oss): e^sink is a term of every row's sum, and brings
+  /// no value. [heads], -inf: none. Empty: none. Other sinks are Window's, which are keys.
+  std::vector<float> sinks = {};
   /// The part of the probabilities that is left out (dropout.h), 0 to 1: O is a sum over the others, times
   /// 1 / (1 - dropout). The log-sum-exp is that of all. 0: none.
   float dropout = 0;
@@ -60,10 +63,12 @@ struct Paging {
   int rows = 0;   ///< of a page. 0: K and V are not paged
   int pages = 0;  ///< how many there are, in use or not
   std::vector<int> table =
-      {};          ///< [batch, ceil(seqlen_k / rows)]: which page has a sequence's next rows. What
-                   ///< lies beyond a sequence's length is never read, the table's entries neither
-  int shared = 0;  ///< keys of a prefix that all sequences share, whole pages: every sequence has all of
-                   ///< them, and they lie in the same pages. A kernel may read them once
+      {};               ///< [batch, ceil(seqlen_k / rows)]: which page has a sequence's next rows. What
+                        ///< lies beyond a sequence's length is never read, the table's entries neither
+  int shared = 0;       ///< keys of a prefix that all sequences share, whole pages: every sequence has all of
+                        ///< them, and they lie in the same pages. A kernel may read them once
+  bool padded = false;  ///< a caller's table says how many rows lie before a sequence's first key. There are
+                        ///< pages of whole sequences then, or none. Oracle and cost do not know of it
 
   bool operator==(const Paging&) const = default;
 };
@@ -81,7 +86,7 @@ struct Shape {
   int kv_heads = 1;  ///< divides heads; query head h reads key head h / (heads / kv_heads)
   int seqlen_q = 1;
   int seqlen_k = 1;
-  int head_dim = 64;  ///< 64, 128 or 256, or of latent attention kLatentKeyDim
+  int head_dim = 64;  ///< a multiple of 8 up to 256, or of latent attention kLatentKeyDim
   Visibility visibility = {};
   DType dtype = DType::bf16;
   float scale = 0.125f;               ///< factor on the scores; by default 1 / sqrt(head_dim)
@@ -133,15 +138,21 @@ float default_scale(int head_dim);
 Shape with_latent_keys(Shape shape);
 
 /// Throws InputError with the first reason why no chapter could run this shape, naming the option that cures
-/// it. Valid: every count >= 1, kv_heads divides heads, head_dim in {64, 128, 256, 576}, scale finite and >
-/// 0, at most 2^40 elements a tensor, and a visibility, a score function, a layout and pages that fit these
-/// numbers.
+/// it. Valid: every count >= 1, kv_heads divides heads, head_dim a multiple of 8 up to 256, or 576, scale
+/// finite and > 0, at most 2^40 elements a tensor, and a visibility, a score function, a layout and pages
+/// that fit these numbers.
 void validate(const Shape& shape);
 
+/// The head dimensions that a kernel takes.
+enum class HeadDims {
+  of_tiles,  ///< 64, 128 and 256
+  padded     ///< any multiple of 8 up to 256
+};
+
 /// Why a kernel of dense attention on one GPU cannot run the shape: its keys are latent, its mask is neither
-/// full nor causal, its scores have a function, its keys lie in pages, or its tokens on several GPUs. Empty
-/// if it can.
-std::string why_not_dense(const Shape& shape);
+/// full nor causal, its scores have a function, its keys lie in pages, its tokens on several GPUs, or its
+/// head dimension is not among those that the kernel takes. Empty if it can.
+std::string why_not_dense(const Shape& shape, HeadDims head_dims = HeadDims::of_tiles);
 
 /// Why a kernel of dense attention that knows the default layout only cannot run the shape. Empty if it can.
 std::string why_not_plain(const Shape& shape);

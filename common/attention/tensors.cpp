@@ -125,6 +125,7 @@ std::vector<ShapeTable> tables_of(const Shape& shape) {
   add_table(tables, TableId::dense, "dense", v.dense.visible);
   add_table(tables, TableId::slopes, "slopes", shape.score.alibi);
   add_table(tables, TableId::bias, "bias", shape.score.bias.values);
+  add_table(tables, TableId::sinks, "sinks", shape.score.sinks);
   return tables;
 }
 

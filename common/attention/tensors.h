@@ -11,8 +11,8 @@
 
 namespace flashbook {
 
-/// What a shape says by element, and a kernel reads: int, but slopes and biases, which are float, and the
-/// dense mask's bytes.
+/// What a shape says by element, and a kernel reads: int, but slopes, biases and sinks, which are float, and
+/// the dense mask's bytes.
 enum class TableId {
   page_table,      ///< Paging::table
   lengths,         ///< Visibility::lengths
@@ -23,9 +23,11 @@ enum class TableId {
   block_keys,      ///< Blocks::key_blocks
   dense,           ///< Dense::visible
   slopes,          ///< ScoreFunction::alibi
-  bias             ///< RelativeBias::values
+  bias,            ///< RelativeBias::values
+  sinks,           ///< ScoreFunction::sinks
+  paddings  ///< [batch], rows of a sequence's part of K and V before its first key; a caller's, in no shape
 };
-constexpr int kTables = 10;
+constexpr int kTables = 12;
 
 /// Pointers to the tensors of one call, all in the memory of the machine that runs it. Their extents, types
 /// and strides are dims_of, type_of and Shape::strides; null are those that the operation has not.

@@ -78,10 +78,9 @@ __device__ inline void initialise(BlockBarriers<kConsumers>& barriers) {
 //| bytes, and asks for them itself.
 /// Brings each consumer its queries: 64 rows of `head` from `first_row` on, the next 64, ... One thread.
 /// `parity`: of the tiles of queries before this one. `more(consumer)` asks for `more_bytes` besides.
-template <typename Shared, typename More>
-__device__ __forceinline__ void load_queries(Shared& shared, const CUtensorMap& q_map, uint32_t parity,
-                                             int first_row, const Head& head, uint32_t more_bytes,
-                                             const More& more) {
+template <typename Shared, typename Map, typename More>
+__device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
+                                             const Head& head, uint32_t more_bytes, const More& more) {
   constexpr int kConsumers = sizeof(shared.q) / sizeof(shared.q[0]);
   auto& barriers = shared.barriers;
   for (int i = 0; i < kConsumers; ++i) {
@@ -94,9 +93,9 @@ __device__ __forceinline__ void load_queries(Shared& shared, const CUtensorMap& 
 
 //| Chapters 5 and 9 bring nothing more.
 /// The same, and nothing besides.
-template <typename Shared>
-__device__ __forceinline__ void load_queries(Shared& shared, const CUtensorMap& q_map, uint32_t parity,
-                                             int first_row, const Head& head) {
+template <typename Shared, typename Map>
+__device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
+                                             const Head& head) {
   load_queries(shared, q_map, parity, first_row, head, 0, [](int) {});
 }
 
@@ -123,13 +122,13 @@ __device__ __forceinline__ void hand_over_output(Shared& shared, int consumer, u
 //| `tma_store_wait_read` returns when TMA has read the tile from shared memory, which is enough for the place to be used
 //| again. Only the end of the kernel says that the bytes have arrived in device memory.
 /// Has each consumer's output stored, as load_queries has its queries brought. One thread.
-template <typename Shared>
-__device__ __forceinline__ void store_outputs(Shared& shared, const CUtensorMap& output_map, uint32_t parity,
+template <typename Shared, typename Map>
+__device__ __forceinline__ void store_outputs(Shared& shared, const Map& output_map, uint32_t parity,
                                               int first_row, const Head& head) {
   constexpr int kConsumers = sizeof(shared.output) / sizeof(shared.output[0]);
   for (int i = 0; i < kConsumers; ++i) {
     mbarrier_wait(&shared.barriers.output_full[i], parity);  // all four warps have written their rows
-    tma_store(output_map, &shared.output[i], {0, first_row + i * kRowsOfWarpgroup, 0, head.head, head.batch});
+    store(shared.output[i], output_map, first_row + i * kRowsOfWarpgroup, head);
     tma_store_commit();
     tma_store_wait_read<0>();
     mbarrier_arrive(&shared.barriers.output_empty[i]);  // the consumer may write its next output

@@ -64,12 +64,17 @@ __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
 }
 
 //| Rows beyond the end take part in the exchange, since a shuffle needs all lanes, and store nothing. All rows of a tile
-//| are rounded to T here, in pairs, for the first time.
+//| are rounded to T here, in pairs, for the first time. A padded head dimension ends between two pieces of 16 bytes, since it
+//| is a multiple of 8, and pieces beyond it are not stored either.
 /// Stores a thread's part of 64 finished rows, times `factor`, 16 bytes at a time: of rows `row` and `row` +
-/// 8 those below `end`. `row_at(row)` is where a row begins.
+/// 8 those below `end`, and of those the first `columns`. `row_at(row)` is where a row begins.
 template <typename T, int kFloats, typename RowAt>
 __device__ __forceinline__ void store_from_registers(const float (&output)[kFloats], int row, int end,
-                                                     const RowAt& row_at, float factor = 1.0f) {
+                                                     const RowAt& row_at, float factor = 1.0f,
+                                                     int columns = 2 * kFloats) {
+  //| Of every 32 columns the second thread of a quad stores those from 8 on, the third from 16, the fourth from 24. So each
+  //| counts the columns that are left from its own first one on.
+  const int thread_columns = columns - 8 * int(threadIdx.x % 4);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     // In pieces of 16 bytes from the row on, which begins at a multiple of 16: a pointer to T, cast where it
@@ -84,7 +89,8 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
         word[i] = pack<T>(factor * output[at], factor * output[at + 1]);
       }
       transpose_in_quad(word);  // all lanes, also those of rows beyond the end
-      if (row + 8 * r < end) target[column / 8] = make_uint4(word[0], word[1], word[2], word[3]);
+      if (row + 8 * r < end && column < thread_columns)
+        target[column / 8] = make_uint4(word[0], word[1], word[2], word[3]);
     }
   }
 }
@@ -94,9 +100,10 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
 /// The same of rows that lie `stride` elements apart, from `to` on.
 template <typename T, int kFloats>
 __device__ __forceinline__ void store_from_registers(const float (&output)[kFloats], T* to, int64_t stride,
-                                                     int row, int end, float factor = 1.0f) {
+                                                     int row, int end, float factor = 1.0f,
+                                                     int columns = 2 * kFloats) {
   store_from_registers<T>(
-      output, row, end, [&](int at) { return to + at * stride; }, factor);
+      output, row, end, [&](int at) { return to + at * stride; }, factor, columns);
 }
 
 //| ## Through shared memory, by TMA

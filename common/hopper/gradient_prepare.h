@@ -58,15 +58,17 @@ constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 //| **Rows that are none.** The workspace has whole tiles, so some rows lie beyond the last query. Their lanes load nothing, but they take part in the shuffles, since a shuffle
 //| names the whole warp. They leave at `at >= rows`, after it.
 /// Prepares row `at` of the `rows` of the workspace. `o_row()` and `do_row()` are the query's rows of O and
-/// dO, `lse_of()` its log-sum-exp, of which `lse_offset` is taken; they are asked only if `is_query`.
+/// dO, `lse_of()` its log-sum-exp, of which `lse_offset` is taken; they are asked only if `is_query`. A row
+/// has `columns` elements: lanes beyond them load nothing.
 template <typename T, int kHeadDim, bool kClearsDq, typename ORow, typename DoRow, typename LseOf>
 __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, int64_t rows,
                                             bool is_query, const ORow& o_row, const DoRow& do_row,
-                                            const LseOf& lse_of, float lse_offset = 0) {
+                                            const LseOf& lse_of, float lse_offset = 0,
+                                            int columns = kHeadDim) {
   constexpr int kLanes = kHeadDim / 8;  // of a row: 16 bytes each
   const int lane = threadIdx.x % kLanes;
   float sum = 0;
-  if (is_query) {
+  if (is_query && 8 * lane < columns) {
     const auto a = reinterpret_cast<const Piece<T>*>(o_row())[lane];
     const auto b = reinterpret_cast<const Piece<T>*>(do_row())[lane];
 #pragma unroll

@@ -100,10 +100,10 @@ __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>&
 //| so a consumer waits once. The small copies go by a tensor map of one dimension: a coordinate is one register, where a
 //| pointer is two, and producers have few.
 /// Brings a tile of queries, and what the workspace has of each of its rows. The stage is empty.
-template <typename Queries, int kStages, int kQueries>
+template <typename Queries, int kStages, int kQueries, typename Map>
 __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline,
                                              PipelineState<kStages>& state,
-                                             float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
+                                             float (&of_rows)[kStages][kQueries], const Map& map,
                                              const CUtensorMap& row_map, int first_query, const Head& head,
                                              int workspace_row) {
   uint64_t* const full = &pipeline.full[state.stage];
@@ -238,18 +238,20 @@ __device__ __forceinline__ void finish_values(Shared& shared, const State& state
 //| `wgmma` again, and stores it as it would dK. The scale comes in here, once, and not into every dS. It moves 4 bytes in
 //| and 2 out for each element of dQ; for short sequences that is a notable part of the whole.
 /// Rounds a warpgroup's part of dQ of a tile. `sums` [kQueries, kHeadDim] is of the tile, `to` the row of dQ
-/// from which rows are counted: of the thread's rows `row` and `row` + 8 those below `end` are stored.
+/// from which rows are counted: of the thread's rows `row` and `row` + 8 those below `end` are stored, the
+/// first `columns` of each.
 template <typename T, int kHeadDim, int kQueries>
 __device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, int64_t stride, int row,
-                                         int end) {
+                                         int end, int columns = kHeadDim) {
   using Part = DqPart<kHeadDim, kQueries>;
   const int number = threadIdx.x / kWarpgroup;
   const auto* from = reinterpret_cast<const float4*>(sums) +
                      number * (Part::kPieces * Part::kPieceFloats / 4) + threadIdx.x % kWarpgroup;
-  to += Part::kByRows ? 0 : number * Part::kColumns;
+  const int first_column = Part::kByRows ? 0 : number * Part::kColumns;
+  to += first_column, columns -= first_column;
   //| One piece at d = 64 and 128, two at 256.
 #pragma unroll
-  for (int piece = 0; piece < Part::kPieces; ++piece, to += kPanel, from += Part::kPieceFloats / 4) {
+  for (int piece = 0; piece < Part::kPieces; ++piece, from += Part::kPieceFloats / 4) {
     float floats[Part::kFloats];
 #pragma unroll
     for (int i = 0; i < Part::kFloats; i += 4) {
@@ -257,7 +259,8 @@ __device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, 
       floats[i] = scale * four.x, floats[i + 1] = scale * four.y;
       floats[i + 2] = scale * four.z, floats[i + 3] = scale * four.w;
     }
-    store_from_registers(floats, to, stride, row, end);
+    store_from_registers(floats, to, stride, row, end, 1.0f, columns);
+    to += kPanel, columns -= kPanel;
   }
 }
 

@@ -27,7 +27,8 @@ inline Problem problem_of(const Shape& shape) {
           .group = shape.heads / shape.kv_heads,
           .causal = shape.causal(),
           .scale_log2 = float(shape.scale * std::numbers::log2e),
-          .o_strides = shape.strides(TensorId::o)};
+          .o_strides = shape.strides(TensorId::o),
+          .head_dim = shape.head_dim};
 }
 
 //| ## Tensor maps
@@ -37,7 +38,7 @@ inline Problem problem_of(const Shape& shape) {
 //| all of Q, K and V are the same to the kernels.
 /// The map of a tensor of `type` whose boxes are `box_panels` panels, or all, of tiles of `box_rows` rows of
 /// a head: {column, row, panel, head, batch or page}. A panel has `panel` columns, and its row is the span of
-/// the swizzle, 64 or 128 bytes.
+/// the swizzle, 64 or 128 bytes. All columns are panels.
 inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, const void* base, int panel,
                             int box_rows, int box_panels = 0) {
   const uint64_t bytes = size_of(type), panel_bytes = panel * bytes;
@@ -61,9 +62,27 @@ inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
       {.dtype = DType::f32, .base = base, .size = {uint64_t(rows)}, .stride = {}, .box = {uint32_t(box)}});
 }
 
-/// The map of a tensor of the shape's own 16-bit type, whose boxes are tiles of `box_rows` rows.
-inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
-  return tile_map(shape, tensor, shape.dtype, base, kPanel, box_rows);
+//| A head dimension that is no multiple of 64 has a map with rows of one piece: the dimension for panels stays, of size 1,
+//| so that a kernel names the same coordinates. A multiple of 64, such as 192, keeps its panels. A tile has four, the tensor
+//| three, and the fourth comes as zeros.
+/// The map of a tensor of the shape's own 16-bit type, whose boxes are tiles of `box_rows` rows, or their
+/// panels. `TileMap` says which.
+inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+  if (shape.head_dim % kPanel == 0)
+    return {
+        tile_map(shape, tensor, shape.dtype, base, kPanel, box_rows, tile_columns(shape.head_dim) / kPanel),
+        false};
+  const uint64_t bytes = size_of(shape.dtype);
+  const Strides strides = shape.strides(tensor);
+  const std::vector<int64_t> dims = dims_of(shape, tensor);
+  return {device::tensor_map(
+              {.dtype = shape.dtype,
+               .base = base,
+               .size = {uint64_t(dims[3]), uint64_t(dims[2]), 1, uint64_t(dims[1]), uint64_t(dims[0])},
+               .stride = {strides.row * bytes, kPanelRowBytes, strides.head * bytes, strides.batch * bytes},
+               .box = {kPanel, uint32_t(box_rows), 1, 1, 1},
+               .swizzle = Swizzle::b128}),
+          true};
 }
 
 //| ## The order of tiles

@@ -81,9 +81,9 @@ __device__ __forceinline__ void wait_empty(Pipeline<Tile, kStages>& pipeline,
 
 /// Waits for the stage to be empty and has `head`'s rows from `first_row` on brought into it, by the tile's
 /// `load(tile, map, barrier, first_row, head)`. One thread of the producer.
-template <typename Tile, int kStages>
+template <typename Tile, int kStages, typename Map>
 __device__ __forceinline__ void fill(Pipeline<Tile, kStages>& pipeline, PipelineState<kStages>& state,
-                                     const CUtensorMap& map, int first_row, const Head& head) {
+                                     const Map& map, int first_row, const Head& head) {
   wait_empty(pipeline, state);
   mbarrier_arrive_expect_tx(&pipeline.full[state.stage], sizeof(Tile));
   load(pipeline.tile[state.stage], map, &pipeline.full[state.stage], first_row, head);

@@ -17,6 +17,9 @@ constexpr int kRowsOfWarp = 16;       ///< query rows that a warp's registers ho
 constexpr unsigned kWholeWarp = 0xffffffff;
 constexpr int kMostSharedBytes = 227 * 1024;  ///< of a block, on sm_90
 
+/// Columns of the tiles for a head dimension: 64, 128 or 256. What is beyond head_dim is zeros (`tiles.h`).
+constexpr int tile_columns(int head_dim) { return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256; }
+
 //| ## The problem, as a kernel sees it
 //|
 //| Tensors reach these kernels as tensor maps, which know sizes and strides, so a kernel asks for rows and never computes
@@ -36,6 +39,7 @@ struct Problem {
   bool causal;            ///< aligned to the bottom right: the last query sees every key
   float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
   Strides o_strides;  ///< of O, for stores that do not go by a tensor map
+  int head_dim;       ///< columns of O; tiles may have more
 
   //| Heads are numbered over batch and heads together where a block or a row of the log-sum-exp needs one number. With
   //| grouped queries several query heads share a key head.

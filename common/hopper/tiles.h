@@ -20,6 +20,12 @@ namespace flashbook::hopper {
 //|
 //| The tensor map has a dimension for panels (`launch.h`): {64 columns, rows, panels, heads, batch}. So one instruction
 //| brings a whole tile, and rows beyond the end of a head come as zeros.
+//|
+//| **A head dimension that is no tile's**, such as 80, takes the next larger tile, of 128 columns. The columns beyond the
+//| 80th must come as zeros, too: then they add nothing to scores, and their outputs are zeros that nobody stores. TMA fills
+//| up with zeros at the end of each dimension of the map by itself. So the map must say that a row ends at column 80, and a
+//| dimension for panels cannot: its last panel would have 16 columns, the others 64. Such a map has rows of 80 columns in one
+//| piece, and boxes of one panel. A tile takes one instruction a panel, and whatever lies beyond the row's end comes as zeros.
 
 constexpr int kPanel = 64;                      ///< columns of a panel
 constexpr int kPanelRowBytes = kPanel * 2;      ///< of 16-bit elements: the span of the swizzle
@@ -33,11 +39,48 @@ struct alignas(kAtomBytes) Tile {
   T element[kColumns / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
 };
 
+/// A map of tiles, and whether its boxes are panels: a row is then one dimension, which ends where head_dim
+/// does.
+struct TileMap : CUtensorMap {
+  bool by_panels;
+};
+
 /// Brings rows `first_row` ... of `head` into `tile`. `full` must have been told of its bytes.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const CUtensorMap& map, uint64_t* full,
                                      int first_row, const Head& head) {
   tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
+}
+
+//| One instruction brings the tile, or its first panel. Only a padded tile asks for the others.
+/// The same of a head dimension that may be padded.
+template <typename T, int kRows, int kColumns>
+__device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const TileMap& map, uint64_t* full,
+                                     int first_row, const Head& head) {
+  tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
+  if (kColumns > kPanel && map.by_panels)
+#pragma unroll
+    for (int panel = 1; panel < kColumns / kPanel; ++panel)
+      tma_load(tile.element[panel], map, full, {panel * kPanel, first_row, 0, head.head, head.batch});
+}
+
+//| A tile leaves as it came. TMA writes neither rows nor columns beyond the end.
+/// Has `tile` stored as rows `first_row` ... of `head`. The caller commits.
+template <typename Tile>
+__device__ __forceinline__ void store(const Tile& tile, const CUtensorMap& map, int first_row,
+                                      const Head& head) {
+  tma_store(map, &tile, {0, first_row, 0, head.head, head.batch});
+}
+
+/// The same of a head dimension that may be padded.
+template <typename T, int kRows, int kColumns>
+__device__ __forceinline__ void store(const Tile<T, kRows, kColumns>& tile, const TileMap& map, int first_row,
+                                      const Head& head) {
+  tma_store(map, tile.element, {0, first_row, 0, head.head, head.batch});
+  if (kColumns > kPanel && map.by_panels)
+#pragma unroll
+    for (int panel = 1; panel < kColumns / kPanel; ++panel)
+      tma_store(map, tile.element[panel], {panel * kPanel, first_row, 0, head.head, head.batch});
 }
 
 //| Where threads write a tile themselves, they put each piece where the swizzle wants it.

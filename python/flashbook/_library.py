@@ -40,7 +40,7 @@ class Cache(_Struct):
     """FlashbookCache."""
 
     _fields_ = [("size", ctypes.c_size_t), ("lengths", ctypes.c_void_p), ("page_table", ctypes.c_void_p), ("page_rows", ctypes.c_int32),
-                ("pages", ctypes.c_int32), ("shared_keys", ctypes.c_int32), ("reserved", ctypes.c_int32)]
+                ("pages", ctypes.c_int32), ("shared_keys", ctypes.c_int32), ("reserved", ctypes.c_int32), ("paddings", ctypes.c_void_p)]
 
 
 class Mask(_Struct):
@@ -52,7 +52,7 @@ class Mask(_Struct):
                 *((name, ctypes.c_int32) for name in ("column_heads", "bounds", "block_queries", "block_keys")),
                 *((name, ctypes.c_void_p) for name in ("first_block", "key_blocks", "slopes")),
                 ("softcap", ctypes.c_float), ("bias_reach", ctypes.c_int32), ("bias", ctypes.c_void_p), ("seed", ctypes.c_uint64),
-                ("dropout", ctypes.c_float), ("pair_heads", ctypes.c_int32), ("pairs", ctypes.c_void_p)]
+                ("dropout", ctypes.c_float), ("pair_heads", ctypes.c_int32), ("pairs", ctypes.c_void_p), ("sink_logits", ctypes.c_void_p)]
 
     def __init__(self, **named: object) -> None:
         super().__init__(**{"window_left": -1, "window_right": -1, **named})  # what is not named hides nothing
@@ -89,12 +89,13 @@ def library() -> ctypes.CDLL:
         raise RuntimeError(f"{path()} is missing: `pip install ./python` in a checkout of Flashbook builds it, or FLASHBOOK_LIBRARY says where it is")
     c = ctypes.CDLL(str(path().resolve()))
     number, pointer = ctypes.c_int, ctypes.c_void_p
-    for name, pointers in (("attention", 3), ("decode", 4), ("backward", 4), ("masked", 4), ("masked_backward", 5), ("workspace_bytes", 1),
-                           ("masked_workspace_bytes", 2), ("decode_workspace_bytes", 2)):
+    for name, pointers in (("attention", 3), ("decode", 4), ("backward", 4), ("masked", 4), ("masked_backward", 5), ("masked_decode", 5),
+                           ("workspace_bytes", 1), ("masked_workspace_bytes", 2), ("decode_workspace_bytes", 2),
+                           ("masked_decode_workspace_bytes", 3)):
         getattr(c, f"flashbook_{name}").argtypes = [number, number] + [pointer] * pointers
     c.flashbook_allocate.argtypes, c.flashbook_allocate.restype = [ctypes.c_size_t], pointer
     c.flashbook_free.argtypes, c.flashbook_free.restype = [pointer], None
-    for name in ("workspace_bytes", "masked_workspace_bytes", "decode_workspace_bytes"):
+    for name in ("workspace_bytes", "masked_workspace_bytes", "decode_workspace_bytes", "masked_decode_workspace_bytes"):
         getattr(c, f"flashbook_{name}").restype = ctypes.c_int64
     for name in ("last_error", "toolkit", "step_name"):
         getattr(c, f"flashbook_{name}").restype = ctypes.c_char_p

@@ -87,17 +87,17 @@ def _of_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right:
         masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0)
         scaling = 0 if scales_ == ops.NO_SCALES else ops.scaling_of(q, k, scales_)
         *_, asked = ops.choose(q.device.type == "cpu", ops.is_hopper(q.device), q.dtype, q.shape[2], masked, softcap > 0 or slopes is not None,
-                               first_query is not None, scaling)
+                               first_query is not None, scaling, ops.is_padded(q))
     if plan.copies:  # what the copies will need
         there = ops.forward_plan(*ops.as_copied((q, k, v), plan.compact), *options)
         plan = dataclasses.replace(plan, workspace=there.workspace)
     return _of("forward", plan, asked, {"q": q, "k": k, "v": v})
 
 
-def _of_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, causal: bool) -> Explanation:
-    ops.check_decode(q, k, v, lengths, pages, scale, causal)
-    plan = ops.decode_plan(q, k, v, lengths, pages, scale, causal)
-    return _of("decode", plan, "a cache", {"q": q, "k": k, "v": v})
+def _of_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, *rules: Any) -> Explanation:
+    ops.check_decode(q, k, v, lengths, pages, scale, *rules)
+    plan = ops.decode_plan(q, k, v, lengths, pages, scale, *rules)
+    return _of("decode", plan, "a cache" if plan.mask is None else "a cache under a mask", {"q": q, "k": k, "v": v})
 
 
 def _of_backward(o: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,

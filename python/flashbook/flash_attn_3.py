@@ -182,7 +182,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             v_descale: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
                             attention_chunk: int = ..., softcap: float = ..., rotary_interleaved: bool = ...,
                             scheduler_metadata: Tensor | None = ..., num_splits: int = ..., pack_gqa: bool | None = ..., sm_margin: int = ...,
-                            return_softmax_lse: Literal[False] = ...) -> Tensor: ...
+                            return_softmax_lse: Literal[False] = ..., *, s_aux: Tensor | None = ...) -> Tensor: ...
 @overload
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ..., qv: Tensor | None = ...,
                             rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
@@ -192,7 +192,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             v_descale: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
                             attention_chunk: int = ..., softcap: float = ..., rotary_interleaved: bool = ...,
                             scheduler_metadata: Tensor | None = ..., num_splits: int = ..., pack_gqa: bool | None = ..., sm_margin: int = ..., *,
-                            return_softmax_lse: Literal[True]) -> WithLse: ...
+                            return_softmax_lse: Literal[True], s_aux: Tensor | None = ...) -> WithLse: ...
 @overload
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ..., qv: Tensor | None = ...,
                             rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
@@ -202,7 +202,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             v_descale: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
                             attention_chunk: int = ..., softcap: float = ..., rotary_interleaved: bool = ...,
                             scheduler_metadata: Tensor | None = ..., num_splits: int = ..., pack_gqa: bool | None = ..., sm_margin: int = ..., *,
-                            return_softmax_lse: bool) -> Tensor | WithLse: ...
+                            return_softmax_lse: bool, s_aux: Tensor | None = ...) -> Tensor | WithLse: ...
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None, qv: Tensor | None = None,
                             rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None, cache_seqlens: int | Tensor | None = None,
                             cache_batch_idx: Tensor | None = None, cache_leftpad: Tensor | None = None, page_table: Tensor | None = None,
@@ -211,35 +211,38 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             v_descale: Tensor | None = None, softmax_scale: float | None = None, causal: bool = False,
                             window_size: Window = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True,
                             scheduler_metadata: Tensor | None = None, num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
-                            return_softmax_lse: bool = False) -> Tensor | WithLse:
+                            return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | WithLse:
     """Attention of a few queries against a cache, into which k and v are written first.
 
     Args:
         q: [batch, seqlen_q, heads, head_dim]
         k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows of a page, kv_heads, head_dim] with page_table; a page has
-            16, 32, 64, ... rows. Fastest if the rows of a head lie side by side in memory (README)
+            1, 2, 4, 8, ... rows, fastest from 16 on and if the rows of a head lie side by side in memory (README)
         k, v: [batch, new keys, kv_heads, head_dim], written to the cache behind cache_seqlens keys; None: nothing
         cache_seqlens: keys in the cache before that: [batch], int32, or one number; None: the cache is full
+        rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens, cache_batch_idx, cache_leftpad: as in flashbook.flash_attn_with_kvcache;
+            rotary_seqlens, [batch], int32, are the places of the first new keys if they are not cache_seqlens
         page_table: [batch, most pages of a sequence], int32
+        window_size, softcap: as in flash_attn_func. Keys before the window are not read
         causal: the last query sees all keys, the one before it one less, ...
         max_seqlen_q: not needed
         num_splits, pack_gqa: hints
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]. FlashAttention-3 returns its parts behind these two
-    Not supported: qv, rotary_cos, rotary_sin, cache_batch_idx, cache_leftpad, cu_seqlens_q, cu_seqlens_k_new, rotary_seqlens, q_descale,
-        k_descale, v_descale, attention_chunk, scheduler_metadata, sm_margin; window_size and softcap with lengths or pages.
+        s_aux: [heads], a learned score of each head that belongs to no key (gpt-oss): e^s_aux is a term of every row's sum, and of the
+            log-sum-exp. It is vLLM's fork that has this argument, so it is taken by name only
+    Not supported: qv, cu_seqlens_q, cu_seqlens_k_new, q_descale, k_descale, v_descale, attention_chunk, scheduler_metadata, sm_margin.
     Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
     """
     scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
-    arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_3)
+    rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_3)
     with_lse = arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_3)
-    rotate, ragged = f"rotate q and k beforehand, {THEIRS}", f"give as many queries of each sequence, {THEIRS}"
-    arguments.refuse(rotary_cos=(rotary_cos, None, rotate), rotary_sin=(rotary_sin, None, rotate), rotary_seqlens=(rotary_seqlens, None, rotate),
-                     cache_batch_idx=(cache_batch_idx, None, f"give page_table, {THEIRS}"),
-                     cache_leftpad=(cache_leftpad, None, f"pad on the right, {THEIRS}"), cu_seqlens_q=(cu_seqlens_q, None, ragged),
-                     cu_seqlens_k_new=(cu_seqlens_k_new, None, ragged),
+    ragged = f"give as many queries of each sequence, {THEIRS}"
+    arguments.refuse(cu_seqlens_q=(cu_seqlens_q, None, ragged), cu_seqlens_k_new=(cu_seqlens_k_new, None, ragged),
                      scheduler_metadata=(scheduler_metadata, None, "chapter 8 plans a call on the device by itself"),
                      **_no_descales(q_descale, k_descale, v_descale))
-    o, lse = interface.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, scale, left, right, softcap)
+    rotary = interface._rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
+    o, lse = interface.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, scale, left, right, softcap, None, s_aux, cache_batch_idx,
+                              cache_leftpad, rotary)
     return (o, lse) if with_lse else o
 
 

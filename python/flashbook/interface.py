@@ -15,6 +15,9 @@ from flashbook.arguments import ORDER_2
 Window = tuple[int, int]
 WithLse = tuple[Tensor, Tensor, None]  # o, lse, and no probabilities
 Options = tuple[float, float | None, bool, Window, float, bool, bool]
+Rotary = tuple[Tensor, Tensor, bool, Tensor | None]  # cosines, sines, whether pairs are neighbours, places if not those in the cache
+
+MOST_QUERIES = 64  # under a mask on a full cache: of more, chapter 9 reads fewer keys twice
 
 _cached_calls: dict[object, ops.CachedCall] = {}  # calls of flash_attn_func
 
@@ -400,63 +403,73 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., block_table: Tensor | None = ...,
                             softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ..., softcap: float = ...,
                             rotary_interleaved: bool = ..., alibi_slopes: Tensor | None = ..., num_splits: int = ...,
-                            return_softmax_lse: Literal[False] = ...) -> Tensor: ...
+                            return_softmax_lse: Literal[False] = ..., *, s_aux: Tensor | None = ...) -> Tensor: ...
 @overload
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ...,
                             rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
                             cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., block_table: Tensor | None = ...,
                             softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ..., softcap: float = ...,
                             rotary_interleaved: bool = ..., alibi_slopes: Tensor | None = ..., num_splits: int = ..., *,
-                            return_softmax_lse: Literal[True]) -> tuple[Tensor, Tensor]: ...
+                            return_softmax_lse: Literal[True], s_aux: Tensor | None = ...) -> tuple[Tensor, Tensor]: ...
 @overload
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ...,
                             rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
                             cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., block_table: Tensor | None = ...,
                             softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ..., softcap: float = ...,
                             rotary_interleaved: bool = ..., alibi_slopes: Tensor | None = ..., num_splits: int = ..., *,
-                            return_softmax_lse: bool) -> Tensor | tuple[Tensor, Tensor]: ...
+                            return_softmax_lse: bool, s_aux: Tensor | None = ...) -> Tensor | tuple[Tensor, Tensor]: ...
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
                             rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None, cache_seqlens: int | Tensor | None = None,
                             cache_batch_idx: Tensor | None = None, cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
                             softmax_scale: float | None = None, causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None, num_splits: int = 0,
-                            return_softmax_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+                            return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of a few queries against a cache, into which k and v are written first.
 
     Args:
         q: [batch, seqlen_q, heads, head_dim]
         k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows of a page, kv_heads, head_dim] with block_table; a page has
-            16, 32, 64, ... rows. Fastest if the rows of a head lie side by side in memory (README)
+            1, 2, 4, 8, ... rows, fastest from 16 on and if the rows of a head lie side by side in memory (README)
         k, v: [batch, new keys, kv_heads, head_dim], written to the cache behind cache_seqlens keys; None: nothing
+        rotary_cos, rotary_sin: [positions, half of the columns that rotate]: k is rotated by its places in the cache, and q by its own key's, or
+            without causal and window_size by that of the first new key. By PyTorch, before the kernel
         cache_seqlens: keys in the cache before that: [batch], int32, or one number; None: the cache is full
+        cache_batch_idx: [batch], int32: which of the cache's entries each sequence is; with cache_seqlens, and not with block_table
+        cache_leftpad: [batch], int32: rows of the cache before a sequence's first key, which cache_seqlens counts; not with block_table
         block_table: [batch, most pages of a sequence], int32
         causal: the last query sees all keys, the one before it one less, ...
+        window_size, softcap: as in flash_attn_func. Keys before the window are not read
+        rotary_interleaved: columns 0 and 1 are a pair, 2 and 3, ...; False: 0 and the first of the second half, ...
+        alibi_slopes: [heads] or [1, heads], float32
         num_splits: a hint that nobody needs: chapter 8 deals the keys out evenly by itself
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q], +inf where a query sees no key
-    Not supported: rotary_cos, rotary_sin, cache_batch_idx, cache_leftpad, alibi_slopes; window_size and softcap with lengths or pages.
+        s_aux: [heads], a learned score of each head that belongs to no key (gpt-oss): e^s_aux is a term of every row's sum, and of the
+            log-sum-exp. FlashAttention-2 has no such argument, so it is taken by name only
     Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
     """
     softmax_scale, causal = arguments.scale(softmax_scale, ORDER_2), arguments.flag("causal", causal, ORDER_2)
     left, right = _window(causal, arguments.window(window_size, ORDER_2))
     softcap, return_softmax_lse = arguments.softcap(softcap, ORDER_2), arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_2)
-    arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_2)
+    rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_2)
     if arguments.whole_number("num_splits", num_splits, ORDER_2) < 0:
         raise ValueError(f"num_splits is {num_splits}: give 0 or more")
-    theirs = "or use FlashAttention's own function"
-    arguments.refuse(rotary_cos=(rotary_cos, None, f"rotate q and k beforehand, {theirs}"),
-                     rotary_sin=(rotary_sin, None, f"rotate q and k beforehand, {theirs}"),
-                     cache_batch_idx=(cache_batch_idx, None, f"give block_table, {theirs}"),
-                     cache_leftpad=(cache_leftpad, None, f"pad on the right, {theirs}"),
-                     alibi_slopes=(alibi_slopes, None, f"use flash_attn_func, {theirs}"))
-    o, lse = cached(q, k_cache, v_cache, k, v, cache_seqlens, block_table, softmax_scale, left, right, softcap)
+    if cache_batch_idx is not None and cache_seqlens is None:  # what FlashAttention-3's cache_seqlens would be taken for
+        raise ValueError(f"cache_batch_idx is given, and cache_seqlens is None: give it too, {k_cache.shape[1]} if the cache is full ({ORDER_2})")
+    rotary = _rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, None)
+    o, lse = cached(q, k_cache, v_cache, k, v, cache_seqlens, block_table, softmax_scale, left, right, softcap, alibi_slopes, s_aux, cache_batch_idx,
+                    cache_leftpad, rotary)
     if not return_softmax_lse:
         return o
-    return _with_lse(o, lse, cache_seqlens is not None or _may_have_empty_rows(q.shape[1], k_cache.shape[1], right))[:2]
+    may_be_empty = cache_seqlens is not None or cache_leftpad is not None or _may_have_empty_rows(q.shape[1], k_cache.shape[1], right)
+    return _with_lse(o, lse, may_be_empty)[:2]
 
 
 def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Tensor | None, cache_seqlens: int | Tensor | None,
-           pages: Tensor | None, softmax_scale: float | None, left: int, right: int, softcap: float) -> tuple[Tensor, Tensor]:
-    """Attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All that is refused is refused before anything is written."""
+           pages: Tensor | None, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None = None,
+           sinks: Tensor | None = None, entries: Tensor | None = None, paddings: Tensor | None = None,
+           rotary: Rotary | None = None) -> tuple[Tensor, Tensor]:
+    """Attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All that is refused is refused before anything is written.
+    `entries` are the cache's entries that the sequences are, `paddings` rows before their first keys."""
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k_cache=k_cache, v_cache=v_cache)
     new = [tensor for tensor in (k, v) if tensor is not None]
     if len(new) == 1:
@@ -464,29 +477,86 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache, *new)):
         raise NotImplementedError("no gradient goes through a cache, and a tensor wants one: call under torch.no_grad(), detach it, or use "
                                   "flash_attn_func")
-    if left >= 0 or right > 0 or softcap:
-        if cache_seqlens is not None or pages is not None or new:
-            raise NotImplementedError("window_size and softcap are for caches that are full and of one piece here: use flash_attn_varlen_func on "
-                                      "packed sequences, or FlashAttention's own function")
-        q, k_cache, v_cache = (tensor.transpose(1, 2) for tensor in (q, k_cache, v_cache))
-        o, lse = attend(q, k_cache, v_cache, softmax_scale, left, right, softcap, None, None, None, False)
-        return o.transpose(1, 2), lse
     if pages is not None:
         arguments.tensors(2, "[batch, most pages of a sequence]", block_table=pages)
+        if entries is not None or paddings is not None:
+            raise ValueError(f"{'cache_leftpad' if entries is None else 'cache_batch_idx'} is for caches without pages: give it or block_table")
+    if entries is not None:  # pages of whole sequences
+        arguments.tensors(1, "[batch]", cache_batch_idx=entries)
+        ops.check_array("cache_batch_idx", entries, q, torch.int32)
+        pages = entries[:, None]
+    if paddings is not None:
+        arguments.tensors(1, "[batch]", cache_leftpad=paddings)
+        ops.check_array("cache_leftpad", paddings, q, torch.int32)
+        if paddings.shape != q.shape[:1]:
+            raise ValueError(f"cache_leftpad is {tuple(paddings.shape)}: give {tuple(q.shape[:1])}")
+    if isinstance(slopes, Tensor) and slopes.dim() == 2 and slopes.shape[0] == 1:
+        slopes = slopes[0]  # of one batch entry
+    if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):  # as models keep them
+        sinks = sinks.float()
     if new:
         _check_new(q, k_cache, new, cache_seqlens)
     added = new[0].shape[1] if new else 0
-    lengths = _lengths(q, cache_seqlens, (k_cache.shape[1] if pages is None else pages.shape[1] * k_cache.shape[1]) - added)
-    views = q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2)
-    options = _scale(softmax_scale, q.shape[-1]), right == 0
+    whole = k_cache.shape[1] if pages is None else pages.shape[1] * k_cache.shape[1]
+    written = _lengths(q, cache_seqlens, whole - added)  # keys in the cache, paddings too
+    views: tuple[Any, ...] = (q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2))
+    scale, rules = _scale(softmax_scale, q.shape[-1]), (left, right, softcap, slopes, sinks, paddings)
+    if q.shape[1] > MOST_QUERIES and written is None and pages is None and paddings is None and sinks is None:
+        if ops.is_masked(left, right, softcap, slopes is not None, -1) and not (softcap and slopes is not None):
+            o, lse = attend(*views, softmax_scale, left, right, softcap, slopes, None, None, False)
+            return o.transpose(1, 2), lse
     direct = ops.is_untraced(q, k_cache, v_cache)
-    if new and lengths is not None:
-        if direct:
-            ops.check_decode(*views, lengths, pages, *options)
-        _append(k_cache, v_cache, new[0], new[1], lengths, pages)
-        lengths = lengths + added
-    o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*views, lengths, pages, *options)
+    if direct and new:
+        ops.check_decode(*views, written, pages, scale, *rules)
+    if new and written is not None:
+        if rotary is not None:
+            q, new[0] = _rotated(q, new[0], written, rotary, left >= 0 or right >= 0)
+            views = q.transpose(1, 2), *views[1:]
+        _append(k_cache, v_cache, new[0], new[1], written, pages)
+        written = written + added
+    if paddings is not None:
+        written = (whole if written is None else written) - paddings
+    o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*views, written, pages, scale, *rules)
     return o.transpose(1, 2), lse
+
+
+def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None, interleaved: bool, places: Tensor | None) -> Rotary | None:
+    """How new keys are rotated, if they are. Raises TypeError or ValueError for what cannot be."""
+    if cos is None and sin is None and places is None:
+        return None
+    if cos is None or sin is None:
+        raise ValueError("one of rotary_cos and rotary_sin is None: give both or neither")
+    arguments.tensors(2, "[positions, half of the columns that rotate]", rotary_cos=cos, rotary_sin=sin)
+    if k is None:
+        raise ValueError("rotary_cos is for new keys, and k is None: give k and v, or leave rotary_cos and rotary_sin out")
+    if cos.shape != sin.shape or cos.dtype != sin.dtype or not cos.is_floating_point() or cos.device != q.device or sin.device != q.device:
+        raise ValueError(f"rotary_cos is {cos.dtype} of {tuple(cos.shape)} on {cos.device} and rotary_sin {sin.dtype} of {tuple(sin.shape)} on "
+                         f"{sin.device}: give floats of one shape and type, on {q.device}")
+    if not 0 < 2 * cos.shape[1] <= q.shape[-1]:
+        raise ValueError(f"rotary_cos has {cos.shape[1]} columns: give 1 to {q.shape[-1] // 2}, half of the columns that rotate")
+    if places is not None:
+        arguments.tensors(1, "[batch]", rotary_seqlens=places)
+        ops.check_array("rotary_seqlens", places, q, torch.int32)
+        if places.shape != q.shape[:1]:
+            raise ValueError(f"rotary_seqlens is {tuple(places.shape)}: give {tuple(q.shape[:1])}")
+    return cos, sin, interleaved, places
+
+
+def _rotated(q: Tensor, k: Tensor, written: Tensor, rotary: Rotary, by_row: bool) -> tuple[Tensor, Tensor]:
+    """q and new keys, rotated by their places. Nobody checks that there are so many, since that would wait for the device."""
+    cos, sin, interleaved, places = rotary
+    first = (written if places is None else places)[:, None].long()
+
+    def turned(x: Tensor, step: int) -> Tensor:
+        at = first + torch.arange(x.shape[1], device=x.device) * step  # [batch, rows]
+        c, s = cos[at][:, :, None].float(), sin[at][:, :, None].float()
+        turning, half = x[..., :2 * cos.shape[1]].float(), cos.shape[1]
+        a, b = (turning[..., ::2], turning[..., 1::2]) if interleaved else (turning[..., :half], turning[..., half:])
+        pair = a * c - b * s, a * s + b * c
+        found = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
+        return torch.cat([found.to(x.dtype), x[..., 2 * half:]], -1)
+
+    return turned(q, int(by_row)), turned(k, 1)
 
 
 def _lengths(q: Tensor, cache_seqlens: int | Tensor | None, most: int) -> Tensor | None:

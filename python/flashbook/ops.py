@@ -33,7 +33,8 @@ from flashbook._torch import (  # by name: each dot is a look-up a call
 from flashbook.arguments import said
 
 TYPES = {torch.float32: _library.F32, torch.float16: _library.F16, torch.bfloat16: _library.BF16, torch.float8_e4m3fn: _library.E4M3}
-HEAD_DIMS = (64, 128, 256)
+HEAD_DIMS = (64, 128, 256)  # of tiles
+MOST_HEAD_DIM, UNIT_OF_HEAD_DIM = 256, 8  # of tensors; chapters 5, 7 and 9 pad them
 ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
 LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim] without gaps only
 COUNTING = (HOPPER, DECODING)  # their workspace is 0 before the first call with it, and after every call
@@ -95,15 +96,20 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
             raise ValueError(f"{name} is {tuple(tensor.shape)}: give dimensions below 2^31")
     if q.dtype not in TYPES:
         raise TypeError(f"q is {q.dtype}: give float16 or bfloat16. Chapters 1 and 2 take float32 too, and chapter 6 float8_e4m3fn")
-    if q.shape[3] not in HEAD_DIMS:
-        raise ValueError(f"head_dim is {q.shape[3]}: the kernels have 64, 128 and 256. Pad q, k and v with columns of 0 and give softmax_scale, "
-                         "or use FlashAttention, which takes every multiple of 8 up to 256")
+    if q.shape[3] % UNIT_OF_HEAD_DIM or not 0 < q.shape[3] <= MOST_HEAD_DIM:
+        raise ValueError(f"head_dim is {q.shape[3]}: give a multiple of {UNIT_OF_HEAD_DIM} up to {MOST_HEAD_DIM}. Pad q, k and v with columns of 0, "
+                         "and give softmax_scale")
     if k.shape != v.shape:
         raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: give one shape")
     if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
         raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}: give the same batch and head_dim")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1] != 0:
         raise ValueError(f"there are {q.shape[1]} query heads and {k.shape[1]} key heads: give key heads whose number divides that of query heads")
+
+
+def is_padded(q: Tensor) -> bool:
+    """Whether the kernels' tiles have more columns than the tensors."""
+    return q.shape[3] not in HEAD_DIMS
 
 
 def check_array(name: str, tensor: Tensor, like: Tensor, dtype: torch.dtype) -> None:
@@ -275,11 +281,11 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
         last = {MASKS: FUNCTIONS, DECODING: EQUAL_WORK}.get(chapter, known[chapter][0])
         return chapter, step or (BLOCK_SCALES if scaling == SCALE_OF_BLOCK else last)
     masked, functions = is_masked(left, right, softcap, slopes, documents), softcap > 0 or slopes
-    return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, scaling)[:2]
+    return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, scaling, is_padded(q))[:2]
 
 
 def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked: bool, functions: bool, packed: bool,
-           scaling: int) -> tuple[int, int, str]:
+           scaling: int, padded: bool = False) -> tuple[int, int, str]:
     """Chapter and step of a forward pass for which none was asked, and why."""
     if functions:
         return MASKS, FUNCTIONS, "a softcap or slopes"
@@ -289,6 +295,8 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
         if scaling == SCALE_OF_BLOCK:
             return FP8, BLOCK_SCALES, "e4m3 with scales by block"
         return FP8, TRANSPOSED_ONCE, "e4m3, exponentials as exact as in 16 bits"
+    if padded:  # `check_machine` refuses other GPUs, and CPU tensors without the simulator
+        return HOPPER, 5, "a head dimension that tiles pad"
     if on_cpu:
         return ON_CPU, 5, "CPU tensors"
     if not hopper:
@@ -543,36 +551,46 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
     return dq, dk, dv
 
 
-def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
+def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
+           softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
-    is [batch, most pages of a sequence]."""
-    plan = decode_plan(q, k, v, lengths, pages, scale, causal)
+    is [batch, most pages of a sequence]; slopes and sinks are [heads]; paddings, [batch], are rows before a sequence's first key."""
+    rules = left, right, softcap, slopes, sinks, paddings
+    plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
-        return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, causal)
+        return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, *rules)
     with on(plan):
-        return launch_decode(plan, q, k, v, lengths, pages)
+        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings)
 
 
-def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, causal: bool) -> Plan:
-    for name, array, size in (("cache_seqlens", lengths, q.shape[:1]), ("block_table", pages, None)):
+def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
+                softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None) -> Plan:
+    for name, array, size in (("cache_seqlens", lengths, q.shape[:1]), ("block_table", pages, None), ("cache_leftpad", paddings, q.shape[:1])):
         if array is not None:
             check_array(name, array, q, torch.int32)
             if size is not None and array.shape != size:
                 raise ValueError(f"{name} is {tuple(array.shape)}: give {tuple(size)}")
+    check_arrays(q, slopes, None, None)
+    if sinks is not None:
+        check_array("s_aux", sinks, q, torch.float32)
+        if sinks.shape != (q.shape[1],):
+            raise ValueError(f"s_aux is {tuple(sinks.shape)}: give ({q.shape[1]},), one a head")
+    given = slopes is not None, sinks is not None, paddings is not None
     key = ("decode", q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale,
-           causal, None if pages is None else pages.shape)
+           left, right, softcap, given, None if pages is None else pages.shape)
     plan = _plans.get(key)
-    return plan_of(key, lambda: plan_decode(q, k, v, pages, scale, causal)) if plan is None else plan
+    return plan_of(key, lambda: plan_decode(q, k, v, pages, scale, left, right, softcap, *given)) if plan is None else plan
 
 
-def check_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, causal: bool) -> None:
+def check_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, *rules: Any) -> None:
     """Raises all that `decode` raises, and runs nothing."""
-    plan = decode_plan(q, k, v, lengths, pages, scale, causal)
+    plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies:
-        decode_plan(*as_copied((q, k, v), False), lengths, pages, scale, causal)
+        decode_plan(*as_copied((q, k, v), False), lengths, pages, scale, *rules)
 
 
-def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, causal: bool) -> Plan:
+def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
+                sinks: bool, paddings: bool) -> Plan:
     if pages is None:
         check_tensors(q, k, v)
     else:
@@ -580,30 +598,53 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
             raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
         one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page)
-    plan = planned(Plan(chapter=DECODING, step=EQUAL_WORK), "decode", (q, k, v), q, k, scale, -1, 0 if causal else -1, 0.0, False, -1)
+    if is_padded(q):
+        raise NotImplementedError(f"head_dim is {q.shape[3]}, and chapter 8 has {', '.join(map(str, HEAD_DIMS))} against a cache: use "
+                                  "flash_attn_func on the keys that are there, or FlashAttention's own function")
+    masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks
+    plan = planned(Plan(chapter=DECODING, step=EQUAL_WORK), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right, 0.0, False, -1)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
-    if plan.shape is not None and pages is not None:
+    if plan.shape is None:
+        return plan
+    cache = Cache(paddings=16 if paddings else None)  # it asks only whether arrays are there
+    if pages is not None:
         plan.shape.seqlen_k = pages.shape[1] * k.shape[2]
-        cache = Cache(page_table=16, page_rows=k.shape[2], pages=k.shape[0])  # it asks only whether the table is there
-        plan.workspace = _library.library().flashbook_decode_workspace_bytes(*plan.first, ctypes.addressof(cache))
-        if plan.workspace < 0:
-            _library.check(_library.BAD_ARGUMENT)
-        plan.memory = without_memory(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
+        cache.page_table, cache.page_rows, cache.pages = 16, k.shape[2], k.shape[0]
+    c, first = _library.library(), (*plan.first, ctypes.addressof(cache))
+    if masked:
+        plan.mask, plan.call = Mask(window_left=left, window_right=right, softcap=softcap), c.flashbook_masked_decode
+        sized = Mask.from_buffer_copy(plan.mask)
+        sized.slopes, sized.sink_logits = 16 if slopes else None, 16 if sinks else None
+        plan.workspace = c.flashbook_masked_decode_workspace_bytes(*first, ctypes.addressof(sized))
+    elif pages is not None or paddings:
+        plan.workspace = c.flashbook_decode_workspace_bytes(*first)
+    if plan.workspace < 0:
+        _library.check(_library.BAD_ARGUMENT)
+    plan.memory = without_memory(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
     return plan
 
 
-def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None) -> tuple[Tensor, Tensor]:
+def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, slopes: Tensor | None = None,
+                  sinks: Tensor | None = None, paddings: Tensor | None = None) -> tuple[Tensor, Tensor]:
     o, lse = torch.empty_like(plan.results[0]), torch.empty_like(plan.results[1])
     if plan.empty:
-        return o.zero_(), lse.fill_(float("-inf"))
+        lse = lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
+        return o.zero_(), lse
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
     workspace, _memory = workspace_of(plan, stream, address)
     cache = Cache(None if lengths is None else address(lengths))
     if pages is not None:
         cache.page_table, cache.page_rows, cache.pages = address(pages), k.shape[2], k.shape[0]
+    if paddings is not None:
+        cache.paddings = address(paddings)
+    first: tuple[Any, ...] = (*plan.first, ctypes.addressof(cache))
+    if plan.mask is not None:
+        mask = Mask.from_buffer_copy(plan.mask)
+        mask.slopes, mask.sink_logits = (None if array is None else address(array) for array in (slopes, sinks))
+        first += (bytes(mask),)
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
-    if status := plan.call(*plan.first, ctypes.addressof(cache), tensors, stream):
+    if status := plan.call(*first, tensors, stream):
         _library.check(status)
     if plan.simulated:
         address.bring_back(o, lse)
@@ -723,7 +764,8 @@ _definitions = torch.library.Library("flashbook", "DEF")
 _definitions.define(f"forward(Tensor q, Tensor k, Tensor v, {_OPTIONS}, int chapter, int step, Tensor? q_scale=None, Tensor? k_scale=None, "
                     "Tensor? v_scale=None) -> (Tensor, Tensor)")
 _definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
-_definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, bool causal) -> (Tensor, Tensor)")
+_definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, int left=-1, int right=-1, float softcap=0.0, "
+                    "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None) -> (Tensor, Tensor)")
 for _operator in (forward, backward, decode):
     for _place in ("CPU", "CUDA"):
         _definitions.impl(_operator.__name__, _operator, _place)

@@ -17,8 +17,8 @@ def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu"):
     return found
 
 
-def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None):
-    """O and the log-sum-exp, [batch, heads, seqlen_q]; a row that sees nothing is 0 and -inf."""
+def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None):
+    """O and the log-sum-exp, [batch, heads, seqlen_q]; a row that sees nothing is 0 and -inf. A sink is a score without a key."""
     group = q.shape[2] // k.shape[2]
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)))
     scores = q * (scale or 1 / math.sqrt(q.shape[-1])) @ k.mT
@@ -29,6 +29,10 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, s
         scores = scores - slopes.to(scores.dtype)[:, None, None] * distance.abs()
     seen = visible(q.shape[2], k.shape[2], causal, window, q.device)
     empty = ~seen.any(-1)[:, None]
+    if sinks is not None:
+        column = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)
+        all_scores = torch.cat([scores.masked_fill(~seen, -math.inf), column], -1)
+        return (all_scores.softmax(-1)[..., :-1].nan_to_num(0) @ v).transpose(1, 2), all_scores.logsumexp(-1)
     lse = scores.masked_fill(~seen, -math.inf).logsumexp(-1)
     p = scores.masked_fill(~seen & ~empty, -math.inf).softmax(-1).masked_fill(empty, 0)
     return (p @ v).transpose(1, 2), lse

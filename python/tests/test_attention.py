@@ -9,7 +9,7 @@ from conftest import DEVICE, GPU
 from reference import assert_as_good_as_plain, attention
 
 import flashbook
-from flashbook import _library, interface
+from flashbook import _library, flash_attn_3, interface
 
 HALVES = (torch.float16, torch.bfloat16)
 LENGTHS = [(113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048)]
@@ -37,6 +37,19 @@ def held(got, q, k, v, floor=1e-5, **options):
         torch.testing.assert_close(lse.double(), exact_lse.where(exact_lse.isfinite(), math.inf), atol=2e-3, rtol=1e-5)
 
 
+def held_with_gradients(q, k, v, **options):
+    """Holds O, the log-sum-exp and all gradients against float64."""
+    o, lse, _ = flashbook.flash_attn_func(q, k, v, return_attn_probs=True, **options)
+    held((o, lse), q, k, v, **options)
+    d_o = torch.randn_like(o)
+    got = torch.autograd.grad(o, (q, k, v), d_o)
+    options = {"window" if name == "window_size" else name: value for name, value in options.items()}
+    written_out = lambda kind, leaves: torch.autograd.grad(attention(*leaves, **options)[0], leaves, d_o.to(kind))
+    exact, plain = (written_out(kind, [tensor.detach().to(kind).requires_grad_() for tensor in (q, k, v)]) for kind in (torch.float64, q.dtype))
+    for gradient, right, by_torch in zip(got, exact, plain):
+        assert_as_good_as_plain(gradient, right, by_torch, factor=3, floor=2e-4)
+
+
 @pytest.mark.kernels
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
@@ -45,16 +58,30 @@ def test_forward_and_backward(dtype, head_dim, mask):
     shift = list(MASKS).index(mask) + head_dim // 64  # so that over all masks every length meets all heads
     cases = [(lengths, HEADS[(i + shift) % len(HEADS)]) for i, lengths in enumerate(LENGTHS)]
     for (seqlen_q, seqlen_k), heads in cases:
-        q, k, v = inputs(seqlen_q, seqlen_k, *heads, head_dim, dtype, grad=True)
-        o, lse, _ = flashbook.flash_attn_func(q, k, v, return_attn_probs=True, **MASKS[mask])
-        held((o, lse), q, k, v, **MASKS[mask])
-        d_o = torch.randn_like(o)
-        got = torch.autograd.grad(o, (q, k, v), d_o)
-        options = {"window" if name == "window_size" else name: value for name, value in MASKS[mask].items()}
-        written_out = lambda kind, leaves: torch.autograd.grad(attention(*leaves, **options)[0], leaves, d_o.to(kind))  # noqa: B023
-        exact, plain = (written_out(kind, [tensor.detach().to(kind).requires_grad_() for tensor in (q, k, v)]) for kind in (torch.float64, dtype))
-        for gradient, right, by_torch in zip(got, exact, plain):
-            assert_as_good_as_plain(gradient, right, by_torch, factor=3, floor=2e-4)
+        held_with_gradients(*inputs(seqlen_q, seqlen_k, *heads, head_dim, dtype, grad=True), **MASKS[mask])
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("head_dim", [8, 32, 40, 72, 80, 96, 112, 136, 160, 192, 224, 248] if GPU else [40, 80, 112, 192])
+def test_head_dimensions_that_tiles_pad(head_dim, mask):
+    for seqlen_q, seqlen_k in LENGTHS if GPU else LENGTHS[:2]:
+        heads = HEADS[-1]
+        q, k, v = (tensor.requires_grad_() for tensor in inputs(seqlen_q, seqlen_k, *heads, head_dim, torch.bfloat16))
+        held_with_gradients(q, k, v, **MASKS[mask])
+        # Columns of a wider tensor, whose others are NaN: read where they lie, and they alone.
+        wide = [torch.cat([tensor.detach(), torch.full_like(tensor[..., :8], math.nan)], 3)[..., :head_dim] for tensor in (q, k, v)]
+        assert not flashbook.explain(flashbook.flash_attn_func, *wide, **MASKS[mask]).copied
+        assert torch.equal(flashbook.flash_attn_func(*wide, **MASKS[mask]), flashbook.flash_attn_func(q, k, v, **MASKS[mask]))
+
+
+def test_head_dimensions_that_tiles_pad_are_for_chapters_5_7_and_9():
+    q, k, v = inputs(1, 64, 2, 2, 96, torch.bfloat16)
+    with pytest.raises(NotImplementedError, match="chapter 8 has 64, 128, 256"):
+        flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=3)
+    if _library.is_simulated():
+        with pytest.raises(ValueError, match="head dimensions"):
+            flashbook.attention(*(tensor.transpose(1, 2) for tensor in inputs(9, 9, 2, 2, 96, torch.bfloat16)), chapter=4)
 
 
 @pytest.mark.kernels
@@ -93,7 +120,7 @@ def test_scale():
 @pytest.mark.kernels
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [(-1, -1), (20, 0)])
-@pytest.mark.parametrize("head_dim", [64, 128] if GPU else [64])
+@pytest.mark.parametrize("head_dim", [64, 80, 128, 192] if GPU else [64, 80])
 def test_packed_sequences(head_dim, causal, window):
     queries, keys = [70, 1, 133, 0, 64], [70, 40, 133, 9, 70]
     q = torch.randn(sum(queries), 4, head_dim, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
@@ -317,8 +344,105 @@ def test_cache_in_its_other_forms():
     held(flashbook.flash_attn_with_kvcache(q, k, v), q, k, v)
     held(flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=60), q, k[:, :60], v[:, :60])
     held(flashbook.flash_attn_with_kvcache(q, k, v, causal=True, window_size=(20, 0)), q, k, v, causal=True, window=(20, 0))
+    many = torch.randn(2, 70, 4, 64, device=DEVICE, dtype=torch.float16)  # by chapter 9
+    k, v = (tensor[:1].expand(2, *tensor.shape[1:]) for tensor in (k, v))
+    held(flashbook.flash_attn_with_kvcache(many, k, v, window_size=(20, 3), softcap=4.0), many, k, v, window=(20, 3), softcap=4.0)
+    q, k, v = inputs(1, 100, 4, 2, 64, torch.float16)
     rows = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (k, v)]  # a head's rows side by side
     held(flashbook.flash_attn_with_kvcache(q, *rows), q, k, v)
+
+
+SLOPES, SINKS = [0.5, 0.25, 0.125, 0.0625], [-1.0, 3.0, -math.inf, 0.5]
+RULES = {"window": {"window_size": (40, 0)}, "both sides": {"window_size": (9, 1)}, "one key": {"window_size": (0, 0)}, "long window": {"window_size": (500, 0)},
+         "softcap": {"softcap": 2.0, "causal": True}, "slopes": {"slopes": SLOPES, "causal": True}, "sinks": {"sinks": SINKS, "causal": True},
+         "all": {"window_size": (70, 0), "softcap": 3.0, "slopes": SLOPES, "sinks": SINKS}}
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("pages", [0, 4, 64])
+@pytest.mark.parametrize("rule", RULES)
+def test_cache_as_models_have_it(rule, pages):
+    """Windows, functions and sinks with lengths, pages and new keys. What lies before a window is NaN, and so is what lies behind the last key."""
+    batch, heads, kv_heads, d, most, new, queries = 3, 4, 2, 64, 192, 2, 3
+    options = dict(RULES[rule])
+    lengths = torch.tensor([0, 150, 64], device=DEVICE, dtype=torch.int32)
+    make = lambda *size: torch.randn(*size, d, device=DEVICE, dtype=torch.bfloat16)
+    q, k, v, k_new, v_new = make(batch, queries, heads), make(batch, most, kv_heads), make(batch, most, kv_heads), make(batch, new, kv_heads), make(batch, new, kv_heads)
+    left = options.get("window_size", (-1, -1))[0]
+    for i, length in enumerate(lengths.tolist()):
+        for tensor in (k, v):
+            tensor[i, length:] = math.nan
+            if left >= 0:
+                tensor[i, :max(0, length + new - queries - left)] = math.nan
+    table, (k_cache, v_cache) = None, (k.clone(), v.clone())
+    if pages:
+        table = torch.randperm(batch * most // pages, device=DEVICE).view(batch, -1).to(torch.int32)
+        k_cache, v_cache = (torch.empty_like(tensor).view(-1, pages, kv_heads, d) for tensor in (k, v))
+        for cache, whole in ((k_cache, k), (v_cache, v)):
+            cache[table.flatten().long()] = whole.view(-1, pages, kv_heads, d)
+    given = {{"slopes": "alibi_slopes", "sinks": "s_aux"}.get(name, name): torch.tensor(value, device=DEVICE) if isinstance(value, list) else value
+             for name, value in options.items()}
+    o, lse = flashbook.flash_attn_with_kvcache(q, k_cache, v_cache, k_new, v_new, cache_seqlens=lengths, block_table=table, return_softmax_lse=True, **given)
+    exact = {name: torch.tensor(value, device=DEVICE) if isinstance(value, list) else value for name, value in options.items()}
+    for i, length in enumerate(lengths.tolist()):
+        whole = [torch.cat([old[i:i + 1, :length].nan_to_num(), fresh[i:i + 1]], 1) for old, fresh in ((k, k_new), (v, v_new))]
+        held((o[i:i + 1], lse[i:i + 1]), q[i:i + 1], *whole, **exact)
+    if "slopes" not in options:  # FlashAttention-3's call of the same
+        by_3 = flash_attn_3.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=lengths + new, page_table=table, **given)
+        assert torch.equal(by_3, o)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("padded", [False, True])
+def test_entries_of_a_cache_and_paddings(padded):
+    """cache_batch_idx says which entry a sequence is, cache_leftpad where it begins; new keys go to the right places."""
+    q, k, v = (torch.randn(2, rows, heads, 64, device=DEVICE, dtype=torch.bfloat16) for rows, heads in ((2, 4), (3, 2), (3, 2)))
+    k_cache, v_cache = (torch.randn(5, 101, 2, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    entries, lengths = (torch.tensor(of, device=DEVICE, dtype=torch.int32) for of in ([3, 1], [60, 98]))
+    padding = torch.tensor([25, 7] if padded else [0, 0], device=DEVICE, dtype=torch.int32)
+    before = k_cache.clone()
+    for window in ((-1, -1), (30, 0)):
+        o = flashbook.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, cache_batch_idx=entries, causal=True, window_size=window,
+                                              cache_leftpad=padding if padded else None)
+        for i in range(2):
+            seen = slice(padding[i].item(), lengths[i].item() + 3)
+            assert torch.equal(k_cache[entries[i], lengths[i]:lengths[i] + 3], k[i])
+            held(o[i:i + 1], q[i:i + 1], k_cache[entries[i], seen][None], v_cache[entries[i], seen][None], causal=True, window=window)
+    assert all(torch.equal(k_cache[i], before[i]) for i in (0, 2, 4))
+    if padded:  # a full cache, without entries
+        held(flashbook.flash_attn_with_kvcache(q[:1], k_cache[:1], v_cache[:1], cache_leftpad=padding[:1]), q[:1], k_cache[:1, 25:], v_cache[:1, 25:])
+
+
+def rotated(x, cos, sin, interleaved):
+    """x, [rows, heads, head_dim], rotated as complex numbers."""
+    half = cos.shape[1]
+    turning = x[..., :2 * half].double()
+    pairs = turning.unflatten(-1, (half, 2)) if interleaved else turning.unflatten(-1, (2, half)).transpose(-1, -2)
+    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.complex(cos.double(), sin.double())[:, None])
+    flat = turned.flatten(-2) if interleaved else turned.transpose(-1, -2).flatten(-2)
+    return torch.cat([flat.to(x.dtype), x[..., 2 * half:]], -1)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+def test_rotary_while_appending(causal, interleaved):
+    angles = torch.rand(80, 24, device=DEVICE) * 6
+    cos, sin = angles.cos(), angles.sin()
+    q, k, v = (torch.randn(2, rows, heads, 64, device=DEVICE, dtype=torch.bfloat16) for rows, heads in ((3, 4), (3, 2), (3, 2)))
+    lengths, places = [10, 37], [41, 5]
+    for function, at in ((flashbook.flash_attn_with_kvcache, lengths), (flash_attn_3.flash_attn_with_kvcache, places)):
+        k_cache, v_cache = (torch.randn(2, 64, 2, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+        others = {} if at is lengths else {"rotary_seqlens": torch.tensor(at, device=DEVICE, dtype=torch.int32)}
+        o = function(q, k_cache, v_cache, k, v, rotary_cos=cos, rotary_sin=sin, cache_seqlens=torch.tensor(lengths, device=DEVICE, dtype=torch.int32), causal=causal,
+                     rotary_interleaved=interleaved, **others)
+        for i, (length, place) in enumerate(zip(lengths, at)):
+            rows = torch.arange(3, device=DEVICE)
+            torch.testing.assert_close(k_cache[i, length:length + 3], rotated(k[i], cos[place + rows], sin[place + rows], interleaved), atol=2**-6, rtol=2**-7)
+            of_q = place + rows * int(causal)
+            turned = rotated(q[i], cos[of_q], sin[of_q], interleaved)[None]
+            exact, _ = attention(turned.double(), *(cache[i:i + 1, :length + 3].double() for cache in (k_cache, v_cache)), causal=causal)
+            torch.testing.assert_close(o[i:i + 1].double(), exact, atol=2e-2, rtol=2e-2)
 
 
 # ---- what is refused, and what is FlashAttention's ---------------------------------------------------------------------------------------------------------------
@@ -329,7 +453,8 @@ def test_cache_in_its_other_forms():
     (lambda q, k, v: (q.int(), k.int(), v.int()), TypeError, "int32"),
     (lambda q, k, v: (q, k.bfloat16(), v), ValueError, "one type"),
     (lambda q, k, v: (q, k.to("meta"), v), ValueError, "one device"),
-    (lambda q, k, v: (q[..., :40], k[..., :40], v[..., :40]), ValueError, "64, 128 and 256"),
+    (lambda q, k, v: (q[..., :36], k[..., :36], v[..., :36]), ValueError, "multiple of 8"),
+    (lambda q, k, v: tuple(t.repeat(1, 1, 1, 5) for t in (q, k, v)), ValueError, "up to 256"),
     (lambda q, k, v: (q, k[:, :9], v), ValueError, "one shape"),
     (lambda q, k, v: (q[:, :, :3], k[:, :, :2], v[:, :, :2]), ValueError, "divides"),
     (lambda q, k, v: (q[:1], k, v), ValueError, "same batch"),
@@ -348,12 +473,21 @@ def test_options_that_nobody_has():
                                    ({"softmax_scale": -1.0}, ValueError, "above 0"), ({"softmax_scale": math.nan}, ValueError, "finite")):
         with pytest.raises(kind, match=because):
             flashbook.flash_attn_func(q, k, v, **options)
-    for name in ("rotary_cos", "rotary_sin", "cache_batch_idx", "cache_leftpad", "alibi_slopes"):
-        with pytest.raises(NotImplementedError, match=name):
-            flashbook.flash_attn_with_kvcache(q, k, v, **{name: torch.zeros(2)})
-    for options in ({"window_size": (3, 0)}, {"softcap": 2.0}):
-        with pytest.raises(NotImplementedError, match="FlashAttention's own"):
-            flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=5, **options)
+    ints = torch.zeros(2, device=DEVICE, dtype=torch.int32)
+    turns = {"rotary_cos": torch.ones(9, 8, device=DEVICE), "rotary_sin": torch.ones(9, 8, device=DEVICE)}
+    new = {"k": k, "v": v, "cache_seqlens": 0}
+    for options, kind, because in (
+            ({"rotary_cos": turns["rotary_cos"]} | new, ValueError, "rotary_sin is None"), (turns, ValueError, "for new keys"),
+            (turns | {"rotary_sin": torch.ones(8, 8, device=DEVICE)} | new, ValueError, "one shape"),
+            ({name: torch.ones(9, 33, device=DEVICE) for name in turns} | new, ValueError, "1 to 32"),
+            ({"cache_batch_idx": ints, "block_table": ints[:, None], "cache_seqlens": 3}, ValueError, "without pages"),
+            ({"cache_batch_idx": ints.long(), "cache_seqlens": 3}, ValueError, "int32"), ({"cache_batch_idx": ints}, ValueError, "cache_seqlens is None"),
+            ({"cache_leftpad": ints, "block_table": ints[:, None]}, ValueError, "without pages"), ({"cache_leftpad": ints[:1]}, ValueError, "cache_leftpad"),
+            ({"alibi_slopes": torch.zeros(3, device=DEVICE)}, ValueError, "one a head"), ({"s_aux": torch.zeros(3, device=DEVICE)}, ValueError, "one a head"),
+            ({"s_aux": torch.zeros(4, device=DEVICE).double()}, ValueError, "float32"), ({"s_aux": 1.0}, TypeError, "s_aux"),
+            ({"softcap": 1e20}, ValueError, "1024")):
+        with pytest.raises(kind, match=because):
+            flashbook.flash_attn_with_kvcache(q, k, v, **options)
     with pytest.raises(ValueError, match="give both or neither"):
         flashbook.flash_attn_with_kvcache(q, k, v, k)
     with pytest.raises(ValueError, match="cache_seqlens is None"):

@@ -33,7 +33,9 @@ def test_opcheck_backward_decode_and_packed():
     arguments = (torch.randn_like(o), q, k, v, o, lse, 0.125, -1, 0, 0.0, None, None, None, True)
     torch.library.opcheck(torch.ops.flashbook.backward.default, arguments)
     lengths = torch.tensor([30, 70], device=DEVICE, dtype=torch.int32)
-    torch.library.opcheck(torch.ops.flashbook.decode.default, (q[:, :, :1], k, v, lengths, None, 0.125, False))
+    torch.library.opcheck(torch.ops.flashbook.decode.default, (q[:, :, :1], k, v, lengths, None, 0.125))
+    slopes = torch.rand(q.shape[1], device=q.device)
+    torch.library.opcheck(torch.ops.flashbook.decode.default, (q[:, :, :1], k, v, lengths, None, 0.125, 7, 0, 20.0, slopes, slopes, lengths * 0))
     first = torch.tensor([0, 30, 70], device=DEVICE, dtype=torch.int32)
     torch.library.opcheck(torch.ops.flashbook.forward.default, (q[:1], k[:1], v[:1], 0.125, -1, 0, 0.0, None, first, first, False, 0, 0))
 

@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--seqlen", "99999999999999999999"}, {"--seqlen"}},
         BadWords{{"--seqlen", "9999999999k"}, {"--seqlen", "at most 2147483647"}},
         BadWords{{"--seqlen", "1", "--seqlen", "2"}, {"--seqlen"}},
-        BadWords{{"--head-dim", "96"}, {"--head-dim 96", "64, 128 or 256"}},
+        BadWords{{"--head-dim", "100"}, {"--head-dim 100", "multiple of 8 up to 256"}},
         BadWords{{"--heads", "8", "--kv-heads", "3"}, {"--kv-heads 3", "--heads 8"}},
         BadWords{{"--dtype", "e4m3"}, {"--dtype is 'e4m3'", "f32, f16, bf16"}},
         BadWords{{"--scaling", "block"}, {"--scaling", "e4m3"}},

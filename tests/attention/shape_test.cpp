@@ -70,8 +70,11 @@ TEST(Validate, NamesTheOptionAndTheCure) {
   EXPECT_EQ(complaint({.kv_heads = 0}), "--kv-heads is 0: give at least 1");
   EXPECT_EQ(complaint({.seqlen_q = 0}), "--seqlen is 0: give at least 1");
   EXPECT_EQ(complaint({.seqlen_k = 0}), "--seqlen-k is 0: give at least 1");
-  EXPECT_EQ(complaint({.head_dim = 96}),
-            "--head-dim 96 is not supported: use 64, 128 or 256, or for latent attention 576");
+  EXPECT_EQ(complaint({.head_dim = 100}),
+            "--head-dim 100 is not supported: use a multiple of 8 up to 256, or for latent attention 576");
+  for (int head_dim : {-8, 0, 4, 264})
+    EXPECT_TRUE(complaint({.head_dim = head_dim}).find("multiple of 8 up to 256") != std::string::npos);
+  for (int head_dim : {8, 96, 248}) EXPECT_EQ(complaint({.head_dim = head_dim}), "");
   EXPECT_EQ(complaint({.head_dim = kLatentKeyDim}), "");
   EXPECT_EQ(complaint({.head_dim = kLatentKeyDim, .dtype = DType::e4m3}),
             "a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");

@@ -2,6 +2,7 @@
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"
+#include "tests/chapters/padded.h"
 #include "tests/support/shapes.h"
 
 namespace flashbook::testing {
@@ -9,6 +10,7 @@ namespace flashbook::testing {
 const Chapter& chapter_under_test = kFlashAttention3;
 const Operation operation_under_test = Operation::forward;
 const Chapter* const chapter_before = kFlashAttention3Before;
+const int first_padded_step = 1;
 
 namespace {
 

@@ -3,6 +3,7 @@
 
 #include "chapters/07_backward/host/chapter.h"
 #include "tests/chapters/layouts.h"
+#include "tests/chapters/padded.h"
 #include "tests/support/shapes.h"
 
 namespace flashbook::testing {
@@ -10,6 +11,7 @@ namespace flashbook::testing {
 const Chapter& chapter_under_test = kBackward;
 const Operation operation_under_test = Operation::backward;
 const Chapter* const chapter_before = nullptr;
+const int first_padded_step = 3;
 
 namespace {
 
@@ -92,6 +94,8 @@ TEST_F(ChapterTest, AGradientOfOneElement) {
 
 TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
   for (int head_dim : {64, 128, 256}) expect_one_key_moves_nothing(shape_with(2, 1, 130, 1, head_dim, false));
+  for (int head_dim : {40, 112, 200})
+    expect_one_key_moves_nothing(shape_with(2, 1, 130, 1, head_dim, false), first_padded_step);
 }
 
 // P's rows sum to 1, so over all keys dV sums to what dO sums to over the queries.

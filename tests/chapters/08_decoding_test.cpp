@@ -110,7 +110,8 @@ TEST_F(ChapterTest, AWrongPageShows) {
 
 TEST(Decoding, SaysWhichPagesItTakes) {
   const Shape shape = cache_of({100});
-  for (int rows : {8, 24, 100}) EXPECT_NE(kDecoding.step(kPages).why_not(in_pages(shape, rows, 1)), "");
+  for (int rows : {3, 24, 99}) EXPECT_NE(kDecoding.step(kPages).why_not(in_pages(shape, rows, 1)), "");
+  for (int rows : {1, 8, 100, 333}) EXPECT_EQ(kDecoding.step(kPages).why_not(in_pages(shape, rows, 1)), "");
   EXPECT_NE(kDecoding.step(kRing).why_not(in_pages(shape, 16, 1)).find("pages"), std::string::npos);
 }
 
@@ -299,7 +300,317 @@ TEST(Decoding, OfLatentKeysTakesPagesOfWholeTiles) {
             "pages have 64 rows or a multiple here: give such a number");
 }
 
+// ---- windows, functions on scores, and sinks
+
+class RulesTest : public ChapterTest {};
+
+/// The first key that some query of a sequence sees: what lies before it need not be there.
+int first_seen(const Shape& shape, int batch) {
+  const int left = shape.visibility.window.left;
+  return left < 0 ? 0 : std::max(shape.visibility.lengths[batch] - shape.seqlen_q - left, 0);
+}
+
+/// NaN in every row that no query sees, behind the last key and before the window.
+void poison_hidden(const Shape& shape, Inputs& inputs) {
+  poison_tails(shape, inputs);
+  for (int batch = 0; batch < shape.batch; ++batch)
+    for (int head = 0; head < shape.kv_heads; ++head)
+      for (std::vector<float>* tensor : {&inputs.k, &inputs.v})
+        std::fill_n(
+            tensor->begin() + (int64_t(batch) * shape.kv_heads + head) * shape.seqlen_k * shape.head_dim,
+            int64_t(first_seen(shape, batch)) * shape.head_dim, std::numeric_limits<float>::quiet_NaN());
+}
+
+/// As models have them: a slope and a sink for each head.
+std::vector<float> slopes_of(int heads) {
+  std::vector<float> slopes(heads);
+  for (int head = 0; head < heads; ++head) slopes[head] = std::exp2(-8.0f * float(head + 1) / float(heads));
+  return slopes;
+}
+std::vector<float> sinks_of(int heads, float first = -2) {
+  std::vector<float> sinks(heads);
+  for (int head = 0; head < heads; ++head) sinks[head] = first + float(head);
+  sinks[heads / 2] = -std::numeric_limits<float>::infinity();  // this one has none
+  return sinks;
+}
+
+const ScoreFunction kFunctions[] = {{},
+                                    {.softcap = 20},
+                                    {.alibi = slopes_of(8)},
+                                    {.sinks = sinks_of(8)},
+                                    {.softcap = 3, .alibi = slopes_of(8), .sinks = sinks_of(8)}};
+
+/// The same by steps 4 to 6 and without pages, or by steps 5 and 6 with pages of `rows`. A table names a page
+/// of NaN for every page that no query sees.
+void expect_right_by_rules(const Shape& shape, const std::vector<int>& page_rows, uint64_t seed = 3) {
+  const Inputs clean = make_inputs(shape, InputKind::normal, seed);
+  Inputs inputs = clean;
+  poison_hidden(shape, inputs);
+  expect_right(shape, inputs, kRing);
+  for (int rows : page_rows) {
+    Shape paged = in_pages(shape, rows, seed);
+    ++paged.paging.pages;  // nobody's, and NaN
+    const Inputs scattered = scatter_pages(paged, clean);
+    const int of_sequence = paged.pages_of_sequence();
+    for (int batch = 0; batch < shape.batch; ++batch)
+      for (int page = 0; page < first_seen(shape, batch) / rows; ++page)
+        paged.paging.table[batch * of_sequence + page] = paged.paging.pages - 1;
+    const UploadedInputs uploaded(Operation::decode, paged, scattered, device::Place::device);
+    const Reference reference = make_reference(shape, clean, all_rows(shape));
+    for (int step : {kPages, kEqualWork}) {
+      SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(paged));
+      ASSERT_EQ(kDecoding.step(step).why_not(paged), "");
+      const Call call(kDecoding, paged, uploaded, step);
+      call.run();
+      const CheckResult result = check(shape, reference, call.download());
+      EXPECT_TRUE(result.o.ok) << result.o.worst << ", bound " << result.o.bound;
+      EXPECT_TRUE(result.lse.ok) << result.lse.worst << ", bound " << result.lse.bound;
+    }
+  }
+}
+
+constexpr Window kWindows[] = {{.left = 0, .right = 0},
+                               {.left = 5, .right = 0},
+                               {.left = 127, .right = 0},
+                               {.left = 128, .right = 0},
+                               {.left = 300, .right = 0},
+                               {.left = 5000, .right = 0},
+                               {.left = 40, .right = 1},
+                               {.left = 90},
+                               {.right = 1},
+                               {.left = 1 << 30, .right = 1 << 30}};
+
+// Windows within a tile, of several, longer than any sequence, and open on either side.
+TEST_F(RulesTest, AWindowIsAllThatIsRead) {
+  for (const Window& window : kWindows)
+    for (int head_dim : {64, 128, 256}) {
+      if (head_dim != 64 && window.left != 127 && window.left != 300) continue;
+      Shape shape = cache_of({0, 1, 2, 127, 128, 129, 700}, head_dim);
+      shape.visibility.window = window;
+      expect_right_by_rules(shape, {16});
+    }
+}
+
+// Pages of any power of two, and of a whole sequence; the window begins within a page, and at one.
+TEST_F(RulesTest, AWindowMayBeginWithinAPage) {
+  for (int rows : {1, 2, 8, 16, 64, 256, 512})
+    for (int left : {62, 63, 250}) {
+      Shape shape = cache_of({3, 64, 130, 400, 520});
+      shape.visibility.window = {.left = left, .right = 0};
+      expect_right_by_rules(shape, {rows});
+    }
+}
+
+TEST_F(RulesTest, FunctionsAndSinksGoWithLengthsPagesAndWindows) {
+  for (const ScoreFunction& function : kFunctions)
+    for (int head_dim : {64, 128, 256})
+      for (const Window& window : {Window{.right = 0}, Window{.left = 70, .right = 0}, Window{}}) {
+        if (head_dim != 64 && window.left < 0) continue;
+        Shape shape = cache_of({0, 1, 17, 129, 600}, head_dim);
+        shape.dtype = head_dim == 128 ? DType::f16 : DType::bf16;
+        shape.visibility.window = window;
+        shape.score = function;
+        expect_right_by_rules(shape, {16, 64});
+      }
+}
+
+// A query that sees one key has that key's values, bit by bit, whatever its score becomes.
+TEST_F(RulesTest, OneVisibleKeyIsTheOutput) {
+  for (const ScoreFunction& function : kFunctions) {
+    if (!function.sinks.empty()) continue;
+    Shape shape = cache_of({1, 2, 100, 333});
+    shape.visibility.window = {.left = 0, .right = 0};
+    shape.score = function;
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 5);
+    const Outputs outputs = run_once(kDecoding, shape, inputs, kEqualWork);
+    for (int64_t row = 0; row < shape.q_rows(); ++row) {
+      const int query = int(row % 2), head = int(row / 2 % 8), batch = int(row / 16);
+      const int key = shape.visibility.lengths[batch] - 2 + query;
+      for (int c = 0; c < 64; ++c) {
+        const float* values =
+            &inputs.v[((int64_t(batch) * 2 + head / 4) * shape.seqlen_k + std::max(key, 0)) * 64];
+        ASSERT_EQ(outputs.o[row * 64 + c], key < 0 ? 0 : values[c]) << "row " << row;
+      }
+    }
+  }
+}
+
+// From none to those beside which keys weigh nothing. A row without keys has the sink as its log-sum-exp, and
+// O = 0. The parts of a long sequence are merged first.
+TEST_F(RulesTest, ASinkMayDominate) {
+  for (float first : {-90.0f, 3.0f, 120.0f}) {
+    Shape shape = cache_of({0, 1, 40, 2500});
+    shape.score.sinks = sinks_of(8, first);
+    expect_right_by_rules(shape, {16});
+  }
+  Shape shape = cache_of({0, 3});
+  shape.score.sinks = std::vector<float>(8, 2.5f);
+  const Outputs outputs = run_once(kDecoding, shape, make_inputs(shape, InputKind::normal, 5), kEqualWork);
+  for (int row = 0; row < 16; ++row) {
+    EXPECT_EQ(outputs.lse[row], 2.5f);
+    for (int c = 0; c < 64; ++c) EXPECT_EQ(outputs.o[row * 64 + c], 0);
+  }
+}
+
+// Many heads of a group, whose sinks and slopes differ, are rows of one tile; and more rows than a tile has.
+TEST_F(RulesTest, RowsOfATileHaveSinksAndSlopesOfTheirHeads) {
+  for (int group : {1, 3, 16, 33, 70})
+    for (int queries : {1, 3}) {
+      Shape shape = cache_of({70, 150}, group % 2 == 0 ? 128 : 64);
+      shape.heads = 2 * group, shape.seqlen_q = queries;
+      shape.visibility.window = {.left = 50, .right = 0};
+      shape.score = {.alibi = slopes_of(shape.heads), .sinks = sinks_of(shape.heads)};
+      expect_right_by_rules(shape, {});
+    }
+}
+
+/// A window, functions and sizes by chance.
+Shape random_rules(std::mt19937& random) {
+  const auto up_to = [&](int most) { return int(random() % unsigned(most + 1)); };
+  std::vector<int> lengths(1 + up_to(4));
+  for (int& length : lengths) length = up_to(2) == 0 ? up_to(3) : up_to(900);
+  Shape shape = cache_of(lengths, 64 << up_to(1));
+  shape.kv_heads = 1 << up_to(2), shape.seqlen_q = 1 + up_to(4);
+  const int lefts[] = {-1, up_to(20), up_to(200), up_to(1500)};
+  shape.visibility.window = {.left = lefts[up_to(3)], .right = up_to(3) - 1};
+  if (up_to(2) == 0) shape.score.softcap = float(1 + up_to(40));
+  if (up_to(2) == 0) shape.score.alibi = slopes_of(8);
+  if (up_to(1) == 0) shape.score.sinks = sinks_of(8, float(up_to(12) - 10));
+  return shape;
+}
+
+// In whatever order warps run, and whenever copies land.
+TEST_F(RulesTest, AnyRulesAreRightInAnyOrder) {
+  std::mt19937 random(11);
+  for (int seed = 0; seed < 24; ++seed) {
+    const RandomWarpOrder order(seed);
+    const InBackground background(std::array{Async::eager, Async::lazy, Async::random}[seed % 3], seed);
+    expect_right_by_rules(random_rules(random), {16 << seed % 4}, seed);
+  }
+}
+
+TEST_F(RulesTest, EveryLaunchWithRulesGivesTheSameBits) {
+  Shape shape = cache_of({5000, 1, 77, 0, 900}, 128);
+  shape.visibility.window = {.left = 3000, .right = 0};
+  shape.score.sinks = sinks_of(8);
+  for (int step : {kRing, kEqualWork}) expect_same_bits_of(shape, step, 1000);
+}
+
+// A prefix that is shared is read like other keys under a rule; the first keys of a window hide it.
+TEST_F(RulesTest, ASharedPrefixGoesWithRules) {
+  for (int left : {-1, 30, 100}) {
+    Shape shape = cache_of({300, 70, 66, 140});
+    shape.paging = random_pages(shape, 32, 64, 1);
+    shape.visibility.window.left = left;
+    shape.score.sinks = sinks_of(8);
+    validate(shape);
+    expect_right(shape, make_inputs(shape, InputKind::normal, 3), kPages);
+  }
+}
+
+// A sequence's keys may begin behind some rows of its part of the cache: a table that only a caller has.
+TEST_F(RulesTest, PaddingsShiftTheKeys) {
+  for (const bool one_page : {false, true}) {
+    Shape shape = cache_of({60, 100, 0, 5});
+    shape.visibility.window.left = 40;
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    const std::vector<int> paddings = {40, 0, 90, 13};
+    Inputs moved = inputs;
+    poison_hidden(shape, moved);
+    for (std::vector<float>* tensor : {&moved.k, &moved.v})
+      for (int64_t row = 0; row < shape.k_rows(); row += shape.seqlen_k) {
+        const auto first = tensor->begin() + row * 64;
+        std::rotate(first, first + int64_t(shape.seqlen_k - paddings[row / shape.seqlen_k / 2]) * 64,
+                    first + int64_t(shape.seqlen_k) * 64);
+      }
+    Shape given = shape;
+    if (one_page) given.paging = {.rows = shape.seqlen_k, .pages = 4, .table = {0, 1, 2, 3}};
+    given.paging.padded = true;
+    device::Buffer on_device(device::Place::device, 16);
+    on_device.upload(std::as_bytes(std::span(paddings)));
+    const UploadedInputs uploaded(Operation::decode, given, moved, device::Place::device);
+    const auto attend = [&](Tensors tensors) {
+      tensors.tables[int(TableId::paddings)] = on_device.data();
+      kDecoding.step(kEqualWork).run(given, tensors, nullptr);
+    };
+    const Call call(Operation::decode, given, uploaded, kDecoding.step(kEqualWork).workspace_bytes(given),
+                    attend);
+    call.run();
+    EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok());
+  }
+}
+
+// Which sequence of the cache each of a call has is a table of one page a sequence, of as many rows as it
+// has.
+TEST_F(RulesTest, APageMayBeAWholeSequence) {
+  Shape shape = cache_of({60, 101, 7});
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  shape.paging = {.rows = shape.seqlen_k, .pages = 5, .table = {4, 1, 3}};
+  const Inputs scattered = scatter_pages(shape, inputs);
+  for (int step : {kPages, kEqualWork})
+    EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, scattered, step)).ok());
+}
+
+TEST(Decoding, SaysWhichRulesItTakes) {
+  const Shape plain = cache_of({100});
+  const auto why_not = [&](Visibility v, ScoreFunction score, int step = kEqualWork) {
+    Shape shape = plain;
+    shape.visibility = std::move(v), shape.score = std::move(score);
+    return kDecoding.step(step).why_not(shape);
+  };
+  EXPECT_EQ(why_not({.window = {.left = 3, .right = 0}}, {}), "");
+  EXPECT_EQ(why_not({.window = {.left = 3, .right = 0}}, {}, 3),
+            "windows, softcaps, slopes, sinks and paddings are for steps 4 to 6: choose one with --step");
+  Shape padded = plain;
+  padded.paging.padded = true;
+  EXPECT_EQ(kDecoding.step(kRing).why_not(padded), "");
+  for (int step : {1, 2, 3})
+    EXPECT_NE(kDecoding.step(step).why_not(padded).find("paddings"), std::string::npos);
+  padded = in_pages(padded, 16, 1);
+  padded.paging.padded = true;
+  EXPECT_NE(kDecoding.step(kPages).why_not(padded).find("one piece"), std::string::npos);
+  EXPECT_NE(why_not({.window = {.left = 3, .right = 0, .sinks = 2}}, {}).find("first keys"),
+            std::string::npos);
+  EXPECT_NE(why_not({.window = {.right = 0}, .prefix = 2}, {}).find("first keys"), std::string::npos);
+  EXPECT_NE(why_not({}, {.dropout = 0.1f}).find("no dropout"), std::string::npos);
+  EXPECT_NE(why_not({}, {.bias = {0, std::vector<float>(8)}}).find("no bias"), std::string::npos);
+  EXPECT_NE(why_not({}, {.softcap = 2000}).find("1024"), std::string::npos);
+  Shape shape = plain;
+  shape.score.sinks = {1, 2};
+  EXPECT_THROW(validate(shape), InputError);
+  shape.score.sinks.assign(8, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THROW(validate(shape), InputError);
+  shape.score.sinks.assign(8, std::numeric_limits<float>::infinity());
+  EXPECT_THROW(validate(shape), InputError);
+}
+
+// Of a window only its keys count.
+TEST(Decoding, BytesOfAWindowAreThoseOfItsKeys) {
+  Shape shape = cache_of({100, 1000, 8000});
+  const auto bytes = [&] {
+    return kDecoding.step(kRing).memory_bytes(shape) -
+           2.0 * double(kDecoding.step(kRing).workspace_bytes(shape));
+  };
+  const double all = bytes();
+  shape.visibility.window.left = 500;
+  const double key = 2.0 * 2 * 64 * 2;  // K and V of two heads, 64 columns of 2 bytes
+  EXPECT_EQ(all - bytes(), key * ((1000 - 502) + (8000 - 502)));
+}
+
 class TracedCache : public ChapterTest {};
+
+TEST_F(TracedCache, OfRulesBreaksNoRuleOfMemory) {
+  Shape shape = cache_of({0, 1, 300, 170});
+  shape.visibility.window.left = 77;
+  shape.score = {.softcap = 5, .alibi = slopes_of(8), .sinks = sinks_of(8)};
+  expect_right_by_rules(shape, {16});
+  shape.score = {.sinks = sinks_of(8)};
+  expect_right_by_rules(shape, {64});
+  shape.visibility = {.window = {.left = 600, .right = 0}, .lengths = {1200, 40}};
+  shape.batch = 2, shape.seqlen_k = 1200;
+  expect_right_by_rules(shape, {});
+}
 
 TEST_F(TracedCache, OfLatentKeysBreaksNoRuleOfMemory) {
   const Shape shape = in_pages(latent_of({0, 1, 200, 64}, 128), 64, 1);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "chapters/08_decoding/host/launch.cuh"
+#include "chapters/08_decoding/host/rules_launch.cuh"
 #include "common/app/call.h"
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"
@@ -135,6 +135,72 @@ TEST_F(Parts, OfEqualWorkAreThoseOfAnyNumberOfBlocks) {
   for (int blocks : {1, 2, 5, 17, 50, 61, 132})
     for (const Shape& shape : {shape_with({7000}), shape_with(many, 2)})
       expect_ring_right(shape, equal_work(shape, blocks));
+}
+
+constexpr int kMostSegments = 64;
+
+/// What a block's segments are: batch entry, first key, the one after the last, part, parts; a row of five a
+/// segment. A warp a block.
+template <int kKeys, typename PlanType>
+__global__ void ask(PlanType plan, decoding::Problem problem, int blocks,
+                    int* found) {  // [blocks, kMostSegments, 5]
+  Segments<kKeys, PlanType> segments(plan, problem, blocks);
+  segments.begin(int(blockIdx.x));
+  int* to = found + int64_t(blockIdx.x) * kMostSegments * 5;
+  for (Segment segment; segments.next(segment); to += 5) {
+    const int start = plan.first_key_of(segment.length);
+    const int numbers[] = {segment.pack, start + segment.begin * kKeys,
+                           min(start + segment.end * kKeys, segment.length), segment.part, segment.parts};
+    if (threadIdx.x == 0)
+      for (int i = 0; i < 5; ++i) to[i] = numbers[i];
+  }
+}
+
+// Nothing before a window is read, but for what else its first page has; each key behind it once; and blocks
+// with equal work differ by one tile of the window's keys.
+TEST_F(Parts, OfAWindowHaveItsKeysAndNoOthers) {
+  constexpr int kKeys = RingKernelTraits<kHeadDim, 1>::kKeys;
+  const std::vector<int> lengths = {0, 1, 100, 1023, 1024, 1025, 1500, 30000, 100000};
+  for (int left : {0, 127, 1000, 1023, 4096})
+    for (int rows : {0, 16, 512})
+      for (bool work : {false, true})
+        for (int queries : {1, 3}) {
+          Shape shape = shape_with(lengths, queries);
+          shape.visibility.window = {.left = left, .right = 0};
+          if (rows > 0) shape.paging = {.rows = rows, .pages = 1};  // nobody asks which
+          const RingLaunch launch = ring_launch(shape, work);
+          device::Buffer on_device(device::Place::device, lengths.size() * sizeof(int));
+          on_device.upload(std::as_bytes(std::span(lengths)));
+          Tensors tensors;
+          tensors.tables[int(TableId::lengths)] = on_device.data();
+          const Rules<false> rules = rules_of<false>(shape, tensors, launch.plan, kKeys);
+          std::vector<int> said(std::size_t(launch.blocks) * kMostSegments * 5, -1);
+          device::Buffer found(device::Place::device, said.size() * sizeof(int));
+          found.upload(std::as_bytes(std::span(said)));
+          device::launch(ask<kKeys, Rules<false>>, dim3(unsigned(launch.blocks)), dim3(32), 0,
+                         device::Stream{}, rules, problem_of(shape, tensors, kHeads), launch.blocks,
+                         static_cast<int*>(found.data()));
+          found.download(std::as_writable_bytes(std::span(said)));
+          std::vector<int64_t> read(lengths.size());
+          std::vector<int> first(lengths.size(), 1 << 30), tiles(launch.blocks);
+          for (std::size_t i = 0; i < said.size() && launch.blocks > 0; i += 5) {
+            if (said[i] < 0) continue;
+            read[said[i]] += said[i + 2] - said[i + 1];
+            if (said[i + 1] < said[i + 2]) first[said[i]] = std::min(first[said[i]], said[i + 1]);
+            tiles[i / 5 / kMostSegments] +=
+                std::max(1, (said[i + 2] - said[i + 1] + kKeys - 1) / kKeys);  // an empty item is one
+          }
+          const int piece = rows == 0 ? 1 : std::min(rows, kKeys);
+          for (std::size_t batch = 0; batch < lengths.size(); ++batch) {
+            const int begin = std::max(lengths[batch] - queries - left, 0) / piece * piece;
+            EXPECT_EQ(read[batch], lengths[batch] - begin) << lengths[batch] << ", window " << left;
+            EXPECT_EQ(first[batch], lengths[batch] > 0 ? begin : 1 << 30);
+          }
+          if (!work) continue;
+          std::erase(tiles, 0);  // of blocks that have nothing
+          const auto [least, most] = std::ranges::minmax(tiles);
+          EXPECT_TRUE(most - least <= 1) << least << " to " << most;
+        }
 }
 
 TEST_F(TracedParts, AreHandedFromBlockToBlock) {

@@ -1,6 +1,7 @@
 // Chapter 9's step 6, the gradient under every visibility.
 #include "chapters/09_masks/host/chapter.h"
 #include "tests/chapters/layouts.h"
+#include "tests/chapters/padded.h"
 #include "tests/support/masks.h"
 
 namespace flashbook::testing {
@@ -8,6 +9,7 @@ namespace flashbook::testing {
 const Chapter& chapter_under_test = kMasks;
 const Operation operation_under_test = Operation::backward;
 const Chapter* const chapter_before = nullptr;
+const int first_padded_step = 6;
 
 namespace {
 
@@ -79,6 +81,12 @@ std::vector<Shape> masks() {
   Shape documents = batch;  // ALiBi within documents that are a mask
   documents.score.alibi = {0.5f, 0.25f, 0.0625f, 1};
   shapes.push_back(documents);
+  // head dimensions that tiles pad
+  shapes.push_back(packed_shape({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 80));
+  shapes.push_back(packed_shape({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 192));
+  Shape capped = masked_shape(130, 170, {.window = {.left = 60, .right = 0}}, 40);
+  capped.score.softcap = 2;
+  shapes.push_back(capped);
   for (std::size_t i = 0; i < shapes.size(); i += 2) shapes[i].dtype = DType::f16;
   return shapes;
 }
@@ -97,7 +105,7 @@ TEST_P(TracedMasks, BreakNoRuleOfMemory) {
   expect_right(shape);
 }
 
-INSTANTIATE_TEST_SUITE_P(Some, TracedMasks, ::testing::Values(3, 7, 8, 12, 13, 15, 16, 20));
+INSTANTIATE_TEST_SUITE_P(Some, TracedMasks, ::testing::Values(3, 7, 8, 12, 13, 15, 16, 20, 23, 24));
 
 TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
   const RandomWarpOrder order(5);
@@ -105,7 +113,7 @@ TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
 }
 
 TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
-  for (int head_dim : {64, 128, 256})
+  for (int head_dim : {64, 112, 128, 256})
     expect_one_key_moves_nothing(masked_shape(130, 130, {.window = {.left = 0, .right = 0}}, head_dim));
 }
 

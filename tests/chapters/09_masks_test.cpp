@@ -1,6 +1,7 @@
 #include "chapters/09_masks/host/chapter.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"
+#include "tests/chapters/padded.h"
 #include "tests/support/masks.h"
 
 namespace flashbook::testing {
@@ -8,6 +9,7 @@ namespace flashbook::testing {
 const Chapter& chapter_under_test = kMasks;
 const Operation operation_under_test = Operation::forward;
 const Chapter* const chapter_before = kMasksBefore;
+const int first_padded_step = 1;
 
 namespace {
 
@@ -68,6 +70,19 @@ TEST_F(ChapterTest, PackedSequencesAreTheSameByAllSteps) {
   Visibility uneven = packed({});  // queries without keys, keys without queries
   uneven.documents = {{0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}};
   expect_all_steps_right(masked_shape(151, 310, uneven, 128));
+}
+
+TEST_F(ChapterTest, HeadDimensionsThatTilesPadAreTheSameByAllSteps) {
+  for (int head_dim : {40, 80, 112, 192, 200})
+    expect_all_steps_right(packed_shape({70, 0, 1, 129}, head_dim, {.left = 40, .right = 3}));
+  for (const ScoreFunction& score :
+       {ScoreFunction{.softcap = 20}, {.alibi = {0.5f, 0.25f, 0.125f, 0.0625f}}}) {
+    Shape shape = masked_shape(130, 150, {.window = {.left = 90, .right = 0}}, 96);
+    shape.score = score;
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 7);
+    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+    EXPECT_TRUE(check(shape, reference, outputs_of(shape, inputs, kFunctions)).ok()) << describe(shape);
+  }
 }
 
 TEST_F(ChapterTest, DocumentsOfABatchAreRanges) {

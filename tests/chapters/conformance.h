@@ -54,8 +54,8 @@ void expect_same_bits(const Shape& shape, const Inputs& inputs, int step, int la
 /// 10,000 launches, of a gradient 1000, of more tiles than it has multiprocessors.
 void expect_same_bits(DType dtype, int step = last_step(), int launches_on_gpu = 1667);
 
-/// Every step's dQ and dK where each query sees one key: P is 1 whatever Q and K are, so they are 0 but for
-/// the order of D's sum. The floor is that of FlashAttention's tests.
-void expect_one_key_moves_nothing(const Shape& shape);
+/// dQ and dK of every step from `first_step` on, where each query sees one key: P is 1 whatever Q and K are,
+/// so they are 0 but for the order of D's sum. The floor is that of FlashAttention's tests.
+void expect_one_key_moves_nothing(const Shape& shape, int first_step = 1);
 
 }  // namespace flashbook::testing

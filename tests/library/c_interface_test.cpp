@@ -139,8 +139,10 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   wrong.scale = 0;
   expect_refused(1, 1, &wrong, &tensors, "scale");
   wrong = shape;
-  wrong.head_dim = 80;
-  expect_refused(1, 1, &wrong, &tensors, "head-dim");
+  for (const int32_t head_dim : {80, 100, 264}) {
+    wrong.head_dim = head_dim;
+    expect_refused(1, 1, &wrong, &tensors, "head-dim");
+  }
   wrong = shape;
   wrong.heads = -1;
   expect_refused(1, 1, &wrong, &tensors, "heads");
@@ -248,7 +250,8 @@ struct OddCall {
                           .page_rows = 16,
                           .pages = 8,
                           .shared_keys = 0,
-                          .reserved = 0};
+                          .reserved = 0,
+                          .paddings = nullptr};
   FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
                                   .d_o = tensors.q,
                                   .dq = tensors.o,
@@ -306,7 +309,7 @@ class OddCalls {
         s.seqlen_k = many;
         break;
       case 4:
-        s.head_dim = one_of<int32_t>({64, 128, 256, 576});
+        s.head_dim = one_of<int32_t>({40, 64, 80, 128, 200, 256, 576});
         break;
       case 5:
         s.scale = one_of<float>({1e-45f, 1e-3f, 1, 3e38f});
@@ -436,6 +439,8 @@ TEST(CInterface, RefusesTheWrongCallsOfAGenerator) {
     expect(flashbook_decode(call.chapter, call.step, shape, &call.cache, tensors, nullptr));
     expect(flashbook_backward(call.chapter, call.step, shape, tensors, &call.gradients, nullptr));
     expect(flashbook_masked(call.chapter, call.step, shape, &call.mask, tensors, nullptr));
+    expect(
+        flashbook_masked_decode(call.chapter, call.step, shape, &call.cache, &call.mask, tensors, nullptr));
   }
 }
 
@@ -449,6 +454,9 @@ TEST(CInterface, AnswersTheOddQuestionsOfAGenerator) {
     expect_one_line(bytes < 0, name);
     expect_one_line(flashbook_masked_workspace_bytes(call.chapter, call.step, shape, &call.mask) < 0, name);
     expect_one_line(flashbook_decode_workspace_bytes(call.chapter, call.step, shape, &call.cache) < 0, name);
+    expect_one_line(
+        flashbook_masked_decode_workspace_bytes(call.chapter, call.step, shape, &call.cache, &call.mask) < 0,
+        name);
     double flops = -1, moved = -1;
     const int status = flashbook_cost(call.chapter, call.step, shape, &flops, &moved);
     expect_one_line(status != FLASHBOOK_OK, name);
@@ -488,7 +496,8 @@ TEST(CInterface, RefusesTablesThatNobodyCanHold) {
                           .page_rows = 16,
                           .pages = 8,
                           .shared_keys = 0,
-                          .reserved = 0};
+                          .reserved = 0,
+                          .paddings = nullptr};
   shape.seqlen_q = 1, shape.batch = 4, shape.seqlen_k = kMost, cache.page_rows = 1;
   EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
   EXPECT_TRUE(last_error_has("page_table")) << flashbook_last_error();
@@ -642,7 +651,8 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
           .page_rows = kRows,
           .pages = shape.paging.pages,
           .shared_keys = shared,
-          .reserved = 0};
+          .reserved = 0,
+          .paddings = nullptr};
       FlashbookTensors tensors = tensors_of(t);
       tensors.workspace = workspace.data();
       EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
@@ -665,7 +675,7 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
   }
 }
 
-static_assert(sizeof(FlashbookMask) == 136, "tests/bench/masks_test.py has the same number");
+static_assert(sizeof(FlashbookMask) == 144, "tests/bench/masks_test.py has the same number");
 
 /// A mask as a caller says it, whose tables are in device memory.
 FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
@@ -695,7 +705,88 @@ FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
           .seed = shape.score.seed,
           .dropout = shape.score.dropout,
           .pair_heads = v.dense.empty() ? 0 : v.dense.heads,
-          .pairs = static_cast<const uint8_t*>(t.tables[int(TableId::dense)])};
+          .pairs = static_cast<const uint8_t*>(t.tables[int(TableId::dense)]),
+          .sink_logits = floats(TableId::sinks)};
+}
+
+// A window, functions and sinks beside lengths and pages; and paddings, which no shape has.
+TEST_F(CInterfaceOnMachine, DecodesUnderAMask) {
+  constexpr int kStep = 6;
+  FlashbookShape given = small_shape();
+  given.batch = 2, given.heads = 4, given.kv_heads = 2, given.seqlen_q = 2, given.seqlen_k = 200;
+  given.causal = 0, given.dtype = FLASHBOOK_BF16;
+  Shape shape = {.batch = 2,
+                 .heads = 4,
+                 .kv_heads = 2,
+                 .seqlen_q = 2,
+                 .seqlen_k = 200,
+                 .head_dim = 64,
+                 .visibility = {.window = {.left = 33, .right = 0}, .lengths = {130, 200}},
+                 .dtype = DType::bf16,
+                 .scale = 0.125f};
+  shape.score = {.softcap = 7, .alibi = {0.5f, 0.25f, 0.125f, 1}, .sinks = {0, 1, -1, 2}};
+  for (int rows : {0, 16, 200}) {
+    if (rows > 0) shape.paging = random_pages(shape, rows, 0, 1);
+    SCOPED_TRACE(describe(shape));
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
+    const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
+    const Outputs want = run_once(*chapter_numbered(8), shape, inputs, kStep);
+    const std::vector<int32_t> none = {0, 0};
+    device::Buffer paddings(device::Place::device, 8), workspace(device::Place::device, 0);
+    paddings.upload(std::as_bytes(std::span(none)));
+    for (bool padded : {false, true}) {
+      const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
+        FlashbookMask mask = mask_of(shape, t);
+        FlashbookCache cache = {.size = sizeof(FlashbookCache),
+                                .lengths = static_cast<const int32_t*>(t.tables[int(TableId::lengths)]),
+                                .page_table = static_cast<const int32_t*>(t.tables[int(TableId::page_table)]),
+                                .page_rows = rows,
+                                .pages = shape.paging.pages,
+                                .shared_keys = 0,
+                                .reserved = 0,
+                                .paddings = nullptr};
+        if (padded) cache.paddings = static_cast<const int32_t*>(paddings.data());
+        FlashbookTensors tensors = tensors_of(t);
+        const int64_t bytes = flashbook_masked_decode_workspace_bytes(8, kStep, &given, &cache, &mask);
+        const auto decode = [&](int step) {
+          return flashbook_masked_decode(8, step, &given, &cache, &mask, &tensors, nullptr);
+        };
+        if (padded && rows == 16) {
+          EXPECT_EQ(bytes, -1);
+          EXPECT_TRUE(last_error_has("one piece")) << flashbook_last_error();
+          cache.paddings = nullptr;
+        }
+        const int64_t needed = chapter_numbered(8)->step(kStep).workspace_bytes(shape);
+        workspace = device::Buffer(device::Place::device, needed);
+        workspace.upload(std::vector<std::byte>(needed));
+        tensors.workspace = workspace.data();
+        EXPECT_EQ(decode(3), FLASHBOOK_BAD_ARGUMENT);
+        EXPECT_EQ(flashbook_masked_decode(9, 3, &given, &cache, &mask, &tensors, nullptr),
+                  FLASHBOOK_BAD_ARGUMENT);
+        EXPECT_TRUE(last_error_has("chapter 8")) << flashbook_last_error();
+        EXPECT_EQ(flashbook_masked_decode(8, kStep, &given, &cache, nullptr, &tensors, nullptr),
+                  FLASHBOOK_BAD_ARGUMENT);
+        EXPECT_TRUE(last_error_has("mask is null")) << flashbook_last_error();
+        mask.prefix = 3;
+        EXPECT_EQ(decode(kStep), FLASHBOOK_BAD_ARGUMENT);
+        EXPECT_TRUE(last_error_has("first keys")) << flashbook_last_error();
+        mask.prefix = 0;
+        ASSERT_EQ(decode(kStep), FLASHBOOK_OK) << flashbook_last_error();
+      });
+      call.run();
+      const Outputs got = call.download();
+      EXPECT_EQ(got.o, want.o);
+      EXPECT_EQ(got.lse, want.lse);
+    }
+  }
+  // No other step and no other chapter takes sinks.
+  FlashbookMask mask = {};
+  mask.size = sizeof mask, mask.window_left = mask.window_right = -1;
+  mask.sink_logits = reinterpret_cast<const float*>(16);
+  for (int step = 1; step <= 6; ++step) {
+    EXPECT_EQ(flashbook_masked_workspace_bytes(9, step, &given, &mask), -1);
+    EXPECT_TRUE(last_error_has("sinks are for chapter 8")) << flashbook_last_error();
+  }
 }
 
 // Each field counts: the outputs are those of the chapter, bit by bit.

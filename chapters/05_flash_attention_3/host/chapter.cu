@@ -21,7 +21,7 @@ std::string why_not(const Shape& shape) {
   if (query_tiles(shape, kRowsOfWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 64 is at most 2^31 - 1, what a grid has in x: split the batch with "
            "--batch";
-  return why_not_dense(shape);
+  return why_not_dense(shape, HeadDims::padded);
 }
 
 //| ## The workspace
@@ -32,10 +32,11 @@ int64_t counter_bytes(const Shape& shape) { return shape.causal() ? sizeof(int) 
 
 //| ## From a step to its kernel
 //|
-//| Type, head dimension and step are known here only when the program runs, and kernels want them when they are compiled. `with_16_bit_type_and_head_dim` turns the two into a type and a constant: the lambda is compiled once for each. Steps 2 to 4 are one kernel with two switches, pingpong and overlap.
+//| Type, head dimension and step are known here only when the program runs, and kernels want them when they are compiled. `with_16_bit_type_and_head_dim` turns the two into a type and a constant: the lambda is compiled once for each. A head dimension between two sizes of tiles takes the larger (`tiles.h`). Steps 2 to 4 are one kernel with two switches, pingpong and overlap.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+  const int columns = tile_columns(shape.head_dim);
+  device::with_16_bit_type_and_head_dim(shape.dtype, columns, [&]<typename T, int kHeadDim>() {
     if constexpr (kStep == 1)
       run_single<T, kHeadDim>(shape, tensors, stream);
     else if constexpr (kStep < 5)

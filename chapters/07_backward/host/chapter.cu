@@ -45,6 +45,7 @@ struct KeyTraitsFor<256> : KeyKernelTraits<256, 8, 4, 2, 64, 1> {};
 //| ## What cannot run
 //|
 //| Rows of the workspace are counted in 32 bits, and every head of it is filled up to whole tiles: so the limit is on the rows after filling up.
+template <int kStep>
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 7 takes f16 and bf16: choose one with --dtype";
@@ -55,7 +56,7 @@ std::string why_not(const Shape& shape) {
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q + kPadding) > kMostRows)
     return "the workspace counts its rows in 32 bits, each head rounded up to whole tiles: give a smaller "
            "--batch or --seqlen";
-  return why_not_dense(shape);
+  return why_not_dense(shape, kStep >= 3 ? HeadDims::padded : HeadDims::of_tiles);
 }
 
 template <int kStep>
@@ -116,7 +117,8 @@ void run_one_pass(const Shape& shape, const Tensors& t, device::Stream stream) {
 //| ## From a step to its kernels
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+  const int columns = tile_columns(shape.head_dim);
+  device::with_16_bit_type_and_head_dim(shape.dtype, columns, [&]<typename T, int kHeadDim>() {
     if constexpr (kStep == 1)
       run_two_passes<T, kHeadDim>(shape, tensors, stream);
     else if constexpr (kStep == 2)
@@ -131,7 +133,7 @@ constexpr Step row(const char* name, const char* idea) {
   return {.name = name,
           .idea = idea,
           .operation = Operation::backward,
-          .why_not = why_not,
+          .why_not = why_not<kStep>,
           .workspace = workspace<kStep>,
           .run = run<kStep>,
           .memory = memory<kStep>,

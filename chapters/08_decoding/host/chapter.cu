@@ -4,11 +4,50 @@
 #include "chapters/08_decoding/host/chapter.h"
 #include "chapters/08_decoding/host/latent.h"
 #include "chapters/08_decoding/host/launch.cuh"
+#include "chapters/08_decoding/host/rules.h"
 #include "common/attention/cost.h"
 #include "common/attention/pages.h"
 #include "common/device/dispatch.h"
 
 namespace flashbook {
+namespace decoding {
+
+//| ## Rules
+//|
+//| A window that is not the causal mask, functions on scores, and sinks are [rules](../rules.cuh), kernels of their own in `rules_d64.cu` to `rules_d256.cu`.
+bool has_rules(const Shape& shape) { return without_rules(shape) != shape; }
+
+Shape without_rules(Shape shape) {
+  Window& window = shape.visibility.window;
+  window.left = -1;
+  if (window.right > 0) window.right = -1;
+  shape.score.softcap = 0, shape.score.alibi.clear(), shape.score.sinks.clear();
+  shape.paging.padded = false;
+  return shape;
+}
+
+std::string why_not_rules(const Shape& shape) {
+  const Shape plain = without_rules(shape);
+  const Visibility& v = plain.visibility;
+  if (v.prefix > 0 || v.window.sinks > 0)
+    return "chapter 8 has windows without first keys that are seen besides: leave them out, or take chapter "
+           "9";
+  if (plain.score != ScoreFunction{})
+    return "chapter 8 takes a softcap, slopes and sinks, no bias and no dropout: leave it out, or take "
+           "chapter 9";
+  if (shape.paging.padded && shape.paging.rows > 0 && shape.paging.rows < shape.seqlen_k)
+    return "paddings are of caches of one piece, or of one page a sequence: give pages of seqlen_k rows, or "
+           "none";
+  // c * tanh(s / c) is 2c / (1 + e^(-2s/c)) - c in the kernel, whose float32 is good to c * 2^-22.
+  if (shape.score.softcap > 1024)
+    return "chapter 8 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
+  if (plain != shape && std::max(shape.seqlen_q, shape.seqlen_k) > 1 << 30)
+    return "chapter 8 takes at most 2^30 queries and keys under a window or a function: give fewer with "
+           "--seqlen";
+  return "";
+}
+
+}  // namespace decoding
 namespace {
 
 using namespace decoding;
@@ -21,6 +60,7 @@ Shape shape_of_cache(int batch, int heads, int kv_heads, int seqlen_k, int head_
 }
 
 constexpr int64_t kMostBlocks = 65535;  // of a grid's y
+constexpr int kMostKeys = 1 << 30;
 
 int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
@@ -43,9 +83,17 @@ std::string why_not(const Shape& shape) {
   dense.visibility.lengths.clear();
   if (kStep >= 5) {
     const int rows = shape.paging.rows;
-    if (rows > 0 && (rows < kRowsOfMma || !std::has_single_bit(unsigned(rows))))
-      return "pages have 16, 32, 64, ... rows here, a power of two: give such a number";
+    if (rows > 0 && rows < shape.seqlen_k && !std::has_single_bit(unsigned(rows)))
+      return "pages have 1, 2, 4, 8, ... rows here, a power of two, or all of a sequence: give such a number";
+    if (shape.paging.rows > 0 && shape.seqlen_k > kMostKeys)
+      return "pages hold at most 2^30 keys of a sequence: give fewer with --seqlen-k";
     dense.paging = {};
+  }
+  if (kStep < 4 && why_not_rules(shape).empty() && without_rules(dense) != dense)
+    return "windows, softcaps, slopes, sinks and paddings are for steps 4 to 6: choose one with --step";
+  if (kStep >= 4) {
+    if (std::string reason = why_not_rules(shape); !reason.empty()) return reason;
+    dense = without_rules(dense);
   }
   return why_not_dense(dense);
 }
@@ -53,6 +101,7 @@ std::string why_not(const Shape& shape) {
 std::string why_not_latent(const Shape& shape) {
   if (std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   if (!shape.is_latent()) return "this step takes latent keys only: give --head-dim 576, or another step";
+  if (shape.paging.padded) return "paddings are for steps 4 to 6: choose one with --step";
   if (std::string reason = why_not_latent_pages(shape); !reason.empty()) return reason;
   Shape dense = shape;
   dense.visibility.lengths.clear();
@@ -104,6 +153,10 @@ double memory(const Shape& shape) {
 //| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  if (kStep >= 4 && has_rules(shape))
+    return device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+      run_with_rules<kHeadDim>(shape, tensors, stream, kStep == 6);
+    });
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
     switch (kStep) {
       case 1:

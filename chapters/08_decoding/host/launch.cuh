@@ -109,12 +109,35 @@ struct RingLaunch {
   Plan plan;
 };
 
+//| Under a window only its keys are dealt out. A copy brings whole pages, or a tile's share of one, so the first may begin before the
+//| window does.
+/// Whether keys and values of a head lie side by side.
+inline bool rows_are_dense(const Shape& shape) {
+  return shape.strides(TensorId::k).row == shape.head_dim && shape.strides(TensorId::v).row == shape.head_dim;
+}
+
+/// Keys of a sequence that may begin a copy are multiples of this. A sequence of one page needs none, nor do
+/// copies of single rows.
+inline int copies_begin_at(const Shape& shape, int tile_keys) {
+  const int rows = shape.paging.rows;
+  return rows == 0 || rows >= shape.seqlen_k || !rows_are_dense(shape) ? 1 : std::min(rows, tile_keys);
+}
+
+/// How many keys some query sees, at most: the last ones of a sequence.
+inline int keys_seen_of(const Shape& shape) {
+  const int left = shape.visibility.window.left;
+  return left < 0 ? shape.seqlen_k : int(std::min<int64_t>(shape.seqlen_k, int64_t(left) + shape.seqlen_q));
+}
+
 /// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
 inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false) {
   const int rows = ring_row_tiles(shape) * kRowsOfMma, keys = kStageBytes / 2 / shape.head_dim;
   const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
-  const int key_tiles = int(ceil_div(int64_t(shape.seqlen_k), keys)), processors = device::multiprocessors();
+  const int64_t seen =
+      int64_t(keys_seen_of(shape)) + copies_begin_at(shape, keys) - 1;  // and a page's other keys
+  const int key_tiles = int(ceil_div(std::min<int64_t>(seen, shape.seqlen_k), keys));
+  const int processors = device::multiprocessors();
   const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
   //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a merge. Where equal
   //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain. And where
@@ -161,15 +184,15 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
     const Strides strides = shape.strides(tensor);
     return Strides{strides.batch * bytes, strides.head * bytes, strides.row * bytes};
   };
-  const bool dense =
-      shape.strides(TensorId::k).row == shape.head_dim && shape.strides(TensorId::v).row == shape.head_dim;
-  const int copy_rows = !dense ? 1 : shape.paging.rows > 0 ? std::min(page_rows, tile_keys) : tile_keys;
+  const int copy_rows = !rows_are_dense(shape)  ? 1
+                        : shape.paging.rows > 0 ? std::min(page_rows, tile_keys)
+                                                : tile_keys;
   return {.k = static_cast<const unsigned char*>(t.k),
           .v = static_cast<const unsigned char*>(t.v),
           .k_strides = in_bytes(TensorId::k),
           .v_strides = in_bytes(TensorId::v),
           .table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
-          .page_bits = std::countr_zero(unsigned(page_rows)),
+          .page_bits = page_rows >= shape.seqlen_k ? 30 : std::countr_zero(unsigned(page_rows)),
           .pages_of_sequence = ceil_div(shape.seqlen_k, page_rows),
           .copy_rows = copy_rows,
           .copies = std::min(tile_keys / copy_rows, 32),
@@ -183,26 +206,27 @@ inline int most_parts(const Plan& plan, int blocks) {
   return plan.equal_work ? 2 * blocks / plan.items_of_sequence + 2 : int(plan.parts);
 }
 
-/// A launch of the ring, and of the kernel that merges many parts.
-template <typename T, typename Traits>
+/// A launch of the ring, and of the kernel that merges many parts. `plan` is Plan, or Rules.
+template <typename T, typename Traits, typename PlanType>
 void run_ring(const Problem& problem, const Cache& cache, const Workspace& workspace, const Tensors& t,
-              device::Stream stream, const RingLaunch& launch) {
-  device::launch(ring<T, Traits>, dim3(launch.blocks), dim3(Traits::kThreads), sizeof(RingShared<Traits>),
+              device::Stream stream, int blocks, const PlanType& plan) {
+  device::launch(ring<T, Traits, PlanType>, dim3(blocks), dim3(Traits::kThreads), sizeof(RingShared<Traits>),
                  stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace, problem,
-                 launch.plan);
-  if (most_parts(launch.plan, launch.blocks) <= kMostPartsOfLast) return;
-  device::launch_dependent(merge_many<T, Traits>,
-                           dim3(Traits::kRows, problem.batch * launch.plan.items_of_sequence),
-                           dim3(kManyWarps * 32), 0, stream, workspace, static_cast<T*>(t.o), t.lse,
-                           launch.blocks, problem, launch.plan);
+                 plan);
+  if (most_parts(plan, blocks) <= kMostPartsOfLast) return;
+  device::launch_dependent(merge_many<T, Traits, PlanType>,
+                           dim3(Traits::kRows, problem.batch * plan.items_of_sequence), dim3(kManyWarps * 32),
+                           0, stream, workspace, static_cast<T*>(t.o), t.lse, blocks, problem, plan);
+}
+
+inline Workspace workspace_of(const Shape& shape, const Tensors& t, const RingLaunch& launch) {
+  return ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
 }
 
 template <typename T, typename Traits>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
-  const Workspace workspace =
-      ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
   run_ring<T, Traits>(problem_of(shape, t, shape.heads / shape.kv_heads), cache_of(shape, t, Traits::kKeys),
-                      workspace, t, stream, launch);
+                      workspace_of(shape, t, launch), t, stream, launch.blocks, launch.plan);
 }
 
 /// Calls `body` with the configuration, its template argument, that has as many rows as the shape needs.
@@ -271,12 +295,14 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
     workspace.whole = both;
     Cache cache = cache_of(shape, t, Traits::kKeys);
     cache.pages_of_sequence = 0;  // the first sequence's pages are everybody's
-    run_ring<T, Traits>(of_prefix, cache, workspace, t, stream, launch.of_prefix);
+    run_ring<T, Traits>(of_prefix, cache, workspace, t, stream, launch.of_prefix.blocks,
+                        launch.of_prefix.plan);
   });
   with_rows<kHeadDim>(shape, [&]<typename Traits>() {
     Workspace workspace = ring_workspace(t.workspace, shape, launch.of_rest);
     workspace.whole = {both.o + shape.q_elements(), both.lse + shape.q_rows()};
-    run_ring<T, Traits>(problem, cache_of(shape, t, Traits::kKeys), workspace, t, stream, launch.of_rest);
+    run_ring<T, Traits>(problem, cache_of(shape, t, Traits::kKeys), workspace, t, stream,
+                        launch.of_rest.blocks, launch.of_rest.plan);
   });
   run_merge<T, kHeadDim>(problem, both, 2, t, stream);
 }

@@ -69,8 +69,8 @@ struct WorkspaceLayout {
     classes = is_by_pairs(shape.visibility) ? lists * query_tiles : 0;
   }
 
-  int64_t bytes(int head_dim) const {
-    return rows * int64_t(sizeof(float)) * (2 + head_dim) +
+  int64_t bytes(int columns) const {
+    return rows * int64_t(sizeof(float)) * (2 + columns) +
            hidden * int64_t(sizeof(HiddenOfTile) + kTileKeys * sizeof(Hidden)) +
            lists * int64_t(sizeof(QueryList)) +
            int64_t(sizeof(int)) * (4 + (documents > 0 ? 2 * documents + 1 : 0) + entries + classes);

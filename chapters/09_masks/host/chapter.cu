@@ -5,6 +5,7 @@
 #include "chapters/09_masks/host/steps.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"
+#include "common/hopper/problem.h"
 
 namespace flashbook {
 namespace {
@@ -42,6 +43,7 @@ std::string why_not_at_all(const Shape& shape) {
   if (!shape.visibility.lengths.empty())
     return "sequences of one batch with lengths of their own are for chapter 8: pack them, as documents";
   const ScoreFunction& score = shape.score;
+  if (!score.sinks.empty()) return "sinks are for chapter 8: give none";
   if ((score.softcap > 0) + !score.alibi.empty() + !score.bias.values.empty() + (score.dropout > 0) > 1)
     return "chapter 9 takes one function on scores: give a softcap, slopes, a bias or a dropout";
   // c * tanh(s / c) is 2c / (1 + e^(-2s/c)) - c in the kernels, whose float32 is good to c * 2^-22.
@@ -103,7 +105,7 @@ double memory(const Shape& shape) {
 }
 
 void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_head_dim(shape.head_dim,
+  device::with_head_dim(hopper::tile_columns(shape.head_dim),
                         [&]<int kHeadDim>() { run_gradients<kHeadDim>(shape, tensors, stream); });
 }
 

@@ -25,7 +25,8 @@ inline Problem problem_of(const Shape& shape) {
           .v_map_strides = {},
           .o_map_strides = {},
           .scale_log2 = float(shape.scale * std::numbers::log2e),
-          .o_strides = shape.strides(TensorId::o)};
+          .o_strides = shape.strides(TensorId::o),
+          .head_dim = shape.head_dim};
 }
 
 /// A window and a prefix. A side that is longer than any sequence is no limit.
@@ -83,7 +84,7 @@ InBatch in_batch(const Shape& shape) {
 /// Launches the kernel for `tiles` tiles of queries, or more than there are. The counter is 0.
 template <typename T, typename Traits, typename Policy>
 void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, const Policy& policy,
-                int64_t tiles, int* counter, CUtensorMap (*map)(const Shape&, TensorId, const void*, int),
+                int64_t tiles, int* counter, TileMap (*map)(const Shape&, TensorId, const void*, int),
                 MapStrides (*map_strides)(const Shape&, TensorId)) {
   const int blocks = int(std::min<int64_t>(tiles, device::multiprocessors()));
   Problem problem = problem_of(shape);
@@ -110,7 +111,8 @@ inline MapStrides batch_strides(const Shape&, TensorId) { return {}; }
 /// Calls `body.operator()<T, Traits>()` for a shape of 16-bit elements.
 template <bool kLight, typename Body>
 void with_traits(const Shape& shape, Body body) {
-  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+  const int columns = tile_columns(shape.head_dim);
+  device::with_16_bit_type_and_head_dim(shape.dtype, columns, [&]<typename T, int kHeadDim>() {
     body.template operator()<T, KernelTraits<kHeadDim, kLight>>();
   });
 }

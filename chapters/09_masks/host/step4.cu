@@ -14,7 +14,8 @@ int64_t scanned_tiles(const Shape& shape, int keys) {
 
 int64_t columns_workspace_bytes(const Shape& shape) {
   if (shape.visibility.columns.bounds == 0) return kCounterBytes;
-  const int keys = shape.head_dim == 256 ? KernelTraits<256, false>::kKeys : KernelTraits<128, false>::kKeys;
+  const int keys =
+      tile_columns(shape.head_dim) == 256 ? KernelTraits<256, false>::kKeys : KernelTraits<128, false>::kKeys;
   return kCounterBytes + scanned_tiles(shape, keys) * int64_t(sizeof(HiddenOfTile) + keys * sizeof(Hidden));
 }
 

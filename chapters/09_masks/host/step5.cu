@@ -29,7 +29,8 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream, cons
 
 int64_t functions_workspace_bytes(const Shape& shape) {
   const int rows = KernelTraits<64, false>::kRows;  // the least that there are
-  const int keys = shape.head_dim == 256 ? KernelTraits<256, false>::kKeys : KernelTraits<128, false>::kKeys;
+  const int keys =
+      tile_columns(shape.head_dim) == 256 ? KernelTraits<256, false>::kKeys : KernelTraits<128, false>::kKeys;
   return kCounterBytes + int64_t(ceil_div(shape.seqlen_q, rows)) * ceil_div(shape.seqlen_k, keys) *
                              int64_t(sizeof(TileClass));
 }

@@ -2,7 +2,9 @@
 
 namespace flashbook::masks {
 
-int64_t gradients_workspace_bytes(const Shape& shape) { return WorkspaceLayout(shape).bytes(shape.head_dim); }
+int64_t gradients_workspace_bytes(const Shape& shape) {
+  return WorkspaceLayout(shape).bytes(tile_columns(shape.head_dim));
+}
 
 bool gradients_fit(const Shape& shape) {
   constexpr int64_t kMost = 1 << 30;

@@ -31,17 +31,22 @@ inline MapStrides varlen_strides(const Shape& shape, TensorId tensor) {
 }
 
 /// The map of a packed tensor, whose rows are counted up to the end of a sequence (step2_varlen.cuh).
-inline CUtensorMap varlen_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+/// As of `tile_map`, its boxes are panels where head_dim is no number of them.
+inline TileMap varlen_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
   constexpr uint64_t kNoEnd = std::numeric_limits<int>::max();
-  const auto panels = uint32_t(shape.head_dim / kPanel);
+  const bool by_panels = shape.head_dim % kPanel != 0;
+  const int columns = by_panels ? shape.head_dim : kPanel, panels = by_panels ? 1 : shape.head_dim / kPanel;
   const uint64_t row_bytes = uint64_t(shape.strides(tensor).row) * size_of(shape.dtype);
   const uint64_t wrap_bytes = (uint64_t(1) << 34) - row_bytes;  // times kWrap: 2^64 - rows of the map
-  return device::tensor_map({.dtype = shape.dtype,
-                             .base = base,
-                             .size = {kPanel, uint64_t(kRowsOfVarlenMap), panels, kNoEnd, kNoEnd},
-                             .stride = {row_bytes, kPanelRowBytes, map_unit(shape, tensor), wrap_bytes},
-                             .box = {kPanel, uint32_t(box_rows), panels, 1, 1},
-                             .swizzle = Swizzle::b128});
+  const int box_panels = by_panels ? 1 : tile_columns(shape.head_dim) / kPanel;
+  return {device::tensor_map(
+              {.dtype = shape.dtype,
+               .base = base,
+               .size = {uint64_t(columns), uint64_t(kRowsOfVarlenMap), uint64_t(panels), kNoEnd, kNoEnd},
+               .stride = {row_bytes, kPanelRowBytes, map_unit(shape, tensor), wrap_bytes},
+               .box = {kPanel, uint32_t(box_rows), uint32_t(box_panels), 1, 1},
+               .swizzle = Swizzle::b128}),
+          by_panels};
 }
 
 }  // namespace flashbook::masks

@@ -13,8 +13,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "common" / "simulator" / "events"), str(ROOT / "tests" / "mutation")]
 
-import chapters
 import page
+
+import chapters
 
 # The one of a chapter's two faults that a trace shows.
 SHOWN = {"01": "no_barrier_01", "03": "no_barrier_03", "04": "no_barrier_04", "05": "wrong_parity_05", "06": "one_does_not_arrive_06",

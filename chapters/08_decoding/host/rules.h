@@ -1,0 +1,23 @@
+/// \file
+/// Steps 4 to 6 with windows, functions on scores and sinks. Each head dimension is a file of its own, since
+/// they take long to compile.
+#pragma once
+#include "common/attention/tensors.h"
+#include "common/device/device.h"
+
+namespace flashbook::decoding {
+
+/// Whether a launch needs rules: it has a mask beside the causal one, a function on scores, sinks or
+/// paddings.
+bool has_rules(const Shape& shape);
+
+/// Why steps 4 to 6 do not know the shape's rules, naming the cure; empty if they do, or if there are none.
+std::string why_not_rules(const Shape& shape);
+
+/// The shape without rules: what is left is for the check of dense attention.
+Shape without_rules(Shape shape);
+
+template <int kHeadDim>
+void run_with_rules(const Shape& shape, const Tensors& tensors, device::Stream stream, bool equal_work);
+
+}  // namespace flashbook::decoding

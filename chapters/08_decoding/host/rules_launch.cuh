@@ -1,0 +1,60 @@
+//| # How the ring is launched with rules
+//|
+//| The host's part of [rules.cuh](../rules.cuh): the shape's words become the kernel's numbers, and the launch is that of steps 4 to 6.
+//|
+//| ![A sequence's keys, of which a window at the end is cut into tiles and dealt out to blocks; what lies before it is not read; a sink comes in where parts are merged](../../../docs/figures/decode_rules.svg)
+#pragma once
+#include "chapters/08_decoding/host/launch.cuh"
+#include "chapters/08_decoding/host/rules.h"
+#include "chapters/08_decoding/rules.cuh"
+#include "common/device/dispatch.h"
+
+namespace flashbook::decoding {
+
+//| The window goes into the plan, whose launch has made parts of the window's keys. Slopes are divided by what the softmax will
+//| multiply scores by, the scale or a softcap's $2c$.
+template <bool kFunctions>
+Rules<kFunctions> rules_of(const Shape& shape, const Tensors& t, const Plan& plan, int tile_keys) {
+  using Of = Rules<kFunctions>;
+  const Window& window = shape.visibility.window;
+  const double cap = shape.score.softcap;
+  const auto floats = [&](TableId id) { return static_cast<const float*>(t.tables[int(id)]); };
+  Of rules = {plan};
+  rules.left = window.left < 0 ? Of::kNoLimit : std::min(window.left, Of::kNoLimit);
+  rules.right = window.right < 0 ? shape.seqlen_q : std::min(window.right, shape.seqlen_q);
+  rules.back = window.left < 0 ? Of::kNoLimit : keys_seen_of(shape);
+  rules.align = copies_begin_at(shape, tile_keys);
+  rules.paddings = static_cast<const int*>(t.tables[int(TableId::paddings)]);
+  rules.sinks = floats(TableId::sinks);
+  rules.slopes = floats(TableId::slopes);
+  rules.softcap_factor = cap > 0 ? float(-2 * std::numbers::log2e * shape.scale / cap) : 0.0f;
+  rules.slope_factor = float(1 / (cap > 0 ? 2 * cap : double(shape.scale)));
+  rules.score_offset = float(-cap);
+  return rules;
+}
+
+template <typename T, int kHeadDim, bool kFunctions>
+void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
+  Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
+  problem.causal = false;  // the rules say it
+  if (const double cap = shape.score.softcap; cap > 0)
+    problem.scale_log2 = float(2 * cap * std::numbers::log2e);
+  with_rows<kHeadDim>(shape, [&]<typename Traits>() {
+    run_ring<T, Traits>(problem, cache_of(shape, t, Traits::kKeys), workspace_of(shape, t, launch), t, stream,
+                        launch.blocks, rules_of<kFunctions>(shape, t, launch.plan, Traits::kKeys));
+  });
+}
+
+//| Two kernels for each type and tile of rows: one with functions on scores, and one without.
+/// Steps 4 to 6 with rules.
+template <int kHeadDim>
+void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
+  const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
+  const bool functions = shape.score.softcap > 0 || !shape.score.alibi.empty();
+  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+    functions ? run_with_rules<T, kHeadDim, true>(shape, t, stream, launch)
+              : run_with_rules<T, kHeadDim, false>(shape, t, stream, launch);
+  });
+}
+
+}  // namespace flashbook::decoding

@@ -1,0 +1,119 @@
+//| # As models do it: windows, functions on scores, and sinks
+//|
+//| Most models do not let a query see every key of its cache as it is. Mistral, Gemma and gpt-oss give some or all layers a *window*, the
+//| last 128 to 4096 keys. Gemma 2 caps its scores. MPT takes a slope times the distance from them (ALiBi). And gpt-oss has learned a
+//| *sink logit* for each head: a score that belongs to no key, takes weight, and brings no value.
+//|
+//| All of it is said by a plan that knows more than steps 4 to 6's own. The kernel takes either, as a template parameter, and asks it in
+//| four places. The plain plan answers each question with a constant, so that its kernel has not an instruction more than before.
+//|
+//| | switch | what it asks | where | the plain plan's answer |
+//| | --- | --- | --- | --- |
+//| | `kWindow` | `first_key_of`: before which key is nothing read | each segment, in all warps | 0 |
+//| | `kWindow` | `rows_before`: where in its part of the cache a sequence begins | the producer | 0 |
+//| | `kWindow`, `kFunctions` | `change`: what becomes of 16 keys' scores | behind Q K^T | not called |
+//| | `kSinks` | `finished`: what a row comes to at last | where a merged row is stored | not called |
+//|
+//| ![A sequence's keys, of which a window at the end is cut into tiles and dealt out to blocks; what lies before it is not read; a sink comes in where parts are merged](../../docs/figures/decode_rules.svg)
+#pragma once
+#include "chapters/08_decoding/narrow_tile.cuh"
+
+namespace flashbook::decoding {
+
+/// A plan, and the rules of its launch. Without functions (`kFunctions_`) scores stay as they are.
+template <bool kFunctions_>
+struct Rules : Plan {
+  static constexpr bool kWindow = true, kFunctions = kFunctions_, kSinks = true;
+  static constexpr int kNoLimit = 1 << 30;  ///< `left` of a launch without a window
+
+  int left = kNoLimit;  ///< keys before a query's own that it sees
+  int right = 0;        ///< keys after it; at most as many as there are queries, since there are no more keys
+  int back = kNoLimit;  ///< the keys that some query sees: the last `back` of a sequence
+  int align = 1;  ///< a copy begins at a multiple of so many keys, a power of two: it must not leave its page
+  const int* paddings = nullptr;  ///< [batch], rows of a sequence's part of the cache before its first key
+  const float* sinks = nullptr;   ///< [heads], -inf: none
+  const float* slopes = nullptr;  ///< [heads]
+  float softcap_factor = 0;       ///< -2 log2(e) scale / c; 0: no softcap
+  float slope_factor = 0;  ///< what a slope is multiplied by, since scores will be by Problem::scale_log2
+  float score_offset = 0;  ///< -c, which is left out of all scores; without a softcap 0
+
+  //| ## Which keys are read
+  //|
+  //| The last query's own key is the sequence's last, and the first query sees the furthest back: `left` keys before its own. So of any
+  //| sequence the last `left` + $S_q$ keys are read, or all if there are fewer. Tiles are counted from there. A window of 1024 keys is eight
+  //| tiles ($d = 128$) of a cache of any length, and the plan deals out those: a long sequence's window is as much work as a short one's.
+  //|
+  //| With pages a copy brings a page or a piece of one, so the first tile begins at a multiple of a copy's keys: up to a page less one key
+  //| is read in vain.
+  /// The first key that is read of a sequence of `length`.
+  __device__ int first_key_of(int length) const { return max(length - back, 0) & -align; }
+
+  /// Rows that lie before a sequence's first key in its part of the cache.
+  __device__ int rows_before(int batch) const { return paddings == nullptr ? 0 : paddings[batch]; }
+
+  //| ## What becomes of scores
+  //|
+  //| Of 16 keys' scores, as a thread holds them. The functions are those of chapter 9's step 5, in FlashAttention's order. A softcap,
+  //| $c \tanh(s / c)$, is $2c / (1 + e^{-2s/c}) - c$: the factor $2c$ joins the scale, and the constant $-c$, which the softmax does not
+  //| see, comes back in the log-sum-exp.
+  /// Applies the functions to eight scores of rows `row` and `row` + 8 of a pack, of 16 keys from `first_key`
+  /// on, and hides what the window hides.
+  __device__ void change(float* scores, const Problem& problem, const Segment& segment, int row,
+                         int first_key) const {
+    const int first_own = segment.length - problem.seqlen_q;  // of query 0
+    if constexpr (kFunctions) {
+      if (softcap_factor != 0) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          scores[i] = __fdividef(1.0f, 1.0f + exp2_approx(scores[i] * softcap_factor));
+      }
+      //| ALiBi takes slope times distance. Since the softmax will multiply by the scale, the slope is divided by it beforehand. A thread's two
+      //| rows may belong to two heads, so each has a slope of its own.
+      if (slopes != nullptr) {
+        const int first_head = segment.pack % problem.packs * problem.pack;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float slope = slopes[first_head + (row + 8 * r) % problem.pack] * slope_factor;
+          const float own = float(first_own + (row + 8 * r) / problem.pack - first_key - column_of(0));
+#pragma unroll
+          for (int i = 2 * r; i < 8; i += i % 2 == 0 ? 1 : 3)
+            scores[i] -= slope * fabsf(own - float(i / 4 * 8 + i % 2));
+        }
+      }
+    }
+    //| A window hides keys by comparing their numbers. Only the chunks at its ends ask: the first, and the last where several queries see
+    //| unequally far.
+    if (first_key >= segment.length - 1 - left && first_key + kRowsOfMma - 1 <= first_own + right) return;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int key = first_key + column_of(i), own = first_own + (row + 8 * row_of(i)) / problem.pack;
+      if (key < own - left || key > own + right) scores[i] = -INFINITY;
+    }
+  }
+
+  //| ## The sink comes last
+  //|
+  //| A sink logit $b$ is one more term of a row's sum: $L = \sum_j e^{s_j} + e^b$, and $O = \sum_j e^{s_j} v_j / L$. It could be any block's.
+  //| But then that block's part would differ from all others, and who writes a row of no keys? So parts know nothing of it. Whoever stores a
+  //| merged row, with $\mathrm{LSE}$ over all keys, takes it in:
+  //|
+  //| $$\mathrm{LSE}' = \log(e^{\mathrm{LSE}} + e^b), \qquad O' = e^{\mathrm{LSE} - \mathrm{LSE}'} \, O .$$
+  //|
+  //| It is the merge rule, of a part whose values are 0. A row without keys has O = 0, and its log-sum-exp is the sink logit.
+  /// A merged row of a query head, with the head's sink and with what scores lack. One warp.
+  template <int kHeadDim>
+  __device__ WarpRow<kHeadDim> finished(WarpRow<kHeadDim> row, int head) const {
+    constexpr float kLn2 = 0.6931471805599453f;
+    row.lse += score_offset;
+    const float sink = sinks == nullptr ? -INFINITY : sinks[head];
+    if (sink == -INFINITY) return row;
+    const float max = fmaxf(row.lse, sink), weight = exp2_approx((row.lse - max) / kLn2);
+    const float sum = weight + exp2_approx((sink - max) / kLn2), factor = weight / sum;
+#pragma unroll
+    for (int c = 0; c < row.kColumns; ++c) row.value[c] *= factor;
+    row.lse = max + __log2f(sum) * kLn2;
+    return row;
+  }
+};
+
+}  // namespace flashbook::decoding

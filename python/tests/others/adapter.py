@@ -1,0 +1,190 @@
+"""A plugin of pytest by which FlashAttention's own tests run on this package. run.py starts it.
+
+The tests import `flash_attn`, or `flash_attn_interface` of FlashAttention-3: here these are modules of the package's functions, and the rest of
+`flash_attn`, which has padding and rotary embedding in Python, is their own source's. Where the package's library is the simulator's, tensors
+that the tests want on "cuda" lie on the CPU. A test that ends in an error of refusals.py counts as refused, and any other error is a failure.
+"""
+
+import collections
+import functools
+import json
+import os
+import pathlib
+import random
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from refusals import refusal_of
+from torch.overrides import TorchFunctionMode
+
+import flashbook
+from flashbook import _library, flash_attn_3, ops
+
+ON_CPU = _library.is_simulated()
+# Tests that ask something else: they are left out, and the report names them.
+_OPERATORS = "asks FlashAttention's own operators, which are no functions of the package"
+LEFT_OUT = {"test_flash3_bw_compatibility": _OPERATORS, "test_flash_attn_varlen_paged_kv_num_splits": _OPERATORS,
+            "test_flash_attn_generator_arg_must_be_none": _OPERATORS,
+            "test_flash_attn_kvcache_paged_block_table_bounds": "cache_seqlens in a tensor are not looked at, since that would wait for the device"}
+_PACKAGE = pathlib.Path(flashbook.__file__).parent
+
+
+# ---- FlashAttention's names --------------------------------------------------------------------------------------------------------
+
+
+def _with_windows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Their tests draw a window as a tensor on the CPU; here it is two numbers."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        if isinstance(window := options.get("window_size"), torch.Tensor):
+            options["window_size"] = tuple(window.tolist())
+        return function(*arguments, **options)
+
+    return call
+
+
+def _module(name: str, source: types.ModuleType, names: list[str], **others: Any) -> types.ModuleType:
+    module = sys.modules[name] = types.ModuleType(name)
+    for function in names:
+        setattr(module, function, _with_windows(getattr(source, function)))
+    for other, value in others.items():
+        setattr(module, other, value)
+    return module
+
+
+def _not_here(name: str) -> Callable[..., Any]:
+    def call(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"{name} is not here")
+
+    return call
+
+
+def install(source: pathlib.Path) -> None:
+    """Puts the package's functions where their tests look for FlashAttention's."""
+    theirs = [name for name in dir(flashbook) if name.startswith("flash_attn_") and name != "flash_attn_3"]
+    _module("flash_attn", flashbook, theirs, __path__=[str(source / "flash_attn")])
+    _module("flash_attn.flash_attn_interface", flashbook, theirs, USE_TRITON_ROCM=False, _get_block_size_n=lambda *_: 128)
+    _module("flash_attn_interface", flash_attn_3, [name for name in dir(flash_attn_3) if name.startswith("flash_attn_")],
+            flash_attn_combine=_not_here("flash_attn_combine"), get_scheduler_metadata=_not_here("get_scheduler_metadata"))
+
+
+# ---- "cuda", where the kernels run in the simulator --------------------------------------------------------------------------------
+
+
+def _is_cuda(device: object) -> bool:
+    return isinstance(device, (str, torch.device)) and torch.device(device).type == "cuda"
+
+
+class OnCpu(TorchFunctionMode):
+    """Takes the CPU where "cuda" is asked for."""
+
+    def __torch_function__(self, function: Any, kinds: Any, arguments: tuple[Any, ...] = (), options: dict[str, Any] | None = None) -> Any:
+        if function is torch.Tensor.cuda:
+            return arguments[0]
+        if function is torch.Tensor.to:
+            arguments = tuple("cpu" if isinstance(of, (str, torch.device)) and _is_cuda(of) else of for of in arguments)
+        options = dict(options or {})
+        if _is_cuda(options.get("device")):
+            options["device"] = "cpu"
+        return function(*arguments, **options)
+
+
+def simulate() -> None:
+    """torch.cuda says that there is a Hopper, and CPU tensors take its kernels."""
+    ops.ON_CPU = ops.HOPPER
+    torch.cuda.get_device_capability = lambda *_: (9, 0)
+    torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(total_memory=1 << 40, multi_processor_count=132)
+    torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_: None
+
+
+# ---- the plugin --------------------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("others")
+    group.addoption("--source", help="where FlashAttention's source is")
+    group.addoption("--longest", type=int, help="leave out cases whose seqlen, seqlen_q or seqlen_k is larger")
+    group.addoption("--sample", type=int, help="so many cases of each test, drawn with one seed")
+    group.addoption("--report", help="where the counts are written, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    install(pathlib.Path(config.getoption("--source")))
+    if ON_CPU:
+        simulate()
+    config.pluginmanager.register(Counts(config), "counts of others' tests")
+
+
+def _wants_gpu(item: pytest.Item) -> bool:
+    """Their rotary embedding is a kernel in Triton, and their test of races fills 70 GB."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return bool(parameters.get("rotary_fraction")) or "race_condition" in item.nodeid
+
+
+def _lengths(item: pytest.Item) -> list[int]:
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return [value for name, value in parameters.items() if name.startswith("seqlen") and isinstance(value, int)]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    longest, sample = config.getoption("--longest"), config.getoption("--sample")
+    items[:] = [item for item in items if item.originalname not in LEFT_OUT]  # type: ignore[attr-defined]
+    if ON_CPU:
+        items[:] = [item for item in items if not _wants_gpu(item)]
+    if longest:
+        items[:] = [item for item in items if max(_lengths(item), default=0) <= longest]
+    if sample:
+        by_test: dict[str, list[pytest.Item]] = collections.defaultdict(list)
+        for item in items:
+            by_test[item.nodeid.partition("[")[0]].append(item)
+        drawn = random.Random(1)
+        items[:] = [item for cases in by_test.values() for item in drawn.sample(cases, min(sample, len(cases)))]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    if not ON_CPU:
+        yield
+        return
+    with OnCpu():
+        yield
+
+
+class Counts:
+    """How many tests passed, failed or were refused, and for what."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.refused: collections.Counter[str] = collections.Counter()
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+        report = (yield).get_result()  # type: ignore[misc]
+        if call.excinfo is not None and report.failed:
+            raised_at = pathlib.Path(str(call.excinfo.traceback[-1].path))
+            refusal = refusal_of(call.excinfo.value)
+            if refusal is not None and (raised_at.is_relative_to(_PACKAGE) or raised_at == pathlib.Path(__file__)):
+                report.outcome, report.longrepr = "skipped", (str(item.path), 0, f"refused: {refusal.name}")
+                self.refused[refusal.name] += 1
+                self.counts["refused"] += 1
+                return
+        if report.failed:
+            self.counts["failed"] += 1
+        elif report.skipped:
+            self.counts["skipped by the test"] += 1
+        elif report.when == "call":
+            self.counts["passed"] += 1
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        machine = "simulator" if ON_CPU else torch.cuda.get_device_name()
+        found = {"machine": machine, **{name: self.counts[name] for name in ("passed", "refused", "failed", "skipped by the test")},
+                 "refused for": dict(self.refused.most_common()), "left out": LEFT_OUT}
+        terminalreporter.write_line(json.dumps(found, indent=2))
+        if path := self.config.getoption("--report"):
+            pathlib.Path(path).write_text(json.dumps(found, indent=2) + os.linesep)

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Runs FlashAttention's own tests on this package, and counts what passed, what was refused and what failed.
+
+    python3 python/tests/others/run.py --flash-attention DIR [--flash-attention-3] [--longest N] [--sample N] [--report FILE] [PYTEST ARGUMENTS]
+
+DIR is a checkout of FlashAttention. Nothing of it is built, changed or copied; its tests want pytest and einops. The package is the one that
+Python finds, on a GPU or in the simulator, where `--longest 128 --sample 10` keeps to what it does in minutes. The tests are many: name some
+with `-k`. FlashInfer's tests call other functions, plans and wrappers, which the package does not have.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--flash-attention", type=pathlib.Path, required=True, metavar="DIR")
+    parser.add_argument("--flash-attention-3", action="store_true", help="the tests of its hopper folder")
+    given, others = parser.parse_known_args()
+    source = given.flash_attention.resolve()
+    tests = source / ("hopper" if given.flash_attention_3 else "tests") / "test_flash_attn.py"
+    if not tests.is_file():
+        print(f"{tests} is missing: give a checkout of FlashAttention with --flash-attention", file=sys.stderr)
+        return 2
+    found = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "pytest", "-p", "adapter", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(source), "-q", "-rfE",
+               "--tb=short", f"--source={source}", *others, str(tests)]
+    print(" ".join(command), file=sys.stderr)
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(found)}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

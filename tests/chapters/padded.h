@@ -1,0 +1,65 @@
+/// \file
+/// For chapters whose kernels pad head dimensions between 64, 128 and 256. A chapter's test file includes
+/// this after layouts.h, and says from which step on.
+#pragma once
+#include "tests/chapters/layouts.h"
+
+namespace flashbook::testing {
+
+/// The first step under test that pads.
+extern const int first_padded_step;
+
+/// One that fills a panel with zeros wholly, in part or not at all, of each size of tiles.
+constexpr int kPaddedDims[] = {8, 40, 72, 80, 96, 112, 136, 192, 200, 248};
+
+inline Shape padded_shape(int seqlen_q, int seqlen_k, int head_dim, bool causal) {
+  return make_shape(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, 2, 1);
+}
+
+class Padded : public ChapterTest, public ::testing::WithParamInterface<int> {
+ protected:
+  void expect_padded_right(int seqlen_q, int seqlen_k, bool causal) const {
+    const Shape shape = padded_shape(seqlen_q, seqlen_k, GetParam(), causal);
+    expect_right(shape, inputs_of(shape, InputKind::normal, 7), first_padded_step);
+  }
+};
+
+TEST_P(Padded, AgreesWithTheOracle) {
+  expect_padded_right(70, 150, false);
+  expect_padded_right(150, 200, true);
+  expect_padded_right(90, 30, true);  // the first queries see nothing
+  expect_padded_right(1, 1, false);
+}
+
+// NaN lies beside the inputs' rows, and what lies beside the outputs' must stay as it was.
+TEST_P(Padded, ReadsAndWritesItsColumnsOnly) {
+  const RandomWarpOrder order(GetParam());
+  for (int step : {first_padded_step, last_step()}) {
+    Shape shape = padded_shape(131, 131, GetParam(), step % 2 == 0);
+    shape.batch = 2;
+    expect_layouts_agree(shape, step);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(HeadDims, Padded, ::testing::ValuesIn(kPaddedDims));
+
+class TracedPadded : public Padded {};
+
+TEST_P(TracedPadded, BreaksNoRuleOfMemory) { expect_padded_right(70, 131, true); }
+
+INSTANTIATE_TEST_SUITE_P(HeadDims, TracedPadded, ::testing::Values(40, 80, 136, 192));
+
+TEST_F(ChapterTest, OtherHeadDimensionsAreRefused) {
+  for (int step : steps_under_test()) {
+    const std::string reason = chapter_under_test.step(step).why_not(padded_shape(10, 10, 96, false));
+    EXPECT_EQ(reason.empty(), step >= first_padded_step) << step << reason;
+    EXPECT_TRUE(reason.empty() || reason.find("--head-dim") != std::string::npos) << reason;
+  }
+  for (int head_dim : {0, 4, 100, 264}) {
+    Shape shape = padded_shape(10, 10, 64, false);
+    shape.head_dim = head_dim;
+    EXPECT_THROW(validate(shape), InputError) << head_dim;
+  }
+}
+
+}  // namespace flashbook::testing
