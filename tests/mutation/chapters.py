@@ -7,8 +7,12 @@ chapters.py check NAME PROGRAM REPORTS
                                     runs the program built with those files, with that fault, and expects it to call the steps wrong; what it
                                     says of them goes to a file in the folder REPORTS, for the chapter's page
 
+chapters.py report NAME PROGRAM REPORTS
+                                    the same, but the traced mode (`flashbook profile`) must report the fault, and that goes to the file
+
 Exit code 1, with a message, if a fault's text is not in the chapter any more, or if it goes unnoticed.
 """
+import itertools
 import os
 import re
 import subprocess
@@ -32,8 +36,11 @@ class Fault:
     steps: tuple[int, ...]  # of its output, O, or of a gradient
     options: list[str] = field(default_factory=list)  # what the program is run with: nothing, but for a mask
     environment: dict[str, str] = field(default_factory=dict)  # and the simulator, if another mode than lazy finds it
+    traced: list[str] = field(default_factory=list)  # what the traced mode is run with,
+    says: str = ""  # and what the report that it prints has in it, as an expression
 
 
+SMALL = ["--batch", "1", "--heads", "1", "--head-dim", "64"]
 LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
 
 VARLEN = ["--lengths", "60,200,100", "--causal"]
@@ -50,7 +57,9 @@ FAULTS = {
     "not_turned_01": Fault("01_naive_attention/step2_coalesced.cuh", "k_column[int64_t(c) * problem.seqlen_k]", "int64_t(c) * problem.seqlen_k",
                            "int64_t(c)", (2,)),
     "no_barrier_01": Fault("01_naive_attention/step3_shared_tile.cuh", "k_tile[tx][ty] = to_float(k_row[c + tx]);\n    __syncthreads();",
-                           "__syncthreads();", "", (3,)),
+                           "__syncthreads();", "", (3,), traced=["--step", "3", "--seqlen", "32", *SMALL], says="data race in block"),
+    "half_a_mask_01": Fault("01_naive_attention/softmax.cuh", "value += __shfl_xor_sync(0xffffffffu, value, distance);", "0xffffffffu", "0x0000ffffu", (),
+                            traced=["--step", "3", "--seqlen", "32", *SMALL], says="is not in the mask"),
     "unwritten_01": Fault("01_naive_attention/step3_shared_tile.cuh", "first_key + tx < visible ? to_float(p_row[first_key + tx]) : 0.0f;",
                           "first_key + tx < visible", "first_key + tx < problem.score_stride", (3,), ["--causal"]),
     "no_zeros_01": Fault("01_naive_attention/step5_wmma.cuh", "if (e >= seen)", "e >= seen", "false", (5,), ["--causal"]),
@@ -65,13 +74,25 @@ FAULTS = {
                          ["--seqlen", "100", "--seqlen-k", "70", "--causal"]),
     "no_rescaling_03": Fault("03_flash_attention_1/problem.cuh", "return {new_max, subtracted, exp2_approx(row_max - subtracted)};",
                              "exp2_approx(row_max - subtracted)", "1.0f", (1, 2, 3)),
+    "no_barrier_03": Fault("03_flash_attention_1/step2_queries_outside.cuh", "__syncthreads();  // everyone is done with K and V", "__syncthreads();", "", (),
+                           traced=["--step", "2", "--seqlen", "128", *SMALL], says="data race in block"),
+    "added_too_early_03": Fault("03_flash_attention_1/step3_split_k.cuh", "__syncthreads();  // this warp's part is in the piece", "__syncthreads();", "",
+                                (), traced=["--step", "3", "--seqlen", "64", *SMALL], says="data race in block"),
     "no_rescaling_split_04": Fault("04_flash_attention_2/step1_split_q.cuh", "out[0][n][i] *= before * inverse;",
                                    "out[0][n][i] *= before * inverse;", "if (before == 0) out[0][n][i] = 0;", (1, 2, 3)),
     "no_rescaling_04": Fault("04_flash_attention_2/softmax.cuh",
                              "float correction = exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e);",
                              "exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e)", "1", (4, 5, 6)),
+    "no_barrier_04": Fault("04_flash_attention_2/step1_split_q.cuh", "__syncthreads();  // the tile is in, and no warp still", "__syncthreads();", "", (),
+                           traced=["--step", "3", "--seqlen", "128", *SMALL], says="data race in block"),
+    "no_swizzle_04": Fault("04_flash_attention_2/warp_tile.cuh", "return row * kRowBytes + (piece ^ row % 8) * 16;", "piece ^ row % 8", "piece", (),
+                           traced=["--step", "3", "--seqlen", "64", *SMALL], says="ldmatrix"),
     "no_rescaling_05": Fault("common/hopper/softmax.h", "correction[r] = exp2_approx((rows.max[r] - base[r]) * scale_log2);",
                              "exp2_approx((rows.max[r] - base[r]) * scale_log2)", "1", (1, 2, 3, 4, 5)),
+    "wrong_parity_05": Fault("common/hopper/pipeline.h", "mbarrier_wait(&pipeline.empty[state.stage], state.phase ^ 1);", "state.phase ^ 1", "state.phase",
+                             (), traced=["--step", "2", "--seqlen", "256", *SMALL], says="deadlock in block"),
+    "waits_for_one_less_05": Fault("05_flash_attention_3/step2_specialised.cuh", "wgmma_wait<0>();  // both products are done", "wgmma_wait<0>();",
+                                   "wgmma_wait<1>();", (), traced=["--step", "2", "--seqlen", "512", *SMALL], says="is in flight"),
     "no_rescaling_06": Fault("06_fp8/softmax.cuh", "correction[r] = exp2_approx(rows.max[r] - safe_max);",
                              "exp2_approx(rows.max[r] - safe_max)", "1", (1, 2, 3, 4, 5, 6, 7, 8)),
     "no_scales_06": Fault("06_fp8/problem.cuh", "return scale == nullptr ? 1.0f :", "scale == nullptr", "true", (1, 2, 3, 4, 5, 6, 7, 8)),
@@ -79,6 +100,10 @@ FAULTS = {
                          ["--seqlen", "40", "--seqlen-k", "8"]),
     "twos_06": Fault("06_fp8/step1_attention.cuh", "(&shared.ones)[i] = kOne;", "kOne", "0x40", (6, 7, 8)),
     "other_slope_06": Fault("06_fp8/softmax.cuh", "factor = scale.factor * kLineSlope,", "kLineSlope", "4.0f / 128", (8,)),
+    "one_does_not_arrive_06": Fault("06_fp8/producer.cuh", "release(shared.raw, from);", "release(shared.raw, from);",
+                                    "if (warp == 0) release(shared.raw, from);", (), traced=["--step", "2", "--seqlen", "512", *SMALL], says="deadlock in block"),
+    "arrives_for_others_06": Fault("06_fp8/producer.cuh", "__syncwarp();         // all lanes have read and written", "__syncwarp();", "", (),
+                                   traced=["--step", "2", "--seqlen", "256", *SMALL], says="data race in block"),
     # Of chapter 7 the steps with mma.sync: those for Hopper are compiled without the fault.
     "no_d_07": Fault("07_backward/step2_keys_outside.cuh", "y = x * (y - query_d);", "y - query_d", "y", (1, 2)),
     "no_mask_07": Fault("07_backward/step2_keys_outside.cuh", "if (kMasked && r * 16 + half * 8 > last)", "kMasked && r * 16 + half * 8 > last", "false",
@@ -102,7 +127,7 @@ FAULTS = {
                              "exp2_approx((rows.max[r] - base) * scale_log2)", "1", (1, 2, 3, 4, 5, 6, 7)),
     "no_guard_08": Fault("08_decoding/merge.cuh", "own_weight = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);", "lse == -INFINITY", "false",
                          (3,), ["--batch", "1", "--heads", "1", "--kv-heads", "1", "--seqlen", "140", "--seqlen-k", "130", "--causal"]),
-    "one_too_early_08": Fault("08_decoding/last_arriver.cuh", "atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);",
+    "one_too_early_08": Fault("08_decoding/last_arriver.cuh", "== unsigned(segment.parts - 1);",
                               "unsigned(segment.parts - 1)", "unsigned(segment.parts - 2)", (4, 5, 6),
                               ["--batch", "1", "--heads", "4", "--kv-heads", "1"]),
     "forgotten_warp_08": Fault("08_decoding/last_arriver.cuh", "for (int w = 0; w < kKeyWarps; ++w) {", "w < kKeyWarps", "w < kKeyWarps - 1",
@@ -131,6 +156,11 @@ FAULTS = {
     "waits_for_one_08": Fault("08_decoding/step7_latent_merge.cuh", "while (load_acquire(arrivals) < unsigned(item.parts)) {", "unsigned(item.parts)", "1u",
                               (7,), LATENT),
     "no_scale_08": Fault("08_decoding/step7_latent_merge.cuh", "scaled = weight * rows[i][r].scale;", "rows[i][r].scale", "1", (7,), LATENT),
+    "no_handover_08": Fault("08_decoding/last_arriver.cuh", "is_last = atomic_add_acq_rel(arrived, 1u)", "atomic_add_acq_rel(arrived, 1u)",
+                            "atomicAdd(arrived, 1u)", (), traced=["--step", "4", "--seqlen", "1", "--seqlen-k", "600", *SMALL], says="data race between blocks"),
+    "keys_behind_the_last_08": Fault("08_decoding/step4_ring.cuh", "const int rows = min(cache.copy_rows, segment.length - key);",
+                                     "min(cache.copy_rows, segment.length - key)", "cache.copy_rows", (),
+                                     traced=["--step", "4", "--seqlen", "1", "--seqlen-k", "100", *SMALL], says="."),
     # Of chapter 9 packed sequences and FlashMask, with the ranges that both use.
     "skips_at_the_end_09": Fault("09_masks/step4_flashmask.cuh", "if (largest.lower_begin <= first_query && last_query < least.lower_end)",
                                  "last_query < least.lower_end", "last_query <= least.lower_end", (4,), INTERVALS),
@@ -202,7 +232,9 @@ def plant(chapter, folder):
     for file, text in texts.items():
         target = Path(folder) / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text.replace("#pragma once", "#pragma once\nextern const int flashbook_fault;", 1), encoding="utf-8")
+        head, pragma, rest = text.partition("#pragma once\n")
+        line = f'#line {head.count(chr(10)) + 2} "{ROOT / file}"\n'  # what follows is named as in the chapter's own file
+        target.write_text(f"{head}{pragma}extern const int flashbook_fault;\n{line}{rest}", encoding="utf-8")
 
 
 def check(name, program, reports):
@@ -219,13 +251,38 @@ def check(name, program, reports):
     (Path(reports) / f"{name}.txt").write_text("".join(line + "\n" for line in said), encoding="utf-8")
 
 
+def run_traced(program, fault, asked, **more):
+    """What the traced mode prints of a program's kernels, with this fault or, if it is -1, without any."""
+    environment = {**os.environ, "FLASHBOOK_FAULT": str(asked), "FLASHBOOK_SIM_THREADS": "1", **more}
+    return subprocess.run([program, *fault.traced], capture_output=True, text=True, env=environment, cwd=ROOT)
+
+
+def said_of(run, expected):
+    """The first report in which `expected` stands, without addresses, or the rows of the table of accesses in which it does."""
+    lines = re.sub(r"0x[0-9a-f]{9,}", "0x...", re.sub(r"^\w+: launch <<<.*?>>>: ", "", run.stderr, flags=re.M)).splitlines()
+    for number, line in enumerate(lines):
+        if re.search(expected, line):
+            details = itertools.takewhile(lambda text: text.startswith(" "), lines[number + 1:])
+            return "".join(f"{text}\n" for text in [line, *details])
+    rows = [line for line in run.stdout.splitlines() if re.search(expected, line) or line.startswith("  line ")]
+    return "".join(f"{row.strip()}\n" for row in rows) if len(rows) > 1 else ""
+
+
+def report(name, program, reports):
+    fault = FAULTS[name]
+    if run_traced(program, fault, -1).returncode != 0:
+        raise Refused(f"{name}: {program} {' '.join(fault.traced)} goes wrong without the fault")
+    run = run_traced(program, fault, list(FAULTS).index(name))
+    said = said_of(run, fault.says)
+    if not said:
+        raise Refused(f"{name}: {program} should say {fault.says!r}. It exited with {run.returncode}:\n{run.stdout}{run.stderr}")
+    (Path(reports) / f"{name}.report").write_text(said, encoding="utf-8")
+
+
 def main():
     command, *words = sys.argv[1:]
     try:
-        if command == "plant":
-            plant(*words)
-        else:
-            check(*words)
+        {"plant": plant, "check": check, "report": report}[command](*words)
     except Refused as reason:
         sys.exit(f"chapters.py: {reason}")
 

@@ -92,19 +92,22 @@ def shown_chapter_fault(name, folder):
     """What was done to the chapter, as a diff, and how its program calls it wrong."""
     if name not in chapters.FAULTS:
         raise Refused(f"tests/mutation/chapters.py has no fault {name}")
-    path = folder / f"{name}.txt"
+    fault = chapters.FAULTS[name]
+    path = folder / f"{name}.{'report' if fault.says else 'txt'}"
     if not path.is_file():
         raise Refused(f"{path} is missing: run ctest -R mutation first")
-    fault = chapters.FAULTS[name]
     text = (ROOT / chapters.path_of(fault)).read_text(encoding="utf-8")
-    at = text.index(fault.line)
-    begin = text.rindex("\n", 0, at) + 1
-    line = text[begin:text.index("\n", at + len(fault.line))].strip()
-    changed = line.replace(fault.old, fault.new)
+    first = text.index(fault.line)
+    at = first + fault.line.index(fault.old)  # whose lines are shown
+    line = text[text.rindex("\n", 0, at) + 1:text.index("\n", at + len(fault.old))].strip()
+    changed = line.replace(fault.old, fault.new).strip()
+    changed = "" if changed.startswith("//") else changed  # of a statement that is gone its comment is, too
     environment = [f"{name}={value}" for name, value in fault.environment.items()]
-    command = " ".join([*environment, "./flashbook run", name[-2:], *(["--", *fault.options] if fault.options else [])])
-    return (f"```diff\n-{line}\n" + (f"+{changed}\n" if changed else "") + f"```\n\n`{command}` says:\n\n"
-            f"```text\n{path.read_text(encoding='utf-8')}```\n")
+    options = fault.traced if fault.says else fault.options
+    command = " ".join([*environment, f"./flashbook {'profile' if fault.says else 'run'}", name[-2:], *(["--", *options] if options else [])])
+    diff = f"```diff\n-{line}\n" + (f"+{changed}\n" if changed else "") + "```\n\n"
+    asked = f"```sh\n{command}\n```\n\n" if fault.says else f"`{command}` says:\n\n"
+    return f"{diff}{asked}```text\n{path.read_text(encoding='utf-8')}```\n"
 
 
 def difference(fault):

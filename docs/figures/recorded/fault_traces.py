@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""What a block does without a planted fault and with it, event by event: docs/figures/interactive/fault_chNN_data.js.
+
+    fault_traces.py [--check] PROGRAM...     PROGRAMs are build/sim/bin/planted_NN_traced; with --check nothing is written: exit code 1 if a file differs
+"""
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "common" / "simulator" / "events"), str(ROOT / "tests" / "mutation")]
+
+import page
+
+import chapters
+
+# The one of a chapter's two faults that a trace shows.
+SHOWN = {"01": "no_barrier_01", "03": "no_barrier_03", "04": "no_barrier_04", "05": "wrong_parity_05", "06": "one_does_not_arrive_06",
+         "08": "keys_behind_the_last_08"}
+VERBS = {"waits": " waits at", "passes": " passes", "lands": " has landed in", "over": " at"}
+
+
+def words(event):
+    """What happens, without what changes when a line is added to a file."""
+    if event.kind == "fault":
+        return "the simulator reports: " + re.split(r" in block | at \S+:\d| by ", event.detail or event.what)[0]
+    times = f" \u00d7{event.times}" if event.times > 1 else ""
+    thing = "" if event.object.startswith("products") else event.object.removeprefix("mbarrier ")
+    return f"{event.what}{times}{VERBS.get(event.kind, '')} {thing}".strip()
+
+
+def source(event, texts):
+    """The line of the kernel that it comes from."""
+    if not event.stack:
+        return ""
+    frame = event.stack[0]
+    lines = texts.setdefault(frame.file, pathlib.Path(frame.file).read_text(encoding="utf-8").splitlines())
+    return f"{pathlib.Path(frame.file).name}: {lines[frame.line - 1].strip()[:90]}"
+
+
+def run_of(program, name, asked):
+    """The launch that the fault is in, or its like without the fault, as rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "events.json")
+        chapters.run_traced(program, chapters.FAULTS[name], asked, FLASHBOOK_SIM_EVENTS=file)
+        trace = page.read(file)
+    return trace["launches"]
+
+
+def texts_of(program, name):
+    good, broken = (run_of(program, name, asked) for asked in (-1, list(chapters.FAULTS).index(name)))
+    wrong = next(launch for launch in broken if launch["error"])
+    right = next(launch for launch in good if launch["kernel"] == wrong["kernel"])
+    known: dict[str, int] = {}
+    files: dict[str, list[str]] = {}
+    runs = {}
+    for key, launch in (("good", right), ("broken", wrong)):
+        rows = []
+        for event in launch["blocks"][0]["events"]:
+            says, line = (known.setdefault(text, len(known)) for text in (words(event), source(event, files)))
+            rows += [page.GROUPS.index(event.group), event.warp, event.warps, says, line]
+        runs[key] = rows
+    fault = chapters.FAULTS[name]
+    return {"kernel": right["kernel"], "warps": right["blocks"][0]["warps"], "line": " ".join(fault.old.split()), "now": " ".join(fault.new.split()),
+            "groups": page.GROUPS, "texts": list(known), **runs}
+
+
+def main():
+    *check, = [word for word in sys.argv[1:] if word == "--check"]
+    stale = []
+    for program in sys.argv[1 + len(check):]:
+        number = program.removesuffix("_traced")[-2:]
+        name = f"fault_ch{number}"
+        data = json.dumps(texts_of(os.path.abspath(program), SHOWN[number]), separators=(",", ":"))
+        file = ROOT / "docs" / "figures" / "interactive" / f"{name}_data.js"
+        text = (f"// A block of chapter {int(number)} without a fault and with it, written by docs/figures/recorded/fault_traces.py.\n"
+                f"(window.flashbookData = window.flashbookData || {{}}).{name} = {data};\n")
+        if not check:
+            file.write_text(text, encoding="utf-8")
+        elif not file.exists() or file.read_text(encoding="utf-8") != text:
+            stale.append(program)
+    if stale:
+        sys.exit(f"the kernels do something else now: {sys.argv[0]} {' '.join(stale)} writes it, docs/figures/fault_traces.py draws it")
+
+
+if __name__ == "__main__":
+    main()
