@@ -23,6 +23,7 @@
 #include "common/simulator/launch_bounds.h"
 #include "common/simulator/memory.h"
 #include "common/simulator/source_lines.h"
+#include "common/simulator/trap.h"
 
 namespace flashbook::sim {
 namespace {
@@ -141,6 +142,9 @@ class FirstError {
 
 /// Workers outlive a grid, since their memory is dear to set up; one grid at a time has them.
 std::vector<std::unique_ptr<Worker>> workers;
+
+/// Of all grids so far, but for the turns, which the workers count.
+Counts counts_of_grids;
 
 /// The blocks of a grid, handed out in order to OS threads: to as many as the options want, and to more where
 /// all that a block does is to read memory again and again. It may wait for a block that has not begun, and
@@ -430,11 +434,21 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
                   worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);
                 });
   blocks.run();
+  const uint64_t blocks_run = uint64_t(grid.x) * grid.y * grid.z;
+  ++counts_of_grids.launches;
+  counts_of_grids.blocks += blocks_run;
+  counts_of_grids.threads += blocks_run * block.x * block.y * block.z;
   const std::string seen = watcher ? watcher->grid_ends() : "";
   const std::string error =
       blocks.error().text() + (blocks.error().happened() && !seen.empty() ? "\n" : "") + seen;
   if (EventFile* events = EventFile::asked()) events->grid_ends(error);
   if (!error.empty()) throw Error(error);
+}
+
+Counts counts() {
+  Counts counts = counts_of_grids;
+  for (const auto& worker : workers) counts.turns += worker->scheduler.turns();
+  return counts;
 }
 
 void require_device_pointer(const void* kernel, int number, const volatile void* argument) {

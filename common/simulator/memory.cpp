@@ -88,7 +88,7 @@ class Arena {
   std::uintptr_t begin() const { return std::uintptr_t(base_); }
 
   std::span<const unsigned char> in_use() const {
-    if (allocations_.empty()) return {base_, 0};
+    if (allocations_.empty()) return {base_, std::size_t(0)};
     const auto& [first, ignored] = *allocations_.begin();
     const auto& [last, allocation] = *allocations_.rbegin();
     return {base_ + first, base_ + last + allocation.bytes};

@@ -10,14 +10,14 @@
 namespace flashbook::sim {
 
 /// Address space of the device memory. Only what is written takes memory of the host.
-constexpr std::size_t kGlobalBytes = std::size_t(256) << 30;
+constexpr std::size_t kGlobalBytes = sizeof(void*) == 4 ? std::size_t(48) << 20 : std::size_t(uint64_t(256) << 30);
 
 /// Allocations begin at multiples of this, as cudaMalloc's do.
 constexpr std::size_t kGlobalAlignment = 256;
 
 /// Between two allocations lie at least so many bytes that nobody may touch: an index that leaves its
 /// allocation, by a page number for example, leads to none of the others.
-constexpr std::size_t kGuardBytes = std::size_t(64) << 20;
+constexpr std::size_t kGuardBytes = std::size_t(sizeof(void*) == 4 ? 1 : 1024) << 16;
 
 /// The device whose memory the calling thread allocates, and on which it launches kernels: 0 at first.
 int current_device();

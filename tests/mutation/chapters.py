@@ -177,11 +177,16 @@ def chosen(fault, index):
     return fault.line.replace(fault.old, choice)
 
 
-def plant(chapter, folder):
+def of_chapter(chapter, faults):
+    """Those of a list whose names end in the chapter's number."""
+    return {name: fault for name, fault in faults.items() if name.rpartition("_")[2] == chapter[:2]}
+
+
+def plant(folder, faults, all_faults):
+    """Writes the files that have these faults. A fault is known by its place in the list of all."""
     texts: dict[str, str] = {}
-    for index, (name, fault) in enumerate(FAULTS.items()):
-        if name.rpartition("_")[2] != chapter[:2]:
-            continue
+    for name, fault in faults.items():
+        index = list(all_faults).index(name)
         path = path_of(fault)
         text = texts.get(path) or (ROOT / path).read_text(encoding="utf-8")
         found = text.count(fault.line)
@@ -192,7 +197,9 @@ def plant(chapter, folder):
     for file, text in texts.items():
         target = Path(folder) / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text.replace("#pragma once", "#pragma once\nextern const int flashbook_fault;", 1), encoding="utf-8")
+        line = text.count("\n", 0, text.index("#pragma once")) + 1
+        declared = f"#pragma once\nextern const int flashbook_fault;\n#line {line + 1}"  # so that all other lines keep their numbers
+        target.write_text(text.replace("#pragma once", declared, 1), encoding="utf-8")
 
 
 def check(name, program, reports):
@@ -213,7 +220,8 @@ def main():
     command, *words = sys.argv[1:]
     try:
         if command == "plant":
-            plant(*words)
+            chapter, folder = words
+            plant(folder, of_chapter(chapter, FAULTS), FAULTS)
         else:
             check(*words)
     except Refused as reason:

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Plants what a chapter's page offers: plant.py CHAPTER FOLDER
+
+Writes the chapter's files that have faults below FOLDER, where an include finds them first, with all faults in them, and FOLDER/faults.json,
+what the page says of each. Exit code 1, with a message, if a fault's text is not in the chapter any more.
+"""
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "mutation"), str(Path(__file__).resolve().parent)]
+
+import chapters
+import faults
+from fault import Refused
+
+
+def on_page(name, fault):
+    """What the page shows: the line as it is and as it becomes, and what it sets."""
+    path = chapters.path_of(fault)
+    text = (ROOT / path).read_text(encoding="utf-8")
+    begin = text.index(fault.line) + fault.line.index(fault.old)
+    start, end = text.rindex("\n", 0, begin) + 1, text.index("\n", begin + len(fault.old))
+    line = text[start:end]
+    changed = line[:begin - start] + fault.new + line[begin - start + len(fault.old):]
+    page = faults.PAGES[name]
+    return {"name": name, "about": page.about, "file": path, "line": text.count("\n", 0, begin) + 1, "old": line.strip(), "new": changed.strip(),
+            "steps": fault.steps, "settings": page.settings}
+
+
+def main():
+    chapter, folder = sys.argv[1], Path(sys.argv[2])
+    mine = chapters.of_chapter(chapter, faults.ALL)
+    try:
+        chapters.plant(folder, mine, mine)
+    except Refused as reason:
+        sys.exit(f"plant.py: {reason}")
+    (folder / "faults.json").write_text(json.dumps([on_page(name, fault) for name, fault in mine.items()], indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
