@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 # What makes an indirect call that may wait: to a fiber's entry, to a block's threads, to a thread's kernel.
-CALLERS = ["*run_threads*", "*run_fiber*", "*Worker::run_thread*", "*__function::__func*detail::launch*"]
+CALLERS = ["*run_threads*", "*run_fiber*", "*Worker::run_thread*", "*__function::__func*detail::launch*", "*__invoke*detail::launch*"]
 
 
 def main():

@@ -32,6 +32,7 @@ def on_page(name, fault):
 def main():
     chapter, folder = sys.argv[1], Path(sys.argv[2])
     mine = chapters.of_chapter(chapter, faults.ALL)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         chapters.plant(folder, mine, mine)
     except Refused as reason:
