@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Plants what a chapter's page offers: plant.py CHAPTER FOLDER
 
-Writes the chapter's files that have faults below FOLDER, where an include finds them first, with all faults in them, and FOLDER/faults.json,
-what the page says of each. Exit code 1, with a message, if a fault's text is not in the chapter any more.
+Writes the chapter's files that have faults below FOLDER, where an include finds them first, with all faults in them, and FOLDER/faults.json:
+what the page says of each, and of which sources that is. Exit code 1, with a message, if a fault's text is not in the chapter any more.
 """
+import hashlib
 import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "mutation"), str(Path(__file__).resolve().parent)]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "mutation"), str(HERE)]
 
 import chapters
 import faults
@@ -29,6 +31,12 @@ def on_page(name, fault):
             "steps": fault.steps, "settings": page.settings}
 
 
+def digest(chapter):
+    """Of the texts that a chapter's module is made of, as far as the page shows them."""
+    files = [*ROOT.glob(f"chapters/{chapter}/*.*h"), *ROOT.glob(f"chapters/{chapter}/host/*.*"), *ROOT.glob("common/hopper/*.h"), *HERE.glob("faults.py")]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
+
+
 def main():
     chapter, folder = sys.argv[1], Path(sys.argv[2])
     mine = chapters.of_chapter(chapter, faults.ALL)
@@ -37,7 +45,7 @@ def main():
         chapters.plant(folder, mine, mine)
     except Refused as reason:
         sys.exit(f"plant.py: {reason}")
-    (folder / "faults.json").write_text(json.dumps([on_page(name, fault) for name, fault in mine.items()], indent=1) + "\n", encoding="utf-8")
+    (folder / "faults.json").write_text(json.dumps({"digest": digest(chapter), "faults": [on_page(name, fault) for name, fault in mine.items()]}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -199,7 +199,9 @@ def plant(folder, faults, all_faults):
         target.parent.mkdir(parents=True, exist_ok=True)
         line = text.count("\n", 0, text.index("#pragma once")) + 1
         declared = f"#pragma once\nextern const int flashbook_fault;\n#line {line + 1}"  # so that all other lines keep their numbers
-        target.write_text(text.replace("#pragma once", declared, 1), encoding="utf-8")
+        text = text.replace("#pragma once", declared, 1)
+        if not target.exists() or target.read_text(encoding="utf-8") != text:  # who includes it need not be compiled again
+            target.write_text(text, encoding="utf-8")
 
 
 def check(name, program, reports):

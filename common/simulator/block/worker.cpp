@@ -8,6 +8,10 @@
 #include "common/simulator/launch.h"
 #include "common/simulator/launch_bounds.h"
 
+#ifdef __EMSCRIPTEN__
+extern "C" void flashbook_block_begins(double number);  // a sign of life for the page (docs/web)
+#endif
+
 namespace flashbook::sim {
 namespace {
 
@@ -48,6 +52,9 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 }
 
 std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
+#ifdef __EMSCRIPTEN__
+  flashbook_block_begins(double(number));
+#endif
   begin_block(number, seed);
   EventFile* const events = EventFile::asked();
   scheduler.set_log(events ? events->log_of(number, scheduler.alive()) : nullptr);
