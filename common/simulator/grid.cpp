@@ -34,6 +34,12 @@ constexpr unsigned kMaxBlockZ = 64;
 constexpr int kMaxOsThreads = 1024;
 constexpr int kMaxTimeout = 24 * 60 * 60;
 
+#ifdef __EMSCRIPTEN__
+constexpr bool kHasThreads = false;  // a page has one: blocks run one after another
+#else
+constexpr bool kHasThreads = true;
+#endif
+
 std::string text_of(dim3 size) {
   return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
 }
@@ -324,6 +330,7 @@ class Blocks final : public OtherBlocks {
     };
     std::vector<std::thread> others;
     try {
+      if (!kHasThreads) throw std::system_error(std::make_error_code(std::errc::not_supported));
       for (int rank = 1; rank < cluster_size_; ++rank) others.emplace_back(run_beside, rank);
     } catch (const std::system_error&) {
       cluster.abandon(cluster_size_ - 1 - int(others.size()));
@@ -348,7 +355,7 @@ class Blocks final : public OtherBlocks {
 
   /// One more unit, unless there is nothing left for it to do, or the system has none.
   bool begin_another() {
-    if (next_ >= count_) return false;
+    if (!kHasThreads || next_ >= count_) return false;
     const std::lock_guard lock(mutex_);
     const int number = begun_;
     if (uint64_t(number) >= std::min(count_, at_once())) return false;

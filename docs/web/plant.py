@@ -45,7 +45,9 @@ def main():
         chapters.plant(folder, mine, mine)
     except Refused as reason:
         sys.exit(f"plant.py: {reason}")
-    (folder / "faults.json").write_text(json.dumps({"digest": digest(chapter), "faults": [on_page(name, fault) for name, fault in mine.items()]}, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps({"digest": digest(chapter), "faults": [on_page(name, fault) for name, fault in mine.items()]}, indent=1) + "\n"
+    if not (folder / "faults.json").exists() or (folder / "faults.json").read_text(encoding="utf-8") != text:  # or all would be compiled again
+        (folder / "faults.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

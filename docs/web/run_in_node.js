@@ -2,7 +2,7 @@
 // would send.
 'use strict';
 const fs = require('fs'), path = require('path'), vm = require('vm');
-const [module, ...words] = process.argv.slice(2);
+const [target, ...words] = process.argv.slice(2);
 const environment = { FLASHBOOK_SIM_THREADS: '1' };
 for (const [name, value] of Object.entries(process.env)) if (name.startsWith('FLASHBOOK_')) environment[name] = value;
 
@@ -11,4 +11,4 @@ const self = globalThis.self = globalThis;
 globalThis.importScripts = (glue) => { self.flashbookModule = require(path.resolve(glue)); };
 globalThis.postMessage = ({ answer }) => { if (answer) console.log(JSON.stringify(answer)); };
 vm.runInThisContext(fs.readFileSync(path.join(__dirname, 'worker.js'), 'utf8'));
-globalThis.onmessage({ data: { glue: `${module}.js`, module: new WebAssembly.Module(fs.readFileSync(`${module}.wasm`)), words, environment } });
+globalThis.onmessage({ data: { glue: `${target}.js`, module: new WebAssembly.Module(fs.readFileSync(`${target}.wasm`)), words, environment } });
