@@ -69,8 +69,8 @@ def main():
                 shown |= kind(here) != "right" and mode == settings.get("mode", "lazy")
                 if kind(here) == "right" and kind(native) != "right" or "broken" in here:
                     wrong.append(f"{fault['name']}, {mode}: the module is silent, and the program says {said(native) or 'a wrong result'}")
-                if kind(native) == kind(here) and said(native) != said(here):
-                    print(f"{fault['name']}, {mode}:\n  program: {said(native)}\n  module:  {said(here)}")
+                if kind(native) != kind(here) or said(native) != said(here):
+                    print(f"{fault['name']}, {mode}:\n  program: {kind(native)} {said(native)}\n  module:  {kind(here)} {said(here)}")
             if not shown:
                 wrong.append(f"{fault['name']}: the page's settings do not show it")
     print(f"{counts['runs']} runs, {counts['faults']} with a fault in one of three modes: {counts['noticed']} noticed by the program, {counts['same']} answers the same")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Plants what a chapter's page offers: plant.py CHAPTER FOLDER
 
-Writes the chapter's files that have faults below FOLDER, where an include finds them first, with all faults in them, and FOLDER/faults.json:
-what the page says of each, and of which sources that is. Exit code 1, with a message, if a fault's text is not in the chapter any more.
+Writes the chapter's files that have faults below FOLDER, where an include finds them first, with all faults in them; FOLDER/faults.json, what
+the page says of each, and of which sources that is; and FOLDER/texts, which changes when one of the files does. Exit code 1, with a message, if a fault's text is not in the chapter any more.
 """
 import hashlib
 import json
@@ -32,9 +32,16 @@ def on_page(name, fault):
 
 
 def digest(chapter):
-    """Of the texts that a chapter's module is made of, as far as the page shows them."""
-    files = [*ROOT.glob(f"chapters/{chapter}/*.*h"), *ROOT.glob(f"chapters/{chapter}/host/*.*"), *ROOT.glob("common/hopper/*.h"), *HERE.glob("faults.py")]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
+    """Of the texts that a chapter's module is made of, as far as the page shows them, and of its faults."""
+    files = [*ROOT.glob(f"chapters/{chapter}/*.*h"), *ROOT.glob(f"chapters/{chapter}/host/*.*"), *ROOT.glob("common/hopper/*.h")]
+    mine = repr(chapters.of_chapter(chapter, faults.ALL)) + repr(chapters.of_chapter(chapter, faults.PAGES))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)) + mine.encode()).hexdigest()
+
+
+def write_if_new(path, text):
+    """Leaves a file that says the same already, or all would be compiled again."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
 
 
 def main():
@@ -45,9 +52,10 @@ def main():
         chapters.plant(folder, mine, mine)
     except Refused as reason:
         sys.exit(f"plant.py: {reason}")
-    text = json.dumps({"digest": digest(chapter), "faults": [on_page(name, fault) for name, fault in mine.items()]}, indent=1) + "\n"
-    if not (folder / "faults.json").exists() or (folder / "faults.json").read_text(encoding="utf-8") != text:  # or all would be compiled again
-        (folder / "faults.json").write_text(text, encoding="utf-8")
+    about = {"digest": digest(chapter), "faults": [on_page(name, fault) for name, fault in mine.items()]}
+    write_if_new(folder / "faults.json", json.dumps(about, indent=1) + "\n")
+    texts = b"".join(file.read_bytes() for file in sorted(folder.glob("*/**/*.*h")))
+    write_if_new(folder / "texts", hashlib.sha256(texts).hexdigest() + "\n")
 
 
 if __name__ == "__main__":
