@@ -446,8 +446,8 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   counts_of_grids.blocks += blocks_run;
   counts_of_grids.threads += blocks_run * block.x * block.y * block.z;
   const std::string seen = watcher ? watcher->grid_ends() : "";
-  const std::string error =
-      blocks.error().text() + (blocks.error().happened() && !seen.empty() ? "\n" : "") + seen;
+  std::string error = blocks.error().text() + (blocks.error().happened() && !seen.empty() ? "\n" : "") + seen;
+  if (error.empty()) error = describe_written_outside();
   if (EventFile* events = EventFile::asked()) events->grid_ends(error);
   if (!error.empty()) throw Error(error);
 }

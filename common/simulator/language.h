@@ -34,7 +34,8 @@
 /// at a time. The tag becomes part of the array's symbol, by which the simulator finds it to poison it before
 /// every block; `used` keeps the compiler from concluding that nobody else writes it.
 #if defined(__EMSCRIPTEN__)
-#define __shared__ __attribute__((section("cuda_shared"), used)) static  // one thread; the linker marks its ends
+#define __shared__ \
+  __attribute__((section("cuda_shared"), used)) static  // one thread; the linker marks its ends
 #else
 #define __shared__ __attribute__((abi_tag("cuda_shared"), used)) thread_local
 #endif

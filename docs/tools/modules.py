@@ -2,28 +2,26 @@
 import json
 import re
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from docs.tools import book
 from docs.tools.book import Page
+from docs.web import planted
 
 WEB = book.ROOT / "docs" / "web"
 BUILT = book.ROOT / "build" / "web" / "modules"
 OWN_FILES = ("panel.js", "worker.js")
 
 
-def built(folder: Path = BUILT) -> dict[str, dict]:
+def built(folder: Path = BUILT) -> dict[str, dict[str, Any]]:
     """{a chapter's number: what its module says of itself}, of those that are made of the sources as they are now."""
-    sys.path[:0] = [str(WEB)]
-    import plant
-
     found = {}
     for file in sorted(folder.glob("[0-9][0-9].json")):
         about = json.loads(file.read_text(encoding="utf-8"))
         chapter = next(book.ROOT.glob(f"chapters/{file.stem}_*"), None)
-        if chapter and plant.digest(chapter.name) == about["digest"]:
+        if chapter and planted.digest(chapter.name) == about["digest"]:
             found[file.stem] = about
     return found
 
@@ -39,7 +37,7 @@ def why_none(folder: Path = BUILT) -> str:
     return f"the pages of chapters {', '.join(lacking)} have no Run: {command} builds their modules" if lacking else ""
 
 
-def panel(page: Page, modules: dict[str, dict]) -> str:
+def panel(page: Page, modules: dict[str, dict[str, Any]]) -> str:
     """Where the page's Run will be: nothing without JavaScript."""
     number = page.chapter[:2]
     if page.kind != "kernel" or number not in modules or "/host/" in page.source or "/serving/" in page.source:
@@ -49,12 +47,12 @@ def panel(page: Page, modules: dict[str, dict]) -> str:
             f'{f""" data-step="{step[1]}" """.rstrip() if step else ""} hidden></div>')
 
 
-def scripts(page: Page | None, modules: dict[str, dict]) -> list[str]:
+def scripts(page: Page | None, modules: dict[str, dict[str, Any]]) -> list[str]:
     """What that page loads, from the site's root."""
     return [f"web/{page.chapter[:2]}_data.js", "web/panel.js"] if page and panel(page, modules) else []
 
 
-def write(out: Path, pages: Sequence[Page], modules: dict[str, dict], folder: Path = BUILT) -> None:
+def write(out: Path, pages: Sequence[Page], modules: dict[str, dict[str, Any]], folder: Path = BUILT) -> None:
     """The modules, and what pages know of them, into out/web."""
     if not modules:
         return

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Holds the modules of the site against the same programs of this machine: compare.py MODULES PROGRAMS [CHAPTER...]
 
-Every step must be right in the module, for both head dimensions, without a mask and with the causal one; and no fault of docs/web/faults.py that the
-program reports, or gets a wrong result of, may go unnoticed in the module, in no mode. Prints how many reports are the same, word for word. Exit
-code 1, and a line each, if something is not so.
+Every step must be right in the module, for both head dimensions, without a mask and with the causal one; and no fault of docs/web/page_faults.py
+that the program reports, or gets a wrong result of, may go unnoticed in the module, in no mode. Prints the answers that differ, and how many are
+the same, word for word. Exit code 1, and a line each, if something is not so.
 """
 import json
 import os
@@ -50,9 +50,9 @@ def main():
         for step in range(1, len(about["steps"]) + 1):
             for head_dim, mask in (("64", "full"), ("128", "causal")):
                 words = [f"step={step}", "n=200", f"d={head_dim}", f"mask={mask}"]
-                answer = ask(module, words, {}, 60)
+                answer = ask(module, words, {}, 120)
                 counts["runs"] += 1
-                native = ask(program, words, {}, 60)
+                native = ask(program, words, {}, 120)
                 if kind(answer) != kind(native) or "report" in answer or (kind(answer) != "right" and "refused" not in answer):
                     wrong.append(f"chapter {chapter}, {' '.join(words)}: {said(answer) or answer['tensors']}")
         for index, fault in enumerate(about["faults"]):
@@ -62,18 +62,19 @@ def main():
             for mode in MODES:
                 seed = settings["seed"] or (1 if mode == "random" else 0)
                 environment = {"FLASHBOOK_FAULT": str(index), "FLASHBOOK_SIM_ASYNC": mode, "FLASHBOOK_SIM_SEED": str(seed)}
-                native, here = ask(program, words, environment, 30), ask(module, words, environment, 10)
+                native, here = ask(program, words, environment, 30), ask(module, words, environment, 20)
                 counts["faults"] += 1
                 counts["same"] += kind(native) == kind(here) and said(native) == said(here)
                 counts["noticed"] += kind(native) != "right"
                 shown |= kind(here) != "right" and mode == settings.get("mode", "lazy")
-                if kind(here) == "right" and kind(native) != "right" or "broken" in here:
+                if (kind(here) == "right" and kind(native) != "right") or "broken" in here:
                     wrong.append(f"{fault['name']}, {mode}: the module is silent, and the program says {said(native) or 'a wrong result'}")
                 if kind(native) != kind(here) or said(native) != said(here):
                     print(f"{fault['name']}, {mode}:\n  program: {kind(native)} {said(native)}\n  module:  {kind(here)} {said(here)}")
             if not shown:
                 wrong.append(f"{fault['name']}: the page's settings do not show it")
-    print(f"{counts['runs']} runs, {counts['faults']} with a fault in one of three modes: {counts['noticed']} noticed by the program, {counts['same']} answers the same")
+    print(f"{counts['runs']} runs, {counts['faults']} with a fault in one of three modes: {counts['noticed']} noticed by the program, "
+          f"{counts['same']} answers the same")
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0

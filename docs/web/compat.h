@@ -1,5 +1,6 @@
 /// \file
-/// What the libc++ of older emscriptens (Debian 12's has version 13) lacks of C++20, as far as it is used here: included before everything.
+/// What the libc++ of older emscriptens (Debian 12's has version 13) lacks of C++20, as far as it is used
+/// here: included before everything.
 #pragma once
 #include <version>
 #if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 15000
@@ -79,7 +80,8 @@ auto upper_bound(R&& r, const T& t) {
 }
 template <class R, class T, class C, class P>
 auto upper_bound(R&& r, const T& t, C c, P p) {
-  return std::upper_bound(std::begin(r), std::end(r), t, [&](const T& a, const auto& b) { return c(a, std::invoke(p, b)); });
+  return std::upper_bound(std::begin(r), std::end(r), t,
+                          [&](const T& a, const auto& b) { return c(a, std::invoke(p, b)); });
 }
 template <class R>
 auto max_element(R&& r) {
@@ -99,7 +101,8 @@ void sort(R&& r, C c = {}) {
 }
 template <class R, class C = std::less<>, class P>
 void sort(R&& r, C, P p) {
-  std::sort(std::begin(r), std::end(r), [&](const auto& a, const auto& b) { return std::invoke(p, a) < std::invoke(p, b); });
+  std::sort(std::begin(r), std::end(r),
+            [&](const auto& a, const auto& b) { return std::invoke(p, a) < std::invoke(p, b); });
 }
 
 }  // namespace flashbook_compat

@@ -1,7 +1,9 @@
 /// \file
-/// What a page runs: one step of a chapter, once, in the simulator, held against the oracle. It prints one line of JSON.
+/// What a page runs: one step of a chapter, once, in the simulator, held against the oracle. It prints one
+/// line of JSON.
 ///
-/// Arguments are words like step=4. FLASHBOOK_SIM_ASYNC and FLASHBOOK_SIM_SEED say how, FLASHBOOK_FAULT with which fault, as of any program.
+/// Arguments are words like step=4. FLASHBOOK_SIM_ASYNC and FLASHBOOK_SIM_SEED say how, FLASHBOOK_FAULT with
+/// which fault, as of any program.
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -76,7 +78,8 @@ Shape shape_of(const Chapter& chapter, const Words& words) {
   shape.seqlen_q = whole_number(words, "nq", shape.seqlen_q);
   shape.head_dim = whole_number(words, "d", shape.head_dim);
   shape.scale = default_scale(shape.head_dim);
-  if (const auto mask = words.find("mask"); mask != words.end() && mask->second == "causal") shape.visibility = Visibility::causal();
+  if (const auto mask = words.find("mask"); mask != words.end() && mask->second == "causal")
+    shape.visibility = Visibility::causal();
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
     throw InputError("N is at most ", kMostRows, " in a page: ./flashbook run has no such limit");
   validate(shape);
@@ -125,7 +128,8 @@ void run(const Chapter& chapter, const Words& words, List& answer) {
 
 std::string description_of(const Chapter& chapter) {
   List steps;
-  for (int number = 1; number <= chapter.last_step(); ++number) steps.add(in_quotes(chapter.step(number).name));
+  for (int number = 1; number <= chapter.last_step(); ++number)
+    steps.add(in_quotes(chapter.step(number).name));
   List answer;
   answer.add("chapter", number(chapter.number));
   answer.add("steps", steps.array());
@@ -160,7 +164,8 @@ int main(int count, char** arguments) {
   return 0;
 }
 
-/// The engine has stopped a call, and the memory is as it was: what is to be said of it. JavaScript calls this.
+/// The engine has stopped a call, and the memory is as it was: what is to be said of it. JavaScript calls
+/// this.
 extern "C" const char* flashbook_trap(int crash) {
   static std::string report;
   report = flashbook::sim::describe_trap(flashbook::sim::Trap(crash));

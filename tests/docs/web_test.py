@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from typing import Any, ClassVar
 
 SITE = pathlib.Path(__file__).resolve().parents[2] / "build" / "docs" / "html"
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
@@ -45,7 +46,8 @@ async function open(url, width) {
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    page, results = "", queue.Queue()
+    page = ""
+    results: ClassVar[queue.Queue[Any]] = queue.Queue()
 
     def do_GET(self):
         if self.path != "/harness":
@@ -72,7 +74,7 @@ def run_script(script):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(SITE)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        browser = subprocess.Popen([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}",
+        browser = subprocess.Popen([str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}",
                                     "--remote-debugging-port=0", f"http://127.0.0.1:{server.server_port}/harness"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             result = Handler.results.get(timeout=120)

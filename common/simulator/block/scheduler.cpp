@@ -24,7 +24,8 @@ constexpr std::size_t kGuardOfStack = sizeof(void*) == 4 ? 0 : 16 * 1024;
 /// Address space of a fiber's stack; memory is taken where it is touched. Not a power of two but a page and
 /// some cache lines more, since otherwise the locals of all threads would compete for the same few sets of
 /// the caches and the TLB.
-constexpr std::size_t kStackBytes = kUsableStackBytes + kGuardOfStack + (sizeof(void*) == 4 ? 8192 : 4096) + 5 * 64;
+constexpr std::size_t kStackBytes =
+    kUsableStackBytes + kGuardOfStack + (sizeof(void*) == 4 ? 8192 : 4096) + 5 * 64;
 
 /// Stacks that have one. The system knows of about 65,000 ranges of a process, and each guard makes two.
 constexpr int kMostGuards = 16 * 1024;

@@ -253,7 +253,8 @@ std::string Worker::crash_report() const {
 std::string Worker::report_of(Crash crash) {
   scheduler.note_crash(crash);
   if (crash == Crash::memory)  // nobody knows the address
-    return "out of bounds: a thread touches what is no memory at all. Check the pointer, and the index against "
+    return "out of bounds: a thread touches what is no memory at all. Check the pointer, and the index "
+           "against "
            "the last row, column or stage\n  " +
            describe_current(scheduler.current()) + mbarriers.suspects();
   return crash_report() + mbarriers.suspects();

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Plants what a chapter's page offers: plant.py CHAPTER FOLDER
+"""Plants what a chapter's page offers: planted.py CHAPTER FOLDER
 
 Writes the chapter's files that have faults below FOLDER, where an include finds them first, with all faults in them; FOLDER/faults.json, what
-the page says of each, and of which sources that is; and FOLDER/texts, which changes when one of the files does. Exit code 1, with a message, if a fault's text is not in the chapter any more.
+the page says of each, and of which sources that is; and FOLDER/texts, which changes when one of the files does. Exit code 1, with a message, if a
+fault's text is not in the chapter any more.
 """
 import hashlib
 import json
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "mutation"), str(HERE)]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "mutation")]
+
+from fault import Refused
 
 import chapters
-import faults
-from fault import Refused
+from docs.web import page_faults
 
 
 def on_page(name, fault):
@@ -26,15 +27,15 @@ def on_page(name, fault):
     start, end = text.rindex("\n", 0, begin) + 1, text.index("\n", begin + len(fault.old))
     line = text[start:end]
     changed = line[:begin - start] + fault.new + line[begin - start + len(fault.old):]
-    page = faults.PAGES[name]
+    page = page_faults.PAGES[name]
     return {"name": name, "about": page.about, "file": path, "line": text.count("\n", 0, begin) + 1, "old": line.strip(), "new": changed.strip(),
             "steps": fault.steps, "settings": page.settings}
 
 
-def digest(chapter):
+def digest(chapter: str) -> str:
     """Of the texts that a chapter's module is made of, as far as the page shows them, and of its faults."""
     files = [*ROOT.glob(f"chapters/{chapter}/*.*h"), *ROOT.glob(f"chapters/{chapter}/host/*.*"), *ROOT.glob("common/hopper/*.h")]
-    mine = repr(chapters.of_chapter(chapter, faults.ALL)) + repr(chapters.of_chapter(chapter, faults.PAGES))
+    mine = repr(chapters.of_chapter(chapter, page_faults.ALL)) + repr(chapters.of_chapter(chapter, page_faults.PAGES))
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)) + mine.encode()).hexdigest()
 
 
@@ -46,12 +47,12 @@ def write_if_new(path, text):
 
 def main():
     chapter, folder = sys.argv[1], Path(sys.argv[2])
-    mine = chapters.of_chapter(chapter, faults.ALL)
+    mine = chapters.of_chapter(chapter, page_faults.ALL)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         chapters.plant(folder, mine, mine)
     except Refused as reason:
-        sys.exit(f"plant.py: {reason}")
+        sys.exit(f"planted.py: {reason}")
     about = {"digest": digest(chapter), "faults": [on_page(name, fault) for name, fault in mine.items()]}
     write_if_new(folder / "faults.json", json.dumps(about, indent=1) + "\n")
     texts = b"".join(file.read_bytes() for file in sorted(folder.glob("*/**/*.*h")))
