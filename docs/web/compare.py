@@ -43,7 +43,8 @@ def said(answer):
 def main():
     modules, programs, chapters = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
     chapters = chapters or sorted(file.stem for file in modules.glob("[0-9][0-9].json"))
-    wrong, counts = [], Counter()
+    wrong: list[str] = []
+    counts: Counter[str] = Counter()
     for chapter in chapters:
         about = json.loads((modules / f"{chapter}.json").read_text(encoding="utf-8"))
         module, program = ["node", str(HERE / "run_in_node.js"), str(modules / chapter)], [str(programs / f"web_{chapter}")]

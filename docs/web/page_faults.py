@@ -54,7 +54,7 @@ class OnPage:
     settings: dict[str, str | int] = field(default_factory=dict)  # what shows it: mask, mode, seed, n, d
 
 
-CAUSAL = {"mask": "causal"}
+CAUSAL: dict[str, str | int] = {"mask": "causal"}
 
 PAGES = {
     "no_barrier_01": OnPage("No barrier before the product: threads multiply tiles that are not complete"),
