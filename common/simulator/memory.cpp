@@ -100,7 +100,8 @@ class Arena {
       if (const auto* found = find(base_ + offset); found != base_ + offset) return found;
       begin = base_ + offset + allocation.bytes;
     }
-    const unsigned char* const end = std::min(begin + kGuardBytes, base_ + kGlobalBytes);
+    const unsigned char* const end =
+        std::min<const unsigned char*>(begin + kGuardBytes, base_ + kGlobalBytes);
     const auto* found = find(end);
     return found == end ? nullptr : found;
   }
