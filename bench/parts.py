@@ -150,7 +150,7 @@ FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
 DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
 DECODE = r"decode/(ch08/step\d(_p\d+)?(_once)?|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
 MASKED = r"masked/(ch09/step[1-5]|ch05/step5|flex|flex_flash|varlen|flash2|fa3|dense)/bf16/d128/\w+/n\d+"
-GRADIENTS = names("backward", r"(ch07/step[2-6]|\w+)", lengths=(512, 1024, 4096, 16384))
+GRADIENTS = names("backward", r"(ch07/step[2-6]|\w+)")
 
 PARTS = (
     grid("ladder", "forward", 45, "every step of chapters 1, 3, 4 and 5 and every peer, at the ladder's shape",
@@ -161,7 +161,8 @@ PARTS = (
          "6.5,6.6,6.7,6.8,6.7_means", ("cudnn_frontend", "fa3"), dtype="e4m3"),
     grid("fp8_ladder", "fp8", 25, "every step of chapter 6, N 4096, no mask",
          steps(6, 8), ("cudnn", "cudnn_frontend", "fa3", "product"), masks=FULL, lengths=AT_4K, dtype="e4m3"),
-    Part("backward", "backward", 85, "chapter 7's steps and the peers", race("backward.py", "--step", "2,3,4,5,6"), GRADIENTS, resumes=True),
+    Part("backward", "backward", 125, "chapter 7's steps and the peers, every shape",
+         race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS)), GRADIENTS, resumes=True),
     Part("decode", "decode", 65, "one query a sequence: chapter 8 and the peers", race("decode.py", "--peers", DECODE_PEERS), DECODE, resumes=True),
     Part("masked", "masked", 70, "chapter 9 and the peers under every mask", race("masks.py"), MASKED, resumes=True),
     Part("masked_backward", "masked", 65, "the same of gradients", race("masks.py", "--backward"),

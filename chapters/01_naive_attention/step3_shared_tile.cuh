@@ -1,20 +1,20 @@
 //| # Step 3: a tile in shared memory
 //|
 //| Step 2 asks the L1 for two numbers for every multiply-add, and the L1 looks up one line a clock. The same numbers are asked for again and again: 32 queries by 32 keys are 1024
-//| scores of 64 rows. Here a block of 1024 threads makes such a square. It **loads 32 columns of its 64 rows into shared memory once**, a number a thread and operand, and each of
+//| scores of 32 rows of Q and 32 of K. Here a block of 1024 threads makes such a square. It **loads 32 columns of these 64 rows into shared memory once**, a number a thread and operand, and each of
 //| them serves 32 threads from there. The tile lies as the block wants it, so K is turned round on the way in and needs no kernel of its own; and what was converted to
 //| float once is not converted 32 times.
 //|
 //| ![The tiles of chapter 1: what a block loads, and what a thread or a warp makes of it](../../docs/figures/tiles_ch01.svg)
 //|
-//| A tile does not make reading free. A multiply-add still takes two numbers, and shared memory, too, gives a warp one read a clock. Only where four neighbours can come by one load is
-//| there something to win: a row of `q_tile` is read by the whole warp, and nvcc makes one load of 16 bytes of four rounds of the loop.
+//| A tile does not make reading free. A multiply-add still takes two numbers, and shared memory, too, gives a multiprocessor one wavefront a clock. Only where four neighbours can come by one load is
+//| there something to win: the next four columns of a row of `q_tile` lie side by side, and nvcc makes one load of 16 bytes of four rounds of the loop.
 //|
 //| **Budget.** 2 tiles of 32 x 32 floats, 8.1 KB; 1024 threads with 32 registers at most, so two blocks, 64 warps, a multiprocessor.
 //|
 //| **Predicted** (H200, d = 128, N = 4096, 64 heads): four multiply-adds take 4 wavefronts for K and $w$ for the 16 bytes of Q. By chapter 0's rule a load of 16 bytes
 //| is served eight lanes at a time, $w = 4$; but all lanes want the same 16 bytes, and if the hardware sees that, $w = 1$. So $2 \cdot 4.3 \cdot 10^9 \cdot (4 + w)/4$ wavefronts,
-//| 48 to 77 ms, and 2.1 for the softmax.
+//| 48 to 77 ms, and 2.1 for the softmax. Loading the tiles, left out here, takes 4 wavefronts or lines for 32 multiply-adds, 4.8 ms.
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"

@@ -1,7 +1,7 @@
 //| # Step 4: a tile of registers
 //|
-//| Step 3 reads two numbers from shared memory for every multiply-add, and shared memory gives a warp one read a clock: that is its limit, while four multiply-adds could be issued in
-//| that clock. What a thread has in registers costs no read at all. So here a block makes a larger tile of results, 128 by 128, and **each thread keeps an 8 by 8 piece of them in
+//| Step 3 reads two numbers from shared memory for every multiply-add, and shared memory gives a multiprocessor one wavefront a clock: that is its limit,
+//| while four multiply-adds could be issued in that clock. What a thread has in registers costs no read at all. So here a block makes a larger tile of results, 128 by 128, and **each thread keeps an 8 by 8 piece of them in
 //| registers**: 16 numbers read from shared memory feed 64 multiply-adds. The loop over chunks, its two barriers and the kernels around it are step 3's.
 //|
 //| ![A tile of 128 by 128 results, and the 64 of them that one thread keeps in registers](../../docs/figures/register_tile.svg)
@@ -34,7 +34,6 @@ static_assert(kChunk == 32, "load_transposed gives lane i column i of a chunk");
 //| consecutive elements of one row, 64 bytes or two whole sectors in bf16, and writes them 132 floats apart. Those writes
 //| hit only 8 of the 32 banks (132 mod 32 = 4), a 4-way conflict. An odd stride would have none, but then the 8 numbers
 //| that a thread reads side by side would no longer be two aligned 16-byte reads, and there are 16 reads for every write.
-
 //|
 //| A tile may reach beyond the last row. Threads there read the last row again instead of skipping the load: a branch
 //| around each load would make the compiler wait for one before it issues the next, when eight should be on their way at

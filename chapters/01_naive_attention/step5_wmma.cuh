@@ -11,9 +11,9 @@
 //|
 //| **Budget** at d = 128: two tiles of 128 by 72 elements, 36 KB of shared memory; 8 fragments of sums, 64 registers a thread; two blocks a multiprocessor.
 //|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads, bf16): for a chunk a block stores 32 KB, 256 wavefronts, and its 8 warps read 6 fragments of 4 wavefronts for each of 4 slices of
-//| 16 columns, 768. In these 1024 clocks it does 2.1 MFLOP: 460 TFLOP/s, 1.2 ms for both products, below the 582 of `mma.sync`. But S is written and read in float32 and P
-//| written and read in bf16, four passes over $N^2$: 12.9 GB, 3.4 ms at a copy's 3.78 TB/s. All products hidden behind them 3.4 ms, none 4.6.
+//| **Predicted** (H200, d = 128, N = 4096, 64 heads, bf16): for a chunk a block stores 32 KB, 256 wavefronts, and its 8 warps read 6 fragments of 512 bytes, 4 wavefronts, for each
+//| of 4 slices of 16 columns, 768. In these 1024 clocks it does 2.1 MFLOP: 460 TFLOP/s, 1.2 ms for both products, below the 582 of `mma.sync`. But S is written and read in float32 and P
+//| written and read in bf16, four passes over $N^2$: 12.9 GB, 3.4 ms at a copy's 3.78 TB/s. It takes 3.4 ms if all products hide behind these bytes, 4.6 if none do.
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"

@@ -306,6 +306,7 @@ struct Gradients {
       if constexpr (!Traits::kAddByTma) {
         const int row =
             problem.workspace_row(head_of(state.stage)) + work.first_row + first_query_of(state.stage);
+        __syncwarp();  // all lanes have read where the stage's queries lie
         finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns,
                                            Part::sums_of(dq_sums, row, number), number);
       } else {

@@ -23,7 +23,7 @@ inline void add(std::vector<Message>& messages, int rank, const Buffer& base, in
     messages.push_back({rank, static_cast<std::byte*>(base.data()) + offset, std::size_t(bytes)});
 }
 
-//| K and V lie in one buffer, V behind K, since they always travel together. To a message they are twice as many heads.
+//| K and V lie in one buffer, V behind K, since they always travel together. To a message V's heads are only more heads.
 
 /// What a rank has, in the memory of its device. Made with that device in use.
 struct Share {

@@ -9,7 +9,7 @@
 //|                 send what is held to rank r + 1, receive from rank r - 1
 //|       compute:  wait until the keys of hop h have arrived
 //|                 attention of the own queries on them: a part
-//|                 merge the part into what is carried
+//|                 merge the part into what is carried     at hop 0 it is the part itself
 //|
 //| Copies and products are in two queues, which wait for each other only where these lines say so. A hop is hidden if the
 //| products of a part take longer than the copy: per rank with n tokens, 4 n n d H operations at F a second against 4 n d H_kv

@@ -9,15 +9,15 @@
 //|     hop h = 1 ... P - 1:                                the rank holds the keys of rank r - h
 //|       keys:     send what is held to rank r + 1, receive from rank r - 1
 //|       compute:  the part of dK and dV for the keys held; dQ grows
-//|                 wait until the sum of hop h - 1 has come; add it to the part
+//|                 from hop 2 on: wait until the sum of hop h - 1 has come; add it to the part
 //|       sums:     wait until the part is complete; send it to rank r + 1, receive from rank r - 1
 //|     second half of the own heads                        under it the last sum comes home
 //|     round (own part + sum)
 //|
 //| **What travels.** Of each element of a key and its value 4 bytes in 16 bits, and 8 of their gradients' sums in float32: 12 bytes, three
 //| times as much as forward. A part takes 2.5 times as long, so a hop is hidden from 12 / 4 / 2.5 = 1.2 times as many tokens on.
-//| Instead, queries could travel: Q, dO and dQ's sums are 8 bytes an element. Where there are fewer key heads than query heads, keys are
-//| less; with as many, queries would be two thirds.
+//| Instead, queries could travel: Q, dO and dQ's sums are 8 bytes an element. With as many key heads as query heads that would be two
+//| thirds of 12. With grouped queries keys are fewer, and it would be more.
 //|
 //| **Why a sum is a hop late.** The part for the keys held is added to the sum behind its kernel, not inside. Inside, the kernel could not
 //| start before the sum was there, and its copy would be hidden by nothing.

@@ -12,8 +12,8 @@ namespace flashbook::many_gpus {
 
 //| ## D and the log-sum-exp
 //|
-//| The log-sum-exp and $D$ of a query are those over *all* keys: forward has merged the first, and O, of which the second is
-//| made, is merged too. So a probability comes out right at every hop, no matter which keys a rank holds, and gradients of
+//| The log-sum-exp and $D$ of a query are those over *all* keys: forward has merged the log-sum-exp, and O, from which $D$ is
+//| computed. So a probability comes out right at every hop, no matter which keys a rank holds, and gradients of
 //| parts simply add. Nothing is merged by weights any more.
 /// D and the log-sum-exp for every row of the workspace, and zeros for dQ. kHeadDim / 8 lanes share a row.
 /// Grid: rows of the workspace / rows of a block.

@@ -6,8 +6,8 @@
 //|
 //| This file has a rank's two kernels: attention of a few queries on a part of the keys, and the merge of any number of parts. They are
 //| chapter 8's in their simplest form. A tile's rows are the query heads that share a key head, since a tile has 64 rows anyway. The
-//| keys of a rank are split once more among blocks, so that all multiprocessors read. Products take no time here; what counts is how
-//| many bytes are on their way, and a pipeline of up to 160 KB sees to that.
+//| keys of a rank are split once more among blocks, so that all multiprocessors read. A tile's products take less time than
+//| its bytes. So what counts is how many bytes are on their way, and a pipeline of up to 160 KB sees to that.
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
 #pragma once
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   }
   __syncthreads();  // the barriers are ready
 
-  //| The producer: queries once, then a tile of keys and one of values at a time. TMA brings zeros for rows that are none.
+  //| The producer: queries once, then a tile of keys and one of values at a time. TMA brings zeros for rows beyond the last.
   PipelineState<Version::kStages> state;
   if (threadIdx.x >= kWarpgroup) {
     if (threadIdx.x > kWarpgroup) return;

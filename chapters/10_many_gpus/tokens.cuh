@@ -1,7 +1,7 @@
 //| # Which tokens a rank has
 //|
 //| A *rank* is one of P GPUs that work on the same sequence. Each has some of its tokens: their queries, keys and values, of
-//| all heads. Which ones, is an *order*:
+//| all heads. An *order* says which ones:
 //|
 //| | order | rank r of P has | under a causal mask |
 //| | --- | --- | --- |

@@ -24,8 +24,16 @@ void write_outputs(const Options& options, const Outputs& outputs) {
     write_whole_file(file, npy_bytes(dims_of(options.shape, tensor), outputs[tensor]));
 }
 
+/// All processes are given the same words, so each refuses them itself: none is missed by the others.
+CommandLine parsed(int argc, char** argv, const Chapter& chapter) try {
+  return parse_command_line(argc, argv, chapter);
+} catch (...) {
+  device::part_from_processes();
+  throw;
+}
+
 int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* before, Preface preface) {
-  const CommandLine command = parse_command_line(argc, argv, chapter);
+  const CommandLine command = parsed(argc, argv, chapter);
   if (!command.options) {
     std::cout << command.text;
     return kRight;

@@ -17,6 +17,8 @@ void require_size(const char* copy, std::size_t got, std::size_t buffer) {
 
 }  // namespace
 
+int64_t (*granted_shared_bytes)() = shared_bytes_of_block;
+
 Buffer::Buffer(Place place, std::size_t bytes) : place_(place), bytes_(bytes) {
   if (bytes == 0) return;
   data_ = place == Place::host ? allocate_host_memory(bytes) : backend::allocate(bytes);

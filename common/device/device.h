@@ -63,6 +63,9 @@ enum class Place { host, device };
 /// on an A100. Of a GPU build without a GPU it is an H200's; a launch says what is missing.
 int64_t shared_bytes_of_block();
 
+/// What chapters choose tiles by: shared_bytes_of_block, in whose place tests put another machine's.
+extern int64_t (*granted_shared_bytes)();
+
 /// How many multiprocessors the calling thread's device has; 4 in the simulator. Throws HardwareMissing if
 /// this is a GPU build and no GPU can be used.
 int multiprocessors();

@@ -63,7 +63,7 @@ TEST(CommandLine, FillsInDefaults) {
   const Options defaults = options({});
   const bool gpu = device::machine() == device::Machine::gpu;
   EXPECT_EQ(defaults.shape, gpu ? kNaiveAttention.gpu_shape : kNaiveAttention.cpu_shape);
-  EXPECT_EQ(defaults.steps, (std::vector<int>{1, 2}));
+  EXPECT_EQ(defaults.steps, (std::vector<int>{1, 2, 3, 4, 5}));
   EXPECT_TRUE(defaults.every_step);
   EXPECT_EQ(defaults.check, CheckMode::automatic);
   EXPECT_FALSE(defaults.reps);
@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--scale", "0"}, {"--scale"}}, BadWords{{"--scale", "-1"}, {"--scale"}},
         BadWords{{"--scale", "nan"}, {"--scale"}}, BadWords{{"--scale", "inf"}, {"--scale"}},
         BadWords{{"--scale", "x"}, {"--scale is 'x'", "0.125"}}, BadWords{{"--scale", "1e99"}, {"--scale"}},
-        BadWords{{"--step", "3"}, {"--step is 3", "1 to 2"}}, BadWords{{"--step", "0"}, {"--step is 0"}},
+        BadWords{{"--step", "6"}, {"--step is 6", "1 to 5"}}, BadWords{{"--step", "0"}, {"--step is 0"}},
         BadWords{{"--step", "two"}, {"--step is 'two'"}},
         BadWords{{"--layout", "sbhd"}, {"--layout is 'sbhd'", "bhsd, bshd or qkv"}},
         BadWords{{"--layout", "qkv", "--seqlen", "8", "--seqlen-k", "9"}, {"--layout qkv", "--seqlen-k"}},

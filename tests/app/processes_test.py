@@ -14,7 +14,7 @@ import time
 
 PROGRAM = sys.argv[1]
 LONG = ["--seqlen", "6000", "--heads", "4", "--step", "3", "--check", "off", "--reps", "1000"]  # nobody waits for its end
-ENDS = 20  # seconds within which a rank that has lost another is over; a busy machine takes some of them
+ENDS = 60  # seconds within which a rank that has lost another is over; a busy machine takes some of them
 
 
 def free_port():
@@ -51,6 +51,19 @@ def finished(processes, seconds=300):
     return [(process.returncode, *text) for process, text in zip(processes, texts)]
 
 
+def wait_until_they_have_met(port, ranks):
+    """Until rank 0 has a connection with each other rank, and half a second for those between the others."""
+    at_port = f":{port:04X}"
+    for _ in range(10 * ENDS):
+        connections = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        if sum(local.endswith(at_port) and state == "01" for _, local, _, state, *_ in connections) == ranks - 1:
+            break
+        time.sleep(0.1)
+    else:
+        expect(False, "they have not met", *connections)
+    time.sleep(0.5)
+
+
 def expect(condition, *seen):
     if not condition:
         print(*seen, sep="\n")
@@ -80,7 +93,7 @@ def who_is_lost_is_named(signal_, reason, timeout):
             output = pathlib.Path(folder, "o.npy")
             port = free_port()
             processes = [start(torchrun(rank, 3, port), *LONG, "--timeout", str(timeout), "--output", output) for rank in range(3)]
-            time.sleep(2)
+            wait_until_they_have_met(port, 3)
             expect(all(process.poll() is None for process in processes), "they ended too early")
             processes[lost].send_signal(signal_)
             others = [process for rank, process in enumerate(processes) if rank != lost]

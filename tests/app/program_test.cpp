@@ -70,7 +70,7 @@ TEST_F(ProgramOnDevice, RightResultsExitWith0AndAreWritten) {
   EXPECT_EQ(o.shape[2], 50);
   EXPECT_EQ(lse.shape, std::vector<int64_t>(o.shape.begin(), o.shape.end() - 1));
   const Report report = read_json(file("report.json"));
-  ASSERT_EQ(report.steps.size(), 2u);
+  ASSERT_EQ(report.steps.size(), 5u);
   EXPECT_TRUE(report.ok());
   EXPECT_GT(report.steps[0].seconds, 0);
   EXPECT_EQ(files(), 3);

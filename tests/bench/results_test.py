@@ -326,7 +326,7 @@ class Quoting(Case):
             mended, _ = self.quoted(self.span(f"on other {STEP1} ms .1f"))
             self.assertIn(">20.0<", mended)
             self.assertIn("there is no folder none", self.quoted(self.span(f"on none {STEP1} ms .1f"))[1][0][1])
-            self.assertIn("never measured", self.quoted(self.span(f"on other {STEP2} ms .1f"))[1][0][1])
+            self.assertIn("never measured", self.quoted(self.span(f"on other {STEP4} ms .1f"))[1][0][1])
 
     def test_errors_have_ratios_and_a_table(self):
         self.write(*(run_of(f"accuracy/{kind}/{who}/e4m3/d128/full/n1024", rmse=rmse, relative_rms=10 * rmse, batch=1, heads=4, rows=4096, label=who)
@@ -463,7 +463,7 @@ class Merged(Case):
     def test_results_keep_their_files_and_what_is_superseded_goes(self):
         from docs.tools import superseded
 
-        paths = [self.write(run_of(STEP1, 3.0, vs_cudnn=1.5), run_of(STEP2, 9.0)), self.write(run_of(STEP1, 2.0)), self.write(run_of(STEP1, 1.0))]
+        paths = [self.write(run_of(STEP1, 3.0, vs_cudnn=1.5), run_of(STEP4, 9.0)), self.write(run_of(STEP1, 2.0)), self.write(run_of(STEP1, 1.0))]
         before = results.Results(paths)
         stay = {(pathlib.Path(entry.file).name, entry.name) for entries in before.named.values() for entry in superseded.says_more(entries)}
         self.assertEqual(len(stay), 3)
@@ -472,8 +472,8 @@ class Merged(Case):
             results.write(file, superseded.merged(sources, stay))
             after = results.Results([file])
             self.assertEqual([(entry.file, entry.name, entry.milliseconds) for entry in after.history],
-                             [("98.json", STEP1, 3.0), ("98.json", STEP2, 9.0), ("96.json", STEP1, 1.0)])
-            self.assertEqual({entry.name: entry.context["commit"] for entry in after.newest.values()}, {STEP1: "abc3", STEP2: "abc1"})
+                             [("98.json", STEP1, 3.0), ("98.json", STEP4, 9.0), ("96.json", STEP1, 1.0)])
+            self.assertEqual({entry.name: entry.context["commit"] for entry in after.newest.values()}, {STEP1: "abc3", STEP4: "abc1"})
             self.assertEqual(after.raced(STEP1, "vs_cudnn").milliseconds, 3.0)
 
 

@@ -34,6 +34,24 @@ TEST(FlashAttention1, SaysWhatItCannotRun) {
   EXPECT_NE(why_not(shape, 1).find("--batch"), std::string::npos);
 }
 
+// An RTX 4090's 99 KB: smaller tiles where the others do not fit, and the same where they do.
+TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
+  const auto of_this_machine = std::exchange(device::granted_shared_bytes, [] { return int64_t(99 * 1024); });
+  for (int head_dim : {64, 128, 256}) {
+    const Shape shape = square(150, head_dim, true);
+    const int block = head_dim == 256 ? 32 : 64;
+    EXPECT_EQ(kFlashAttention1.step(1).requested(shape),
+              fa1::bytes_keys_outside(shape, block, fa1::kRequestedNumber));
+    EXPECT_EQ(kFlashAttention1.step(2).requested(shape),
+              fa1::bytes_queries_outside(shape, block, block, fa1::kRequestedNumber));
+    EXPECT_EQ(kFlashAttention1.step(3).requested(shape),
+              fa1::bytes_queries_outside(shape, head_dim == 64 ? 64 : 32, head_dim == 64 ? 128 : 64,
+                                         fa1::kRequestedRow));
+    expect_right(shape, inputs_of(shape, InputKind::normal, 3));
+  }
+  device::granted_shared_bytes = of_this_machine;
+}
+
 TEST(FlashAttention1, NeedsMemoryForTheUnfinishedOInStep1Only) {
   const Shape shape = square(1000, 128, false);
   EXPECT_EQ(kFlashAttention1.step(1).workspace_bytes(shape), 1000 * (128 + 2) * 4);

@@ -1,5 +1,4 @@
 #include "chapters/04_flash_attention_2/host/chapter.h"
-#include "chapters/04_flash_attention_2/host/granted.h"
 #include "common/numeric/float_formats.h"
 #include "tests/chapters/forward.h"
 #include "tests/support/shapes.h"
@@ -32,7 +31,8 @@ TEST(FlashAttention2, SaysWhatItCannotRun) {
 }
 
 TEST(FlashAttention2, SaysWhatAnA100HasNoRoomFor) {
-  const auto of_this_machine = std::exchange(fa2::granted_shared_bytes, [] { return int64_t(163 * 1024); });
+  const auto of_this_machine =
+      std::exchange(device::granted_shared_bytes, [] { return int64_t(163 * 1024); });
   for (int head_dim : {64, 128, 256})
     for (int step = 1; step <= int(kFlashAttention2.steps.size()); ++step) {
       const std::string reason = kFlashAttention2.step(step).why_not(shape_with(1, head_dim, false));
@@ -40,7 +40,7 @@ TEST(FlashAttention2, SaysWhatAnA100HasNoRoomFor) {
       EXPECT_EQ(reason.empty(), fits) << reason;
       EXPECT_EQ(reason.find("192 KB") != std::string::npos, !fits) << reason;
     }
-  fa2::granted_shared_bytes = of_this_machine;
+  device::granted_shared_bytes = of_this_machine;
 }
 
 TEST(FlashAttention2, NeedsNoMemoryButInputsAndOutputs) {

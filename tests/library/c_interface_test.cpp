@@ -563,6 +563,7 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
   const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
   const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
   for (int step = 1; step <= int(all_chapters()[0]->steps.size()); ++step) {
+    if (!all_chapters()[0]->step(step).why_not(shape).empty()) continue;  // the tensor cores have no FP32
     const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(1, step, &given),
                     [&](const Tensors& t) {
                       const FlashbookTensors tensors = tensors_of(t);

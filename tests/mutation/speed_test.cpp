@@ -48,7 +48,7 @@ bool run(bool traced) {
       if (traced && seqlen > 256) continue;
       const int head_dim = kernel.head_dim_128 ? 128 : 64;
       // A kernel that is made for few queries gets few.
-      Shape shape = shape_of(kernel, kernel.seqlen_q < 64 ? kernel.seqlen_q : seqlen, seqlen, head_dim);
+      Shape shape = shape_of(kernel, kernel.seqlen_q < 100 ? kernel.seqlen_q : seqlen, seqlen, head_dim);
       shape.heads = shape.kv_heads = 1;
       const double seconds =
           seconds_of(kernel, head_dim == 128 ? kernel.head_dim_128 : kernel.head_dim_64, shape);

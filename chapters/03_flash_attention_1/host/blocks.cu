@@ -8,7 +8,7 @@ namespace {
 
 using Element = __nv_bfloat16;
 
-constexpr std::size_t kMaxSharedBytes = 227 * 1024;  // what an H100 or H200 grants a block
+constexpr std::size_t kMaxSharedBytes = 227 * 1024;  // what an H100 or H200 grants a block: the most there is
 constexpr DType kType = DType::bf16;
 
 template <int kHeadDim, int kBlock>
@@ -25,9 +25,10 @@ template <int kBlock>
 std::string why_not(const Shape& shape) {
   if (shape.dtype != kType) return "the sweep over block sizes takes bf16: choose it with --dtype";
   if (const std::string reason = kFlashAttention1.step(2).why_not(shape); !reason.empty()) return reason;
-  if (const std::size_t bytes = shared_bytes<kBlock>(shape); bytes > kMaxSharedBytes)
+  const auto granted = std::size_t(device::granted_shared_bytes());
+  if (const std::size_t bytes = shared_bytes<kBlock>(shape); bytes > granted)
     return "does not fit: tiles of " + std::to_string(kBlock) + " rows take " + std::to_string(bytes / 1024) +
-           " KB of shared memory, a block has 227";
+           " KB of shared memory, a block has " + std::to_string(granted / 1024);
   return "";
 }
 

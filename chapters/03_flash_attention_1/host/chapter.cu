@@ -13,10 +13,11 @@ namespace {
 constexpr int64_t kMaxGridX = 2147483647;  // the machine's limit on blocks in x
 constexpr int64_t kMaxGridY = 65535;       // and in y
 constexpr int kBlock = 64;                 // queries and keys of a tile in steps 1 and 2
+constexpr int kSmallBlock = 32;            // where those do not fit
 
 //| ## The sizes
 //|
-//| Steps 1 and 2 have tiles of 64 rows at every head dimension: the one size that fits everywhere, an A100 included. Step 3 was tuned by a sweep on an H200: more keys a warp
+//| Steps 1 and 2 have tiles of 64 rows at every head dimension: the one size that fits an H200 and an A100. Step 3 was tuned by a sweep on an H200: more keys a warp
 //| make the traffic of $Q$ and $O$ smaller, and two blocks must fit a multiprocessor.
 /// The tiles of step 3, by head dimension: the best that leave an A100 room for a block, and an H200 for two.
 template <int kHeadDim>
@@ -33,6 +34,40 @@ template <>
 struct TraitsFor<256> {
   using Type = fa1::KernelTraits<256, 32, 64, 4>;
 };
+
+//| A GPU for desks, an RTX 3090 or 4090, grants a block 99 KB. Where a tile is larger, it gets a smaller one: 32 rows in steps 1 and 2 at d = 256, 64 keys in step 3 at
+//| d = 128. Elsewhere no second kernel is compiled.
+template <typename Tiles>
+bool fits() {
+  return int64_t(sizeof(Tiles)) <= device::granted_shared_bytes();
+}
+
+/// Calls `run` with the rows of a tile in steps 1 and 2.
+template <typename T, int kHeadDim, typename Run>
+void with_block(const Run& run) {
+  if constexpr (kHeadDim == 256)
+    if (!fits<fa1::Tiles<T, kHeadDim, kBlock>>()) return run.template operator()<kSmallBlock>();
+  run.template operator()<kBlock>();
+}
+
+/// Calls `run` with the tiles of step 3.
+template <typename T, int kHeadDim, typename Run>
+void with_traits(const Run& run) {
+  using Traits = typename TraitsFor<kHeadDim>::Type;
+  if constexpr (kHeadDim == 128)
+    if (!fits<fa1::SplitKTiles<T, Traits>>())
+      return run.template operator()<fa1::KernelTraits<128, 32, 64, 4>>();
+  run.template operator()<Traits>();
+}
+
+/// The rows of a tile in steps 1 and 2.
+int block_of(const Shape& shape) {
+  int rows = 0;
+  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+    with_block<__nv_bfloat16, kHeadDim>([&]<int kRows>() { rows = kRows; });
+  });
+  return rows;
+}
 
 template <int kStep>
 std::string why_not(const Shape& shape) {
@@ -52,17 +87,19 @@ int64_t state_bytes(const Shape& shape) {
 
 /// The unfinished O of step 1 goes to device memory and back. K and V of steps 2 and 3 are asked for again
 /// and again, and found in the L2 cache: traffic.h counts what is asked for.
-double memory_keys_outside(const Shape& shape) { return fa1::bytes_keys_outside(shape, kBlock); }
+double memory_keys_outside(const Shape& shape) { return fa1::bytes_keys_outside(shape, block_of(shape)); }
 
 /// What the L2 is asked for, K and V each time.
 template <int kStep>
 double requested(const Shape& shape) {
-  if (kStep == 1) return fa1::bytes_keys_outside(shape, kBlock, fa1::kRequestedNumber);
-  if (kStep == 2) return fa1::bytes_queries_outside(shape, kBlock, kBlock, fa1::kRequestedNumber);
+  const int block = block_of(shape);
+  if (kStep == 1) return fa1::bytes_keys_outside(shape, block, fa1::kRequestedNumber);
+  if (kStep == 2) return fa1::bytes_queries_outside(shape, block, block, fa1::kRequestedNumber);
   double bytes = 0;
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    using Traits = typename TraitsFor<kHeadDim>::Type;
-    bytes = fa1::bytes_queries_outside(shape, Traits::kRowsQ, Traits::kRowsK, fa1::kRequestedRow);
+    with_traits<__nv_bfloat16, kHeadDim>([&]<typename Traits>() {
+      bytes = fa1::bytes_queries_outside(shape, Traits::kRowsQ, Traits::kRowsK, fa1::kRequestedRow);
+    });
   });
   return bytes;
 }
@@ -75,7 +112,8 @@ template <int kStep>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
     if constexpr (kStep == 2) {
-      fa1::run_queries_outside<T, kHeadDim, kBlock>(shape, t, stream);
+      with_block<T, kHeadDim>(
+          [&]<int kRows>() { fa1::run_queries_outside<T, kHeadDim, kRows>(shape, t, stream); });
     } else {
       const fa1::Problem problem = fa1::problem_of(shape);
       const unsigned heads = shape.batch * shape.heads;
@@ -86,13 +124,16 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
         auto* workspace = static_cast<float*>(t.workspace);
         const fa1::State state = {workspace, workspace + shape.q_elements(),
                                   workspace + shape.q_elements() + shape.q_rows()};
-        device::launch(fa1::keys_outside<T, kHeadDim, kBlock>, dim3(heads), dim3(fa1::kThreads),
-                       sizeof(fa1::Tiles<T, kHeadDim, kBlock>), stream, q, k, v, o, t.lse, state, problem);
+        with_block<T, kHeadDim>([&]<int kRows>() {
+          device::launch(fa1::keys_outside<T, kHeadDim, kRows>, dim3(heads), dim3(fa1::kThreads),
+                         sizeof(fa1::Tiles<T, kHeadDim, kRows>), stream, q, k, v, o, t.lse, state, problem);
+        });
       } else {
-        using Traits = typename TraitsFor<kHeadDim>::Type;
-        device::launch(fa1::split_k<T, Traits>, dim3(fa1::tiles_of(shape.seqlen_q, Traits::kRowsQ), heads),
-                       dim3(Traits::kThreads), sizeof(fa1::SplitKTiles<T, Traits>), stream, q, k, v, o, t.lse,
-                       problem);
+        with_traits<T, kHeadDim>([&]<typename Traits>() {
+          const dim3 grid(fa1::tiles_of(shape.seqlen_q, Traits::kRowsQ), heads);
+          device::launch(fa1::split_k<T, Traits>, grid, dim3(Traits::kThreads),
+                         sizeof(fa1::SplitKTiles<T, Traits>), stream, q, k, v, o, t.lse, problem);
+        });
       }
     }
   });

@@ -2,7 +2,6 @@
 //|
 //| Which steps there are, which sizes each has at which head dimension, and how much shared memory that takes. It runs on the host.
 #include "chapters/04_flash_attention_2/host/chapter.h"
-#include "chapters/04_flash_attention_2/host/granted.h"
 #include "chapters/04_flash_attention_2/step1_split_q.cuh"
 #include "chapters/04_flash_attention_2/step5_tuned.cuh"
 #include "chapters/04_flash_attention_2/step6_paired.cuh"
@@ -11,8 +10,6 @@
 #include "common/numeric/arithmetic.h"
 
 namespace flashbook {
-
-int64_t (*fa2::granted_shared_bytes)() = device::shared_bytes_of_block;
 
 namespace {
 
@@ -73,7 +70,7 @@ std::string why_not(const Shape& shape) {
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
     bytes = launch_of<__nv_bfloat16, kHeadDim, kStep>().shared_bytes;
   });
-  if (const int64_t granted = granted_shared_bytes(); bytes > granted)
+  if (const int64_t granted = device::granted_shared_bytes(); bytes > granted)
     return "step " + std::to_string(kStep) + " at head_dim " + std::to_string(shape.head_dim) + " needs " +
            std::to_string(bytes / 1024) + " KB of shared memory a block, and this GPU grants " +
            std::to_string(granted / 1024) + " KB: choose another --step";
