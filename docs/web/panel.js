@@ -25,7 +25,7 @@
 
   const digits = (number) => (typeof number === 'number' ? number.toPrecision(2).replace('e', ' e') : String(number));
   const grouped = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, '\u202f');
-  const many = (count, word) => `${grouped(count)} ${word}${count === 1 ? '' : 's'}`;
+  const many = (count, one, all) => `${grouped(count)} ${count === 1 ? one : all}`;
 
   /** A chapter's module, compiled once for all runs. */
   const compiled = {};
@@ -103,8 +103,8 @@
       verdict(right, right ? 'Right.' : 'Wrong, and the simulator has nothing to report.'),
       el('table.ledger', {}, el('tr', {}, ...['against FP64', 'largest error', 'allowed', ''].map((words) => el('th', {}, words))), ...rows),
       ...(wrong ? [report(`${wrong.name}: ${wrong.worst}`)] : []),
-      el('p.quiet', {}, `${answer.shape}. ${many(answer.launches, 'launch').replace('launchs', 'launches')}, ${many(answer.blocks, 'block')}, ` +
-        `${many(answer.threads, 'thread')}, which had ${many(answer.turns, 'turn')}; ${answer.seconds.toFixed(2)} s in the simulator, which say nothing of a GPU. ` +
+      el('p.quiet', {}, `${answer.shape}. ${many(answer.launches, 'launch', 'launches')}, ${many(answer.blocks, 'block', 'blocks')}, ` +
+        `${many(answer.threads, 'thread', 'threads')}, which had ${many(answer.turns, 'turn', 'turns')}; ${answer.seconds.toFixed(2)} s in the simulator, which say nothing of a GPU. ` +
         `By the model: ${(answer.flops / 1e6).toPrecision(3)} MFLOP, ${(answer.bytes / 1e3).toPrecision(3)} kB moved.`),
     ];
   }
