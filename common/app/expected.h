@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/app/chapter.h"
-#include "common/app/report.h"
+#include "common/app/verdict.h"
 #include "common/attention/gradient.h"
 #include "common/attention/inputs.h"
 #include "common/attention/operation.h"

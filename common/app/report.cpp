@@ -115,10 +115,6 @@ std::vector<TensorVerdict> verdicts_from(const json& from) {
 
 }  // namespace
 
-std::vector<TensorVerdict> by_tensor(const CheckResult& result) {
-  return {{TensorId::o, result.o}, {TensorId::lse, result.lse}};
-}
-
 std::string describe_failure(const std::vector<TensorVerdict>& verdicts, const std::string& against) {
   for (const TensorVerdict& tensor : verdicts)
     if (!tensor.verdict.ok) return describe_wrong(tensor, against);

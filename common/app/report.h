@@ -6,20 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "common/attention/check.h"
+#include "common/app/verdict.h"
 #include "common/attention/operation.h"
 #include "common/attention/shape.h"
 
 namespace flashbook {
-
-/// The verdict on one of an operation's outputs.
-struct TensorVerdict {
-  TensorId tensor;
-  Verdict verdict;
-};
-
-/// The verdicts of a check, by tensor.
-std::vector<TensorVerdict> by_tensor(const CheckResult& result);
 
 /// "O against the oracle: error 3.1e-02, bound 1.2e-03; worst at batch 0, ...": what is wrong with the first
 /// tensor that is. Empty if none is.

@@ -51,7 +51,8 @@ void with_16_bit_type(DType dtype, Body body) {
 }
 
 /// Calls `body.operator()<kHeadDim>()` with `head_dim` as a constant: 64, 128 or 256. A build with
-/// FLASHBOOK_ONLY_HEAD_DIM_64 has no kernels for the others.
+/// FLASHBOOK_ONLY_HEAD_DIM_64 has no kernels for the others, one with FLASHBOOK_WITHOUT_HEAD_DIM_256 none for
+/// that.
 template <typename Body>
 void with_head_dim(int head_dim, Body body) {
   switch (head_dim) {
@@ -60,8 +61,10 @@ void with_head_dim(int head_dim, Body body) {
 #ifndef FLASHBOOK_ONLY_HEAD_DIM_64
     case 128:
       return body.template operator()<128>();
+#ifndef FLASHBOOK_WITHOUT_HEAD_DIM_256
     case 256:
       return body.template operator()<256>();
+#endif
 #endif
   }
   throw no_kernel("head_dim " + std::to_string(head_dim));

@@ -62,7 +62,7 @@ void* allocate_host_memory(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const int64_t available = host_memory_available();
   void* memory = nullptr;
-  if (bytes <= std::size_t(available))
+  if (int64_t(bytes) <= available)
     memory = std::aligned_alloc(kAlignment, ceil_div(bytes, kAlignment) * kAlignment);
   if (!memory)
     throw UsageError("not enough host memory: ", bytes, " bytes needed, ", available,

@@ -132,7 +132,7 @@ void detail::run_on(Stream stream, std::function<void()> work) {
 namespace backend {
 
 void* allocate(std::size_t bytes) {
-  if (bytes > std::size_t(host_memory_available()))
+  if (int64_t(bytes) > host_memory_available())
     throw UsageError("not enough memory for the simulator: ", bytes, " bytes needed, ",
                      host_memory_available(), " available on this host. Use a smaller shape");
   return translated([&] { return sim::allocate_global(bytes); });

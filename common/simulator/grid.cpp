@@ -23,6 +23,7 @@
 #include "common/simulator/launch_bounds.h"
 #include "common/simulator/memory.h"
 #include "common/simulator/source_lines.h"
+#include "common/simulator/trap.h"
 
 namespace flashbook::sim {
 namespace {
@@ -32,6 +33,12 @@ constexpr unsigned kMaxGridYZ = (1u << 16) - 1;
 constexpr unsigned kMaxBlockZ = 64;
 constexpr int kMaxOsThreads = 1024;
 constexpr int kMaxTimeout = 24 * 60 * 60;
+
+#ifdef __EMSCRIPTEN__
+constexpr bool kHasThreads = false;  // a page has one: blocks run one after another
+#else
+constexpr bool kHasThreads = true;
+#endif
 
 std::string text_of(dim3 size) {
   return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
@@ -141,6 +148,9 @@ class FirstError {
 
 /// Workers outlive a grid, since their memory is dear to set up; one grid at a time has them.
 std::vector<std::unique_ptr<Worker>> workers;
+
+/// Of all grids so far, but for the turns, which the workers count.
+Counts counts_of_grids;
 
 /// The blocks of a grid, handed out in order to OS threads: to as many as the options want, and to more where
 /// all that a block does is to read memory again and again. It may wait for a block that has not begun, and
@@ -320,6 +330,7 @@ class Blocks final : public OtherBlocks {
     };
     std::vector<std::thread> others;
     try {
+      if (!kHasThreads) throw std::system_error(std::make_error_code(std::errc::not_supported));
       for (int rank = 1; rank < cluster_size_; ++rank) others.emplace_back(run_beside, rank);
     } catch (const std::system_error&) {
       cluster.abandon(cluster_size_ - 1 - int(others.size()));
@@ -344,7 +355,7 @@ class Blocks final : public OtherBlocks {
 
   /// One more unit, unless there is nothing left for it to do, or the system has none.
   bool begin_another() {
-    if (next_ >= count_) return false;
+    if (!kHasThreads || next_ >= count_) return false;
     const std::lock_guard lock(mutex_);
     const int number = begun_;
     if (uint64_t(number) >= std::min(count_, at_once())) return false;
@@ -430,11 +441,21 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
                   worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);
                 });
   blocks.run();
+  const uint64_t blocks_run = uint64_t(grid.x) * grid.y * grid.z;
+  ++counts_of_grids.launches;
+  counts_of_grids.blocks += blocks_run;
+  counts_of_grids.threads += blocks_run * block.x * block.y * block.z;
   const std::string seen = watcher ? watcher->grid_ends() : "";
-  const std::string error =
-      blocks.error().text() + (blocks.error().happened() && !seen.empty() ? "\n" : "") + seen;
+  std::string error = blocks.error().text() + (blocks.error().happened() && !seen.empty() ? "\n" : "") + seen;
+  if (error.empty()) error = describe_written_outside();
   if (EventFile* events = EventFile::asked()) events->grid_ends(error);
   if (!error.empty()) throw Error(error);
+}
+
+Counts counts() {
+  Counts counts = counts_of_grids;
+  for (const auto& worker : workers) counts.turns += worker->scheduler.turns();
+  return counts;
 }
 
 void require_device_pointer(const void* kernel, int number, const volatile void* argument) {

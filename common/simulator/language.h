@@ -33,7 +33,12 @@
 /// `__shared__ float tile[64][33];` in a kernel is one array per OS thread, and an OS thread runs one block
 /// at a time. The tag becomes part of the array's symbol, by which the simulator finds it to poison it before
 /// every block; `used` keeps the compiler from concluding that nobody else writes it.
+#if defined(__EMSCRIPTEN__)
+#define __shared__ \
+  __attribute__((section("cuda_shared"), used)) static  // one thread; the linker marks its ends
+#else
 #define __shared__ __attribute__((abi_tag("cuda_shared"), used)) thread_local
+#endif
 
 using __half = flashbook::f16;
 using __nv_bfloat16 = flashbook::bf16;

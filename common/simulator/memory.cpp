@@ -27,6 +27,15 @@ void* reserve(std::size_t bytes, int protection) {
   return address;
 }
 
+/// Whether the processor refuses what is not allocated. Where it cannot, that reads as NaN, and a launch that
+/// writes there is reported when it is over.
+#ifdef __EMSCRIPTEN__
+constexpr bool kIsGuarded = false;
+#else
+constexpr bool kIsGuarded = true;
+#endif
+constexpr unsigned char kUnwritten = 0xff;
+
 constexpr std::size_t round_up(std::size_t bytes, std::size_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
 }
@@ -42,6 +51,7 @@ class Arena {
         base_(static_cast<unsigned char*>(reserve(kGlobalBytes, PROT_NONE))),
         valid_bytes_(static_cast<std::uint16_t*>(
             reserve(kGlobalBytes / kGlobalAlignment * sizeof(std::uint16_t), PROT_READ | PROT_WRITE))) {
+    if (!kIsGuarded) std::memset(base_, kUnwritten, kGlobalBytes);
     // The first bytes stay a gap for ever, so that even the first allocation has guard space before it.
     gaps_[kGuardBytes] = kGlobalBytes - kGuardBytes;
   }
@@ -75,8 +85,25 @@ class Arena {
     // New pages instead of the old ones, which go back to the host.
     mmap(base_ + begin, size - kGuardBytes, PROT_NONE,
          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!kIsGuarded) std::memset(base_ + begin, kUnwritten, size);
     const auto gap = merge(gaps_.emplace(begin, size).first);
     if (gap != gaps_.begin()) merge(std::prev(gap));
+  }
+
+  /// The first byte between allocations that somebody has written; null if nobody has.
+  const void* written_outside() const {
+    const unsigned char* begin = base_;
+    const auto find = [&](const unsigned char* end) {
+      return std::find_if(begin, end, [](unsigned char byte) { return byte != kUnwritten; });
+    };
+    for (const auto& [offset, allocation] : allocations_) {
+      if (const auto* found = find(base_ + offset); found != base_ + offset) return found;
+      begin = base_ + offset + allocation.bytes;
+    }
+    const unsigned char* const end =
+        std::min<const unsigned char*>(begin + kGuardBytes, base_ + kGlobalBytes);
+    const auto* found = find(end);
+    return found == end ? nullptr : found;
   }
 
   std::size_t largest_gap() const {
@@ -88,7 +115,7 @@ class Arena {
   std::uintptr_t begin() const { return std::uintptr_t(base_); }
 
   std::span<const unsigned char> in_use() const {
-    if (allocations_.empty()) return {base_, 0};
+    if (allocations_.empty()) return {base_, std::size_t(0)};
     const auto& [first, ignored] = *allocations_.begin();
     const auto& [last, allocation] = *allocations_.rbegin();
     return {base_ + first, base_ + last + allocation.bytes};
@@ -343,6 +370,18 @@ bool is_same_allocation(const void* a, const void* b) {
 uint64_t checksum_of_allocations(const void* except) {
   const std::lock_guard lock(arena_mutex);
   return arena().checksum(except);
+}
+
+std::string describe_written_outside() {
+  if (kIsGuarded) return "";
+  const void* address;
+  {
+    const std::lock_guard lock(arena_mutex);
+    address = arena().written_outside();
+  }
+  if (!address) return "";
+  return "out of bounds: a thread of this launch has written to " + describe_global(address) +
+         ", where there is no memory. Check the pointer, and the index against the last row, column or stage";
 }
 
 std::string describe_global(const void* address) {

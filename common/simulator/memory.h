@@ -10,14 +10,15 @@
 namespace flashbook::sim {
 
 /// Address space of the device memory. Only what is written takes memory of the host.
-constexpr std::size_t kGlobalBytes = std::size_t(256) << 30;
+constexpr std::size_t kGlobalBytes =
+    sizeof(void*) == 4 ? std::size_t(48) << 20 : std::size_t(uint64_t(256) << 30);
 
 /// Allocations begin at multiples of this, as cudaMalloc's do.
 constexpr std::size_t kGlobalAlignment = 256;
 
 /// Between two allocations lie at least so many bytes that nobody may touch: an index that leaves its
 /// allocation, by a page number for example, leads to none of the others.
-constexpr std::size_t kGuardBytes = std::size_t(64) << 20;
+constexpr std::size_t kGuardBytes = std::size_t(sizeof(void*) == 4 ? 1 : 1024) << 16;
 
 /// The device whose memory the calling thread allocates, and on which it launches kernels: 0 at first.
 int current_device();
@@ -68,6 +69,10 @@ bool is_same_allocation(const void* a, const void* b);
 
 /// A number that depends on all that is allocated, but for the 8 bytes around an address.
 uint64_t checksum_of_allocations(const void* except);
+
+/// Where somebody has written between the allocations, for who cannot stop it: empty if nobody has, or where
+/// the processor refuses it.
+std::string describe_written_outside();
 
 /// "global memory 0x7f00 (4 bytes behind an allocation of 400 bytes)", of any address in its range.
 std::string describe_global(const void* address);

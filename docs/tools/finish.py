@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from docs.tools import book, formulas, kernel_source
+from docs.tools import book, formulas, kernel_source, modules
 from docs.tools.book import Page
 from docs.tools.github_markdown import Document
 from docs.tools.interactive import scripts_of
@@ -48,6 +48,7 @@ class Site:
         self.complaints: list[str] = []
         self.copied: dict[str, Path] = {}  # name on the site -> file of the repository
         self.sources = Sources(raw_folder.parent / "xml")
+        self.modules = modules.built()
 
     # ---- links -----------------------------------------------------------------------------------------------------
 
@@ -197,15 +198,20 @@ class Site:
         chapter = self.page_of[f"chapters/{page.chapter}/README.md"]
         return f'<p class="above"><a href="{chapter.url}">{html.escape(chapter.title)}</a> <code>{page.source}</code></p>'
 
-    def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str) -> None:
-        scripts = "".join(f'<script defer src="interactive/{name}"></script>\n' for name in scripts_for(body))
+    def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str, page: Page | None = None) -> None:
+        of_pictures = [f"interactive/{name}" for name in scripts_for(body)]
+        of_run = modules.scripts(page, self.modules)
+        kit = ["interactive/kit.js"] if of_run else []
+        scripts = "".join(f'<script defer src="{name}"></script>\n' for name in dict.fromkeys([*kit, *of_pictures, *of_run]))
+        if page:  # after what the first row says of the whole file
+            body = body.replace("</section>", f"{modules.panel(page, self.modules)}</section>", 1)
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
                   "menu": self.menu(url, body), "scripts": scripts,
                   "address": html.escape(os.environ.get("FLASHBOOK_SITE", ""))}  # a social card wants all of its address
-        page = (SITE / "page.html").read_text(encoding="utf-8")
-        page = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], page)
-        (self.out / url).write_text(page, encoding="utf-8")
+        text = (SITE / "page.html").read_text(encoding="utf-8")
+        text = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
+        (self.out / url).write_text(text, encoding="utf-8")
 
     def copy_files(self) -> None:
         for name, file in self.copied.items():
@@ -219,6 +225,7 @@ class Site:
             (self.out / folder).mkdir()
             for file in files:
                 shutil.copyfile(file, self.out / folder / file.name)
+        modules.write(self.out, self.pages, self.modules)
 
     def build(self) -> None:
         page_at = {page.url: page for page in self.pages}
@@ -243,7 +250,7 @@ class Site:
                 body = self.kernel(page, body)
             if page and kind == "chapter":
                 body += self.kernel_list(page.chapter)
-            self.write(name, kind, title, above, body, steps)
+            self.write(name, kind, title, above, body, steps, page)
             index += ((*entry, int(kind in ("reference", "kernel")) + int(kind == "reference")) for entry in search_entries(name, title, body))
             if page and kind != "house":
                 articles[page.url] = f"<h1>{html.escape(title)}</h1>{above}{body}"

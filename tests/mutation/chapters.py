@@ -217,11 +217,16 @@ def chosen(fault, index):
     return fault.line.replace(fault.old, choice)
 
 
-def plant(chapter, folder):
+def of_chapter(chapter, faults):
+    """Those of a list whose names end in the chapter's number."""
+    return {name: fault for name, fault in faults.items() if name.rpartition("_")[2] == chapter[:2]}
+
+
+def plant(folder, faults, all_faults):
+    """Writes the files that have these faults. A fault is known by its place in the list of all."""
     texts: dict[str, str] = {}
-    for index, (name, fault) in enumerate(FAULTS.items()):
-        if name.rpartition("_")[2] != chapter[:2]:
-            continue
+    for name, fault in faults.items():
+        index = list(all_faults).index(name)
         path = path_of(fault)
         text = texts.get(path) or (ROOT / path).read_text(encoding="utf-8")
         found = text.count(fault.line)
@@ -234,7 +239,9 @@ def plant(chapter, folder):
         target.parent.mkdir(parents=True, exist_ok=True)
         head, pragma, rest = text.partition("#pragma once\n")
         line = f'#line {head.count(chr(10)) + 2} "{ROOT / file}"\n'  # what follows is named as in the chapter's own file
-        target.write_text(f"{head}{pragma}extern const int flashbook_fault;\n{line}{rest}", encoding="utf-8")
+        text = f"{head}{pragma}extern const int flashbook_fault;\n{line}{rest}"
+        if not target.exists() or target.read_text(encoding="utf-8") != text:  # who includes it need not be compiled again
+            target.write_text(text, encoding="utf-8")
 
 
 def check(name, program, reports):
@@ -282,7 +289,11 @@ def report(name, program, reports):
 def main():
     command, *words = sys.argv[1:]
     try:
-        {"plant": plant, "check": check, "report": report}[command](*words)
+        if command == "plant":
+            chapter, folder = words
+            plant(folder, of_chapter(chapter, FAULTS), FAULTS)
+        else:
+            {"check": check, "report": report}[command](*words)
     except Refused as reason:
         sys.exit(f"chapters.py: {reason}")
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 #ifdef FLASHBOOK_ASAN
 #include <pthread.h>
@@ -92,6 +93,19 @@ asm(".text\n"
     "  blr x19\n"
     "  brk #1\n");
 
+#elif defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
+
+// The pass puts functions of its own in their place, and the linker has the other two.
+#define FLASHBOOK_ASYNCIFY(name) __attribute__((import_module("asyncify"), import_name(name)))
+extern "C" {
+FLASHBOOK_ASYNCIFY("start_unwind") void flashbook_start_unwind(void* saved);
+FLASHBOOK_ASYNCIFY("stop_unwind") void flashbook_stop_unwind();
+FLASHBOOK_ASYNCIFY("start_rewind") void flashbook_start_rewind(void* saved);
+FLASHBOOK_ASYNCIFY("stop_rewind") void flashbook_stop_rewind();
+std::uintptr_t stackSave();
+void stackRestore(std::uintptr_t);
+}
+
 #endif
 
 namespace flashbook::sim {
@@ -128,6 +142,13 @@ void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argum
   return frame;
 }
 
+#elif defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
+
+constexpr std::size_t kLocalsBytes = 8 * 1024;
+constexpr std::uint64_t kIntact = 0x5ca1ab1e0ddba11;  // between the locals and the end of the stack
+Fiber* next_fiber = nullptr;                          // whom to continue
+bool is_rewinding = false;
+
 #else
 
 /// makecontext passes ints only; a pointer travels as two.
@@ -154,6 +175,11 @@ void Fiber::start(void* stack, std::size_t bytes, Entry entry, void* argument) {
 #ifdef FLASHBOOK_FIBERS_BY_HAND
   const std::uintptr_t top = (reinterpret_cast<std::uintptr_t>(stack) + bytes) & ~(kStackAlignment - 1);
   stack_pointer_ = first_stack_pointer(top, &Fiber::run, this);
+#elif defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
+  locals_ = static_cast<unsigned char*>(stack);
+  std::memcpy(locals_ + kLocalsBytes, &kIntact, sizeof kIntact);
+  stack_pointer_ = (reinterpret_cast<std::uintptr_t>(stack) + bytes) & ~(kStackAlignment - 1);
+  is_new_ = true;
 #else
   getcontext(&context_);
   context_.uc_stack.ss_sp = stack;
@@ -174,6 +200,52 @@ void Fiber::run(void* fiber) {
   self->entry_(self->argument_);
   std::abort();  // an entry does not return
 }
+
+#if defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
+
+/// The OS thread's own computation stays where it is and runs fibers until one switches back to it. Of a
+/// fiber this is the call that returns when it is suspended, and once more when it goes on.
+[[gnu::noinline]] void Fiber::switch_stacks(Fiber& from, Fiber& to) {
+  if (!from.locals_) return run_fibers(to);
+  suspend(from, to);
+}
+
+[[gnu::noinline]] void Fiber::suspend(Fiber& from, Fiber& to) {
+  if (is_rewinding) {
+    is_rewinding = false;
+    flashbook_stop_rewind();
+    return;
+  }
+  from.stack_pointer_ = stackSave();
+  if (from.is_full()) throw Full();
+  from.saved_ = {from.locals_, from.locals_ + kLocalsBytes};
+  next_fiber = &to;
+  flashbook_start_unwind(&from.saved_);
+}
+
+/// Nothing guards the end of a stack here: whether the fiber has gone beyond is asked when it waits.
+bool Fiber::is_full() const {
+  return stack_pointer_ <= reinterpret_cast<std::uintptr_t>(locals_) + kLocalsBytes ||
+         std::memcmp(locals_ + kLocalsBytes, &kIntact, sizeof kIntact) != 0;
+}
+
+[[gnu::noinline]] void Fiber::run_fibers(Fiber& first) {
+  const std::uintptr_t own = stackSave();
+  for (Fiber* fiber = &first; fiber->locals_; fiber = next_fiber) {
+    stackRestore(fiber->stack_pointer_);
+    if (fiber->is_new_) {
+      fiber->is_new_ = false;
+    } else {
+      is_rewinding = true;
+      flashbook_start_rewind(&fiber->saved_);
+    }
+    fiber->entry_(fiber->argument_);  // returns when it is suspended
+    flashbook_stop_unwind();
+  }
+  stackRestore(own);
+}
+
+#endif
 
 #if defined(FLASHBOOK_ASAN)
 

@@ -4,13 +4,17 @@
 /// A switch is a function call that returns on another stack: it saves the registers that a callee must keep,
 /// exchanges the stack pointer, and takes the other side's registers. That takes a few nanoseconds, and the
 /// two system calls of ucontext twenty times as long; ucontext serves processors that are neither x86-64 nor
-/// arm64.
+/// arm64. WebAssembly keeps the frames of calls where nobody can reach them: there a fiber returns from all
+/// of them, saving their locals, and makes the calls again when it goes on. Binaryen's pass --asyncify writes
+/// both into the functions that may wait (docs/web).
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 #if defined(__x86_64__) || defined(__aarch64__)
 #define FLASHBOOK_FIBERS_BY_HAND 1
+#elif defined(__EMSCRIPTEN__)
+#define FLASHBOOK_FIBERS_BY_ASYNCIFY 1
 #else
 #include <ucontext.h>
 #endif
@@ -32,6 +36,10 @@ class Fiber {
   /// What a fiber runs. It must not return: it leaves.
   using Entry = void (*)(void* argument);
 
+  /// Thrown where a fiber would be suspended and has used more than its stack: in WebAssembly, where nothing
+  /// stops it before.
+  struct Full {};
+
   /// The calling OS thread's own computation, or one that `start` will set up.
   Fiber() = default;
   Fiber(const Fiber&) = delete;
@@ -51,8 +59,21 @@ class Fiber {
   [[noreturn]] static void run(void* fiber);
   static void switch_stacks(Fiber& from, Fiber& to);
 
-#ifdef FLASHBOOK_FIBERS_BY_HAND
+#if defined(FLASHBOOK_FIBERS_BY_HAND)
   void* stack_pointer_ = nullptr;  // while suspended; the registers to keep lie there
+#elif defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
+  static void suspend(Fiber& from, Fiber& to);
+  static void run_fibers(Fiber& first);
+  bool is_full() const;
+
+  /// Where the pass saves locals: from `next` on, and not beyond `end`.
+  struct Saved {
+    void* next;
+    void* end;
+  } saved_{};
+  unsigned char* locals_ = nullptr;  // the stack's first bytes; null: the OS thread's own computation
+  std::uintptr_t stack_pointer_ = 0;
+  bool is_new_ = false;
 #else
   ucontext_t context_{};
 #endif
@@ -83,7 +104,7 @@ extern "C" void flashbook_switch_stacks(void** save_stack_pointer, void* load_st
 inline void Fiber::switch_stacks(Fiber& from, Fiber& to) {
   flashbook_switch_stacks(&from.stack_pointer_, to.stack_pointer_);
 }
-#else
+#elif !defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
 inline void Fiber::switch_stacks(Fiber& from, Fiber& to) { swapcontext(&from.context_, &to.context_); }
 #endif
 

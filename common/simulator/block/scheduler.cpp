@@ -20,11 +20,12 @@ namespace {
 
 /// At the end of a stack, where nobody may write: a recursion without end stops there. (It lies between two
 /// pages, so a page of it may be lacking.)
-constexpr std::size_t kGuardOfStack = 16 * 1024;
+constexpr std::size_t kGuardOfStack = sizeof(void*) == 4 ? 0 : 16 * 1024;
 /// Address space of a fiber's stack; memory is taken where it is touched. Not a power of two but a page and
 /// some cache lines more, since otherwise the locals of all threads would compete for the same few sets of
 /// the caches and the TLB.
-constexpr std::size_t kStackBytes = kUsableStackBytes + kGuardOfStack + 4096 + 5 * 64;
+constexpr std::size_t kStackBytes =
+    kUsableStackBytes + kGuardOfStack + (sizeof(void*) == 4 ? 8192 : 4096) + 5 * 64;
 
 /// Stacks that have one. The system knows of about 65,000 ranges of a process, and each guard makes two.
 constexpr int kMostGuards = 16 * 1024;
@@ -212,7 +213,12 @@ void Scheduler::run() {
   current_->fiber = idle_fiber();
   ++turns_;
   is_running_ = true;
+#ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
+  // What a thread throws leaves its fiber, since a call that may be made again has no place for a catch.
+  run_guarded([this] { Fiber::switch_to(os_thread_, *current_->fiber); });
+#else
   Fiber::switch_to(os_thread_, *current_->fiber);
+#endif
   is_running_ = false;
 }
 
@@ -263,11 +269,24 @@ void Scheduler::run_threads() {
   }
 }
 
-/// Runs the current thread to its exit. Nothing that it throws leaves the fiber.
+/// Runs the current thread to its exit. Nothing that it throws leaves the fiber, where that can be.
 void Scheduler::run_current() {
+#ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
+  block_.run_thread();
+#else
+  run_guarded([this] { block_.run_thread(); });
+#endif
+}
+
+/// Does it. What it throws is the error that ends the block.
+template <typename Work>
+void Scheduler::run_guarded(const Work& work) {
   std::string error;
   try {
-    block_.run_thread();
+    work();
+    return;
+  } catch (const Fiber::Full&) {
+    crashed_ = Crash::stack;
     return;
   } catch (const Error& broken_rule) {
     error = broken_rule.what();

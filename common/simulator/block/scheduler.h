@@ -28,8 +28,9 @@ constexpr int kWarpLanes = 32;
 constexpr int kMaxThreads = 1024;  ///< of a block
 constexpr int kMaxWarps = kMaxThreads / kWarpLanes;
 
-/// What a thread has for its local variables, at least.
-constexpr std::size_t kUsableStackBytes = 256 * 1024;
+/// What a thread has for its local variables, at least. (Where there is no memory that is taken when it is
+/// touched, less.)
+constexpr std::size_t kUsableStackBytes = sizeof(void*) == 4 ? 16 * 1024 : 256 * 1024;
 
 struct Thread;
 
@@ -226,6 +227,8 @@ class Scheduler {
   [[noreturn]] void abandon(const std::string& error);
   /// What the watchdog's signal calls: leaves the current thread if it has had the same turn for long.
   void tick();
+  /// The current thread has ended its block, and the OS thread's own computation goes on by itself.
+  void note_crash(Crash crash) { crashed_ = crash; }
   /// What a signal calls when the processor has refused an instruction of the current thread, which may have
   /// touched `address`: leaves the thread. Returns if no thread is running.
   void crash(Crash crash, const void* address);
@@ -242,6 +245,8 @@ class Scheduler {
   static void run_fiber(void* scheduler);
   void run_threads();
   void run_current();
+  template <typename Work>
+  void run_guarded(const Work& work);
   Thread* next_thread();
   Thread* next_ready();
   int random_warp();

@@ -1,6 +1,6 @@
 #include "common/simulator/block/static_shared.h"
 
-#ifdef __linux__
+#if defined(__linux__) && !defined(__EMSCRIPTEN__)
 #include <elf.h>
 #include <link.h>
 
@@ -15,9 +15,29 @@
 #include "common/simulator/source_lines.h"
 #endif
 
+#if defined(__EMSCRIPTEN__)
+// The linker's, if there are such arrays.
+extern "C" {
+extern unsigned char __start_cuda_shared[] __attribute__((weak));
+extern unsigned char __stop_cuda_shared[] __attribute__((weak));
+}
+#endif
+
 namespace flashbook::sim {
 
-#ifdef __linux__
+#if defined(__EMSCRIPTEN__)
+
+// All arrays of the program lie side by side, without their names.
+std::vector<std::span<unsigned char>> static_shared_arrays() {
+  if (!static_shared_arrays_are_known()) return {};
+  return {{__start_cuda_shared, __stop_cuda_shared}};
+}
+std::size_t static_shared_bytes_of(const void*) { return 0; }
+Function function_of(std::uintptr_t) { return {}; }
+bool static_shared_arrays_are_known() { return __start_cuda_shared != nullptr; }
+std::span<unsigned char> own_thread_local_memory() { return {}; }
+
+#elif defined(__linux__)
 
 namespace {
 

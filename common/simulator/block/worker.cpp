@@ -8,6 +8,10 @@
 #include "common/simulator/launch.h"
 #include "common/simulator/launch_bounds.h"
 
+#ifdef __EMSCRIPTEN__
+extern "C" void flashbook_block_begins(double number);  // a sign of life for the page (docs/web)
+#endif
+
 namespace flashbook::sim {
 namespace {
 
@@ -48,6 +52,9 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 }
 
 std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
+#ifdef __EMSCRIPTEN__
+  flashbook_block_begins(double(number));
+#endif
   begin_block(number, seed);
   EventFile* const events = EventFile::asked();
   scheduler.set_log(events ? events->log_of(number, scheduler.alive()) : nullptr);
@@ -241,6 +248,16 @@ std::string Worker::crash_report() const {
          "against the "
          "last row, column or stage" +
          thread;
+}
+
+std::string Worker::report_of(Crash crash) {
+  scheduler.note_crash(crash);
+  if (crash == Crash::memory)  // nobody knows the address
+    return "out of bounds: a thread touches what is no memory at all. Check the pointer, and the index "
+           "against "
+           "the last row, column or stage\n  " +
+           describe_current(scheduler.current()) + mbarriers.suspects();
+  return crash_report() + mbarriers.suspects();
 }
 
 /// The current thread never handed over.

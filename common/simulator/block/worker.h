@@ -68,6 +68,8 @@ class Worker final : Scheduled {
   int rank() const { return rank_; }
   /// Where all threads are: a line for those of which the same can be said.
   std::string describe_all_waits() const;
+  /// What is to be said of the block, whose current thread has ended so (trap.h).
+  std::string report_of(Crash crash);
 
   /// Who watches, or null.
   Observer* observer() const { return scheduler.observer(); }

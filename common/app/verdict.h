@@ -1,0 +1,20 @@
+/// \file
+/// What a check says of each of an operation's outputs.
+#pragma once
+#include <vector>
+
+#include "common/attention/check.h"
+#include "common/attention/operation.h"
+
+namespace flashbook {
+
+/// The verdict on one of an operation's outputs.
+struct TensorVerdict {
+  TensorId tensor;
+  Verdict verdict;
+};
+
+/// The verdicts of a check, by tensor.
+std::vector<TensorVerdict> by_tensor(const CheckResult& result);
+
+}  // namespace flashbook

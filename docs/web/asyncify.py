@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""Makes a module for the site of what the linker wrote: asyncify.py WASM-OPT NODE PROGRAM.js FAULTS.json TARGET
+
+Writes TARGET.wasm, TARGET.js and TARGET.json, what the page must know before it loads the other two.
+
+Binaryen's pass --asyncify lets functions return in the middle and be called again: what a fiber is here (common/simulator/block/fiber.h). Only
+those are changed that can be between the loop over fibers and a switch: who calls a switch directly, by whatever way, and, since an indirect call
+could lead anywhere, those that are named below. The pass comes before any that inlines: a switch in the midst of its callers would be no call.
+"""
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+# What makes an indirect call that may wait: to a fiber's entry, to a block's threads, to a thread's kernel.
+CALLERS = ["*run_threads*", "*run_fiber*", "*Worker::run_thread*", "*__function::__func*detail::launch*", "*__invoke*detail::launch*"]
+
+
+def main():
+    wasm_opt, node, program, faults, target = sys.argv[1], sys.argv[2], *map(Path, sys.argv[3:])
+    raw, module = program.with_suffix(".wasm"), target.with_suffix(".wasm")
+    arguments = ["asyncify-ignore-indirect", "asyncify-ignore-imports", f"asyncify-addlist@{','.join(CALLERS)}"]
+    options = ["--asyncify", *(f"--pass-arg={argument}" for argument in arguments)]
+    subprocess.run([wasm_opt, *options, "-O2", "--strip-debug", str(raw), "-o", str(module)], check=True)
+    text = program.read_text(encoding="utf-8").replace(raw.name, module.name)
+    target.with_suffix(".js").write_text(text, encoding="utf-8")
+    describe = [node, str(Path(__file__).with_name("run_in_node.js")), str(target), "describe"]
+    described = subprocess.run(describe, check=True, capture_output=True, text=True)
+    page = json.loads(faults.read_text(encoding="utf-8")) | json.loads(described.stdout)
+    target.with_suffix(".json").write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

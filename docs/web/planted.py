@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Plants what a chapter's page offers: planted.py CHAPTER FOLDER
+
+Writes the chapter's files that have faults below FOLDER, where an include finds them first, with all faults in them; FOLDER/faults.json, what
+the page says of each, and of which sources that is; and FOLDER/texts, which changes when one of the files does. Exit code 1, with a message, if a
+fault's text is not in the chapter any more.
+"""
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "mutation")]
+
+from fault import Refused
+
+import chapters
+from docs.web import page_faults
+
+
+def on_page(name, fault):
+    """What the page shows: the line as it is and as it becomes, and what it sets."""
+    path = chapters.path_of(fault)
+    text = (ROOT / path).read_text(encoding="utf-8")
+    begin = text.index(fault.line) + fault.line.index(fault.old)
+    start, end = text.rindex("\n", 0, begin) + 1, text.index("\n", begin + len(fault.old))
+    line = text[start:end]
+    changed = line[:begin - start] + fault.new + line[begin - start + len(fault.old):]
+    page = page_faults.PAGES[name]
+    return {"name": name, "about": page.about, "file": path, "line": text.count("\n", 0, begin) + 1, "old": line.strip(), "new": changed.strip(),
+            "steps": fault.steps, "settings": page.settings}
+
+
+def digest(chapter: str) -> str:
+    """Of the texts that a chapter's module is made of, as far as the page shows them, and of its faults."""
+    files = [*ROOT.glob(f"chapters/{chapter}/*.*h"), *ROOT.glob(f"chapters/{chapter}/host/*.*"), *ROOT.glob("common/hopper/*.h")]
+    mine = repr(chapters.of_chapter(chapter, page_faults.ALL)) + repr(chapters.of_chapter(chapter, page_faults.PAGES))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)) + mine.encode()).hexdigest()
+
+
+def write_if_new(path, text):
+    """Leaves a file that says the same already, or all would be compiled again."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def main():
+    chapter, folder = sys.argv[1], Path(sys.argv[2])
+    mine = chapters.of_chapter(chapter, page_faults.ALL)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        chapters.plant(folder, mine, mine)
+    except Refused as reason:
+        sys.exit(f"planted.py: {reason}")
+    about = {"digest": digest(chapter), "faults": [on_page(name, fault) for name, fault in mine.items()]}
+    write_if_new(folder / "faults.json", json.dumps(about, indent=1) + "\n")
+    texts = b"".join(file.read_bytes() for file in sorted(folder.glob("*/**/*.*h")))
+    write_if_new(folder / "texts", hashlib.sha256(texts).hexdigest() + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+// Runs a chapter's module once, beside the page, so that the page stays alive and can end what does not end by itself. It gets { glue, module,
+// words, environment } and sends { block } as a sign of life now and then, and last { answer }, what the program prints.
+const kSignEvery = 100;  // milliseconds
+
+/** What the engine's words mean: sim::Trap. Each browser has its own. */
+function trapOf(error) {
+  const words = String(error.message || error);
+  if (error instanceof RangeError || /recursion|call stack/i.test(words)) return 1;
+  if (/table|null function|signature|indirect/i.test(words)) return 3;
+  if (/divi|remainder|by zero|integer overflow/i.test(words)) return 2;
+  if (/bounds/i.test(words)) return 0;
+  return 3;
+}
+
+onmessage = ({ data: { glue, module, words, environment } }) => {
+  importScripts(glue);
+  const said = [];
+  let lastSign = 0;
+  self.flashbookModule({
+    print: (line) => said.push(line),
+    printErr: () => {},
+    blockBegins: (block) => {
+      const now = performance.now();
+      if (now - lastSign < kSignEvery) return;
+      lastSign = now;
+      postMessage({ block });
+    },
+    instantiateWasm: (imports, done) => {
+      WebAssembly.instantiate(module, imports).then((instance) => done(instance, module));
+      return {};
+    },
+    preRun: [(program) => Object.assign(program.ENV, environment)],
+  }).then((program) => {
+    try {
+      program.callMain(words);
+    } catch (error) {  // a call was stopped; the memory is as it was then
+      const report = program.UTF8ToString(program._flashbook_trap(trapOf(error)));
+      return { report, stopped: String(error.message || error) };
+    }
+    return JSON.parse(said.join('\n'));
+  }).then((answer) => postMessage({ answer }), (error) => postMessage({ answer: { refused: String(error) } }));
+};
