@@ -80,8 +80,8 @@ def steps(chapter: int, last: int) -> str:
 
 def counted(out: pathlib.Path) -> list[list[str]]:
     """Bytes that Nsight Compute counts, beside the models of chapters 1 and 3."""
-    of_name = {f"ncu/ch01/step{step}/bf16/d128/full/n8192": f"01_naive_attention --step {step} --batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"
-               for step in (4, 5)}
+    shape = "--batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"
+    of_name = {f"ncu/ch01/step{step}/bf16/d128/full/n8192": f"01_naive_attention --step {step} {shape}" for step in (4, 5)}
     for dim, heads in ((128, 16), (64, 32)):
         for step in (1, 2, 3):
             of_name[f"ncu/ch03/step{step}/bf16/d{dim}/full/n4096"] = (f"03_flash_attention_1 --step {step} --batch 4 --heads {heads} "

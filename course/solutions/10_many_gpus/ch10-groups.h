@@ -1,7 +1,7 @@
 /// Puts the last keys of the rank before into `before`, and the first keys of the rank behind into `behind`.
 /// `first` and `last` are this rank's own; each has `bytes` bytes.
-inline void exchange_edges(Rank& rank, Queue& queue, void* first, void* last, void* before,
-                           void* behind, std::size_t bytes) {
+inline void exchange_edges(Rank& rank, Queue& queue, void* first, void* last, void* before, void* behind,
+                           std::size_t bytes) {
   const int next = (rank.number() + 1) % rank.count(),
             previous = (rank.number() + rank.count() - 1) % rank.count();
   // With two ranks or one both messages go to the same: they are received in the order in which they were

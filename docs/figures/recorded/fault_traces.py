@@ -3,6 +3,7 @@
 
     fault_traces.py [--check] PROGRAM...     PROGRAMs are build/sim/bin/planted_NN_traced; with --check nothing is written: exit code 1 if a file differs
 """
+import importlib
 import json
 import os
 import pathlib
@@ -13,9 +14,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "common" / "simulator" / "events"), str(ROOT / "tests" / "mutation")]
 
-import page
-
 import chapters
+
+page = importlib.import_module("page")  # tests/mutation has one of that name, too
 
 # The one of a chapter's two faults that a trace shows.
 SHOWN = {"01": "no_barrier_01", "03": "no_barrier_03", "04": "no_barrier_04", "05": "wrong_parity_05", "06": "one_does_not_arrive_06",
