@@ -347,7 +347,9 @@ int main(int argc, char** argv) {
   app.add_option("--seqlen", options.seqlen, "Queries and keys of a head")->capture_default_str();
   app.add_flag("--long", options.of_long,
                "Values with means, one-signed and all equal, at 1k keys, 4k and so on up to --seqlen");
-  app.add_option("--head-dim", options.head_dim, "64, 128 or 256")->capture_default_str();
+  app.add_option("--head-dim", options.head_dim, "64, 128 or 256")
+      ->capture_default_str()
+      ->check(CLI::IsMember({64, 128, 256}));
   app.add_option("--out", options.out, "Write the results to this file, whole after every cell");
   return exit_code("accuracy", [&] {
     try {

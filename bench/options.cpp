@@ -58,7 +58,9 @@ BenchOptions parse_bench_options(int argc, char** argv) {
   app.add_option("--step", options.selection.steps, "Steps (default: all)")->delimiter(',');
   app.add_option("--dtype", dtypes, "f32, f16, bf16, e4m3 (default: all that a chapter takes)")
       ->delimiter(',');
-  app.add_option("--head-dim", options.selection.head_dims, "64, 128, 256 (default: all)")->delimiter(',');
+  app.add_option("--head-dim", options.selection.head_dims, "64, 128, 256 (default: all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({64, 128, 256}));
   app.add_option("--mask", masks, "full, causal (default: both)")->delimiter(',');
   app.add_option("--seqlen", seqlens, "Sequence lengths; 4k means 4096 (default: 512 to 16k)")
       ->delimiter(',');

@@ -45,7 +45,8 @@ inline std::vector<double> bounds_of(std::span<const double> errors, std::span<c
     double relative = 0;
     for (std::size_t i = begin; i < end; ++i)
       if (scale[i] > 0) relative = std::max(relative, errors[i] / scale[i]);
-    for (std::size_t i = begin; i < end; ++i) bounds[i] = 2 * relative * scale[i] + floor[i] + kFlushed;
+    for (std::size_t i = begin; i < end; ++i)
+      bounds[i] = 2 * relative * scale[i] + floor[i] + (scale[i] > 0 ? kFlushed : 0);
     begin = end;
   }
   return bounds;

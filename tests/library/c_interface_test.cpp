@@ -384,7 +384,7 @@ class OddCalls {
         s.seqlen_k = bad;
         break;
       case 11:
-        s.head_dim = one_of<int32_t>({0, -64, 1, 80, 4096, kMost, kLeast});
+        s.head_dim = one_of<int32_t>({0, -64, 1, 100, 4096, kMost, kLeast});
         break;
       case 12:
         s.dtype = one_of<int32_t>({-1, 4, kMost, kLeast});
