@@ -47,7 +47,7 @@
   },
   {
    "kernel": "tiled_scores",
-   "place": "step4_register_tile.cuh:55",
+   "place": "step4_register_tile.cuh:54",
    "requests": 512,
    "sectors": 1024
   }

@@ -196,11 +196,11 @@ void run_block() {
   Tensors tensors;
   tensors.workspace = sums.data();
   const Workspace workspace = workspace_of(shape, kWorkspaceRows, tensors);
-  const CUtensorMap q_map = tile_map(shape, TensorId::q, q.data(), Traits::kQueries),
-                    k_map = tile_map(shape, TensorId::k, k.data(), kTileKeys),
-                    v_map = tile_map(shape, TensorId::v, v.data(), kTileKeys),
-                    do_map = tile_map(shape, TensorId::d_o, d_o.data(), Traits::kQueries),
-                    lse_map = row_map(workspace.lse, shape.seqlen_q, Traits::kQueries),
+  const TileMap q_map = tile_map(shape, TensorId::q, q.data(), Traits::kQueries),
+                k_map = tile_map(shape, TensorId::k, k.data(), kTileKeys),
+                v_map = tile_map(shape, TensorId::v, v.data(), kTileKeys),
+                do_map = tile_map(shape, TensorId::d_o, d_o.data(), Traits::kQueries);
+  const CUtensorMap lse_map = row_map(workspace.lse, shape.seqlen_q, Traits::kQueries),
                     d_map = row_map(workspace.d, shape.seqlen_q, Traits::kQueries);
   run_watched(hopper_backward<Element, Traits>, q_map, k_map, v_map, do_map, lse_map, d_map,
               static_cast<Element*>(dk.data()), static_cast<Element*>(dv.data()), workspace,

@@ -62,7 +62,7 @@ enum class Fault { none, wrong_first_parity, missing_release };
 
 /// One thread streams, every consumer takes every tile and gives it back.
 template <int kStages>
-void walk(const CUtensorMap& k_map, const CUtensorMap& v_map, Fault fault) {
+void walk(const TileMap& k_map, const TileMap& v_map, Fault fault) {
   SmallPipeline<kStages>& pipeline = *dynamic_shared<SmallPipeline<kStages>>();
   if (threadIdx.x == 0) {
     initialise(pipeline, 1, (blockDim.x / kWarpgroup - 1) * kWarpsOfWarpgroup, "full", "empty");
@@ -250,9 +250,10 @@ void run_walk(const Keys& tensors, int consumers, Fault fault) {
   Recorder::keys = static_cast<const unsigned char*>(tensors.k.data());
   Recorder::values = static_cast<const unsigned char*>(tensors.v.data());
   Recorder::name_barriers = &Recorder::name_barriers_of<kStages>;
+  const TileMap k_map = {tensors.k_map, false}, v_map = {tensors.v_map, false};  // whole tiles
   sim::run_grid(
       dim3(1), dim3((1 + consumers) * kWarpgroup), sizeof(SmallPipeline<kStages>),
-      [&] { walk<kStages>(tensors.k_map, tensors.v_map, fault); }, nullptr, &watcher);
+      [&] { walk<kStages>(k_map, v_map, fault); }, nullptr, &watcher);
 }
 
 /// The pipelines of the figure: each has a line with what is special to it, its events, and what the
