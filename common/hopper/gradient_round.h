@@ -185,7 +185,8 @@ __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFlo
 //| has one stage, so its order is another: dK comes first and frees Q, and the next Q is on its way while dQ is computed.
 //| dQ of d = 256 is two pieces wide, and they take the same registers, one after the other.
 /// Ends the round of a block that sums these two, when dK has been issued and both consumers have stored
-/// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`.
+/// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`. All lanes of the warp have read
+/// what lies beside the stage of Q: lane 0 gives it back here.
 template <typename T, typename Traits, typename Shared, typename State, int kDkFloats, int kSteps>
 __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const State& state,
                                                         float (&dk)[kDkFloats], uint32_t (&ds)[kSteps][4],

@@ -64,6 +64,28 @@ FlashbookTensors some_tensors() {
           .v_mean = nullptr};
 }
 
+/// A cache in pages, without paddings, whose sequences have as many queries each.
+FlashbookCache cache_in_pages(const int32_t* lengths, const int32_t* page_table, int32_t page_rows,
+                              int32_t pages, int32_t shared_keys = 0) {
+  return {.size = sizeof(FlashbookCache),
+          .lengths = lengths,
+          .page_table = page_table,
+          .page_rows = page_rows,
+          .pages = pages,
+          .shared_keys = shared_keys,
+          .reserved = 0,
+          .paddings = nullptr,
+          .first_query = nullptr,
+          .queries = 0,
+          .reserved2 = 0};
+}
+
+/// What a test's tensors say of one.
+FlashbookCache cache_in_pages(const Tensors& t, int32_t page_rows, int32_t pages, int32_t shared_keys = 0) {
+  const auto ints = [&](TableId id) { return static_cast<const int32_t*>(t.tables[int(id)]); };
+  return cache_in_pages(ints(TableId::lengths), ints(TableId::page_table), page_rows, pages, shared_keys);
+}
+
 bool last_error_has(const std::string& part) {
   return std::string(flashbook_last_error()).find(part) != std::string::npos;
 }
@@ -244,17 +266,7 @@ struct OddCall {
   int chapter = 1, step = 1;
   FlashbookShape shape = small_shape();
   FlashbookTensors tensors = some_tensors();
-  FlashbookCache cache = {.size = sizeof(FlashbookCache),
-                          .lengths = nullptr,
-                          .page_table = nullptr,
-                          .page_rows = 16,
-                          .pages = 8,
-                          .shared_keys = 0,
-                          .reserved = 0,
-                          .paddings = nullptr,
-                          .first_query = nullptr,
-                          .queries = 0,
-                          .reserved2 = 0};
+  FlashbookCache cache = cache_in_pages(nullptr, nullptr, 16, 8);
   FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
                                   .d_o = tensors.q,
                                   .dq = tensors.o,
@@ -493,17 +505,7 @@ TEST(CInterface, RefusesTablesThatNobodyCanHold) {
   mask.columns = nullptr, mask.block_queries = mask.block_keys = 64, mask.first_block = entries;
   expect_masked("key_blocks is null");
 
-  FlashbookCache cache = {.size = sizeof cache,
-                          .lengths = nullptr,
-                          .page_table = entries,
-                          .page_rows = 16,
-                          .pages = 8,
-                          .shared_keys = 0,
-                          .reserved = 0,
-                          .paddings = nullptr,
-                          .first_query = nullptr,
-                          .queries = 0,
-                          .reserved2 = 0};
+  FlashbookCache cache = cache_in_pages(nullptr, entries, 16, 8);
   shape.seqlen_q = 1, shape.batch = 4, shape.seqlen_k = kMost, cache.page_rows = 1;
   EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
   EXPECT_TRUE(last_error_has("page_table")) << flashbook_last_error();
@@ -653,18 +655,7 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
     device::Buffer workspace(device::Place::device, bytes);
     workspace.upload(std::vector<std::byte>(bytes));
     const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
-      const FlashbookCache cache = {
-          .size = sizeof(FlashbookCache),
-          .lengths = static_cast<const int32_t*>(t.tables[int(TableId::lengths)]),
-          .page_table = static_cast<const int32_t*>(t.tables[int(TableId::page_table)]),
-          .page_rows = kRows,
-          .pages = shape.paging.pages,
-          .shared_keys = shared,
-          .reserved = 0,
-          .paddings = nullptr,
-          .first_query = nullptr,
-          .queries = 0,
-          .reserved2 = 0};
+      const FlashbookCache cache = cache_in_pages(t, kRows, shape.paging.pages, shared);
       FlashbookTensors tensors = tensors_of(t);
       tensors.workspace = workspace.data();
       EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
@@ -749,17 +740,7 @@ TEST_F(CInterfaceOnMachine, DecodesUnderAMask) {
     for (bool padded : {false, true}) {
       const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
         FlashbookMask mask = mask_of(shape, t);
-        FlashbookCache cache = {.size = sizeof(FlashbookCache),
-                                .lengths = static_cast<const int32_t*>(t.tables[int(TableId::lengths)]),
-                                .page_table = static_cast<const int32_t*>(t.tables[int(TableId::page_table)]),
-                                .page_rows = rows,
-                                .pages = shape.paging.pages,
-                                .shared_keys = 0,
-                                .reserved = 0,
-                                .paddings = nullptr,
-                                .first_query = nullptr,
-                                .queries = 0,
-                                .reserved2 = 0};
+        FlashbookCache cache = cache_in_pages(t, rows, shape.paging.pages);
         if (padded) cache.paddings = static_cast<const int32_t*>(paddings.data());
         FlashbookTensors tensors = tensors_of(t);
         const int64_t bytes = flashbook_masked_decode_workspace_bytes(8, kStep, &given, &cache, &mask);
