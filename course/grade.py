@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
-from course import classroom, gate, gtest, manifest, modes, report, similar, submission, variant
+from course import classroom, gate, gtest, local_memory, manifest, modes, report, similar, submission, variant
 from course.attempt import NO_PROGRAM
 from course.classroom import HandedIn
 from course.judge import Judge
@@ -103,6 +103,8 @@ class Grader:
                 result.verdicts[test.name] = modes.told(verdict, mode, result.verdicts.get(test.name))
         if chosen_modes is None:
             result.why = self.race(exercise, answer, result, programs)
+            if exercise.kind == manifest.CAPSTONE and answer and result.solved:
+                result.local = local_memory.of_answer(self.toolchain, exercise, answer, self.private)
         return result
 
     def race(self, exercise: manifest.Exercise, answer: Written | None, result: Score, programs: Mapping[str, Path]) -> str:

@@ -95,6 +95,8 @@ def text(grade: Grade) -> str:
         if figure(result):
             told = "".join(f"{line}\n" for line in counted.lines(result.exercise, result.verdicts))
             lines += indented(f"{told}score {figure(result)}. {counted.HONOUR}", "  ")
+        if result.local:
+            lines += indented(result.local.told, "  ")
     if not any(result.is_there for result in grade.results):
         lines += "\nNote: no answer to these exercises is there. Is it the right folder, and that of one student?\n"
     return (f"{lines}\n{summary(grade)}. Graded in {grade.seconds:.0f} s, seed {grade.seed}."
@@ -133,11 +135,12 @@ def table(grades: Sequence[Grade]) -> str:
     return as_csv(lines)
 
 
-def of_capstone(grade: Grade, result: Score) -> Iterator[tuple[str, str]]:
+def of_capstone(grade: Grade, result: Score) -> Iterator[tuple[str, object]]:
     """(column, value) of what a table has of a capstone beside its points."""
     e = result.exercise
     if is_counted(result):
         yield f"score {e.id}", figure(result) or "-"
+    yield f"local bytes {e.id}", result.local.frame if result.local else "-"
     if e.variant is not None:
         yield f"variant of {e.id}", variant.name(manifest.ROOT, e)
     yield "like the book", like_the_book(grade, e.id)
@@ -220,6 +223,8 @@ def markdown(grade: Grade) -> str:
         if figure(result):
             parts.append(f"Score {figure(result)}. {counted.HONOUR}\n")
             parts += [f"* {line}" for line in counted.lines(result.exercise, result.verdicts)]
+        if result.local:
+            parts.append(f"* {result.local.told}\n")
         if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
             if result.exercise.kind != "predict":  # students have no formulas for other sizes than those that stay

@@ -19,6 +19,7 @@ class Score:
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # of the tests, by name
     why: str = ""  # what the exercise's traced twin says of the first test that failed
     is_there: bool = True  # whether an answer was handed in
+    local: counted.LocalMemory | None = None  # of a capstone's kernels; None if nobody could tell
 
     @property
     def left(self) -> list[Test]:

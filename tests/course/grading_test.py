@@ -22,6 +22,7 @@ from course import (
     grade,
     gtest,
     judge,
+    local_memory,
     manifest,
     modes,
     package,
@@ -622,13 +623,40 @@ class Several(unittest.TestCase):
     def test_scores_of_a_class(self):
         grades = [self.counted("ada", 1000, "A.One", "A.Two"), self.counted("<b>", 100, "A.One", "A.Two"), self.counted("cy", 10, "A.One")]
         grades[0].like_the_book = {"capstone-a": 0.25}
-        self.assertEqual(report.table(grades).splitlines()[:3], [
-            "submission,id,status,capstone-a,points,after days late,score capstone-a,like the book,seed", "the most,,,100,100,100,,,",
-            "ada,,,100,100,100,50.0,0.25,5"])
+        grades[0].results[0].local = counted.LocalMemory(256, 16)
+        for text in (report.text(grades[0]), report.markdown(grades[0])):
+            self.assertIn("local memory, as nvcc compiles it for sm_90a: 256 bytes a thread, 16 bytes of spills", text)
+        self.assertEqual(report.table(grades).splitlines()[:4], [
+            "submission,id,status,capstone-a,points,after days late,score capstone-a,local bytes capstone-a,like the book,seed",
+            "the most,,,100,100,100,,,,", "ada,,,100,100,100,50.0,256,0.25,5", "<b>,,,100,100,100,100.0,-,-,5"])
         page = report.ranking(grades, "Capstones")
         self.assertLess(page.index("<td>1</td><td>&lt;b&gt;</td>"), page.index("<td>2</td><td>ada</td>"))
         self.assertIn("one &amp; only", page)
         self.assertNotIn("cy", page)
+
+    def test_local_memory_is_the_worst_kernel_s_as_ptxas_says(self):
+        log = "".join(f"ptxas info    : Function properties for {name}\n    {frame} bytes stack frame, {spilled} bytes spill stores, 8 bytes spill "
+                      f"loads\nptxas info    : Used 255 registers\n" for name, frame, spilled in (("_Z1av", 0, 0), ("_Z1bv", 512, 40), ("_Z1cv", 8, 90)))
+        self.assertEqual(local_memory.parsed(log), counted.LocalMemory(512, 48))
+        self.assertIsNone(local_memory.parsed("ptxas info    : 0 bytes gmem\n"))
+
+    @unittest.skipUnless(local_memory.nvcc(), "there is no nvcc")
+    def test_an_array_that_is_indexed_at_run_time_lies_in_local_memory(self):
+        [forward] = (e for e in manifest.load() if e.id == "capstone-forward")
+        kernel = """template <int N> __global__ void sums(Forward p) {
+                      float rows[N], sum = 0;
+                      for (int i = 0; i < N; ++i) rows[i] = to_float(p.q[i]);
+                      for (int i = 0; i < p.seqlen_k; ++i) sum += rows[INDEX];
+                      p.lse[threadIdx.x] = sum;
+                    }
+                    inline void plan(Plan& plan, const Forward& p) { plan.launch(sums<128>, dim3(1), dim3(32), 0, p); }"""
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o711)
+            tools = toolchain.Toolchain(manifest.ROOT, Path(), Path(folder).resolve() / "tree", Sandbox())
+            for index, frame in (("i * p.seqlen_q % N", 512), ("3", 0)):
+                found = local_memory.of_answer(tools, forward, Written(kernel.replace("INDEX", index).split("\n")), Path(folder).resolve())
+                self.assertEqual(found, counted.LocalMemory(frame, 0))
+            self.assertIsNone(local_memory.of_answer(tools, forward, Written(["no kernel"]), Path(folder).resolve()))
 
     def test_capstones_are_graded_where_they_are_named(self):
         exercises = [exercise(), exercise(id="capstone-a", kind="capstone"), exercise(id="capstone-b", kind="capstone")]
@@ -711,6 +739,7 @@ class Variants(unittest.TestCase):
 
     def test_a_copy_of_another_s_answer_does_not_pass(self):
         grader = grade.Grader.__new__(grade.Grader)
+        grader.private = Path()
         grader.root, grader.exercises, grader.seed, grader.class_seed, grader.limits = self.ROOT, [self.EXERCISE], 1, "fall26", Limits()
         grader.toolchain = mock.Mock(knows=lambda _: False)
         ada = self.drawn("fall26", "77")
@@ -722,7 +751,8 @@ class Variants(unittest.TestCase):
         grader.judge = mock.Mock(run=is_right_for_ada)
         other = next(str(id) for id in range(100) if self.drawn("fall26", str(id)) != ada)
         text = Written(["kernel"])
-        with mock.patch.object(grader, "program", return_value=(Path("p"), "")), mock.patch.object(grader, "race", return_value=""):
+        with mock.patch.object(grader, "program", return_value=(Path("p"), "")), mock.patch.object(grader, "race", return_value=""), \
+                mock.patch.object(local_memory, "of_answer", return_value=None):
             for one, points in ((HandedIn("ada", None, id="77"), 100), (HandedIn("77", None), 100), (HandedIn("ada", None, id=other), 0)):
                 [found] = grader.answers(grader.set_to(one), {self.EXERCISE.id: text}, {}, 1)
                 self.assertEqual(found.points, points)
@@ -730,7 +760,7 @@ class Variants(unittest.TestCase):
         name = variant.name(self.ROOT, found.exercise)
         self.assertIn(f"capstone-variant: a variant of your own ({name})", report.text(grades))
         self.assertIn(f"{variant.VARIABLE}={found.exercise.variant} ./flashbook course try capstone-variant", report.markdown(grades))
-        self.assertIn(f',variant of capstone-variant,like the book,seed\nthe most,,,100,100,100,,,\nada,,,0,0,0,"{name}",-,5', report.table([grades]))
+        self.assertIn(f',local bytes capstone-variant,variant of capstone-variant,like the book,seed\nthe most,,,100,100,100,,,,\nada,,,0,0,0,-,"{name}",-,5', report.table([grades]))
 
     def test_a_copy_of_the_book_keeps_whose_it_is(self):
         with tempfile.TemporaryDirectory() as folder:
