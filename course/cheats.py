@@ -111,6 +111,24 @@ def sneaked(root: Path) -> Iterator[tuple[str, str]]:
     yield "copies by a text", "std :: /* of */ string(from, count);"
     yield "gives the library another name", "namespace s = std;"
     yield "takes the library's other name", "__gnu_cxx::char_traits<wchar_t>::copy(to, from, count);"
+    yield "has the test's own oracle compute", "const auto right = flashbook::make_reference(shape, inputs, {}, 0);"
+    yield "has it compute the gradient", "make_gradient_reference(shape, inputs);"
+    yield "holds its result", "Reference right;"
+    yield "asks for the test's inputs", "make_inputs(shape, InputKind::normal, 6);"
+    yield "asks the oracle which keys are seen", "return keys_seen(shape, 0, 0, query, 1).end;"
+    yield "asks it of one", "return sees(Shape{}, 0, 0, query, key);"
+    yield "counts pairs by it", "return visible_pairs(shape);"
+    yield "has threads of the host compute", "parallel_for(count, body);"
+    yield "runs before main", "[[gnu::constructor]] void first() {}"
+    yield "overrides a counter", "[[gnu::weak]] void count() {}"
+    yield "counts by the linker's name", 'extern "C" float __wrap_expf(float x) { return x; }'
+    yield "takes another symbol's place", 'float mine(float x) __asm__("__wrap_expf");'
+    yield "reads a file where text is assembled", '__attribute__((section(".text\\n.incbin \\"/etc/passwd\\""))) int x;'
+    yield "takes the counts away", "sim::take_trace();"
+    yield "launches while it plans", "device::launch(kernel, dim3(1), dim3(32), 0, nullptr, p);"
+    yield "leaves when the program ends", "atexit(leave);"
+    yield "leaves quickly", "at_quick_exit(leave);"
+    yield "reopens a namespace", "}\nnamespace flashbook { inline int more;"
     yield "prints into memory", 'snprintf(to, count, "%s", from);'
     yield "computes beside the machine", "std::thread([] {}).detach();"
     yield "hides that", "using namespace std;"

@@ -25,6 +25,8 @@ FORBIDDEN = {
     "a copy that nobody counts": "bcopy bzero swab copy_n copy_backward copy_if uninitialized_copy qsort qsort_r bsearch lfind lsearch sprintf "
                                  "snprintf vsprintf vsnprintf swprintf vswprintf asprintf sscanf swscanf",
     "libraries' own": "__gnu_cxx __gnu_debug __gnu_parallel __cxx11 __cxxabiv1 __detail",
+    "the right answer": "make_reference make_gradient_reference Reference TensorReference make_inputs Visibility visible_pairs "
+                        "keys_seen largest_score compulsory_bytes parallel_for Shape Inputs",
     "the test's machinery": "testing gtest observed observe course_seed course_variant sim device RandomWarpOrder TEST TEST_F TEST_P TYPED_TEST "
                             "ADD_FAILURE ADD_FAILURE_AT FAIL SUCCEED SCOPED_TRACE RUN_ALL_TESTS",
 }
