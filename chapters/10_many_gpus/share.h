@@ -46,7 +46,14 @@ struct Share {
   Tokens keys_of(int other) const { return tokens_of(order, whole.seqlen_k, other, whole.ranks); }
   Tokens queries_of(int other) const { return tokens_of(order, whole.seqlen_q, other, whole.ranks); }
 
-  /// A launch of this rank's queries on keys that lie, with their values behind them, in `from`.
+  /// A launch of this rank's queries on another's keys, which lie, with their values behind them, in `from`.
+  Attention attention(int other, const Buffer& from, int* counter) const {
+    Attention a = attention(keys_of(other), from, counter);
+    a.shift = shift_between(order, a.shift, rank, other, whole.ranks);
+    return a;
+  }
+
+  /// The same on keys that stand anywhere. Not of stripes, whose places are another rank's, too.
   Attention attention(const Tokens& on, const Buffer& from, int* counter) const {
     Attention a{
         .shape = whole,

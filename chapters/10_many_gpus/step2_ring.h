@@ -15,7 +15,7 @@
 //| products of a part take longer than the copy: per rank with n tokens, 4 n n d H operations at F a second against 4 n d H_kv
 //| bytes at W a second, so n >= (F / W) (H_kv / H) without a mask, and twice that if a causal mask hides half of every part.
 //|
-//| **Step 3** deals tokens out in zigzag (`tokens.cuh`). Nothing else changes. **Step 4** merges inside the attention kernel
+//| **Step 3** deals tokens out in zigzag, or in stripes (`tokens.cuh`). Nothing else changes. **Step 4** merges inside the attention kernel
 //| (`step4_carried.cuh`), in step 2 and 3 a kernel of its own does (`merge.cuh`).
 //|
 //| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag every cell is half full](../../docs/figures/rank_work.svg)
@@ -31,17 +31,15 @@ namespace flashbook::many_gpus {
 //| Rows see a beginning of the keys of a hop, and later rows see more of them. So the rows that see any are the last ones, from
 //| `first` on. A row has something carried if an earlier hop showed it a key, and its result is final if no later hop does. So three
 //| numbers say all of it.
-/// The keys that a rank holds at a hop: those of the rank so many places before it.
-inline Tokens keys_of_hop(const Share& share, int hop, int ranks) {
-  return share.keys_of((share.rank - hop + ranks) % ranks);
-}
+/// Whose keys a rank holds at a hop: those of the rank so many places before it.
+inline int owner_at_hop(const Share& share, int hop, int ranks) { return (share.rank - hop + ranks) % ranks; }
 
 /// What a hop's launch needs, for all hops of a rank.
 class Hops {
  public:
   Hops(const Share& share, int ranks) : rows_(share.queries.total()) {
     for (int hop = 0; hop < ranks; ++hop)
-      first_.push_back(share.attention(keys_of_hop(share, hop, ranks), share.kv, nullptr).first_seeing());
+      first_.push_back(share.attention(owner_at_hop(share, hop, ranks), share.kv, nullptr).first_seeing());
   }
 
   int first(int hop) const { return first_[std::size_t(hop)]; }
@@ -93,9 +91,11 @@ class Ring final : public Program {
     const int ranks = rank.count(), next = (share_.rank + 1) % ranks,
               previous = (share_.rank + ranks - 1) % ranks;
     const Hops hops(share_, ranks);
-    const auto keys = [&](int hop) { return keys_of_hop(share_, hop, ranks); };
+    const auto owner = [&](int hop) { return owner_at_hop(share_, hop, ranks); };
     const auto held = [&](int hop) -> const Buffer& { return hop == 0 ? share_.kv : travelling_[hop % 2]; };
-    const auto bytes = [&](int hop) { return share_.key_value_heads * keys(hop).total() * share_.row_bytes; };
+    const auto bytes = [&](int hop) {
+      return share_.key_value_heads * share_.keys_of(owner(hop)).total() * share_.row_bytes;
+    };
     device::Event arrived, computed;  // computed: the hop before
     for (int hop = 0; hop < ranks; ++hop) {
       const device::Event here = arrived;
@@ -108,11 +108,11 @@ class Ring final : public Program {
         arrived = copies_.record();
       }
       compute_.wait_for(here);
-      if (hops.is_seen(hop)) attend_hop(hops, hop, share_.attention(keys(hop), held(hop), counter_.get()));
+      if (hops.is_seen(hop)) attend_hop(hops, hop, share_.attention(owner(hop), held(hop), counter_.get()));
       computed = compute_.record();
     }
     if (const int rows = hops.unseeing(); rows > 0 && hops.seen() != 1)
-      clear(share_.attention(share_.keys, share_.kv, nullptr), rows, compute_);
+      clear(share_.attention(share_.rank, share_.kv, nullptr), rows, compute_);
     copies_.synchronize();
     compute_.synchronize();
   }

@@ -63,13 +63,13 @@ class BackwardRing final : public Program {
     const int ranks = rank.count(), next = (share_.rank + 1) % ranks,
               previous = (share_.rank + ranks - 1) % ranks;
     const Hops hops(share_, ranks);
-    const auto keys = [&](int hop) { return keys_of_hop(share_, hop, ranks); };
+    const auto owner = [&](int hop) { return owner_at_hop(share_, hop, ranks); };
     const auto held = [&](int hop) -> const Buffer& { return hop == 0 ? share_.kv : travelling_[hop % 2]; };
     const auto elements = [&](int hop) {
-      return share_.key_value_heads * keys(hop).total() * share_.whole.head_dim;
+      return share_.key_value_heads * share_.keys_of(owner(hop)).total() * share_.whole.head_dim;
     };
     const int heads = int(share_.key_value_heads / 2), half = ranks == 1 ? heads : (heads + 1) / 2;
-    Gradient own = launch(keys(0), held(0), ranks == 1 ? nullptr : floats(own_));
+    Gradient own = launch(owner(0), held(0), ranks == 1 ? nullptr : floats(own_));
     if (share_.queries.total() > 0)
       prepare(own, share_.o.data(), static_cast<const float*>(share_.lse.data()), compute_);
 
@@ -87,7 +87,7 @@ class BackwardRing final : public Program {
       } else {
         compute_.wait_for(here);
         const Buffer& part = part_[hop % 2];
-        compute(hops, hop, launch(keys(hop), held(hop), floats(part)), 0, heads);
+        compute(hops, hop, launch(owner(hop), held(hop), floats(part)), 0, heads);
         compute_.wait_for(summed);
         if (hop > 1) add(floats(part), floats(received_), elements(hop), compute_);
         sums_.wait_for(compute_.record());
@@ -119,10 +119,10 @@ class BackwardRing final : public Program {
     rank.exchange(queue, sends, receives);
   }
 
-  /// A launch of this rank's queries on keys that lie in `from`, whose gradients go to `part`, or if that is
-  /// null to the results.
-  Gradient launch(const Tokens& on, const Buffer& from, float* part) const {
-    const Attention a = share_.attention(on, from, counter_.get());
+  /// A launch of this rank's queries on another's keys, which lie in `from` and whose gradients go to `part`,
+  /// or if that is null to the results.
+  Gradient launch(int other, const Buffer& from, float* part) const {
+    const Attention a = share_.attention(other, from, counter_.get());
     auto* const dk = static_cast<std::byte*>(gradients_.d_kv.data());
     return {.shape = a.shape,
             .queries = a.queries,

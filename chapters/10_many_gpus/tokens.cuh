@@ -7,6 +7,7 @@
 //| | --- | --- | --- |
 //| | contiguous | chunk r of P | the last rank has the most to do, the first the least |
 //| | zigzag | chunks r and 2P - 1 - r of 2P | all have the same |
+//| | striped | tokens r, r + P, r + 2P and so on | all have the same but a diagonal |
 //|
 //| A rank's tokens lie side by side in its memory, in the order of the sequence.
 //|
@@ -20,12 +21,12 @@ namespace flashbook::many_gpus {
 using namespace hopper;
 
 /// How tokens are dealt out.
-enum class Order { contiguous, zigzag };
-constexpr Order kOrders[] = {Order::contiguous, Order::zigzag};
+enum class Order { contiguous, zigzag, striped };
+constexpr Order kOrders[] = {Order::contiguous, Order::zigzag, Order::striped};
 
 //| ## One run or two
 //|
-//| Both orders are at most two runs of tokens. Two questions are enough for everything that follows: where token i of the
+//| The first two orders are at most two runs of tokens. Two questions are enough for everything that follows: where token i of the
 //| rank stands in the sequence, and how many of the rank's tokens stand before a place.
 /// A rank's tokens.
 struct Tokens {
@@ -52,11 +53,25 @@ struct Tokens {
 //| fewer tokens than chunks.
 /// The tokens of a rank.
 inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
+  if (order == Order::striped) return {{0, 0}, {int((int64_t(tokens) + ranks - 1 - rank) / ranks), 0}};
   const int chunks = order == Order::zigzag ? 2 * ranks : ranks;
   const auto begin = [&](int chunk) { return int(int64_t(tokens) * chunk / chunks); };
   const int last = order == Order::zigzag ? chunks - 1 - rank : rank + 1;
   return {{begin(rank), begin(last)},
           {begin(rank + 1) - begin(rank), order == Order::zigzag ? begin(last + 1) - begin(last) : 0}};
+}
+
+//| ## Stripes
+//|
+//| A stripe is P tokens side by side, one of each rank. In the striped order a token's place is the number of its stripe: on all
+//| ranks the tokens are a run from 0 on. So query i of rank r, in the sequence i P + r, sees key j of rank s if
+//| j P + s <= i P + r + shift, which is j <= i + (r - s + shift) / P, rounded down: an ordinary causal mask with another shift. With as
+//| many queries as keys the shift is 0 for keys of this rank and of earlier ones, and -1 for those of later ones: a diagonal less.
+/// The shift between the places of a rank's queries and those of another's keys.
+inline int shift_between(Order order, int shift, int rank, int other, int ranks) {
+  if (order != Order::striped) return shift;
+  const int64_t places = int64_t(shift) + rank - other;
+  return int(places >= 0 ? places / ranks : -((ranks - 1 - places) / ranks));
 }
 
 //| ## The mask
@@ -68,7 +83,7 @@ inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
 /// The shape of one launch: queries of one rank, keys of one or of all.
 struct Problem : hopper::Problem {
   Tokens queries, keys;
-  int shift;       ///< seqlen_k - seqlen_q of the whole sequence
+  int shift;       ///< seqlen_k - seqlen_q of the whole sequence, or of stripes `shift_between` two ranks
   int first_tile;  ///< of queries; those before it see none of these keys
 
   /// The last of these keys that `query` sees; negative if it sees none. Rows beyond the end see what the

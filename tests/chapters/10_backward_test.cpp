@@ -1,7 +1,6 @@
 // Chapter 10's step 6, the gradient in a ring.
 #include "chapters/07_backward/host/chapter.h"
 #include "chapters/10_many_gpus/host/chapter.h"
-#include "chapters/10_many_gpus/host/ranks.h"
 #include "tests/chapters/ranks.h"
 
 namespace flashbook::testing {
@@ -57,22 +56,7 @@ TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
   }
 }
 
-// Tokens dealt out in any order, and multiprocessors left free, change who computes what, and nothing else.
-TEST_F(ChapterTest, AnyOrderOfTokensIsRight) {
-  const Shape shape = on_ranks(3, make_shape(200, 260, 64, true, DType::bf16, 2, 1));
-  const Inputs inputs = inputs_of(shape, InputKind::normal, 4);
-  const Expected expected(operation_under_test, shape, inputs, all_rows(shape));
-  for (many_gpus::Order order : many_gpus::kOrders) {
-    const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
-    const Call call(operation_under_test, shape, uploaded, 0, [&](const Tensors& tensors) {
-      many_gpus::Ranks ranks(shape, tensors, kGradient, {.margin = 2}, order);
-      ranks.run();
-      ranks.collect();
-    });
-    call.run();
-    EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
-  }
-}
+TEST_F(ChapterTest, AnyOrderOfTokensIsRight) { expect_any_order_is_right({kGradient}); }
 
 TEST(BackwardRing, IsAStepOfTheChapter) {
   EXPECT_EQ(kManyGpus.steps_of(Operation::backward), std::vector<int>{kGradient});

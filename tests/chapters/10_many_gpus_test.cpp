@@ -51,6 +51,8 @@ TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
   }
 }
 
+TEST_F(ChapterTest, AnyOrderOfTokensIsRight) { expect_any_order_is_right({2, 4}); }
+
 // e^10000 is no float.
 TEST_F(ChapterTest, TheMergeDoesNotOverflow) {
   for (DType dtype : chapter_under_test.dtypes)

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "chapters/10_many_gpus/host/ranks.h"
 #include "tests/chapters/conformance.h"
 #include "tests/support/shapes.h"
 
@@ -27,6 +28,35 @@ inline std::vector<Shape> shapes_of_ranks() {
       make_shape(200, 200, 256, false, DType::f16, 2, 2), make_shape(150, 151, 64, false)};
   shapes[0].batch = 2;
   return shapes;
+}
+
+/// With tokens dealt out in any order, and multiprocessors left free, a step is right, too.
+inline void expect_right_in_any_order(const Shape& shape, int step) {
+  const Inputs inputs = inputs_of(shape, InputKind::drifting, 4);
+  const Expected expected(operation_under_test, shape, inputs, all_rows(shape));
+  for (many_gpus::Order order : many_gpus::kOrders) {
+    const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
+    const Call call(operation_under_test, shape, uploaded, 0, [&](const Tensors& tensors) {
+      many_gpus::Ranks ranks(shape, tensors, step, {.margin = 2}, order);
+      ranks.run();
+      ranks.collect();
+    });
+    call.run();
+    EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "")
+        << describe(shape) << ", step " << step << ", order " << int(order);
+  }
+}
+
+/// Steps that take any order, on any number of ranks, in all modes: lengths that ranks do not divide, fewer
+/// tokens than ranks, queries that see nothing, more keys than queries.
+inline void expect_any_order_is_right(std::initializer_list<int> steps) {
+  int mode = 0;  // by turns: five numbers of ranks and four shapes meet all three
+  for (int ranks : {1, 2, 3, 4, 8})
+    for (const Shape& shape : {make_shape(150, 211, 64, true, DType::bf16, 2, 1), make_shape(5, 5, 64, true),
+                               make_shape(90, 40, 64, true), make_shape(70, 70, 64, false)}) {
+      const InBackground in_mode(Async(mode++ % 3), uint64_t(ranks));
+      for (int step : steps) expect_right_in_any_order(on_ranks(ranks, shape), step);
+    }
 }
 
 /// Any number of ranks, in the simulator's three modes. Every number has all shapes, a third of them in each

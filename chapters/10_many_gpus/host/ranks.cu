@@ -54,23 +54,26 @@ std::unique_ptr<Program> program_of(int step, const Dealt& dealt) {
 
 std::byte* at(void* base, int64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
 
-//| Of every head a rank's tokens are a run or two, and each run is a copy.
+//| Of every head a rank's tokens are a run or two, and each run is a copy. Of stripes each token is one.
 /// Copies inputs to a rank, or its outputs from it.
 void copy(const Dealt& dealt, Role role) {
   for (const Dealt::Piece& piece : dealt.pieces) {
     if (piece.role != role) continue;
     for (int64_t head = 0; head < piece.heads; ++head) {
       int64_t row = head * piece.tokens.total();
-      for (int run = 0; run < 2; ++run) {
-        const int64_t bytes = piece.tokens.count[run] * piece.row_bytes;
-        std::byte* const whole =
-            at(piece.whole, (head * piece.seqlen + piece.tokens.first[run]) * piece.row_bytes);
+      const auto copy_rows = [&](int64_t place, int count) {
+        std::byte* const whole = at(piece.whole, (head * piece.seqlen + place) * piece.row_bytes);
         std::byte* const part = at(piece.part, row * piece.row_bytes);
-        if (bytes > 0)
+        if (count > 0)
           device::copy_async(nullptr, role == Role::input ? part : whole, role == Role::input ? whole : part,
-                             std::size_t(bytes));
-        row += piece.tokens.count[run];
-      }
+                             std::size_t(count * piece.row_bytes));
+        row += count;
+      };
+      if (piece.stride > 1)
+        for (int token = 0; token < piece.tokens.total(); ++token)
+          copy_rows(int64_t(token) * piece.stride + piece.offset, 1);
+      else
+        for (int run = 0; run < 2; ++run) copy_rows(piece.tokens.first[run], piece.tokens.count[run]);
     }
   }
 }
@@ -123,15 +126,16 @@ Dealt Ranks::deal(int rank) const {
   dealt.share = std::unique_ptr<Share>(
       new Share{.whole = shape_, .order = order_, .rank = rank, .margin = together_.margin});
   const Share& share = *dealt.share;
+  const int stride = order_ == Order::striped ? shape_.ranks : 1;
   const auto of_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
     dealt.pieces.push_back({role, const_cast<void*>(tensor), part.data(), share.query_heads, shape_.seqlen_q,
-                            share.queries, row_bytes});
+                            share.queries, row_bytes, stride, rank});
   };
   const auto of_keys = [&](Role role, const void* k, const void* v, const Buffer& part) {
     for (int i = 0; i < 2; ++i)
       dealt.pieces.push_back({role, const_cast<void*>(i == 0 ? k : v),
                               at(part.data(), i * int64_t(part.bytes()) / 2), share.key_value_heads / 2,
-                              shape_.seqlen_k, share.keys, share.row_bytes});
+                              shape_.seqlen_k, share.keys, share.row_bytes, stride, rank});
   };
   const Role result = step_ == kGradient ? Role::input : Role::output;
   of_queries(Role::input, tensors_.q, share.q, share.row_bytes);

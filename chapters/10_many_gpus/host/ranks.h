@@ -25,6 +25,7 @@ struct Dealt {
     int seqlen;  ///< of `whole`
     Tokens tokens;
     int64_t row_bytes;
+    int stride = 1, offset = 0;  ///< of stripes: token i stands at i * stride + offset
 
     int64_t bytes() const { return heads * tokens.total() * row_bytes; }
   };
@@ -39,7 +40,7 @@ struct Dealt {
 class Ranks final : public DealtOut {
  public:
   /// Gives every rank its rows of the inputs. Every process has the whole tensors. `order` is how tokens are
-  /// dealt out, if not as the step does.
+  /// dealt out, if not as the step does. Steps 1 and 5 take contiguous tokens only, steps 2 to 4 and 6 any.
   Ranks(const Shape& shape, const Tensors& tensors, int step, const device::Together& together,
         std::optional<Order> order = {});
 
