@@ -21,8 +21,8 @@ namespace flashbook::decoding {
 
 //| ## Scales of 16 keys at a time
 //|
-//| Lane $i$ of each warp has the scales of the tile's chunk $i$. With pages they take two loads, one after the other: which page, then its scale. Each may take a microsecond. So
-//| while a tile is worked on, the next one's scales are on their way, and the page numbers of the one after it.
+//| Lane $i$ of each warp has the scales of the tile's chunk $i$. With pages they take two loads, one after the other: which page, then its scale. Each may take a microsecond. The page
+//| is looked up a tile ahead. The scale is asked for before the warp waits for the tile's keys, and comes while it waits.
 
 /// The scales of a segment's keys. One a warp.
 template <typename Traits>
@@ -32,47 +32,48 @@ class CacheScales {
 
   __device__ __forceinline__ CacheScales(const ScaledCache& cache, const Problem& problem,
                                          const Segment& segment, int first_key)
-      : cache_(cache), batch_(segment.pack / problem.packs), length_(segment.length), first_key_(first_key) {
-    first_ = batch_ * cache.to_batch + problem.pack_of(segment.pack).kv_head * cache.to_head;
+      : cache_(cache), problem_(problem), segment_(segment), first_key_(first_key) {
     next_group_ = group_of(segment.begin);
-    look_up();
-    next_group_ = group_of(segment.begin + 1);
   }
 
   /// The scales are from now on those of `tile`: the segment's first, then one after another.
   __device__ __forceinline__ void begin(int tile) {
-    k_ = next_k_, v_ = next_v_;
-    look_up();
-    next_group_ = group_of(tile + 2);
+    const Pack of = problem_.pack_of(segment_.pack);
+    const int at =
+        of.batch * cache_.to_batch + of.kv_head * cache_.to_head + next_group_ * cache_.to_group;
+    k_ = cache_.k_scale == nullptr ? 1.0f : cache_.k_scale[at];
+    v_ = cache_.v_scale == nullptr ? 1.0f : cache_.v_scale[at];
+    next_group_ = group_of(tile + 1);
   }
 
   /// By what the score of a chunk's key is multiplied.
   __device__ __forceinline__ float of_keys(int chunk) const { return __shfl_sync(kWholeWarp, k_, chunk); }
 
   //| Values are a harder case: the output sums over pages, whose scales differ. A probability times its page's scale may be too small for f16, or
-  //| too large. So it is measured against the largest scale so far, which is the softmax's own idea: when a larger one comes, the output is
-  //| multiplied by old over new. With one scale for all keys that happens once, when there is no output yet.
+  //| too large. So scales are measured against one that came before, which is the softmax's own idea: when one comes that is more than half as large again, it is measured
+  //| against, and the output is multiplied by old over new. With one scale for all keys that happens once, when there is no output yet.
   //|
-  //| **A lift.** Below $2^{-14}$ f16 loses bits. A probability is at most 1, so it is multiplied by $2^{15}$, and the output is divided by that in the end. All
-  //| these factors are powers of two or cancel, so a row that sees one key still gets its value to the last bit.
+  //| **A lift.** Below $2^{-14}$ f16 loses bits. A probability is at most 1, so it is multiplied by $2^{15}$, and the output is divided by that in the end.
+  //| Half as much again still is a number of f16.
   /// By what the probability of a chunk's key is multiplied; `output` is made to fit.
   template <int kFloats>
   __device__ __forceinline__ float of_values(float (&output)[kFloats], int chunk) {
     const float v = __shfl_sync(kWholeWarp, v_, chunk);
-    if (v > largest_v_) {  // all lanes or none
-      const float correction = largest_v_ / v;
+    float factor = v * lift_;
+    if (factor > 1.5f * kLift) {  // all lanes or none
+      const float correction = kLift / factor;
 #pragma unroll
       for (float& x : output) x *= correction;
-      largest_v_ = v;
       lift_ = kLift / v;
+      factor = kLift;
     }
-    return v * lift_;
+    return factor;
   }
 
-  /// Makes the output what it stands for.
+  /// Makes the output what it stands for. Without keys it is 0, and stays so.
   template <int kFloats>
   __device__ __forceinline__ void finish(float (&output)[kFloats]) const {
-    const float factor = largest_v_ / kLift;
+    const float factor = 1 / lift_;
 #pragma unroll
     for (float& x : output) x *= factor;
   }
@@ -84,23 +85,19 @@ class CacheScales {
   /// The group of the lane's chunk of a tile; of one that has no keys, 0.
   __device__ __forceinline__ int group_of(int tile) const {
     const int key = first_key_ + tile * Traits::kKeys + int(threadIdx.x % 32) * kRowsOfMma;
-    if (cache_.to_group == 0 || key >= length_) return 0;
+    if (cache_.to_group == 0 || key >= segment_.length) return 0;
     if (cache_.table == nullptr) return key >> cache_.group_bits;
-    return cache_.table[batch_ * cache_.pages_of_sequence + (key >> cache_.page_bits)];
-  }
-  /// Asks for the scales of `next_group_`.
-  __device__ __forceinline__ void look_up() {
-    const int at = first_ + next_group_ * cache_.to_group;
-    next_k_ = cache_.k_scale == nullptr ? 1.0f : cache_.k_scale[at];
-    next_v_ = cache_.v_scale == nullptr ? 1.0f : cache_.v_scale[at];
+    return cache_.table[problem_.pack_of(segment_.pack).batch * cache_.pages_of_sequence +
+                        (key >> cache_.page_bits)];
   }
 
   const ScaledCache& cache_;
-  int batch_, length_, first_key_, first_;
-  int next_group_ = 0;                  // of the tile after next
-  float k_ = 1, v_ = 1;                 // of the lane's chunk of this tile
-  float next_k_ = 1, next_v_ = 1;       // of the next
-  float largest_v_ = 0, lift_ = kLift;  // the largest scale of V so far, and 2^15 over it
+  const Problem& problem_;
+  const Segment& segment_;
+  int first_key_;
+  int next_group_;        // of the lane's chunk of the next tile
+  float k_ = 1, v_ = 1;   // of its chunk of this one
+  float lift_ = INFINITY;  // 2^15 over the scale of V that others are measured against; none yet
 };
 
 //| ## Queries in f16
