@@ -132,6 +132,8 @@ def make_problem(batch, heads, kv_heads, head_dim, keys, uneven=False, shared=0,
 
 def in_pages(tensor, order, rows):
     """[batch, heads, keys, head_dim] to [pages, heads, rows, head_dim]; `order[i]` is where page i goes."""
+    if tensor.dtype == torch.float8_e4m3fn:  # which PyTorch cannot index
+        return in_pages(tensor.view(torch.uint8), order, rows).view(tensor.dtype)
     batch, heads, keys, head_dim = tensor.shape
     pages = tensor.view(batch, heads, keys // rows, rows, head_dim).transpose(1, 2).reshape(-1, heads, rows, head_dim).contiguous()
     return torch.empty_like(pages).index_copy_(0, order, pages)

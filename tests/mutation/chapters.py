@@ -41,6 +41,7 @@ class Fault:
 
 
 SMALL = ["--batch", "1", "--heads", "1", "--head-dim", "64"]
+E4M3_CACHE = ["--cache", "e4m3", "--seqlen-k", "100"]
 LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
 
 VARLEN = ["--lengths", "60,200,100", "--causal"]
@@ -156,6 +157,11 @@ FAULTS = {
     "waits_for_one_08": Fault("08_decoding/step7_latent_merge.cuh", "while (load_acquire(arrivals) < unsigned(item.parts)) {", "unsigned(item.parts)", "1u",
                               (7,), LATENT),
     "no_scale_08": Fault("08_decoding/step7_latent_merge.cuh", "scaled = weight * rows[i][r].scale;", "rows[i][r].scale", "1", (7,), LATENT),
+    "scale_of_values_left_out_08": Fault("08_decoding/step8_e4m3_cache.cuh", "const float factor = 1 / lift_;", "1 / lift_", "1 / kLift", (8,), E4M3_CACHE),
+    "keys_in_turn_08": Fault("08_decoding/step8_e4m3_cache.cuh", "kLastTwo = 0x7362;", "0x7362", "0x6372", (8,), E4M3_CACHE),
+    "power_left_out_08": Fault("08_decoding/step8_e4m3_cache.cuh", "scales.row_factor[r] = power_of_two(exponent - kExponent);", "exponent - kExponent", "0", (8,),
+                               E4M3_CACHE),
+    "behind_the_last_key_08": Fault("08_decoding/step8_e4m3_cache.cuh", "if (key >= keys) continue;", "key >= keys", "false", (8,), E4M3_CACHE),
     "no_handover_08": Fault("08_decoding/last_arriver.cuh", "is_last = atomic_add_acq_rel(arrived, 1u)", "atomic_add_acq_rel(arrived, 1u)",
                             "atomicAdd(arrived, 1u)", (), traced=["--step", "4", "--seqlen", "1", "--seqlen-k", "600", *SMALL], says="data race between blocks"),
     "keys_behind_the_last_08": Fault("08_decoding/step4_ring.cuh", "const int rows = min(cache.copy_rows, segment.length - key);",
