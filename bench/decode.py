@@ -4,8 +4,9 @@
     decode.py [--latent] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
 As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
-is the median of the rounds. Step 8 reads the same keys and values rounded to e4m3, half the bytes. cuDNN's paged attention and FlashInfer read pages of 64 and of 16 where their packages, nvidia-cudnn-frontend
-and flashinfer-python, are installed; of FlashInfer both kernels take part, the plain one and that of its option `use_tensor_cores`.
+is the median of the rounds. Step 8 reads the same keys and values rounded to e4m3, half the bytes. cuDNN's paged attention and FlashInfer
+read pages of 64 and of 16 where their packages, nvidia-cudnn-frontend and flashinfer-python, are installed;
+of FlashInfer both kernels take part, the plain one and that of its option `use_tensor_cores`.
 `bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often. Latent attention, step 7,
 runs beside a copy of as many bytes, since PyTorch has no kernel for keys that are values too, and beside FlashInfer's.
 --latent: its shapes alone. Two shapes are under rules, a window, or a softcap and sinks: of ours steps 4 to 6 take part, and of the peers
@@ -82,7 +83,8 @@ class Problem:
     def e4m3(self):
         """(keys, values, their scales by head) in e4m3. Scales are powers of two, so that what is read again is a number of bf16."""
         scales = [torch.exp2(torch.ceil(torch.log2(t.abs().amax((2, 3)).float() / 448))) for t in (self.k, self.v)]
-        return *((t / scale[:, :, None, None].to(t.dtype)).to(torch.float8_e4m3fn) for t, scale in zip((self.k, self.v), scales, strict=True)), *scales
+        encoded = ((t / scale[:, :, None, None].to(t.dtype)).to(torch.float8_e4m3fn) for t, scale in zip((self.k, self.v), scales, strict=True))
+        return *encoded, *scales
 
     def rounded(self):
         """The problem that a cache in e4m3 stands for."""

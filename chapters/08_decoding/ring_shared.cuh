@@ -23,9 +23,9 @@ constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a
 template <int kHeadDim_, int kRowTiles_, int kElementBytes_ = 2>
 struct RingKernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kElementBytes = kElementBytes_;      ///< of K and V
-  static constexpr int kRowTiles = kRowTiles_;              ///< of 16 rows: 1; up to d = 128 also 2 and 4
-  static constexpr int kRows = kRowTiles * kRowsOfMma;      ///< of a tile of queries
+  static constexpr int kElementBytes = kElementBytes_;  ///< of K and V
+  static constexpr int kRowTiles = kRowTiles_;          ///< of 16 rows: 1; up to d = 128 also 2 and 4
+  static constexpr int kRows = kRowTiles * kRowsOfMma;  ///< of a tile of queries
   static constexpr int kRowBytes = kHeadDim * kElementBytes;
   static constexpr int kKeys = kStageBytes / kRowBytes;  ///< of a tile of K or V: of 16 bits 256, 128, 64
   /// At d = 256 a thread has 128 sums and 64 registers of Q: only five warps may have that many.
@@ -79,8 +79,8 @@ struct Cache {
 };
 
 //| A cache of e4m3 has scales besides. They come last, so that step 4 finds everything else where it was.
-/// Scale (batch, head, group) of K and of V; which keys are a group, the group's number says: their page's, or
-/// that of 2^group_bits keys of a sequence.
+/// Scale (batch, head, group) of K and of V; which keys are a group, the group's number says: their page's,
+/// or that of 2^group_bits keys of a sequence.
 struct ScaledCache : Cache {
   const float *k_scale, *v_scale;  ///< null: all are 1
   int to_batch, to_head, to_group;

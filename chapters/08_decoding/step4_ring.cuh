@@ -172,8 +172,8 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
       for (int c = 0; c < kAtOnce; ++c) {
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
         if (chunk * kRowsOfMma < keys_left)
-          multiply_values<T, Traits>(sums.output, scores + 8 * c, scales, shared.ring.tile[state.stage], chunk,
-                                     keys_left);
+          multiply_values<T, Traits>(sums.output, scores + 8 * c, scales, shared.ring.tile[state.stage],
+                                     chunk, keys_left);
       }
     }
     __syncwarp();  // the same of V

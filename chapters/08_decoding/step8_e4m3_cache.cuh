@@ -39,8 +39,7 @@ class CacheScales {
   /// The scales are from now on those of `tile`: the segment's first, then one after another.
   __device__ __forceinline__ void begin(int tile) {
     const Pack of = problem_.pack_of(segment_.pack);
-    const int at =
-        of.batch * cache_.to_batch + of.kv_head * cache_.to_head + next_group_ * cache_.to_group;
+    const int at = of.batch * cache_.to_batch + of.kv_head * cache_.to_head + next_group_ * cache_.to_group;
     k_ = cache_.k_scale == nullptr ? 1.0f : cache_.k_scale[at];
     v_ = cache_.v_scale == nullptr ? 1.0f : cache_.v_scale[at];
     next_group_ = group_of(tile + 1);
@@ -87,16 +86,16 @@ class CacheScales {
     const int key = first_key_ + tile * Traits::kKeys + int(threadIdx.x % 32) * kRowsOfMma;
     if (cache_.to_group == 0 || key >= segment_.length) return 0;
     if (cache_.table == nullptr) return key >> cache_.group_bits;
-    return cache_.table[problem_.pack_of(segment_.pack).batch * cache_.pages_of_sequence +
-                        (key >> cache_.page_bits)];
+    return cache_
+        .table[problem_.pack_of(segment_.pack).batch * cache_.pages_of_sequence + (key >> cache_.page_bits)];
   }
 
   const ScaledCache& cache_;
   const Problem& problem_;
   const Segment& segment_;
   int first_key_;
-  int next_group_;        // of the lane's chunk of the next tile
-  float k_ = 1, v_ = 1;   // of its chunk of this one
+  int next_group_;         // of the lane's chunk of the next tile
+  float k_ = 1, v_ = 1;    // of its chunk of this one
   float lift_ = INFINITY;  // 2^15 over the scale of V that others are measured against; none yet
 };
 
@@ -137,7 +136,7 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
         largest = fmaxf(largest, fmaxf(fabsf(unpack_bf16(pairs[i]).x), fabsf(unpack_bf16(pairs[i]).y)));
     }
     if constexpr (std::is_same_v<T, __half>) continue;  // as it is
-    constexpr int kExponent = 14, kLeast = -100;  // of the largest element; of a row of zeros, any
+    constexpr int kExponent = 14, kLeast = -100;        // of the largest element; of a row of zeros, any
     const int exponent = max(int(__float_as_uint(quad_max(largest)) >> 23) - 127, kLeast);
     const float down = power_of_two(kExponent - exponent);
     scales.row_factor[r] = power_of_two(exponent - kExponent);

@@ -106,7 +106,9 @@ class Parser {
         [this](auto& v) { set_scaling(v); }, quantised || e4m3_cache);
     line_.value(
         "--cache", "TYPE", "Elements of K and V: 16 (default), those of --dtype, or e4m3, which have scales",
-        [this](auto& v) { shape_.e4m3_cache = v.template one_of<bool>({{"16", false}, {"e4m3", true}}); },
+        [this](auto& v) {
+          shape_.e4m3_cache = v.template one_of<bool>({{"16", false}, {"e4m3", true}});
+        },
         e4m3_cache);
     line_.value(
         "--smooth", "HOW",

@@ -89,7 +89,7 @@ struct Shape {
   int head_dim = 64;  ///< a multiple of 8 up to 256, or of latent attention kLatentKeyDim
   Visibility visibility = {};
   DType dtype = DType::bf16;
-  float scale = 0.125f;               ///< factor on the scores; by default 1 / sqrt(head_dim)
+  float scale = 0.125f;     ///< factor on the scores; by default 1 / sqrt(head_dim)
   bool e4m3_cache = false;  ///< K and V are e4m3, whatever dtype says of Q and O: an operation that decodes
   Scaling scaling = Scaling::tensor;  ///< of e4m3; other types have no scales
   /// Of e4m3: K and V lie without the means of their columns, which are beside them.
@@ -125,8 +125,8 @@ struct Shape {
   /// How many scales Q has: [1], [batch, kv_heads] or [batch, heads, blocks of 64 rows].
   int64_t q_scales() const { return q_scale_of(q_rows() - 1) + 1; }
   /// How many scales K has, and V: [1], [batch, kv_heads] or [batch, kv_heads, blocks of 128 rows]. Of pages
-  /// in place of blocks [pages, kv_heads]; and those of a head are the same for all sequences, which may share
-  /// pages.
+  /// in place of blocks [pages, kv_heads]; and those of a head are the same for all sequences, which may
+  /// share pages.
   int64_t k_scales() const;
   int64_t q_scale_of(int64_t row) const;  ///< which scale a row of Q has
   int64_t k_scale_of(int64_t row) const;  ///< which scale a row of K or V has; of heads of pages the first

@@ -474,7 +474,8 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
            sinks: Tensor | None = None, entries: Tensor | None = None, paddings: Tensor | None = None,
            rotary: Rotary | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All that is refused is refused before anything is written.
-    k_scale and v_scale are those of a cache in float8_e4m3fn. `entries` are the cache's entries that the sequences are, `paddings` rows before their first keys."""
+    k_scale and v_scale are those of a cache in float8_e4m3fn. `entries` are the cache's entries that the sequences are, `paddings` rows before
+    their first keys."""
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k_cache=k_cache, v_cache=v_cache)
     new = [tensor for tensor in (k, v) if tensor is not None]
     if len(new) == 1:

@@ -564,8 +564,8 @@ def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tenso
            v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
     is [batch, most pages of a sequence]; slopes and sinks are [heads]; paddings, [batch], are rows before a sequence's first key. With
-    first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to most_queries. Of e4m3, k_scale and v_scale are
-    [batch, heads]."""
+    first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to most_queries. Of e4m3, k_scale and
+    v_scale are [batch, heads]."""
     rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries, k_scale, v_scale
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
@@ -802,8 +802,8 @@ _definitions.define(f"forward(Tensor q, Tensor k, Tensor v, {_OPTIONS}, int chap
                     "Tensor? v_scale=None) -> (Tensor, Tensor)")
 _definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
 _definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, int left=-1, int right=-1, float softcap=0.0, "
-                    "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0, Tensor? k_scale=None, "
-                    "Tensor? v_scale=None) -> (Tensor, Tensor)")
+                    "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0, "
+                    "Tensor? k_scale=None, Tensor? v_scale=None) -> (Tensor, Tensor)")
 for _operator in (forward, backward, decode):
     for _place in ("CPU", "CUDA"):
         _definitions.impl(_operator.__name__, _operator, _place)

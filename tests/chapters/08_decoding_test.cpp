@@ -254,9 +254,10 @@ TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
 TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
   const int latent = kLatent;
   const std::vector<std::pair<Shape, int>> calls = {
-      {latent_of({600, 30}, 64), latent}, {cache_of({1700}), kRing},     {latent_of({3000}, 16), latent},
-      {with_e4m3_cache(cache_of({1700})), kE4m3Cache},
-      {cache_of({900}, 128), kEqualWork}, {latent_of({70}, 64), latent}, {cache_of({1700, 20}), kEqualWork}};
+      {latent_of({600, 30}, 64), latent}, {cache_of({1700}), kRing},
+      {latent_of({3000}, 16), latent},    {with_e4m3_cache(cache_of({1700})), kE4m3Cache},
+      {cache_of({900}, 128), kEqualWork}, {latent_of({70}, 64), latent},
+      {cache_of({1700, 20}), kEqualWork}};
   int64_t bytes = 0;
   for (const auto& [shape, step] : calls)
     bytes = std::max(bytes, kDecoding.step(step).workspace_bytes(shape));
@@ -378,7 +379,8 @@ TEST_F(E4m3CacheTest, IsRightForLongRowsAndManyRows) {
 }
 
 TEST_F(E4m3CacheTest, StaysWithinTheBoundsOfInputsThatHurt) {
-  for (InputKind kind : {InputKind::outliers, InputKind::large_scores, InputKind::one_hot, InputKind::all_equal})
+  for (InputKind kind :
+       {InputKind::outliers, InputKind::large_scores, InputKind::one_hot, InputKind::all_equal})
     for (DType dtype : {DType::bf16, DType::f16}) {
       const Shape shape = e4m3_cache_of({700, 33}, 64, Scaling::head, dtype);
       expect_right(shape, make_inputs(shape, kind, 3), kE4m3Cache);

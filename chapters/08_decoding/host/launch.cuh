@@ -323,7 +323,7 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
     Workspace workspace = ring_workspace(t.workspace, launch.prefix, launch.of_prefix);
     workspace.whole = both;
     CacheOf<Traits> cache = cache_of<Traits>(shape, t);
-    cache.pages_of_sequence = 0;  // the first sequence's pages are everybody's
+    cache.pages_of_sequence = 0;                           // the first sequence's pages are everybody's
     if constexpr (kElementBytes == 1) cache.to_batch = 0;  // and so are its scales
     run_ring<T, Traits>(of_prefix, cache, workspace, t, stream, launch.of_prefix.blocks,
                         launch.of_prefix.plan);
@@ -342,7 +342,8 @@ template <typename T, int kHeadDim, int kElementBytes = 2>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
   if (equal_work && shape.paging.shared > 0) return run_shared<T, kHeadDim, kElementBytes>(shape, t, stream);
   const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
-  with_rows<kHeadDim, kElementBytes>(shape, [&]<typename Traits>() { run_ring<T, Traits>(shape, t, stream, launch); });
+  with_rows<kHeadDim, kElementBytes>(
+      shape, [&]<typename Traits>() { run_ring<T, Traits>(shape, t, stream, launch); });
 }
 
 }  // namespace flashbook::decoding
