@@ -73,7 +73,7 @@ FlashbookCache cache_in_pages(const int32_t* lengths, const int32_t* page_table,
           .page_rows = page_rows,
           .pages = pages,
           .shared_keys = shared_keys,
-          .reserved = 0,
+          .e4m3 = 0,
           .paddings = nullptr,
           .first_query = nullptr,
           .queries = 0,
@@ -351,6 +351,7 @@ class OddCalls {
       default:
         call.cache.page_table = one_of<const int32_t*>({nullptr, &s.reserved});
         call.cache.page_rows = one_of<int32_t>({kLeast, -1, 0, 1, 16, kMost});
+        call.cache.e4m3 = one_of<int32_t>({0, 1, -1});
         call.cache.pages = one_of<int32_t>({kLeast, 0, 1, kMost});
     }
   }
