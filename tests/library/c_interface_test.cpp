@@ -351,7 +351,6 @@ class OddCalls {
       default:
         call.cache.page_table = one_of<const int32_t*>({nullptr, &s.reserved});
         call.cache.page_rows = one_of<int32_t>({kLeast, -1, 0, 1, 16, kMost});
-        call.cache.e4m3 = one_of<int32_t>({0, 1, -1});
         call.cache.pages = one_of<int32_t>({kLeast, 0, 1, kMost});
     }
   }
