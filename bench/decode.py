@@ -4,9 +4,10 @@
     decode.py [--latent] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
 As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
-is the median of the rounds. cuDNN's paged attention and FlashInfer read pages of 64 and of 16 where their packages, nvidia-cudnn-frontend
-and flashinfer-python, are installed; of FlashInfer both kernels take part, the plain one and that of its option `use_tensor_cores`.
-`bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often. Latent attention, the last step,
+is the median of the rounds. Step 8 reads the same keys and values rounded to e4m3, half the bytes. cuDNN's paged attention and FlashInfer
+read pages of 64 and of 16 where their packages, nvidia-cudnn-frontend and flashinfer-python, are installed;
+of FlashInfer both kernels take part, the plain one and that of its option `use_tensor_cores`.
+`bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often. Latent attention, step 7,
 runs beside a copy of as many bytes, since PyTorch has no kernel for keys that are values too, and beside FlashInfer's.
 --latent: its shapes alone. Two shapes are under rules, a window, or a softcap and sinks: of ours steps 4 to 6 take part, and of the peers
 FlashInfer, which knows the window and the softcap.
@@ -31,7 +32,8 @@ from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Cache, Mask, Shape, Tensors
 
 CHAPTER = 8
-EQUAL_WORK = 6  # the step that reads a shared prefix once
+EQUAL_WORK, LATENT_STEP, E4M3_CACHE = 6, 7, 8  # the steps that read a shared prefix once, latent keys, and a cache in e4m3
+SCALE_OF_HEAD = 1  # FlashbookScaling
 PEERS = ("cudnn", "flash", "flex")
 PAGED = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer",
          "flashinfer_tc": "flashinfer"}  # kernels that read pages, and the packages that have them
@@ -77,6 +79,19 @@ class Problem:
             keys = self.shape.batch * self.window
         return (2 if self.is_latent() else 4) * keys * self.shape.kv_heads * self.shape.head_dim
 
+    @functools.cached_property
+    def e4m3(self):
+        """(keys, values, their scales by head) in e4m3. Scales are powers of two, so that what is read again is a number of bf16."""
+        scales = [torch.exp2(torch.ceil(torch.log2(t.abs().amax((2, 3)).float() / 448))) for t in (self.k, self.v)]
+        encoded = ((t / scale[:, :, None, None].to(t.dtype)).to(torch.float8_e4m3fn) for t, scale in zip((self.k, self.v), scales, strict=True))
+        return *encoded, *scales
+
+    def rounded(self):
+        """The problem that a cache in e4m3 stands for."""
+        k, v, *scales = self.e4m3
+        k, v = (t.to(torch.bfloat16).mul_(scale[:, :, None, None]) for t, scale in zip((k, v), scales, strict=True))
+        return dataclasses.replace(self, k=k, v=v)
+
     def has_rules(self):
         return bool(self.window or self.softcap)
 
@@ -119,6 +134,8 @@ def make_problem(batch, heads, kv_heads, head_dim, keys, uneven=False, shared=0,
 
 def in_pages(tensor, order, rows):
     """[batch, heads, keys, head_dim] to [pages, heads, rows, head_dim]; `order[i]` is where page i goes."""
+    if tensor.dtype == torch.float8_e4m3fn:  # which PyTorch cannot index
+        return in_pages(tensor.view(torch.uint8), order, rows).view(tensor.dtype)
     batch, heads, keys, head_dim = tensor.shape
     pages = tensor.view(batch, heads, keys // rows, rows, head_dim).transpose(1, 2).reshape(-1, heads, rows, head_dim).contiguous()
     return torch.empty_like(pages).index_copy_(0, order, pages)
@@ -132,7 +149,12 @@ def ours(library, step, problem, page_rows=0, once=False):
     mask = Mask(window_left=problem.window - 1, window_right=0 if problem.window else -1, softcap=problem.softcap)
     if problem.sinks is not None:
         mask.sink_logits = problem.sinks.data_ptr()
-    size = library.workspace_bytes(CHAPTER, step, problem.shape)
+    shape, is_e4m3 = Shape.from_buffer_copy(problem.shape), int(step == E4M3_CACHE)
+    shape.scaling = SCALE_OF_HEAD if is_e4m3 else 0
+    size = library.workspace_bytes(CHAPTER, step, shape)
+    if is_e4m3:
+        there = Cache(e4m3=1)
+        size = library.c.flashbook_decode_workspace_bytes(CHAPTER, step, ctypes.byref(shape), ctypes.byref(there))
     if problem.has_rules():
         there = Cache(None, 16 if page_rows else None, page_rows, 1)  # it asks only whether there is a table
         size = library.c.flashbook_masked_decode_workspace_bytes(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(there), ctypes.byref(mask))
@@ -140,6 +162,9 @@ def ours(library, step, problem, page_rows=0, once=False):
         found.skipped = library.error()
         return found
     k, v, table, pages = problem.k, problem.v, None, 0
+    scales: tuple[Any, ...] = ()
+    if is_e4m3:
+        k, v, *scales = problem.e4m3
     if page_rows:
         pages = problem.shape.batch * problem.shape.seqlen_k // page_rows
         order = torch.randperm(pages, device="cuda")
@@ -151,19 +176,19 @@ def ours(library, step, problem, page_rows=0, once=False):
     o = torch.full_like(problem.q[..., :LATENT_VALUE], float("nan"), memory_format=torch.contiguous_format)
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
-    tensors = Tensors(*(t.data_ptr() for t in (problem.q, k, v, o, lse, workspace)))
+    tensors = Tensors(*(t.data_ptr() for t in (problem.q, k, v, o, lse, workspace)), 0, *(t.data_ptr() for t in scales))
     address = lambda tensor: None if tensor is None else tensor.data_ptr()
-    cache = Cache(address(problem.lengths), address(table), page_rows, pages, problem.shared if once else 0)
-    found.values = {"workspace_bytes": size, "bytes": problem.kv_bytes()}
+    cache = Cache(address(problem.lengths), address(table), page_rows, pages, problem.shared if once else 0, is_e4m3)
+    found.values = {"workspace_bytes": size, "bytes": problem.kv_bytes() // (2 if is_e4m3 else 1)}
 
     def run():
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        given = CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(cache)
+        given = CHAPTER, step, ctypes.byref(shape), ctypes.byref(cache)
         race.must(library, library.c.flashbook_masked_decode(*given, ctypes.byref(mask), ctypes.byref(tensors), stream) if problem.has_rules()
                   else library.c.flashbook_decode(*given, ctypes.byref(tensors), stream))
         return o
 
-    found.run, found.keeps = run, (k, v, table, lse, workspace)
+    found.run, found.keeps = run, (k, v, table, lse, workspace, scales)
     return found
 
 
@@ -319,7 +344,10 @@ def check(problem, contestants):
         if contestant.who == "copy":
             contestant.run()
             contestant.launches = 20
-    race.check_outputs(problem, [c for c in contestants if c.who != "copy"], largest_error, 20)
+    is_e4m3 = lambda c: c.who.startswith(f"ch{CHAPTER:02}/step{E4M3_CACHE}")
+    race.check_outputs(problem, [c for c in contestants if c.who != "copy" and not is_e4m3(c)], largest_error, 20)
+    if rounded := [c for c in contestants if is_e4m3(c)]:
+        race.check_outputs(problem.rounded(), rounded, largest_error, 20)
 
 
 # ---- the program -------------------------------------------------------------------------------------------------------------------
@@ -349,18 +377,18 @@ def contestants_of(library, options, problem, uneven):
     """Ours without pages, the paged steps with them, and the peers; those of PyTorch know no lengths."""
     last = race.steps_of(library, CHAPTER)
     if problem.is_latent():
-        found = [ours(library, last, problem), ours(library, last, problem, 64), copy(problem)]
+        found = [ours(library, LATENT_STEP, problem), ours(library, LATENT_STEP, problem, 64), copy(problem)]
         return found + [paged_peer(who, problem, 64) for who in options.peers if who == "flashinfer"]
     if problem.shared:
         return [ours(library, EQUAL_WORK, problem, 64, once) for once in (False, True)]
-    steps = options.step or range(1, last + 1)
+    steps = options.step or [step for step in range(1, last + 1) if step != LATENT_STEP]
     if problem.has_rules():
         found = [ours(library, step, problem) for step in steps if 4 <= step <= EQUAL_WORK]
         found += [ours(library, EQUAL_WORK, problem, rows) for rows in options.pages if rows]
         knows = [] if problem.sinks is not None else [who for who in options.peers if who.startswith("flashinfer")]
         return found + [paged_peer(who, problem, rows) for who in knows for rows in PAGES_OF_PEERS]
     found = [ours(library, step, problem) for step in steps]
-    found += [ours(library, step, problem, rows) for step in steps if step in (5, 6) for rows in options.pages if rows]
+    found += [ours(library, step, problem, rows) for step in steps if step in (5, 6, E4M3_CACHE) for rows in options.pages if rows]
     found += [paged_peer(who, problem, rows) for who in options.peers if who in PAGED for rows in PAGES_OF_PEERS]
     return found if uneven else found + [peer(who, problem) for who in options.peers if who not in PAGED]
 

@@ -169,6 +169,7 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
                  .visibility = Visibility::causal_if(given.causal != 0),
                  .dtype = kTypes[given.dtype],
                  .scale = given.scale,
+                 .e4m3_cache = cache.e4m3 != 0,
                  .scaling = kScalings[given.scaling],
                  .layout = {.q = strides(given.q),
                             .k = strides(given.k),

@@ -73,7 +73,7 @@ typedef struct FlashbookShape {
                        score that is finite in float, before and after it; the others up to 65536 in size,
                        which no call looks at */
   FlashbookStrides q, k, v, o; /**< chapters 1 to 4 take 0 only */
-  int32_t scaling;             /**< a FlashbookScaling; of FLASHBOOK_E4M3, else 0 */
+  int32_t scaling;             /**< a FlashbookScaling; of FLASHBOOK_E4M3, also in a cache, else 0 */
   int32_t reserved;            /**< 0 */
 } FlashbookShape;
 
@@ -109,7 +109,10 @@ typedef struct FlashbookCache {
   /** The first keys of all sequences, whole pages, which lie in the same pages; 0: none. Every query sees all
    * of them. Chapter 8's step 6 reads them once, without a mask. */
   int32_t shared_keys;
-  int32_t reserved; /**< 0 */
+  /** 1: k and v are FLASHBOOK_E4M3, whatever dtype says of q and o. The shape's scaling, k_scale and v_scale
+   * are theirs; those of pages are [batch, kv_heads] or, in place of blocks, [pages, kv_heads]. Chapter 8's
+   * step 8. Else 0. */
+  int32_t e4m3;
   /** Device memory, [batch]: rows of a sequence's part of k and v before its first key, which are not read.
    * Null: none. A sequence is then of one piece, or one page. */
   const int32_t* paddings;

@@ -23,12 +23,25 @@ namespace flashbook::decoding {
 template <typename Traits>
 using Queries = uint32_t[Traits::kHeadDim / 16][4];
 
+//| What is special to elements of one byte, `Scales` know: [step 8](step8_e4m3_cache.cuh) has functions of the same names that take them. Elements of
+//| 16 bits have none.
+struct NoScales {
+  __device__ NoScales(const Cache&, const Problem&, const Segment&, int /*first_key*/) {}
+  __device__ void begin(int /*tile*/) {}
+  template <int kFloats>
+  __device__ void finish(float (&)[kFloats]) const {}
+};
+template <typename Traits>
+class CacheScales;
+template <typename Traits>
+using Scales = std::conditional_t<Traits::kElementBytes == 1, CacheScales<Traits>, NoScales>;
+
 //| ## Queries
 //|
 //| Q comes straight from memory into the registers. Of 32 columns, two products' worth, lane $t$ of a quad has the columns $8t$ to $8t+7$: the first four for the
 //| first product, the others for the second. It is read once a segment, while the first tile of keys travels.
 template <typename T, typename Traits, typename PlanType>
-__device__ __forceinline__ void load_queries(Queries<Traits>& fragments,
+__device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScales&,
                                              const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
                                              const Problem& problem, const PlanType& plan, int pack,
                                              int first_row) {
@@ -70,8 +83,8 @@ __device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* fr
 //| 128, so the two meet in no bank.
 /// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits>
-__device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q, const Stage& tile,
-                                              int chunk, int keys) {
+__device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q, const NoScales&,
+                                              const Stage& tile, int chunk, int keys) {
   const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
   const unsigned char* row[2];
   float sums[2][4] = {};  // columns 0-7, columns 8-15
@@ -114,7 +127,7 @@ constexpr int kThreadColumns = kSpan<kHeadDim> / 4;
 /// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits>
 __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim / 2], const float* p,
-                                                const Stage& tile, int chunk, int keys) {
+                                                NoScales&, const Stage& tile, int chunk, int keys) {
   constexpr int kColumns = kGroupColumns<Traits::kHeadDim>;
   constexpr uint32_t kLowHalves = 0x5410, kHighHalves = 0x7632;
   const int lane = threadIdx.x % 32;

@@ -17,15 +17,17 @@ constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a
 
 //| ## A configuration
 //|
-//| 16, 32 or 64 rows of queries; the warps that are not needed for more rows share the tile's keys.
+//| 16, 32 or 64 rows of queries; the warps that are not needed for more rows share the tile's keys. An element of the cache has two bytes,
+//| and in [step 8](step8_e4m3_cache.cuh) one: then a stage has twice as many keys.
 
-template <int kHeadDim_, int kRowTiles_>
+template <int kHeadDim_, int kRowTiles_, int kElementBytes_ = 2>
 struct RingKernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kRowTiles = kRowTiles_;              ///< of 16 rows: 1; up to d = 128 also 2 and 4
-  static constexpr int kRows = kRowTiles * kRowsOfMma;      ///< of a tile of queries
-  static constexpr int kKeys = kStageBytes / 2 / kHeadDim;  ///< of a tile of K or V: 256, 128, 64
-  static constexpr int kRowBytes = kHeadDim * 2;
+  static constexpr int kElementBytes = kElementBytes_;  ///< of K and V
+  static constexpr int kRowTiles = kRowTiles_;          ///< of 16 rows: 1; up to d = 128 also 2 and 4
+  static constexpr int kRows = kRowTiles * kRowsOfMma;  ///< of a tile of queries
+  static constexpr int kRowBytes = kHeadDim * kElementBytes;
+  static constexpr int kKeys = kStageBytes / kRowBytes;  ///< of a tile of K or V: of 16 bits 256, 128, 64
   /// At d = 256 a thread has 128 sums and 64 registers of Q: only five warps may have that many.
   static constexpr int kWarps = kHeadDim == 256 ? 4 : 8;
   static constexpr int kKeyWarps = kWarps / kRowTiles;            ///< that share a tile's keys
@@ -42,7 +44,7 @@ struct RingKernelTraits {
                 "a tile has keys for every warp, and sums fit the ring");
 };
 
-//| A stage is 32 KB of keys or of values as they lie in memory, whatever their columns: 256 keys at $d = 64$, 128 at 128, 64 at 256.
+//| A stage is 32 KB of keys or of values as they lie in memory, whatever their columns: of 16 bits 256 keys at $d = 64$, 128 at 128, 64 at 256.
 struct alignas(128) Stage {
   unsigned char byte[kStageBytes];
 };
@@ -75,6 +77,18 @@ struct Cache {
   device::Divisor copies;  ///< that bring a tile, but at most 32
   KeepInL2 keep;           ///< what is read
 };
+
+//| A cache of e4m3 has scales besides. They come last, so that step 4 finds everything else where it was.
+/// Scale (batch, head, group) of K and of V; which keys are a group, the group's number says: their page's,
+/// or that of 2^group_bits keys of a sequence.
+struct ScaledCache : Cache {
+  const float *k_scale, *v_scale;  ///< null: all are 1
+  int to_batch, to_head, to_group;
+  int group_bits;
+};
+
+template <typename Traits>
+using CacheOf = std::conditional_t<Traits::kElementBytes == 1, ScaledCache, Cache>;
 
 /// What a launch works with beside queries and cache.
 struct Workspace {

@@ -121,9 +121,9 @@ __device__ __forceinline__ int row_of_pack(const Segment& segment) {
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
                                                    PipelineState<Traits::kStages>& state,
-                                                   const Queries<Traits>& q, const Problem& problem,
-                                                   const Segment& segment, const PlanType& plan,
-                                                   int key_warp) {
+                                                   const Queries<Traits>& q, Scales<Traits>& scales,
+                                                   const Problem& problem, const Segment& segment,
+                                                   const PlanType& plan, int key_warp) {
   //| A warp takes one or two chunks at a time: as many scores as its registers hold beside Q and the output.
   constexpr int kAtOnce = Traits::kChunksAtOnce;
   const int first_key = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
@@ -132,6 +132,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
     const int tile_key = first_key + tile * Traits::kKeys, keys_left = segment.length - tile_key;
     const PipelineState<Traits::kStages> keys = state;
     state.advance();
+    scales.begin(tile);
 #pragma unroll 1  // unrolled, it would want more registers than there are
     for (int first = 0; first < Traits::kChunks; first += kAtOnce) {
       float scores[8 * kAtOnce];
@@ -141,7 +142,8 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
         float* own = scores + 8 * c;
         const int chunk_keys = keys_left - chunk * kRowsOfMma;  // that exist
-        if (chunk_keys > 0) multiply_keys<T, Traits>(own, q, shared.ring.tile[keys.stage], chunk, keys_left);
+        if (chunk_keys > 0)
+          multiply_keys<T, Traits>(own, q, scales, shared.ring.tile[keys.stage], chunk, keys_left);
         if constexpr (PlanType::kFunctions || PlanType::kWindow)  // what a model does with its scores
           if (chunk_keys > 0)
             plan.change(own, problem, segment, row_of_pack<Traits>(segment), tile_key + chunk * kRowsOfMma);
@@ -170,14 +172,15 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
       for (int c = 0; c < kAtOnce; ++c) {
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
         if (chunk * kRowsOfMma < keys_left)
-          multiply_values<T, Traits>(sums.output, scores + 8 * c, shared.ring.tile[state.stage], chunk,
-                                     keys_left);
+          multiply_values<T, Traits>(sums.output, scores + 8 * c, scales, shared.ring.tile[state.stage],
+                                     chunk, keys_left);
       }
     }
     __syncwarp();  // the same of V
     release(shared.ring, state);
     state.advance();
   }
+  scales.finish(sums.output);
   return sums;
 }
 //| ## The kernel
@@ -191,7 +194,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     ring(const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
          T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
          float* lse,  // [batch, heads, seqlen_q]
-         Cache cache, Workspace workspace, Problem problem, PlanType plan) {
+         CacheOf<Traits> cache, Workspace workspace, Problem problem, PlanType plan) {
   using Shared = RingShared<Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
@@ -218,9 +221,12 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     }
     __syncwarp();  // and see this one
     const int first_row = segment.row_tile * Traits::kRows + row_in_tile;
+    Scales<Traits> scales(cache, problem, segment,
+                          plan.first_key_of(problem, segment.pack / problem.packs, segment.length));
     Queries<Traits> queries;
-    load_queries<T, Traits>(queries, q, problem, plan, segment.pack, first_row);
-    const WarpSums<Traits> sums = attend<T, Traits>(shared, state, queries, problem, segment, plan, key_warp);
+    load_queries<T, Traits>(queries, scales, q, problem, plan, segment.pack, first_row);
+    const WarpSums<Traits> sums =
+        attend<T, Traits>(shared, state, queries, scales, problem, segment, plan, key_warp);
     finish_block<T, Traits>(shared, state, sums, problem, plan, segment, workspace, o, lse);
     if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
       finish_parts<T, Traits>(problem, plan, segment, workspace, o, lse);

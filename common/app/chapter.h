@@ -57,14 +57,16 @@ struct Step {
   /// not timed. `run` does all three. Null: the step takes tensors where they are.
   std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors,
                                         const device::Together& together) = nullptr;
-  bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
-  bool latent = false;    ///< takes latent keys (Shape::is_latent), and no others
+  bool same_bits = true;    ///< in every launch; false where sums are made in the order in which blocks come
+  bool latent = false;      ///< takes latent keys (Shape::is_latent), and no others
+  bool e4m3_cache = false;  ///< takes keys and values in e4m3 beside queries of 16 bits, and no others
   bool only_16_bits = false;  ///< of the chapter's types it takes f16 and bf16, and not f32
 
   /// Whether the step is for such keys and such a type as the shape has. `why_not` says whether it takes the
   /// shape.
   bool is_for(const Shape& shape) const {
-    return latent == shape.is_latent() && !(only_16_bits && shape.dtype == DType::f32);
+    return latent == shape.is_latent() && e4m3_cache == shape.e4m3_cache &&
+           !(only_16_bits && shape.dtype == DType::f32);
   }
   int64_t workspace_bytes(const Shape& shape) const { return workspace ? workspace(shape) : 0; }
   int64_t zeroed_bytes(const Shape& shape) const { return zeroed ? zeroed(shape) : 0; }

@@ -76,6 +76,7 @@ class Parser {
   void declare_shape() {
     const bool quantised = chapter_.takes(DType::e4m3);
     const bool latent = std::ranges::any_of(chapter_.steps, &Step::latent);
+    const bool e4m3_cache = std::ranges::any_of(chapter_.steps, &Step::e4m3_cache);
     line_.group("The shape");
     line_.count("--batch", "Batch size", shape_.batch);
     line_.value("--heads", "N", "Query heads",
@@ -87,7 +88,7 @@ class Parser {
     line_.count("--seqlen-k", "Keys", shape_.seqlen_k);
     const bool padded = takes(chapter_, [](Shape& s) { s.head_dim = 96; });
     line_.count("--head-dim",
-                latent   ? "64, 128 or 256; 576: latent keys, which the last step takes"
+                latent   ? "64, 128 or 256; 576: latent keys, which have a step of their own"
                 : padded ? "A multiple of 8 up to 256"
                          : "64, 128 or 256",
                 shape_.head_dim);
@@ -102,7 +103,13 @@ class Parser {
                 [this](auto& v) { shape_.dtype = dtype_of(v, chapter_); });
     line_.value(
         "--scaling", "WHAT", "Of e4m3, a scale per tensor (default), head or block of rows",
-        [this](auto& v) { set_scaling(v); }, quantised);
+        [this](auto& v) { set_scaling(v); }, quantised || e4m3_cache);
+    line_.value(
+        "--cache", "TYPE", "Elements of K and V: 16 (default), those of --dtype, or e4m3, which have scales",
+        [this](auto& v) {
+          shape_.e4m3_cache = v.template one_of<bool>({{"16", false}, {"e4m3", true}});
+        },
+        e4m3_cache);
     line_.value(
         "--smooth", "HOW",
         "Of e4m3, K and V quantised without the means of their columns: on (default) or off", [](auto&) {},
@@ -336,7 +343,7 @@ class Parser {
   }
 
   void set_scaling(const Value& value) {
-    if (!chapter_.takes(DType::e4m3))
+    if (!chapter_.takes(DType::e4m3) && std::ranges::none_of(chapter_.steps, &Step::e4m3_cache))
       throw InputError("--scaling is for e4m3, which chapter ", chapter_.number,
                        " does not take: leave it out");
     shape_.scaling = value.one_of<Scaling>(

@@ -295,13 +295,15 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
   return result;
 }
 
-/// In a default run a step for latent keys has the default shape with such keys, and is run by itself.
-void run_latent_steps(const Options& options, const Chapter& chapter, Report& report) {
+/// In a default run a step for latent keys, or for a cache in e4m3, has the default shape with such keys, and
+/// is run by itself.
+void run_other_keys(const Options& options, const Chapter& chapter, Report& report) {
   if (options.inputs || options.shape != chapter.default_shape()) return;
   for (StepReport& entry : report.steps) {
-    if (!chapter.step(entry.step).latent) continue;
+    const Step& step = chapter.step(entry.step);
+    if (!step.latent && !step.e4m3_cache) continue;
     Options own = options;
-    own.shape = with_latent_keys(options.shape);
+    own.shape = step.latent ? with_latent_keys(options.shape) : with_e4m3_cache(options.shape);
     own.steps = {entry.step};
     const Report ran = run_shape(own, chapter, nullptr).report;
     entry = ran.steps.front();
@@ -317,6 +319,7 @@ Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   taken.ranks = 1;
   if (!chapter.takes(shape.dtype)) taken.dtype = output_type(shape.dtype);
   taken.mean_subtracted = shape.mean_subtracted && taken.dtype == DType::e4m3;
+  taken.e4m3_cache = false;  // its values are those of 16 bits, too
   return taken;
 }
 
@@ -338,7 +341,7 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
 
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before) {
   RunResult result = run_shape(options, chapter, before);
-  run_latent_steps(options, chapter, result.report);
+  run_other_keys(options, chapter, result.report);
   return result;
 }
 

@@ -13,8 +13,8 @@ struct RunResult {
 };
 
 /// Runs the steps: each is checked first and timed only if it is right. In a default run a step for latent
-/// keys has a shape of its own. Throws InputError if no step asked for can run the shape, or if there is too
-/// little memory; device::HardwareMissing without a GPU in a GPU build.
+/// keys, or for a cache in e4m3, has a shape of its own. Throws InputError if no step asked for can run the
+/// shape, or if there is too little memory; device::HardwareMissing without a GPU in a GPU build.
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
 
 /// The steps of `options` that can run its shape. Reports those that cannot; throws InputError if none is

@@ -167,10 +167,14 @@ Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
 }  // namespace
 
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
-  if (shape.paging.rows > 0) return scatter_pages(shape, make_inputs(without_pages(shape), kind, seed));
+  if (shape.paging.rows > 0) {
+    Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), kind, seed));
+    if (shape.e4m3_cache) round_inputs(shape, inputs);  // pages have other scales
+    return inputs;
+  }
   Inputs inputs = make_unscaled(shape, kind, seed);
   if (!is_stored(shape, TensorId::v)) inputs.v.clear();
-  if (shape.dtype == DType::e4m3) round_inputs(shape, inputs);
+  if (shape.dtype == DType::e4m3 || shape.e4m3_cache) round_inputs(shape, inputs);
   return inputs;
 }
 

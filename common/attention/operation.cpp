@@ -65,6 +65,7 @@ int64_t elements_of(const Shape& shape, TensorId id) {
 }
 
 DType type_of(const Shape& shape, TensorId id) {
+  if (shape.e4m3_cache && (id == TensorId::k || id == TensorId::v)) return DType::e4m3;
   if (id == TensorId::q || id == TensorId::k || id == TensorId::v) return shape.dtype;
   return id == TensorId::lse ? DType::f32 : output_type(shape.dtype);
 }

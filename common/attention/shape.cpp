@@ -70,7 +70,7 @@ void validate_paging(const Shape& shape) {
   if (paging.rows < 0 || paging.pages < 1)
     throw InputError("there are ", paging.pages, " pages of ", paging.rows, " rows: give at least 1 of each");
   if (shape.dtype == DType::e4m3)
-    throw InputError("keys in pages have no scales, which e4m3 needs: give f32, f16 or bf16");
+    throw InputError("queries in e4m3 meet no pages: give f16 or bf16, and the cache may be e4m3");
   const int64_t pages_of_sequence = shape.pages_of_sequence();
   if (int64_t(paging.table.size()) != shape.batch * pages_of_sequence)
     throw InputError("the page table has ", paging.table.size(), " entries: give ",
@@ -108,7 +108,18 @@ int64_t Shape::q_scale_of(int64_t row) const {
   return scaling == Scaling::head ? head / (heads / kv_heads) : 0;
 }
 
+int64_t Shape::k_scales() const {
+  if (scaling == Scaling::tensor) return 1;
+  if (scaling == Scaling::block && paging.rows > 0) return int64_t(paging.pages) * kv_heads;
+  const int64_t blocks = scaling == Scaling::block ? ceil_div(seqlen_k, kKeysOfScale) : 1;
+  return int64_t(batch) * kv_heads * blocks;
+}
+
 int64_t Shape::k_scale_of(int64_t row) const {
+  if (paging.rows > 0 && scaling != Scaling::tensor) {
+    const int64_t of_page = row / paging.rows;
+    return scaling == Scaling::block ? of_page : of_page % kv_heads;
+  }
   const int64_t head = row / seqlen_k, blocks = ceil_div(seqlen_k, kKeysOfScale);
   if (scaling == Scaling::block) return head * blocks + row % seqlen_k / kKeysOfScale;
   return scaling == Scaling::head ? head : 0;
@@ -124,6 +135,12 @@ Shape with_latent_keys(Shape shape) {
   shape.kv_heads = 1;
   shape.head_dim = kLatentKeyDim;
   shape.scale = default_scale(kLatentKeyDim);
+  return shape;
+}
+
+Shape with_e4m3_cache(Shape shape) {
+  shape.e4m3_cache = true;
+  shape.scaling = Scaling::head;
   return shape;
 }
 
@@ -150,7 +167,9 @@ void validate(const Shape& shape) {
                       shape.head_dim);
   if (shape.mean_subtracted && shape.dtype != DType::e4m3)
     throw InputError("--smooth is for e4m3: leave it out, or give --dtype e4m3");
-  if (shape.is_latent() && shape.dtype == DType::e4m3)
+  if (shape.e4m3_cache && shape.dtype == DType::e4m3)
+    throw InputError("a cache in e4m3 is for queries of another type: give f16 or bf16");
+  if (shape.is_latent() && (shape.dtype == DType::e4m3 || shape.e4m3_cache))
     throw InputError("a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");
   if (shape.is_latent() && shape.layout.v != Strides{})
     throw InputError("of latent attention V is the first columns of K: give strides of K alone");
@@ -162,6 +181,8 @@ void validate(const Shape& shape) {
 
 std::string why_not_dense(const Shape& shape, HeadDims head_dims) {
   if (shape.is_latent()) return "this chapter takes no latent keys: give --head-dim 64, 128 or 256";
+  if (shape.e4m3_cache)
+    return "a cache in e4m3 is for chapter 8's step 8: give --cache 16, or that step with --step";
   if (!shape.visibility.is_full() && !shape.causal())
     return "this chapter knows no mask but the causal one: give full or causal attention";
   if (shape.score != ScoreFunction{})
@@ -193,7 +214,8 @@ std::string describe(const Shape& shape) {
   if (shape.seqlen_k != shape.seqlen_q) text << " x " << shape.seqlen_k;
   text << ", d " << shape.head_dim << (shape.is_latent() ? " (latent)" : "") << ", "
        << describe(shape.visibility) << ", " << name_of(shape.dtype);
-  if (shape.dtype == DType::e4m3) text << ", a scale per " << name_of(shape.scaling);
+  if (shape.e4m3_cache) text << ", cache e4m3";
+  if (shape.dtype == DType::e4m3 || shape.e4m3_cache) text << ", a scale per " << name_of(shape.scaling);
   if (shape.mean_subtracted) text << ", mean-subtracted";
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
   if (shape.score.softcap > 0) text << ", softcap " << shape.score.softcap;

@@ -49,7 +49,7 @@ struct ScoreFunction {
 enum class Scaling {
   tensor,  ///< all
   head,    ///< those of a key head, and the queries that read it
-  block    ///< 64 rows of Q, 128 rows of K or V
+  block    ///< 64 rows of Q, 128 rows of K or V; of pages each head's part of a page
 };
 
 constexpr int kQueriesOfScale = 64;  ///< rows of Q that share a scale in Scaling::block
@@ -89,7 +89,8 @@ struct Shape {
   int head_dim = 64;  ///< a multiple of 8 up to 256, or of latent attention kLatentKeyDim
   Visibility visibility = {};
   DType dtype = DType::bf16;
-  float scale = 0.125f;               ///< factor on the scores; by default 1 / sqrt(head_dim)
+  float scale = 0.125f;     ///< factor on the scores; by default 1 / sqrt(head_dim)
+  bool e4m3_cache = false;  ///< K and V are e4m3, whatever dtype says of Q and O: an operation that decodes
   Scaling scaling = Scaling::tensor;  ///< of e4m3; other types have no scales
   /// Of e4m3: K and V lie without the means of their columns, which are beside them.
   bool mean_subtracted = false;
@@ -123,10 +124,12 @@ struct Shape {
 
   /// How many scales Q has: [1], [batch, kv_heads] or [batch, heads, blocks of 64 rows].
   int64_t q_scales() const { return q_scale_of(q_rows() - 1) + 1; }
-  /// How many scales K has, and V: [1], [batch, kv_heads] or [batch, kv_heads, blocks of 128 rows].
-  int64_t k_scales() const { return k_scale_of(k_rows() - 1) + 1; }
+  /// How many scales K has, and V: [1], [batch, kv_heads] or [batch, kv_heads, blocks of 128 rows]. Of pages
+  /// in place of blocks [pages, kv_heads]; and those of a head are the same for all sequences, which may
+  /// share pages.
+  int64_t k_scales() const;
   int64_t q_scale_of(int64_t row) const;  ///< which scale a row of Q has
-  int64_t k_scale_of(int64_t row) const;  ///< which scale a row of K or V has
+  int64_t k_scale_of(int64_t row) const;  ///< which scale a row of K or V has; of heads of pages the first
 
   /// How many keys query row `query` sees if all are visible or the mask is causal: keys 0 ...
   /// visible_keys - 1. Zero if it sees none.
@@ -140,6 +143,9 @@ float default_scale(int head_dim);
 
 /// `shape` with latent keys in the place of its own: one head of them for all query heads.
 Shape with_latent_keys(Shape shape);
+
+/// `shape` with keys and values in e4m3, a scale for each head.
+Shape with_e4m3_cache(Shape shape);
 
 /// Throws InputError with the first reason why no chapter could run this shape, naming the option that cures
 /// it. Valid: every count >= 1, kv_heads divides heads, head_dim a multiple of 8 up to 256, or 576, scale

@@ -35,7 +35,7 @@ Encoded encode_scaled(const Shape& shape, std::span<const float> values, int64_t
   for (float& scale : encoded.scales) scale = power_of_two_scale(scale);
   std::vector<float> scaled(elements);
   for (int64_t i = 0; i < elements; ++i) scaled[i] = values[i] / encoded.scales[scale_of(i / dims)];
-  encoded.bytes = encode(shape.dtype, scaled);
+  encoded.bytes = encode(DType::e4m3, scaled);
   return encoded;
 }
 
@@ -65,8 +65,12 @@ Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> va
   std::vector<float> without_means(values.begin(), values.end());
   if (shape.mean_subtracted)
     for (int64_t i = 0; i < shape.k_elements(); ++i) without_means[i] -= means[column_of(shape, i)];
-  return encode_scaled(shape, without_means, shape.k_scales(),
-                       [&](int64_t row) { return shape.k_scale_of(row); });
+  Encoded encoded = encode_scaled(shape, without_means, shape.k_scales(),
+                                  [&](int64_t row) { return shape.k_scale_of(row); });
+  if (shape.paging.rows > 0 && shape.scaling == Scaling::head)  // all sequences have the first one's
+    for (std::size_t i = shape.kv_heads; i < encoded.scales.size(); ++i)
+      encoded.scales[i] = encoded.scales[i - shape.kv_heads];
+  return encoded;
 }
 
 /// What Inputs or Outputs have of a tensor; `members` are in the order of TensorId, null: none.
@@ -189,7 +193,7 @@ void round_inputs(const Shape& shape, Inputs& inputs) {
   for (TensorId id : {TensorId::q, TensorId::k, TensorId::v}) {
     const std::span<const float> means = inputs.means(id);
     const auto [bytes, scales] = encode_tensor(shape, id, inputs[id], means);
-    std::vector<float>& values = inputs[id] = decode(shape.dtype, bytes);
+    std::vector<float>& values = inputs[id] = decode(type_of(shape, id), bytes);
     for (int64_t i = 0; !scales.empty() && i < int64_t(values.size()); ++i) {
       const int64_t row = i / shape.head_dim;
       values[i] *= scales[id == TensorId::q ? shape.q_scale_of(row) : shape.k_scale_of(row)];

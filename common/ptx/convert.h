@@ -75,6 +75,11 @@ __device__ __forceinline__ float2 unpack_f16(uint32_t packed) {
 #endif
 }
 
+/// The same of bf16: its bits are the upper half of a float's.
+__device__ __forceinline__ float2 unpack_bf16(uint32_t packed) {
+  return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xffff0000u));
+}
+
 /// Four floats, rounded to e4m3, in one register, the first in its lowest byte. To nearest even; what is
 /// beyond 448 becomes 448. Two instructions. (PTX ISA, cvt.rn.satfinite.e4m3x2.f32)
 __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {
@@ -114,6 +119,33 @@ __device__ __forceinline__ float4 unpack_e4m3(uint32_t packed) {
 #else
   const auto element = [packed](int i) { return to_float(e4m3{uint8_t(packed >> 8 * i)}); };
   return make_float4(element(0), element(1), element(2), element(3));
+#endif
+}
+
+/// Two registers with two elements of f16 each, the first in the low half.
+struct F16Pairs {
+  uint32_t low, high;
+};
+
+/// The four elements of e4m3 in a register as f16, those of its low half in `low`; exact. Two instructions.
+/// (PTX ISA, cvt.rn.f16x2.e4m3x2)
+__device__ __forceinline__ F16Pairs unpack_e4m3_to_f16(uint32_t packed) {
+#ifdef __CUDACC__
+  F16Pairs pairs;
+  asm("{\n"
+      ".reg .b16 first, second;\n"
+      "mov.b32 {first, second}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, first;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, second;\n"
+      "}"
+      : "=r"(pairs.low), "=r"(pairs.high)
+      : "r"(packed));
+  return pairs;
+#else
+  const auto element = [packed](int i) {
+    return uint32_t(std::bit_cast<uint16_t>(from_float<f16>(to_float(e4m3{uint8_t(packed >> 8 * i)}))));
+  };
+  return {element(0) | element(1) << 16, element(2) | element(3) << 16};
 #endif
 }
 

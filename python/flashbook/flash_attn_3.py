@@ -231,7 +231,10 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]. FlashAttention-3 returns its parts behind these two
         s_aux: [heads], a learned score of each head that belongs to no key (gpt-oss): e^s_aux is a term of every row's sum, and of the
             log-sum-exp. It is vLLM's fork that has this argument, so it is taken by name only
-    Not supported: qv, cu_seqlens_k_new, q_descale, k_descale, v_descale, attention_chunk, scheduler_metadata, sm_margin.
+        k_descale, v_descale: [batch, kv_heads], float32, of a cache in float8_e4m3fn: what its elements are multiples of. q and o stay in 16
+            bits, where FlashAttention-3 wants q in float8_e4m3fn, too; and such a cache takes no new keys, window, softcap, s_aux,
+            cache_leftpad and cu_seqlens_q
+    Not supported: qv, cu_seqlens_k_new, q_descale, attention_chunk, scheduler_metadata, sm_margin.
     Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
     """
     scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
@@ -240,8 +243,12 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     ragged = f"give as many new keys of each sequence, {THEIRS}"
     arguments.refuse(cu_seqlens_k_new=(cu_seqlens_k_new, None, ragged),
                      scheduler_metadata=(scheduler_metadata, None, "chapter 8 plans a call on the device by itself"),
-                     **_no_descales(q_descale, k_descale, v_descale))
+                     q_descale=(q_descale, None, f"queries of a cache have 16 bits: give such, {THEIRS}"))
+    k_scale, v_scale, _ = _contiguous(k_descale, v_descale, None)
     if cu_seqlens_q is not None:
+        if k_scale is not None or v_scale is not None:
+            raise NotImplementedError("cu_seqlens_q packs queries, and k_descale and v_descale are those of a cache in float8_e4m3fn: give as many "
+                                      f"queries of each sequence, {THEIRS}")
         if k is not None or v is not None or cache_batch_idx is not None or cache_leftpad is not None:
             raise NotImplementedError("cu_seqlens_q packs queries, and only against pages without new keys, cache_batch_idx and cache_leftpad: "
                                       f"give as many queries of each sequence, {THEIRS}")
@@ -254,10 +261,10 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         return (o, lse) if with_lse else o
     rotary = interface._rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
     o, lse = interface.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, scale, left, right, softcap, None, s_aux, cache_batch_idx,
-                              cache_leftpad, rotary)
+                              cache_leftpad, rotary, k_scale, v_scale)
     return (o, lse) if with_lse else o
 
 
 def _no_descales(*descales: Tensor | None) -> dict[str, tuple[object, object, str]]:
-    instead = f"FP8 is for flash_attn_func and chapter 6: give 16 bits, {THEIRS}"
+    instead = f"FP8 is for flash_attn_func and for caches: give 16 bits, {THEIRS}"
     return {name: (given, None, instead) for name, given in zip(("q_descale", "k_descale", "v_descale"), descales)}

@@ -472,9 +472,10 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
 def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Tensor | None, cache_seqlens: int | Tensor | None,
            pages: Tensor | None, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None = None,
            sinks: Tensor | None = None, entries: Tensor | None = None, paddings: Tensor | None = None,
-           rotary: Rotary | None = None) -> tuple[Tensor, Tensor]:
+           rotary: Rotary | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All that is refused is refused before anything is written.
-    `entries` are the cache's entries that the sequences are, `paddings` rows before their first keys."""
+    k_scale and v_scale are those of a cache in float8_e4m3fn. `entries` are the cache's entries that the sequences are, `paddings` rows before
+    their first keys."""
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k_cache=k_cache, v_cache=v_cache)
     new = [tensor for tensor in (k, v) if tensor is not None]
     if len(new) == 1:
@@ -499,6 +500,9 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         slopes = slopes[0]  # of one batch entry
     if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):  # as models keep them
         sinks = sinks.float()
+    if new and k_cache.dtype == torch.float8_e4m3fn:
+        raise NotImplementedError("k and v are given beside a cache in float8_e4m3fn, whose scales they may not fit: write them into it, and leave "
+                                  "them out")
     if new:
         _check_new(q, k_cache, new, cache_seqlens)
     added = new[0].shape[1] if new else 0
@@ -506,7 +510,9 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     written = _lengths(q, cache_seqlens, whole - added)  # keys in the cache, paddings too
     views: tuple[Any, ...] = (q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     scale, rules = _scale(softmax_scale, q.shape[-1]), (left, right, softcap, slopes, sinks, paddings)
-    if q.shape[1] > MOST_QUERIES and written is None and pages is None and paddings is None and sinks is None:
+    if k_scale is not None or v_scale is not None:
+        rules += (None, 0, k_scale, v_scale)
+    if q.dtype == k_cache.dtype and q.shape[1] > MOST_QUERIES and written is None and pages is None and paddings is None and sinks is None:
         if ops.is_masked(left, right, softcap, slopes is not None, -1) and not (softcap and slopes is not None):
             o, lse = attend(*views, softmax_scale, left, right, softcap, slopes, None, None, False)
             return o.transpose(1, 2), lse

@@ -40,7 +40,7 @@ LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim
 COUNTING = (HOPPER, DECODING)  # their workspace is 0 before the first call with it, and after every call
 VARLEN, RANGES, FUNCTIONS, GRADIENT = 2, 3, 5, 6  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
-EQUAL_WORK = 6  # of chapter 8
+EQUAL_WORK, E4M3_CACHE = 6, 8  # of chapter 8
 BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # of chapter 6: its last step takes exponentials from a line
 MOST_PLANS = 4096
 MOST_UNREAD = 1 << 18  # log-sum-exps, 1 MiB
@@ -85,12 +85,18 @@ _unread: dict[tuple[int, int], Tensor] = {}  # where log-sum-exps go that nobody
 # ---- what a call is refused for ----------------------------------------------------------------------------------------------------
 
 
-def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raises ValueError or TypeError if these cannot be queries, keys and values, [batch, heads, seqlen, head_dim]."""
+def is_e4m3_cache(q: Tensor, k: Tensor) -> bool:
+    """Whether keys are e4m3 beside queries of 16 bits."""
+    return k.dtype == torch.float8_e4m3fn and q.dtype in (torch.float16, torch.bfloat16)
+
+
+def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False) -> None:
+    """Raises ValueError or TypeError if these cannot be queries, keys and values, [batch, heads, seqlen, head_dim]. A cache may be e4m3."""
+    of_keys = k.dtype if cache and is_e4m3_cache(q, k) else q.dtype
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} dimensions here: give 4, batch, heads, seqlen and head_dim")
-        if tensor.dtype != q.dtype or tensor.device != q.device:
+        if tensor.dtype != (q.dtype if name == "q" else of_keys) or tensor.device != q.device:
             raise ValueError(f"q is {q.dtype} on {q.device} and {name} is {tensor.dtype} on {tensor.device}: give one type on one device")
         if any(size > _library.MOST for size in tensor.shape):
             raise ValueError(f"{name} is {tuple(tensor.shape)}: give dimensions below 2^31")
@@ -307,7 +313,7 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
 
 
 def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float,
-            slopes: bool, documents: int, scaling: int = 0) -> Plan:
+            slopes: bool, documents: int, scaling: int = 0, cache: Cache | None = None) -> Plan:
     """What all calls have in common. `plan` has the chapter and the step; `what` is the C function: attention, backward or decode."""
     check_machine(q.device, plan.chapter)
     if not scale > 0 or scale == float("inf"):
@@ -339,7 +345,8 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
         plan.call = c.flashbook_masked_backward if what == "backward" else c.flashbook_masked
         plan.first += (ctypes.addressof(plan.mask),)
     else:
-        plan.workspace = c.flashbook_workspace_bytes(*plan.first)
+        plan.workspace = (c.flashbook_workspace_bytes(*plan.first) if cache is None
+                          else c.flashbook_decode_workspace_bytes(*plan.first, ctypes.addressof(cache)))
         plan.call = getattr(c, f"flashbook_{what}")
     if plan.workspace < 0:
         _library.check(_library.BAD_ARGUMENT)
@@ -553,21 +560,23 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
 
 def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
            softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
-           first_query: Tensor | None = None, most_queries: int = 0) -> tuple[Tensor, Tensor]:
+           first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None,
+           v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
     is [batch, most pages of a sequence]; slopes and sinks are [heads]; paddings, [batch], are rows before a sequence's first key. With
-    first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to most_queries."""
-    rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries
+    first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to most_queries. Of e4m3, k_scale and
+    v_scale are [batch, heads]."""
+    rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries, k_scale, v_scale
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, *rules)
     with on(plan):
-        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings, first_query)
+        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings, first_query, k_scale, v_scale)
 
 
 def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
                 softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
-                first_query: Tensor | None = None, most_queries: int = 0) -> Plan:
+                first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None, v_scale: Tensor | None = None) -> Plan:
     of_batch = q.shape[:1] if first_query is None or first_query.dim() != 1 else (len(first_query) - 1,)
     for name, array, size in (("cache_seqlens", lengths, of_batch), ("block_table", pages, None), ("cache_leftpad", paddings, of_batch),
                               ("cu_seqlens_q", first_query, (of_batch[0] + 1,))):
@@ -582,6 +591,14 @@ def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: 
             raise ValueError(f"s_aux is {tuple(sinks.shape)}: give ({q.shape[1]},), one a head")
     if first_query is not None and (pages is None or q.shape[0] != 1 or most_queries < 1):
         raise ValueError("packed queries are [1, heads, all queries, head_dim], with pages and the most that a sequence has")
+    for name, scales in (("k_descale", k_scale), ("v_descale", v_scale)):
+        if scales is None:
+            continue
+        check_array(name, scales, q, torch.float32)
+        if not is_e4m3_cache(q, k):
+            raise ValueError(f"{name} is for a cache in float8_e4m3fn beside float16 or bfloat16, and k is {k.dtype}, q {q.dtype}: leave it out")
+        if scales.shape != (q.shape[0], k.shape[1]):
+            raise ValueError(f"{name} is {tuple(scales.shape)}: give {(q.shape[0], k.shape[1])}, [batch, kv_heads]")
     given = slopes is not None, sinks is not None, paddings is not None, 0 if first_query is None else most_queries
     key = ("decode", q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale,
            left, right, softcap, given, None if pages is None else pages.shape)
@@ -599,21 +616,26 @@ def check_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages:
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
                 sinks: bool, paddings: bool, most_queries: int) -> Plan:
     if pages is None:
-        check_tensors(q, k, v)
+        check_tensors(q, k, v, True)
     else:
         if pages.dim() != 2 or (pages.shape[0] != q.shape[0] and not most_queries):
             raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
         one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
-        check_tensors(q, *one_page)
+        check_tensors(q, *one_page, True)
     if is_padded(q):
         raise NotImplementedError(f"head_dim is {q.shape[3]}, and chapter 8 has {', '.join(map(str, HEAD_DIMS))} against a cache: use "
                                   "flash_attn_func on the keys that are there, or FlashAttention's own function")
     masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (most_queries > 0 and right == 0)
-    plan = planned(Plan(chapter=DECODING, step=EQUAL_WORK), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right, 0.0, False, -1)
+    e4m3 = is_e4m3_cache(q, k)
+    if e4m3 and (masked or paddings or most_queries):
+        raise NotImplementedError("a cache in float8_e4m3fn meets no window, softcap, slopes, s_aux, cache_leftpad and packed queries: leave them "
+                                  "out, or give a cache of 16 bits")
+    cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3))  # it asks only whether arrays are there
+    plan = planned(Plan(chapter=DECODING, step=E4M3_CACHE if e4m3 else EQUAL_WORK), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
+                   0.0, False, -1, SCALE_OF_HEAD if e4m3 else 0, cache)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
     if plan.shape is None:
         return plan
-    cache = Cache(paddings=16 if paddings else None)  # it asks only whether arrays are there
     if pages is not None:
         plan.shape.seqlen_k = pages.shape[1] * k.shape[2]
         cache.page_table, cache.page_rows, cache.pages = 16, k.shape[2], k.shape[0]
@@ -636,7 +658,8 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
 
 
 def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, slopes: Tensor | None = None,
-                  sinks: Tensor | None = None, paddings: Tensor | None = None, first_query: Tensor | None = None) -> tuple[Tensor, Tensor]:
+                  sinks: Tensor | None = None, paddings: Tensor | None = None, first_query: Tensor | None = None, k_scale: Tensor | None = None,
+                  v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     o, lse = torch.empty_like(plan.results[0]), torch.empty_like(plan.results[1])
     if plan.empty:
         lse = lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
@@ -644,7 +667,7 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
     workspace, _memory = workspace_of(plan, stream, address)
-    cache = Cache(None if lengths is None else address(lengths))
+    cache = Cache(None if lengths is None else address(lengths), e4m3=int(plan.step == E4M3_CACHE))
     if pages is not None:
         cache.page_table, cache.page_rows, cache.pages = address(pages), k.shape[2], k.shape[0]
     if paddings is not None:
@@ -656,7 +679,8 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
         mask = Mask.from_buffer_copy(plan.mask)
         mask.slopes, mask.sink_logits = (None if array is None else address(array) for array in (slopes, sinks))
         first += (bytes(mask),)
-    tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
+    tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0,
+                           *(0 if array is None else address(array) for array in (k_scale, v_scale)), 0, 0)
     if status := plan.call(*first, tensors, stream):
         _library.check(status)
     if plan.simulated:
@@ -778,8 +802,8 @@ _definitions.define(f"forward(Tensor q, Tensor k, Tensor v, {_OPTIONS}, int chap
                     "Tensor? v_scale=None) -> (Tensor, Tensor)")
 _definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
 _definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, int left=-1, int right=-1, float softcap=0.0, "
-                    "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0) -> "
-                    "(Tensor, Tensor)")
+                    "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0, "
+                    "Tensor? k_scale=None, Tensor? v_scale=None) -> (Tensor, Tensor)")
 for _operator in (forward, backward, decode):
     for _place in ("CPU", "CUDA"):
         _definitions.impl(_operator.__name__, _operator, _place)

@@ -339,6 +339,38 @@ def test_cache(pages, new, queries, causal):
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize("pages", [None, 16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_cache_in_e4m3(pages, dtype):
+    """Scales of any size, by sequence and key head; queries and o stay in 16 bits."""
+    batch, heads, kv_heads, d, most = 2, 4, 2, 64, 320
+    lengths = torch.tensor([300, 1], device=DEVICE, dtype=torch.int32)
+    q = torch.randn(batch, 1, heads, d, device=DEVICE, dtype=dtype)
+    whole = [size * torch.randn(batch, most, kv_heads, d, device=DEVICE) for size in (1.0, 30.0)]
+    scales = [tensor.abs().amax((1, 3)) / 448 for tensor in whole]
+    encoded = [(tensor / scale[:, None, :, None]).to(torch.float8_e4m3fn) for tensor, scale in zip(whole, scales)]
+    k, v = ((tensor.float() * scale[:, None, :, None]).double() for tensor, scale in zip(encoded, scales))
+    table = None
+    if pages:
+        table = torch.randperm(batch * most // pages, device=DEVICE).view(batch, -1).to(torch.int32)
+        order = table.flatten().long().argsort()
+        encoded = [tensor.view(torch.uint8).view(-1, pages, kv_heads, d)[order].view(torch.float8_e4m3fn) for tensor in encoded]
+    options = {"k_descale": scales[0], "v_descale": scales[1], "cache_seqlens": lengths, "page_table": table}
+    o, lse = flashbook.flash_attn_3.flash_attn_with_kvcache(q, *encoded, return_softmax_lse=True, **options)
+    assert o.dtype == dtype
+    for i, length in enumerate(lengths.tolist()):
+        k_, v_ = (tensor[i, :length].repeat_interleave(heads // kv_heads, 1) for tensor in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q[i].double(), k_) / d ** 0.5
+        right = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v_)
+        assert (o[i] - right).abs().max() <= torch.finfo(dtype).eps * right.abs().max()
+        assert (lse[i] - scores.logsumexp(-1)).abs().max() < 1e-4
+    for wrong, words in (({"window_size": (20, 0)}, "no window"), ({"k_descale": scales[0][:1]}, "k_descale is"), ({"q_descale": scales[0]}, "16 bits"),
+                         ({"k": q[:, :, :kv_heads], "v": q[:, :, :kv_heads]}, "write them into it")):
+        with pytest.raises((ValueError, NotImplementedError), match=words):
+            flashbook.flash_attn_3.flash_attn_with_kvcache(q, *encoded, **options | wrong)
+
+
+@pytest.mark.kernels
 def test_cache_in_its_other_forms():
     q, k, v = inputs(1, 100, 4, 2, 64, torch.float16)
     held(flashbook.flash_attn_with_kvcache(q, k, v), q, k, v)

@@ -209,7 +209,7 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
   EXPECT_EQ(complaint([](Shape& s) { s.paging.pages = 0; }),
             "there are 0 pages of 16 rows: give at least 1 of each");
   EXPECT_EQ(complaint([](Shape& s) { s.dtype = DType::e4m3; }),
-            "keys in pages have no scales, which e4m3 needs: give f32, f16 or bf16");
+            "queries in e4m3 meet no pages: give f16 or bf16, and the cache may be e4m3");
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table.pop_back(); }),
             "the page table has 14 entries: give 15, batch times the pages of seqlen_k");
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table[12] = 20; }),

@@ -69,7 +69,7 @@ std::vector<std::byte> bits_of(const Shape& shape, const Inputs& inputs, int ste
   return call.download_bytes();
 }
 
-constexpr int kRing = 4, kPages = 5, kEqualWork = 6;
+constexpr int kRing = 4, kPages = 5, kEqualWork = 6, kLatent = 7, kE4m3Cache = 8;
 
 // Pages that no sequence uses and what lies behind a sequence's last key are NaN. Where the pages lie may not
 // show in a single bit, nor may it that there are pages.
@@ -190,16 +190,17 @@ Shape latent_of(std::vector<int> lengths, int heads, int seqlen_q = 1, DType dty
 }
 
 // Nobody who runs the chapter as it is reads that a step cannot run.
-TEST_F(ChapterTest, ADefaultRunGivesLatentAttentionAShapeOfItsOwn) {
+TEST_F(ChapterTest, ADefaultRunGivesOtherKeysAShapeOfTheirOwn) {
   const char* words[] = {kDecoding.name, "--reps", "1"};
   const Report report =
       run(*parse_command_line(int(std::size(words)), words, kDecoding).options, kDecoding, nullptr).report;
   for (const StepReport& step : report.steps) {
     EXPECT_EQ(step.why_not, "") << step.step;
     EXPECT_FALSE(step.oracle.empty()) << step.step;
-    EXPECT_EQ(!step.shape.empty(), kDecoding.step(step.step).latent) << step.step;
+    EXPECT_EQ(step.shape.empty(), step.step != kLatent && step.step != kE4m3Cache) << step.step;
   }
-  EXPECT_EQ(report.steps.back().shape, describe(with_latent_keys(kDecoding.default_shape())));
+  EXPECT_EQ(report.steps[kLatent - 1].shape, describe(with_latent_keys(kDecoding.default_shape())));
+  EXPECT_EQ(report.steps[kE4m3Cache - 1].shape, describe(with_e4m3_cache(kDecoding.default_shape())));
 }
 
 // A tile has 64 keys, and tiles go two by two. What lies behind a last key, and pages that nobody has, are
@@ -212,7 +213,7 @@ TEST_F(ChapterTest, LatentKeysAreValuesToo) {
     Inputs inputs = make_inputs(shape, InputKind::normal, 3);
     poison_tails(shape, inputs);
     expect_right(shape, inputs);
-    const int step = int(kDecoding.steps.size());
+    const int step = kLatent;
     const std::vector<std::byte> want = bits_of(shape, inputs, step);
     for (int rows : {64, 192}) {
       const Shape paged = in_pages(shape, rows, rows);
@@ -242,7 +243,7 @@ TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
   known.visibility.lengths.clear();
   const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
   const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
-  const int step = int(kDecoding.steps.size());
+  const int step = kLatent;
   const Call call(kDecoding, known, uploaded, step);
   call.run();
   EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok());
@@ -251,10 +252,12 @@ TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
 // As calls from Python do, on one stream: what one leaves in the workspace may not disturb the next,
 // whichever step it takes. Counters are 0 again, and nobody's parts lie where another's counters do.
 TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
-  const int latent = int(kDecoding.steps.size());
+  const int latent = kLatent;
   const std::vector<std::pair<Shape, int>> calls = {
-      {latent_of({600, 30}, 64), latent}, {cache_of({1700}), kRing},     {latent_of({3000}, 16), latent},
-      {cache_of({900}, 128), kEqualWork}, {latent_of({70}, 64), latent}, {cache_of({1700, 20}), kEqualWork}};
+      {latent_of({600, 30}, 64), latent}, {cache_of({1700}), kRing},
+      {latent_of({3000}, 16), latent},    {with_e4m3_cache(cache_of({1700})), kE4m3Cache},
+      {cache_of({900}, 128), kEqualWork}, {latent_of({70}, 64), latent},
+      {cache_of({1700, 20}), kEqualWork}};
   int64_t bytes = 0;
   for (const auto& [shape, step] : calls)
     bytes = std::max(bytes, kDecoding.step(step).workspace_bytes(shape));
@@ -281,7 +284,7 @@ TEST_F(ChapterTest, PagesOfManyTilesAreLookedUpAgainAndAgain) {
     const bool latent = head_dim == kLatentKeyDim;
     const Shape shape =
         latent ? in_pages(latent_of({13000}, 8), 64, 1) : in_pages(cache_of({2600}, head_dim), 16, 1);
-    const int step = latent ? int(kDecoding.steps.size()) : kEqualWork;
+    const int step = latent ? kLatent : kEqualWork;
     const Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3));
     EXPECT_TRUE(
         check(shape, make_reference(shape, inputs, all_rows(shape)), run_once(kDecoding, shape, inputs, step))
@@ -290,14 +293,157 @@ TEST_F(ChapterTest, PagesOfManyTilesAreLookedUpAgainAndAgain) {
 }
 
 TEST_F(ChapterTest, EveryLaunchOfLatentAttentionGivesTheSameBits) {
-  expect_same_bits_of(latent_of({700, 1, 0}, 80), int(kDecoding.steps.size()), 1000);
+  expect_same_bits_of(latent_of({700, 1, 0}, 80), kLatent, 1000);
 }
 
 TEST(Decoding, OfLatentKeysTakesPagesOfWholeTiles) {
-  const int step = int(kDecoding.steps.size());
+  const int step = kLatent;
   EXPECT_EQ(kDecoding.step(step).why_not(in_pages(latent_of({100}, 16), 128, 1)), "");
   EXPECT_EQ(kDecoding.step(step).why_not(in_pages(latent_of({100}, 16), 32, 1)),
             "pages have 64 rows or a multiple here: give such a number");
+}
+
+// ---- a cache in e4m3
+
+class E4m3CacheTest : public ChapterTest {};
+
+Shape e4m3_cache_of(std::vector<int> lengths, int head_dim, Scaling scaling, DType dtype = DType::bf16) {
+  Shape shape = with_e4m3_cache(cache_of(std::move(lengths), head_dim));
+  shape.scaling = scaling, shape.dtype = dtype;
+  return shape;
+}
+
+/// Inputs whose groups of 16 keys differ in size by powers of two, so that their scales do.
+Inputs inputs_of_many_sizes(const Shape& shape, uint64_t seed) {
+  Shape dense = without_pages(shape);
+  Inputs inputs = make_inputs(dense, InputKind::normal, seed);
+  const int64_t of_keys = int64_t(shape.seqlen_k) * shape.head_dim;
+  for (int64_t i = 0; i < dense.k_elements(); ++i) {
+    const int64_t head = i / of_keys, key = i % of_keys / shape.head_dim;
+    inputs.k[i] = std::ldexp(inputs.k[i], int((head + key / 16) % 3) - 1);
+    inputs.v[i] = std::ldexp(inputs.v[i], int((5 * head + key / 16 * 3) % 11) - 5);
+  }
+  if (shape.paging.rows > 0) inputs = scatter_pages(shape, inputs);
+  round_inputs(shape, inputs);
+  return inputs;
+}
+
+// Whatever shares a scale, of pieces and pages, in both types of queries. What lies behind a sequence's last
+// key is NaN, and so are pages that nobody has.
+TEST_F(E4m3CacheTest, IsRightWithEveryScale) {
+  for (int head_dim : {64, 128, 256})
+    for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block}) {
+      const DType dtype = (head_dim / 64 + int(scaling)) % 2 == 0 ? DType::bf16 : DType::f16;
+      const Shape shape = e4m3_cache_of({0, 1, 2, 127, 128, 530}, head_dim, scaling, dtype);
+      Inputs inputs = inputs_of_many_sizes(shape, 3);
+      poison_tails(shape, inputs);
+      expect_right(shape, inputs, kE4m3Cache);
+      for (int rows : {1, 16, 64, 1024}) {
+        const Shape paged = in_pages(e4m3_cache_of({0, 1, 17, 300}, head_dim, scaling, dtype), rows, rows);
+        if (scaling == Scaling::block && rows < 16) {
+          EXPECT_NE(kDecoding.step(kE4m3Cache).why_not(paged).find("16 keys or more"), std::string::npos);
+          continue;
+        }
+        expect_right(paged, inputs_of_many_sizes(paged, 3), kE4m3Cache);
+      }
+    }
+}
+
+// One visible key is its value to the last bit, whatever the sizes of queries are: bf16 reaches further than
+// f16, into which it is brought.
+TEST_F(E4m3CacheTest, TakesQueriesOfAnySize) {
+  for (float size : {0x1p-60f, 1.0f, 0x1p40f, 0x1p100f}) {
+    Shape shape = e4m3_cache_of({1, 2, 600}, 128, Scaling::head);
+    shape.scale /= size;
+    Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    for (float& x : inputs.q) x *= size;
+    expect_right(shape, inputs, kE4m3Cache);
+  }
+  Shape one = e4m3_cache_of({1, 1, 1}, 64, Scaling::head);
+  one.seqlen_q = 1;
+  Inputs inputs = make_inputs(one, InputKind::outliers, 3);
+  std::fill_n(inputs.q.begin(), one.head_dim, 0.0f);  // a row of zeros has no largest element
+  expect_right(one, inputs, kE4m3Cache);
+}
+
+// Long rows, whose probabilities are far below what f16 can hold, beside groups, queries and a mask.
+TEST_F(E4m3CacheTest, IsRightForLongRowsAndManyRows) {
+  expect_right(e4m3_cache_of({20000, 1}, 64, Scaling::head),
+               inputs_of_many_sizes(e4m3_cache_of({20000, 1}, 64, Scaling::head), 6), kE4m3Cache);
+  for (int group : {1, 3, 8, 17, 64})
+    for (int head_dim : {64, 128, 256}) {
+      Shape shape = e4m3_cache_of({70, 650}, head_dim, Scaling::head);
+      shape.heads = 2 * group, shape.seqlen_q = 1 + group % 2 * 3;
+      expect_right(shape, make_inputs(shape, InputKind::normal, group), kE4m3Cache);
+    }
+}
+
+TEST_F(E4m3CacheTest, StaysWithinTheBoundsOfInputsThatHurt) {
+  for (InputKind kind :
+       {InputKind::outliers, InputKind::large_scores, InputKind::one_hot, InputKind::all_equal})
+    for (DType dtype : {DType::bf16, DType::f16}) {
+      const Shape shape = e4m3_cache_of({700, 33}, 64, Scaling::head, dtype);
+      expect_right(shape, make_inputs(shape, kind, 3), kE4m3Cache);
+    }
+}
+
+// A shared prefix has the first sequence's pages, and a page's scale is everybody's.
+TEST_F(E4m3CacheTest, ReadsASharedPrefixOnce) {
+  for (Scaling scaling : {Scaling::head, Scaling::block}) {
+    Shape shape = e4m3_cache_of({300, 70, 66, 140}, 64, scaling);
+    shape.paging = random_pages(shape, 32, 64, 1);
+    expect_right(shape, make_inputs(shape, InputKind::normal, 3), kE4m3Cache);
+  }
+}
+
+// Where the pages lie does not show in a bit.
+TEST_F(E4m3CacheTest, InPagesInAnyOrderGivesTheSameBits) {
+  const Shape shape = e4m3_cache_of({0, 1, 300, 129, 1700}, 128, Scaling::tensor);
+  const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+  const std::vector<std::byte> want = bits_of(shape, inputs, kE4m3Cache);
+  for (int rows : {1, 16, 128}) {
+    const Shape paged = in_pages(shape, rows, 5);
+    EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), kE4m3Cache) == want) << rows;
+  }
+}
+
+TEST_F(E4m3CacheTest, GivesTheSameBitsInEveryLaunch) {
+  expect_same_bits_of(e4m3_cache_of({5000, 1, 77, 0, 900}, 128, Scaling::head), kE4m3Cache, 3000);
+}
+
+TEST_F(E4m3CacheTest, OfRowsWithGapsIsRight) {
+  for (Scaling scaling : {Scaling::head, Scaling::block}) {
+    Shape shape = e4m3_cache_of({130, 1, 300}, 64, scaling);
+    shape.layout = layout_bshd(shape);
+    expect_right(shape, inputs_of_many_sizes(shape, 3), kE4m3Cache);
+  }
+}
+
+TEST(E4m3Cache, IsForStep8WithoutRules) {
+  const Shape shape = e4m3_cache_of({100}, 64, Scaling::head);
+  for (int step = 1; step <= kDecoding.last_step(); ++step)
+    EXPECT_EQ(kDecoding.step(step).why_not(shape).empty(), step == kE4m3Cache) << step;
+  EXPECT_NE(kDecoding.step(kE4m3Cache).why_not(cache_of({100})).find("--cache e4m3"), std::string::npos);
+  Shape window = shape, capped = shape, sunk = shape;
+  window.visibility.window.left = 20;
+  capped.score.softcap = 30;
+  sunk.score.sinks.assign(shape.heads, 1.0f);
+  for (const Shape& rules : {window, capped, sunk})
+    EXPECT_NE(kDecoding.step(kE4m3Cache).why_not(rules).find("caches of 16 bits"), std::string::npos);
+  Shape queries = shape;
+  queries.dtype = DType::e4m3;
+  EXPECT_THROW(validate(queries), InputError);
+  Shape latent = latent_of({100}, 16);
+  latent.e4m3_cache = true;
+  EXPECT_THROW(validate(latent), InputError);
+}
+
+TEST_F(E4m3CacheTest, UnderRandomOrdersOfWarpsIsRight) {
+  for (int seed : {1, 2}) {
+    const RandomWarpOrder order(seed);
+    const Shape shape = in_pages(e4m3_cache_of({0, 700, 33}, 128, Scaling::block), 16, 1);
+    expect_right(shape, inputs_of_many_sizes(shape, 3), kE4m3Cache);
+  }
 }
 
 // ---- windows, functions on scores, and sinks
@@ -705,6 +851,12 @@ TEST_F(TracedCache, OfRulesBreaksNoRuleOfMemory) {
 TEST_F(TracedCache, OfLatentKeysBreaksNoRuleOfMemory) {
   const Shape shape = in_pages(latent_of({0, 1, 200, 64}, 128), 64, 1);
   expect_right(shape, make_inputs(shape, InputKind::normal, 3));
+}
+
+TEST_F(TracedCache, InE4m3BreaksNoRuleOfMemory) {
+  for (const Shape& shape : {in_pages(e4m3_cache_of({0, 1, 600, 17}, 64, Scaling::block), 16, 1),
+                             e4m3_cache_of({0, 900, 130}, 128, Scaling::head)})
+    expect_right(shape, inputs_of_many_sizes(shape, 3), kE4m3Cache);
 }
 
 TEST_F(TracedCache, OfPagesBreaksNoRuleOfMemory) {

@@ -41,6 +41,7 @@ class Fault:
 
 
 SMALL = ["--batch", "1", "--heads", "1", "--head-dim", "64"]
+E4M3_CACHE = ["--cache", "e4m3", "--seqlen-k", "100"]
 LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
 
 VARLEN = ["--lengths", "60,200,100", "--causal"]
@@ -124,16 +125,16 @@ FAULTS = {
     "last_tile_07": Fault("07_backward/step1_queries_outside.cuh", "last_key / kKeys + 1;", "last_key / kKeys + 1", "last_key / kKeys", (1,)),
     # Of chapter 8 the ring's steps, the merge and the plan.
     "no_rescaling_08": Fault("08_decoding/softmax.cuh", "correction[r] = exp2_approx((rows.max[r] - base) * scale_log2);",
-                             "exp2_approx((rows.max[r] - base) * scale_log2)", "1", (1, 2, 3, 4, 5, 6, 7)),
+                             "exp2_approx((rows.max[r] - base) * scale_log2)", "1", (1, 2, 3, 4, 5, 6, 7, 8)),
     "no_guard_08": Fault("08_decoding/merge.cuh", "own_weight = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);", "lse == -INFINITY", "false",
                          (3,), ["--batch", "1", "--heads", "1", "--kv-heads", "1", "--seqlen", "140", "--seqlen-k", "130", "--causal"]),
     "one_too_early_08": Fault("08_decoding/last_arriver.cuh", "== unsigned(segment.parts - 1);",
                               "unsigned(segment.parts - 1)", "unsigned(segment.parts - 2)", (4, 5, 6),
                               ["--batch", "1", "--heads", "4", "--kv-heads", "1"]),
     "forgotten_warp_08": Fault("08_decoding/last_arriver.cuh", "for (int w = 0; w < kKeyWarps; ++w) {", "w < kKeyWarps", "w < kKeyWarps - 1",
-                               (4, 5, 6)),
+                               (4, 5, 6, 8)),
     "keys_exchanged_08": Fault("08_decoding/narrow_tile.cuh", "mma_m16n8k16<T>(sums, a, both(0), both(2), sums);", "both(0)", "both(2)", (4, 5, 6)),
-    "last_keys_08": Fault("08_decoding/step4_ring.cuh", "if (chunk_keys < kRowsOfMma || problem.causal) {", "chunk_keys < kRowsOfMma", "false", (4, 5, 6)),
+    "last_keys_08": Fault("08_decoding/step4_ring.cuh", "if (chunk_keys < kRowsOfMma || problem.causal) {", "chunk_keys < kRowsOfMma", "false", (4, 5, 6, 8)),
     "wrong_page_08": Fault("08_decoding/step4_ring.cuh", "cache.table[of.batch * cache.pages_of_sequence + (key >> cache.page_bits)]",
                            "key >> cache.page_bits", "(key >> cache.page_bits) / 2 * 2", (5,), ["--step", "5", "--page-rows", "16"]),
     "prefix_counted_twice_08": Fault("08_decoding/host/launch.cuh", "found.of_rest.plan.first_key = shape.paging.shared;", "shape.paging.shared", "0",
@@ -156,6 +157,12 @@ FAULTS = {
     "waits_for_one_08": Fault("08_decoding/step7_latent_merge.cuh", "while (load_acquire(arrivals) < unsigned(item.parts)) {", "unsigned(item.parts)", "1u",
                               (7,), LATENT),
     "no_scale_08": Fault("08_decoding/step7_latent_merge.cuh", "scaled = weight * rows[i][r].scale;", "rows[i][r].scale", "1", (7,), LATENT),
+    "scale_of_values_left_out_08": Fault("08_decoding/step8_e4m3_cache.cuh", "const float factor = 1 / lift_;", "1 / lift_", "1 / kLift", (8,), E4M3_CACHE),
+    "keys_twice_08": Fault("08_decoding/step8_e4m3_cache.cuh", "mma_m16n8k16<__half>(sums[1], a, upper.high, lower.high, sums[1]);", "upper.high", "lower.high",
+                           (8,), E4M3_CACHE),
+    "power_left_out_08": Fault("08_decoding/step8_e4m3_cache.cuh", "scales.row_factor[r] = power_of_two(exponent - kExponent);", "exponent - kExponent", "0", (8,),
+                               E4M3_CACHE),
+    "behind_the_last_key_08": Fault("08_decoding/step8_e4m3_cache.cuh", "if (key >= keys) continue;", "key >= keys", "false", (8,), E4M3_CACHE),
     "no_handover_08": Fault("08_decoding/last_arriver.cuh", "is_last = atomic_add_acq_rel(arrived, 1u)", "atomic_add_acq_rel(arrived, 1u)",
                             "atomicAdd(arrived, 1u)", (), traced=["--step", "4", "--seqlen", "1", "--seqlen-k", "600", *SMALL], says="data race between blocks"),
     "keys_behind_the_last_08": Fault("08_decoding/step4_ring.cuh", "const int rows = min(cache.copy_rows, segment.length - key);",

@@ -1,7 +1,8 @@
 //| # Chapter 8's descriptor
 //|
-//| Seven steps of decoding: few queries, a long cache. It runs on the host; [launch.cuh](launch.cuh) has the launches.
+//| Eight steps of decoding: few queries, a long cache. It runs on the host; [launch.cuh](launch.cuh) has the launches.
 #include "chapters/08_decoding/host/chapter.h"
+#include "chapters/08_decoding/host/e4m3_cache.h"
 #include "chapters/08_decoding/host/latent.h"
 #include "chapters/08_decoding/host/launch.cuh"
 #include "chapters/08_decoding/host/rules.h"
@@ -113,6 +114,20 @@ std::string why_not_latent(const Shape& shape) {
   return why_not_dense(dense);
 }
 
+//| Step 8 takes what step 6 takes without rules, in a cache of e4m3.
+std::string why_not_e4m3_cache(const Shape& shape) {
+  if (std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
+  if (!shape.e4m3_cache) return "this step takes a cache in e4m3 only: give --cache e4m3, or another step";
+  if (has_rules(shape))
+    return "windows, softcaps, slopes, sinks, paddings and packed queries are for caches of 16 bits: leave "
+           "them out, or give --cache 16";
+  if (std::string reason = why_not_scales(shape); !reason.empty()) return reason;
+  Shape of_16_bits = shape;
+  of_16_bits.e4m3_cache = false;
+  of_16_bits.scaling = Scaling::tensor;
+  return why_not<6>(of_16_bits);
+}
+
 //| ## The workspace
 //|
 //| Partial results, if the keys are split: a row of O in float32 and its log-sum-exp for each query and part. From step 4 on there are counters of arrived blocks, too. Those must be zero before the first call, and the last block of a sequence sets its own back.
@@ -207,6 +222,15 @@ constexpr Step kSteps[] = {
      .memory = memory<latent_workspace_bytes>,
      .zeroed = counters<latent_workspace_bytes>,
      .latent = true},
+    {.name = "a cache in e4m3",
+     .idea = "Keys and values are one byte each, with a scale, and become f16 on their way to tensor cores.",
+     .operation = Operation::decode,
+     .why_not = why_not_e4m3_cache,
+     .workspace = shared_bytes,
+     .run = run_e4m3_cache,
+     .memory = memory<ring_bytes<6>>,
+     .zeroed = counters<shared_bytes>,
+     .e4m3_cache = true},
 };
 
 }  // namespace

@@ -131,7 +131,8 @@ inline int keys_seen_of(const Shape& shape) {
 
 /// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
 inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false) {
-  const int rows = ring_row_tiles(shape) * kRowsOfMma, keys = kStageBytes / 2 / shape.head_dim;
+  const int rows = ring_row_tiles(shape) * kRowsOfMma;
+  const int keys = kStageBytes / int(size_of(type_of(shape, TensorId::k))) / shape.head_dim;
   const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
   const int64_t seen =
@@ -180,7 +181,7 @@ constexpr double kEvictFirstBytes = 128e6;
 /// between them.
 inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
-  const auto bytes = int64_t(size_of(shape.dtype));
+  const auto bytes = int64_t(size_of(type_of(shape, TensorId::k)));
   const auto in_bytes = [&](TensorId tensor) {
     const Strides strides = shape.strides(tensor);
     return Strides{strides.batch * bytes, strides.head * bytes, strides.row * bytes};
@@ -201,6 +202,28 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
                                                                                        : KeepInL2::normal};
 }
 
+//| The scales of an e4m3 cache are found by three strides: one of all is at 0 whatever is asked for. A page's keys are those of all sequences that have it.
+/// cache_of, and what else the configuration reads.
+template <typename Traits>
+CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t) {
+  const Cache cache = cache_of(shape, t, Traits::kKeys);
+  if constexpr (Traits::kElementBytes == 2) {
+    return cache;
+  } else {
+    const bool by_group = shape.scaling == Scaling::block, paged = shape.paging.rows > 0;
+    const int groups = by_group && !paged ? ceil_div(shape.seqlen_k, kKeysOfScale) : 1;  // of a head
+    return {cache,
+            t.k_scale,
+            t.v_scale,
+            (by_group && paged) || shape.scaling == Scaling::tensor ? 0 : shape.kv_heads * groups,
+            shape.scaling == Scaling::tensor ? 0 : groups,
+            !by_group ? 0
+            : paged   ? shape.kv_heads
+                      : 1,
+            std::countr_zero(unsigned(kKeysOfScale))};
+  }
+}
+
 /// The most parts that an item can have. With equal work all items of a sequence are of one size, so one has
 /// at most its share of all units; and the smallest share of a block is at least half the largest.
 /// `packs`: the fewest items that a sequence has.
@@ -210,8 +233,8 @@ inline int most_parts(const Plan& plan, int blocks, int packs) {
 
 /// A launch of the ring, and of the kernel that merges many parts. `plan` is Plan, or Rules.
 template <typename T, typename Traits, typename PlanType>
-void run_ring(const Problem& problem, const Cache& cache, const Workspace& workspace, const Tensors& t,
-              device::Stream stream, int blocks, const PlanType& plan) {
+void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const Workspace& workspace,
+              const Tensors& t, device::Stream stream, int blocks, const PlanType& plan) {
   device::launch(ring<T, Traits, PlanType>, dim3(blocks), dim3(Traits::kThreads), sizeof(RingShared<Traits>),
                  stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace, problem,
                  plan);
@@ -231,18 +254,18 @@ inline Workspace workspace_of(const Shape& shape, const Tensors& t, const RingLa
 
 template <typename T, typename Traits>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
-  run_ring<T, Traits>(problem_of(shape, t, shape.heads / shape.kv_heads), cache_of(shape, t, Traits::kKeys),
+  run_ring<T, Traits>(problem_of(shape, t, shape.heads / shape.kv_heads), cache_of<Traits>(shape, t),
                       workspace_of(shape, t, launch), t, stream, launch.blocks, launch.plan);
 }
 
 /// Calls `body` with the configuration, its template argument, that has as many rows as the shape needs.
-template <int kHeadDim, typename Body>
+template <int kHeadDim, int kElementBytes = 2, typename Body>
 void with_rows(const Shape& shape, Body body) {
   const int row_tiles = ring_row_tiles(shape);
-  if (row_tiles == 1) return body.template operator()<RingKernelTraits<kHeadDim, 1>>();
+  if (row_tiles == 1) return body.template operator()<RingKernelTraits<kHeadDim, 1, kElementBytes>>();
   if constexpr (kHeadDim < 256) {
-    if (row_tiles == 2) return body.template operator()<RingKernelTraits<kHeadDim, 2>>();
-    body.template operator()<RingKernelTraits<kHeadDim, 4>>();
+    if (row_tiles == 2) return body.template operator()<RingKernelTraits<kHeadDim, 2, kElementBytes>>();
+    body.template operator()<RingKernelTraits<kHeadDim, 4, kElementBytes>>();
   }
 }
 
@@ -279,7 +302,7 @@ inline int64_t shared_workspace_bytes(const Shape& shape) {
   return kArrivalBytes + places * (shape.head_dim + 1) * int64_t(sizeof(float)) + partial_bytes(shape, 2);
 }
 
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, int kElementBytes>
 void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
   const SharedLaunch launch = shared_launch(shape);
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
@@ -296,29 +319,31 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
   //| The two results lie at the workspace's end.
   auto* end = static_cast<unsigned char*>(t.workspace) + shared_workspace_bytes(shape);
   const Partials both = partials_in(end - partial_bytes(shape, 2), shape, 2);
-  with_rows<kHeadDim>(launch.prefix, [&]<typename Traits>() {
+  with_rows<kHeadDim, kElementBytes>(launch.prefix, [&]<typename Traits>() {
     Workspace workspace = ring_workspace(t.workspace, launch.prefix, launch.of_prefix);
     workspace.whole = both;
-    Cache cache = cache_of(shape, t, Traits::kKeys);
-    cache.pages_of_sequence = 0;  // the first sequence's pages are everybody's
+    CacheOf<Traits> cache = cache_of<Traits>(shape, t);
+    cache.pages_of_sequence = 0;                           // the first sequence's pages are everybody's
+    if constexpr (kElementBytes == 1) cache.to_batch = 0;  // and so are its scales
     run_ring<T, Traits>(of_prefix, cache, workspace, t, stream, launch.of_prefix.blocks,
                         launch.of_prefix.plan);
   });
-  with_rows<kHeadDim>(shape, [&]<typename Traits>() {
+  with_rows<kHeadDim, kElementBytes>(shape, [&]<typename Traits>() {
     Workspace workspace = ring_workspace(t.workspace, shape, launch.of_rest);
     workspace.whole = {both.o + shape.q_elements(), both.lse + shape.q_rows()};
-    run_ring<T, Traits>(problem, cache_of(shape, t, Traits::kKeys), workspace, t, stream,
-                        launch.of_rest.blocks, launch.of_rest.plan);
+    run_ring<T, Traits>(problem, cache_of<Traits>(shape, t), workspace, t, stream, launch.of_rest.blocks,
+                        launch.of_rest.plan);
   });
   run_merge<T, kHeadDim>(problem, both, 2, t, stream);
 }
 
-/// Steps 4 to 6 with as many rows as the shape needs.
-template <typename T, int kHeadDim>
+/// Steps 4 to 6, and of elements of one byte step 8, with as many rows as the shape needs.
+template <typename T, int kHeadDim, int kElementBytes = 2>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
-  if (equal_work && shape.paging.shared > 0) return run_shared<T, kHeadDim>(shape, t, stream);
+  if (equal_work && shape.paging.shared > 0) return run_shared<T, kHeadDim, kElementBytes>(shape, t, stream);
   const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
-  with_rows<kHeadDim>(shape, [&]<typename Traits>() { run_ring<T, Traits>(shape, t, stream, launch); });
+  with_rows<kHeadDim, kElementBytes>(
+      shape, [&]<typename Traits>() { run_ring<T, Traits>(shape, t, stream, launch); });
 }
 
 }  // namespace flashbook::decoding

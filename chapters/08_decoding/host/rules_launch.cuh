@@ -49,7 +49,7 @@ void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream,
   if (const double cap = shape.score.softcap; cap > 0)
     problem.scale_log2 = float(2 * cap * std::numbers::log2e);
   with_rows<kHeadDim>(shape, [&]<typename Traits>() {
-    run_ring<T, Traits>(problem, cache_of(shape, t, Traits::kKeys), workspace_of(shape, t, launch), t, stream,
+    run_ring<T, Traits>(problem, cache_of<Traits>(shape, t), workspace_of(shape, t, launch), t, stream,
                         launch.blocks, rules_of<kFunctions>(shape, t, launch.plan, Traits::kKeys));
   });
 }

@@ -1,0 +1,242 @@
+//| # Step 8: keys and values of one byte
+//|
+//| **What step 6 leaves.** Device memory: the time is that of the cache's bytes. So a cache in e4m3 should take half as long.
+//|
+//| **What this step does.** Keys and values are [e4m3](../../docs/pages/glossary.md#e4m3-e5m2-and-e8m0), queries and output stay in 16 bits. The ring, the plan, pages, the last to
+//| arrive: all of it is steps 4 to 6's. What is new lies between a stage and the tensor cores, and is this file.
+//|
+//| * **f16 between them.** Hopper converts two e4m3 to two f16 in one instruction, and exactly: f16 has more of every bit. To bf16 it has no such
+//|   instruction. So `mma.sync` multiplies f16, whatever the queries' type is.
+//| * **Scales.** An element stands for its encoding times a scale: of the cache, of a sequence's key head, or of a page's. The scale of K goes
+//|   into the scores, that of V into the probabilities. 16 keys have the same one.
+//|
+//| **What it costs**, $d = 128$, for each 16 keys of 4 KB: 64 conversions by the warp. At 4.3 TB/s a multiprocessor gets 16 keys in 4096 / 18.6 = 220
+//| clocks, and its four schedulers then have 880 places for instructions.
+//|
+//| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next](../../docs/figures/decode_lanes.svg)
+#pragma once
+#include "chapters/08_decoding/step4_ring.cuh"
+
+namespace flashbook::decoding {
+
+//| ## Scales of 16 keys at a time
+//|
+//| Lane $i$ of each warp has the scales of the tile's chunk $i$. With pages they take two loads, one after the other: which page, then its scale. Each may take a microsecond. The page
+//| is looked up a tile ahead. The scale is asked for before the warp waits for the tile's keys, and comes while it waits.
+
+/// The scales of a segment's keys. One a warp.
+template <typename Traits>
+class CacheScales {
+ public:
+  float row_factor[2] = {1, 1};  ///< by which the thread's rows of Q were divided
+
+  __device__ __forceinline__ CacheScales(const ScaledCache& cache, const Problem& problem,
+                                         const Segment& segment, int first_key)
+      : cache_(cache), problem_(problem), segment_(segment), first_key_(first_key) {
+    next_group_ = group_of(segment.begin);
+  }
+
+  /// The scales are from now on those of `tile`: the segment's first, then one after another.
+  __device__ __forceinline__ void begin(int tile) {
+    const Pack of = problem_.pack_of(segment_.pack);
+    const int at = of.batch * cache_.to_batch + of.kv_head * cache_.to_head + next_group_ * cache_.to_group;
+    k_ = cache_.k_scale == nullptr ? 1.0f : cache_.k_scale[at];
+    v_ = cache_.v_scale == nullptr ? 1.0f : cache_.v_scale[at];
+    next_group_ = group_of(tile + 1);
+  }
+
+  /// By what the score of a chunk's key is multiplied.
+  __device__ __forceinline__ float of_keys(int chunk) const { return __shfl_sync(kWholeWarp, k_, chunk); }
+
+  //| Values are a harder case: the output sums over pages, whose scales differ. A probability times its page's scale may be too small for f16, or
+  //| too large. So scales are measured against one that came before, which is the softmax's own idea: when one comes that is more than half as large again, it is measured
+  //| against, and the output is multiplied by old over new. With one scale for all keys that happens once, when there is no output yet.
+  //|
+  //| **A lift.** Below $2^{-14}$ f16 loses bits. A probability is at most 1, so it is multiplied by $2^{15}$, and the output is divided by that in the end.
+  //| Half as much again still is a number of f16.
+  /// By what the probability of a chunk's key is multiplied; `output` is made to fit.
+  template <int kFloats>
+  __device__ __forceinline__ float of_values(float (&output)[kFloats], int chunk) {
+    const float v = __shfl_sync(kWholeWarp, v_, chunk);
+    float factor = v * lift_;
+    if (factor > 1.5f * kLift) {  // all lanes or none
+      const float correction = kLift / factor;
+#pragma unroll
+      for (float& x : output) x *= correction;
+      lift_ = kLift / v;
+      factor = kLift;
+    }
+    return factor;
+  }
+
+  /// Makes the output what it stands for. Without keys it is 0, and stays so.
+  template <int kFloats>
+  __device__ __forceinline__ void finish(float (&output)[kFloats]) const {
+    const float factor = 1 / lift_;
+#pragma unroll
+    for (float& x : output) x *= factor;
+  }
+
+ private:
+  static constexpr float kLift = 32768;
+  static_assert(Traits::kKeys / kRowsOfMma <= 32, "a lane has the scales of one chunk");
+
+  /// The group of the lane's chunk of a tile; of one that has no keys, 0.
+  __device__ __forceinline__ int group_of(int tile) const {
+    const int key = first_key_ + tile * Traits::kKeys + int(threadIdx.x % 32) * kRowsOfMma;
+    if (cache_.to_group == 0 || key >= segment_.length) return 0;
+    if (cache_.table == nullptr) return key >> cache_.group_bits;
+    return cache_
+        .table[problem_.pack_of(segment_.pack).batch * cache_.pages_of_sequence + (key >> cache_.page_bits)];
+  }
+
+  const ScaledCache& cache_;
+  const Problem& problem_;
+  const Segment& segment_;
+  int first_key_;
+  int next_group_;         // of the lane's chunk of the next tile
+  float k_ = 1, v_ = 1;    // of its chunk of this one
+  float lift_ = INFINITY;  // 2^15 over the scale of V that others are measured against; none yet
+};
+
+//| ## Queries in f16
+//|
+//| A lane's 16 bytes of a key are 16 columns, so it has 16 of each 64 columns of Q: four products' worth.
+//|
+//| bf16 has numbers that f16 has not. A power of two for each row brings its largest element to between $2^{14}$ and $2^{15}$. What is 28 powers smaller loses bits, and the sum
+//| does not see them. Scores get the power back.
+
+/// The power of two that is 2^(exponent).
+__device__ __forceinline__ float power_of_two(int exponent) {
+  return __uint_as_float(uint32_t(exponent + 127) << 23);
+}
+
+template <typename T, typename Traits, typename PlanType>
+__device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheScales<Traits>& scales,
+                                             const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
+                                             const Problem& problem, const PlanType& plan, int number,
+                                             int first_row) {
+  const Pack of = plan.rows_at(problem, number);
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = first_row + lane / 4 + 8 * r;
+    const bool exists = row < plan.rows_of(problem, number);
+    const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane % 4 * 16;
+    float largest = 0;
+#pragma unroll
+    for (int step = 0; step < Traits::kHeadDim / 16; step += 2) {
+      const uint4 columns = exists ? *reinterpret_cast<const uint4*>(from + step / 4 * 64 + step % 4 * 4)
+                                   : make_uint4(0, 0, 0, 0);
+      fragments[step][r] = columns.x, fragments[step][r + 2] = columns.y;
+      fragments[step + 1][r] = columns.z, fragments[step + 1][r + 2] = columns.w;
+      const uint32_t pairs[4] = {columns.x, columns.y, columns.z, columns.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        largest = fmaxf(largest, fmaxf(fabsf(unpack_bf16(pairs[i]).x), fabsf(unpack_bf16(pairs[i]).y)));
+    }
+    if constexpr (std::is_same_v<T, __half>) continue;  // as it is
+    constexpr int kExponent = 14, kLeast = -100;        // of the largest element; of a row of zeros, any
+    const int exponent = max(int(__float_as_uint(quad_max(largest)) >> 23) - 127, kLeast);
+    const float down = power_of_two(kExponent - exponent);
+    scales.row_factor[r] = power_of_two(exponent - kExponent);
+#pragma unroll
+    for (int step = 0; step < Traits::kHeadDim / 16; ++step)
+#pragma unroll
+      for (int i = r; i < 4; i += 2) {
+        const float2 pair = unpack_bf16(fragments[step][i]);
+        fragments[step][i] = pack<__half>(pair.x * down, pair.y * down);
+      }
+  }
+}
+
+//| ## Scores
+//|
+//| As of 16 bits: a lane loads 16 bytes of a key, and odd keys begin with the second half of 128 bytes. Four bytes are two registers of f16, a product's part.
+
+/// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
+template <typename T, typename Traits>
+__device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q,
+                                              const CacheScales<Traits>& scales, const Stage& tile, int chunk,
+                                              int keys) {
+  const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
+  float sums[2][4] = {};  // columns 0-7, columns 8-15
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const unsigned char* row =
+        tile.byte + min(first_key + 8 * n, keys - 1) * Traits::kRowBytes + lane % 4 * 16;
+    const auto multiply = [&](const uint4& k, int step) {
+      const uint32_t fours[4] = {k.x, k.y, k.z, k.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const F16Pairs pairs = unpack_e4m3_to_f16(fours[i]);
+        mma_m16n8k16<__half>(sums[n], q[step + i], pairs.low, pairs.high, sums[n]);
+      }
+    };
+    if constexpr (Traits::kHeadDim == 64) {
+      multiply(*reinterpret_cast<const uint4*>(row), 0);
+    } else {
+#pragma unroll
+      for (int step = 0; step < Traits::kHeadDim / 16; step += 8) {
+        uint4 k[2];
+        load_two(k, row + step * 16, 64, lane / 4 % 2 != 0);
+        multiply(k[0], step);
+        multiply(k[1], step + 4);
+      }
+    }
+  }
+  const float factor = scales.of_keys(chunk);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) scores[i] = sums[i / 4][i % 4] * (factor * scales.row_factor[row_of(i)]);
+}
+
+//| ## Values
+//|
+//| A register wants the same column of two keys. Bytes are dealt out before they are converted: one `byte_permute` puts two columns of two keys side by side, which two conversions make
+//| two registers.
+
+/// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
+template <typename T, typename Traits>
+__device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim / 2], const float* p,
+                                                CacheScales<Traits>& scales, const Stage& tile, int chunk,
+                                                int keys) {
+  constexpr int kColumns = kGroupColumns<Traits::kHeadDim>;
+  constexpr uint32_t kFirstTwo = 0x5140, kLastTwo = 0x7362;  // of four columns, of either key
+  const int lane = threadIdx.x % 32;
+  const float factor = scales.of_values(output, chunk);
+  uint32_t a[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) a[i] = pack<__half>(p[2 * i] * factor, p[2 * i + 1] * factor);
+#pragma unroll
+  for (int columns = 0; columns < Traits::kHeadDim; columns += kSpan<Traits::kHeadDim>) {
+    //| A lane's four keys are rows 2t, 2t + 1, 2t + 8 and 2t + 9 of the chunk. What lies behind the last key may be NaN, and no lane loads it.
+    uint32_t v[4][kColumns / 4] = {};  // [key of the lane][four columns]
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = chunk * kRowsOfMma + column_of(i / 2 * 4 + i % 2);
+      const unsigned char* from = tile.byte + key * Traits::kRowBytes + columns + lane / 4 * kColumns;
+      if (key >= keys) continue;
+      if constexpr (kColumns == 16) {
+        const auto loaded = *reinterpret_cast<const uint4*>(from);
+        v[i][0] = loaded.x, v[i][1] = loaded.y, v[i][2] = loaded.z, v[i][3] = loaded.w;
+      } else {
+        const auto loaded = *reinterpret_cast<const uint2*>(from);
+        v[i][0] = loaded.x, v[i][1] = loaded.y;
+      }
+    }
+#pragma unroll
+    for (int column = 0; column < kColumns; column += 2) {
+      const auto both = [&](int i) {
+        const uint32_t first = v[i][column / 4], second = v[i + 1][column / 4];
+        return unpack_e4m3_to_f16(column % 4 == 0 ? byte_permute<kFirstTwo>(first, second)
+                                                  : byte_permute<kLastTwo>(first, second));
+      };
+      const F16Pairs upper = both(0), lower = both(2);
+      float(&sums)[2][4] = *reinterpret_cast<float(*)[2][4]>(&output[columns / 2 + 4 * column]);
+      mma_m16n8k16<__half>(sums[0], a, upper.low, lower.low, sums[0]);
+      mma_m16n8k16<__half>(sums[1], a, upper.high, lower.high, sums[1]);
+    }
+  }
+}
+
+}  // namespace flashbook::decoding
