@@ -117,7 +117,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[BEGIN] = time.monotonic()
     install(pathlib.Path(config.getoption("--source")))
     if ON_CPU:
         simulate()
@@ -126,13 +125,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _wants_gpu(item: pytest.Item) -> bool:
     """Their rotary embedding is a kernel in Triton, and their test of races fills 70 GB."""
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    return bool(parameters.get("rotary_fraction")) or "race_condition" in item.nodeid
+    return bool(_parameters(item).get("rotary_fraction")) or "race_condition" in item.nodeid
 
 
-def _lengths(item: pytest.Item) -> list[int]:
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+def _parameters(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def _lengths(parameters: dict[str, Any]) -> list[int]:
     return [value for name, value in parameters.items() if name.startswith("seqlen") and isinstance(value, int)]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Draws the sample before there are tests: FlashAttention's are hundreds of thousands, and to make them takes minutes."""
+    longest, sample = metafunc.config.getoption("--longest"), metafunc.config.getoption("--sample")
+    cases = getattr(metafunc, "_calls", None)  # pytest's own; without it the sample is drawn of tests
+    if not sample or not cases:
+        return
+    short = [case for case in cases if not longest or max(_lengths(case.params), default=0) <= longest]
+    chosen = short if len(short) <= 4 * sample else random.Random(metafunc.function.__name__).sample(short, 4 * sample)  # some are left out later
+    cases[:] = chosen or cases[:1]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -141,7 +154,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if ON_CPU:
         items[:] = [item for item in items if not _wants_gpu(item)]
     if longest:
-        items[:] = [item for item in items if max(_lengths(item), default=0) <= longest]
+        items[:] = [item for item in items if max(_lengths(_parameters(item)), default=0) <= longest]
     if sample:
         by_test: dict[str, list[pytest.Item]] = collections.defaultdict(list)
         for item in items:
@@ -150,6 +163,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for cases in by_test.values() for item in drawn.sample(cases, min(sample, len(cases)))]
     if config.getoption("--seconds"):
         random.Random(2).shuffle(items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[BEGIN] = time.monotonic()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
