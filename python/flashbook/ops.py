@@ -600,9 +600,9 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
         one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page)
     if is_padded(q):
-        raise NotImplementedError(f"head_dim is {q.shape[3]}, and chapter 8 has {', '.join(map(str, HEAD_DIMS))} against a cache: make it "
-                                  f"with {next(dim for dim in HEAD_DIMS if dim > q.shape[3])} columns, pad q, k and v with 0 and give softmax_scale, or use flash_attn_func on "
-                                  "the keys that are there")
+        wider = next(dim for dim in HEAD_DIMS if dim > q.shape[3])
+        raise NotImplementedError(f"head_dim is {q.shape[3]}, and chapter 8 has {', '.join(map(str, HEAD_DIMS))} against a cache: make it with "
+                                  f"{wider} columns, pad q, k and v with 0 and give softmax_scale, or use flash_attn_func on the keys that are there")
     masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (most_queries > 0 and right == 0)
     plan = planned(Plan(chapter=DECODING, step=EQUAL_WORK), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right, 0.0, False, -1)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)

@@ -310,7 +310,6 @@ def test_fp8_and_its_scales():
 
 @pytest.mark.kernels
 def test_a_gradient_is_refused_in_the_forward_pass():
-    leaves = [make(1, 20, 2).requires_grad_() for _ in range(3)]
     wide = [torch.randn(1, 20, 2, 64, requires_grad=True) for _ in range(3)]
     by_operator = lambda: torch.ops.flashbook.forward(*(leaf.transpose(1, 2) for leaf in wide), 0.125, -1, -1, 0.0, None, None, None, False, 2, 5)
     for refused in (lambda: flashbook.attention(*wide, chapter=2), by_operator):
