@@ -213,7 +213,8 @@ int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const
 int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                      const FlashbookTensors* tensors, void* stream);
 
-/** The gradients under a mask: chapter 9's last step. Returns a FlashbookStatus. */
+/** The gradients under a mask: chapter 9's step 6, or step 7, which has the same bits every time. Returns a
+ * FlashbookStatus. */
 int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                               const FlashbookTensors* tensors, const FlashbookGradients* gradients,
                               void* stream);

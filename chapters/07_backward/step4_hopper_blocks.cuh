@@ -116,13 +116,6 @@ __device__ __forceinline__ int turn_of(const Problem& problem, int first_key, in
   return (problem.last_key(last_query) - first_key) / kTileKeys;
 }
 
-//| The semaphore counts the blocks that have added. A thread reads it with *acquire* until its turn has come. Acquire
-//| promises: what those before had written when they counted on is in memory for this thread, too.
-__device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
-  while (load_acquire(semaphore) != turn) {
-  }
-}
-
 //| ## The threads that add
 //|
 //| Each consumer has a thread that hands its part of dQ to TMA. The pair of barriers is that of any pipeline with one

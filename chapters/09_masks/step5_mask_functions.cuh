@@ -243,6 +243,36 @@ struct DistanceBias : KeepsAll {
   }
 };
 
+//| ### One after the other
+//|
+//| FlashAttention caps a score first, and then takes ALiBi's penalty from it. `Composed` is such a pair, and a function itself.
+//| What the first gives is in units of its own: the softmax multiplies a capped score by $2c$, where the scale stood. So the host
+//| divides the slopes by $2c$.
+/// One function, and another of what it gives. Both have the first's `scale_log2`.
+template <typename First, typename Second>
+struct Composed : KeepsAll {
+  static constexpr bool kChanges = true;
+  static constexpr bool kAsksForKeys = First::kAsksForKeys || Second::kAsksForKeys;
+  First first;
+  Second second;
+  float scale_log2;
+  float score_offset;  ///< of both
+
+  template <typename FirstRow, typename SecondRow>
+  struct Row {
+    static constexpr bool kReadsMemory = FirstRow::kReadsMemory || SecondRow::kReadsMemory;
+    FirstRow first;
+    SecondRow second;
+
+    __device__ Row from(int key) const { return {first.from(key), second.from(key)}; }
+    __device__ float operator()(float score, int key) const { return second(first(score, key), key); }
+  };
+  __device__ auto row(const Work& work, int query) const {
+    return Row<decltype(first.row(work, query)), decltype(second.row(work, query))>{first.row(work, query),
+                                                                                    second.row(work, query)};
+  }
+};
+
 //| ### Dropout
 //|
 //| Dropout acts after the softmax: some probabilities become 0, and the others grow by 1 / (1 - p). Sums and the log-sum-exp

@@ -6,7 +6,7 @@
 //| | --- | --- | --- |
 //| | 0 | takes the next tile of keys, brings Q and log-sum-exp | an empty stage |
 //| | 32 | brings K, V, dO and D | empty stages, and the last products with K and V |
-//| | 64, 96 | add a consumer's dQ, in a block that sums all three gradients | the consumer |
+//| | 64, 96 | add a consumer's dQ, in a block that sums all three gradients; in step 7 they wait for its turn | the consumer; earlier blocks |
 //| | 128 to 383 | two consumers: five products | full stages; each other's dS |
 //|
 //| ![Thread 0 takes tiles of keys and brings Q, thread 32 brings K, V and dO, two threads add dQ; what lies between them and the consumers, and the barriers](../../docs/figures/masks_block_backward.svg)
@@ -20,7 +20,8 @@ namespace flashbook::masks {
 //| ## Going through the lists
 //|
 //| A tile of keys has a list for each query head of the group, the heads that share its key head. The block goes through one after another, and dK and dV stay in the registers until the last is done.
-/// Calls `use(q, entry)` for every tile of queries that sees the work's keys, head after head of the group.
+/// Calls `use(q, entry)` for every tile of queries that sees the work's keys, head after head of the group;
+/// or `use(q, entry, turn)`, if it takes that.
 template <typename Use>
 __device__ __forceinline__ void for_each_query_tile(const GradientProblem& problem, const Lists& lists,
                                                     const KeyWork& work, const Use& use) {
@@ -30,7 +31,12 @@ __device__ __forceinline__ void for_each_query_tile(const GradientProblem& probl
     const QueryList list = lists.at(q, work.tile);
     const int* const entries = lists.entries + list.first;
 #pragma unroll 1
-    for (int i = 0; i < list.count; ++i) use(q, entries[i]);
+    for (int i = 0; i < list.count; ++i) {
+      if constexpr (std::is_invocable_v<const Use&, const Head&, int, int>)
+        use(q, entries[i], problem.in_turns ? lists.turns[list.first + i] : 0);
+      else
+        use(q, entries[i]);
+    }
   }
 }
 
@@ -114,7 +120,10 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& s
 
 //| ## The threads that add
 //|
-//| Each consumer has a thread that hands its part of dQ to TMA. Other blocks add to the same rows at the same time, in the order in which they happen to come. So two launches differ in the last bits.
+//| Each consumer has a thread that hands its part of dQ to TMA. Other blocks add to the same rows at the same time, in the order in which they happen to come. So two launches of step 6 differ in the last bits.
+//|
+//| **Step 7** is the same kernel with turns. They stand beside the entries, and the thread waits for its entry's. Blocks take tiles in the order of the turns, so one waits only for those that run already or are done. Registers add where dV has a launch of its own; then the thread only says when. Whether there are turns is asked when the kernel runs: once for each
+//| entry by this thread, and, where registers add, twice a round by a consumer. So there is no second set of kernels to compile.
 /// A thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Traits, typename Consumer>
 __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float* dq,
@@ -125,14 +134,24 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
   for (;;) {
     const KeyWork work = next_key_work(shared.broadcast.work, next);
     if (work.first_key < 0) return;
-    for_each_query_tile(problem, lists, work, [&](const Head& q, int entry) {
+    for_each_query_tile(problem, lists, work, [&](const Head& q, int entry, int turn) {
       const int row = problem.workspace_row(q) + work.first_row + QueryList::tile(entry) * Traits::kQueries;
-      mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
-      bulk_reduce_add(Consumer::Part::sums_of(dq, row, number), &shared.dq[number][0][0].x,
-                      Consumer::Part::kPieceFloats * sizeof(float));
-      tma_store_commit();
-      tma_store_wait_read<0>();
-      mbarrier_arrive(&shared.dq_empty[number]);  // the consumer may write its next part
+      int* const semaphore = lists.semaphores + row / Traits::kQueries * kKeyConsumers + number;
+      if constexpr (Traits::kAddByTma) {
+        mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
+        if (problem.in_turns) wait_for_turn(semaphore, turn);
+        bulk_reduce_add(Consumer::Part::sums_of(dq, row, number), &shared.dq[number][0][0].x,
+                        Consumer::Part::kPieceFloats * sizeof(float));
+        tma_store_commit();
+        tma_store_wait_read<0>();
+        mbarrier_arrive(&shared.dq_empty[number]);  // the consumer may write its next part
+        if (problem.in_turns) tma_store_wait<0>();  // the sums are in memory
+      } else {
+        wait_for_turn(semaphore, turn);
+        mbarrier_arrive(&shared.dq_empty[number]);       // the consumer may add
+        mbarrier_wait(&shared.dq_full[number], parity);  // it has
+      }
+      if (problem.in_turns) store_release(semaphore, turn + 1);
       parity ^= 1;
     });
   }
@@ -163,7 +182,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   using Consumer = Gradients<T, Traits, Mask, Score>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
-  if (threadIdx.x == 0) initialise(shared, Traits::kAddByTma ? kKeyConsumers : 0);
+  const bool adds = Traits::kAddByTma || (Traits::kSums == Sums::keys_and_queries && problem.in_turns);
+  if (threadIdx.x == 0) initialise(shared, adds ? kKeyConsumers : 0);
   __syncthreads();  // the barriers are ready
 
   //| From here on each warpgroup has its role, and registers move: a thread of the producer keeps 40, one of a consumer has 232.
@@ -172,8 +192,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     setmaxnreg_dec<Traits::kProducerRegisters>();
     if (threadIdx.x == 0) produce_q(shared, q_map, lse_map, problem, tiles, lists, counter);
     if (threadIdx.x == 32) produce_keys_and_do(shared, k_map, v_map, do_map, d_map, problem, lists);
-    if constexpr (Traits::kAddByTma)
-      if (threadIdx.x == 64 || threadIdx.x == 96)
+    if constexpr (Traits::kSums != Sums::values)
+      if (adds && (threadIdx.x == 64 || threadIdx.x == 96))
         add_dq<T, Traits, Consumer>(shared, dq, problem, lists, warp - 2);
     return;
   }

@@ -21,7 +21,6 @@ struct GradientKernelTraits {
   static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< of a tile
   static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2, kDsStages = kStages;
   static constexpr bool kAddByTma = kSums == Sums::all;  ///< else there is no dQ, or no room for it
-  static constexpr bool kDeterministic = false;          ///< additions to dQ have no order
   static constexpr int kThreads = (kKeyConsumers + 1) * kWarpgroup;
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 };
@@ -67,8 +66,7 @@ struct Gradients {
   using Scores = float[kQueries / 2];
   using State = PipelineState<Traits::kStages>;
   //| Whether the function has a slope other than 1 is known when the kernel is compiled.
-  using Column =
-      decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(), Head{}, 0, 0));
+  static constexpr bool kSlopes = kHasSlope<Score>;
 
   //| References take no registers: what they refer to lies in shared memory or among the kernel's arguments. A thread really holds the sums `dk` and `dv`.
   Shared& shared;
@@ -195,6 +193,10 @@ struct Gradients {
                                                               const uint32_t (&seen)[2], int stage) const {
     const auto* lse = reinterpret_cast<const float2*>(shared.lse[stage]) + threadIdx.x % 4;
     const float scale = scale_log2();
+    const auto column_of_row = [&, query = thread_query_of(stage)](int r) {
+      return score_column(score, work, head_of(stage), key_of(r), query);
+    };
+    const decltype(column_of_row(0)) of_row[2] = {column_of_row(0), column_of_row(1)};
 #pragma unroll
     for (int group = 0; group < kQueries / 8; ++group) {
       const float2 of_column = lse[4 * group];
@@ -202,9 +204,11 @@ struct Gradients {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float y = scores[4 * group + i];
-        own[i] = exp2_approx(scale * y - (i % 2 == 0 ? of_column.x : of_column.y));
+        const auto& column = of_row[i / 2];
+        own[i] = exp2_approx(scale * column.after(y, column_of(2 * group + i % 2)) -
+                             (i % 2 == 0 ? of_column.x : of_column.y));
         if (kMasked && (seen[i / 2] >> (2 * group + i % 2) & 1) == 0) own[i] = 0;
-        scores[4 * group + i] = own[i] * Column::slope(y);
+        scores[4 * group + i] = own[i] * column.slope(y);
       }
       p[group / 2][group % 2 * 2] = pack<T>(own[0], own[1]);
       p[group / 2][group % 2 * 2 + 1] = pack<T>(own[2], own[3]);
@@ -217,7 +221,7 @@ struct Gradients {
     const int thread_query = thread_query_of(stage);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const Column column = score_column(score, work, head_of(stage), key_of(r), thread_query);
+      const auto column = score_column(score, work, head_of(stage), key_of(r), thread_query);
 #pragma unroll
       for (int i = 0; i < kQueries / 4; ++i)
         scores[float_of(r, i)] = column(scores[float_of(r, i)], column_of(i));
@@ -257,7 +261,7 @@ struct Gradients {
     wgmma_pin(scores);
     //| Function, mask, exponential, in this order, and all of it while dP^T is computed.
     if constexpr (Score::kChanges) change(scores, state.stage);
-    if constexpr (Column::kHasSlope) {
+    if constexpr (kSlopes) {
       if (is_partial(state.stage))
         to_probabilities_with_slope<true>(scores, p, seen, state.stage);
       else
@@ -308,7 +312,7 @@ struct Gradients {
             problem.workspace_row(head_of(state.stage)) + work.first_row + first_query_of(state.stage);
         __syncwarp();  // all lanes have read where the stage's queries lie
         finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns,
-                                           Part::sums_of(dq_sums, row, number), number);
+                                           Part::sums_of(dq_sums, row, number), number, problem.in_turns);
       } else {
         //| The warpgroup issues dQ before dK, so that dK runs while dQ is handed over.
         wgmma_pin(dk);

@@ -33,7 +33,8 @@ struct GradientProblem : Problem {
   int padded_q;           ///< rows of a head in the workspace
   DocumentBounds varlen;  ///< none: sequences are batch entries
   MapStrides d_o_map_strides;
-  Layout at;  ///< where rows lie, every stride given
+  bool in_turns;  ///< additions to dQ have an order (step 7)
+  Layout at;      ///< where rows lie, every stride given
 
   /// The first row of a packed sequence, among those of a head in the workspace.
   __device__ int workspace_row_of(int document) const {
@@ -71,8 +72,9 @@ __device__ inline int64_t offset_of(const Strides& strides, const Head& head, in
 //| For each query two floats, and its dQ as float sums. Only the lists grow with the square of the length, and they have one word for each pair of *tiles* that is not skipped.
 /// What lies in memory beside the tensors.
 struct GradientWorkspace : hopper::GradientWorkspace {
-  int* counter;  ///< of tiles that have been handed out
-  int* entries;  ///< how many entries all lists have so far
+  int* counter;     ///< of tiles that have been handed out
+  int* entries;     ///< how many entries all lists have so far
+  int* semaphores;  ///< of step 7: two for each 64 rows
 };
 
 //| ## D and the log-sum-exp
@@ -91,6 +93,8 @@ __global__ void __launch_bounds__(kPrepareThreads)
             GradientWorkspace workspace, int64_t rows, const __grid_constant__ GradientProblem problem) {
   if (blockIdx.x + threadIdx.x == 0) *workspace.counter = *workspace.entries = 0;
   const int64_t at = int64_t(blockIdx.x) * kPrepareRows<kHeadDim> + threadIdx.x / (kHeadDim / 8);
+  if (problem.in_turns && at < rows && at % kRowsOfWarpgroup == 0 && threadIdx.x % (kHeadDim / 8) < 2)
+    workspace.semaphores[at / kRowsOfWarpgroup * 2 + threadIdx.x % (kHeadDim / 8)] = 0;
   const int number = int(at / problem.padded_q);
   int row = int(at % problem.padded_q);
   const Sequence sequence = problem.sequence_of(row);

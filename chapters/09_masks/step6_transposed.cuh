@@ -33,6 +33,7 @@ struct KeyTiles {
   TileOrder order;  ///< of key heads, if sequences are batch entries
   Plan plan;        ///< of packed ones, keys and queries exchanged
   int heads_of_section;
+  bool last_first;  ///< a head's last tiles come first (step 7)
 
   /// Tile `tile` of a head.
   template <int kKeys>
@@ -70,14 +71,16 @@ struct KeyTiles {
     if (problem.varlen.count == 0) {
       const WorkTile work = tile_at(order, index);
       if (work.query_tile < 0) return kNone;
-      return of_head<kKeys>(problem, work.head, order.tiles_of_head - 1 - work.query_tile);
+      return of_head<kKeys>(problem, work.head,
+                            last_first ? work.query_tile : order.tiles_of_head - 1 - work.query_tile);
     }
     const int tiles = plan.first_tile[problem.varlen.count];
     if (tiles == 0 || index / tiles >= problem.kv_heads) return kNone;
     const int first_head = index / (tiles * heads_of_section) * heads_of_section;
     const int heads = min(heads_of_section, problem.kv_heads - first_head),
               place = index - first_head * tiles;
-    return of_head<kKeys>(problem, {first_head + place % heads, 0}, place / heads);
+    const int tile = place / heads;
+    return of_head<kKeys>(problem, {first_head + place % heads, 0}, last_first ? tiles - 1 - tile : tile);
   }
 };
 
@@ -271,6 +274,9 @@ struct PairMask {
 //| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask a hidden key would have $y = -\infty$ and so an infinite slope;
 //| its probability is 0, and 0 times infinity is NaN. So the mask makes the probability 0 and leaves $y$ alone (`to_probabilities_with_slope` in `step6_backward_block.cuh`).
 
+//|
+//| **Both.** A column is then a pair, too. Its slope is the softcap's alone, taken of what the softcap gave; `after` is what ALiBi makes of that, and only the exponential asks for it.
+
 /// What becomes of a score of a key, for queries counted from a thread's first. The slope is 1.
 struct UnchangedColumn {
   static constexpr bool kHasSlope = false;
@@ -306,10 +312,37 @@ __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& wo
 struct SoftcapColumn : Softcap {
   static constexpr bool kHasSlope = true;
   __device__ static float slope(float y) { return 4 * y * (1 - y); }
+  __device__ static float after(float y, int) { return y; }
 };
 __device__ inline SoftcapColumn score_column(const Softcap& softcap, const KeyWork&, const Head&, int, int) {
   return {softcap};
 }
+
+/// A function with a slope, and one without after it.
+template <typename First, typename Second>
+struct ComposedColumn {
+  static_assert(First::kHasSlope && !Second::kHasSlope, "the slope is taken of what the first gives");
+  static constexpr bool kHasSlope = true;
+  First first;
+  Second second;
+
+  __device__ float operator()(float score, int query) const { return first(score, query); }
+  __device__ static float slope(float y) { return First::slope(y); }
+  __device__ float after(float y, int query) const { return second(y, query); }
+};
+template <typename First, typename Second>
+__device__ auto score_column(const Composed<First, Second>& score, const KeyWork& work, const Head& q,
+                             int key, int first_query) {
+  const auto first = score_column(score.first, work, q, key, first_query);
+  const auto second = score_column(score.second, work, q, key, first_query);
+  return ComposedColumn<std::remove_const_t<decltype(first)>, std::remove_const_t<decltype(second)>>{first,
+                                                                                                     second};
+}
+
+/// Whether a function on scores has a slope other than 1.
+template <typename Score>
+constexpr bool kHasSlope = decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(),
+                                                 Head{}, 0, 0))::kHasSlope;
 
 //| ## Lists
 //|
@@ -328,6 +361,8 @@ struct QueryList {
 struct Lists {
   QueryList* of_tile;  // [lists, key tiles]
   int* entries;
+  int* turns;          ///< of entries: how many blocks add to the tile's dQ before. Null: there is no order
+  int* semaphores;     ///< [tiles of the workspace, consumers]: how many have added. 0 at the start
   int key_tiles;       ///< of a head, or more than there are
   int lists_of_batch;  ///< of a batch entry; 0: all share them
   device::Divisor heads_of_list;
@@ -380,6 +415,35 @@ __global__ void __launch_bounds__(kListThreads)
       lists.entries[begin + (place >= count ? place - count : place)] =
           QueryList::entry(first + lane, found == TileClass::partial);
     before += __popc(those);
+  }
+}
+
+//| ## Turns
+//|
+//| Step 7 adds to a tile of dQ from the last keys to the first, as chapter 7's deterministic step does. There arithmetic says whose turn it is; here a mask may have any holes. So each entry gets its turn: the number of later tiles of keys that see its queries. A lane asks the mask about each of them. These are 262,000 questions at 8192 tokens, where tiles have 64 queries, and one
+//| is a few comparisons.
+/// Writes the turn of each entry. Grid: as of list_queries, which has written the lists.
+template <int kKeys, int kQueries, typename Mask>
+__global__ void __launch_bounds__(kListThreads)
+    number_turns(const __grid_constant__ Mask mask, const __grid_constant__ GradientProblem problem,
+                 const __grid_constant__ KeyTiles tiles, const __grid_constant__ Lists lists) {
+  const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (tile >= lists.key_tiles) return;
+  if (problem.varlen.count > 0 && tile >= tiles.plan.first_tile[problem.varlen.count]) return;
+  const KeyWork work = tiles.template of_head<kKeys>(problem, {0, 0}, tile);
+  const QueryList list = lists.of_tile[int64_t(blockIdx.y) * lists.key_tiles + tile];
+  for (int i = lane; i < list.count; i += 32) {
+    const int query_tile = QueryList::tile(lists.entries[list.first + i]),
+              first_query = query_tile * kQueries;
+    const int last_query = min(first_query + kQueries, work.sequence.queries) - 1;
+    int turn = 0;
+    for (KeyWork later = work; (later.first_key += kKeys) < work.sequence.keys;) {
+      ++later.tile;
+      const auto seen = mask.template tiles<kKeys, kQueries>(later, int(blockIdx.y));
+      if (query_tile >= seen.begin && query_tile < seen.end)
+        turn += seen.classify(query_tile, first_query, last_query) != TileClass::skip;
+    }
+    lists.turns[list.first + i] = turn;
   }
 }
 

@@ -163,6 +163,14 @@ __device__ __forceinline__ void add_from_registers(const float (&dq)[kFloats], f
     red_add(to + i / 4 * kWarpgroup, make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]));
 }
 
+//| Where additions to a tile of dQ have an order, each tile has a semaphore for each consumer.
+//| It counts the blocks that have added. A thread reads it with *acquire* until its turn has come. Acquire
+//| promises: what those before had written when they counted on is in memory for this thread, too.
+__device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
+  while (load_acquire(semaphore) != turn) {
+  }
+}
+
 //| `dq_empty` has one arrival a phase, of the thread that adds. `dq_full` has four: lane 0 of each warp arrives when all
 //| lanes have written and made their writes visible to TMA.
 /// Hands the part of consumer `number` to the thread that adds it.
@@ -185,13 +193,13 @@ __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFlo
 //| has one stage, so its order is another: dK comes first and frees Q, and the next Q is on its way while dQ is computed.
 //| dQ of d = 256 is two pieces wide, and they take the same registers, one after the other.
 /// Ends the round of a block that sums these two, when dK has been issued and both consumers have stored
-/// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`. All lanes of the warp have read
-/// what lies beside the stage of Q: lane 0 gives it back here.
+/// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`, `in_turns` when told to. All
+/// lanes of the warp have read what lies beside the stage of Q: lane 0 gives it back here.
 template <typename T, typename Traits, typename Shared, typename State, int kDkFloats, int kSteps>
 __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const State& state,
                                                         float (&dk)[kDkFloats], uint32_t (&ds)[kSteps][4],
-                                                        uint64_t ds_tile, uint64_t k, float* sums,
-                                                        int number) {
+                                                        uint64_t ds_tile, uint64_t k, float* sums, int number,
+                                                        bool in_turns = Traits::kDeterministic) {
   constexpr int kHeadDim = Traits::kHeadDim, kQueries = Traits::kQueries;
   using Part = DqPart<kHeadDim, kQueries>;
   float dq[Part::kFloats];
@@ -203,7 +211,7 @@ __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const St
   wgmma_wait<0>();
   wgmma_pin(dq);
   //| Where additions have an order, a thread of another warpgroup says when it is this block's turn, and is told of the end.
-  if constexpr (Traits::kDeterministic) mbarrier_wait(&shared.dq_empty[number], state.phase);
+  if (in_turns) mbarrier_wait(&shared.dq_empty[number], state.phase);
   add_from_registers(dq, sums);
 #pragma unroll
   for (int piece = 1; piece < Part::kPieces; ++piece) {
@@ -214,7 +222,7 @@ __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const St
     wgmma_pin(dq);
     add_from_registers(dq, sums + piece * Part::kPieceFloats);
   }
-  if constexpr (Traits::kDeterministic) {
+  if (in_turns) {
     __syncwarp();  // all lanes have added
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
   }

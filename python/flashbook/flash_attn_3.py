@@ -70,7 +70,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
         window_size: keys before and after a query's own, i + seqlen_k - seqlen_q, that it sees; -1: all
         softcap: scores become softcap * tanh(score / softcap); 0: they stay
         num_splits, pack_gqa: hints
-        deterministic: the gradient has the same bits every time (full and causal attention)
+        deterministic: the gradient has the same bits every time
         return_attn_probs: return (o, lse), lse [batch, heads, seqlen_q]
     Not supported: qv, attention_chunk, sm_margin.
     Returns: o, as q; bfloat16 of float8_e4m3fn.

@@ -71,9 +71,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     unwatched, wants_gradient = ops.is_untraced(q, k, v), ops.wants_gradient(q, k, v)
     if wants_gradient:
         masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0)
-        deterministic = ops.is_deterministic(deterministic, masked)
+        deterministic = ops.is_deterministic(deterministic)
         if not is_dynamo_compiling():  # the operator asks then
-            ops.check_gradient(q, masked, deterministic)
+            ops.check_gradient(q, masked)
     if unwatched and wants_gradient:
         forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales)
         backward = lambda d_o, q, k, v, o, lse, deterministic: ops.backward(d_o, q, k, v, o, lse, *options, deterministic)
@@ -214,7 +214,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
         window_size: keys before and after a query's own, i + seqlen_k - seqlen_q, that it sees; -1: all
         softcap: scores become softcap * tanh(score / softcap); 0: they stay
         alibi_slopes: [heads] or [1, heads], float32: slope * distance is taken from a score. No gradient of it
-        deterministic: the gradient has the same bits every time (full and causal attention)
+        deterministic: the gradient has the same bits every time
         return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key; there are no probabilities
             without dropout
     Returns: o, as q.

@@ -11,7 +11,6 @@ import ctypes
 import dataclasses
 import functools
 import struct
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +37,7 @@ MOST_HEAD_DIM, UNIT_OF_HEAD_DIM = 256, 8  # of tensors; chapters 5, 7 and 9 pad 
 ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
 LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim] without gaps only
 COUNTING = (HOPPER, DECODING)  # their workspace is 0 before the first call with it, and after every call
-VARLEN, RANGES, FUNCTIONS, GRADIENT = 2, 3, 5, 6  # steps of chapter 9
+VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK, E4M3_CACHE = 6, 8  # of chapter 8
 BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # of chapter 6: its last step takes exponentials from a line
@@ -133,25 +132,17 @@ def is_hopper(device: torch.device) -> bool:
     return bool(device.type == "cpu" or torch.cuda.get_device_capability(device) == (9, 0))
 
 
-def check_gradient(q: Tensor, masked: bool, deterministic: bool) -> None:
+def check_gradient(q: Tensor, masked: bool) -> None:
     """Raises what the gradient would be refused for: so it is refused in the forward pass, and not when the loss is there."""
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise TypeError(f"q is {q.dtype} and wants a gradient: give float16 or bfloat16, call under torch.no_grad(), or use "
                         "torch.nn.functional.scaled_dot_product_attention")
-    if masked and deterministic:
-        raise NotImplementedError("deterministic gradients are for full and causal attention (chapter 7, step 6): leave deterministic out, or the "
-                                  "window, softcap, slopes and packing, or call under torch.no_grad()")
     check_machine(q.device, MASKS if masked else BACKWARD)
 
 
-def is_deterministic(asked: bool, masked: bool) -> bool:
+def is_deterministic(asked: bool) -> bool:
     """Whether a gradient has to have the same bits every time: the caller asked, or torch.use_deterministic_algorithms(True)."""
-    if asked or not torch.are_deterministic_algorithms_enabled():
-        return asked
-    if masked and torch.is_deterministic_algorithms_warn_only_enabled():
-        warnings.warn("flashbook has no deterministic gradient under windows, softcaps, slopes and packing", stacklevel=4)
-        return False
-    return True
+    return asked or torch.are_deterministic_algorithms_enabled()
 
 
 def check_machine(device: torch.device, chapter: int) -> None:
@@ -527,8 +518,11 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
     q, k, v, o, d_o = inputs
     check_tensors(q, k, v)
     masked = is_masked(left, right, softcap, slopes, documents)
-    check_gradient(q, masked, deterministic)
-    plan = Plan(chapter=MASKS, step=GRADIENT) if masked else Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
+    check_gradient(q, masked)
+    if masked:
+        plan = Plan(chapter=MASKS, step=IN_TURNS if deterministic else GRADIENT)
+    else:
+        plan = Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
     plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents)
     plan.results = tuple(without_memory(result(tensor, q.dtype)) for tensor in (q, k, v))
     if plan.shape is not None:  # of a forward pass by another chapter O may lie otherwise
@@ -623,8 +617,9 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
         one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page, True)
     if is_padded(q):
-        raise NotImplementedError(f"head_dim is {q.shape[3]}, and chapter 8 has {', '.join(map(str, HEAD_DIMS))} against a cache: use "
-                                  "flash_attn_func on the keys that are there, or FlashAttention's own function")
+        wider = next(dim for dim in HEAD_DIMS if dim > q.shape[3])
+        raise NotImplementedError(f"head_dim is {q.shape[3]}, and chapter 8 has {', '.join(map(str, HEAD_DIMS))} against a cache: make it with "
+                                  f"{wider} columns, pad q, k and v with 0 and give softmax_scale, or use flash_attn_func on the keys that are there")
     masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (most_queries > 0 and right == 0)
     e4m3 = is_e4m3_cache(q, k)
     if e4m3 and (masked or paddings or most_queries):
@@ -740,18 +735,17 @@ class CachedCall:
         self.has_empty_rows = has_empty_rows  # maybe
         self.results = with_heads_and_rows_exchanged(plan.results[0]), plan.results[1]
         self.gradients: dict[object, tuple[Plan, tuple[Tensor, ...]]] = {}
-        self.allowed: set[bool] = set()  # gradients that are not refused: deterministic ones, others
+        self.is_allowed = False  # whether a gradient is known not to be refused
         self.is_short = plan.index >= 0 and not plan.empty and plan.chapter in COUNTING and plan.results[1].numel() <= MOST_UNREAD
         self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of log-sum-exp and workspace, and what lies there
 
     def is_deterministic(self, asked: bool, q: Tensor) -> bool:
         """Whether the gradient has to be. Raises what it is refused for."""
-        _, left, right, softcap, *_ = self.options
-        deterministic = is_deterministic(asked, self.plan.chapter == MASKS)
-        if deterministic not in self.allowed:
-            check_gradient(q, is_masked(left, right, softcap, False, -1), deterministic)
-            self.allowed.add(deterministic)
-        return deterministic
+        if not self.is_allowed:
+            _, left, right, softcap, *_ = self.options
+            check_gradient(q, is_masked(left, right, softcap, False, -1))
+            self.is_allowed = True
+        return is_deterministic(asked)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15 or is_elsewhere(self.plan):
@@ -828,7 +822,7 @@ def _(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, *options, slopes, first_query, first_key, deterministic, _, _, _, _, _ = inputs
     masked = is_masked(*options[1:], slopes is not None, -1 if first_query is None else 0)
-    check_gradient(q, masked, deterministic)
+    check_gradient(q, masked)
     ctx.save_for_backward(q, k, v, *output, slopes, first_query, first_key)
     ctx.options, ctx.deterministic = options, deterministic
     ctx.mark_non_differentiable(output[1])

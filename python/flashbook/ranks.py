@@ -193,8 +193,8 @@ def context_parallel(q: Tensor, k: Tensor, v: Tensor, group: Group = None, *, ca
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise TypeError(f"q is {q.dtype}: give float16 or bfloat16")
     if ops.wants_gradient(q, k, v):
-        deterministic = ops.is_deterministic(deterministic, False)
-        ops.check_gradient(q, False, deterministic)
+        deterministic = ops.is_deterministic(deterministic)
+        ops.check_gradient(q, False)
     scale = arguments.scale(softmax_scale)
     o, lse = _ContextParallel.apply(q, k, v, group, causal, interface._scale(scale, q.shape[-1]), deterministic)
     return (o, lse) if return_lse else o

@@ -46,9 +46,6 @@ CALLS = {
         lambda: flashbook.flash_attn_with_kvcache(*(make(head_dim=80) for _ in range(3)), cache_seqlens=lengths()),
     "keys and values of different head dimensions": lambda: flashbook.flash_attn_func(make(), make(), make(head_dim=128)),
     "slopes by batch entry": lambda: flashbook.flash_attn_func(make(), make(), make(), alibi_slopes=slopes(2, 2)),
-    "a softcap with slopes": lambda: flashbook.flash_attn_func(make(), make(), make(), softcap=20.0, alibi_slopes=slopes(2)),
-    "a deterministic gradient under a mask":
-        lambda: flashbook.flash_attn_func(make(grad=True), make(), make(), window_size=(3, 0), deterministic=True),
     "float8_e4m3fn under a mask, or packed":
         lambda: flash_attn_3.flash_attn_func(*(make(dtype=torch.float8_e4m3fn) for _ in range(3)), window_size=(3, 0)),
     "float8_e4m3fn of a head dimension that chapter 6 does not pad":

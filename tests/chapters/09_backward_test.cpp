@@ -1,4 +1,4 @@
-// Chapter 9's step 6, the gradient under every visibility.
+// Chapter 9's steps 6 and 7, the gradient under every visibility.
 #include "chapters/09_masks/host/chapter.h"
 #include "tests/chapters/layouts.h"
 #include "tests/chapters/padded.h"
@@ -13,7 +13,7 @@ const int first_padded_step = 6;
 
 namespace {
 
-constexpr int kGradient = 6;
+constexpr int kGradient = 6, kInTurns = 7;
 
 /// Documents that begin at these queries and keys, within a window.
 Shape packed_shape(std::vector<int> queries, std::vector<int> keys, int head_dim,
@@ -72,7 +72,10 @@ std::vector<Shape> masks() {
                                         {{.softcap = 30}, 128},
                                         {{.softcap = 1.5f}, 256},
                                         {{.alibi = {0.5f, 0.25f, 0.0625f, 1}}, 128},
-                                        {{.alibi = {0.5f, 0.25f, 0.0625f, 1}}, 256}}) {
+                                        {{.alibi = {0.5f, 0.25f, 0.0625f, 1}}, 256},
+                                        {{.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}}, 64},
+                                        {{.softcap = 9, .alibi = {0.5f, 0.25f, 0.0625f, 1}}, 128},
+                                        {{.softcap = 30, .alibi = {0.5f, 0.25f, 0.0625f, 1}}, 256}}) {
     Shape scored = head_dim == 128 ? packed_shape({0, 60, 60, 200}, {0, 60, 60, 200}, head_dim)
                                    : masked_shape(200, 170, Visibility::causal(), head_dim);
     scored.score = score;
@@ -105,16 +108,33 @@ TEST_P(TracedMasks, BreakNoRuleOfMemory) {
   expect_right(shape);
 }
 
-INSTANTIATE_TEST_SUITE_P(Some, TracedMasks, ::testing::Values(3, 7, 8, 12, 13, 15, 16, 20, 23, 24));
+INSTANTIATE_TEST_SUITE_P(Some, TracedMasks, ::testing::Values(3, 7, 8, 12, 13, 15, 16, 22, 23, 26));
 
 TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
   const RandomWarpOrder order(5);
-  for (int i : {2, 6, 11, 17, 19}) expect_right(masks()[i]);
+  for (int i : {2, 6, 11, 17, 19, 22}) expect_right(masks()[i]);
 }
 
 TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
   for (int head_dim : {64, 112, 128, 256})
     expect_one_key_moves_nothing(masked_shape(130, 130, {.window = {.left = 0, .right = 0}}, head_dim));
+}
+
+// Step 7's gradients have the same bits in whatever order warps run and additions land, under every kind of
+// mask and both ways to add.
+TEST_F(ChapterTest, TurnsGiveTheSameBits) {
+  const std::vector<Shape> shapes = masks();
+  for (int i : {1, 2, 7, 9, 10, 11, 12, 15, 16, 23}) {
+    const Inputs inputs = inputs_of(shapes[i], InputKind::normal, 7);
+    const Outputs once = run_once(kMasks, shapes[i], inputs, kInTurns);
+    for (unsigned seed : {1, 2}) {
+      const RandomWarpOrder order(seed);
+      const InBackground background(Async::random, seed);
+      const Outputs again = run_once(kMasks, shapes[i], inputs, kInTurns);
+      EXPECT_TRUE(again.dq == once.dq && again.dk == once.dk && again.dv == once.dv)
+          << describe(shapes[i]) << ", seed " << seed;
+    }
+  }
 }
 
 // Keys that nobody sees and queries that see nothing have gradients, of zeros.
@@ -188,18 +208,19 @@ TEST(MaskedBackward, IsAStepOfTheChapter) {
   EXPECT_EQ(parse({"--step=6", "--causal"}).options->operation, Operation::backward);
   EXPECT_EQ(parse({}).options->steps, (std::vector<int>{1, 2, 3, 4, 5}));
   EXPECT_EQ(parse({"--step", "6"}).options->steps, std::vector<int>{kGradient});
+  EXPECT_EQ(parse({"--step", "7"}).options->steps, std::vector<int>{kInTurns});
   try {
     parse({"--step", "5", "--dq", "/tmp/dq.npy"});
     ADD_FAILURE() << "step 5 has no dQ";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("--dq is for step 6"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("--dq is for steps 6 to 7"), std::string::npos) << error.what();
   }
   const std::string help = parse({"--help"}).text;
   for (const char* option : {"--window N", "--mask FILE", "--dropout P", "--output FILE", "--dq FILE"})
     EXPECT_NE(help.find(option), std::string::npos) << option;
   for (const char* option : {"--page-rows", "--scaling"})
     EXPECT_EQ(help.find(option), std::string::npos) << option;
-  EXPECT_THROW(parse({"--step", "7"}), InputError);
+  EXPECT_THROW(parse({"--step", "8"}), InputError);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // What chapter 9's kernels say of tiles and pairs, against the definition of the mask, for masks by chance.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "chapters/09_masks/host/backward_launch.cuh"
 #include "chapters/09_masks/host/launch.cuh"
 #include "chapters/09_masks/step1_dense.cuh"
@@ -247,11 +249,12 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
   WorkspaceLayout layout(shape);
   layout.key_tiles =
       layout.documents > 0 ? shape.seqlen_k / kKeys + layout.documents : ceil_div(shape.seqlen_k, kKeys);
-  const GradientProblem problem = gradient_problem_of(shape, tables, layout, 0);
+  const GradientProblem problem = gradient_problem_of(shape, tables, layout, 0, true);
   const int query_tiles = ceil_div(shape.seqlen_q, kRows) + layout.documents;
   const auto ints = [](int64_t count) { return device::Buffer(device::Place::device, sizeof(int) * count); };
   device::Buffer counters = ints(4), sorted = ints(2 * layout.documents + 1),
-                 entries = ints(int64_t(list_count) * layout.key_tiles * query_tiles);
+                 entries = ints(int64_t(list_count) * layout.key_tiles * query_tiles),
+                 turns = ints(int64_t(list_count) * layout.key_tiles * query_tiles);
   device::Buffer of_tile(device::Place::device, sizeof(QueryList) * list_count * layout.key_tiles);
   device::Buffer works(device::Place::device, sizeof(KeyWork) * layout.key_tiles);
   device::Buffer pairs = ints(shape.q_rows() * shape.seqlen_k);
@@ -269,12 +272,19 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
   const auto mask = mask_of(layout, problem, counter + 2);
   using Mask = std::remove_const_t<decltype(mask)>;
   const MaskCount count = masks_of(shape);
-  const KeyTiles tiles{{}, plan, 1};
-  const Lists lists{static_cast<QueryList*>(of_tile.data()), static_cast<int*>(entries.data()),
-                    layout.key_tiles, count.of_batch, count.heads};
+  const KeyTiles tiles{{}, plan, 1, true};
+  const Lists lists{static_cast<QueryList*>(of_tile.data()),
+                    static_cast<int*>(entries.data()),
+                    static_cast<int*>(turns.data()),
+                    nullptr,
+                    layout.key_tiles,
+                    count.of_batch,
+                    count.heads};
   device::launch(list_queries<kKeys, kRows, Mask>, dim3((layout.key_tiles + 3) / 4, list_count),
                  dim3(kListThreads), 0, device::Stream{}, mask, problem, tiles, lists,
                  shape.seqlen_q % 2 == 0, counter + 1);
+  device::launch(number_turns<kKeys, kRows, Mask>, dim3((layout.key_tiles + 3) / 4, list_count),
+                 dim3(kListThreads), 0, device::Stream{}, mask, problem, tiles, lists);
   int key_tiles = layout.key_tiles;
   if (layout.documents > 0) {
     std::vector<int> bounds(2 * layout.documents + 1);
@@ -290,6 +300,7 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
   const auto said = downloaded(of_tile, std::vector<QueryList>(list_count * layout.key_tiles));
   const auto listed =
       downloaded(entries, std::vector<int>(int64_t(list_count) * layout.key_tiles * query_tiles));
+  const auto turn_of = downloaded(turns, std::vector<int>(listed.size()));
   const auto where = downloaded(works, std::vector<KeyWork>(layout.key_tiles));
   const auto seen = downloaded(pairs, std::vector<int>(none.size()));
 
@@ -304,7 +315,9 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
         EXPECT_EQ(seen[(head * shape.seqlen_q + query) * shape.seqlen_k + key] != 0, sees(query, key))
             << describe(shape) << ", head " << head << ", query " << query << ", key " << key;
     std::vector<int> keys_in_tiles(shape.seqlen_k);
-    for (int tile = 0; tile < key_tiles; ++tile) {
+    std::map<std::pair<int, int>, int>
+        later;  // tiles of keys, by a sequence's first query and tile of queries
+    for (int tile = key_tiles - 1; tile >= 0; --tile) {
       const Sequence s = where[tile].sequence;
       const int first_key = where[tile].first_key, last_key = std::min(first_key + kKeys, s.keys);
       for (int key = first_key; key < last_key; ++key) ++keys_in_tiles[s.first_key + key];
@@ -316,6 +329,8 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
         EXPECT_LT(QueryList::tile(entry), int(classes.size())) << describe(shape);
         TileClass& kind = classes.at(QueryList::tile(entry));
         EXPECT_EQ(kind, TileClass::skip) << describe(shape) << ": listed twice";
+        EXPECT_EQ(turn_of[list.first + i], (later[{s.first_query, QueryList::tile(entry)}]++))
+            << describe(shape);
         kind = QueryList::is_partial(entry) ? TileClass::partial : TileClass::full;
       }
       for (int row = 0; row < int(classes.size()); ++row) {

@@ -162,6 +162,8 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
   for (DType dtype : {DType::f16, DType::bf16})
     for (const ScoreFunction& score : {ScoreFunction{.softcap = 2}, ScoreFunction{.softcap = 30},
                                        ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}},
+                                       ScoreFunction{.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
+                                       ScoreFunction{.softcap = 30, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
                                        ScoreFunction{.bias = random_bias(random, 4, 70)},
                                        ScoreFunction{.dropout = 0.2f, .seed = 0x900000001}})
       for (const Visibility& visibility : {Visibility{}, packed({60, 0, 140})}) {
@@ -177,14 +179,14 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
       }
 }
 
-TEST_F(ChapterTest, FunctionsOnScoresAreTakenOneAtATimeAndAsFarAsFloatsGo) {
+TEST_F(ChapterTest, FunctionsOnScoresAreTakenTogetherIfASoftcapAndSlopesAndAsFarAsFloatsGo) {
   Shape shape = masked_shape(100, 100, {});
   shape.score = {.softcap = 2, .dropout = 0.1f};
-  EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("one function"), std::string::npos);
+  EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("or both"), std::string::npos);
   shape.score = {.softcap = 1e6f};  // which the kernels' float32 would lose scores under
   EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("up to 1024"), std::string::npos);
   shape.score = {.alibi = {1, 1, 1, 1}, .bias = {0, {1, 1, 1, 1}}};
-  EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("one function"), std::string::npos);
+  EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("or both"), std::string::npos);
 }
 
 // A head dimension of 256 has tiles of 64 keys, one of 64 another number of rows: what is left out is the
@@ -209,8 +211,9 @@ TEST_F(TracedMasks, BreakNoRuleOfMemory) {
   Shape shape = masked_shape(200, 260, {.window = {.left = 70, .right = 0}});
   std::mt19937 random(8);
   for (const ScoreFunction& score :
-       {ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}}, ScoreFunction{.bias = random_bias(random, 4, 9)},
-        ScoreFunction{.dropout = 0.5f}}) {
+       {ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}},
+        ScoreFunction{.softcap = 4, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
+        ScoreFunction{.bias = random_bias(random, 4, 9)}, ScoreFunction{.dropout = 0.5f}}) {
     shape.score = score;
     outputs_of(shape, make_inputs(shape, InputKind::normal, 3), kFunctions);
   }

@@ -191,6 +191,10 @@ FAULTS = {
                                      ["--step", "6", "--softcap", "2", "--causal"]),
     "over_the_next_keys_09": Fault("09_masks/step6_backward_block.cuh", "key = key_of(0), end = work.sequence.keys;", "work.sequence.keys",
                                    "problem.seqlen_k - first", (6,), ["--step", "6", *VARLEN]),
+    "slope_of_both_09": Fault("09_masks/step6_transposed.cuh", "return first(score, query); }", "first(score, query)",
+                              "second(first(score, query), query)", (6,), ["--step", "6", "--softcap", "2", "--alibi", "--causal"]),
+    "no_penalty_after_the_cap_09": Fault("09_masks/step6_transposed.cuh", "return second(y, query); }", "second(y, query)", "y", (6,),
+                                         ["--step", "6", "--softcap", "2", "--alibi", "--causal"]),
     # Of chapter 10 three ranks under a causal mask, so that there is an early hop, a late one, and one in between.
     "no_wait_10": Fault("10_many_gpus/step2_ring.h", "compute_.wait_for(here);", "compute_.wait_for(here);", "", (3,), EIGHT, AT_RANDOM),
     "reused_early_10": Fault("10_many_gpus/step2_ring.h", "copies_.wait_for(computed);", "copies_.wait_for(computed);", "", (3,), EIGHT, AT_RANDOM),

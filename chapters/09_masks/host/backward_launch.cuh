@@ -4,6 +4,7 @@
 //|
 //| ![Four masks in tiles: the lists have the tiles of a column that are not skipped](../../../docs/figures/mask_tiles.svg)
 #pragma once
+#include "chapters/09_masks/host/functions.cuh"
 #include "chapters/09_masks/host/launch.cuh"
 #include "chapters/09_masks/host/steps.h"
 #include "chapters/09_masks/host/varlen_map.cuh"
@@ -69,11 +70,15 @@ struct WorkspaceLayout {
     classes = is_by_pairs(shape.visibility) ? lists * query_tiles : 0;
   }
 
-  int64_t bytes(int columns) const {
+  int64_t semaphores() const { return rows / kLeastQueries * kKeyConsumers; }
+
+  /// `in_turns`: of step 7, with semaphores and a turn for each entry.
+  int64_t bytes(int columns, bool in_turns) const {
     return rows * int64_t(sizeof(float)) * (2 + columns) +
            hidden * int64_t(sizeof(HiddenOfTile) + kTileKeys * sizeof(Hidden)) +
            lists * int64_t(sizeof(QueryList)) +
-           int64_t(sizeof(int)) * (4 + (documents > 0 ? 2 * documents + 1 : 0) + entries + classes);
+           int64_t(sizeof(int)) * (4 + (documents > 0 ? 2 * documents + 1 : 0) + entries + classes +
+                                   (in_turns ? semaphores() + entries : 0));
   }
 };
 
@@ -92,12 +97,13 @@ struct BumpAllocator {
 //| ## What kernels know of the shape
 
 inline GradientProblem gradient_problem_of(const Shape& shape, const Tensors& t,
-                                           const WorkspaceLayout& layout, float score_offset) {
+                                           const WorkspaceLayout& layout, float score_offset, bool in_turns) {
   GradientProblem problem;
   static_cast<Problem&>(problem) = problem_of(shape);
   problem.kv_heads = shape.kv_heads;
   problem.scale = shape.scale;
   problem.score_offset = score_offset;
+  problem.in_turns = in_turns;
   problem.padded_q = layout.padded_q;
   if (layout.documents > 0) {
     problem.varlen = documents_of(shape, t);
@@ -136,9 +142,9 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
 /// All launches, with one mask and one function on scores. `mask_of(...)` makes the mask, and launches what
 /// it needs beforehand.
 template <typename T, int kHeadDim, typename MaskOf, typename Score>
-void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, const MaskOf& mask_of,
-                   const Score& score, float score_offset) {
-  constexpr bool kSplit = kHeadDim == 256 || std::is_same_v<Score, Softcap>;
+void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns,
+                   const MaskOf& mask_of, const Score& score) {
+  constexpr bool kSplit = kHeadDim == 256 || kHasSlope<Score>;
   using Traits = GradientKernelTraits<kHeadDim, kSplit ? Sums::values : Sums::all>;
   constexpr int kQueries = Traits::kQueries;
   const WorkspaceLayout layout(shape);
@@ -158,7 +164,12 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   int* const entries = left.take<int>(layout.entries);
   auto* const classes = left.take<TileClass>(layout.classes);
 
-  const GradientProblem problem = gradient_problem_of(shape, t, layout, score_offset);
+  int* const turns = left.take<int>(in_turns ? layout.entries : 0);
+  workspace.semaphores = left.take<int>(in_turns ? layout.semaphores() : 0);
+
+  float score_offset = 0;
+  if constexpr (Score::kChanges) score_offset = score.score_offset;
+  const GradientProblem problem = gradient_problem_of(shape, t, layout, score_offset, in_turns);
   device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kHeadDim>))),
                  dim3(kPrepareThreads), 0, stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
                  static_cast<const float*>(t.lse), workspace, layout.rows, problem);
@@ -171,15 +182,22 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   const auto mask = mask_of(layout, problem, scanned, classes, counters + 2);
   const int key_tiles = int(tiles_of(shape.seqlen_k, kTileKeys)), heads = kv_heads_of_gradient_section(shape);
   const KeyTiles tiles{{shape.batch * shape.kv_heads * key_tiles, key_tiles, shape.batch, shape.kv_heads,
-                        heads, is_uneven(shape.visibility)},
+                        heads, in_turns || is_uneven(shape.visibility)},
                        plan,
-                       heads};
-  const Lists lists{of_tile, entries, layout.key_tiles, count.of_batch, count.heads};
+                       heads,
+                       in_turns};
+  const Lists lists{
+      of_tile,        entries,    in_turns ? turns : nullptr, workspace.semaphores, layout.key_tiles,
+      count.of_batch, count.heads};
   constexpr int kTilesOfBlock = kListThreads / 32;
   device::launch(list_queries<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
                  dim3(unsigned(tiles_of(layout.key_tiles, kTilesOfBlock)), unsigned(count.masks)),
                  dim3(kListThreads), 0, stream, mask, problem, tiles, lists,
-                 shape.visibility.window.right < 0, workspace.entries);
+                 !in_turns && shape.visibility.window.right < 0, workspace.entries);
+  if (in_turns)
+    device::launch(number_turns<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
+                   dim3(unsigned(tiles_of(layout.key_tiles, kTilesOfBlock)), unsigned(count.masks)),
+                   dim3(kListThreads), 0, stream, mask, problem, tiles, lists);
 
   run_gradients_of<T, Traits>(shape, t, stream, workspace, layout, problem, tiles, lists, mask, score);
   if constexpr (kSplit) {
@@ -196,8 +214,8 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
 
 /// Windows, documents and intervals, with a function on scores.
 template <typename T, int kHeadDim, typename Score>
-void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream stream, const Score& score,
-                      float score_offset = 0) {
+void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns,
+                      const Score& score) {
   const auto mask_of = [&](const WorkspaceLayout& layout, const GradientProblem&, const Scanned& scanned,
                            TileClass*, int* counter) {
     const MaskCount count = masks_of(shape);
@@ -218,12 +236,12 @@ void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream strea
                         count.of_batch,
                         count.heads};
   };
-  run_with_mask<T, kHeadDim>(shape, t, stream, mask_of, score, score_offset);
+  run_with_mask<T, kHeadDim>(shape, t, stream, in_turns, mask_of, score);
 }
 
 /// Bytes of pairs, or blocks.
 template <typename T, int kHeadDim>
-void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream) {
+void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns) {
   constexpr int kQueries = GradientKernelTraits<kHeadDim>::kQueries;
   const Visibility& v = shape.visibility;
   const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
@@ -249,32 +267,19 @@ void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream) {
                    dim3(kClassifyThreads), 0, stream, mask, problem, layout.key_tiles, classes, counter);
     return mask;
   };
-  run_with_mask<T, kHeadDim>(shape, t, stream, mask_of, Unchanged{}, 0);
+  run_with_mask<T, kHeadDim>(shape, t, stream, in_turns, mask_of, Unchanged{});
 }
 
-/// Step 6 of a head dimension.
+/// Steps 6 and 7 of a head dimension.
 template <int kHeadDim>
-void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream) {
+void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns) {
   device::with_16_bit_type(shape.dtype, [&]<typename T>() {
-    if (is_by_pairs(shape.visibility)) return run_by_pairs<T, kHeadDim>(shape, t, stream);
-    if (const double c = shape.score.softcap; c > 0)
-      return run_by_intervals<T, kHeadDim>(shape, t, stream,
-                                           Softcap{{},
-                                                   float(-2 * std::numbers::log2e * shape.scale / c),
-                                                   float(2 * c * std::numbers::log2e),
-                                                   float(-c)},
-                                           float(-c));
-    if (!shape.score.alibi.empty()) {
-      Ranges ranges = ranges_of(shape, t);
-      if (is_varlen(shape)) ranges.documents = {};
-      return run_by_intervals<T, kHeadDim>(shape, t, stream,
-                                           Alibi{{},
-                                                 static_cast<const float*>(t.tables[int(TableId::slopes)]),
-                                                 ranges,
-                                                 float(shape.scale * std::numbers::log2e),
-                                                 1 / shape.scale});
-    }
-    run_by_intervals<T, kHeadDim>(shape, t, stream, Unchanged{});
+    if (is_by_pairs(shape.visibility)) return run_by_pairs<T, kHeadDim>(shape, t, stream, in_turns);
+    Ranges ranges = ranges_of(shape, t);
+    if (is_varlen(shape)) ranges.documents = {};
+    with_function(shape, t, ranges, [&](const auto& score) {
+      run_by_intervals<T, kHeadDim>(shape, t, stream, in_turns, score);
+    });
   });
 }
 

@@ -1,6 +1,6 @@
 //| # Chapter 9's descriptor
 //|
-//| Five forward steps and the gradient, each with the masks that it knows. It runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so that a change to one policy does not compile the others; [launch.cuh](launch.cuh) and [backward_launch.cuh](backward_launch.cuh) have the launches.
+//| Five forward steps and two of the gradient, each with the masks that it knows. It runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so that a change to one policy does not compile the others; [launch.cuh](launch.cuh) and [backward_launch.cuh](backward_launch.cuh) have the launches.
 #include "chapters/09_masks/host/chapter.h"
 #include "chapters/09_masks/host/steps.h"
 #include "common/attention/cost.h"
@@ -12,7 +12,7 @@ namespace {
 
 using namespace masks;
 
-enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient };
+enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient, kInTurns };
 
 constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
 
@@ -45,8 +45,8 @@ std::string why_not_at_all(const Shape& shape) {
     return "sequences of one batch with lengths of their own are for chapter 8: pack them, as documents";
   const ScoreFunction& score = shape.score;
   if (!score.sinks.empty()) return "sinks are for chapter 8: give none";
-  if ((score.softcap > 0) + !score.alibi.empty() + !score.bias.values.empty() + (score.dropout > 0) > 1)
-    return "chapter 9 takes one function on scores: give a softcap, slopes, a bias or a dropout";
+  if ((score.softcap > 0 || !score.alibi.empty()) + !score.bias.values.empty() + (score.dropout > 0) > 1)
+    return "chapter 9 takes a softcap, slopes or both, a bias, or a dropout: leave the others out";
   // c * tanh(s / c) is 2c / (1 + e^(-2s/c)) - c in the kernels, whose float32 is good to c * 2^-22.
   if (score.softcap > 1024)
     return "chapter 9 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
@@ -73,19 +73,20 @@ std::string why_not(const Shape& shape) {
 
 //| ## What has no gradient
 //|
-//| Step 6 takes the masks of all other steps, one kind at a time: its lists are made by one of them. A bias would want a gradient of its own, and dropout its random bits once more; both are refused.
-/// Of step 6, which takes the masks of all steps, one kind at a time.
+//| Steps 6 and 7 take the masks of all other steps, one kind at a time: its lists are made by one of them. A bias would want a gradient of its own, and dropout its random bits once more; both are refused.
+/// Of steps 6 and 7, which take the masks of all steps, one kind at a time.
 std::string why_no_gradient(const Shape& shape) {
   if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   const Visibility& v = shape.visibility;
   if (!v.dense.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
   if (v.blocks.queries > 0 && v.columns.bounds > 0)
-    return "step 6 takes listed blocks or intervals by key: leave one of them out";
+    return "a gradient takes listed blocks or intervals by key: leave one of them out";
   if (shape.score != ScoreFunction{} && (v.blocks.queries > 0 || !v.dense.empty()))
-    return "step 6 takes listed blocks and masks of pairs without functions on scores: leave one of them out";
+    return "a gradient takes listed blocks and masks of pairs without functions on scores: leave one of them "
+           "out";
   if (!shape.score.bias.values.empty() || shape.score.dropout > 0)
-    return "step 6 takes a softcap or slopes, no bias and no dropout: leave it out";
+    return "a gradient takes a softcap and slopes, no bias and no dropout: leave it out";
   if (!gradients_fit(shape))
     return "the lists of tiles or the rows of all heads are more than 2^30: split the batch, or give fewer "
            "tokens with --seqlen";
@@ -105,9 +106,15 @@ double memory(const Shape& shape) {
   return bytes;
 }
 
+template <bool kTurns>
+int64_t gradient_bytes(const Shape& shape) {
+  return gradients_workspace_bytes(shape, kTurns);
+}
+
+template <bool kTurns>
 void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   device::with_head_dim(hopper::tile_columns(shape.head_dim),
-                        [&]<int kHeadDim>() { run_gradients<kHeadDim>(shape, tensors, stream); });
+                        [&]<int kHeadDim>() { run_gradients<kHeadDim>(shape, tensors, stream, kTurns); });
 }
 
 //| ## The steps
@@ -116,11 +123,11 @@ void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream str
 template <int kStep, int64_t (*kWorkspace)(const Shape&)>
 constexpr Step row(const char* name, const char* idea,
                    void (*run)(const Shape&, const Tensors&, device::Stream)) {
-  constexpr Operation kOperation = kStep == kGradient ? Operation::backward : Operation::forward;
+  constexpr Operation kOperation = kStep >= kGradient ? Operation::backward : Operation::forward;
   return {.name = name,
           .idea = idea,
           .operation = kOperation,
-          .why_not = kStep == kGradient ? why_no_gradient : why_not<kStep>,
+          .why_not = kStep >= kGradient ? why_no_gradient : why_not<kStep>,
           .workspace = kWorkspace,
           .run = run,
           .memory = memory<kOperation, kWorkspace>,
@@ -146,9 +153,12 @@ constexpr Step kSteps[] = {
                                                "Any function says what is visible and what becomes of a "
                                                "score, and a kernel lists the tiles beforehand.",
                                                run_functions),
-    row<kGradient, gradients_workspace_bytes>(
+    row<kGradient, gradient_bytes<false>>(
         "the gradient", "A block keeps a tile of keys, and a list says which tiles of queries see it.",
-        run_gradient),
+        run_gradient<false>),
+    row<kInTurns, gradient_bytes<true>>(
+        "deterministic", "The lists also say whose turn it is to add to dQ: the same bits every time.",
+        run_gradient<true>),
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
+#include "chapters/09_masks/host/functions.cuh"
 #include "chapters/09_masks/host/launch.cuh"
 #include "chapters/09_masks/host/steps.h"
-#include "chapters/09_masks/step5_mask_functions.cuh"
 
 namespace flashbook::masks {
 namespace {
@@ -43,12 +43,6 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
     const auto* key_blocks = static_cast<const int*>(table(TableId::block_keys));
     return run(shape, tensors, stream, BlockMask{ranges, first, key_blocks, b.queries, b.keys}, Unchanged{});
   }
-  if (const double c = shape.score.softcap; c > 0)
-    return run(shape, tensors, stream, ranges,
-               Softcap{{},
-                       float(-2 * std::numbers::log2e * shape.scale / c),
-                       float(2 * c * std::numbers::log2e),
-                       float(-c)});
   if (const RelativeBias& bias = shape.score.bias; !bias.values.empty())
     return run(shape, tensors, stream, ranges,
                DistanceBias{{},
@@ -60,14 +54,8 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
   if (shape.score.dropout > 0)
     return run(shape, tensors, stream, ranges,
                RandomDropout{{}, Dropout(shape.score.dropout, shape.score.seed)});
-  if (!shape.score.alibi.empty())
-    return run(shape, tensors, stream, ranges,
-               Alibi{{},
-                     static_cast<const float*>(table(TableId::slopes)),
-                     ranges.ranges,
-                     float(shape.scale * std::numbers::log2e),
-                     1 / shape.scale});
-  run(shape, tensors, stream, ranges, Unchanged{});
+  with_function(shape, tensors, ranges.ranges,
+                [&](const auto& score) { run(shape, tensors, stream, ranges, score); });
 }
 
 }  // namespace flashbook::masks

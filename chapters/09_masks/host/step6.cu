@@ -2,8 +2,8 @@
 
 namespace flashbook::masks {
 
-int64_t gradients_workspace_bytes(const Shape& shape) {
-  return WorkspaceLayout(shape).bytes(tile_columns(shape.head_dim));
+int64_t gradients_workspace_bytes(const Shape& shape, bool in_turns) {
+  return WorkspaceLayout(shape).bytes(tile_columns(shape.head_dim), in_turns);
 }
 
 bool gradients_fit(const Shape& shape) {

@@ -12,6 +12,7 @@ import os
 import pathlib
 import random
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,6 +32,7 @@ LEFT_OUT = {"test_flash3_bw_compatibility": _OPERATORS, "test_flash_attn_varlen_
             "test_flash_attn_generator_arg_must_be_none": _OPERATORS,
             "test_flash_attn_kvcache_paged_block_table_bounds": "cache_seqlens in a tensor are not looked at, since that would wait for the device"}
 _PACKAGE = pathlib.Path(flashbook.__file__).parent
+BEGIN, OUTCOME, REFUSED = pytest.StashKey[float](), "outcome", "refused for"
 
 
 # ---- FlashAttention's names --------------------------------------------------------------------------------------------------------
@@ -110,6 +112,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--source", help="where FlashAttention's source is")
     group.addoption("--longest", type=int, help="leave out cases whose seqlen, seqlen_q or seqlen_k is larger")
     group.addoption("--sample", type=int, help="so many cases of each test, drawn with one seed")
+    group.addoption("--seconds", type=float, help="run none after so many seconds; cases come in an order drawn with one seed")
     group.addoption("--report", help="where the counts are written, as JSON")
 
 
@@ -122,13 +125,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _wants_gpu(item: pytest.Item) -> bool:
     """Their rotary embedding is a kernel in Triton, and their test of races fills 70 GB."""
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    return bool(parameters.get("rotary_fraction")) or "race_condition" in item.nodeid
+    return bool(_parameters(item).get("rotary_fraction")) or "race_condition" in item.nodeid
 
 
-def _lengths(item: pytest.Item) -> list[int]:
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+def _parameters(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def _lengths(parameters: dict[str, Any]) -> list[int]:
     return [value for name, value in parameters.items() if name.startswith("seqlen") and isinstance(value, int)]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Draws the sample before there are tests: FlashAttention's are hundreds of thousands, and to make them takes minutes."""
+    longest, sample = metafunc.config.getoption("--longest"), metafunc.config.getoption("--sample")
+    cases = getattr(metafunc, "_calls", None)  # pytest's own; without it the sample is drawn of tests
+    if not sample or not cases:
+        return
+    short = [case for case in cases if not longest or max(_lengths(case.params), default=0) <= longest]
+    chosen = short if len(short) <= 4 * sample else random.Random(metafunc.function.__name__).sample(short, 4 * sample)  # some are left out later
+    cases[:] = chosen or cases[:1]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -137,13 +154,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if ON_CPU:
         items[:] = [item for item in items if not _wants_gpu(item)]
     if longest:
-        items[:] = [item for item in items if max(_lengths(item), default=0) <= longest]
+        items[:] = [item for item in items if max(_lengths(_parameters(item)), default=0) <= longest]
     if sample:
         by_test: dict[str, list[pytest.Item]] = collections.defaultdict(list)
         for item in items:
             by_test[item.nodeid.partition("[")[0]].append(item)
         drawn = random.Random(1)
         items[:] = [item for cases in by_test.values() for item in drawn.sample(cases, min(sample, len(cases)))]
+    if config.getoption("--seconds"):
+        random.Random(2).shuffle(items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[BEGIN] = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    seconds = item.config.getoption("--seconds")
+    if seconds and time.monotonic() - item.config.stash[BEGIN] > seconds:
+        item.user_properties.append((OUTCOME, "out of time"))
+        pytest.skip("out of time")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -156,7 +186,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 class Counts:
-    """How many tests passed, failed or were refused, and for what."""
+    """How many tests passed, failed or were refused, and for what. A report may come from a process of pytest-xdist's, so it carries that."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -171,10 +201,15 @@ class Counts:
             refusal = refusal_of(call.excinfo.value)
             if refusal is not None and (raised_at.is_relative_to(_PACKAGE) or raised_at == pathlib.Path(__file__)):
                 report.outcome, report.longrepr = "skipped", (str(item.path), 0, f"refused: {refusal.name}")
-                self.refused[refusal.name] += 1
-                self.counts["refused"] += 1
-                return
-        if report.failed:
+                report.user_properties += [(OUTCOME, "refused"), (REFUSED, refusal.name)]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        said = dict(report.user_properties)
+        if report.skipped and OUTCOME in said:
+            self.counts[str(said[OUTCOME])] += 1
+            if REFUSED in said:
+                self.refused[str(said[REFUSED])] += 1
+        elif report.failed:
             self.counts["failed"] += 1
         elif report.skipped:
             self.counts["skipped by the test"] += 1
@@ -183,7 +218,7 @@ class Counts:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         machine = "simulator" if ON_CPU else torch.cuda.get_device_name()
-        found = {"machine": machine, **{name: self.counts[name] for name in ("passed", "refused", "failed", "skipped by the test")},
+        found = {"machine": machine, **{name: self.counts[name] for name in ("passed", "refused", "failed", "skipped by the test", "out of time")},
                  "refused for": dict(self.refused.most_common()), "left out": LEFT_OUT}
         terminalreporter.write_line(json.dumps(found, indent=2))
         if path := self.config.getoption("--report"):

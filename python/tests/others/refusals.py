@@ -25,8 +25,6 @@ REFUSALS = (
     Refusal("a head dimension that chapter 8 does not pad", ("k_cache",), r"^head_dim is \d+, and chapter 8 has 64, 128, 256 against a cache"),
     Refusal("keys and values of different head dimensions", ("q",), r"^k is .* and v is .*: give one shape", ValueError),
     Refusal("slopes by batch entry", ("alibi_slopes",), r"slopes by batch entry are FlashAttention's", ValueError),
-    Refusal("a softcap with slopes", ("softcap",), r"chapter 9 takes one function on scores", ValueError),
-    Refusal("a deterministic gradient under a mask", ("deterministic",), r"^deterministic gradients are for full and causal attention"),
     Refusal("float8_e4m3fn under a mask, or packed", ("q",), r"chapter 9 does not take e4m3", ValueError),
     Refusal("float8_e4m3fn of a head dimension that chapter 6 does not pad", ("q",), r"^head dimensions between 64, 128 and 256 are for chapters", ValueError),
     Refusal("pages of other sizes", ("k_cache",), r"[Pp]ages? .*(16|rows)", ValueError),

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs FlashAttention's own tests on this package, and counts what passed, what was refused and what failed.
 
-    python3 python/tests/others/run.py --flash-attention DIR [--flash-attention-3] [--longest N] [--sample N] [--report FILE] [PYTEST ARGUMENTS]
+    python3 python/tests/others/run.py --flash-attention DIR [--flash-attention-3] [--longest N] [--sample N] [--seconds N] [--report FILE] [PYTEST ARGUMENTS]
 
 DIR is a checkout of FlashAttention. Nothing of it is built, changed or copied; its tests want pytest and einops. The package is the one that
 Python finds, on a GPU or in the simulator, where `--longest 128 --sample 10` keeps to what it does in minutes. The tests are many: name some
-with `-k`. FlashInfer's tests call other functions, plans and wrappers, which the package does not have.
+with `-k`, or give `--seconds`, and `-n 16` where pytest-xdist is. FlashInfer's tests call other functions, plans and wrappers, which the package does not have.
 """
 
 import argparse
