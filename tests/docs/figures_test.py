@@ -472,7 +472,7 @@ class FaultTraces(unittest.TestCase):
             const faults = (rows) => [...Array(count(rows)).keys()].filter((k) => trace.groups[eventOf(trace, rows, k).group] === 'faults');
             return { name, first, steps, good: faults(trace.good), broken: faults(trace.broken), same: JSON.stringify(trace.good.slice(0, 5 * first)) === JSON.stringify(trace.broken.slice(0, 5 * first)) };
           });""", data=[name for name in NAMES if name.startswith("fault_")])
-        self.assertEqual(len(results), 6)
+        self.assertEqual(len(results), 7)
         for result in results:
             with self.subTest(figure=result["name"]):
                 self.assertTrue(result["same"])
