@@ -472,7 +472,7 @@ class FaultTraces(unittest.TestCase):
             const faults = (rows) => [...Array(count(rows)).keys()].filter((k) => trace.groups[eventOf(trace, rows, k).group] === 'faults');
             return { name, first, steps, good: faults(trace.good), broken: faults(trace.broken), same: JSON.stringify(trace.good.slice(0, 5 * first)) === JSON.stringify(trace.broken.slice(0, 5 * first)) };
           });""", data=[name for name in NAMES if name.startswith("fault_")])
-        self.assertEqual(len(results), 6)
+        self.assertEqual(len(results), 7)
         for result in results:
             with self.subTest(figure=result["name"]):
                 self.assertTrue(result["same"])
@@ -548,7 +548,7 @@ class Pages(unittest.TestCase):
       };"""
 
     CHOICES: ClassVar[dict[str, list[dict[str, Any]]]] = {
-        **{f"fault_ch{chapter}": [{}] for chapter in ("01", "03", "04", "05", "06", "08")},
+        **{f"fault_ch{chapter}": [{}] for chapter in ("01", "03", "04", "05", "06", "07", "08")},
         "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 6)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],

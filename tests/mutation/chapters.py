@@ -105,7 +105,7 @@ FAULTS = {
                                     "if (warp == 0) release(shared.raw, from);", (), traced=["--step", "2", "--seqlen", "512", *SMALL], says="deadlock in block"),
     "arrives_for_others_06": Fault("06_fp8/producer.cuh", "__syncwarp();         // all lanes have read and written", "__syncwarp();", "", (),
                                    traced=["--step", "2", "--seqlen", "256", *SMALL], says="data race in block"),
-    # Of chapter 7 the steps with mma.sync: those for Hopper are compiled without the fault.
+    # Of chapter 7 the steps with mma.sync.
     "no_d_07": Fault("07_backward/step2_keys_outside.cuh", "y = x * (y - query_d);", "y - query_d", "y", (1, 2)),
     "no_mask_07": Fault("07_backward/step2_keys_outside.cuh", "if (kMasked && r * 16 + half * 8 > last)", "kMasked && r * 16 + half * 8 > last", "false",
                         (1, 2), ["--causal"]),
@@ -123,6 +123,11 @@ FAULTS = {
     "first_query_07": Fault("07_backward/problem.cuh", "causal ? max(key + seqlen_q - seqlen_k, 0) : 0;", "max(key + seqlen_q - seqlen_k, 0)",
                             "key", (2,), ["--step", "2", "--causal", "--seqlen", "100", "--seqlen-k", "200"]),
     "last_tile_07": Fault("07_backward/step1_queries_outside.cuh", "last_key / kKeys + 1;", "last_key / kKeys + 1", "last_key / kKeys", (1,)),
+    # Of its steps for Hopper the two that the chapter shows.
+    "no_fence_07": Fault("common/hopper/gradient_round.h", "fence_proxy_async();  // this thread's writes become visible to TMA", "fence_proxy_async();", "",
+                         (), traced=["--step", "4", "--seqlen", "256", *SMALL], says="data race in block"),
+    "no_wait_for_reading_07": Fault("07_backward/step4_hopper_blocks.cuh", "tma_store_wait_read<0>();  // it may be overwritten",
+                                    "tma_store_wait_read<0>();", "", (), traced=["--step", "4", "--seqlen", "256", *SMALL], says="data race in block"),
     # Of chapter 8 the ring's steps, the merge and the plan.
     "no_rescaling_08": Fault("08_decoding/softmax.cuh", "correction[r] = exp2_approx((rows.max[r] - base) * scale_log2);",
                              "exp2_approx((rows.max[r] - base) * scale_log2)", "1", (1, 2, 3, 4, 5, 6, 7, 8)),

@@ -20,7 +20,7 @@ page = importlib.import_module("page")  # tests/mutation has one of that name, t
 
 # The one of a chapter's two faults that a trace shows.
 SHOWN = {"01": "no_barrier_01", "03": "no_barrier_03", "04": "no_barrier_04", "05": "wrong_parity_05", "06": "one_does_not_arrive_06",
-         "08": "keys_behind_the_last_08"}
+         "07": "no_wait_for_reading_07", "08": "keys_behind_the_last_08"}
 VERBS = {"waits": " waits at", "passes": " passes", "lands": " has landed in", "over": " at"}
 
 
