@@ -330,19 +330,21 @@ struct ComposedColumn {
   __device__ static float slope(float y) { return First::slope(y); }
   __device__ float after(float y, int query) const { return second(y, query); }
 };
+/// What `score_column` gives for a function on scores. A return type that is deduced is no type to the host's
+/// compiler, which sees no body of a kernel's function.
+template <typename Score>
+using ColumnOf = decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(),
+                                       std::declval<const Head&>(), 0, 0));
 template <typename First, typename Second>
-__device__ auto score_column(const Composed<First, Second>& score, const KeyWork& work, const Head& q,
-                             int key, int first_query) {
-  const auto first = score_column(score.first, work, q, key, first_query);
-  const auto second = score_column(score.second, work, q, key, first_query);
-  return ComposedColumn<std::remove_const_t<decltype(first)>, std::remove_const_t<decltype(second)>>{first,
-                                                                                                     second};
+__device__ ComposedColumn<ColumnOf<First>, ColumnOf<Second>> score_column(
+    const Composed<First, Second>& score, const KeyWork& work, const Head& q, int key, int first_query) {
+  return {score_column(score.first, work, q, key, first_query),
+          score_column(score.second, work, q, key, first_query)};
 }
 
 /// Whether a function on scores has a slope other than 1.
 template <typename Score>
-constexpr bool kHasSlope = decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(),
-                                                 Head{}, 0, 0))::kHasSlope;
+constexpr bool kHasSlope = ColumnOf<Score>::kHasSlope;
 
 //| ## Lists
 //|

@@ -509,7 +509,8 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     whole = k_cache.shape[1] if pages is None else pages.shape[1] * k_cache.shape[1]
     written = _lengths(q, cache_seqlens, whole - added)  # keys in the cache, paddings too
     views: tuple[Any, ...] = (q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2))
-    scale, rules = _scale(softmax_scale, q.shape[-1]), (left, right, softcap, slopes, sinks, paddings)
+    scale = _scale(softmax_scale, q.shape[-1])
+    rules: tuple[Any, ...] = (left, right, softcap, slopes, sinks, paddings)
     if k_scale is not None or v_scale is not None:
         rules += (None, 0, k_scale, v_scale)
     if q.dtype == k_cache.dtype and q.shape[1] > MOST_QUERIES and written is None and pages is None and paddings is None and sinks is None:
