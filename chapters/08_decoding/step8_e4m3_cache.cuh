@@ -90,6 +90,7 @@ class CacheScales {
         .table[problem_.pack_of(segment_.pack).batch * cache_.pages_of_sequence + (key >> cache_.page_bits)];
   }
 
+  //| Each lane has the scales of one chunk of the tile, and of the next tile the number of the group to read them from.
   const ScaledCache& cache_;
   const Problem& problem_;
   const Segment& segment_;
@@ -135,6 +136,7 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
       for (int i = 0; i < 4; ++i)
         largest = fmaxf(largest, fmaxf(fabsf(unpack_bf16(pairs[i]).x), fabsf(unpack_bf16(pairs[i]).y)));
     }
+    //| The four lanes of a row agree on its largest element, and each brings its own columns down.
     if constexpr (std::is_same_v<T, __half>) continue;  // as it is
     constexpr int kExponent = 14, kLeast = -100;        // of the largest element; of a row of zeros, any
     const int exponent = max(int(__float_as_uint(quad_max(largest)) >> 23) - 127, kLeast);
@@ -173,6 +175,7 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
         mma_m16n8k16<__half>(sums[n], q[step + i], pairs.low, pairs.high, sums[n]);
       }
     };
+    //| At d = 64 a row is 64 bytes, 16 for each of four lanes. Longer rows are loaded two pieces at a time.
     if constexpr (Traits::kHeadDim == 64) {
       multiply(*reinterpret_cast<const uint4*>(row), 0);
     } else {
@@ -224,6 +227,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
         v[i][0] = loaded.x, v[i][1] = loaded.y;
       }
     }
+    //| Two columns at a time: two conversions make the right operand, and each column is a product of its own.
 #pragma unroll
     for (int column = 0; column < kColumns; column += 2) {
       const auto both = [&](int i) {

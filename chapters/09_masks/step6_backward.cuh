@@ -137,6 +137,7 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
     for_each_query_tile(problem, lists, work, [&](const Head& q, int entry, int turn) {
       const int row = problem.workspace_row(q) + work.first_row + QueryList::tile(entry) * Traits::kQueries;
       int* const semaphore = lists.semaphores + row / Traits::kQueries * kKeyConsumers + number;
+      //| In turns the next block may add only when the sums have landed, not when TMA has read them.
       if constexpr (Traits::kAddByTma) {
         mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
         if (problem.in_turns) wait_for_turn(semaphore, turn);

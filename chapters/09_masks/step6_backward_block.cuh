@@ -197,6 +197,7 @@ struct Gradients {
       return score_column(score, work, head_of(stage), key_of(r), query);
     };
     const decltype(column_of_row(0)) of_row[2] = {column_of_row(0), column_of_row(1)};
+    //| `after` is what a second function makes of the score; only the exponential asks for it.
 #pragma unroll
     for (int group = 0; group < kQueries / 8; ++group) {
       const float2 of_column = lse[4 * group];

@@ -308,6 +308,7 @@ __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& wo
           float(key - s.first_key - s.keys + s.queries + s.first_query - first_query)};
 }
 
+//| A softcap is the same for all keys, and its slope is that of what it gives.
 /// Softcap of any key.
 struct SoftcapColumn : Softcap {
   static constexpr bool kHasSlope = true;
@@ -330,6 +331,7 @@ struct ComposedColumn {
   __device__ static float slope(float y) { return First::slope(y); }
   __device__ float after(float y, int query) const { return second(y, query); }
 };
+//| Both columns are made by the functions above.
 /// What `score_column` gives for a function on scores. A return type that is deduced is no type to the host's
 /// compiler, which sees no body of a kernel's function.
 template <typename Score>

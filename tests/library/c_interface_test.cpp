@@ -875,7 +875,7 @@ TEST(CInterface, AMaskIsRefusedWhereItDoesNotFit) {
   mask.dropout = 0.1f;
   refused(3, "step 5");
   mask.softcap = 3;
-  refused(5, "one function");
+  refused(5, "a softcap, slopes or both");
   mask.dropout = 1, mask.softcap = 0;
   refused(5, "below 1");
   mask.size = 8;

@@ -4,8 +4,8 @@
 //|
 //| ![Four masks in tiles: the lists have the tiles of a column that are not skipped](../../../docs/figures/mask_tiles.svg)
 #pragma once
-#include "chapters/09_masks/host/functions.cuh"
 #include "chapters/09_masks/host/launch.cuh"
+#include "chapters/09_masks/host/score_functions.cuh"
 #include "chapters/09_masks/host/steps.h"
 #include "chapters/09_masks/host/varlen_map.cuh"
 #include "chapters/09_masks/step6_backward.cuh"

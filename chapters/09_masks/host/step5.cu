@@ -1,5 +1,5 @@
-#include "chapters/09_masks/host/functions.cuh"
 #include "chapters/09_masks/host/launch.cuh"
+#include "chapters/09_masks/host/score_functions.cuh"
 #include "chapters/09_masks/host/steps.h"
 
 namespace flashbook::masks {

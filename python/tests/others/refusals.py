@@ -28,6 +28,7 @@ REFUSALS = (
     Refusal("float8_e4m3fn under a mask, or packed", ("q",), r"chapter 9 does not take e4m3", ValueError),
     Refusal("float8_e4m3fn of a head dimension that chapter 6 does not pad", ("q",), r"^head dimensions between 64, 128 and 256 are for chapters", ValueError),
     Refusal("pages of other sizes", ("k_cache",), r"[Pp]ages? .*(16|rows)", ValueError),
+    Refusal("a gradient through pages", ("block_table",), r"^no gradient goes through (pages|a cache)"),
     Refusal("a second product in the scores", ("qv",), r"^qv is .* and only None is taken here"),
     Refusal("chunks", ("attention_chunk",), r"^attention_chunk is .* and only 0 is taken here"),
     Refusal("sequences that end before their place does", ("seqused_q", "seqused_k"), r"^seqused_[qk] is .* and only None is taken here"),
