@@ -2,7 +2,7 @@
 //|
 //| **What step 6 leaves.** Device memory: the time is that of the cache's bytes. So a cache in e4m3 should take half as long.
 //|
-//| **What this step does.** Keys and values are [e4m3](../../docs/pages/glossary.md#e4m3-e5m2-and-e8m0), queries and output stay in 16 bits. The ring, the plan, pages, the last to
+//| **What this step does.** Keys and values are [e4m3](../../docs/pages/glossary.md#e4m3), queries and output stay in 16 bits. The ring, the plan, pages, the last to
 //| arrive: all of it is steps 4 to 6's. What is new lies between a stage and the tensor cores, and is this file.
 //|
 //| * **f16 between them.** Hopper converts two e4m3 to two f16 in one instruction, and exactly: f16 has more of every bit. To bf16 it has no such
@@ -69,6 +69,7 @@ class CacheScales {
     return factor;
   }
 
+  //| In the end the lift is taken out again.
   /// Makes the output what it stands for. Without keys it is 0, and stays so.
   template <int kFloats>
   __device__ __forceinline__ void finish(float (&output)[kFloats]) const {
@@ -125,6 +126,7 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
     const bool exists = row < plan.rows_of(problem, number);
     const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane % 4 * 16;
     float largest = 0;
+    //| Two steps of 16 columns a load; of a row that does not exist, zeros.
 #pragma unroll
     for (int step = 0; step < Traits::kHeadDim / 16; step += 2) {
       const uint4 columns = exists ? *reinterpret_cast<const uint4*>(from + step / 4 * 64 + step % 4 * 4)

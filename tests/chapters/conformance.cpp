@@ -77,7 +77,8 @@ TEST_F(Program, IsRightAndAgreesWithTheChapterBefore) {
   const Report report = run(options, chapter_under_test, chapter_before).report;
   ASSERT_EQ(report.steps.size(), steps_under_test().size());
   for (const StepReport& step : report.steps) {
-    if (chapter_under_test.step(step.step).latent) {
+    const Step& descriptor = chapter_under_test.step(step.step);
+    if (descriptor.latent || descriptor.e4m3_cache) {  // which these inputs are not for
       EXPECT_NE(step.why_not, "");
       continue;
     }
