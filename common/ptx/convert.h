@@ -100,28 +100,6 @@ __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d
 #endif
 }
 
-/// The four elements of e4m3 in a register, the lowest byte's first; exact. (PTX ISA, cvt.rn.f16x2.e4m3x2)
-__device__ __forceinline__ float4 unpack_e4m3(uint32_t packed) {
-#ifdef __CUDACC__
-  uint32_t low, high;
-  asm("{\n"
-      ".reg .b16 first, second;\n"
-      "mov.b32 {first, second}, %2;\n"
-      "cvt.rn.f16x2.e4m3x2 %0, first;\n"
-      "cvt.rn.f16x2.e4m3x2 %1, second;\n"
-      "}"
-      : "=r"(low), "=r"(high)
-      : "r"(packed));
-  const auto half = [](uint32_t of_two, int place) {
-    return __half2float(__ushort_as_half(of_two >> 16 * place));
-  };
-  return make_float4(half(low, 0), half(low, 1), half(high, 0), half(high, 1));
-#else
-  const auto element = [packed](int i) { return to_float(e4m3{uint8_t(packed >> 8 * i)}); };
-  return make_float4(element(0), element(1), element(2), element(3));
-#endif
-}
-
 /// Two registers with two elements of f16 each, the first in the low half.
 struct F16Pairs {
   uint32_t low, high;
@@ -146,6 +124,20 @@ __device__ __forceinline__ F16Pairs unpack_e4m3_to_f16(uint32_t packed) {
     return uint32_t(std::bit_cast<uint16_t>(from_float<f16>(to_float(e4m3{uint8_t(packed >> 8 * i)}))));
   };
   return {element(0) | element(1) << 16, element(2) | element(3) << 16};
+#endif
+}
+
+/// The four elements of e4m3 in a register, the lowest byte's first; exact.
+__device__ __forceinline__ float4 unpack_e4m3(uint32_t packed) {
+#ifdef __CUDACC__
+  const F16Pairs pairs = unpack_e4m3_to_f16(packed);
+  const auto half = [](uint32_t of_two, int place) {
+    return __half2float(__ushort_as_half(of_two >> 16 * place));
+  };
+  return make_float4(half(pairs.low, 0), half(pairs.low, 1), half(pairs.high, 0), half(pairs.high, 1));
+#else
+  const auto element = [packed](int i) { return to_float(e4m3{uint8_t(packed >> 8 * i)}); };
+  return make_float4(element(0), element(1), element(2), element(3));
 #endif
 }
 
