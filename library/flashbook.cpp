@@ -138,7 +138,10 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
   }
   if (mask.pairs != nullptr) v.dense = {.heads = mask.pair_heads, .elsewhere = true};
   shape.score.softcap = mask.softcap;
-  if (mask.slopes != nullptr) shape.score.alibi.resize(std::size_t(std::max(0, shape.heads)));
+  if (mask.slope_sequences < 0)
+    throw InputError("slope_sequences is below 0: give how many sequences have slopes of their own, or 0");
+  if (mask.slopes != nullptr)
+    shape.score.alibi = stand_in<float>(double(shape.heads) * std::max(1, mask.slope_sequences), "slopes");
   if (mask.bias != nullptr) {
     const double distances = 2.0 * mask.bias_reach + 1;
     shape.score.bias = {mask.bias_reach, stand_in<float>(shape.heads * distances, "bias")};

@@ -65,8 +65,8 @@ typedef struct FlashbookShape {
   int32_t kv_heads; /**< divides heads */
   int32_t seqlen_q;
   int32_t seqlen_k;
-  int32_t head_dim; /**< 64, 128 or 256, in chapters 5, 7 (steps 3 to 6) and 9 any multiple of 8 up to 256;
-                     * of latent attention 576: o has 512 columns, and v is not read */
+  int32_t head_dim; /**< 64, 128 or 256, in chapters 5, 7 (steps 3 to 6), 8 (steps 4 to 6) and 9 any multiple
+                     * of 8 up to 256; of latent attention 576: o has 512 columns, and v is not read */
   int32_t causal;   /**< 0 or 1; bottom-right aligned */
   int32_t dtype;    /**< a FlashbookType */
   float scale;      /**< factor on the scores, > 0: 1 / sqrt(head_dim). Chapters 1 to 5 are right for every
@@ -134,8 +134,8 @@ typedef struct FlashbookMask {
   int32_t sinks;        /**< the first keys, seen whatever window_left says */
   int32_t prefix;       /**< the first keys, seen whatever the window says */
   /** [documents + 1] each, ascending from 0: where the documents' queries and keys begin (cu_seqlens). */
-  int32_t documents; /**< 0: one, and the pointers are null */
-  int32_t reserved;  /**< 0 */
+  int32_t documents;       /**< 0: one, and the pointers are null */
+  int32_t slope_sequences; /**< how many sequences have slopes of their own, see there; 0: none has */
   const int32_t* first_query;
   const int32_t* first_key;
   const int32_t* columns; /**< FlashMask's intervals, [batch, column_heads, seqlen_k, bounds]; null: none */
@@ -147,7 +147,9 @@ typedef struct FlashbookMask {
   int32_t block_keys;
   const int32_t* first_block;
   const int32_t* key_blocks;
-  const float* slopes;  /**< ALiBi's, [heads]; null: none */
+  /** ALiBi's, [heads]; null: none. With slope_sequences [slope_sequences, heads], a row a document, or of
+   * none a batch entry. */
+  const float* slopes;
   float softcap;        /**< 0: none */
   int32_t bias_reach;   /**< 0 if there is no bias */
   const float* bias;    /**< by distance, [heads, 2 * bias_reach + 1]; null: none */

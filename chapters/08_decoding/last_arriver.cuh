@@ -96,7 +96,8 @@ __device__ __forceinline__ void store_finished(const WarpRow<kHeadDim>& result, 
                                                float* lse) {  // [batch, heads, seqlen_q]
   //| With [rules](rules.cuh) a row takes its head's sink in first.
   if constexpr (PlanType::kSinks)
-    store_row<T>(plan.finished(result, of.first_head + row % problem.pack), problem, of, row, o, lse);
+    store_row<T, PlanType::kPadded>(plan.finished(result, of.first_head + row % problem.pack), problem, of,
+                                    row, o, lse, plan.template columns<kHeadDim>());
   else if (whole.o != nullptr)
     store_row(result, whole, problem.number(of, row));
   else

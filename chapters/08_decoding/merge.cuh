@@ -106,16 +106,18 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
 //| ## Where a merged row goes
 //|
 //| To $O$ in its type; or, where merging goes on at the next level of a tree, back to the workspace as a part.
-/// Stores a row of the result, `row` of the pack. One warp.
-template <typename T, int kHeadDim>
+/// Stores a row of the result, `row` of the pack; of a padded one the first `columns`. One warp.
+template <typename T, bool kPadded = false, int kHeadDim>
 __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Problem& problem,
                                           const Pack& of, int row,
-                                          T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
-                                          float* lse) {  // [batch, heads, seqlen_q]
+                                          T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
+                                          float* lse,  // [batch, heads, seqlen_q]
+                                          int columns = kHeadDim) {
   T* to = o + problem.offset(problem.o_strides, of, row);
 #pragma unroll
   for (int c = 0; c < result.kColumns; c += 2)
-    *reinterpret_cast<uint32_t*>(to + result.column(c)) = pack<T>(result.value[c], result.value[c + 1]);
+    if (!kPadded || result.column(c) < columns)
+      *reinterpret_cast<uint32_t*>(to + result.column(c)) = pack<T>(result.value[c], result.value[c + 1]);
   if (threadIdx.x % 32 == 0) lse[problem.number(of, row)] = result.lse;
 }
 

@@ -52,10 +52,12 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScale
     const int row = first_row + lane / 4 + 8 * r;
     const bool exists = row < plan.rows_of(problem, pack);
     const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane % 4 * 8;
+    const int row_columns = plan.template columns<Traits::kHeadDim>();
 #pragma unroll
     for (int step = 0; step < Traits::kHeadDim / 16; step += 2) {
+      const bool is_there = exists && (!PlanType::kPadded || lane % 4 * 8 + step * 16 < row_columns);
       const uint4 columns =
-          exists ? *reinterpret_cast<const uint4*>(from + step * 16) : make_uint4(0, 0, 0, 0);
+          is_there ? *reinterpret_cast<const uint4*>(from + step * 16) : make_uint4(0, 0, 0, 0);
       fragments[step][r] = columns.x, fragments[step][r + 2] = columns.y;
       fragments[step + 1][r] = columns.z, fragments[step + 1][r + 2] = columns.w;
     }
@@ -71,10 +73,18 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScale
 /// Which column of a chunk score i of a thread belongs to.
 __device__ __forceinline__ int column_of(int i) { return i / 4 * 8 + 2 * int(threadIdx.x % 4) + i % 2; }
 
-/// Loads the 16 bytes at `from` and those `apart` bytes further, the latter first if `reverse`.
-__device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* from, int apart, bool reverse) {
-  const auto first = *reinterpret_cast<const uint4*>(from + (reverse ? apart : 0));
-  const auto second = *reinterpret_cast<const uint4*>(from + (reverse ? 0 : apart));
+/// The 16 bytes at byte `at` of a row; of a padded one zeros from byte `end` on.
+template <bool kPadded>
+__device__ __forceinline__ uint4 piece_of_row(const unsigned char* row, int at, int end) {
+  return kPadded && at >= end ? make_uint4(0, 0, 0, 0) : *reinterpret_cast<const uint4*>(row + at);
+}
+
+/// Loads the 16 bytes at byte `at` of a row and those `apart` bytes further, the latter first if `reverse`.
+template <bool kPadded>
+__device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* row, int at, int apart,
+                                         bool reverse, int end) {
+  const uint4 first = piece_of_row<kPadded>(row, at + (reverse ? apart : 0), end);
+  const uint4 second = piece_of_row<kPadded>(row, at + (reverse ? 0 : apart), end);
   to[0] = reverse ? second : first;
   to[1] = reverse ? first : second;
 }
@@ -82,21 +92,21 @@ __device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* fr
 //| Two keys whose numbers follow one another are loaded at the same time, 64 bytes of each. Odd ones begin with the second half of
 //| 128, so the two meet in no bank.
 /// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
-template <typename T, typename Traits>
+template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q, const NoScales&,
-                                              const Stage& tile, int chunk, int keys) {
+                                              const Stage& tile, int chunk, int keys, const PlanType& plan) {
   const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
+  const int row_bytes = plan.template columns<Traits::kHeadDim>() * 2;
   const unsigned char* row[2];
   float sums[2][4] = {};  // columns 0-7, columns 8-15
 #pragma unroll
-  for (int n = 0; n < 2; ++n)
-    row[n] = tile.byte + min(first_key + 8 * n, keys - 1) * Traits::kRowBytes + lane % 4 * 16;
+  for (int n = 0; n < 2; ++n) row[n] = tile.byte + min(first_key + 8 * n, keys - 1) * row_bytes;
 #pragma unroll
   for (int step = 0; step < Traits::kHeadDim / 16; step += 4)
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       uint4 k[2];
-      load_two(k, row[n] + step * 32, 64, lane / 4 % 2 != 0);
+      load_two<PlanType::kPadded>(k, row[n], lane % 4 * 16 + step * 32, 64, lane / 4 % 2 != 0, row_bytes);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         mma_m16n8k16<T>(sums[n], q[step + 2 * i], k[i].x, k[i].y, sums[n]);
@@ -125,12 +135,13 @@ template <int kHeadDim>
 constexpr int kThreadColumns = kSpan<kHeadDim> / 4;
 
 /// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
-template <typename T, typename Traits>
+template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim / 2], const float* p,
-                                                NoScales&, const Stage& tile, int chunk, int keys) {
+                                                NoScales&, const Stage& tile, int chunk, int keys,
+                                                const PlanType& plan) {
   constexpr int kColumns = kGroupColumns<Traits::kHeadDim>;
   constexpr uint32_t kLowHalves = 0x5410, kHighHalves = 0x7632;
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % 32, row_bytes = plan.template columns<Traits::kHeadDim>() * 2;
   const uint32_t a[4] = {pack<T>(p[0], p[1]), pack<T>(p[2], p[3]), pack<T>(p[4], p[5]), pack<T>(p[6], p[7])};
 #pragma unroll
   for (int columns = 0; columns < Traits::kHeadDim; columns += kSpan<Traits::kHeadDim>) {
@@ -139,13 +150,14 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int key = chunk * kRowsOfMma + column_of(i / 2 * 4 + i % 2);
-      const unsigned char* from = tile.byte + key * Traits::kRowBytes + (columns + lane / 4 * kColumns) * 2;
+      const unsigned char* row = tile.byte + key * row_bytes;
+      const int at = (columns + lane / 4 * kColumns) * 2;
       if (key >= keys) continue;
       uint4 loaded[2];
       if constexpr (kColumns == 16)
-        load_two(loaded, from, 16, lane % 2 != 0);
+        load_two<PlanType::kPadded>(loaded, row, at, 16, lane % 2 != 0, row_bytes);
       else
-        loaded[0] = *reinterpret_cast<const uint4*>(from);
+        loaded[0] = piece_of_row<PlanType::kPadded>(row, at, row_bytes);
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j) {
         v[i][4 * j] = loaded[j].x, v[i][4 * j + 1] = loaded[j].y;

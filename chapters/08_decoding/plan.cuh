@@ -37,7 +37,7 @@ struct Shares {
 /// What the host says of the plan.
 struct Plan {
   // Rules has them (rules.cuh).
-  static constexpr bool kWindow = false, kFunctions = false, kSinks = false, kRagged = false;
+  static constexpr bool kWindow = false, kFunctions = false, kSinks = false, kRagged = false, kPadded = false;
   device::Divisor parts;              ///< equal parts: of each item. 1 if there is equal work
   int equal_work;                     ///< 1 or 0
   device::Divisor row_tiles;          ///< of a pack
@@ -52,6 +52,11 @@ struct Plan {
   __device__ const device::Divisor& row_tiles_of(const Problem&, int /*batch*/) const { return row_tiles; }
   __device__ int items_of(const Problem&, int /*batch*/) const { return items_of_sequence; }
   __device__ Pack rows_at(const Problem& problem, int pack) const { return problem.pack_of(pack); }
+  /// Columns of the tensors, where a tile has kHeadDim.
+  template <int kHeadDim>
+  __device__ static constexpr int columns() {
+    return kHeadDim;
+  }
 };
 
 //| A segment knows who else works on its item: the blocks of an item's parts follow one another, so the first one's number and the

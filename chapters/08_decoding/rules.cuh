@@ -14,6 +14,7 @@
 //| | `kWindow`, `kFunctions` | `change`: what becomes of 16 keys' scores | behind Q K^T | not called |
 //| | `kRagged` | `rows_of`, `rows_at`, `items_of`, ...: how many queries a sequence has, and where | the plan, and wherever rows are read or stored | as many each |
 //| | `kSinks` | `finished`: what a row comes to at last | where a merged row is stored | not called |
+//| | `kPadded` | `columns`: how many of a tile's columns tensors have | wherever rows are read or stored | all |
 //|
 //| ![A sequence's keys, of which a window at the end is cut into tiles and dealt out to blocks; what lies before it is not read; a sink comes in where parts are merged](../../docs/figures/decode_rules.svg)
 #pragma once
@@ -22,9 +23,11 @@
 namespace flashbook::decoding {
 
 /// A plan, and the rules of its launch. Without functions (`kFunctions_`) scores stay as they are.
-template <bool kFunctions_>
+/// `kPadded_`: tensors have fewer columns than tiles.
+template <bool kFunctions_, bool kPadded_ = false>
 struct Rules : Plan {
   static constexpr bool kWindow = true, kFunctions = kFunctions_, kSinks = true, kRagged = true;
+  static constexpr bool kPadded = kPadded_;
   static constexpr int kNoLimit = 1 << 30;  ///< `left` of a launch without a window
 
   int left = kNoLimit;  ///< keys before a query's own that it sees
@@ -35,10 +38,12 @@ struct Rules : Plan {
       nullptr;                   ///< [batch + 1], where each sequence's queries begin; null: all have as many
   int tile_rows = 0;             ///< of the kernel
   const float* sinks = nullptr;  ///< [heads], -inf: none
-  const float* slopes = nullptr;  ///< [heads]
+  const float* slopes = nullptr;  ///< [heads], or [batch, heads]
   float softcap_factor = 0;       ///< -2 log2(e) scale / c; 0: no softcap
-  float slope_factor = 0;  ///< what a slope is multiplied by, since scores will be by Problem::scale_log2
-  float score_offset = 0;  ///< -c, which is left out of all scores; without a softcap 0
+  float slope_factor = 0;   ///< what a slope is multiplied by, since scores will be by Problem::scale_log2
+  float score_offset = 0;   ///< -c, which is left out of all scores; without a softcap 0
+  int slopes_of_batch = 0;  ///< heads, if each sequence has slopes of its own
+  int head_dim = 0;         ///< of the tensors, if kPadded
 
   //| ## Which keys are read
   //|
@@ -100,7 +105,8 @@ struct Rules : Plan {
       //| ALiBi takes slope times distance. Since the softmax will multiply by the scale, the slope is divided by it beforehand. A thread's two
       //| rows may belong to two heads, so each has a slope of its own.
       if (slopes != nullptr) {
-        const int first_head = segment.pack % problem.packs * problem.pack;
+        const int first_head =
+            segment.pack % problem.packs * problem.pack + segment.pack / problem.packs * slopes_of_batch;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const float slope = slopes[first_head + (row + 8 * r) % problem.pack] * slope_factor;
@@ -119,6 +125,17 @@ struct Rules : Plan {
       const int key = first_key + column_of(i), own = first_own + (row + 8 * row_of(i)) / problem.pack;
       if (key < own - left || key > own + right) scores[i] = -INFINITY;
     }
+  }
+
+  //| ## Head dimensions between the tiles
+  //|
+  //| Chapters 5, 7 and 9 leave a head dimension of 80 to the tensor map, which brings zeros for the columns that a tile of 128 has beyond it.
+  //| Copies of whole rows have no map. So a stage has the rows as they lie in memory, 160 bytes apart, and what is not there is known where it is read: a lane
+  //| whose 16 bytes would lie beyond its row has zeros in their place, of Q, of K and of V. Memory brings no byte in vain, nothing is copied beforehand, and columns of O beyond the last are
+  //| not stored. A comparison for each load is too little to be seen beside memory; but so that 64, 128 and 256 have not even that, it is a kernel of its own, and one for all rules.
+  template <int kHeadDim>
+  __device__ int columns() const {
+    return kPadded ? head_dim : kHeadDim;
   }
 
   //| ## The sink comes last

@@ -42,6 +42,7 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
                                         Segments<Traits::kKeys, PlanType>& segments) {
   const int lane = threadIdx.x % 32, own_rows = lane * cache.copy_rows;  // before a lane's first copy
   const int tiles_at_once = 32 / cache.copies;                           // whose pages are looked up
+  const int row_bytes = plan.template columns<Traits::kHeadDim>() * Traits::kElementBytes;
   PipelineState<Traits::kStages> state;
   Segment segment;
   while (segments.next(segment)) {
@@ -67,7 +68,7 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
       }
       const int page = __shfl_sync(kWholeWarp, pages, looked_up * cache.copies + lane % cache.copies);
       const int first_key = start + tile * Traits::kKeys;
-      const int bytes = min(Traits::kKeys, segment.length - first_key) * Traits::kRowBytes;
+      const int bytes = min(Traits::kKeys, segment.length - first_key) * row_bytes;
 #pragma unroll 1  // a block's first instructions come from device memory too: the fewer, the sooner it reads
       for (int tensor = 0; tensor < 2; ++tensor) {  // K, then V
         wait_empty(shared.ring, state);
@@ -87,9 +88,9 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
           if (rows <= 0) break;
           int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
           if constexpr (PlanType::kWindow) in_page += plan.rows_before(of.batch);
-          bulk_load(shared.ring.tile[state.stage].byte + in_tile * Traits::kRowBytes,
+          bulk_load(shared.ring.tile[state.stage].byte + in_tile * row_bytes,
                     head + (in_tile == own_rows ? page : page_of(key)) * to_page + in_page * to_row,
-                    rows * Traits::kRowBytes, full, cache.keep);
+                    rows * row_bytes, full, cache.keep);
         }
         __syncwarp();
         state.advance();
@@ -143,7 +144,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
         float* own = scores + 8 * c;
         const int chunk_keys = keys_left - chunk * kRowsOfMma;  // that exist
         if (chunk_keys > 0)
-          multiply_keys<T, Traits>(own, q, scales, shared.ring.tile[keys.stage], chunk, keys_left);
+          multiply_keys<T, Traits>(own, q, scales, shared.ring.tile[keys.stage], chunk, keys_left, plan);
         if constexpr (PlanType::kFunctions || PlanType::kWindow)  // what a model does with its scores
           if (chunk_keys > 0)
             plan.change(own, problem, segment, row_of_pack<Traits>(segment), tile_key + chunk * kRowsOfMma);
@@ -173,7 +174,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
         if (chunk * kRowsOfMma < keys_left)
           multiply_values<T, Traits>(sums.output, scores + 8 * c, scales, shared.ring.tile[state.stage],
-                                     chunk, keys_left);
+                                     chunk, keys_left, plan);
       }
     }
     __syncwarp();  // the same of V

@@ -159,16 +159,16 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
 //| As of 16 bits: a lane loads 16 bytes of a key, and odd keys begin with the second half of 128 bytes. Four bytes are two registers of f16, a product's part.
 
 /// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
-template <typename T, typename Traits>
+template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q,
                                               const CacheScales<Traits>& scales, const Stage& tile, int chunk,
-                                              int keys) {
+                                              int keys, const PlanType&) {
   const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
   float sums[2][4] = {};  // columns 0-7, columns 8-15
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
-    const unsigned char* row =
-        tile.byte + min(first_key + 8 * n, keys - 1) * Traits::kRowBytes + lane % 4 * 16;
+    const unsigned char* row = tile.byte + min(first_key + 8 * n, keys - 1) * Traits::kRowBytes;
+    const int own = lane % 4 * 16;
     const auto multiply = [&](const uint4& k, int step) {
       const uint32_t fours[4] = {k.x, k.y, k.z, k.w};
 #pragma unroll
@@ -179,12 +179,12 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
     };
     //| At d = 64 a row is 64 bytes, 16 for each of four lanes. Longer rows are loaded two pieces at a time.
     if constexpr (Traits::kHeadDim == 64) {
-      multiply(*reinterpret_cast<const uint4*>(row), 0);
+      multiply(*reinterpret_cast<const uint4*>(row + own), 0);
     } else {
 #pragma unroll
       for (int step = 0; step < Traits::kHeadDim / 16; step += 8) {
         uint4 k[2];
-        load_two(k, row + step * 16, 64, lane / 4 % 2 != 0);
+        load_two<false>(k, row, own + step * 16, 64, lane / 4 % 2 != 0, Traits::kRowBytes);
         multiply(k[0], step);
         multiply(k[1], step + 4);
       }
@@ -201,10 +201,10 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
 //| two registers.
 
 /// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
-template <typename T, typename Traits>
+template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim / 2], const float* p,
                                                 CacheScales<Traits>& scales, const Stage& tile, int chunk,
-                                                int keys) {
+                                                int keys, const PlanType&) {
   constexpr int kColumns = kGroupColumns<Traits::kHeadDim>;
   constexpr uint32_t kFirstTwo = 0x5140, kLastTwo = 0x7362;  // of four columns, of either key
   const int lane = threadIdx.x % 32;

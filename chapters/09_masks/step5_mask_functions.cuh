@@ -176,23 +176,34 @@ struct Softcap : KeepsAll {
 //| ### ALiBi
 //|
 //| A penalty for distance, with a slope for each head. The softmax multiplies scores by the scale, so the slope is divided by
-//| the scale first. Distances count within a document, so a row first looks for its document.
-/// The key at a query's own place, in its document.
-__device__ __forceinline__ int own_key_of(const Ranges& ranges, const Work& work, int query) {
+//| the scale first. Distances count within a document, so a row first looks for its document. FlashAttention also takes slopes
+//| for each sequence, so there is a number by which a sequence's slopes are further on: 0 if all share them.
+/// Where a query is.
+struct OwnPlace {
+  int sequence;  ///< its document, or batch entry
+  int key;       ///< at the query's own place there
+};
+
+__device__ __forceinline__ OwnPlace own_place_of(const Ranges& ranges, const Work& work, int query) {
   Sequence s = work.sequence;
-  if (ranges.documents.count > 0) s = ranges.documents.at(ranges.documents.find(query));
-  return s.first_key + query - s.first_query + s.keys - s.queries;
+  int number = work.head.batch;
+  if (ranges.documents.count > 0) {
+    number = ranges.documents.find(query);
+    s = ranges.documents.at(number);
+  }
+  return {number, s.first_key + query - s.first_query + s.keys - s.queries};
 }
 
 /// Takes slope * |own key - key| from a score.
 struct Alibi : KeepsAll {
   static constexpr bool kChanges = true;
   static constexpr bool kAsksForKeys = true;
-  const float* slopes;  // [heads]
+  const float* slopes;  // [heads], or [sequences, heads]
   Ranges ranges;        ///< whose documents it counts in
   float scale_log2;     ///< as without it
   float per_scale;      ///< 1 / scale
   float score_offset = 0;
+  int to_sequence = 0;  ///< from a sequence's slopes to the next one's; 0: all have the same
 
   //| Distances are floats. The key's number, counted from the thread's first column, is known when the kernel is compiled, so its
   //| conversion to float costs nothing.
@@ -206,7 +217,8 @@ struct Alibi : KeepsAll {
     }
   };
   __device__ Row row(const Work& work, int query) const {
-    return {slopes[work.head.head] * per_scale, float(own_key_of(ranges, work, query))};
+    const OwnPlace own = own_place_of(ranges, work, query);
+    return {slopes[own.sequence * to_sequence + work.head.head] * per_scale, float(own.key)};
   }
 };
 
@@ -239,7 +251,7 @@ struct DistanceBias : KeepsAll {
   };
   __device__ Row row(const Work& work, int query) const {
     const int64_t length = 2 * int64_t(reach) + 1;
-    return {bias + work.head.head * length + reach, reach, own_key_of(ranges, work, query), per_scale};
+    return {bias + work.head.head * length + reach, reach, own_place_of(ranges, work, query).key, per_scale};
   }
 };
 

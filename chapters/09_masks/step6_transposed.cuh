@@ -296,15 +296,20 @@ struct AlibiColumn {
   }
 };
 //| Where documents are a mask, both places of a visible pair lie in one document, so the key's document gives the distance. A key beyond the end is hidden anyway.
+//| The number of a packed sequence, whose slopes may be its own, follows from its rows in the workspace: sequence b begins at tile $\lfloor \mathrm{first\_query}_b / 128 \rfloor + b$.
 __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& work, const Head& q, int key,
                                            int first_query) {
   Sequence s = work.sequence;
   const DocumentBounds& documents = alibi.ranges.documents;
-  if (documents.count > 0 && key < s.keys)
-    s = documents.at(DocumentBounds{documents.first_key, documents.first_query, documents.count}.find(key));
-  else
+  int number = documents.count > 0 ? 0 : q.batch;
+  if (documents.count > 0 && key < s.keys) {
+    number = DocumentBounds{documents.first_key, documents.first_query, documents.count}.find(key);
+    s = documents.at(number);
+  } else {
+    number += work.first_row / kWorkspaceRows - s.first_query / kWorkspaceRows;
     s.first_query = s.first_key = 0;
-  return {alibi.slopes[q.head] * alibi.per_scale,
+  }
+  return {alibi.slopes[number * alibi.to_sequence + q.head] * alibi.per_scale,
           float(key - s.first_key - s.keys + s.queries + s.first_query - first_query)};
 }
 

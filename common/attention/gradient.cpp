@@ -12,6 +12,7 @@
 #include "common/attention/dropout.h"
 #include "common/attention/error.h"
 #include "common/attention/parallel.h"
+#include "common/attention/slopes.h"
 #include "common/numeric/float_formats.h"
 
 namespace flashbook {
@@ -152,7 +153,8 @@ class Textbook {
       score = cap * capped, slope = 1 - capped * capped;
     }
     if (!shape_.score.alibi.empty())
-      score -= shape_.score.alibi[q.head] * Sum(std::abs(own_key(shape_, q.batch, q.query) - key));
+      score -=
+          slope_of(shape_, q.batch, q.head, q.query) * Sum(std::abs(own_key(shape_, q.batch, q.query) - key));
     if (!shape_.score.bias.values.empty())
       score += shape_.score.bias.at(q.head, key - own_key(shape_, q.batch, q.query));
     Sum kept = 1;

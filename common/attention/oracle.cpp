@@ -14,6 +14,7 @@
 #include "common/attention/pages.h"
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
+#include "common/attention/slopes.h"
 #include "common/numeric/float_formats.h"
 #include "common/numeric/widest_vectors.h"
 
@@ -86,9 +87,9 @@ class RowBlock {
   }
 
   /// What becomes of a scaled score.
-  Sum apply(const ScoreFunction& function, Sum score, int64_t distance) const {
+  Sum apply(const ScoreFunction& function, Sum slope, Sum score, int64_t distance) const {
     if (function.softcap > 0) score = function.softcap * std::tanh(score / function.softcap);
-    if (!function.alibi.empty()) score -= function.alibi[head_ % shape_.heads] * Sum(std::abs(distance));
+    if (!function.alibi.empty()) score -= slope * Sum(std::abs(distance));
     if (!function.bias.values.empty()) score += function.bias.at(int(head_ % shape_.heads), -distance);
     return score;
   }
@@ -127,6 +128,7 @@ class RowBlock {
     constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
     const int64_t own = own_key(shape_, batch(), query(r));
     const Sum sink = shape_.score.sinks.empty() ? kNothing : shape_.score.sinks[head_ % shape_.heads];
+    const Sum slope = slope_of(shape_, batch(), int(head_ % shape_.heads), query(r));
     Sum row_max = sink;
     for (std::size_t j = 0; j < s.size(); ++j) {
       if (is_hidden(r, j)) {
@@ -134,7 +136,7 @@ class RowBlock {
         continue;
       }
       ++seen[r];
-      s[j] = store_score(apply(shape_.score, Sum(shape_.scale) * s[j], own - int64_t(j)));
+      s[j] = store_score(apply(shape_.score, slope, Sum(shape_.scale) * s[j], own - int64_t(j)));
       row_max = std::max(row_max, s[j]);
     }
     lse[r] = row_max;

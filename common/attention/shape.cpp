@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "common/attention/error.h"
+#include "common/attention/slopes.h"
 
 namespace flashbook {
 namespace {
@@ -44,8 +45,10 @@ void validate_score(const Shape& shape) {
   const ScoreFunction& score = shape.score;
   if (!(score.softcap >= 0) || std::isinf(score.softcap))
     throw InputError("the softcap is no finite number of at least 0: give one, 0 for none");
-  if (!score.alibi.empty() && int64_t(score.alibi.size()) != shape.heads)
-    throw InputError("there are ", score.alibi.size(), " slopes: give ", shape.heads, ", one a head");
+  if (const int64_t slopes = int64_t(score.alibi.size()), every = sequences_of(shape) * shape.heads;
+      slopes != 0 && slopes != shape.heads && slopes != every)
+    throw InputError("there are ", slopes, " slopes: give ", shape.heads, ", one a head, or ", every,
+                     ", one a head of each sequence");
   for (float slope : score.alibi)
     if (!std::isfinite(slope)) throw InputError("a slope is not finite: give finite slopes");
   if (!score.sinks.empty() && int64_t(score.sinks.size()) != shape.heads)
@@ -195,8 +198,8 @@ std::string why_not_dense(const Shape& shape, HeadDims head_dims) {
   if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
   if (head_dims == HeadDims::of_tiles && shape.head_dim != 64 && shape.head_dim != 128 &&
       shape.head_dim != 256)
-    return "head dimensions between 64, 128 and 256 are for chapters 5, 7 (steps 3 to 6) and 9: give one of "
-           "the three with --head-dim";
+    return "head dimensions between 64, 128 and 256 are for chapters 5, 7 (steps 3 to 6), 8 (steps 4 to 6) "
+           "and 9: give one of the three with --head-dim";
   return "";
 }
 
@@ -220,6 +223,7 @@ std::string describe(const Shape& shape) {
   if (shape.scale != default_scale(shape.head_dim)) text << ", scale " << shape.scale;
   if (shape.score.softcap > 0) text << ", softcap " << shape.score.softcap;
   if (!shape.score.alibi.empty()) text << ", ALiBi";
+  if (shape.score.alibi.size() > std::size_t(shape.heads)) text << " by sequence";
   if (!shape.score.bias.values.empty()) text << ", bias";
   if (!shape.score.sinks.empty()) text << ", sinks";
   if (shape.score.dropout > 0) text << ", dropout " << shape.score.dropout;

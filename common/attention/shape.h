@@ -30,8 +30,8 @@ struct RelativeBias {
 /// Functions on the scores s = scale * q k, in this order. The default leaves them as they are.
 struct ScoreFunction {
   float softcap = 0;  ///< c: s becomes c * tanh(s / c). 0: no cap
-  /// ALiBi's slopes, [heads]: slope * |i + seqlen_k - seqlen_q - j| is taken from query i's score of key j,
-  /// and with documents or lengths it counts within them. Empty: none.
+  /// ALiBi's slopes, [heads] or [sequences, heads]: slope * |i + seqlen_k - seqlen_q - j| is taken from query
+  /// i's score of key j. Documents are sequences, else batch entries are; it counts within them. Empty: none.
   std::vector<float> alibi = {};
   RelativeBias bias = {};  ///< counts distances as ALiBi does
   /// A score for each head that belongs to no key (gpt-oss): e^sink is a term of every row's sum, and brings

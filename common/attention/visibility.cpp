@@ -6,6 +6,7 @@
 
 #include "common/attention/error.h"
 #include "common/attention/shape.h"
+#include "common/attention/slopes.h"
 
 namespace flashbook {
 namespace {
@@ -192,6 +193,18 @@ bool sees(const Shape& shape, int batch, int head, int query, int key) {
 int64_t own_key(const Shape& shape, int batch, int query) {
   const Document doc = document(shape, batch, document_of(shape, query));
   return doc.own_key(query);
+}
+
+int64_t sequences_of(const Shape& shape) {
+  return shape.visibility.documents.first_query.empty() ? shape.batch : documents(shape);
+}
+
+float slope_of(const Shape& shape, int batch, int head, int query) {
+  const std::vector<float>& slopes = shape.score.alibi;
+  if (slopes.empty()) return 0;
+  if (slopes.size() == std::size_t(shape.heads)) return slopes[head];
+  const bool packed = !shape.visibility.documents.first_query.empty();
+  return slopes[std::size_t(packed ? document_of(shape, query) : batch) * shape.heads + head];
 }
 
 TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& given) {

@@ -48,7 +48,7 @@ class Mask(_Struct):
     """FlashbookMask."""
 
     _fields_ = [("size", ctypes.c_size_t),
-                *((name, ctypes.c_int32) for name in ("window_left", "window_right", "sinks", "prefix", "documents", "reserved")),
+                *((name, ctypes.c_int32) for name in ("window_left", "window_right", "sinks", "prefix", "documents", "slope_sequences")),
                 *((name, ctypes.c_void_p) for name in ("first_query", "first_key", "columns")),
                 *((name, ctypes.c_int32) for name in ("column_heads", "bounds", "block_queries", "block_keys")),
                 *((name, ctypes.c_void_p) for name in ("first_block", "key_blocks", "slopes")),

@@ -53,16 +53,20 @@ class _Recorder(TorchDispatchMode):
     def __init__(self, seen: list[tuple[Explanation, Callable[[], Explanation]]]) -> None:
         super().__init__()
         self.seen = seen
+        self.pads = False  # q, k and v have been copied for a head dimension that is no multiple of 8
 
     def __torch_dispatch__(self, operator: Any, types: Any, arguments: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None) -> Any:
         if operator is torch.ops.aten.index_put_.default:
             return arguments[0]  # new keys, which are not appended
+        self.pads |= operator is torch.ops.aten.constant_pad_nd.default
         if operator not in (torch.ops.flashbook.forward.default, torch.ops.flashbook.decode.default):
             return operator(*arguments, **(options or {}))
         q = arguments[0]
         o = ops.result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)
         lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
         explanation = (_of_forward if operator is torch.ops.flashbook.forward.default else _of_decode)(*arguments)
+        if self.pads:
+            explanation = dataclasses.replace(explanation, copied=("q", "k", "v"))
         self.seen.append((explanation, lambda: _of_backward(o, *arguments)))
         return o, lse
 

@@ -57,6 +57,28 @@ def _refuse_dropout(dropout_p: float) -> None:
                                   f"torch.nn.functional.scaled_dot_product_attention ({ORDER_2})")
 
 
+def _of_sequences(slopes: Tensor | None) -> Tensor | None:
+    """Slopes as kernels read them. Of one row they are everybody's; several are often expanded from one."""
+    if isinstance(slopes, Tensor) and slopes.dim() == 2:
+        return slopes[0] if slopes.shape[0] == 1 else slopes.contiguous()
+    return slopes
+
+
+def padded(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Views [batch, heads, seqlen, head_dim] with columns of 0 up to a multiple of 8, as FlashAttention's Python makes them: a copy, and a
+    gradient goes through it. The tensors themselves if they have such a head dimension, or one that nobody has, or several."""
+    missing = ops.missing_columns(*tensors)
+    if not missing:
+        return tensors
+
+    def pad(tensor: Tensor) -> Tensor:
+        if tensor.stride(1) < tensor.stride(2):  # heads inside tokens stay there
+            return torch.nn.functional.pad(tensor.transpose(1, 2), (0, missing)).transpose(1, 2)
+        return torch.nn.functional.pad(tensor, (0, missing))
+
+    return tuple(map(pad, tensors))
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None,
            first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int = 0, step: int = 0,
            scales: ops.Scales = ops.NO_SCALES) -> tuple[Tensor, Tensor]:
@@ -65,9 +87,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     if may_have_tangents() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (q, k, v)):
         raise NotImplementedError("there are no forward-mode derivatives here: use torch.nn.functional.scaled_dot_product_attention with "
                                   "SDPBackend.MATH")
-    if isinstance(slopes, Tensor) and slopes.dim() == 2 and slopes.shape[0] == 1:
-        slopes = slopes[0]  # of one batch entry
-    options = _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, first_query, first_key
+    slopes = _of_sequences(slopes)
+    columns = q.shape[-1]
+    options = _scale(softmax_scale, columns), left, right, softcap, slopes, first_query, first_key
+    q, k, v = padded(q, k, v)
     unwatched, wants_gradient = ops.is_untraced(q, k, v), ops.wants_gradient(q, k, v)
     if wants_gradient:
         masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0)
@@ -81,7 +104,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     else:
         call = ops.forward if unwatched else torch.ops.flashbook.forward
         o, lse = call(q, k, v, *options, deterministic, chapter, step, *scales)
-    return o, lse
+    return o if columns == o.shape[-1] else o[..., :columns], lse
 
 
 def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_key: Tensor, softmax_scale: float | None, left: int, right: int,
@@ -206,14 +229,14 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     """Attention.
 
     Args:
-        q: [batch, seqlen_q, heads, head_dim]
+        q: [batch, seqlen_q, heads, head_dim]; head_dim up to 256. If it is no multiple of 8, the three are copied with columns of 0
         k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads
         dropout_p: 0.0
         softmax_scale: default 1 / sqrt(head_dim)
         causal: query i sees keys up to i + seqlen_k - seqlen_q
         window_size: keys before and after a query's own, i + seqlen_k - seqlen_q, that it sees; -1: all
         softcap: scores become softcap * tanh(score / softcap); 0: they stay
-        alibi_slopes: [heads] or [1, heads], float32: slope * distance is taken from a score. No gradient of it
+        alibi_slopes: [heads] or [batch, heads], float32: slope * distance is taken from a score. No gradient of it
         deterministic: the gradient has the same bits every time
         return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key; there are no probabilities
             without dropout
@@ -334,7 +357,8 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         max_seqlen_q, max_seqlen_k: not needed; with block_table max_seqlen_q is the most queries of a sequence
         block_table: [sequences, most pages of a sequence], int32: k and v are [pages, rows of a page, kv_heads, head_dim], as in
             flash_attn_with_kvcache, and sequence i has cu_seqlens_k[i + 1] - cu_seqlens_k[i] keys. Without gradients
-        others: as in flash_attn_func; windows are aligned in each sequence, and lse is [heads, all queries]
+        others: as in flash_attn_func; windows are aligned in each sequence, alibi_slopes are [heads] or [sequences, heads], and lse is
+            [heads, all queries]
     Returns: o, as q.
     """
     dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
@@ -445,7 +469,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         causal: the last query sees all keys, the one before it one less, ...
         window_size, softcap: as in flash_attn_func. Keys before the window are not read
         rotary_interleaved: columns 0 and 1 are a pair, 2 and 3, ...; False: 0 and the first of the second half, ...
-        alibi_slopes: [heads] or [1, heads], float32
+        alibi_slopes: [heads] or [batch, heads], float32
         num_splits: a hint that nobody needs: chapter 8 deals the keys out evenly by itself
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q], +inf where a query sees no key
         s_aux: [heads], a learned score of each head that belongs to no key (gpt-oss): e^s_aux is a term of every row's sum, and of the
@@ -496,8 +520,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         ops.check_array("cache_leftpad", paddings, q, torch.int32)
         if paddings.shape != q.shape[:1]:
             raise ValueError(f"cache_leftpad is {tuple(paddings.shape)}: give {tuple(q.shape[:1])}")
-    if isinstance(slopes, Tensor) and slopes.dim() == 2 and slopes.shape[0] == 1:
-        slopes = slopes[0]  # of one batch entry
+    slopes = _of_sequences(slopes)
     if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):  # as models keep them
         sinks = sinks.float()
     if new and k_cache.dtype == torch.float8_e4m3fn:
@@ -519,7 +542,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
             return o.transpose(1, 2), lse
     direct = ops.is_untraced(q, k_cache, v_cache)
     if direct and new:
-        ops.check_decode(*views, written, pages, scale, *rules)
+        ops.check_decode(*ops.as_padded(*views), written, pages, scale, *rules)
     if new and written is not None:
         if rotary is not None:
             q, new[0] = _rotated(q, new[0], written, rotary, left >= 0 or right >= 0)
@@ -528,8 +551,8 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         written = written + added
     if paddings is not None:
         written = (whole if written is None else written) - paddings
-    o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*views, written, pages, scale, *rules)
-    return o.transpose(1, 2), lse
+    o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*padded(*views), written, pages, scale, *rules)
+    return o[..., :q.shape[-1]].transpose(1, 2), lse
 
 
 def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tensor, most_queries: int, lengths: Tensor, pages: Tensor,
@@ -549,13 +572,12 @@ def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tens
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache)):
         raise NotImplementedError("no gradient goes through pages, block_table, and a tensor wants one: call under torch.no_grad(), or give k and "
                                   "v of one piece")
-    if isinstance(slopes, Tensor) and slopes.dim() == 2 and slopes.shape[0] == 1:
-        slopes = slopes[0]  # of one batch entry
+    slopes = _of_sequences(slopes)
     views: tuple[Any, ...] = (q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     call = ops.decode if ops.is_untraced(q, k_cache, v_cache) else torch.ops.flashbook.decode
-    o, lse = call(*views, lengths, pages, _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, sinks, paddings, first_query,
+    o, lse = call(*padded(*views), lengths, pages, _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, sinks, paddings, first_query,
                   most_queries)
-    return o[0].transpose(0, 1), lse[0]
+    return o[0, :, :, :q.shape[-1]].transpose(0, 1), lse[0]
 
 
 def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None, interleaved: bool, places: Tensor | None) -> Rotary | None:

@@ -33,7 +33,7 @@ from flashbook.arguments import said
 
 TYPES = {torch.float32: _library.F32, torch.float16: _library.F16, torch.bfloat16: _library.BF16, torch.float8_e4m3fn: _library.E4M3}
 HEAD_DIMS = (64, 128, 256)  # of tiles
-MOST_HEAD_DIM, UNIT_OF_HEAD_DIM = 256, 8  # of tensors; chapters 5, 7 and 9 pad them
+MOST_HEAD_DIM, UNIT_OF_HEAD_DIM = 256, 8  # of tensors; chapters 5 and 7 to 9 pad them
 ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
 LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim] without gaps only
 COUNTING = (HOPPER, DECODING)  # their workspace is 0 before the first call with it, and after every call
@@ -101,15 +101,36 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False) -> None:
             raise ValueError(f"{name} is {tuple(tensor.shape)}: give dimensions below 2^31")
     if q.dtype not in TYPES:
         raise TypeError(f"q is {q.dtype}: give float16 or bfloat16. Chapters 1 and 2 take float32 too, and chapter 6 float8_e4m3fn")
+    if k.shape != v.shape:
+        raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: give one shape")
     if q.shape[3] % UNIT_OF_HEAD_DIM or not 0 < q.shape[3] <= MOST_HEAD_DIM:
         raise ValueError(f"head_dim is {q.shape[3]}: give a multiple of {UNIT_OF_HEAD_DIM} up to {MOST_HEAD_DIM}. Pad q, k and v with columns of 0, "
                          "and give softmax_scale")
-    if k.shape != v.shape:
-        raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: give one shape")
     if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
         raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}: give the same batch and head_dim")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1] != 0:
         raise ValueError(f"there are {q.shape[1]} query heads and {k.shape[1]} key heads: give key heads whose number divides that of query heads")
+
+
+def missing_columns(*tensors: Tensor) -> int:
+    """How many columns of 0 the callers of these operators put behind those of tensors of 16 or 32 bits, so that head_dim is a multiple of 8."""
+    (columns, *others), types = {tensor.shape[-1] for tensor in tensors}, {tensor.dtype for tensor in tensors}
+    return 0 if others or columns > MOST_HEAD_DIM or torch.float8_e4m3fn in types else -columns % UNIT_OF_HEAD_DIM
+
+
+def as_padded(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Tensors with these columns, without memory, or the tensors if none are missing."""
+    missing = missing_columns(*tensors)
+    if not missing:
+        return tensors
+
+    def wider(tensor: Tensor) -> Tensor:
+        batch, heads, rows, columns = tensor.shape
+        if tensor.stride(1) < tensor.stride(2):
+            return without_memory(tensor.new_empty(batch, rows, heads, columns + missing).transpose(1, 2))
+        return without_memory(tensor.new_empty(batch, heads, rows, columns + missing))
+
+    return tuple(map(wider, tensors))
 
 
 def is_padded(q: Tensor) -> bool:
@@ -410,16 +431,24 @@ def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | Non
     if plan.mask is None or (slopes is None and first_query is None):
         return plan.first
     mask = Mask.from_buffer_copy(plan.mask)
+    mask.slope_sequences = slope_sequences(slopes)
     for name, array in (("slopes", slopes), ("first_query", first_query), ("first_key", first_key)):
         setattr(mask, name, None if array is None else address(array))
     return (*plan.first[:3], bytes(mask))
 
 
+def slope_sequences(slopes: Tensor | None) -> int:
+    """How many sequences have slopes of their own; 0: all have the same."""
+    return slopes.shape[0] if slopes is not None and slopes.dim() == 2 else 0
+
+
 def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None) -> None:
     if slopes is not None:
         check_array("alibi_slopes", slopes, q, torch.float32)
-        if slopes.shape != (q.shape[1],):
-            raise ValueError(f"alibi_slopes is {tuple(slopes.shape)}: give ({q.shape[1]},), one a head; slopes by batch entry are FlashAttention's")
+        sequences = q.shape[0] if first_query is None else first_query.shape[0] - 1
+        if tuple(slopes.shape) not in ((q.shape[1],), (sequences, q.shape[1])):
+            raise ValueError(f"alibi_slopes is {tuple(slopes.shape)}: give ({q.shape[1]},), one a head, or {(sequences, q.shape[1])}, one a head of "
+                             "each sequence")
     for name, array in (("cu_seqlens_q", first_query), ("cu_seqlens_k", first_key)):
         if array is not None:
             check_array(name, array, q, torch.int32)
@@ -557,9 +586,9 @@ def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tenso
            first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None,
            v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
-    is [batch, most pages of a sequence]; slopes and sinks are [heads]; paddings, [batch], are rows before a sequence's first key. With
-    first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to most_queries. Of e4m3, k_scale and
-    v_scale are [batch, heads]."""
+    is [batch, most pages of a sequence]; slopes are [heads] or [batch, heads], sinks [heads]; paddings, [batch], are rows before a
+    sequence's first key. With first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to
+    most_queries. Of e4m3, k_scale and v_scale are [batch, heads]."""
     rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries, k_scale, v_scale
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
@@ -578,7 +607,7 @@ def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: 
             check_array(name, array, q, torch.int32)
             if size is not None and array.shape != size:
                 raise ValueError(f"{name} is {tuple(array.shape)}: give {tuple(size)}")
-    check_arrays(q, slopes, None, None)
+    check_arrays(q, slopes, first_query, None)
     if sinks is not None:
         check_array("s_aux", sinks, q, torch.float32)
         if sinks.shape != (q.shape[1],):
@@ -616,12 +645,12 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
             raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
         one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page, True)
-    if is_padded(q):
-        wider = next(dim for dim in HEAD_DIMS if dim > q.shape[3])
-        raise NotImplementedError(f"head_dim is {q.shape[3]}, and chapter 8 has {', '.join(map(str, HEAD_DIMS))} against a cache: make it with "
-                                  f"{wider} columns, pad q, k and v with 0 and give softmax_scale, or use flash_attn_func on the keys that are there")
     masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (most_queries > 0 and right == 0)
     e4m3 = is_e4m3_cache(q, k)
+    if e4m3 and is_padded(q):
+        wider = next(dim for dim in HEAD_DIMS if dim > q.shape[3])
+        raise NotImplementedError(f"head_dim is {q.shape[3]}, and a cache in float8_e4m3fn has {', '.join(map(str, HEAD_DIMS))}: make it with "
+                                  f"{wider} columns, pad q, k and v with 0 and give softmax_scale, or give a cache of 16 bits")
     if e4m3 and (masked or paddings or most_queries):
         raise NotImplementedError("a cache in float8_e4m3fn meets no window, softcap, slopes, s_aux, cache_leftpad and packed queries: leave them "
                                   "out, or give a cache of 16 bits")
@@ -673,6 +702,7 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
     if plan.mask is not None:
         mask = Mask.from_buffer_copy(plan.mask)
         mask.slopes, mask.sink_logits = (None if array is None else address(array) for array in (slopes, sinks))
+        mask.slope_sequences = slope_sequences(slopes)
         first += (bytes(mask),)
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0,
                            *(0 if array is None else address(array) for array in (k_scale, v_scale)), 0, 0)

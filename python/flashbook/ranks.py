@@ -189,6 +189,8 @@ def context_parallel(q: Tensor, k: Tensor, v: Tensor, group: Group = None, *, ca
         raise ValueError(f"q has {q.shape[1]} tokens and k has {k.shape[1]}: give queries, keys and values of the same tokens")
     if causal and q.shape[1] % 2:
         raise ValueError(f"q has {q.shape[1]} tokens: in zigzag a rank has two chunks of one length, so give an even number")
+    columns = q.shape[-1]
+    q, k, v = (tensor.transpose(1, 2) for tensor in interface.padded(*(tensor.transpose(1, 2) for tensor in (q, k, v))))
     ops.check_tensors(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise TypeError(f"q is {q.dtype}: give float16 or bfloat16")
@@ -196,5 +198,6 @@ def context_parallel(q: Tensor, k: Tensor, v: Tensor, group: Group = None, *, ca
         deterministic = ops.is_deterministic(deterministic)
         ops.check_gradient(q, False)
     scale = arguments.scale(softmax_scale)
-    o, lse = _ContextParallel.apply(q, k, v, group, causal, interface._scale(scale, q.shape[-1]), deterministic)
+    o, lse = _ContextParallel.apply(q, k, v, group, causal, interface._scale(scale, columns), deterministic)
+    o = o if columns == o.shape[-1] else o[..., :columns]
     return (o, lse) if return_lse else o

@@ -75,11 +75,82 @@ def test_head_dimensions_that_tiles_pad(head_dim, mask):
         assert torch.equal(flashbook.flash_attn_func(*wide, **MASKS[mask]), flashbook.flash_attn_func(q, k, v, **MASKS[mask]))
 
 
-def test_head_dimensions_that_tiles_pad_are_for_chapters_5_7_and_9():
+@pytest.mark.kernels
+@pytest.mark.parametrize("head_dim", [8, 40, 80, 96, 136, 192, 248] if GPU else [40, 56])
+@pytest.mark.parametrize("pages", [0, 16])
+def test_caches_whose_head_dimension_tiles_pad(head_dim, pages):
+    """By chapter 8, with and without rules; columns behind a row's are NaN, and nothing is copied."""
+    q, k, v = inputs(2, 96, 4, 2, head_dim, torch.bfloat16, batch=2)
+    k_cache, v_cache = (torch.cat([tensor, torch.full_like(tensor[..., :8], math.nan)], 3)[..., :head_dim] for tensor in (k, v))
+    table, lengths = None, torch.tensor([90, 37], device=DEVICE, dtype=torch.int32)
+    if pages:
+        table = torch.randperm(2 * 96 // pages, device=DEVICE).view(2, -1).to(torch.int32)
+        order = table.flatten().long().argsort()
+        k_cache, v_cache = (tensor.reshape(-1, pages, 2, head_dim)[order] for tensor in (k, v))
+    for options in ({"causal": True}, {"window_size": (20, 0), "softcap": 2.0, "alibi_slopes": torch.tensor([0.5, 0.25, 0.125, 1.0], device=DEVICE)}):
+        call = {"cache_seqlens": lengths, "block_table": table, **options}
+        assert not flashbook.explain(flashbook.flash_attn_with_kvcache, q, k_cache, v_cache, **call).copied
+        o, lse = flashbook.flash_attn_with_kvcache(q, k_cache, v_cache, return_softmax_lse=True, **call)
+        exact = {"slopes" if name == "alibi_slopes" else name: value for name, value in options.items()}
+        for i, length in enumerate(lengths.tolist()):
+            held((o[i:i + 1], lse[i:i + 1]), q[i:i + 1], k[i:i + 1, :length], v[i:i + 1, :length], **exact)
+
+
+def padding_by_hand(tensors, missing):
+    return [torch.nn.functional.pad(tensor, (0, missing)) for tensor in tensors]
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("mask", ["full", "causal", "local", "softcap"])
+@pytest.mark.parametrize("head_dim", [1, 33, 59, 111, 250] if GPU else [33, 59])
+def test_head_dimensions_that_are_no_multiple_of_8(head_dim, mask):
+    """The three tensors are copied with columns of 0, as FlashAttention copies them; the scale is that of the columns that are given."""
+    q, k, v = inputs(70, 90, 4, 2, head_dim, torch.bfloat16, grad=True)
+    held_with_gradients(q, k, v, **MASKS[mask])
+    assert flashbook.explain(flashbook.flash_attn_func, q, k, v, **MASKS[mask]).copied == ("q", "k", "v")
+    by_hand = flashbook.flash_attn_func(*padding_by_hand((q, k, v), -head_dim % 8), softmax_scale=head_dim ** -0.5, **MASKS[mask])[..., :head_dim]
+    assert torch.equal(flashbook.flash_attn_func(q, k, v, **MASKS[mask]), by_hand)
+
+
+@pytest.mark.kernels
+def test_every_function_pads_head_dimensions():
+    d = 59
+    q, k, v = inputs(40, 40, 2, 2, d, torch.float16, grad=True)
+    right = flashbook.flash_attn_func(q, k, v, causal=True)
+    for again in (flash_attn_3.flash_attn_func(q, k, v, causal=True), flashbook.flash_attn_qkvpacked_func(torch.stack([q, k, v], 2), causal=True),
+                  flash_attn_3.flash_attn_qkvpacked_func(torch.stack([q, k, v], 2), causal=True),
+                  flashbook.flash_attn_kvpacked_func(q, torch.stack([k, v], 2), causal=True),
+                  flashbook.scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), is_causal=True).transpose(1, 2),
+                  flashbook.attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), causal=True, chapter=5).transpose(1, 2)):
+        assert torch.equal(again, right)
+    first = torch.arange(BATCH + 1, device=DEVICE, dtype=torch.int32) * 40
+    flat = [tensor.flatten(0, 1) for tensor in (q, k, v)]
+    for module in (flashbook, flash_attn_3):
+        o = module.flash_attn_varlen_func(*flat, first, first, 40, 40, causal=True)
+        torch.testing.assert_close(o.view_as(right), right, atol=2e-3, rtol=2e-3)
+        assert all(gradient.shape == tensor.shape for gradient, tensor in zip(torch.autograd.grad(o.sum(), flat), flat))
+    q, k, v, *flat = (tensor.detach() for tensor in (q, k, v, *flat))
+    k_cache, v_cache = k.clone(), v.clone()
+    k_cache[:, 30:], v_cache[:, 30:] = math.nan, math.nan
+    for function in (flashbook.flash_attn_with_kvcache, flash_attn_3.flash_attn_with_kvcache):  # new keys go into the cache that was given
+        o = function(q[:, 39:], k_cache, v_cache, k[:, 30:], v[:, 30:], cache_seqlens=30)
+        held(o, q[:, 39:], k, v)
+        assert torch.equal(k_cache, k) and torch.equal(v_cache, v)
+    table = torch.arange(BATCH, device=DEVICE, dtype=torch.int32)[:, None]
+    held(flashbook.flash_attn_with_kvcache(q[:, 39:], k, v, block_table=table), q[:, 39:], k, v)
+    o = flashbook.flash_attn_varlen_func(flat[0], k, v, first, first, 40, 40, causal=True, block_table=table)
+    torch.testing.assert_close(o.view_as(right), right.detach(), atol=2e-3, rtol=2e-3)
+    with pytest.raises(ValueError, match="head_dim is 57"):
+        flashbook.flash_attn_func(q[..., :57], k, v)
+    with pytest.raises(ValueError, match="head_dim is 257"):
+        flashbook.flash_attn_func(*(tensor.repeat(1, 1, 1, 5)[..., :257] for tensor in (q, k, v)))
+
+
+def test_head_dimensions_that_tiles_pad_are_for_chapters_5_and_7_to_9():
     q, k, v = inputs(1, 64, 2, 2, 96, torch.bfloat16)
-    with pytest.raises(NotImplementedError, match="chapter 8 has 64, 128, 256"):
-        flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=3)
     if _library.is_simulated():
+        with pytest.raises(NotImplementedError, match="a cache in float8_e4m3fn has 64, 128, 256"):
+            flash_attn_3.flash_attn_with_kvcache(q, k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn), cache_seqlens=3)
         with pytest.raises(ValueError, match="head dimensions"):
             flashbook.attention(*(tensor.transpose(1, 2) for tensor in inputs(9, 9, 2, 2, 96, torch.bfloat16)), chapter=4)
 
@@ -109,6 +180,37 @@ def test_slopes():
     o = flashbook.flash_attn_func(q, k, v, causal=True, alibi_slopes=slopes)
     held(o, q, k, v, causal=True, slopes=slopes)
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(o.sum(), (q, k, v)))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("softcap", [0.0, 3.0])
+def test_slopes_of_each_sequence(softcap):
+    """Slopes of a batch entry, of a packed sequence, and of a cache. Those of one sequence are as different as can be from another's."""
+    q, k, v = inputs(70, 90, 4, 2, 64, torch.bfloat16, batch=3, grad=True)
+    slopes = torch.tensor([[2.0, 1.0, 0.5, 0.25], [0.0, 0.0, 0.0, 0.0], [0.125, 4.0, 0.0625, 8.0]], device=DEVICE)
+    o = flashbook.flash_attn_func(q, k, v, causal=True, softcap=softcap, alibi_slopes=slopes)
+    d_o = torch.randn_like(o)
+    got = torch.autograd.grad(o, (q, k, v), d_o)
+    flat = [tensor.detach().flatten(0, 1).requires_grad_() for tensor in (q, k, v)]
+    first, of_keys = (torch.arange(4, device=DEVICE, dtype=torch.int32) * rows for rows in (70, 90))
+    packed = flashbook.flash_attn_varlen_func(*flat, first, of_keys, 70, 90, causal=True, softcap=softcap, alibi_slopes=slopes)
+    of_packed = torch.autograd.grad(packed, flat, d_o.flatten(0, 1))
+    cached = flashbook.flash_attn_with_kvcache(q.detach()[:, -2:], k.detach(), v.detach(), causal=True, softcap=softcap, alibi_slopes=slopes)
+    for i in range(3):
+        one, at = [tensor.detach()[i:i + 1] for tensor in (q, k, v)], {"causal": True, "softcap": softcap, "slopes": slopes[i]}
+        held(o[i:i + 1], *one, **at)
+        held(packed[None, 70 * i:70 * i + 70], *one, **at)
+        held(cached[i:i + 1], one[0][:, -2:], *one[1:], **at)
+        exact, plain = ([tensor.to(kind).requires_grad_() for tensor in one] for kind in (torch.float64, torch.bfloat16))
+        pairs = [torch.autograd.grad(attention(*leaves, **at)[0], leaves, d_o[i:i + 1].to(leaves[0].dtype)) for leaves in (exact, plain)]
+        for gradient, of_other, rows, right, by_torch in zip(got, of_packed, (70, 90, 90), *pairs):
+            assert_as_good_as_plain(gradient[i:i + 1], right, by_torch, factor=3, floor=2e-3)
+            assert_as_good_as_plain(of_other[None, rows * i:rows * i + rows], right, by_torch, factor=3, floor=2e-3)
+    shared = [flashbook.flash_attn_func(q, k, v, alibi_slopes=of) for of in (slopes[0], slopes[:1], slopes[:1].expand(3, 4))]
+    assert torch.equal(shared[0], shared[1]) and torch.equal(shared[0], shared[2])
+    for wrong in (slopes[:2], slopes[:, :3]):
+        with pytest.raises(ValueError, match=r"alibi_slopes is .*one a head of each sequence"):
+            flashbook.flash_attn_func(q, k, v, alibi_slopes=wrong)
 
 
 @pytest.mark.kernels
@@ -556,7 +658,7 @@ def test_rotary_while_appending(causal, interleaved):
     (lambda q, k, v: (q.int(), k.int(), v.int()), TypeError, "int32"),
     (lambda q, k, v: (q, k.bfloat16(), v), ValueError, "one type"),
     (lambda q, k, v: (q, k.to("meta"), v), ValueError, "one device"),
-    (lambda q, k, v: (q[..., :36], k[..., :36], v[..., :36]), ValueError, "multiple of 8"),
+    (lambda q, k, v: (q[..., :36], k, v), ValueError, "multiple of 8"),
     (lambda q, k, v: tuple(t.repeat(1, 1, 1, 5) for t in (q, k, v)), ValueError, "up to 256"),
     (lambda q, k, v: (q, k[:, :9], v), ValueError, "one shape"),
     (lambda q, k, v: (q[:, :, :3], k[:, :, :2], v[:, :, :2]), ValueError, "divides"),
@@ -611,7 +713,7 @@ def test_options_that_nobody_has():
 @pytest.mark.kernels
 def test_masks_that_nobody_has():
     q, k, v = (torch.randn(2, 10, 4, 64, device=DEVICE, dtype=torch.float16, requires_grad=True) for _ in range(3))
-    for options, kind, because in (({"alibi_slopes": torch.zeros(2, 4, device=DEVICE)}, ValueError, "one a head"),
+    for options, kind, because in (({"alibi_slopes": torch.zeros(3, 4, device=DEVICE)}, ValueError, "one a head"),
                                    ({"alibi_slopes": torch.zeros(4, device=DEVICE).double()}, ValueError, "float32"),
                                    ({"softcap": 1e20}, ValueError, "1024")):
         with pytest.raises(kind, match=because):

@@ -40,8 +40,10 @@ double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o) 
       }
       score *= shape.scale;
       if (const double cap = shape.score.softcap; cap > 0) score = cap * std::tanh(score / cap);
-      if (!shape.score.alibi.empty())
+      if (shape.score.alibi.size() == std::size_t(shape.heads))
         score -= shape.score.alibi[head] * std::abs(own_key(shape, batch, query) - key);
+      else if (!shape.score.alibi.empty())  // no documents here
+        score -= shape.score.alibi[batch * shape.heads + head] * std::abs(own_key(shape, batch, query) - key);
       if (!shape.score.bias.values.empty())
         score += shape.score.bias.at(head, key - own_key(shape, batch, query));
       row_sum += std::exp(score);  // N(0, 1) inputs: no overflow
@@ -123,6 +125,8 @@ TEST(Gradient, IsTheSlopeWithScoreFunctions) {
   shape.score.softcap = 0;
   expect_right_slopes(shape);
   shape.score = {.bias = {1, {0.5f, -1, 0.25f, 0, 2, -0.5f}}, .dropout = 0.25f, .seed = 3};
+  expect_right_slopes(shape);
+  shape.batch = 2, shape.score = {.alibi = {0.5f, 0.0625f, 0.125f, 1}};  // of each batch entry its own
   expect_right_slopes(shape);
 }
 

@@ -46,6 +46,7 @@ TEST(OracleMasks, AgreeWithTheDefinitionUnderRandomMasks) {
     shape.dtype = DType::f32;
     if (i % 3 == 1) shape.score.softcap = 2;
     if (i % 4 == 1) shape.score.alibi = {0.5f, 0.25f, 0.125f, 0};
+    if (i % 8 == 5) shape.score.alibi = testing::slopes_by_sequence(shape);
     if (i % 4 == 2) shape.score.bias = testing::random_bias(random, shape.heads, i % 5);
     if (i % 5 == 1) shape.score.dropout = 0.3f, shape.score.seed = 0x123456789abcdef0 + i;
     expect_right(shape, make_inputs(shape, InputKind::normal, i));
@@ -217,7 +218,8 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table[0] = -1; }), "") << "an empty sequence reads no entry";
   EXPECT_EQ(complaint([](Shape& s) { s.score.softcap = -1; }),
             "the softcap is no finite number of at least 0: give one, 0 for none");
-  EXPECT_EQ(complaint([](Shape& s) { s.score.alibi = {1}; }), "there are 1 slopes: give 4, one a head");
+  EXPECT_EQ(complaint([](Shape& s) { s.score.alibi = {1}; }),
+            "there are 1 slopes: give 4, one a head, or 20, one a head of each sequence");
   EXPECT_EQ(complaint([](Shape& s) {
               s.score.alibi = {1, 1, 1, NAN};
             }),

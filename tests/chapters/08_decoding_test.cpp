@@ -610,6 +610,43 @@ TEST_F(RulesTest, RowsOfATileHaveSinksAndSlopesOfTheirHeads) {
     }
 }
 
+// A kernel that took the first sequence's slopes would be wrong in all others.
+TEST_F(RulesTest, SlopesMayBeThoseOfASequence) {
+  for (int head_dim : {64, 128}) {
+    Shape shape = cache_of({33, 1, 150, 600}, head_dim);
+    shape.score.alibi = slopes_by_sequence(shape);
+    expect_right_by_rules(shape, {16});
+  }
+}
+
+// Tensors of any multiple of 8 columns, in tiles of 64, 128 and 256: with and without rules and pages, rows
+// side by side and with other heads' between them, and more rows than a tile has.
+TEST_F(RulesTest, HeadDimensionsThatTilesPadAreRight) {
+  for (int head_dim : {8, 40, 56, 72, 80, 96, 112, 120, 136, 192, 248}) {
+    Shape shape = cache_of({0, 1, 17, 129, 600}, head_dim);
+    shape.visibility.window.right = 0;
+    expect_right_by_rules(shape, {16});
+    if (head_dim % 40 == 0) {
+      shape.visibility.window.left = 70;
+      shape.score = {.softcap = 3, .alibi = slopes_of(8), .sinks = sinks_of(8)};
+      expect_right_by_rules(shape, {1, 64});
+      shape.layout = layout_bshd(shape);
+      expect_right(shape, make_inputs(shape, InputKind::normal, 3), kRing);
+      shape.layout = {}, shape.heads = 66, shape.score = {};
+      expect_right_by_rules(shape, {16});
+    }
+  }
+}
+
+// Of one sequence so many parts that a second kernel merges them.
+TEST_F(RulesTest, ManyPartsOfPaddedRowsAreMerged) {
+  for (int head_dim : {96, 160}) {
+    Shape shape = cache_of({9000}, head_dim);
+    shape.heads = 1, shape.kv_heads = 1, shape.seqlen_q = 1;
+    expect_right_by_rules(shape, {});
+  }
+}
+
 /// A window, functions and sizes by chance.
 Shape random_rules(std::mt19937& random) {
   const auto up_to = [&](int most) { return int(random() % unsigned(most + 1)); };

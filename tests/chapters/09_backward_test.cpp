@@ -84,6 +84,17 @@ std::vector<Shape> masks() {
   Shape documents = batch;  // ALiBi within documents that are a mask
   documents.score.alibi = {0.5f, 0.25f, 0.0625f, 1};
   shapes.push_back(documents);
+  // slopes of each sequence: of documents that are a mask, of packed ones (some empty, some within one tile),
+  // of batch entries
+  documents.score.alibi = slopes_by_sequence(documents);
+  shapes.push_back(documents);
+  Shape by_sequence = packed_shape({0, 60, 60, 200, 201}, {0, 60, 60, 200, 201}, 64);
+  by_sequence.score.alibi = slopes_by_sequence(by_sequence);
+  shapes.push_back(by_sequence);
+  by_sequence = masked_shape(140, 170, Visibility::causal(), 128);
+  by_sequence.batch = 3;
+  by_sequence.score = {.softcap = 3, .alibi = slopes_by_sequence(by_sequence)};
+  shapes.push_back(by_sequence);
   // head dimensions that tiles pad
   shapes.push_back(packed_shape({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 80));
   shapes.push_back(packed_shape({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 192));

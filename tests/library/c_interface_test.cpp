@@ -691,7 +691,9 @@ FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
           .sinks = v.window.sinks,
           .prefix = v.prefix,
           .documents = std::max(int32_t(v.documents.first_query.size()) - 1, 0),
-          .reserved = 0,
+          .slope_sequences = shape.score.alibi.size() > std::size_t(shape.heads)
+                                 ? int32_t(shape.score.alibi.size() / std::size_t(shape.heads))
+                                 : 0,
           .first_query = ints(TableId::document_query),
           .first_key = ints(TableId::document_key),
           .columns = ints(TableId::columns),
@@ -727,7 +729,7 @@ TEST_F(CInterfaceOnMachine, DecodesUnderAMask) {
                  .visibility = {.window = {.left = 33, .right = 0}, .lengths = {130, 200}},
                  .dtype = DType::bf16,
                  .scale = 0.125f};
-  shape.score = {.softcap = 7, .alibi = {0.5f, 0.25f, 0.125f, 1}, .sinks = {0, 1, -1, 2}};
+  shape.score = {.softcap = 7, .alibi = {0.5f, 0.25f, 0.125f, 1, 0, 2, 0.0625f, 3}, .sinks = {0, 1, -1, 2}};
   for (int rows : {0, 16, 200}) {
     if (rows > 0) shape.paging = random_pages(shape, rows, 0, 1);
     SCOPED_TRACE(describe(shape));
@@ -806,6 +808,8 @@ TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
       {5, under({.blocks = {20, 16, {0, 1, 3}, {1, 0, 2}}})},
       {5, under({}, {.softcap = 2})},
       {5, under({}, {.alibi = {0.5f, 1}})},
+      {5, under({.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}},
+                {.alibi = {0.5f, 1, 0.25f, 2}})},
       {5, under({}, {.bias = {1, {1, 2, 3, 4, 5, 6}}})},
       {5, under({}, {.dropout = 0.25f, .seed = 0x500000003})}};
   for (const auto& [step, shape] : calls) {

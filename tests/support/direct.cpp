@@ -48,7 +48,13 @@ DirectRow::DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i)
     for (int c = 0; c < s.head_dim; ++c) score += (long double)q(c) * kv(inputs.k, j, c);
     score *= s.scale;
     if (s.score.softcap > 0) score = s.score.softcap * std::tanh(score / s.score.softcap);
-    if (!s.score.alibi.empty()) score -= (long double)s.score.alibi[h] * std::abs(own_key(s, b, i) - j);
+    if (const auto& slopes = s.score.alibi; !slopes.empty()) {
+      int sequence = slopes.size() == std::size_t(s.heads) ? 0 : b;
+      if (const auto& first = s.visibility.documents.first_query; sequence == b && !first.empty())
+        for (sequence = 0; first[sequence + 1] <= i;) ++sequence;
+      if (slopes.size() == std::size_t(s.heads)) sequence = 0;
+      score -= (long double)slopes[sequence * s.heads + h] * std::abs(own_key(s, b, i) - j);
+    }
     if (!s.score.bias.values.empty()) score += s.score.bias.at(h, j - own_key(s, b, i));
     keys.push_back(j);
     scores.push_back(score);

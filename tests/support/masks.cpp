@@ -101,6 +101,13 @@ bool sees_by_definition(const Shape& shape, int batch, int head, int query, int 
   return true;
 }
 
+std::vector<float> slopes_by_sequence(const Shape& shape) {
+  const std::size_t documents = shape.visibility.documents.first_query.size();
+  std::vector<float> slopes((documents > 0 ? documents - 1 : std::size_t(shape.batch)) * shape.heads);
+  for (std::size_t i = 0; i < slopes.size(); ++i) slopes[i] = 1.5f / float(1 + i);
+  return slopes;
+}
+
 RelativeBias random_bias(Random& random, int heads, int reach) {
   RelativeBias bias{.reach = reach, .values = std::vector<float>(std::size_t(heads * (2 * reach + 1)))};
   for (float& value : bias.values) value = float(between(random, -16, 16)) / 8;

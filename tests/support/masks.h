@@ -2,6 +2,7 @@
 /// Masks by chance, and what they mean.
 #pragma once
 #include <random>
+#include <vector>
 
 #include "common/attention/shape.h"
 
@@ -15,6 +16,9 @@ bool sees_by_definition(const Shape& shape, int batch, int head, int query, int 
 
 /// Small lengths, and any combination of the parts of a Visibility. The shape is valid.
 Shape random_mask(std::mt19937& random);
+
+/// Slopes of each head of each sequence, all of them different.
+std::vector<float> slopes_by_sequence(const Shape& shape);
 
 /// A bias by distance of whole eighths.
 RelativeBias random_bias(std::mt19937& random, int heads, int reach);

@@ -97,7 +97,7 @@ std::string why_not(const Shape& shape) {
     if (std::string reason = why_not_rules(shape); !reason.empty()) return reason;
     dense = without_rules(dense);
   }
-  return why_not_dense(dense);
+  return why_not_dense(dense, kStep >= 4 ? HeadDims::padded : HeadDims::of_tiles);
 }
 
 std::string why_not_latent(const Shape& shape) {
@@ -123,6 +123,9 @@ std::string why_not_e4m3_cache(const Shape& shape) {
            "them out, or give --cache 16";
   if (std::string reason = why_not_scales(shape); !reason.empty()) return reason;
   Shape of_16_bits = shape;
+  if (tile_columns(shape.head_dim) != shape.head_dim)
+    return "head dimensions between 64, 128 and 256 are for caches of 16 bits: give one of the three with "
+           "--head-dim, or --cache 16";
   of_16_bits.e4m3_cache = false;
   of_16_bits.scaling = Scaling::tensor;
   return why_not<6>(of_16_bits);
@@ -170,10 +173,10 @@ double memory(const Shape& shape) {
 //| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  if (kStep >= 4 && has_rules(shape))
-    return device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-      run_with_rules<kHeadDim>(shape, tensors, stream, kStep == 6);
-    });
+  const int columns = tile_columns(shape.head_dim);
+  if (kStep >= 4 && (has_rules(shape) || columns != shape.head_dim))
+    return device::with_head_dim(
+        columns, [&]<int kHeadDim>() { run_with_rules<kHeadDim>(shape, tensors, stream, kStep == 6); });
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
     switch (kStep) {
       case 1:

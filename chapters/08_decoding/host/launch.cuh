@@ -97,7 +97,7 @@ void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, i
 /// to 2.
 inline int ring_row_tiles(const Shape& shape) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
-  const int most = shape.head_dim == 256 ? 1 : 4;
+  const int most = tile_columns(shape.head_dim) == 256 ? 1 : 4;
   int tiles = 1;
   while (tiles < most && tiles * kRowsOfMma < rows) tiles *= 2;
   return tiles;
@@ -132,7 +132,7 @@ inline int keys_seen_of(const Shape& shape) {
 /// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
 inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false) {
   const int rows = ring_row_tiles(shape) * kRowsOfMma;
-  const int keys = kStageBytes / int(size_of(type_of(shape, TensorId::k))) / shape.head_dim;
+  const int keys = kStageBytes / int(size_of(type_of(shape, TensorId::k))) / tile_columns(shape.head_dim);
   const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
   const int64_t seen =
@@ -162,14 +162,14 @@ constexpr int64_t kArrivalBytes = kMostRingBlocks * kMostRingWarps * int64_t(siz
 inline int64_t ring_workspace_bytes(const Shape& shape, const RingLaunch& launch) {
   if (!launch.plan.equal_work && launch.plan.parts == 1) return 0;
   const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
-  return kArrivalBytes + places * (shape.head_dim + 1) * int64_t(sizeof(float));
+  return kArrivalBytes + places * (tile_columns(shape.head_dim) + 1) * int64_t(sizeof(float));
 }
 
 inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaunch& launch) {
   const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
   auto* arrivals = static_cast<unsigned*>(memory);
   auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(memory) + kArrivalBytes);
-  return {.partials = {o, o + places * shape.head_dim}, .arrivals = arrivals, .whole = {}};
+  return {.partials = {o, o + places * tile_columns(shape.head_dim)}, .arrivals = arrivals, .whole = {}};
 }
 
 //| A cache that would fit into the L2 several times over takes the place of what was there before, and what was written there goes

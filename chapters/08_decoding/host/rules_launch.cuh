@@ -13,9 +13,9 @@ namespace flashbook::decoding {
 
 //| The window goes into the plan, whose launch has made parts of the window's keys. Slopes are divided by what the softmax will
 //| multiply scores by, the scale or a softcap's $2c$.
-template <bool kFunctions>
-Rules<kFunctions> rules_of(const Shape& shape, const Tensors& t, const Plan& plan, int tile_keys) {
-  using Of = Rules<kFunctions>;
+template <bool kFunctions, bool kPadded = false>
+Rules<kFunctions, kPadded> rules_of(const Shape& shape, const Tensors& t, const Plan& plan, int tile_keys) {
+  using Of = Rules<kFunctions, kPadded>;
   const Window& window = shape.visibility.window;
   const double cap = shape.score.softcap;
   const auto floats = [&](TableId id) { return static_cast<const float*>(t.tables[int(id)]); };
@@ -33,10 +33,12 @@ Rules<kFunctions> rules_of(const Shape& shape, const Tensors& t, const Plan& pla
   rules.softcap_factor = cap > 0 ? float(-2 * std::numbers::log2e * shape.scale / cap) : 0.0f;
   rules.slope_factor = float(1 / (cap > 0 ? 2 * cap : double(shape.scale)));
   rules.score_offset = float(-cap);
+  rules.slopes_of_batch = shape.score.alibi.size() > std::size_t(shape.heads) ? shape.heads : 0;
+  rules.head_dim = shape.head_dim;
   return rules;
 }
 
-template <typename T, int kHeadDim, bool kFunctions>
+template <typename T, int kHeadDim, bool kFunctions, bool kPadded = false>
 void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
   Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   problem.causal = false;  // the rules say it
@@ -50,17 +52,18 @@ void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream,
     problem.scale_log2 = float(2 * cap * std::numbers::log2e);
   with_rows<kHeadDim>(shape, [&]<typename Traits>() {
     run_ring<T, Traits>(problem, cache_of<Traits>(shape, t), workspace_of(shape, t, launch), t, stream,
-                        launch.blocks, rules_of<kFunctions>(shape, t, launch.plan, Traits::kKeys));
+                        launch.blocks, rules_of<kFunctions, kPadded>(shape, t, launch.plan, Traits::kKeys));
   });
 }
 
-//| Two kernels for each type and tile of rows: one with functions on scores, and one without.
+//| Three kernels for each type and tile of rows: one with functions on scores, one without, and one for all tensors with fewer columns than tiles.
 /// Steps 4 to 6 with rules.
 template <int kHeadDim>
 void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
   const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
   const bool functions = shape.score.softcap > 0 || !shape.score.alibi.empty();
   device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+    if (shape.head_dim != kHeadDim) return run_with_rules<T, kHeadDim, true, true>(shape, t, stream, launch);
     functions ? run_with_rules<T, kHeadDim, true>(shape, t, stream, launch)
               : run_with_rules<T, kHeadDim, false>(shape, t, stream, launch);
   });

@@ -16,12 +16,14 @@ inline Softcap softcap_of(const Shape& shape) {
 }
 
 /// `scale`: what the softmax multiplies by, without log2(e).
-inline Alibi alibi_of(const Tensors& tensors, const Ranges& ranges, double scale) {
+inline Alibi alibi_of(const Shape& shape, const Tensors& tensors, const Ranges& ranges, double scale) {
   return {{},
           static_cast<const float*>(tensors.tables[int(TableId::slopes)]),
           ranges,
           float(scale * std::numbers::log2e),
-          float(1 / scale)};
+          float(1 / scale),
+          0,
+          shape.score.alibi.size() > std::size_t(shape.heads) ? shape.heads : 0};
 }
 
 /// Calls `use(score)` with the shape's function: a softcap, slopes, one after the other, or none.
@@ -29,11 +31,14 @@ template <typename Use>
 void with_function(const Shape& shape, const Tensors& tensors, const Ranges& ranges, const Use& use) {
   const ScoreFunction& score = shape.score;
   if (score.softcap == 0 && score.alibi.empty()) return use(Unchanged{});
-  if (score.softcap == 0) return use(alibi_of(tensors, ranges, shape.scale));
+  if (score.softcap == 0) return use(alibi_of(shape, tensors, ranges, shape.scale));
   const Softcap softcap = softcap_of(shape);
   if (score.alibi.empty()) return use(softcap);
-  use(Composed<Softcap, Alibi>{
-      {}, softcap, alibi_of(tensors, ranges, 2.0 * score.softcap), softcap.scale_log2, softcap.score_offset});
+  use(Composed<Softcap, Alibi>{{},
+                               softcap,
+                               alibi_of(shape, tensors, ranges, 2.0 * score.softcap),
+                               softcap.scale_log2,
+                               softcap.score_offset});
 }
 
 }  // namespace flashbook::masks

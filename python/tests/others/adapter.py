@@ -1,4 +1,4 @@
-"""A plugin of pytest by which FlashAttention's own tests run on this package. run.py starts it.
+"""A plugin of pytest by which FlashAttention's and FlashInfer's own tests run on this package. run.py starts it.
 
 The tests import `flash_attn`, or `flash_attn_interface` of FlashAttention-3: here these are modules of the package's functions, and the rest of
 `flash_attn`, which has padding and rotary embedding in Python, is their own source's. Where the package's library is the simulator's, tensors
@@ -11,15 +11,17 @@ import json
 import os
 import pathlib
 import random
+import re
 import sys
 import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import of_flashinfer
 import pytest
 import torch
-from refusals import refusal_of
+from refusals import OF_FLASHINFER, REFUSALS, refusal_of
 from torch.overrides import TorchFunctionMode
 
 import flashbook
@@ -89,7 +91,7 @@ class OnCpu(TorchFunctionMode):
         if function is torch.Tensor.cuda:
             return arguments[0]
         if function is torch.Tensor.to:
-            arguments = tuple("cpu" if isinstance(of, (str, torch.device)) and _is_cuda(of) else of for of in arguments)
+            arguments = (arguments[0], *("cpu" if isinstance(of, int) or _is_cuda(of) else of for of in arguments[1:]))
         options = dict(options or {})
         if _is_cuda(options.get("device")):
             options["device"] = "cpu"
@@ -109,7 +111,8 @@ def simulate() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("others")
-    group.addoption("--source", help="where FlashAttention's source is")
+    group.addoption("--source", help="where FlashAttention's source is, or FlashInfer's")
+    group.addoption("--flashinfer", action="store_true", help="it is FlashInfer's")
     group.addoption("--longest", type=int, help="leave out cases whose seqlen, seqlen_q or seqlen_k is larger")
     group.addoption("--sample", type=int, help="so many cases of each test, drawn with one seed")
     group.addoption("--seconds", type=float, help="run none after so many seconds; cases come in an order drawn with one seed")
@@ -117,15 +120,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    install(pathlib.Path(config.getoption("--source")))
+    (of_flashinfer.install if config.getoption("--flashinfer") else install)(pathlib.Path(config.getoption("--source")))
     if ON_CPU:
         simulate()
     config.pluginmanager.register(Counts(config), "counts of others' tests")
 
 
 def _wants_gpu(item: pytest.Item) -> bool:
-    """Their rotary embedding is a kernel in Triton, and their test of races fills 70 GB."""
-    return bool(_parameters(item).get("rotary_fraction")) or "race_condition" in item.nodeid
+    """FlashAttention's rotary embedding is a kernel in Triton, its test of races fills 70 GB; some of FlashInfer's want CUDA graphs."""
+    return bool(_parameters(item).get("rotary_fraction")) or "race_condition" in item.nodeid or "cuda_graph" in item.nodeid
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:
@@ -133,7 +136,7 @@ def _parameters(item: pytest.Item) -> dict[str, Any]:
 
 
 def _lengths(parameters: dict[str, Any]) -> list[int]:
-    return [value for name, value in parameters.items() if name.startswith("seqlen") and isinstance(value, int)]
+    return [value for name, value in parameters.items() if re.match(r"seqlen|seq_len$|\w+_len$", name) and isinstance(value, int)]
 
 
 @pytest.hookimpl(trylast=True)
@@ -198,8 +201,9 @@ class Counts:
         report = (yield).get_result()  # type: ignore[misc]
         if call.excinfo is not None and report.failed:
             raised_at = pathlib.Path(str(call.excinfo.traceback[-1].path))
-            refusal = refusal_of(call.excinfo.value)
-            if refusal is not None and (raised_at.is_relative_to(_PACKAGE) or raised_at == pathlib.Path(__file__)):
+            listed = OF_FLASHINFER if item.config.getoption("--flashinfer") else REFUSALS
+            refusal = refusal_of(call.excinfo.value, listed)
+            if refusal is not None and (raised_at.is_relative_to(_PACKAGE) or raised_at.parent == pathlib.Path(__file__).parent):
                 report.outcome, report.longrepr = "skipped", (str(item.path), 0, f"refused: {refusal.name}")
                 report.user_properties += [(OUTCOME, "refused"), (REFUSED, refusal.name)]
 

@@ -13,7 +13,7 @@ class Refusal:
     name: str
     arguments: tuple[str, ...]  # as the tables of the page have them
     says: str  # a regular expression that the error's message matches
-    kind: type[Exception] = NotImplementedError
+    kind: type[Exception] | tuple[type[Exception], ...] = NotImplementedError
 
     def is_for(self, error: BaseException) -> bool:
         return isinstance(error, self.kind) and re.search(self.says, str(error)) is not None
@@ -21,10 +21,8 @@ class Refusal:
 
 REFUSALS = (
     Refusal("dropout", ("dropout_p",), r"^dropout_p is .*has no gradient of that"),
-    Refusal("a head dimension that is no multiple of 8", ("q",), r"^head_dim is \d+: give a multiple of 8 up to 256", ValueError),
-    Refusal("a head dimension that chapter 8 does not pad", ("k_cache",), r"^head_dim is \d+, and chapter 8 has 64, 128, 256 against a cache"),
+    Refusal("a cache in float8_e4m3fn of a head dimension that chapter 8 does not pad", ("k_cache",), r"^head_dim is \d+, and a cache in float8_e4m3fn"),
     Refusal("keys and values of different head dimensions", ("q",), r"^k is .* and v is .*: give one shape", ValueError),
-    Refusal("slopes by batch entry", ("alibi_slopes",), r"slopes by batch entry are FlashAttention's", ValueError),
     Refusal("float8_e4m3fn under a mask, or packed", ("q",), r"chapter 9 does not take e4m3", ValueError),
     Refusal("float8_e4m3fn of a head dimension that chapter 6 does not pad", ("q",), r"^head dimensions between 64, 128 and 256 are for chapters", ValueError),
     Refusal("pages of other sizes", ("k_cache",), r"[Pp]ages? .*(16|rows)", ValueError),
@@ -41,5 +39,25 @@ REFUSALS = (
 )
 
 
-def refusal_of(error: BaseException) -> Refusal | None:
-    return next((refusal for refusal in REFUSALS if refusal.is_for(error)), None)
+# FlashInfer's names are those of of_flashinfer.py, whose arguments the page's table of FlashInfer's has.
+OF_FLASHINFER = (
+    Refusal("rotary embedding beside attention", ("pos_encoding_mode",), r"^pos_encoding_mode is 'ROPE_LLAMA'"),
+    Refusal("ALiBi without a causal mask, or its log-sum-exp", ("pos_encoding_mode",), r"^pos_encoding_mode is 'ALIBI'"),
+    Refusal("a mask by pairs", ("custom_mask", "packed_custom_mask"), r"^(packed_)?custom_mask is a tensor"),
+    Refusal("a plan within a CUDA graph", ("use_cuda_graph",), r"^use_cuda_graph is True"),
+    Refusal("how keys are split", ("fixed_split_size", "disable_split_kv"), r"^(fixed_split_size|disable_split_kv) is"),
+    Refusal("several items in a sequence", ("prefix_len_ptr", "token_pos_in_items_ptr", "token_pos_in_items_len", "max_item_len_ptr"),
+            r"^(prefix_len_ptr|token_pos_in_items_ptr|token_pos_in_items_len|max_item_len_ptr) is"),
+    Refusal("variants compiled at run time", ("jit_args", "jit_kwargs"), r"^jit_(kw)?args is"),
+    Refusal("other backends", ("backend",), r"^backend is"),
+    Refusal("keys of other types", ("k",), r"^q is torch\.\w+, k torch|^k is torch\.float8_e4m3fn beside a prompt"),
+    Refusal("values of another head dimension", ("head_dim_vo",), r"^head_dim_vo is|^k is .* and v is .*: give one shape", (NotImplementedError, ValueError)),
+    Refusal("head dimensions above 256", ("head_dim",), r"^head_dim is \d+: give a multiple of 8 up to 256", ValueError),
+    Refusal("pages of other sizes", ("page_size",), r"^pages have 1, 2, 4, 8", ValueError),
+    Refusal("scales in a tensor", ("k_scale", "v_scale", "q_scale", "scale_q", "scale_k", "scale_v"), r"^([qkv]_scale|scale_[qkv]) is"),
+    Refusal("functions that are not here", ("flashinfer",), r"^flashinfer[\w.]* is not here"),
+)
+
+
+def refusal_of(error: BaseException, of: tuple[Refusal, ...] = REFUSALS) -> Refusal | None:
+    return next((refusal for refusal in of if refusal.is_for(error)), None)
