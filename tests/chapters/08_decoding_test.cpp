@@ -1,6 +1,7 @@
 #include "chapters/08_decoding/host/chapter.h"
 #include "common/attention/pages.h"
 #include "tests/chapters/conformance.h"
+#include "tests/support/masks.h"
 
 namespace flashbook::testing {
 
