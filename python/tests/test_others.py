@@ -124,6 +124,7 @@ CALLS_OF_FLASHINFER = {
     "head dimensions above 256": lambda: theirs.single_prefill_with_kv_cache(*(make(head_dim=512)[0] for _ in range(3))),
     "pages of other sizes": lambda: decoding(page_size=5),
     "scales in a tensor": lambda: prompts(k_scale=slopes(2)),
+    "FlashInfer's other arguments": lambda: prompts(plan={"v_indptr": indices(0, 30, 40)}),
     "functions that are not here": lambda: theirs.NotHere("flashinfer.merge_state")(1),
 }
 

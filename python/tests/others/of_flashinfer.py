@@ -280,6 +280,9 @@ class NotHere:
             raise AttributeError(name)
         return NotHere(f"{self.name}.{name}")
 
+    def __or__(self, other: object) -> "NotHere":  # in annotations it may be a type
+        return self
+
 
 class GPUArchitectureError(RuntimeError):
     pass

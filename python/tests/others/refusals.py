@@ -54,7 +54,9 @@ OF_FLASHINFER = (
     Refusal("values of another head dimension", ("head_dim_vo",), r"^head_dim_vo is|^k is .* and v is .*: give one shape", (NotImplementedError, ValueError)),
     Refusal("head dimensions above 256", ("head_dim",), r"^head_dim is \d+: give a multiple of 8 up to 256", ValueError),
     Refusal("pages of other sizes", ("page_size",), r"^pages have 1, 2, 4, 8", ValueError),
-    Refusal("scales in a tensor", ("k_scale", "v_scale", "q_scale", "scale_q", "scale_k", "scale_v"), r"^([qkv]_scale|scale_[qkv]) is"),
+    Refusal("scales in a tensor", ("k_scale", "v_scale", "q_scale", "scale_q", "scale_k", "scale_v", "o_scale"), r"^([qkvo]_scale|scale_[qkv]) is"),
+    Refusal("FlashInfer's other arguments", ("v_indptr", "o_indptr", "q_len_per_req", "window_right", "sinks", "kv_cache_sf"),
+            r"^(v_indptr|o_indptr|q_len_per_req|window_right|sinks|kv_cache_sf|skip_softmax_threshold_scale_factor|use_fp16_softmax|uses_spcompress) is"),
     Refusal("functions that are not here", ("flashinfer",), r"^flashinfer[\w.]* is not here"),
 )
 
