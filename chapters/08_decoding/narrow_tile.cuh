@@ -73,18 +73,18 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScale
 /// Which column of a chunk score i of a thread belongs to.
 __device__ __forceinline__ int column_of(int i) { return i / 4 * 8 + 2 * int(threadIdx.x % 4) + i % 2; }
 
-/// The 16 bytes at byte `at` of a row; of a padded one zeros from byte `end` on.
+/// The 16 bytes that lie `apart` bytes behind `from`; of a padded row, which ends after `left` bytes, zeros.
 template <bool kPadded>
-__device__ __forceinline__ uint4 piece_of_row(const unsigned char* row, int at, int end) {
-  return kPadded && at >= end ? make_uint4(0, 0, 0, 0) : *reinterpret_cast<const uint4*>(row + at);
+__device__ __forceinline__ uint4 piece_of_row(const unsigned char* from, int apart, int left) {
+  return kPadded && apart >= left ? make_uint4(0, 0, 0, 0) : *reinterpret_cast<const uint4*>(from + apart);
 }
 
-/// Loads the 16 bytes at byte `at` of a row and those `apart` bytes further, the latter first if `reverse`.
+/// Loads the 16 bytes at `from` and those `apart` bytes further, the latter first if `reverse`.
 template <bool kPadded>
-__device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* row, int at, int apart,
-                                         bool reverse, int end) {
-  const uint4 first = piece_of_row<kPadded>(row, at + (reverse ? apart : 0), end);
-  const uint4 second = piece_of_row<kPadded>(row, at + (reverse ? 0 : apart), end);
+__device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* from, int apart, bool reverse,
+                                         int left) {
+  const uint4 first = piece_of_row<kPadded>(from, reverse ? apart : 0, left);
+  const uint4 second = piece_of_row<kPadded>(from, reverse ? 0 : apart, left);
   to[0] = reverse ? second : first;
   to[1] = reverse ? first : second;
 }
@@ -96,17 +96,17 @@ template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q, const NoScales&,
                                               const Stage& tile, int chunk, int keys, const PlanType& plan) {
   const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
-  const int row_bytes = plan.template columns<Traits::kHeadDim>() * 2;
+  const int row_bytes = plan.template columns<Traits::kHeadDim>() * 2, own = lane % 4 * 16;
   const unsigned char* row[2];
   float sums[2][4] = {};  // columns 0-7, columns 8-15
 #pragma unroll
-  for (int n = 0; n < 2; ++n) row[n] = tile.byte + min(first_key + 8 * n, keys - 1) * row_bytes;
+  for (int n = 0; n < 2; ++n) row[n] = tile.byte + min(first_key + 8 * n, keys - 1) * row_bytes + own;
 #pragma unroll
   for (int step = 0; step < Traits::kHeadDim / 16; step += 4)
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       uint4 k[2];
-      load_two<PlanType::kPadded>(k, row[n], lane % 4 * 16 + step * 32, 64, lane / 4 % 2 != 0, row_bytes);
+      load_two<PlanType::kPadded>(k, row[n] + step * 32, 64, lane / 4 % 2 != 0, row_bytes - own - step * 32);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         mma_m16n8k16<T>(sums[n], q[step + 2 * i], k[i].x, k[i].y, sums[n]);
@@ -150,14 +150,14 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int key = chunk * kRowsOfMma + column_of(i / 2 * 4 + i % 2);
-      const unsigned char* row = tile.byte + key * row_bytes;
       const int at = (columns + lane / 4 * kColumns) * 2;
+      const unsigned char* from = tile.byte + key * row_bytes + at;
       if (key >= keys) continue;
       uint4 loaded[2];
       if constexpr (kColumns == 16)
-        load_two<PlanType::kPadded>(loaded, row, at, 16, lane % 2 != 0, row_bytes);
+        load_two<PlanType::kPadded>(loaded, from, 16, lane % 2 != 0, row_bytes - at);
       else
-        loaded[0] = piece_of_row<PlanType::kPadded>(row, at, row_bytes);
+        loaded[0] = piece_of_row<PlanType::kPadded>(from, 0, row_bytes - at);
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j) {
         v[i][4 * j] = loaded[j].x, v[i][4 * j + 1] = loaded[j].y;

@@ -167,8 +167,8 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
   float sums[2][4] = {};  // columns 0-7, columns 8-15
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
-    const unsigned char* row = tile.byte + min(first_key + 8 * n, keys - 1) * Traits::kRowBytes;
-    const int own = lane % 4 * 16;
+    const unsigned char* row =
+        tile.byte + min(first_key + 8 * n, keys - 1) * Traits::kRowBytes + lane % 4 * 16;
     const auto multiply = [&](const uint4& k, int step) {
       const uint32_t fours[4] = {k.x, k.y, k.z, k.w};
 #pragma unroll
@@ -179,12 +179,12 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
     };
     //| At d = 64 a row is 64 bytes, 16 for each of four lanes. Longer rows are loaded two pieces at a time.
     if constexpr (Traits::kHeadDim == 64) {
-      multiply(*reinterpret_cast<const uint4*>(row + own), 0);
+      multiply(*reinterpret_cast<const uint4*>(row), 0);
     } else {
 #pragma unroll
       for (int step = 0; step < Traits::kHeadDim / 16; step += 8) {
         uint4 k[2];
-        load_two<false>(k, row, own + step * 16, 64, lane / 4 % 2 != 0, Traits::kRowBytes);
+        load_two<false>(k, row + step * 16, 64, lane / 4 % 2 != 0, Traits::kRowBytes);
         multiply(k[0], step);
         multiply(k[1], step + 4);
       }
