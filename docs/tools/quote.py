@@ -14,7 +14,8 @@ A number:  <!-- num forward/ch01/step4/bf16/d128/full/n4096 tflops .1f -->12.3<!
     of the result. The last word is a
     Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
     has, or of any counter. `num clocks FLOPS NAME .0f` is how many clocks of a multiprocessor so many FLOPs take at the rate that was measured,
-    by 132 of them at 1.7 GHz, in three digits: what the boxes count with. `num on FOLDER ...` takes it from another card's folder, such as h100-80gb-hbm3: the page names that card.
+    by 132 of them at 1.7 GHz, in three digits: what the boxes count with. `num on FOLDER ...` takes it from another card's
+    folder, such as h100-80gb-hbm3: the page names that card.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table cpu --> ... <!-- /table -->         chapter 2's last step in turn with PyTorch on the CPU
