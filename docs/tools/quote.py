@@ -13,7 +13,9 @@ A number:  <!-- num forward/ch01/step4/bf16/d128/full/n4096 tflops .1f -->12.3<!
     6, in turn with cuDNN in one process: FlashAttention-3 by its ratio to cuDNN in results/peers/h200_in_turn.csv; error, or any counter
     of the result. The last word is a
     Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
-    has, or of any counter. `num on FOLDER ...` takes it from another card's folder, such as h100-80gb-hbm3: the page names that card.
+    has, or of any counter. `num clocks FLOPS NAME .0f` is how many clocks of a multiprocessor so many FLOPs take at the rate that was measured,
+    by 132 of them at 1.7 GHz, in three digits: what the boxes count with. `num on FOLDER ...` takes it from another card's
+    folder, such as h100-80gb-hbm3: the page names that card.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table cpu --> ... <!-- /table -->         chapter 2's last step in turn with PyTorch on the CPU
@@ -60,6 +62,7 @@ from docs.tools import blackwell, pages
 from docs.tools.pages import row
 
 WAITS = "…"  # for a first measurement
+CLOCKS_A_SECOND = 132 * 1.7e9  # of all multiprocessors of an H100 or H200, at the clock that predictions take
 
 FIELDS: dict[str, Callable[[Entry], float]] = {
     "ms": lambda entry: entry.milliseconds,
@@ -143,6 +146,8 @@ def number(words: Sequence[str], measured: Results) -> str:
         return number(words[2:], other_card(words[1]))
     if len(words) == 4 and words[0] == "ratio":
         value = measured.ratio(words[1], words[2])
+    elif len(words) == 4 and words[0] == "clocks":
+        value = float(f"{float(words[1]) * CLOCKS_A_SECOND / measured.measured(words[2]).values['FLOPS']:.3g}")
     elif len(words) == 5 and words[0] == "ratio":
         entries = [measured.measured(name) for name in words[1:3]]
         for entry in entries:
@@ -167,7 +172,8 @@ def number(words: Sequence[str], measured: Results) -> str:
             except KeyError as missing:
                 raise Refused(f"{name} has no {missing}, which {field} needs") from None
     else:
-        raise Refused("a number is `num NAME FIELD FORMAT`, `num ratio NAME NAME FORMAT` or `num ratio NAME NAME FIELD FORMAT`")
+        raise Refused("a number is `num NAME FIELD FORMAT`, `num ratio NAME NAME FORMAT`, `num ratio NAME NAME FIELD FORMAT` or "
+                      "`num clocks FLOPS NAME FORMAT`")
     try:
         return format(value, words[-1])
     except ValueError:
