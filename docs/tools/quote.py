@@ -403,7 +403,7 @@ def decode_table(measured: Results, beside: str) -> str:
     ours = next(iter(decoders)) if beside.startswith("paged") else "ch08/step6"
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped and not entry.cell.mask.endswith("shared"):
+        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped and not entry.cell.mask.endswith(("shared", "window", "rules")):
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any(ours in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
