@@ -413,6 +413,11 @@ def in_bf16_turn(measured: Results) -> dict[Name, InTurn]:
     return found
 
 
+def fa3_was_there(measured: Results) -> bool:
+    """Whether FlashAttention-3 was in that process, in every cell."""
+    return all("vs_fa3" in entry.values for entry in measured.in_turn_with_cudnn.values())
+
+
 def bf16_said(measured: Results) -> str:
     """When that was, and at which commit."""
     if not measured.in_turn_with_cudnn:

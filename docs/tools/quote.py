@@ -312,19 +312,22 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     together = results.in_turn()
+    itself = all(str(Name("forward", "fa3", "bf16", *shape, int(seqlen))) in measured.newest for shape in SHAPES)
     shown = []
 
     def tflops(who: str, head_dim: int, mask: str) -> str:
-        name = Name("forward", "cudnn" if who == "fa3" else who, "bf16", head_dim, mask, int(seqlen))
+        by_ratio = who == "fa3" and not itself
+        name = Name("forward", "cudnn" if by_ratio else who, "bf16", head_dim, mask, int(seqlen))
         entry = raced(measured, name) if who in steps else measured.newest.get(str(name))
         if entry is None or entry.skipped:
             return "-"
         shown.append(entry)
         cell = together[replace(name, who="ch05/step5")]
-        return f"{entry.values['FLOPS'] / 1e12 * (cell.fa3 / cell.cudnn if who == 'fa3' else 1):.0f}"
+        return f"{entry.values['FLOPS'] / 1e12 * (cell.fa3 / cell.cudnn if by_ratio else 1):.0f}"
 
     text = row("$d$, mask", *(titled(*shape) for shape in SHAPES)) + row("---", *["--:"] * len(SHAPES))
-    peers = ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, by its ratio to cuDNN*")
+    fa3 = "*FlashAttention-3*" if itself else "*FlashAttention-3, by its ratio to cuDNN*"
+    peers = ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", fa3)
     for who, title in (*sorted(steps.items()), *peers):
         text += row(title, *(tflops(who, *shape) for shape in SHAPES))
     return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin(shown)}.\n"
@@ -355,8 +358,10 @@ def against_table(measured: Results, chapter: str, step: str) -> str:
     if cell is together.get(name):
         how = f"all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa"
     else:
-        how = ("in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
-               + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps(measured).said))
+        fa3 = " and FlashAttention-3 in one process" if name.dtype == "bf16" and results.fa3_was_there(measured) else (
+            " in one process, FlashAttention-3 by its ratio to cuDNN")
+        how = f"in turn with cuDNN{fa3}; medians, on an H200, " + (
+            results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps(measured).said)
     return text + f"\n{dtype}, {how}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
@@ -367,8 +372,9 @@ def peers_table(measured: Results) -> str:
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
                         *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
-    return text + (f"\nThe same shape; H200. In turn with cuDNN, one process for each type: BF16 {results.bf16_said(measured)}; FP8 "
-                   f"{results.fp8_steps(measured).said}. FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
+    where = " in FP8" if results.fa3_was_there(measured) else ""
+    return text + (f"\nThe same shape; H200. In turn, one process for each type: BF16 {results.bf16_said(measured)}; FP8 "
+                   f"{results.fp8_steps(measured).said}. FlashAttention-3{where} by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
 
 
 EARLIER = "†"
@@ -403,7 +409,8 @@ def decode_table(measured: Results, beside: str) -> str:
     ours = next(iter(decoders)) if beside.startswith("paged") else "ch08/step6"
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped and not entry.cell.mask.endswith(("shared", "window", "rules")):
+        cell = entry.cell
+        if cell.kind == "decode" and cell.head_dim != LATENT and not entry.skipped and not cell.mask.endswith(("shared", "window", "rules")):
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any(ours in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
@@ -586,7 +593,7 @@ def in_turn_steps_table(measured: Results) -> str:
         return f"{100 * (dearest - 1):.1f} % at {short(seqlen)}"
 
     better = ", ".join(f"step {step} {over(f'step{step}', 'cudnn', 'fa3')}" for step in (5, 6, 7, 8))
-    return text + (f"\nAll in turn in one process on an H200, medians of five rounds; {steps.said}. \"Means\": given back. Geometric means over "
+    return text + (f"\nAll in turn in one process on an H200, medians; {steps.said}. \"Means\": given back. Geometric means over "
                    f"{len(steps.cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
                    f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7. "
                    f"So means take at most {', '.join(map(price, lengths))} more time. "
