@@ -242,7 +242,7 @@ def fa3(problem):
     lacking = packages.absent("fa3", "masked")
     if lacking:
         return lacking
-    attend = packages.module(packages.PACKAGES["fa3"].module).flash_attn_func
+    attend = packages.flash_attn_func("fa3")
     options: dict[str, dict[str, Any]] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}
     of_word = {"causal": problem.word not in ("full", "softcap")} | options.get(problem.word, {})
 

@@ -7,6 +7,7 @@ import importlib.util
 import math
 from typing import Any, NamedTuple
 
+from bench import flash_attention_3
 from bench.race import Contestant
 
 torch: Any = None  # imported once the options are right
@@ -24,7 +25,8 @@ BUILD = "git clone https://github.com/Dao-AILab/flash-attention && cd flash-atte
 FRONTEND = "pip install nvidia-cudnn-frontend"
 PACKAGES = {
     "fa2": Package("FlashAttention-2", "flash_attn", "pip install flash-attn --no-build-isolation"),
-    "fa3": Package("FlashAttention-3", "flash_attn_interface", f"{BUILD}/hopper && python3 setup.py install"),
+    "fa3": Package("FlashAttention-3", "flash_attn_interface", f"{BUILD}/hopper && python3 setup.py install; or, for BF16 and f16, "
+                   "pip install --no-deps xformers==0.0.34 nvidia-cuda-runtime-cu12"),
     "fa4": Package("FlashAttention-4", "flash_attn.cute", "pip install flash-attn-4"),
     "cudnn_frontend": Package("cuDNN, by its own frontend", "cudnn", FRONTEND),
     "flashinfer": Package("FlashInfer", "flashinfer", "pip install flashinfer-python"),
@@ -49,20 +51,20 @@ def is_there(name: str) -> bool:
         return False
 
 
-def absent(who: str, kind: str = "forward") -> Contestant | None:
+def absent(who: str, kind: str = "forward", in_fp8: bool = False) -> Contestant | None:
     """The contestant that cannot take part, or None."""
     package = PACKAGES[who]
-    if is_there(package.module):
+    if is_there(package.module) or (who == "fa3" and not in_fp8 and flash_attention_3.operators()):
         return None
     return Contestant(who, "", None, skipped=f"its package, {package.module}, is not installed", install=package.install, kind=kind)
 
 
 def forward(who: str, problem: Any) -> Contestant:
     """A launch of one of PACKAGES. In e4m3 those of IN_FP8 read it, and the others BF16."""
-    lacking = absent(who)
+    in_fp8 = bool(problem.encoded) and who in IN_FP8
+    lacking = absent(who, in_fp8=in_fp8)
     if lacking:
         return lacking
-    in_fp8 = bool(problem.encoded) and who in IN_FP8
     q, k, v = problem.encoded if in_fp8 else (problem.q, problem.k, problem.v)
     found = Contestant(who, PACKAGES[who].label, None, encoded=in_fp8)
     try:
@@ -77,10 +79,15 @@ def turned(q: Any, k: Any, v: Any) -> list[Any]:
     return [tensor.transpose(1, 2) for tensor in (q, k, v)]
 
 
+def flash_attn_func(who: str) -> Any:
+    """FlashAttention's function of that name; without FlashAttention-3's own package, that of its kernels in xFormers' wheel."""
+    return module(PACKAGES[who].module).flash_attn_func if is_there(PACKAGES[who].module) else flash_attention_3.flash_attn_func()
+
+
 def flash_attention(who: str) -> Any:
     """FlashAttention's function of that name, on views."""
     def make(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-        attend = module(PACKAGES[who].module).flash_attn_func
+        attend = flash_attn_func(who)
 
         def run() -> Any:
             o = attend(*turned(q, k, v), softmax_scale=scale, causal=causal)

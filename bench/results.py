@@ -323,7 +323,8 @@ def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str,
     found: dict[tuple[str, str], dict[str, Entry]] = {}
     for entry in study(measured, machine, "accuracy"):
         found.setdefault((entry.cell.who, entry.cell.dtype), {})[entry.cell.inputs] = entry
-    return found
+    late = ("ch06/step5", "ch06/step6", "ch06/step8")  # of another run than the steps before them
+    return dict(sorted(found.items(), key=lambda item: (item[0][1] != "f16", item[0][0].startswith(late))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -410,6 +411,11 @@ def in_bf16_turn(measured: Results) -> dict[Name, InTurn]:
         fa3 = ours / entry.values["vs_fa3"] if "vs_fa3" in entry.values else cudnn * together.fa3 / together.cudnn
         found[name] = InTurn(ours, fa3, cudnn, ours / max(fa3, cudnn))
     return found
+
+
+def fa3_was_there(measured: Results) -> bool:
+    """Whether FlashAttention-3 was in that process, in every cell."""
+    return all("vs_fa3" in entry.values for entry in measured.in_turn_with_cudnn.values())
 
 
 def bf16_said(measured: Results) -> str:

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(1024)
 //| ## Exponentials
 //|
 //| Softmax needs one exponential for every score. A **special function unit** computes 2^x in one instruction, `MUFU.EX2`, and
-//| there are 4 of them in each quarter of a multiprocessor, beside 32 units for multiply-adds. x = 2^-x comes to 0.6412.
+//| there are 4 of them in each quarter of a multiprocessor, beside 32 CUDA cores. x = 2^-x comes to 0.6412.
 
 /// Each thread does `rounds` exponentials in each of kChains chains.
 template <int kChains>

@@ -1,8 +1,8 @@
 //| # Step 5: tensor cores
 //|
 //| Step 4 issues 64 multiply-adds for 10 loads: it is limited by the CUDA cores themselves. [Tensor cores](../00_the_machine/README.md#arithmetic-and-tensor-cores) multiply matrices
-//| of 16-bit numbers, ten times as fast by the way that this step takes to them. That way is CUDA's own, `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from
-//| shared memory, multiplies, and adds the product to a fragment of floats. A fragment lies spread over the registers of all 32 lanes, and CUDA does not say which lane has which element.
+//| of 16-bit numbers: by `mma.sync`, ten times as fast. CUDA's own interface to that instruction is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from shared memory,
+//| multiplies, and adds the product to a fragment of floats. A fragment lies spread over the registers of all 32 lanes, and CUDA does not say which lane has which element.
 //|
 //| The block and its tile stay: 256 threads, 128 by 128 results, chunks in shared memory, two barriers a chunk. What was an 8 by 8 piece of a thread is now a 64 by 32 piece of a *warp*, 4 by 2
 //| fragments. Float32 has no way here: its products would be rounded to 16 bits, so `why_not` refuses it.

@@ -391,7 +391,7 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
     //| **One tile of keys.** Each barrier closes one hazard, and each copy starts as soon as its place is free:
     //|
     //| 1. K is there: multiply the scores.
-    //| 2. All scores are there, and K is used up: send the next K (or V, if they share), and do the softmax.
+    //| 2. All scores are there, and nobody reads K any more: send the next K (or V, if they share), and do the softmax.
     //| 3. V is there, the weights are there, and $O$ is rescaled: add up $O$ in four rounds.
     if constexpr (!Traits::kSharesKV) copy_keys(tiles.v(), v, first_key);
     cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, and at first of Q

@@ -12,7 +12,7 @@
 //| ![Causal tiles: skipped, masked, plain; and the order in which blocks take them](../../docs/figures/tile_classes.svg)
 //|
 //| **Step 6, d = 64.** With so few products a score, the non-matmul operations bind: the maximum, the multiply-add, `exp2`, the sum, the
-//| conversion. The maximum costs the most: `fmaxf` runs at half rate, and all exponentials wait for it. Step 6 takes the exponentials first,
+//| conversion. The maximum holds up the others: `fmaxf` runs at half rate, and all exponentials wait for it. Step 6 takes the exponentials first,
 //| relative to the old maximum, and looks at the sums afterwards. In pseudocode:
 //|
 //|     for each unmasked tile:

@@ -25,8 +25,8 @@ namespace flashbook::fp8 {
 //| by $m$ once, when it arrives: a lane of a quad takes every fourth piece of 16 columns, and the quad adds up. The result
 //| waits in shared memory, since the loop has no register for it; the thread that wrote it reads it, so nobody waits.
 //|
-//| The means themselves come with the queries, by TMA. When they were loaded from the L2 where they are needed, that took a fifth of the time
-//| at 512 keys. Those of the values are read when the next queries may be there already, so there are two places for them.
+//| The means themselves come with the queries, by TMA. When they were loaded from the L2 where they are needed, up to a quarter of the speed
+//| was lost at 512 keys. Those of the values are read when the next queries may be there already, so there are two places for them.
 
 /// The means of one key head's columns.
 template <int kHeadDim>
@@ -151,7 +151,7 @@ __device__ __forceinline__ void store_from_registers(
 
 //| ## Through shared memory, by TMA
 //|
-//| The last step writes its output into shared memory, 8 bytes a lane, and a thread of the producer has TMA store it while
+//| From step 5 on a block writes its output into shared memory, 8 bytes a lane, where there is room, and a thread of the producer has TMA store it while
 //| the warpgroup goes on with its next queries.
 
 /// 64 rows of the output, as TMA reads them: chapter 5's tile of 16 bits.

@@ -16,7 +16,8 @@
 //| **Budget.** A thread holds 32 values, four rows' parts of 8 columns, in 38 to 54 registers. A tile of 64 x 64 is 128
 //| threads, one of 128 x 256 is 1024. At 1024 threads a multiprocessor, 64 bytes a thread, 64 KB of loads are under way,
 //| three times what hides the latency of memory (4.3 TB/s times 0.7 microseconds, over 132 multiprocessors, are 23 KB).
-//| Shared memory: at most 128 bytes, for the largest elements of the warps.
+//| Shared memory: at most 128 bytes, for the largest elements of the warps; where means are found, `head_dim` floats a warp
+//| for each of three questions (`over_columns`).
 //|
 //| **Predicted.** Memory is the limit. Per tile, 3 bytes an element: 2 read, 1 written. Q, K and V of 4 x 16 heads, N = 4096,
 //| d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. Per tensor, 5 bytes an element: 117 microseconds.

@@ -21,7 +21,7 @@
 //| not of one unit. Rescaling the output for each tile would undo lazy rescaling. Instead the scale s goes into P: 2^x * s is
 //| 2^(x + log2 s), so log2 s is added to the tile's scores, where it is one addition a tile. The maximum has it too, so no
 //| P overflows. Only the row sum must lose it again, by one multiplication a tile. A tile of zeros has the least scale there is, so
-//| that it never sets the maximum: with the scale 1 it would take seven powers of two from the P of its neighbours.
+//| that it never sets the maximum. With the scale 1 it would: beside tiles whose scale is near 2^-7, as that of N(0, 1) is, all other P would be 2^7 times smaller.
 //|
 //| ![Which powers of two e4m3 holds, and where probabilities fall without an offset and with one](../../docs/figures/p_range.svg)
 #pragma once
@@ -53,12 +53,12 @@ struct TileScale {
 //|
 //| It is Schraudolph's exponential (Neural Computation 11, 1999) at the precision of the format. With -0.45 the mean of
 //| (1 + f - 0.45 / 8) / 2^f over a step is 1: sums are right in the mean. What is left is 3.1 % of P in the mean square,
-//| where rounding the exact P leaves 2.6 %. A multiply-add makes 1/128 of it and saturates, so what is below 0 becomes 0. A second one moves
+//| where rounding the exact P leaves 2.65 %. A multiply-add makes 1/128 of it and saturates, so what is below 0 becomes 0. A second one moves
 //| the number into the lowest bits of a float, where adding 1.5 times 2^23 rounds it to a whole one. No `ex2`, no conversion:
 //| `pack_low_bytes` (`tiles.cuh`) takes four lowest bytes. Between 0 and 2^-6, where e4m3 has no more exponents, the line goes on
 //| to 0 at 2^-7 and the smallest probabilities are lost.
 
-/// log2 of a probability, times kSlope and plus what line_start says, is 1/128 of its encoding.
+/// log2 of a probability, times kLineSlope and plus what line_start says, is 1/128 of its encoding.
 constexpr float kLineSlope = 8.0f / 128;
 __device__ __forceinline__ float line_start(float subtract) { return (56 - 0.45f - 8 * subtract) / 128; }
 

@@ -4,7 +4,7 @@
 
 namespace flashbook::backward {
 
-//| Step 2 at d = 128 spends its time on `ldmatrix` and on copies that threads make. Here TMA brings tiles and `wgmma`
+//| In step 2 threads copy tiles, and `ldmatrix` brings each operand into registers. Here TMA brings tiles and `wgmma`
 //| reads them where they lie. A block has two warpgroups and one tile of keys. The round is that of
 //| `hopper_gradients.cuh`, shared by all Hopper steps; dQ is added from the registers, four floats an instruction.
 //|

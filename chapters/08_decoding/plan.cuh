@@ -36,7 +36,7 @@ struct Shares {
 
 /// What the host says of the plan.
 struct Plan {
-  // Rules has them (rules.cuh).
+  // What only Rules (rules.cuh) has.
   static constexpr bool kWindow = false, kFunctions = false, kSinks = false, kRagged = false, kPadded = false;
   device::Divisor parts;              ///< equal parts: of each item. 1 if there is equal work
   int equal_work;                     ///< 1 or 0

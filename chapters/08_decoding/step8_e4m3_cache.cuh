@@ -5,13 +5,13 @@
 //| **What this step does.** Keys and values are [e4m3](../../docs/pages/glossary.md#e4m3), queries and output stay in 16 bits. The ring, the plan, pages, the last to
 //| arrive: all of it is steps 4 to 6's. What is new lies between a stage and the tensor cores, and is this file.
 //|
-//| * **f16 between them.** Hopper converts two e4m3 to two f16 in one instruction, and exactly: f16 has more of every bit. To bf16 it has no such
+//| * **f16 between them.** Hopper converts two e4m3 to two f16 in one instruction, and exactly: f16 has more bits of exponent and of fraction. To bf16 it has no such
 //|   instruction. So `mma.sync` multiplies f16, whatever the queries' type is.
 //| * **Scales.** An element stands for its encoding times a scale: of the cache, of a sequence's key head, or of a page's. The scale of K goes
 //|   into the scores, that of V into the probabilities. 16 keys have the same one.
 //|
-//| **What it costs**, $d = 128$, for each 16 keys of 4 KB: 64 conversions by the warp. At 4.3 TB/s a multiprocessor gets 16 keys in 4096 / 18.6 = 220
-//| clocks, and its four schedulers then have 880 places for instructions.
+//| **What it costs**, $d = 128$, for each 16 keys of 4 KB: 64 conversions by the warp. At 4.3 TB/s and 1.7 GHz a multiprocessor gets 19.2 bytes a clock, so
+//| 16 keys in 213 clocks, and its four schedulers then have 850 places for instructions.
 //|
 //| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next](../../docs/figures/decode_lanes.svg)
 #pragma once

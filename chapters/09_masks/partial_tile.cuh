@@ -20,9 +20,9 @@ namespace flashbook::masks {
 /// Column `i` of those that a thread has of a tile.
 __host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
 
-//| What a policy can do is asked by concepts, which name the types that they ask about. The same question where it is used,
-//| `requires { policy.hidden(work(), key); }`, is a trap: `work()` is a call with an unwritten `this->`, and then nvcc 13.0 says no
-//| without a word. g++ says yes, so the simulator masks and the GPU does not (see the chapter's appendix).
+//| What a policy can do is asked by these two concepts. The question could stand in the consumer, as a `requires` expression on its own
+//| members. But if such an expression calls a member function without `this->`, nvcc 13.0 says no and g++ says yes. Then the simulator
+//| masks and the GPU does not (see the chapter's appendix).
 /// A row that has a word for all of a thread's columns.
 template <typename Row, int kColumns>
 concept HasWord = requires(const Row& row) {

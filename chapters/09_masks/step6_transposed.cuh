@@ -273,9 +273,8 @@ struct PairMask {
 //|
 //| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask a hidden key would have $y = -\infty$ and so an infinite slope;
 //| its probability is 0, and 0 times infinity is NaN. So the mask makes the probability 0 and leaves $y$ alone (`to_probabilities_with_slope` in `step6_backward_block.cuh`).
-
 //|
-//| **Both.** A column is then a pair, too. Its slope is the softcap's alone, taken of what the softcap gave; `after` is what ALiBi makes of that, and only the exponential asks for it.
+//| **Softcap, then ALiBi.** The slope is the softcap's alone. `slope` takes it of what the softcap gave, `after` is what ALiBi makes of that, and only the exponential asks for `after`.
 
 /// What becomes of a score of a key, for queries counted from a thread's first. The slope is 1.
 struct UnchangedColumn {

@@ -37,7 +37,7 @@ struct PersistentShared {
 //| ## A consumer
 //|
 //| What a thread of a consumer holds lives in registers. A new one is made for every tile of queries: if scores and output
-//| lived on from one to the next, ptxas would run out of registers at d = 256 and put a wait behind every product (C7512).
+//| lived on from one to the next, ptxas would run out of registers at d = 256 and put a wait behind every product (its warning C7512).
 
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits, typename AnyProblem>

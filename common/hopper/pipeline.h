@@ -13,7 +13,7 @@
 //| over. When both have gone through all stages once, they ask for the other parity.
 //|
 //| Nobody counts tiles. Producer and consumers go through the stages in the same order, each with a state of its own, and
-//| the barriers keep the producer less than one round of the stages ahead. That is why one bit of parity is enough. (CUTLASS has the same:
+//| the barriers keep the producer at most one round of the stages ahead. That is why one bit of parity is enough. (CUTLASS has the same:
 //| `PipelineTmaAsync` and `PipelineState`.)
 //|
 //|     producer:  fill(pipeline, state, map, row, head);      // waits for an empty stage, starts the copy

@@ -62,7 +62,7 @@ __device__ __forceinline__ float quad_sum(float x) {
 //| maxima, even if one was subtracted before the scale and the other after it.
 
 constexpr float kLargeScore = 0x1p12;  ///< c max, from where on the maximum is subtracted before the scale
-constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1, or fall short of it
+constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1 before maxima are taken
 
 /// Takes the maxima of scores into `rows`, and what was summed before is made relative to them; the output
 /// must be multiplied by `correction`. `subtract` is what scaled scores lose; scores may lose it here.

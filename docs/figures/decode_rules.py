@@ -37,7 +37,7 @@ def main():
     figure.arrow((begin + end) / 2, 274, (begin + end) / 2, 300, "green")
     figure.box(16, 302, end - 20, 28, "green")
     figure.text((16 + end) / 2, 321, "LSE' = log(e^LSE + e^b),   O' = e^(LSE - LSE') O", "small", "middle")
-    figure.text(16, 356, "Keys of the window's first page that lie before it are read with their page, and hidden.", "small soft")
+    figure.text(16, 356, "What the window's first page has before the window is read, and hidden.", "small soft")
     figure.write(__file__)
 
 

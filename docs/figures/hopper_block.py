@@ -94,12 +94,12 @@ def masks():
     figure.arrow(40, 170, 40, 140)
     figure.text(50, 160, "near_end", "small soft")
     handed_over(figure, 40, "broadcast", "next row, its counts", "work_full, work_empty")
-    shared(figure, 124, 60, "rounds", "32 tiles as bits")
+    shared(figure, 124, 60, "ballots", "32 tiles as bits")
     figure.line([(156, 126), (176, 126), (176, 142)])
     figure.arrow(176, 142, 194, 142)
     figure.line([(196, 168), (176, 168), (176, 190)])
     figure.arrow(176, 190, 158, 190)
-    figure.text(270, 202, "full, empty", "small soft", "middle")
+    figure.text(270, 202, "ballot_full, ballot_empty", "small soft", "middle")
     rows = (("", "", "pipeline", "a stage, its first key", "full, empty"),
             ("thread 32: queries", "the next Q", "Q", "one a consumer", "q_full, q_empty"),
             ("thread 64: outputs", "stores by TMA", "output", "one a consumer", "output_full, output_empty"))

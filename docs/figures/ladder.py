@@ -227,7 +227,7 @@ def main():
     write_rates(measured)
     for lit in LIT:
         draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
-    draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Of others what PyTorch calls"))
+    draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Others: what PyTorch calls"))
     draw(8, rows_of_decoding(measured), "TB/s", ("H200, 16 sequences of 8192 keys, one query each, bf16,", "32 query heads, 8 key heads, d 128"))
     if rows := rows_of_masks(measured):
         draw(9, rows, "TFLOP/s", ("H200, a causal window of 1024, visible pairs,", "batch 2, 16 heads, N 8192, d 128, bf16"))

@@ -20,17 +20,16 @@ def core(figure):
 
 def quarter(figure, x, y):
     figure.box(x, y, 154, 138, "")
-    for top, height, look, text in ((8, 22, "amber", "scheduler"), (34, 34, "blue", "registers, 64 KB"),
-                                    (72, 34, "green", "32 float, 4 special")):
+    for top, height, look, lines in ((8, 22, "amber", ("scheduler",)), (34, 26, "blue", ("registers, 64 KB",)),
+                                     (64, 42, "green", ("32 CUDA cores,", "4 for exponentials")), (110, 22, "green", ("tensor core",))):
         figure.box(x + 8, y + top, 138, height, look)
-        figure.text(x + 77, y + top + height / 2 + 5, text, "small", "middle")
-    figure.box(x + 8, y + 110, 138, 22, "green")
-    figure.text(x + 77, y + 126, "tensor core", "small", "middle")
+        for i, line in enumerate(lines):
+            figure.text(x + 77, y + top + height / 2 + 5 + 18 * (i - (len(lines) - 1) / 2), line, "small", "middle")
 
 
 def main():
     figure = Figure(540, 418, "A CPU core spends its area on making one thread fast; a multiprocessor has four schedulers, each with registers for "
-                              "hundreds of threads, arithmetic units and a tensor core, above one shared memory.")
+                              "hundreds of threads, CUDA cores and a tensor core, above one shared memory.")
     core(figure)
     figure.text(SM, 30, "A multiprocessor, one of 132", "bold")
     for x in (SM, SM + 166):

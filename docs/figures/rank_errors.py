@@ -36,7 +36,7 @@ def main():
         figure.line([(x(e["ranks"]), y(e[kind])) for e in errors], look)
         for e in errors:
             figure.dot(x(e["ranks"]), y(e[kind]), look)
-        figure.text(x(8), y(errors[3][kind]) + below, f"carried in {kind}", f"small {look}", "middle")
+        figure.text(x(8), y(errors[3][kind]) + below, f"carried in {kind}", f"small {look}", "end")
     figure.write(__file__)
 
 

@@ -21,10 +21,10 @@ def panel(figure, x, title, side, chunk, words):
 def main():
     figure = Figure(540, 340, "Step 3: a block of 1024 threads makes 32 by 32 results, a thread one. Step 4: 256 threads make 128 by 128, a thread 8 by 8 in "
                               "registers. Step 5: 8 warps make 128 by 128, a warp 64 by 32 in fragments of 16 by 16.")
-    figure.text(16, 28, "A block's results (white), and a chunk of Q and K for them (amber), at one scale", "small soft")
+    figure.text(16, 28, "A block's results (white) and a chunk of Q and K (amber), at one scale", "small soft")
     chunks = "chunks of {} columns"
 
-    left, top = panel(figure, 16, "Step 3", 32, 32, ("32 × 32 results", chunks.format(32), "a thread: 1 of them", "2 numbers for 1 product"))
+    left, top = panel(figure, 16, "Step 3", 32, 32, ("32 × 32 results", chunks.format(32), "a thread: 1 of them", "2 numbers for 1"))
     figure.box(left + 20 * SCALE, top + 12 * SCALE, 4, 4, "blue")
 
     left, top = panel(figure, 180, "Step 4", 128, 32, ("128 × 128 results", chunks.format(32), "a thread: 8 × 8", "16 numbers for 64"))

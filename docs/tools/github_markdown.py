@@ -61,7 +61,8 @@ def code_block(code: str, language: str) -> str:
         return f'<div class="diff"><div class="fragment">{shown}</div><!-- fragment --></div>\n'
     code = textwrap.dedent(code)
     if language not in LEXERS:
-        look = "fragment output" if language == "text" else "fragment"  # what a program said may be folded; a table or a command is not
+        is_wide = any(len(line) > 130 for line in code.splitlines())
+        look = "fragment output" if is_wide and language == "text" else "fragment"  # what a program said may be folded; columns are not
         return f'<pre class="{look}">{html.escape(code, quote=False)}</pre>\n'
     coloured = pygments.highlight(code, LEXERS[language](stripnl=False), HtmlFormatter(nowrap=True))
     shown = "".join(f'<div class="line">{line}</div>\n' for line in coloured.rstrip("\n").split("\n"))

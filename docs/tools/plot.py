@@ -246,7 +246,7 @@ def peers(measured, paper):
         axes.set_ylabel("times as fast as the better peer")
     paper.legend(figure, grid[0, 0], 3)
     paper.foot(figure, f"H200, in turn with cuDNN: BF16 {results.bf16_said(measured)}; FP8 {results.fp8_steps(measured).said}.\n"
-                       "FlashAttention-3 by its ratio to cuDNN")
+                       f"FlashAttention-3{' in FP8' if results.fa3_was_there(measured) else ''} by its ratio to cuDNN")
     paper.save(figure, "peers")
     return True
 

@@ -13,7 +13,9 @@ A number:  <!-- num forward/ch01/step4/bf16/d128/full/n4096 tflops .1f -->12.3<!
     6, in turn with cuDNN in one process: FlashAttention-3 by its ratio to cuDNN in results/peers/h200_in_turn.csv; error, or any counter
     of the result. The last word is a
     Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
-    has, or of any counter. `num on FOLDER ...` takes it from another card's folder, such as h100-80gb-hbm3: the page names that card.
+    has, or of any counter. `num clocks FLOPS NAME .0f` is how many clocks of a multiprocessor so many FLOPs take at the rate that was measured,
+    by 132 of them at 1.7 GHz, in three digits: what the boxes count with. `num on FOLDER ...` takes it from another card's
+    folder, such as h100-80gb-hbm3: the page names that card.
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table cpu --> ... <!-- /table -->         chapter 2's last step in turn with PyTorch on the CPU
@@ -60,6 +62,7 @@ from docs.tools import blackwell, pages
 from docs.tools.pages import row
 
 WAITS = "…"  # for a first measurement
+CLOCKS_A_SECOND = 132 * 1.7e9  # of all multiprocessors of an H100 or H200, at the clock that predictions take
 
 FIELDS: dict[str, Callable[[Entry], float]] = {
     "ms": lambda entry: entry.milliseconds,
@@ -143,6 +146,8 @@ def number(words: Sequence[str], measured: Results) -> str:
         return number(words[2:], other_card(words[1]))
     if len(words) == 4 and words[0] == "ratio":
         value = measured.ratio(words[1], words[2])
+    elif len(words) == 4 and words[0] == "clocks":
+        value = float(f"{float(words[1]) * CLOCKS_A_SECOND / measured.measured(words[2]).values['FLOPS']:.3g}")
     elif len(words) == 5 and words[0] == "ratio":
         entries = [measured.measured(name) for name in words[1:3]]
         for entry in entries:
@@ -167,7 +172,8 @@ def number(words: Sequence[str], measured: Results) -> str:
             except KeyError as missing:
                 raise Refused(f"{name} has no {missing}, which {field} needs") from None
     else:
-        raise Refused("a number is `num NAME FIELD FORMAT`, `num ratio NAME NAME FORMAT` or `num ratio NAME NAME FIELD FORMAT`")
+        raise Refused("a number is `num NAME FIELD FORMAT`, `num ratio NAME NAME FORMAT`, `num ratio NAME NAME FIELD FORMAT` or "
+                      "`num clocks FLOPS NAME FORMAT`")
     try:
         return format(value, words[-1])
     except ValueError:
@@ -306,19 +312,22 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
     together = results.in_turn()
+    itself = all(str(Name("forward", "fa3", "bf16", *shape, int(seqlen))) in measured.newest for shape in SHAPES)
     shown = []
 
     def tflops(who: str, head_dim: int, mask: str) -> str:
-        name = Name("forward", "cudnn" if who == "fa3" else who, "bf16", head_dim, mask, int(seqlen))
+        by_ratio = who == "fa3" and not itself
+        name = Name("forward", "cudnn" if by_ratio else who, "bf16", head_dim, mask, int(seqlen))
         entry = raced(measured, name) if who in steps else measured.newest.get(str(name))
         if entry is None or entry.skipped:
             return "-"
         shown.append(entry)
         cell = together[replace(name, who="ch05/step5")]
-        return f"{entry.values['FLOPS'] / 1e12 * (cell.fa3 / cell.cudnn if who == 'fa3' else 1):.0f}"
+        return f"{entry.values['FLOPS'] / 1e12 * (cell.fa3 / cell.cudnn if by_ratio else 1):.0f}"
 
     text = row("$d$, mask", *(titled(*shape) for shape in SHAPES)) + row("---", *["--:"] * len(SHAPES))
-    peers = ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3, by its ratio to cuDNN*")
+    fa3 = "*FlashAttention-3*" if itself else "*FlashAttention-3, by its ratio to cuDNN*"
+    peers = ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", fa3)
     for who, title in (*sorted(steps.items()), *peers):
         text += row(title, *(tflops(who, *shape) for shape in SHAPES))
     return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin(shown)}.\n"
@@ -349,8 +358,10 @@ def against_table(measured: Results, chapter: str, step: str) -> str:
     if cell is together.get(name):
         how = f"all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa"
     else:
-        how = ("in turn with cuDNN in one process, FlashAttention-3 by its ratio to cuDNN; medians of five rounds, on an H200, "
-               + (results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps(measured).said))
+        fa3 = " and FlashAttention-3 in one process" if name.dtype == "bf16" and results.fa3_was_there(measured) else (
+            " in one process, FlashAttention-3 by its ratio to cuDNN")
+        how = f"in turn with cuDNN{fa3}; medians, on an H200, " + (
+            results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps(measured).said)
     return text + f"\n{dtype}, {how}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
@@ -361,8 +372,9 @@ def peers_table(measured: Results) -> str:
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
                         *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
-    return text + (f"\nThe same shape; H200. In turn with cuDNN, one process for each type: BF16 {results.bf16_said(measured)}; FP8 "
-                   f"{results.fp8_steps(measured).said}. FlashAttention-3 by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
+    where = " in FP8" if results.fa3_was_there(measured) else ""
+    return text + (f"\nThe same shape; H200. In turn, one process for each type: BF16 {results.bf16_said(measured)}; FP8 "
+                   f"{results.fp8_steps(measured).said}. FlashAttention-3{where} by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
 
 
 EARLIER = "†"
@@ -397,7 +409,8 @@ def decode_table(measured: Results, beside: str) -> str:
     ours = next(iter(decoders)) if beside.startswith("paged") else "ch08/step6"
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell.kind == "decode" and entry.cell.head_dim != LATENT and not entry.skipped and not entry.cell.mask.endswith("shared"):
+        cell = entry.cell
+        if cell.kind == "decode" and cell.head_dim != LATENT and not entry.skipped and not cell.mask.endswith(("shared", "window", "rules")):
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any(ours in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
@@ -580,7 +593,7 @@ def in_turn_steps_table(measured: Results) -> str:
         return f"{100 * (dearest - 1):.1f} % at {short(seqlen)}"
 
     better = ", ".join(f"step {step} {over(f'step{step}', 'cudnn', 'fa3')}" for step in (5, 6, 7, 8))
-    return text + (f"\nAll in turn in one process on an H200, medians of five rounds; {steps.said}. \"Means\": given back. Geometric means over "
+    return text + (f"\nAll in turn in one process on an H200, medians; {steps.said}. \"Means\": given back. Geometric means over "
                    f"{len(steps.cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
                    f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7. "
                    f"So means take at most {', '.join(map(price, lengths))} more time. "

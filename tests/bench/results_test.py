@@ -310,6 +310,7 @@ class Quoting(Case):
         for words, want in ((f"{STEP4} ms .1f", "12.3"), (f"{STEP4} tflops .2f", "0.41"), (f"{STEP4} gbps .0f", "1000"),
                             (f"{STEP4} gbytes .2f", "12.35"), (f"{STEP4} workspace .1f", "6.4"), (f"{STEP4} error .1e", "1.5e-03"),
                             (f"{STEP4} tensor_bytes .1e", "2.5e+08"), (f"ratio {STEP1} {STEP4} .2f", "4.05"),
+                            (f"clocks 1e4 {STEP4} .0f", "5540"),
                             ("forward/ch05/step5/bf16/d128/full/n4096 turn_fa3 .0f", "735")):
             mended, wrong = self.quoted(f"It takes {self.span(words)} ms.")
             self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")

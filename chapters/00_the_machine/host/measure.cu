@@ -17,6 +17,8 @@ namespace {
 using device::Buffer;
 using device::Machine;
 using device::Place;
+using hopper::Adds;
+using hopper::kAddedFloats;
 
 constexpr const char* kNoTime = "not timed in the simulator";
 constexpr const char* kNoTrace = "not counted: this build is not traced";
@@ -376,13 +378,13 @@ void Session::additions() {
   const auto rate = [&](const std::string& name, const std::string& what, Adds how, int tiles) {
     if (info_.compute_capability != 90) return unknown(name, what, "bytes_per_second", kNeedsHopper);
     const int rounds = gpu_ ? 1024 : 4;
-    Buffer sums(Place::device, std::size_t(tiles) * kTileFloats * sizeof(float));
+    Buffer sums(Place::device, std::size_t(tiles) * kAddedFloats * sizeof(float));
     const Taken taken = time(
         1, [&](int64_t*) { launch_additions(how, blocks, pointer<float>(sums), tiles, rounds); },
-        [&] { launch(fill, blocks, 1024, pointer<float>(sums), 0.0f, int64_t(tiles) * kTileFloats); });
+        [&] { launch(fill, blocks, 1024, pointer<float>(sums), 0.0f, int64_t(tiles) * kAddedFloats); });
     expect(name, sums, double(blocks) * rounds / tiles);
     timed(name, what, "bytes_per_second",
-          double(blocks) * rounds * kTileFloats * sizeof(float) / taken.seconds, taken);
+          double(blocks) * rounds * kAddedFloats * sizeof(float) / taken.seconds, taken);
   };
   const int many = gpu_ ? 512 : 4;  // tiles: 16 MB, which the L2 holds
   rate("additions/floats", "L2, bytes added, a float an instruction", Adds::floats, many);

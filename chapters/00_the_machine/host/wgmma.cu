@@ -1,9 +1,11 @@
-#include "chapters/00_the_machine/additions.cuh"
 #include "chapters/00_the_machine/host/wgmma.h"
-#include "chapters/00_the_machine/wgmma.cuh"
 #include "common/device/launch.h"
+#include "common/hopper/additions.h"
+#include "common/hopper/products.h"
 
 namespace flashbook::machine {
+
+using namespace hopper;
 
 const double kWgmmaFlopsOfRound = double(kWgmmaFlops) * kProductsOfGroup;
 
@@ -21,7 +23,7 @@ void launch_additions(Adds how, int blocks, float* sums, int tiles, int rounds) 
                       : how == Adds::fours ? add_ones<Adds::fours>
                                            : add_ones<Adds::tiles>;
   device::launch(kernel, dim3(unsigned(blocks)), dim3(kAddThreads),
-                 how == Adds::tiles ? kTileFloats * sizeof(float) : 0, nullptr, sums, tiles, rounds);
+                 how == Adds::tiles ? kAddedFloats * sizeof(float) : 0, nullptr, sums, tiles, rounds);
 }
 
 }  // namespace flashbook::machine

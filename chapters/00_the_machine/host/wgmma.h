@@ -1,8 +1,11 @@
 /// \file
-/// The kernels of chapter 0 that need a Hopper, compiled apart.
+/// The kernels of chapter 0's program that need a Hopper, compiled apart: those of common/hopper/products.h
+/// and additions.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+
+#include "common/hopper/additions.h"
 
 namespace flashbook::machine {
 
@@ -19,13 +22,7 @@ float wgmma_element(int rounds);
 /// `clocks` a number for each block. Precondition: a Hopper GPU, or the simulator.
 void launch_warpgroup_products(int blocks, int rounds, float* sums, int64_t* clocks);
 
-/// Who adds in the L2: each thread a float, or four; or one thread, by TMA.
-enum class Adds { floats, fours, tiles };
-
-/// Floats of a tile that a block of add_ones adds in a round: 32 KB.
-constexpr int kTileFloats = 8192;
-
 /// Launches add_ones on so many blocks. Precondition likewise.
-void launch_additions(Adds how, int blocks, float* sums, int tiles, int rounds);
+void launch_additions(hopper::Adds how, int blocks, float* sums, int tiles, int rounds);
 
 }  // namespace flashbook::machine

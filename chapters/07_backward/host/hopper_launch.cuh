@@ -193,8 +193,8 @@ void with_versions(Use use) {
   }
 }
 
-//| A step: D and the workspace first, then one launch or two, then dQ's rounding. All four run in one stream, one after
-//| another, and all of them count in the time that the page gives.
+//| A step: D and the workspace first, then one launch or two, then dQ's rounding. All of them run in one stream, one
+//| after another, and count in the time that the page gives.
 /// Steps 3 to 6.
 template <typename T, int kHeadDim, bool kCausal>
 void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {

@@ -6,14 +6,14 @@
    "whose": "a thread's own",
    "size": "256 KB a multiprocessor",
    "clocks": 5,
-   "bytes": 1468.0
+   "bytes": 1513.3
   },
   {
    "name": "shared memory",
    "whose": "a block's",
    "size": "up to 227 KB a block",
    "clocks": 23,
-   "bytes": 126.2
+   "bytes": 126.3
   },
   {
    "name": "L1 cache",
@@ -26,20 +26,20 @@
    "name": "L2 cache",
    "whose": "the whole chip's",
    "size": "60 MB",
-   "clocks": 275,
-   "bytes": 31.6
+   "clocks": 283,
+   "bytes": 30.8
   },
   {
    "name": "device memory",
    "whose": "the whole chip's",
    "size": "141 GB",
-   "clocks": 679,
+   "clocks": 664,
    "bytes": 14.5
   }
  ],
- "multiplyAdds": 122.3,
+ "multiplyAdds": 126.1,
  "together": {
-  "L2 cache": 8.26,
+  "L2 cache": 8.05,
   "device memory": 3.78
  }
 };

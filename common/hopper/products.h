@@ -3,7 +3,7 @@
 //| Hopper's tensor cores are fed from shared memory. Four warps, a **warpgroup**, start a product of a 64x16 by a 16x256 matrix with one
 //| instruction, `wgmma`, and the product goes on in the background while the warps do something else. Here they do nothing
 //| else: they start 16 products, wait, and start again. A second warpgroup starts its own meanwhile, so the tensor cores are never
-//| without work. Chapter 5 explains descriptors, fences and groups; nothing before it needs them.
+//| without work. [Chapter 0](../../chapters/00_the_machine/README.md#arithmetic-and-tensor-cores)'s program measures their rate by it.
 //|
 //| ![A multiprocessor: four quarters with a tensor core each](../../docs/figures/multiprocessor.svg)
 #pragma once
@@ -11,20 +11,20 @@
 #include "common/ptx/fence.h"
 #include "common/ptx/wgmma.h"
 
-namespace flashbook::machine {
+namespace flashbook::hopper {
 
 //| ## Two tiles of ones
 //|
 //| 64 columns of 16 bits are 128 bytes, the widest row that a swizzle knows. In full tiles of ones it does not matter where an element lies,
 //| so the threads fill them from end to end, and every element of a product grows by 16 with each instruction.
 
-constexpr int kColumns = 256, kTileK = 64;  ///< of the tiles: 64 x 64 and 64 x 256, both with 128-byte rows
+constexpr int kOnesDepth = 64, kOnesColumns = 256;  ///< the tiles are 64 x 64 and 64 x 256
 constexpr int kProductsOfGroup = 16;
-constexpr int kWgmmaFlops = 2 * 64 * kColumns * 16;
+constexpr int kWgmmaFlops = 2 * 64 * kOnesColumns * 16;
 
 /// What the tensor cores read.
 struct alignas(1024) OnesShared {
-  __half a[64][kTileK], b[kColumns][kTileK];
+  __half a[64][kOnesDepth], b[kOnesColumns][kOnesDepth];
 };
 
 //| ## The loop
@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sum
   __syncthreads();          // all of it
   const uint64_t a = wgmma_descriptor<Swizzle::b128>(shared.a, 16, 1024);  // 8 rows of 128 bytes
   const uint64_t b = wgmma_descriptor<Swizzle::b128>(shared.b, 16, 1024);
-  float product[kColumns / 2];
+  float product[kOnesColumns / 2];
 #pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) product[i] = 0;
+  for (int i = 0; i < kOnesColumns / 2; ++i) product[i] = 0;
   wgmma_pin(product);
 
   //| Four products go along the 64 columns of both tiles, 16 at a time, and then begin again. 16 in a group keep the tensor cores busy for some
@@ -57,8 +57,9 @@ __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sum
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kProductsOfGroup; ++i) {
-      const int column_bytes = i % (kTileK / 16) * 32;
-      wgmma<__half, kColumns>(product, wgmma_advance(a, column_bytes), wgmma_advance(b, column_bytes), true);
+      const int column_bytes = i % (kOnesDepth / 16) * 32;
+      wgmma<__half, kOnesColumns>(product, wgmma_advance(a, column_bytes), wgmma_advance(b, column_bytes),
+                                  true);
     }
     wgmma_commit();
     wgmma_wait<0>();
@@ -68,8 +69,8 @@ __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sum
   if (threadIdx.x == 0) clocks[blockIdx.x] = clock_cycles() - begin;
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) sum += product[i];
+  for (int i = 0; i < kOnesColumns / 2; ++i) sum += product[i];
   sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-}  // namespace flashbook::machine
+}  // namespace flashbook::hopper

@@ -1,19 +1,18 @@
 //| # Additions in the L2
 //|
 //| Blocks that each have a part of the same sum add their parts up in device memory. The L2 cache does the adding: a
-//| multiprocessor sends numbers and addresses, and waits for nothing. Chapter 7 sums a gradient in this way, and what it can
-//| send decides who sends it. There are three ways: a float of each thread, four floats of each thread, and a tile that TMA
-//| takes out of shared memory.
+//| multiprocessor sends numbers and addresses, and waits for nothing. [Chapter 7](../../chapters/07_backward/README.md#two-sums-that-run-across-each-other)
+//| sums a gradient in this way, and chapter 0's program measures how fast it is. There are three ways: a float of each thread,
+//| four floats of each thread, and a tile that TMA takes out of shared memory.
 //|
 //| ![The levels of memory and the clocks that each takes](../../docs/figures/memory_levels.svg)
 #pragma once
-#include "chapters/00_the_machine/host/wgmma.h"
 #include "common/device/kernel.h"
 #include "common/ptx/atomic.h"
 #include "common/ptx/bulk_copy.h"
 #include "common/ptx/fence.h"
 
-namespace flashbook::machine {
+namespace flashbook::hopper {
 
 //| ## What is added where
 //|
@@ -22,6 +21,10 @@ namespace flashbook::machine {
 //| one tile, all of them do.
 
 constexpr int kAddThreads = 256;
+constexpr int kAddedFloats = 8192;  ///< of a tile, that a block adds in a round: 32 KB
+
+/// Who adds in the L2: each thread a float, or four; or one thread, by TMA.
+enum class Adds { floats, fours, tiles };
 
 //| ## Three ways
 //|
@@ -31,27 +34,27 @@ constexpr int kAddThreads = 256;
 
 /// Adds 1 to every float of a tile, of one tile after another, `rounds` times.
 template <Adds kHow>
-__global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles, kTileFloats]
+__global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles, kAddedFloats]
                                                         int tiles, int rounds) {
-  float* ones = dynamic_shared<float>();  // [kTileFloats], for TMA
+  float* ones = dynamic_shared<float>();  // [kAddedFloats], for TMA
   if (kHow == Adds::tiles)
-    for (int i = int(threadIdx.x); i < kTileFloats; i += kAddThreads) ones[i] = 1;
+    for (int i = int(threadIdx.x); i < kAddedFloats; i += kAddThreads) ones[i] = 1;
   fence_proxy_async();  // TMA sees what this thread wrote,
   __syncthreads();      // and what all have
   //| A round is one tile. Nobody waits for its sums before the next one begins: a `red` has no result, and of TMA only the
   //| reading is waited for.
   for (int round = 0; round < rounds; ++round) {
     //| Each block goes through all tiles and begins with its own, so at any time blocks add to different ones.
-    float* const tile = sums + int64_t((int(blockIdx.x) + round) % tiles) * kTileFloats;
+    float* const tile = sums + int64_t((int(blockIdx.x) + round) % tiles) * kAddedFloats;
     if constexpr (kHow == Adds::floats) {
 #pragma unroll
-      for (int i = 0; i < kTileFloats; i += kAddThreads) red_add(tile + i + threadIdx.x, 1.0f);
+      for (int i = 0; i < kAddedFloats; i += kAddThreads) red_add(tile + i + threadIdx.x, 1.0f);
     } else if constexpr (kHow == Adds::fours) {
 #pragma unroll
-      for (int i = 0; i < kTileFloats / 4; i += kAddThreads)
+      for (int i = 0; i < kAddedFloats / 4; i += kAddThreads)
         red_add(reinterpret_cast<float4*>(tile) + i + threadIdx.x, make_float4(1, 1, 1, 1));
     } else if (threadIdx.x == 0) {
-      bulk_reduce_add(tile, ones, kTileFloats * sizeof(float));
+      bulk_reduce_add(tile, ones, kAddedFloats * sizeof(float));
       tma_store_commit();
       tma_store_wait_read<1>();
     }
@@ -59,4 +62,4 @@ __global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles,
   if (kHow == Adds::tiles && threadIdx.x == 0) tma_store_wait<0>();  // the sums are in memory
 }
 
-}  // namespace flashbook::machine
+}  // namespace flashbook::hopper

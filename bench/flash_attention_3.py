@@ -1,0 +1,58 @@
+"""FlashAttention-3's kernels out of xFormers' wheel, for those who do not build its own package, which no registry has.
+
+xFormers 0.0.34 brings them, forward and backward, in BF16 and f16, as operators of PyTorch 2.10 and later. They are loaded without the rest of it:
+
+    pip install --no-deps xformers==0.0.34 nvidia-cuda-runtime-cu12
+"""
+
+import ctypes
+import importlib.util
+import pathlib
+from typing import Any
+
+
+def folders(package: str) -> list[pathlib.Path]:
+    """Where a package lies, without importing it; its __init__ may want more than is installed."""
+    try:
+        found = importlib.util.find_spec(package)
+    except ImportError:
+        return []
+    return [pathlib.Path(folder) for folder in (found and found.submodule_search_locations) or []]
+
+
+def operators() -> pathlib.Path | None:
+    """The library in xFormers' wheel that has them, or None."""
+    return next((path for folder in folders("xformers") for path in folder.glob("flash_attn_3/_C*.so")), None)
+
+
+def flash_attn_func() -> Any:
+    """A function with those of FlashAttention-3's arguments that a race passes, on tensors [batch, seqlen, heads, head_dim], with a gradient."""
+    import torch
+
+    runtime = [path for folder in folders("nvidia.cuda_runtime") for path in folder.glob("lib/libcudart.so.12")]
+    if runtime:  # else the system's
+        ctypes.CDLL(str(runtime[0]))
+    torch.ops.load_library(str(operators()))
+    library = torch.ops.flash_attn_3
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any, options: dict[str, Any]) -> Any:
+            o, lse, *_ = library.fwd(q, k, v, num_splits=1, **options)
+            ctx.save_for_backward(q, k, v, o, lse)
+            ctx.options = options
+            return o
+
+        @staticmethod
+        def backward(ctx: Any, d_o: Any) -> Any:
+            q, k, v, o, lse = ctx.saved_tensors
+            gradients = [torch.empty_like(tensor) for tensor in (q, k, v)]
+            library.bwd(d_o.contiguous(), q, k, v, o, lse, *gradients, **ctx.options)
+            return *gradients, None
+
+    def attend(q: Any, k: Any, v: Any, softmax_scale: float, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
+               softcap: float = 0.0) -> Any:
+        return Attention.apply(q, k, v, {"softmax_scale": softmax_scale, "is_causal": causal, "window_size_left": window_size[0],
+                                         "window_size_right": window_size[1], "softcap": softcap})
+
+    return attend
