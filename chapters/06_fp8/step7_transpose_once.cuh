@@ -22,7 +22,7 @@
 //| so at the start all blocks need the first few heads, and all of them transpose these. From then on the transposers are ahead.
 //|
 //| **Predicted.** A tile takes a block about 2 microseconds: the load, 150 instructions of each warp at d = 128, the store, each after the
-//| other. Of 16k tokens and heads x head_dim = 2048 a block gets 10 tiles of 96 keys at d = 256 and 21 at d = 128: it is done after 20 to 45
+//| other. Of 16k tokens and heads x head_dim = 2048 a block gets 8 tiles of 128 keys at d = 256 and 21 at d = 128: it is done after 20 to 45
 //| microseconds, and the consumers wait for the first two tiles, 4 microseconds, instead of 16 for a pass at the speed of memory.
 //| Without transposers the loop was 20 % faster at d = 256 and 7 % at d = 128 (what was tried, in the appendix).
 #pragma once

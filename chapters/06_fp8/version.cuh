@@ -52,8 +52,8 @@
 //| | instructions of a scheduler, two consumer warps, and every second scheduler one transposer warp | about 950 |
 //| | shared memory, 128 bytes a clock: `wgmma` 64 KB, TMA 32 KB, the transposition 32 KB | 1024 |
 //|
-//| Each of the four units alone would take about the same time. Together they take more than twice as long in steps 2 to 5, so each is busy
-//| for less than half of the time: probably every unit waits for another one's results. With Q read from shared memory for each tile, as in chapter 5, the last line would be 1152. At d = 64 the
+//| Each of the four units alone would take about the same time. Together they take twice as long or more in steps 2 to 5, so each is busy
+//| for half of the time at most: probably every unit waits for another one's results. With Q read from shared memory for each tile, as in chapter 5, the last line would be 1152. At d = 64 the
 //| exponentials take twice as long as the products; at d = 256 the products take twice as long as the exponentials.
 //|
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)

@@ -3,7 +3,7 @@
 //| A block owns a tile of keys and walks along the queries. For step 1 it computes dK and dV. For step 2 it gives dQ its part, too, so that S and dP are computed once: FlashAttention-2's loop.
 //|
 //| **The idea: keys are rows.** The kernel computes $S^\top = K Q^\top$ and $dP^\top = V\,dO^\top$. Each warp owns keys, and its results have a row for each of them. Then $P^\top$ and $dS^\top$ are left operands of $dV \mathrel{+}= P^\top dO$ and $dK \mathrel{+}= dS^\top Q$ just
-//| where they lie, in registers. So in four of the five products a warp needs nothing of another.
+//| where they lie, in registers. So in four of the five products a warp needs nothing of another (at $d = 64$).
 //|
 //| ![The five products of a tile and where their operands lie](../../docs/figures/backward_products.svg)
 //|
