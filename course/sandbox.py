@@ -102,6 +102,12 @@ def system() -> list[str]:
     return [path for path in SYSTEM if os.path.lexists(path)]
 
 
+def gpu_devices() -> list[Path]:
+    """What a program of CUDA sees beside; nothing without a GPU."""
+    found = sorted(path for pattern in ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm*") for path in Path("/dev").glob(pattern))
+    return [*found, Path("/sys")] if found else []
+
+
 @contextmanager
 def own_folder(parent: str | Path | None = None) -> Iterator[Path]:
     """A new folder that goes away with whatever a program has left in it."""

@@ -7,6 +7,7 @@ from course.gtest import Verdict
 from course.manifest import Exercise, Test
 from course.quiz import Mark
 from course.regions import Written
+from course.times import Times
 
 NOT_HANDED_IN = "not handed in"
 
@@ -20,6 +21,8 @@ class Score:
     why: str = ""  # what the exercise's traced twin says of the first test that failed
     is_there: bool = True  # whether an answer was handed in
     local: counted.LocalMemory | None = None  # of a capstone's kernels; None if nobody could tell
+    times: list[Times] = field(default_factory=list)  # of right kernels, where they were asked for
+    untimed: str = ""  # why there are none although they were asked for
 
     @property
     def left(self) -> list[Test]:
