@@ -140,6 +140,8 @@ def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = han
 
     yield from (f"hand-out: {warning}" for warning in handout.answering(root, tree, exercises))
     for name, text in texts.items():
+        for command in re.findall(r"course (?:handout|grade|package|slides|check)\b", text) if name.endswith(".md") else ():
+            yield f"hand-out: {name} names ./flashbook {command}, which students do not have"
         for link in re.finditer(r"\]\(([^)\s#]+)[^)]*\)", re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)):
             if name.endswith(".md") and not re.match(r"[a-z]+:", link[1]) and not (tree / name).parent.joinpath(link[1]).exists():
                 yield f"hand-out: {name} links to {link[1]}, which is not handed out"

@@ -67,7 +67,7 @@ LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", 
 # What scripts look for in a page and a reader has no use for, with its line where it has one of its own.
 MARK = re.compile(r"(?<=\n)<!-- [^\n]*? -->\n|<!-- [^\n]*? -->")
 # Of a chapter's page: what students have already, and where that is.
-HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes the students'\s+copy\.\s+There ")
+HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes the students'\s+copy(\.\s+There )?")
 TABLE = "<!-- exercises -->\n"
 EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # of the first exercise with code that is to be done
 # What students have at another place than the book.
@@ -187,7 +187,7 @@ def contents(root: Path, name: str, last: str = ALL, capstones: bool = True) -> 
     if name.endswith("/quiz.json"):
         return quiz.without_answers(text)
     if name.endswith(".md"):
-        text = HAVE_IT.sub("This is the students' copy: here ", MARK.sub("", text))
+        text = HAVE_IT.sub(lambda found: "This is the students' copy" + (": here " if found[1] else ""), MARK.sub("", text))
         return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last, capstones)))
     return text
 

@@ -123,7 +123,8 @@ def table(grades: Sequence[Grade]) -> str:
     timed = [i for i in range(len(results)) if any(times.mean_ratio(grade.results[i].times) for grade in grades)]
     asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
     most, capstones = grades[0].most, [i for i, r in enumerate(results) if r.exercise.kind == CAPSTONE]
-    scores = [name for i in capstones for name, _ in of_capstone(grades[0], results[i])] + [f"time {results[i].exercise.id}, the book's 1" for i in timed]
+    scores = [name for i in capstones for name, _ in of_capstone(grades[0], results[i])]
+    scores += [f"time {results[i].exercise.id}, the book's 1" for i in timed]
     exercises = [r.exercise.id for r in results]
     lines: list[list[object]] = [["submission", "id", "status", *exercises, "points", "after days late", *scores, *asked, "seed"],
                                  ["the most", "", "", *(r.exercise.points for r in results), most, most, *("" for _ in scores),

@@ -211,7 +211,7 @@ def of_answer(exercise: Exercise, program: Program, build: Path, length: int = L
     if counted and exercise.id in CHAPTERS:
         chapter = CHAPTERS[exercise.id]
         return [against(exercise, program, [test], chapter_of(build / "bin" / chapter, test, length) if (build / "bin" / chapter).exists() else None,
-                        shape_of(test, length), f"chapter {chapter[:2]}", length, turns)
+                        shape_of(test, length), f"chapter {int(chapter[:2])}", length, turns)
                 for test in counted]
     own = list(tests or exercise.tests)
     solution = build / "bin" / exercise.solved_program

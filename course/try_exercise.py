@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Builds exercises, runs their tests, and shows which pass and what the others say: python3 course/try_exercise.py ID|NN ... [--solved] [--times].
-Exit code 0 if all pass. Solved, in the book, it is the book's solution that is tried. With times, right kernels are timed on a GPU, if there is one."""
+Exit code 0 if all pass. Solved, in the book, it is the book's solution that is tried. With times, right kernels are timed on a GPU, if there is
+one."""
 import re
 import signal
 import sys

@@ -638,11 +638,11 @@ class Several(unittest.TestCase):
 
     def test_times_stand_beside_the_score_and_are_no_points(self):
         one, other = self.counted("ada", 1000, "A.One", "A.Two"), self.counted("bob", 100, "A.One", "A.Two")
-        one.results[0].times = [times.Times("small", "NVIDIA H200", 3e-3, 2e-3, "chapter 05, step 4"),
-                                times.Times("large", "NVIDIA H200", 6e-3, 1e-3, "chapter 05, step 5")]
+        one.results[0].times = [times.Times("small", "NVIDIA H200", 3e-3, 2e-3, "chapter 5, step 4"),
+                                times.Times("large", "NVIDIA H200", 6e-3, 1e-3, "chapter 5, step 5")]
         other.results[0].untimed = "there is no GPU"
         for text in (report.text(one), report.markdown(one)):
-            self.assertIn("small: 3 ms on NVIDIA H200; chapter 05, step 4 2 ms, so 1.50 times that (medians of 5 rounds)", text)
+            self.assertIn("small: 3 ms on NVIDIA H200; chapter 5, step 4 2 ms, so 1.50 times that (medians of 5 rounds)", text)
             self.assertIn(times.HONOUR, text)
         self.assertIn("no time on a GPU: there is no GPU", report.text(other))
         self.assertEqual([grade.points for grade in (one, other)], [100, 100])
@@ -700,12 +700,12 @@ class Several(unittest.TestCase):
             own = script("own", 'echo "$*" >&2; test "$FLASHBOOK_COURSE_TIMED_LENGTH" = 64 || exit 1\n'
                                 'printf "NVIDIA H200\\nA 9\\nA 0.3\\nA 0.3\\n" >"$FLASHBOOK_COURSE_TIMES"')
             [alone] = times.of_answer(capstone, times.here(own), Path(folder), 64)
-            self.assertEqual((alone.own, alone.best, alone.ratio, alone.whose), (0.3, None, None, "chapter 05 is not built here"))
+            self.assertEqual((alone.own, alone.best, alone.ratio, alone.whose), (0.3, None, None, "chapter 5 is not built here"))
             script("05_flash_attention_3", """case "$*" in *"--kv-heads 16 --seqlen 64 --head-dim 64 --dtype f16"*) ;; *) exit 1 ;; esac
 for file; do :; done; echo '{"steps": [{"step": 1, "seconds": 0.5}, {"step": 2, "seconds": 0.2}, {"step": 3, "why_not": "x"}]}' >"$file\"""")
             [beside] = times.of_answer(capstone, times.here(own), Path(folder), 64, turns=lambda all: [one() for one in all])
             self.assertEqual((beside.what, beside.own, beside.best, beside.whose),
-                             ("batch 4, 16 heads, 64 x 64", 0.3, 0.2, "chapter 05, step 2"))
+                             ("batch 4, 16 heads, 64 x 64", 0.3, 0.2, "chapter 5, step 2"))
             for text, why in (("echo 'there is no GPU here'; exit 1", "there is no GPU here"), ("exit 0", "it said nothing")):
                 with self.assertRaises(times.Untimed) as raised:
                     times.of_answer(capstone, times.here(script("own", text)), Path(folder), 64)
