@@ -201,15 +201,17 @@ def time_on_a_gpu(tried: Attempt, progress: Progress = nothing) -> None:
     exercise = tried.exercise
     if not times.is_timed(exercise, manifest.ROOT):
         tried.untimed = "it has no kernel"
-    elif not (GPU_BUILD / "build.ninja").exists():
+        return
+    if not (GPU_BUILD / "build.ninja").exists():
         tried.untimed = "it takes a GPU and a CUDA toolkit, and there is no build/gpu"
-    else:
-        book = {times.CHAPTERS.get(exercise.id, ""), exercise.solved_program}
-        known = (GPU_BUILD / "build.ninja").read_text(encoding="utf-8")
-        for target in (tried.program, *(name for name in sorted(book) if name and f"build bin/{name}:" in known)):
+        return
+    known = (GPU_BUILD / "build.ninja").read_text(encoding="utf-8")
+    book = [name for name in (times.CHAPTERS.get(exercise.id, ""), exercise.solved_program) if name and f"build bin/{name}:" in known]
+    with alone():
+        for target in dict.fromkeys((tried.program, *book)):
             built, log = ninja(target, progress, GPU_BUILD)
             if not built:
-                tried.untimed = f"with nvcc {NO_PROGRAM}: {errors_of(log)}"
+                tried.untimed = f"with nvcc {NO_PROGRAM}:\n{errors_of(log)}"
                 return
         try:
             tests = [test for test in exercise.tests if test.name in tried.verdicts]

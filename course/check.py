@@ -215,7 +215,7 @@ def times_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     with Grader(root, exercises, proof.SEED, options=proof.QUICK) as grader:
         for e in [*[e for e in kernels if e.kind != manifest.CAPSTONE][:1], *[e for e in kernels if e.kind == manifest.CAPSTONE]]:
             try:
-                found = grader.timed(e, answer(root, e), root / "build/sim", length=48, turns=partial(times.in_turn, rounds=1))
+                found = grader.timed(e, answer(root, e), root / "build/sim", length=16, turns=partial(times.in_turn, rounds=1))
             except times.Untimed as why:
                 yield f"{e.id}: it cannot be timed: {why}"
                 continue
