@@ -119,9 +119,9 @@ def read(text: str, repeats: int) -> tuple[str, float]:
     if not of_tests:
         raise Untimed("its tests launch nothing that is timed")
     total = 0.0
-    for seconds in of_tests.values():
-        launches = len(seconds) // repeats if repeats > 1 else 1
-        runs = [sum(seconds[i:i + launches]) for i in range(0, len(seconds), max(1, launches))]
+    for taken in of_tests.values():
+        launches = len(taken) // repeats if repeats > 1 else 1
+        runs = [sum(taken[i:i + launches]) for i in range(0, len(taken), max(1, launches))]
         total += statistics.median(runs[1:] or runs)
     if not 0 < total < SECONDS:
         raise Untimed("what its program wrote are no times")
