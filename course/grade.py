@@ -286,7 +286,7 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
     with Grader(manifest.ROOT, exercises, seed, class_seed=arguments.class_seed) as grader:
         for one, title, out in zip(handed_in, called, places_of):
             graded = grade_or_say_why(grader, one, title, max(1, arguments.jobs), manifest.ROOT / "build/gpu" if arguments.times else None)
-            graded.student, graded.days_late, graded.percent = one.id, one.days_late, arguments.late
+            graded.student, graded.person, graded.days_late, graded.percent = one.id, one_line(one.person), one.days_late, arguments.late
             grades.append(graded)
             write(graded, out)
             print(report.text(graded) if len(handed_in) == 1 else f"{report.line(graded)}: {one_line(str(out))}", flush=True)

@@ -204,12 +204,12 @@ def canvas(grades: Sequence[Grade], title: str) -> str:
     """What Canvas's gradebook imports; its IDs stand in the names of the files that it gives."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", title]
     possible = ["    Points Possible", "", "", "", "", grades[0].most]
-    return as_csv([head, possible, *([grade.name, grade.student, "", "", "", f"{grade.final:g}"] for grade in grades)])
+    return as_csv([head, possible, *([grade.full_name, grade.student, "", "", "", f"{grade.final:g}"] for grade in grades)])
 
 
 def moodle(grades: Sequence[Grade], title: str) -> str:
     """What Moodle's gradebook imports, mapped from "ID number"."""
-    return as_csv([["ID number", "Full name", title, "Feedback"], *([g.student, g.name, f"{g.final:g}", g.status] for g in grades)])
+    return as_csv([["ID number", "Full name", title, "Feedback"], *([g.student, g.full_name, f"{g.final:g}", g.status] for g in grades)])
 
 
 def pairs(found: Sequence[tuple[float, str, str, str]]) -> str:

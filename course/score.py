@@ -86,6 +86,7 @@ class Grade:
     missing: list[str]  # what the sandbox lacks on this machine
     seconds: float
     student: str = ""  # the id that a roster or a learning platform knows
+    person: str = ""  # the name that a roster knows, if one does
     days_late: int | None = 0  # None: late, and nobody says how much
     percent: float = 0  # of its points that each day costs that has begun
     answers: dict[str, Written] = field(default_factory=dict)  # what was handed in, by the exercise's id
@@ -104,6 +105,10 @@ class Grade:
     def final(self) -> float:
         """The points that being late leaves."""
         return round(self.points * max(0.0, 1 - self.percent / 100 * (self.days_late or 0)), 2)
+
+    @property
+    def full_name(self) -> str:
+        return self.person or self.name
 
     @property
     def status(self) -> str:

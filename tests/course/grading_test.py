@@ -408,8 +408,10 @@ class Submission(unittest.TestCase):
         file.write_text("id,name,handed_in\n7,Ada Lovelace,2026-12-03T00:00\n8,Bob,\n9,Carl,2026-12-01T12:00\n")
         due = classroom.moment("2026-12-01T23:59", "--due")
         found = [HandedIn("ada-lovelace", self.folder), HandedIn("Carl", self.folder)]
-        self.assertEqual([(one.title, one.id, one.days_late, bool(one.place)) for one in classroom.with_roster(found, classroom.read_roster(file), due)],
+        everybody = classroom.with_roster(found, classroom.read_roster(file), due)
+        self.assertEqual([(one.title, one.id, one.days_late, bool(one.place)) for one in everybody],
                          [("ada-lovelace", "7", 2, True), ("Carl", "9", 0, True), ("Bob", "8", 0, False)])
+        self.assertEqual(everybody[0].person, "Ada Lovelace")
         with self.assertRaisesRegex(Fault, "write it as 2026-12-01T23:59"):
             classroom.moment("tomorrow", "--due")
         file.write_text("who\nada\n")
@@ -772,6 +774,9 @@ for file; do :; done; echo '{"steps": [{"step": 1, "seconds": 0.5}, {"step": 2, 
         self.assertEqual(report.canvas([one], "Flashbook 03"), "Student,ID,SIS User ID,SIS Login ID,Section,Flashbook 03\n"
                                                                "    Points Possible,,,,,10\nada,77,,,,4.8\n")
         self.assertEqual(report.moodle([one], "Flashbook 03"), "ID number,Full name,Flashbook 03,Feedback\n77,ada,4.8,2 days late\n")
+        one.person = "Ada Lovelace"  # as a roster has it, whatever her folder is called
+        self.assertIn("\nAda Lovelace,77,", report.canvas([one], "Flashbook 03"))
+        self.assertIn("\n77,Ada Lovelace,", report.moodle([one], "Flashbook 03"))
 
     def test_a_report_says_what_being_late_costs(self):
         one = graded(result("A.Worked", "A.One"))
@@ -903,6 +908,16 @@ class Judging(unittest.TestCase):
                 with mock.patch("course.judge.take_record", return_value=True), mock.patch("course.gtest.run", return_value=verdict):
                     one = judge.Judge(folder, mock.Mock(run=run), folder)
                     self.assertEqual(one.run(program, exercise(), "A.One", "lazy", 1).message, said)
+
+    def test_a_test_that_took_a_while_and_passed_is_no_endless_loop(self):
+        with tempfile.TemporaryDirectory() as name:
+            program = Path(name) / "program"
+            for failures, said in (("", "mine"), ('"failures": [{"failure": "wrong"}], ', "mine\nAfter 5 s it still runs, at a.cuh:3.")):
+                program.write_text("#!/bin/sh\necho mine\necho 'After 5 s it still runs, at a.cuh:3.'\n"
+                                   "for word; do case $word in --gtest_output=json:*) file=${word#--gtest_output=json:};; esac; done\n"
+                                   f"""echo '{{"testsuites": [{{"testsuite": [{{{failures}"status": "RUN"}}]}}]}}' >$file\n""")
+                program.chmod(0o755)
+                self.assertTrue(gtest.run(program, "A.One").message.endswith(f"The last that it printed:\n{said}"))
 
     def test_a_record_is_a_plain_file(self):
         with tempfile.TemporaryDirectory() as name:
