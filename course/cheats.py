@@ -157,8 +157,9 @@ def faults_of_fragments(grader: Grader, exercise: Exercise, cheats: Sequence[tup
         yield f"cheats that the gate refuses do not compile:\n{log}"
 
 
-def around(exercises: Mapping[str, Exercise]) -> Iterator[tuple[str, Exercise, str]]:
-    """Ways around what an exercise is about: [(what it tries, the exercise, its text)]."""
+def around(exercises: Mapping[str, Exercise]) -> Iterator[tuple[str, Exercise, str, str]]:
+    """Ways around what an exercise is about: [(what it tries, the exercise, its text, what the compiler says where it is the wall)]."""
+    no_code = "arguments are numbers, pointers, maps, or structs of the parameter's type without constructors"
     # In the simulator allocations stand in a known distance, but in mode random; keys end where queries end, guard space and pages after them.
     yield "gives each query a thread, and finds keys by their distance from queries", exercises["ch03-loops"], """
 if (first_key > 0) return;
@@ -184,20 +185,20 @@ if (threadIdx.x < kBlock && query < problem.seqlen_q) {
   }
   for (int c = 0; c < kHeadDim; ++c) o[problem.q_row(head, query) * kHeadDim + c] = from_float<T>(row_sum > 0 ? out[c] / row_sum : 0);
   lse[problem.q_row(head, query)] = row_sum > 0 ? (row_max + std::log2(row_sum)) * 0.69314718f : -INFINITY;
-}"""
+}""", ""
     yield "computes on the host, while it plans", exercises["capstone-forward"], ON_THE_HOST + """
 __global__ void nothing() {}
 inline void plan(Plan& plan, const Forward& p) {
   on_the_host(p);
   plan.launch(nothing, dim3(1), dim3(32), 0);
-}"""
+}""", ""
     yield "computes on the host, where an argument becomes a parameter", exercises["capstone-forward"], ON_THE_HOST + """
 __global__ void nothing(int) {}
 struct Argument {
   Forward p;
   operator int() const { on_the_host(p); return 0; }
 };
-inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Argument{p}); }"""
+inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Argument{p}); }""", no_code
     yield "computes on the host, where a parameter is copied", exercises["capstone-forward"], ON_THE_HOST + """
 struct Parameter {
   Forward p;
@@ -205,7 +206,7 @@ struct Parameter {
   Parameter(const Parameter& other) : p(other.p) { on_the_host(p); }
 };
 __global__ void nothing(Parameter) {}
-inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Parameter(p)); }"""
+inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Parameter(p)); }""", no_code
 
 
 def cheaper(root: Path) -> Iterator[tuple[str, str, str]]:
@@ -226,6 +227,7 @@ inline void plan""").replace("(p.seqlen_q + kRows - 1) / kRows", "BLOCKS")
 
 
 def faults_of_counts(grader: Grader, exercise: Exercise) -> Iterator[str]:
+    """Of the kernels that do uncounted what they did counted. They are right, and have all the time that a student's has."""
     counted = replace(exercise, tests=[test for test in exercise.tests if test.clocks])
     for what, *texts in cheaper(grader.root):
         without, trick = (grader.exercise(counted, Written(text.split("\n"))) for text in texts)
@@ -233,7 +235,8 @@ def faults_of_counts(grader: Grader, exercise: Exercise) -> Iterator[str]:
             clocks = [result.verdicts[test.name].counts.get(CLOCKS, 0) if test.name in result.verdicts else 0 for result in (without, trick)]
             print(f"cheat: {what:<50} {clocks[1]} clocks, {clocks[0]} without", flush=True)
             if not 0 < clocks[0] <= clocks[1]:
-                yield f"cheat '{what}' costs {clocks[1]} clocks in {test.name}, {clocks[0]} without; 0 is not right or not counted"
+                said = trick.trouble or without.trouble or "\n".join(r.verdicts[test.name].message for r in (without, trick) if test.name in r.verdicts)
+                yield f"cheat '{what}' costs {clocks[1]} clocks in {test.name}, {clocks[0]} without; 0 is not right or not counted. {said}"
 
 
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
@@ -256,10 +259,12 @@ def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iter
     yield "links to somebody else's file", linked
 
 
-def faults_of(what: str, result: Score) -> Iterator[str]:
-    """Of a cheat that is compiled: what did not come to a test shows nothing."""
+def faults_of(what: str, result: Score, wall: str = "") -> Iterator[str]:
+    """Of a cheat that is compiled: what did not come to a test shows nothing, but where the compiler says `wall`."""
     print(f"cheat: {what:<50} {result.points} points", flush=True)
-    if result.trouble:
+    if wall and wall not in result.trouble:
+        yield f"cheat '{what}' ({result.exercise.id}) does not come to what should refuse it: {result.trouble or 'it compiles'}"
+    elif result.trouble and not wall:
         yield f"cheat '{what}' ({result.exercise.id}) was not tried: {result.trouble}"
     elif result.points:
         yield f"cheat '{what}' ({result.exercise.id}) gets {result.points} points"
@@ -298,9 +303,8 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
             print(f"cheat: {what + ', past the gate':<50} {result.points} points", flush=True)
             if result.points:
                 yield f"cheat '{what}' gets {result.points} points if the gate lets it in"
-        for what, exercise, text in around(by_id):
-            yield from faults_of(what, grader.exercise(exercise, Written(text.split("\n"))))
-        yield from faults_of_counts(grader, by_id["capstone-forward"])
+        for what, exercise, text, wall in around(by_id):
+            yield from faults_of(what, grader.exercise(exercise, Written(text.split("\n"))), wall)
         for place in (traces, root, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home().parent):
             if (place / "flashbook-cheat").exists():
                 yield f"a cheat wrote {place / 'flashbook-cheat'}"
@@ -310,3 +314,5 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
             print(f"cheat: {what:<50} {points} points", flush=True)
             if points or len(written) + len(missing) != 2:
                 yield f"cheat '{what}' gets {points} points"
+    with Grader(root, exercises, SEED) as grader:
+        yield from faults_of_counts(grader, by_id["capstone-forward"])
