@@ -235,9 +235,9 @@ def faults_of_counts(grader: Grader, exercise: Exercise) -> Iterator[str]:
             clocks = [result.verdicts[test.name].counts.get(CLOCKS, 0) if test.name in result.verdicts else 0 for result in (without, trick)]
             print(f"cheat: {what:<50} {clocks[1]} clocks, {clocks[0]} without", flush=True)
             if not 0 < clocks[0] <= clocks[1]:
-                said = trick.trouble or without.trouble or "\n".join(r.verdicts[test.name].message for r in (without, trick) if test.name in r.verdicts)
+                found = [one.trouble or one.verdicts[test.name].message for one in (trick, without)]
                 yield (f"cheat '{what}' costs {clocks[1]} clocks in {test.name}, {clocks[0]} without; 0 is not right or not counted. "
-                       f"{said}")
+                       + "; ".join(filter(None, found)))
 
 
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
