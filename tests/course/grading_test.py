@@ -705,7 +705,7 @@ class Several(unittest.TestCase):
             self.assertEqual((alone.own, alone.best, alone.ratio, alone.whose), (0.3, None, None, "chapter 5 is not built here"))
             script("05_flash_attention_3", """case "$*" in *"--kv-heads 16 --seqlen 64 --head-dim 64 --dtype f16"*) ;; *) exit 1 ;; esac
 for file; do :; done; echo '{"steps": [{"step": 1, "seconds": 0.5}, {"step": 2, "seconds": 0.2}, {"step": 3, "why_not": "x"}]}' >"$file\"""")
-            [beside] = times.of_answer(capstone, times.here(own), Path(folder), 64, turns=lambda all: [one() for one in all])
+            [beside] = times.of_answer(capstone, times.here(own), Path(folder), 64, turns=lambda all: [dict(one()) for one in all])
             self.assertEqual((beside.what, beside.own, beside.best, beside.whose),
                              ("batch 4, 16 heads, 64 x 64", 0.3, 0.2, "chapter 5, step 2"))
             for text, why in (("echo 'there is no GPU here'; exit 1", "there is no GPU here"), ("exit 0", "it said nothing")):
