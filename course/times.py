@@ -63,7 +63,7 @@ class Times:
     def told(self) -> str:
         where = "simulated, by a CPU, which says nothing about a GPU" if self.is_simulated else f"on {self.machine}"
         beside = f"; {self.whose} {duration(self.best)}, so {self.ratio:.2f} times that" if self.best else f"; {self.whose}"
-        return f"{self.what}: {duration(self.own)} {where}{beside} (medians of {ROUNDS} rounds)"
+        return f"{self.what}: {duration(self.own)} {where}{beside} (medians, in turn)"
 
 
 def duration(seconds: float) -> str:

@@ -644,7 +644,7 @@ class Several(unittest.TestCase):
                                 times.Times("large", "NVIDIA H200", 6e-3, 1e-3, "chapter 5, step 5")]
         other.results[0].untimed = "there is no GPU"
         for text in (report.text(one), report.markdown(one)):
-            self.assertIn("small: 3 ms on NVIDIA H200; chapter 5, step 4 2 ms, so 1.50 times that (medians of 5 rounds)", text)
+            self.assertIn("small: 3 ms on NVIDIA H200; chapter 5, step 4 2 ms, so 1.50 times that (medians, in turn)", text)
             self.assertIn(times.HONOUR, text)
         self.assertIn("no time on a GPU: there is no GPU", report.text(other))
         self.assertEqual([grade.points for grade in (one, other)], [100, 100])
@@ -663,7 +663,8 @@ class Several(unittest.TestCase):
         self.assertNotIn("the book's 1", report.table([one]))
 
     def test_contestants_run_in_turn(self):
-        ran, naps = [], []
+        ran: list[str] = []
+        naps: list[float] = []
 
         def contestant(name, seconds):
             def run():
