@@ -98,7 +98,7 @@ def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     for name in handout.files_of_tree(root):
         if re.match(r"chapters/[^/]*/exercises/|course/solutions/", name) and name not in own:
             yield f"{name} belongs to no exercise: delete it, or name it in exercises.json"
-        if re.fullmatch(r"tests/exercises/.*\.(cu|cpp)", name) and Path(name).stem not in {"observed", *(e.id for e in exercises)}:
+        if re.fullmatch(r"tests/exercises/.*\.(cu|cpp)", name) and Path(name).stem not in {"observed", "timed", *(e.id for e in exercises)}:
             yield f"{name} tests no exercise: delete it, or name it in exercises.json"
     if (root / ".git").exists():
         tracked = subprocess.run(["git", "-C", root, "ls-files", "-z"], stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
