@@ -2,6 +2,7 @@
 reads them too, but here it is asked only where it is the one to answer: the walls behind it have to stand alone. Each is bounded: where a
 wall has a hole, it must not take the machine with it."""
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,53 +92,85 @@ def gated(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def sneaked(root: Path) -> Iterator[tuple[str, str]]:
-    """What the gate has to refuse by a name that is seldom thought of: [(what it tries, its text)]."""
+    """What the gate has to refuse by a name that is seldom thought of, since the walls behind it may not see it: [(what it tries, its text)].
+    A text stands by itself where capstone-forward's answer does; a statement (its text ends with a semicolon) in a function of MEANWHILE."""
     solution = root / "course/solutions/02_online_softmax/ch02-counts.h"
-    yield "opens the reference's answer by its large file's name", f'if (auto* file = fopen64("{solution}", "r")) return double(fgetc(file));'
-    yield "opens it by a descriptor", f'return open64("{solution}", 0) > 0;'
-    yield "opens it by a template's own name", f'return std::basic_ifstream<char>("{solution}").good();'
-    yield "starts a process", "return clone(nullptr, nullptr, 0, nullptr);"
-    yield "looks for the record's name", "return __environ[0][0];"
-    yield "becomes another program", 'return execvpe("sh", nullptr, nullptr);'
-    yield "reads another process", "return process_vm_readv(1, nullptr, 0, nullptr, 0, 0);"
-    yield "makes a file in memory", 'return memfd_create("a", 0);'
+    yield "opens the reference's answer by its large file's name", f'if (auto* file = fopen64("{solution}", "r")) fgetc(file);'
+    yield "opens it by a descriptor", f'static_cast<void>(open64("{solution}", 0) > 0);'
+    yield "opens it by a template's own name", f'std::basic_ifstream<char>("{solution}").good();'
+    yield "starts a process", "clone(nullptr, nullptr, 0, nullptr);"
+    yield "looks for the record's name", "static_cast<char*>(to)[0] = __environ[0][0];"
+    yield "becomes another program", 'execvpe("sh", nullptr, nullptr);'
+    yield "reads another process", "process_vm_readv(1, nullptr, 0, nullptr, 0, 0);"
+    yield "makes a file in memory", 'memfd_create("a", 0);'
     yield "skips the test", "GTEST_SKIP();"
     yield "says that it succeeded", "SUCCEED();"
-    yield "copies where nobody counts", "memcpy(to, from, bytes);"
-    yield "copies wide characters there", "wmemcpy(to, from, count);"
-    yield "copies them under the library's own name", "__mempcpy(to, from, bytes);"
-    yield "copies by what the library knows of characters", "std::char_traits<wchar_t>::copy(to, from, count);"
-    yield "copies by a view of a text", "std::wstring_view(from, count).copy(to, count);"
-    yield "copies by a text", "std :: /* of */ string(from, count);"
+    yield "copies where nobody counts", "memcpy(to, from, count);"
+    yield "copies wide characters there", "wmemcpy(wide, more, count);"
+    yield "copies them under the library's own name", "__mempcpy(to, from, count);"
+    yield "copies by what the library knows of characters", "std::char_traits<wchar_t>::copy(wide, more, count);"
+    yield "copies by a view of a text", "std::wstring_view(more, count).copy(wide, count);"
+    yield "copies by a text", "std :: /* of */ string(static_cast<const char*>(from), count).copy(static_cast<char*>(to), count);"
     yield "gives the library another name", "namespace s = std;"
-    yield "takes the library's other name", "__gnu_cxx::char_traits<wchar_t>::copy(to, from, count);"
-    yield "has the test's own oracle compute", "const auto right = flashbook::make_reference(shape, inputs, {}, 0);"
-    yield "has it compute the gradient", "make_gradient_reference(shape, inputs);"
+    yield "takes the library's other name", "__gnu_cxx::char_traits<wchar_t>::copy(wide, more, count);"
+    yield "has the test's own oracle compute", "const auto right = flashbook::make_reference({}, {}, std::vector<int64_t>{});"
+    yield "has it compute the gradient", "make_gradient_reference({}, {});"
     yield "holds its result", "Reference right;"
-    yield "asks for the test's inputs", "make_inputs(shape, InputKind::normal, 6);"
-    yield "asks the oracle which keys are seen", "return keys_seen(shape, 0, 0, query, 1).end;"
-    yield "asks it of one", "return sees(Shape{}, 0, 0, query, key);"
-    yield "counts pairs by it", "return visible_pairs(shape);"
-    yield "has threads of the host compute", "parallel_for(count, body);"
-    yield "runs before main", "[[gnu::constructor]] void first() {}"
-    yield "overrides a counter", "[[gnu::weak]] void count() {}"
+    yield "asks for the test's inputs", "make_inputs({}, InputKind::normal, 6);"
+    yield "asks the oracle which keys are seen", "static_cast<void>(keys_seen({}, 0, 0, 0, 1).end);"
+    yield "asks it of one", "sees(Shape{}, 0, 0, 0, 0);"
+    yield "counts pairs by it", "visible_pairs({});"
+    yield "has threads of the host compute", "parallel_for(8, [](int64_t) {});"
+    yield "runs before main", "[[gnu::constructor]] inline void first() {}"
+    yield "overrides a counter", "[[gnu::weak]] void mine() {}"
     yield "counts by the linker's name", 'extern "C" float __wrap_expf(float x) { return x; }'
     yield "takes another symbol's place", 'float mine(float x) __asm__("__wrap_expf");'
-    yield "reads a file where text is assembled", '__attribute__((section(".text\\n.incbin \\"/etc/passwd\\""))) int x;'
-    yield "takes the counts away", "sim::take_trace();"
-    yield "launches while it plans", "device::launch(kernel, dim3(1), dim3(32), 0, nullptr, p);"
-    yield "leaves when the program ends", "atexit(leave);"
-    yield "leaves quickly", "at_quick_exit(leave);"
-    yield "reopens a namespace", "}\nnamespace flashbook { inline int more;"
-    yield "prints into memory", 'snprintf(to, count, "%s", from);'
+    yield "reads a file where text is assembled", '__attribute__((section(".text\\n.incbin \\"/etc/passwd\\""))) static int text;'
+    yield "takes the counts away", "sim::options().seed = 0;"
+    yield "launches while it plans", "device::synchronize();"
+    yield "leaves when the program ends", "atexit([] {});"
+    yield "leaves quickly", "at_quick_exit([] {});"
+    yield "reopens a namespace", "}\nnamespace of_its_own {"
+    yield "prints into memory", 'snprintf(static_cast<char*>(to), count, "%s", static_cast<const char*>(from));'
     yield "computes beside the machine", "std::thread([] {}).detach();"
     yield "hides that", "using namespace std;"
 
 
-def around(exercises: Mapping[str, Exercise]) -> Iterator[tuple[str, Exercise, str]]:
-    """Ways around what an exercise is about: [(what it tries, the exercise, its text)]."""
-    yield "gives each query a thread, and no tile", exercises["ch03-loops"], """
+# What statements of sneaked() find: memory to copy, and headers that others may include some day.
+HEADERS = ("fcntl.h", "fstream", "sys/mman.h", "sys/uio.h", "thread", "common/attention/parallel.h")
+MEANWHILE = "inline void meanwhile(void* to, const void* from, wchar_t* wide, const wchar_t* more, std::size_t count) {{\n{}\n}}"
+
+
+def faults_of_fragments(grader: Grader, exercise: Exercise, cheats: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """What no compiler takes would show nothing about the gate. One after another in one text, each in a namespace of its own."""
+    lines: list[str] = []
+    for number, (_, text) in enumerate(cheats):
+        is_statement = text.endswith(";") and not text.startswith(("namespace", "using", "float mine"))
+        body = MEANWHILE.format(text) if is_statement else text
+        lines += [f"namespace cheat_{number} {{", f'#line 1 "cheat {number}"', *body.split("\n"), "}"]
+    lines.append("inline void plan(Plan&, const Forward&) {}")
+    with tempfile.TemporaryDirectory(prefix="fragments-", dir=grader.private) as folder:
+        log = grader.toolchain.errors(exercise, Written(lines), Path(folder), HEADERS)
+    errors = dict(reversed(re.findall(r"^cheat (\d+):\d+:\d+: error: (.*)$", log, re.MULTILINE)))  # the first of each
+    yield from (f"cheat '{cheats[int(number)][0]}' does not compile, and shows nothing about the gate: {why}" for number, why in errors.items())
+    if log and not errors:
+        yield f"cheats that the gate refuses do not compile:\n{log}"
+
+
+def around(exercises: Mapping[str, Exercise]) -> Iterator[tuple[str, Exercise, str, str]]:
+    """Ways around what an exercise is about: [(what it tries, the exercise, its text, what the compiler says where it is the wall)]."""
+    no_code = "arguments are numbers, pointers, maps, or structs of the parameter's type without constructors"
+    # In the simulator allocations stand in a known distance, but in mode random; keys end where queries end, guard space and pages after them.
+    yield "gives each query a thread, and finds keys by their distance from queries", exercises["ch03-loops"], """
 if (first_key > 0) return;
+const auto bytes = [&](int rows, std::size_t unit) { return (std::size_t(rows) * kHeadDim * sizeof(T) + unit - 1) / unit * unit; };
+const int heads = gridDim.x, keys_of = heads / problem.group * problem.seqlen_k;
+const std::size_t guard = std::size_t(64) << 20, pages = bytes(keys_of, 4096), all_keys = bytes(keys_of, 256);
+const auto behind = [&](const T* array, std::size_t size) {
+  return reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(array) + size + guard + pages - all_keys);
+};
+const T* const k = behind(q, bytes(heads * problem.seqlen_q, 256));
+const T* const v = behind(k, all_keys);
 const int query = first_query + threadIdx.x;
 if (threadIdx.x < kBlock && query < problem.seqlen_q) {
   float out[kHeadDim] = {}, row_max = -INFINITY, row_sum = 0;
@@ -145,28 +178,27 @@ if (threadIdx.x < kBlock && query < problem.seqlen_q) {
     float score = 0;
     for (int c = 0; c < kHeadDim; ++c)
       score += to_float(q[problem.q_row(head, query) * kHeadDim + c]) * to_float(k[problem.k_row(head, key) * kHeadDim + c]);
-    const Merge merged = merge(row_max, score * problem.scale_log2);
-    const float weight = exp2_approx(score * problem.scale_log2 - merged.subtracted);
-    row_max = merged.row_max, row_sum = row_sum * merged.correction + weight;
-    for (int c = 0; c < kHeadDim; ++c)
-      out[c] = out[c] * merged.correction + weight * to_float(v[problem.k_row(head, key) * kHeadDim + c]);
+    score *= problem.scale_log2;
+    const float next = fmaxf(row_max, score), old = exp2_approx(row_max - next), weight = exp2_approx(score - next);
+    row_max = next, row_sum = row_sum * old + weight;
+    for (int c = 0; c < kHeadDim; ++c) out[c] = out[c] * old + weight * to_float(v[problem.k_row(head, key) * kHeadDim + c]);
   }
-  for (int c = 0; c < kHeadDim; ++c) o[problem.q_row(head, query) * kHeadDim + c] = from_float<T>(out[c] * inverse_sum(row_sum));
-  lse[problem.q_row(head, query)] = log_sum_exp(row_max, row_sum);
-}"""
+  for (int c = 0; c < kHeadDim; ++c) o[problem.q_row(head, query) * kHeadDim + c] = from_float<T>(row_sum > 0 ? out[c] / row_sum : 0);
+  lse[problem.q_row(head, query)] = row_sum > 0 ? (row_max + std::log2(row_sum)) * 0.69314718f : -INFINITY;
+}""", ""
     yield "computes on the host, while it plans", exercises["capstone-forward"], ON_THE_HOST + """
 __global__ void nothing() {}
 inline void plan(Plan& plan, const Forward& p) {
   on_the_host(p);
   plan.launch(nothing, dim3(1), dim3(32), 0);
-}"""
+}""", ""
     yield "computes on the host, where an argument becomes a parameter", exercises["capstone-forward"], ON_THE_HOST + """
 __global__ void nothing(int) {}
 struct Argument {
   Forward p;
   operator int() const { on_the_host(p); return 0; }
 };
-inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Argument{p}); }"""
+inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Argument{p}); }""", no_code
     yield "computes on the host, where a parameter is copied", exercises["capstone-forward"], ON_THE_HOST + """
 struct Parameter {
   Forward p;
@@ -174,7 +206,7 @@ struct Parameter {
   Parameter(const Parameter& other) : p(other.p) { on_the_host(p); }
 };
 __global__ void nothing(Parameter) {}
-inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Parameter(p)); }"""
+inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Parameter(p)); }""", no_code
 
 
 def cheaper(root: Path) -> Iterator[tuple[str, str, str]]:
@@ -195,6 +227,7 @@ inline void plan""").replace("(p.seqlen_q + kRows - 1) / kRows", "BLOCKS")
 
 
 def faults_of_counts(grader: Grader, exercise: Exercise) -> Iterator[str]:
+    """Of the kernels that do uncounted what they did counted. They are right, and have all the time that a student's has."""
     counted = replace(exercise, tests=[test for test in exercise.tests if test.clocks])
     for what, *texts in cheaper(grader.root):
         without, trick = (grader.exercise(counted, Written(text.split("\n"))) for text in texts)
@@ -202,7 +235,9 @@ def faults_of_counts(grader: Grader, exercise: Exercise) -> Iterator[str]:
             clocks = [result.verdicts[test.name].counts.get(CLOCKS, 0) if test.name in result.verdicts else 0 for result in (without, trick)]
             print(f"cheat: {what:<50} {clocks[1]} clocks, {clocks[0]} without", flush=True)
             if not 0 < clocks[0] <= clocks[1]:
-                yield f"cheat '{what}' costs {clocks[1]} clocks in {test.name}, {clocks[0]} without; 0 is not right or not counted"
+                found = [one.trouble or one.verdicts[test.name].message for one in (trick, without)]
+                yield (f"cheat '{what}' costs {clocks[1]} clocks in {test.name}, {clocks[0]} without; 0 is not right or not counted. "
+                       + "; ".join(filter(None, found)))
 
 
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
@@ -225,6 +260,17 @@ def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iter
     yield "links to somebody else's file", linked
 
 
+def faults_of(what: str, result: Score, wall: str = "") -> Iterator[str]:
+    """Of a cheat that is compiled: what did not come to a test shows nothing, but where the compiler says `wall`."""
+    print(f"cheat: {what:<50} {result.points} points", flush=True)
+    if wall and wall not in result.trouble:
+        yield f"cheat '{what}' ({result.exercise.id}) does not come to what should refuse it: {result.trouble or 'it compiles'}"
+    elif result.trouble and not wall:
+        yield f"cheat '{what}' ({result.exercise.id}) was not tried: {result.trouble}"
+    elif result.points:
+        yield f"cheat '{what}' ({result.exercise.id}) gets {result.points} points"
+
+
 def faults_of_answers(grader: Grader, by_id: Mapping[str, Exercise], traces: Path) -> Iterator[str]:
     cheats = list(answers(grader.root, traces))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -234,13 +280,8 @@ def faults_of_answers(grader: Grader, by_id: Mapping[str, Exercise], traces: Pat
             return grader.exercise(exercise, Written(text.split("\n")), gated=False)
 
         results = pool.map(run, cheats)
-        for (what, id, _), result in zip(cheats, results):
-
-            print(f"cheat: {what:<50} {result.points} points", flush=True)
-            if "does not compile" in result.trouble:
-                yield f"cheat '{what}' ({id}): {result.trouble}"
-            elif result.points:
-                yield f"cheat '{what}' ({id}) gets {result.points} points"
+        for (what, *_), result in zip(cheats, results):
+            yield from faults_of(what, result)
 
 
 def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
@@ -257,17 +298,14 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
             print("cheats cannot all be tried: " + "; ".join(grader.sandbox.missing), flush=True)
             return
         yield from faults_of_answers(grader, by_id, traces)
+        yield from faults_of_fragments(grader, by_id["capstone-forward"], list(sneaked(root)))
         for what, text in gated(root):
             result = grader.exercise(by_id["ch02-counts"], Written(text.split("\n")), gated=False)
             print(f"cheat: {what + ', past the gate':<50} {result.points} points", flush=True)
             if result.points:
                 yield f"cheat '{what}' gets {result.points} points if the gate lets it in"
-        for what, exercise, text in around(by_id):
-            points = grader.exercise(exercise, Written(text.split("\n"))).points
-            print(f"cheat: {what:<50} {points} points", flush=True)
-            if points:
-                yield f"cheat '{what}' ({exercise.id}) gets {points} points"
-        yield from faults_of_counts(grader, by_id["capstone-forward"])
+        for what, exercise, text, wall in around(by_id):
+            yield from faults_of(what, grader.exercise(exercise, Written(text.split("\n"))), wall)
         for place in (traces, root, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home().parent):
             if (place / "flashbook-cheat").exists():
                 yield f"a cheat wrote {place / 'flashbook-cheat'}"
@@ -277,3 +315,5 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
             print(f"cheat: {what:<50} {points} points", flush=True)
             if points or len(written) + len(missing) != 2:
                 yield f"cheat '{what}' gets {points} points"
+    with Grader(root, exercises, SEED) as grader:
+        yield from faults_of_counts(grader, by_id["capstone-forward"])

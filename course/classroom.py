@@ -31,6 +31,7 @@ class HandedIn:
     files: tuple[str, ...] = ()  # those of the place that are theirs; none: all
     id: str = ""
     days_late: int | None = 0  # None: late, and nobody says how much
+    person: str = ""  # a name that a roster has for whoever it is
 
 
 def unpacked(word: str, scratch: Path) -> Path:
@@ -149,7 +150,7 @@ def unknown(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]]) -> l
 
 
 def with_roster(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]], due: datetime | None) -> list[HandedIn]:
-    """Each with the id and the days late that the roster knows, and those who handed in nothing."""
+    """Each with the id, the name and the days late that the roster knows, and those who handed in nothing."""
     lines = by_name(roster)
     everybody, there = [], set()
     for one in found:
@@ -157,7 +158,7 @@ def with_roster(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]], 
         if line:
             there.add(line["id"])
             when = line.get("handed_in")
-            one = replace(one, id=line["id"], days_late=days_late(when, due) if due and when else one.days_late)
+            one = replace(one, id=line["id"], person=line.get("name") or "", days_late=days_late(when, due) if due and when else one.days_late)
         everybody.append(one)
     return everybody + [HandedIn(line.get("name") or line["id"], None, id=line["id"]) for line in roster if line["id"] not in there]
 

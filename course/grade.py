@@ -20,12 +20,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
-from course import classroom, gate, gtest, local_memory, manifest, modes, report, similar, submission, variant
+from course import classroom, gate, gtest, local_memory, manifest, modes, report, similar, submission, times, variant
 from course.attempt import NO_PROGRAM
 from course.classroom import HandedIn
-from course.judge import Judge
+from course.judge import Judge, take_record
 from course.regions import Broken, Fault, Written
-from course.sandbox import Limits, Sandbox, one_line, printable, remove
+from course.sandbox import Limits, Sandbox, gpu_devices, one_line, own_folder, printable, remove
 from course.score import NOT_HANDED_IN, Grade, Score
 from course.toolchain import Toolchain
 
@@ -43,6 +43,7 @@ class Grader:
         self.class_seed = class_seed
         self.build = self.root / "build" / "sim"
         self.endless = 0  # programs of this submission with which the compiler did not end
+        self.timing: dict[Path, Toolchain] = {}  # by the build that it is like
         for exercise in exercises:
             if not (self.build / "bin" / exercise.solved_program).exists():
                 raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
@@ -107,6 +108,32 @@ class Grader:
                 result.local = local_memory.of_answer(self.toolchain, exercise, answer, self.private)
         return result
 
+    def timed(self, exercise: manifest.Exercise, answer: Written, build: Path, length: int = times.LENGTH_ON_A_GPU,
+              turns: times.Turns | None = None) -> list[times.Times]:
+        """The times of a right answer beside the book's, of programs like those in `build`; times.Untimed if there can be none. One at a time:
+        what runs beside it would be measured, too."""
+        if not (build / "bin" / exercise.solved_program).exists():
+            raise times.Untimed(f"there is no {build.name} build of {exercise.solved_program}, which takes a GPU and a CUDA toolkit")
+        if build not in self.timing:
+            (self.private / build.name).mkdir()
+            self.timing[build] = Toolchain(self.root, build, self.private / build.name / "tree", self.sandbox)
+        folder = Path(tempfile.mkdtemp(prefix="clocked-", dir=self.private))
+        made = self.timing[build].exercise(exercise, answer, folder)
+        if not made.path:
+            raise times.Untimed(f"{build.name} build: {NO_PROGRAM}: {made.log.splitlines()[0] if made.log else ''}")
+        program = self.shelved(exercise, made.path)
+
+        def run(words: Sequence[str], environment: Mapping[str, str]) -> str:
+            with own_folder(program.parent) as own:
+                outcome = self.sandbox.run([program, *words], own, Limits(seconds=times.SECONDS, memory=16 << 30),
+                                           {**environment, times.FILE: str(own / "times")}, visible=[program, *gpu_devices()])
+                kept = folder / "times"
+                if outcome.code or outcome.trouble or not take_record(own / "times", kept):
+                    times.failed("the answer's program", outcome.output + outcome.trouble)
+                return kept.read_text(encoding="utf-8", errors="replace")
+
+        return times.of_answer(exercise, run, build, length, turns=turns)
+
     def race(self, exercise: manifest.Exercise, answer: Written | None, result: Score, programs: Mapping[str, Path]) -> str:
         """What the exercise's traced twin says of the first test that failed and that students have; empty if there is neither."""
         failed = next((test.name for test in exercise.tests if not result.passed(test) and not test.hidden), "")
@@ -124,10 +151,14 @@ class Grader:
         self.endless += program.endless
         if not program.path:
             return None, f"{NO_PROGRAM}:\n{program.log}"
+        return self.shelved(exercise, program.path), ""
+
+    def shelved(self, exercise: manifest.Exercise, program: Path) -> Path:
+        """A program where other users may run it."""
         shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))
         shelf.chmod(0o711)
-        program.path.chmod(0o755)
-        return program.path.rename(shelf / "program"), ""
+        program.chmod(0o755)
+        return program.rename(shelf / "program")
 
     def clear(self) -> None:
         """Forgets a submission. What was compiled of it goes, since a class fills a disk."""
@@ -150,13 +181,25 @@ class Grader:
             return list(pool.map(result_of, exercises))
 
 
-def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
-    """The Grade of a submission."""
+def time_right_ones(grader: Grader, results: Sequence[Score], answers: Mapping[str, Written], build: Path) -> None:
+    """Times the kernels that are right, or notes why it cannot."""
+    for result in results:
+        if result.solved and result.exercise.id in answers and times.is_timed(result.exercise, grader.root):
+            try:
+                result.times = grader.timed(result.exercise, answers[result.exercise.id], build)
+            except times.Untimed as why:
+                result.untimed = one_line(str(why))
+
+
+def grade(grader: Grader, one: HandedIn, title: str, jobs: int, timed_build: Path | None = None) -> Grade:
+    """The Grade of a submission. `timed_build`: what right kernels are timed with."""
     start = time.monotonic()
     if not one.place:
         raise Fault("nothing was handed in")
     answers, missing = submission.answers(one.place, grader.exercises, one.files)
     results = grader.answers(grader.set_to(one), answers, missing, jobs)
+    if timed_build:
+        time_right_ones(grader, results, answers, timed_build)
     grader.clear()
     like = {e.id: similar.share_of_the_book(grader.root, answers[e.id].lines) for e in grader.exercises
             if e.kind == manifest.CAPSTONE and e.id in answers}
@@ -164,10 +207,10 @@ def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
                  quizzes=submission.quizzes(one.place, grader.root, sorted({e.number for e in grader.exercises}), one.files))
 
 
-def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
+def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int, timed_build: Path | None = None) -> Grade:
     """The Grade of one submission of many: whatever is wrong with it, those after it are graded."""
     try:
-        return grade(grader, one, title, jobs)
+        return grade(grader, one, title, jobs, timed_build)
     except Broken:
         raise
     except Exception as error:
@@ -242,8 +285,8 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
     places_of, grades = places(called, names, arguments.out), []
     with Grader(manifest.ROOT, exercises, seed, class_seed=arguments.class_seed) as grader:
         for one, title, out in zip(handed_in, called, places_of):
-            graded = grade_or_say_why(grader, one, title, max(1, arguments.jobs))
-            graded.student, graded.days_late, graded.percent = one.id, one.days_late, arguments.late
+            graded = grade_or_say_why(grader, one, title, max(1, arguments.jobs), manifest.ROOT / "build/gpu" if arguments.times else None)
+            graded.student, graded.person, graded.days_late, graded.percent = one.id, one_line(one.person), one.days_late, arguments.late
             grades.append(graded)
             write(graded, out)
             print(report.text(graded) if len(handed_in) == 1 else f"{report.line(graded)}: {one_line(str(out))}", flush=True)
@@ -277,6 +320,8 @@ def main() -> None:
     parser.add_argument("--late", type=float, default=0, metavar="PERCENT", help="of the points that each day late costs that has begun")
     parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME); of several submissions, for their folders")
     parser.add_argument("--seed", type=int, help="inputs of an earlier grading, to repeat it (default: new ones)")
+    parser.add_argument("--times", action="store_true", help="time right kernels on this machine's GPU, in turn with the book's best, beside the "
+                        "points; takes build/gpu")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises at a time (default: one a core)")
     arguments = parser.parse_args()
     names = [word for word in arguments.what if NAMES.fullmatch(word)]

@@ -36,7 +36,7 @@ HANDED_OUT = (
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
     "course/__init__.py", "course/attempt.py", "course/counted.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py",
     "course/regions.py",
-    "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/variant.py", "course/watch.py",
+    "course/progress.py", "course/quiz.py", "course/score.py", "course/times.py", "course/try_exercise.py", "course/variant.py", "course/watch.py",
     "chapters/*/exercises/quiz.json",
 )
 # And what students must not have. often_said.md corrects three sentences, and these corrections are exercises.
@@ -67,7 +67,7 @@ LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", 
 # What scripts look for in a page and a reader has no use for, with its line where it has one of its own.
 MARK = re.compile(r"(?<=\n)<!-- [^\n]*? -->\n|<!-- [^\n]*? -->")
 # Of a chapter's page: what students have already, and where that is.
-HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes the students'\s+copy\.\s+There ")
+HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes the students'\s+copy(\.\s+There )?")
 TABLE = "<!-- exercises -->\n"
 EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # of the first exercise with code that is to be done
 # What students have at another place than the book.
@@ -187,7 +187,7 @@ def contents(root: Path, name: str, last: str = ALL, capstones: bool = True) -> 
     if name.endswith("/quiz.json"):
         return quiz.without_answers(text)
     if name.endswith(".md"):
-        text = HAVE_IT.sub("This is the students' copy: here ", MARK.sub("", text))
+        text = HAVE_IT.sub(lambda found: "This is the students' copy" + (": here " if found[1] else ""), MARK.sub("", text))
         return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last, capstones)))
     return text
 

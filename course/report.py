@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from course import counted, manifest, variant
+from course import counted, manifest, times, variant
 from course.manifest import CAPSTONE, Exercise, Test
 from course.quiz import DRAWN
 from course.sandbox import one_line, printable
@@ -97,6 +97,7 @@ def text(grade: Grade) -> str:
             lines += indented(f"{told}score {figure(result)}. {counted.HONOUR}", "  ")
         if result.local:
             lines += indented(result.local.told, "  ")
+        lines += "".join(f"  {line}\n" for line in times.lines(result.times, result.untimed))
     if not any(result.is_there for result in grade.results):
         lines += "\nNote: no answer to these exercises is there. Is it the right folder, and that of one student?\n"
     return (f"{lines}\n{summary(grade)}. Graded in {grade.seconds:.0f} s, seed {grade.seed}."
@@ -116,12 +117,14 @@ def as_csv(lines: Sequence[Sequence[object]]) -> str:
 
 def table(grades: Sequence[Grade]) -> str:
     """Of several submissions: the most that can be had, and a line each, with the points of each exercise, - where no answer was handed in, their
-    sum, what being late leaves of it, the scores of capstones, which variant they are, and how much of them the book has, too, what a quiz came to
-    and the seed of its questions, and the seed of the inputs."""
+    sum, what being late leaves of it, the scores of capstones, which variant they are, and how much of them the book has, too, times of kernels
+    if there are any, what a quiz came to and the seed of its questions, and the seed of the inputs."""
     results, numbers = grades[0].results, sorted({number for grade in grades for number in grade.quizzes})
+    timed = [i for i in range(len(results)) if any(times.mean_ratio(grade.results[i].times) for grade in grades)]
     asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
     most, capstones = grades[0].most, [i for i, r in enumerate(results) if r.exercise.kind == CAPSTONE]
     scores = [name for i in capstones for name, _ in of_capstone(grades[0], results[i])]
+    scores += [f"time {results[i].exercise.id}, the book's 1" for i in timed]
     exercises = [r.exercise.id for r in results]
     lines: list[list[object]] = [["submission", "id", "status", *exercises, "points", "after days late", *scores, *asked, "seed"],
                                  ["the most", "", "", *(r.exercise.points for r in results), most, most, *("" for _ in scores),
@@ -131,6 +134,7 @@ def table(grades: Sequence[Grade]) -> str:
         marks = [grade.quizzes.get(number) for number in numbers]
         quizzes = [value for mark in marks for value in ((mark.points, one_line(mark.seed)) if mark else ("-", ""))]
         kernels = [value for i in capstones for _, value in of_capstone(grade, grade.results[i])]
+        kernels += [ratio_of(grade.results[i]) for i in timed]
         lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *kernels, *quizzes, grade.seed])
     return as_csv(lines)
 
@@ -144,6 +148,12 @@ def of_capstone(grade: Grade, result: Score) -> Iterator[tuple[str, object]]:
     if e.variant is not None:
         yield f"variant of {e.id}", variant.name(manifest.ROOT, e)
     yield "like the book", like_the_book(grade, e.id)
+
+
+def ratio_of(result: Score) -> str:
+    """Times the book's best that a kernel takes on a GPU; - if nobody knows."""
+    ratio = times.mean_ratio(result.times)
+    return f"{ratio:.2f}" if ratio else "-"
 
 
 def is_counted(result: Score) -> bool:
@@ -179,9 +189,12 @@ def ranking(grades: Sequence[Grade], title: str) -> str:
         counted_tests = [test for test in of_first.exercise.tests if test.clocks]
         found = [(score, grade) for grade in grades if (score := grade.results[i].counted) is not None]
         head = "".join(f'<th class="number">{html.escape(test.title)}</th>' for test in counted_tests)
+        is_timed = any(times.mean_ratio(grade.results[i].times) for grade in grades)
+        head += '<th class="number">time on a GPU, the book\'s 1</th>' * is_timed
         tables += f'<h2>{html.escape(of_first.exercise.title)}</h2>\n<table>\n<tr><th></th><th></th><th class="number">score</th>{head}</tr>\n'
         for place, (score, grade) in enumerate(sorted(found, key=lambda one: -one[0]), 1):
             clocks = "".join(f'<td class="number">{grade.results[i].verdicts[test.name].counts[counted.CLOCKS]}</td>' for test in counted_tests)
+            clocks += f'<td class="number">{ratio_of(grade.results[i])}</td>' * is_timed
             tables += f'<tr><td>{place}</td><td>{html.escape(grade.name)}</td><td class="number">{score:.1f}</td>{clocks}</tr>\n'
         tables += "</table>\n"
     return RANKING.format(title=html.escape(title), honour=html.escape(counted.HONOUR), tables=tables)
@@ -191,12 +204,12 @@ def canvas(grades: Sequence[Grade], title: str) -> str:
     """What Canvas's gradebook imports; its IDs stand in the names of the files that it gives."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", title]
     possible = ["    Points Possible", "", "", "", "", grades[0].most]
-    return as_csv([head, possible, *([grade.name, grade.student, "", "", "", f"{grade.final:g}"] for grade in grades)])
+    return as_csv([head, possible, *([grade.full_name, grade.student, "", "", "", f"{grade.final:g}"] for grade in grades)])
 
 
 def moodle(grades: Sequence[Grade], title: str) -> str:
     """What Moodle's gradebook imports, mapped from "ID number"."""
-    return as_csv([["ID number", "Full name", title, "Feedback"], *([g.student, g.name, f"{g.final:g}", g.status] for g in grades)])
+    return as_csv([["ID number", "Full name", title, "Feedback"], *([g.student, g.full_name, f"{g.final:g}", g.status] for g in grades)])
 
 
 def pairs(found: Sequence[tuple[float, str, str, str]]) -> str:
@@ -225,6 +238,7 @@ def markdown(grade: Grade) -> str:
             parts += [f"* {line}" for line in counted.lines(result.exercise, result.verdicts)]
         if result.local:
             parts.append(f"* {result.local.told}\n")
+        parts += [f"* {line}\n" for line in times.lines(result.times, result.untimed)]
         if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
             if result.exercise.kind != "predict":  # students have no formulas for other sizes than those that stay
@@ -257,7 +271,10 @@ def gradescope(grade: Grade) -> dict[str, Any]:
         if result.why:
             tests.append({"name": f"{exercise.id}: why?", "number": f"{number}.{len(exercise.tests) + 1}", "output": f"{TRACED}\n{result.why}",
                           "output_format": "text", "tags": [exercise.id]})
-    leaderboard = [{"name": f"{r.exercise.id} (honour)", "value": round(r.counted, 1)} for r in grade.results if r.counted is not None]
+    leaderboard: list[dict[str, Any]] = [{"name": f"{r.exercise.id} (honour)", "value": round(r.counted, 1)} for r in grade.results
+                                         if r.counted is not None]
+    leaderboard += [{"name": f"{r.exercise.id}, time, the book's 1 (honour)", "value": round(ratio, 2), "order": "asc"} for r in grade.results
+                    if (ratio := times.mean_ratio(r.times))]
     return {**({"leaderboard": leaderboard} if leaderboard else {}),
             "score": grade.points, "execution_time": round(grade.seconds), "output": f"{points_of(grade)}. {again}",
             "output_format": "text", "test_output_format": "text", "test_name_format": "text", "visibility": "visible",

@@ -42,6 +42,7 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/
 POWERLESS = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
 SPACES = ["--net", "--ipc", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
 PAGE = os.sysconf("SC_PAGESIZE")
+LOOK = 0.1  # seconds between two looks at a program's memory: each goes through all processes of the machine
 NOBODIES = range(61000, 65000)  # user ids that belong to nobody; a grader that is root lends one to each program
 
 
@@ -100,6 +101,12 @@ def owner(path: Path) -> int | None:
 def system() -> list[str]:
     """What every program sees: tools and libraries."""
     return [path for path in SYSTEM if os.path.lexists(path)]
+
+
+def gpu_devices() -> list[Path]:
+    """What a program of CUDA sees beside; nothing without a GPU."""
+    found = sorted(path for pattern in ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm*") for path in Path("/dev").glob(pattern))
+    return [*found, Path("/sys")] if found else []
 
 
 @contextmanager
@@ -270,7 +277,7 @@ def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits, user
     output, pipe = b"", process.stdout
     assert pipe
     os.set_blocking(pipe.fileno(), False)
-    stopped = ""
+    stopped, looked = "", start
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while not stopped and process.poll() is None:
@@ -283,8 +290,10 @@ def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits, user
                 time.sleep(0.005)
             if time.monotonic() - start > limits.seconds:
                 stopped = gtest.endless(limits.seconds)
-            elif resident(process.pid, user) > limits.memory:
-                stopped = f"it took more than {limits.memory >> 20} MB of memory and was stopped"
+            elif time.monotonic() - looked > LOOK:
+                looked = time.monotonic()
+                if resident(process.pid, user) > limits.memory:
+                    stopped = f"it took more than {limits.memory >> 20} MB of memory and was stopped"
     try:
         os.killpg(process.pid, signal.SIGKILL)  # all that it started, and itself
     except ProcessLookupError:

@@ -7,6 +7,7 @@ from course.gtest import Verdict
 from course.manifest import Exercise, Test
 from course.quiz import Mark
 from course.regions import Written
+from course.times import Times
 
 NOT_HANDED_IN = "not handed in"
 
@@ -20,6 +21,8 @@ class Score:
     why: str = ""  # what the exercise's traced twin says of the first test that failed
     is_there: bool = True  # whether an answer was handed in
     local: counted.LocalMemory | None = None  # of a capstone's kernels; None if nobody could tell
+    times: list[Times] = field(default_factory=list)  # of right kernels, where they were asked for
+    untimed: str = ""  # why there are none although they were asked for
 
     @property
     def left(self) -> list[Test]:
@@ -83,6 +86,7 @@ class Grade:
     missing: list[str]  # what the sandbox lacks on this machine
     seconds: float
     student: str = ""  # the id that a roster or a learning platform knows
+    person: str = ""  # the name that a roster knows, if one does
     days_late: int | None = 0  # None: late, and nobody says how much
     percent: float = 0  # of its points that each day costs that has begun
     answers: dict[str, Written] = field(default_factory=dict)  # what was handed in, by the exercise's id
@@ -101,6 +105,10 @@ class Grade:
     def final(self) -> float:
         """The points that being late leaves."""
         return round(self.points * max(0.0, 1 - self.percent / 100 * (self.days_late or 0)), 2)
+
+    @property
+    def full_name(self) -> str:
+        return self.person or self.name
 
     @property
     def status(self) -> str:

@@ -32,6 +32,11 @@ def is_of_compiled_header(words: Sequence[str], index: int) -> bool:
                                            any("cmake_pch" in word for word in words[index + 1:index + 4]))
 
 
+def is_of(exercise: Exercise, words: Sequence[str]) -> bool:
+    """Whether a command compiles an exercise's own source."""
+    return "-c" in words and Path(words[words.index("-c") + 1]).stem == exercise.id
+
+
 def without_extras(words: Sequence[str]) -> list[str]:
     """A command without the options that write dependencies, the compiler's or, as newer CMakes have it, the linker's, and without the build's
     compiled header: a compiler takes one, and Toolchain.compiled() makes one with more in it."""
@@ -77,8 +82,8 @@ class Toolchain:
                                 stderr=subprocess.DEVNULL, text=True, check=False)
         if listed.returncode:
             raise Fault(f"{self.build} cannot build {target}: build the target exercises there first")
-        # Without ccache, which would have to see what a student must not.
-        return [words[1:] if Path(words[0]).name == "ccache" else words for words in map(shlex.split, listed.stdout.splitlines())]
+        # Without ccache, which would have to see what a student must not, and without what reads ptxas's messages for the book.
+        return [words[1:] if Path(words[0]).name in ("ccache", "ptxas_gate") else words for words in map(shlex.split, listed.stdout.splitlines())]
 
     def texts(self, exercise: Exercise, answer: Written | None) -> dict[str, str]:
         """The files that change, by name: that of the exercise, and its own hidden tests."""
@@ -91,23 +96,37 @@ class Toolchain:
         """Makes the exercise's program in the new folder `folder`, with a student's answer, or the stub if there is none. Its own source is
         compiled; what else it takes is the build's. `suffix`: of a twin, _traced."""
         target = exercise.solved_program + suffix
-        for name, text in self.texts(exercise, answer).items():
-            (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "sources" / name).write_text(text, encoding="utf-8")
-        readable_by_all(folder / "sources")
         *commands, link = self.commands(target)
         made: dict[str, str] = {}  # objects of the build, and those that stand in for them
         for words in commands:
-            if "-c" in words and Path(words[words.index("-c") + 1]).stem == exercise.id:
+            if is_of(exercise, words):
                 own = folder / f"{len(made)}.o"
                 made[words[words.index("-o") + 1]] = str(own)
-                ready = self.compiled(HEADER, words)
-                command = [*self.compile_command(words, folder, own), "-include", str(ready)]
-                done = self.sandbox.run(command, folder, COMPILE, visible=[self.tree, ready.parent, *beside_the_system(words[0])])
+                done = self.compile(exercise, answer, words, folder, own)
                 if done.code != 0:
                     return Program(log=self.readable(done, folder), endless=done.seconds >= COMPILE.seconds)
         done = self.sandbox.run(self.link_command(link, made, folder / target), folder, COMPILE, visible=[self.libraries])
         return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
+
+    def errors(self, exercise: Exercise, answer: Written, folder: Path, headers: Sequence[str] = ()) -> str:
+        """What the compiler has to say against an answer, in the new folder `folder`; no program is made. Empty if it takes it. `headers`: that
+        are included before it."""
+        words = next(words for words in self.commands(exercise.solved_program) if is_of(exercise, words))
+        done = self.compile(exercise, answer, words, folder, folder / "0.o", "-fsyntax-only",
+                            *(word for header in headers for word in ("-include", header)))
+        return "" if done.code == 0 else self.readable(done, folder)
+
+    def compile(self, exercise: Exercise, answer: Written | None, words: Sequence[str], folder: Path, target: Path, *more: str) -> Outcome:
+        """Runs a command of the build for the exercise's own source, with an answer. `more`: options beside its own."""
+        for name, text in self.texts(exercise, answer).items():
+            (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "sources" / name).write_text(text, encoding="utf-8")
+        readable_by_all(folder / "sources")
+        command, visible = self.compile_command(words, folder, target), [self.tree, *beside_the_system(words[0])]
+        if Path(words[0]).name != "nvcc":  # which takes no compiled header
+            ready = self.compiled(HEADER, words)
+            command, visible = [*command, "-include", str(ready)], [*visible, ready.parent]
+        return self.sandbox.run([*command, *more], folder, COMPILE, visible=visible)
 
     def compile_command(self, words: Sequence[str], folder: Path, target: Path) -> list[str]:
         """A command of the build, for the sources in the folder and in the tree, which has none of the build's solved files."""

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/simulator/block/scheduler.h"
 #include "common/simulator/launch.h"
 
 namespace flashbook::sim {
@@ -35,6 +36,7 @@ constexpr bool kIsGuarded = false;
 constexpr bool kIsGuarded = true;
 #endif
 constexpr unsigned char kUnwritten = 0xff;
+constexpr int kScatteredPages = 64;  // and no more lie between allocations, beside the guard space
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
@@ -43,7 +45,8 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t multiple) {
 /// The device memory. Gaps and allocations are kept by offset from its beginning.
 ///
 /// The processor lets nobody touch what is not allocated, as far as pages go: an allocation ends where its
-/// last page does (but for what is lacking to a multiple of kGlobalAlignment).
+/// last page does (but for what is lacking to a multiple of kGlobalAlignment). Where warps run in a random
+/// order, allocations lie at random distances, too: a kernel that knows how far one is from another is wrong.
 class Arena {
  public:
   Arena()
@@ -60,7 +63,7 @@ class Arena {
     if (bytes <= kGlobalBytes) {
       const std::size_t needed = round_up(bytes, page_) + kGuardBytes;
       // Behind the last allocation, and then from the beginning.
-      for (const std::size_t least : {last_, std::size_t(0)})
+      for (const std::size_t least : {last_ + scatter(), std::size_t(0)})
         for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
           if (const std::size_t from = std::max(gap->first, least); from + needed <= gap->first + gap->second)
             return take(gap, from, needed, bytes);
@@ -266,6 +269,12 @@ class Arena {
     return std::memset(base_ + offset, 0xff, bytes);
   }
 
+  /// Bytes between the last allocation and the next one beside the guard space: some pages, by the seed.
+  std::size_t scatter() {
+    const uint64_t seed = options().seed;
+    return seed == 0 ? 0 : page_ * std::size_t(Random(seed, ++scattered_).below(kScatteredPages));
+  }
+
   static void complete(Allocation& allocation) {
     allocation.is_written = true;
     allocation.written = {};
@@ -286,7 +295,8 @@ class Arena {
   Ranges gaps_;
   Ranges freed_;  // what was allocated in the gaps last
   Allocations allocations_;
-  std::size_t last_ = 0;  // where the last allocation ended
+  std::size_t last_ = 0;    // where the last allocation ended
+  uint64_t scattered_ = 0;  // allocations that lie at a random distance
 };
 
 std::mutex arena_mutex;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The parts of grading, each by itself: the gate, the sandbox, what is found in a submission, points, reports, the package."""
+import csv
 import json
 import os
 import shutil
@@ -31,6 +32,7 @@ from course import (
     similar,
     solution,
     submission,
+    times,
     toolchain,
     variant,
 )
@@ -406,8 +408,10 @@ class Submission(unittest.TestCase):
         file.write_text("id,name,handed_in\n7,Ada Lovelace,2026-12-03T00:00\n8,Bob,\n9,Carl,2026-12-01T12:00\n")
         due = classroom.moment("2026-12-01T23:59", "--due")
         found = [HandedIn("ada-lovelace", self.folder), HandedIn("Carl", self.folder)]
-        self.assertEqual([(one.title, one.id, one.days_late, bool(one.place)) for one in classroom.with_roster(found, classroom.read_roster(file), due)],
+        everybody = classroom.with_roster(found, classroom.read_roster(file), due)
+        self.assertEqual([(one.title, one.id, one.days_late, bool(one.place)) for one in everybody],
                          [("ada-lovelace", "7", 2, True), ("Carl", "9", 0, True), ("Bob", "8", 0, False)])
+        self.assertEqual(everybody[0].person, "Ada Lovelace")
         with self.assertRaisesRegex(Fault, "write it as 2026-12-01T23:59"):
             classroom.moment("tomorrow", "--due")
         file.write_text("who\nada\n")
@@ -634,6 +638,89 @@ class Several(unittest.TestCase):
         self.assertIn("one &amp; only", page)
         self.assertNotIn("cy", page)
 
+    def test_times_stand_beside_the_score_and_are_no_points(self):
+        one, other = self.counted("ada", 1000, "A.One", "A.Two"), self.counted("bob", 100, "A.One", "A.Two")
+        one.results[0].times = [times.Times("small", "NVIDIA H200", 3e-3, 2e-3, "chapter 5, step 4"),
+                                times.Times("large", "NVIDIA H200", 6e-3, 1e-3, "chapter 5, step 5")]
+        other.results[0].untimed = "there is no GPU"
+        for text in (report.text(one), report.markdown(one)):
+            self.assertIn("small: 3 ms on NVIDIA H200; chapter 5, step 4 2 ms, so 1.50 times that (medians, in turn)", text)
+            self.assertIn(times.HONOUR, text)
+        self.assertIn("no time on a GPU: there is no GPU", report.text(other))
+        self.assertEqual([grade.points for grade in (one, other)], [100, 100])
+        self.assertIn({"name": "capstone-a, time, the book's 1 (honour)", "value": 3.0, "order": "asc"}, report.gradescope(one)["leaderboard"])
+        self.assertEqual(len(report.gradescope(other)["leaderboard"]), 1)
+        head, _, *lines = csv.reader(report.table([one, other]).splitlines())
+        self.assertEqual([line[head.index("time capstone-a, the book's 1")] for line in lines], ["3.00", "-"])
+        self.assertIn('<td class="number">3.00</td>', report.ranking([one, other], "Capstones"))
+        self.assertNotIn("time", report.table([other]))
+
+    def test_a_simulated_time_is_called_so_and_compared_with_no_gpu_s(self):
+        one = self.counted("ada", 1000, "A.One", "A.Two")
+        one.results[0].times = [times.Times("small", times.SIMULATOR, 3.0, 2.0, "the book's solution")]
+        self.assertIn("small: 3 s simulated, by a CPU, which says nothing about a GPU; the book's solution 2 s", report.text(one))
+        self.assertEqual(len(report.gradescope(one)["leaderboard"]), 1)
+        self.assertNotIn("the book's 1", report.table([one]))
+
+    def test_contestants_run_in_turn(self):
+        ran: list[str] = []
+        naps: list[float] = []
+
+        def contestant(name, seconds):
+            def run():
+                ran.append(name)
+                return {"": seconds.pop(0)}
+            return run
+
+        found = times.in_turn([contestant("own", [9, 1, 2, 8, 3]), contestant("book", [5, 5, 5, 5, 4])], shuffle=lambda order: order.reverse(),
+                              nap=naps.append)
+        self.assertEqual(found, [{"": 3}, {"": 5}])
+        self.assertEqual(ran, ["book", "own"] * times.ROUNDS)
+        self.assertEqual(naps, [times.NAP] * 2 * times.ROUNDS)
+
+    def test_a_file_of_times(self):
+        # Two tests, three times each, of which the first is for warming up; A.Two launches twice.
+        text = "".join(f"A.One {a}\nA.Two {b}\nA.Two 1\n" for a, b in ((50, 50), (2, 4), (2, 6)))
+        self.assertEqual(times.read(f"NVIDIA H200\n{text}", 3), ("NVIDIA H200", 2 + 6))
+        self.assertEqual(times.read("simulator\nA.One 9\nA.One 1\nA.One 2\nA.One 3\n", 1), ("simulator", 2))
+        for text in ("", "NVIDIA H200\n", "NVIDIA H200\nA.One fast\n", "NVIDIA H200\nA.One 1 2\n", "NVIDIA H200\nA.One -1\n",
+                     "NVIDIA H200\nA.One nan\n", "NVIDIA H200\nA.One inf\n"):
+            self.assertRaises(times.Untimed, times.read, text, 1)
+
+    def test_programs_are_timed_by_their_own_clock(self):
+        """Scripts stand in for the programs, and say what their clock shows."""
+        tests = [manifest.Test("Forward.TheFirstCount", "one", 60, clocks=(10, 1)), manifest.Test("Forward.Other", "two", 40)]
+        capstone = exercise(id="capstone-forward", kind="capstone", tests=tests)
+        with tempfile.TemporaryDirectory() as folder:
+            bin = Path(folder) / "bin"
+            bin.mkdir()
+
+            def script(name, text):
+                (bin / name).write_text(f"#!/bin/sh\n{text}\n")
+                (bin / name).chmod(0o755)
+                return bin / name
+
+            own = script("own", 'echo "$*" >&2; test "$FLASHBOOK_COURSE_TIMED_LENGTH" = 64 || exit 1\n'
+                                'printf "NVIDIA H200\\nA 9\\nA 0.3\\nA 0.3\\n" >"$FLASHBOOK_COURSE_TIMES"')
+            [alone] = times.of_answer(capstone, times.here(own), Path(folder), 64)
+            self.assertEqual((alone.own, alone.best, alone.ratio, alone.whose), (0.3, None, None, "chapter 5 is not built here"))
+            script("05_flash_attention_3", """case "$*" in *"--kv-heads 16 --seqlen 64 --head-dim 64 --dtype f16"*) ;; *) exit 1 ;; esac
+for file; do :; done; echo '{"steps": [{"step": 1, "seconds": 0.5}, {"step": 2, "seconds": 0.2}, {"step": 3, "why_not": "x"}]}' >"$file\"""")
+            [beside] = times.of_answer(capstone, times.here(own), Path(folder), 64, turns=lambda all: [dict(one()) for one in all])
+            self.assertEqual((beside.what, beside.own, beside.best, beside.whose),
+                             ("batch 4, 16 heads, 64 x 64", 0.3, 0.2, "chapter 5, step 2"))
+            for text, why in (("echo 'there is no GPU here'; exit 1", "there is no GPU here"), ("exit 0", "it said nothing")):
+                with self.assertRaises(times.Untimed) as raised:
+                    times.of_answer(capstone, times.here(script("own", text)), Path(folder), 64)
+                self.assertIn(why, str(raised.exception))
+
+    def test_what_is_not_right_is_not_timed_and_without_a_gpu_it_is_said(self):
+        right, wrong = (result(*names, id="capstone-forward", kind="capstone") for names in (("A.Worked", "A.One", "A.Two"), ("A.Worked", "A.One")))
+        for one, why in ((right, "no GPU build"), (wrong, "")):
+            with mock.patch.object(grade.Grader, "timed", side_effect=times.Untimed("no GPU\nbuild")):
+                grade.time_right_ones(grade.Grader(manifest.ROOT, [], 1), [one], {"capstone-forward": Written([])}, Path("build/gpu"))
+            self.assertEqual((one.untimed, one.times), (why, []))
+
     def test_local_memory_is_the_worst_kernel_s_as_ptxas_says(self):
         log = "".join(f"ptxas info    : Function properties for {name}\n    {frame} bytes stack frame, {spilled} bytes spill stores, 8 bytes spill "
                       f"loads\nptxas info    : Used 255 registers\n" for name, frame, spilled in (("_Z1av", 0, 0), ("_Z1bv", 512, 40), ("_Z1cv", 8, 90)))
@@ -688,6 +775,9 @@ class Several(unittest.TestCase):
         self.assertEqual(report.canvas([one], "Flashbook 03"), "Student,ID,SIS User ID,SIS Login ID,Section,Flashbook 03\n"
                                                                "    Points Possible,,,,,10\nada,77,,,,4.8\n")
         self.assertEqual(report.moodle([one], "Flashbook 03"), "ID number,Full name,Flashbook 03,Feedback\n77,ada,4.8,2 days late\n")
+        one.person = "Ada Lovelace"  # as a roster has it, whatever her folder is called
+        self.assertIn("\nAda Lovelace,77,", report.canvas([one], "Flashbook 03"))
+        self.assertIn("\n77,Ada Lovelace,", report.moodle([one], "Flashbook 03"))
 
     def test_a_report_says_what_being_late_costs(self):
         one = graded(result("A.Worked", "A.One"))
@@ -819,6 +909,16 @@ class Judging(unittest.TestCase):
                 with mock.patch("course.judge.take_record", return_value=True), mock.patch("course.gtest.run", return_value=verdict):
                     one = judge.Judge(folder, mock.Mock(run=run), folder)
                     self.assertEqual(one.run(program, exercise(), "A.One", "lazy", 1).message, said)
+
+    def test_a_test_that_took_a_while_and_passed_is_no_endless_loop(self):
+        with tempfile.TemporaryDirectory() as name:
+            program = Path(name) / "program"
+            for failures, said in (("", "mine"), ('"failures": [{"failure": "wrong"}], ', "mine\nAfter 5 s it still runs, at a.cuh:3.")):
+                program.write_text("#!/bin/sh\necho mine\necho 'After 5 s it still runs, at a.cuh:3.'\n"
+                                   "for word; do case $word in --gtest_output=json:*) file=${word#--gtest_output=json:};; esac; done\n"
+                                   f"""echo '{{"testsuites": [{{"testsuite": [{{{failures}"status": "RUN"}}]}}]}}' >$file\n""")
+                program.chmod(0o755)
+                self.assertTrue(gtest.run(program, "A.One").message.endswith(f"The last that it printed:\n{said}"))
 
     def test_a_record_is_a_plain_file(self):
         with tempfile.TemporaryDirectory() as name:

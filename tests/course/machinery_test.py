@@ -185,11 +185,11 @@ class Handout(Tree):
 
     def test_a_page_that_answers_exercises_stays_at_home(self):
         self.write("docs/pages/often_said.md", "Three of them are exercises.\n")
-        self.write("chapters/01_one/README.md", PAGE + "\n`./flashbook course handout DIR` makes the students'\ncopy. There it is, as [often said](../../docs/pages/often_said.md#here).\n")
+        self.write("chapters/01_one/README.md", PAGE + "\n`./flashbook course handout DIR` makes the students'\ncopy. There it is, as [often said](../../docs/pages/often_said.md#here).\n`./flashbook course handout DIR` makes the students'\ncopy of it.\n")
         handout.make(self.root, self.top / "student")
         self.assertFalse((self.top / "student/docs/pages/often_said.md").exists())
         text = (self.top / "student/chapters/01_one/README.md").read_text()
-        self.assertIn("\nThis is the students' copy: here it is, as often said.\n", text)
+        self.assertIn("\nThis is the students' copy: here it is, as often said.\nThis is the students' copy of it.\n", text)
 
     def test_warns_of_what_answers_an_exercise(self):
         self.three_chapters()

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "common/simulator/launch.h"
@@ -52,6 +54,23 @@ TEST(GlobalMemory, KnowsItsAllocations) {
   EXPECT_FALSE(is_allocated(&on_the_stack, 4));
   free_global(memory);
   EXPECT_FALSE(is_allocated(memory, 1));
+}
+
+TEST(GlobalMemory, AllocationsLieAtADistanceThatTheSeedDraws) {
+  std::set<std::ptrdiff_t> distances;
+  for (const uint64_t seed : {0, 0, 1, 2, 3, 4}) {
+    const uint64_t before = std::exchange(options().seed, seed);
+    unsigned char *a = allocate(512), *b = allocate(512);
+    options().seed = before;
+    if (seed == 0) {
+      EXPECT_EQ(b - a, std::ptrdiff_t(4096 + kGuardBytes));
+    }
+    EXPECT_GE(b - a, std::ptrdiff_t(4096 + kGuardBytes));
+    distances.insert(b - a);
+    free_global(a);
+    free_global(b);
+  }
+  EXPECT_GE(distances.size(), 3u);
 }
 
 TEST(GlobalMemory, AllocationsLieFarApart) {
