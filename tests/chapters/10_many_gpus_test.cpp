@@ -185,6 +185,48 @@ TEST(DocumentLists, HaveEveryPairOnce) {
         }
 }
 
+/// Tiles of 128 keys that the busiest rank computes in all hops, under a causal mask.
+int64_t tiles_of_the_busiest(many_gpus::Order order, int ranks, int tokens, const std::vector<int>& first) {
+  int64_t most = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<many_gpus::OfRank> keys;
+    for (int hop = 0; hop < ranks; ++hop) {
+      const int owner = (rank - hop + ranks) % ranks;
+      keys.push_back({many_gpus::tokens_of(order, tokens, owner, ranks), owner});
+    }
+    int64_t tiles = 0;
+    for (const auto& hop :
+         many_gpus::DocumentLists({first, first}, true, order, ranks, keys.front(), keys).hops)
+      for (const many_gpus::DocumentTile& tile : hop) tiles += tile.last / 128 + 1;
+    most = std::max(most, tiles);
+  }
+  return most;
+}
+
+// The table of chapter 10's appendix.
+TEST(DocumentLists, CostWhatTheAppendixSays) {
+  constexpr int kTokens = 65536;
+  const auto equal = [&](int length) {
+    std::vector<int> first;
+    for (int token = 0; token <= kTokens; token += length) first.push_back(token);
+    return first;
+  };
+  std::vector<int> eight;
+  for (int d = 0; d <= 8; ++d) eight.push_back(kTokens * d * (d + 1) / 72);
+  const struct {
+    std::vector<int> first;
+    int ranks;
+    int64_t tiles[3];
+  } rows[] = {{equal(kTokens), 2, {98432, 65664, 65792}}, {equal(kTokens), 8, {30752, 16416, 16640}},
+              {eight, 2, {14400, 10875, 10768}},          {eight, 8, {5280, 3443, 3136}},
+              {equal(1024), 2, {1152, 1152, 1280}},       {equal(1024), 8, {288, 288, 512}},
+              {equal(256), 2, {384, 384, 512}},           {equal(256), 8, {96, 96, 2048}}};
+  for (const auto& row : rows)
+    for (many_gpus::Order order : many_gpus::kOrders)
+      EXPECT_EQ(tiles_of_the_busiest(order, row.ranks, kTokens, row.first), row.tiles[int(order)])
+          << row.first.size() - 1 << " documents on " << row.ranks;
+}
+
 TEST(ManyGpus, StepsRefuseByNameWhatTheyDoNotTake) {
   Shape packed = on_ranks(2, in_documents(64, true, {40, 60})),
         striped = on_ranks(2, make_shape(100, 100, 64));
