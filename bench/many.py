@@ -56,8 +56,8 @@ HOPS = (1, 16, 64, 256)  # megabytes
 KEPT = 128 * 1024  # up to here the tensors of all contestants stay
 LAUNCHES, LAUNCHES_OF_DECODE = 3, 20
 CELLS = (("causal", 64), ("causal", 16), ("causal", 32), ("causal", 8), ("full", 64), ("gradient", 64), ("causal", 128), ("full", 16),
-         ("gradient", 16), ("causal", 256), ("documents", 64), ("decode", 256), ("full", 32), ("full", 128), ("gradient", 32), ("causal", 512), ("full", 8),
-         ("causal", 1024), ("decode", 1024))  # kind, N / 1024
+         ("gradient", 16), ("causal", 256), ("documents", 64), ("decode", 256), ("full", 32), ("full", 128), ("gradient", 32),
+         ("causal", 512), ("full", 8), ("causal", 1024), ("decode", 1024))  # kind, N / 1024
 
 
 # ---- a process for each GPU, which runs this file, too -----------------------------------------------------------------------------
