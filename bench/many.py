@@ -6,7 +6,7 @@
 
 What matters most comes first, and no cell is begun that will not be done within --seconds; the exit code is then 75. The file is whole after
 every cell; with --out a later call goes on where one of the same commit ended. Contestants are in three places, all on the same GPUs:
-`bench/many` (many.cpp) has chapter 10's steps, by copies and by NCCL, in one process, and chapters 5, 7, 8 and 9 on the first GPU alone; a process for
+`bench/many` (many.cpp) has chapter 10's steps, by copies and by NCCL, in one process, and chapters 5, 7, 8, 9 on the first GPU alone; a process for
 each GPU has the Python package's context_parallel and PyTorch's. In every round each is timed once, in random order, after a nap of 60 ms; a
 time is the median of some launches, L2 flushed before each, from when all GPUs begin to when the slowest is done. Of chapter 10's that is by the
 host's clock; of PyTorch's by CUDA events of the slower rank, which leaves out what the host needs to see the end.
