@@ -44,19 +44,18 @@ def _is_striped(order: str) -> bool:
     return order == "striped"
 
 
-def _stripes(tokens: int, ranks: int) -> int:
-    """How many tokens a rank has."""
+def _check_stripes(tokens: int, ranks: int) -> None:
     if tokens % ranks:
         raise ValueError(f"there are {tokens} tokens, which do not make equal stripes for {ranks} ranks: pad the sequence at its end, where a causal "
                          "mask lets no query see it")
-    return tokens // ranks
 
 
 def shard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zigzag") -> Tensor:
     """This rank's tokens of a whole tensor, along `dim`, in zigzag or striped."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     if _is_striped(order):
-        return tensor.unflatten(dim, (_stripes(tensor.shape[dim], ranks), ranks)).select(dim + 1 if dim >= 0 else dim, rank).contiguous()
+        _check_stripes(tensor.shape[dim], ranks)
+        return tensor.transpose(0, dim)[rank::ranks].transpose(0, dim).contiguous()
     chunk = _chunks(tensor.shape[dim], ranks)
     return torch.cat([tensor.narrow(dim, place * chunk, chunk) for place in (rank, 2 * ranks - 1 - rank)], dim)
 
@@ -188,10 +187,10 @@ class _ContextParallel(torch.autograd.Function):
             if hop + 1 < ring.ranks:
                 travelling = ring.pass_on(held)
             queries, keys, right = ring.rows(hop, ctx.causal, tokens, ctx.striped)
-            begins = ring.begins(cu_seqlens, 0, queries, tokens), ring.begins(cu_seqlens, hop, keys, tokens)
+            first_query, first_key = ring.begins(cu_seqlens, 0, queries, tokens), ring.begins(cu_seqlens, hop, keys, tokens)
             inputs = (d_o[:, queries], q[:, queries], held[0][:, keys], held[1][:, keys], o[:, queries])
-            parts = ops.backward(*(tensor.transpose(1, 2) for tensor in inputs), lse[:, :, queries], ctx.scale, -1, right, 0.0, None, *begins,
-                                 ctx.deterministic)
+            parts = ops.backward(*(tensor.transpose(1, 2) for tensor in inputs), lse[:, :, queries], ctx.scale, -1, right, 0.0, None,
+                                 first_query, first_key, ctx.deterministic)
             dq_part, *kv_parts = (part.transpose(1, 2) for part in parts)
             if hop == 0:
                 dq, sums = dq_part.float(), [part.float().contiguous() for part in kv_parts]
