@@ -1,29 +1,34 @@
 /// \file
-/// Times chapter 10's steps on several GPUs, and chapters 5 and 7 alone on one, when it is told to: many.py
-/// does, in turn with others.
+/// Times chapter 10's steps on several GPUs, and chapters 5, 7, 8 and 9 alone on one, when it is told to:
+/// many.py does, in turn with others.
 ///
 /// It reads lines from stdin and answers each with one on stdout:
 ///
-///     cell RANKS HEADS KV_HEADS HEAD_DIM SEQLEN causal|full   fills tensors with normal numbers
-///     check WHO         error and bound, against chapter 5 or 7 alone on some rows
+///     cell RANKS HEADS KV_HEADS HEAD_DIM SEQLEN KIND   fills tensors with normal numbers
+///     check WHO         error and bound, against one GPU alone on some rows
 ///     time WHO REPS     milliseconds of each, L2 flushed before it
 ///     ring RANKS HOW BYTES REPS   milliseconds of each hop: every rank sends so much to the next
 ///     drop              frees what contestants keep
 ///     context           key=value, with tabs between
 ///
-/// WHO is `ch05/step5` or `ch10/step3/nccl/8`: chapter, step, how messages travel, multiprocessors left free.
-/// An answer that begins with `error` says why there is none.
+/// KIND is `causal`, `full`, `documents` (eight, of 1 to 8 36ths of the tokens, causal) or `decode` (one
+/// query against so many keys). WHO is `ch05/step5` or `ch10/step3/nccl/8/striped`: chapter, step, how
+/// messages travel, multiprocessors left free, the order of tokens if not the step's own. An answer that
+/// begins with `error` says why there is none.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <sstream>
 
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "chapters/07_backward/host/chapter.h"
+#include "chapters/08_decoding/host/chapter.h"
+#include "chapters/09_masks/host/chapter.h"
 #include "chapters/10_many_gpus/host/chapter.h"
 #include "common/app/exit_code.h"
 #include "common/app/machine_context.h"
@@ -36,9 +41,10 @@ namespace {
 
 using device::Buffer, device::Place;
 
-constexpr int kForwardStep = 5, kBackwardStep = 5;  // of chapters 5 and 7: the fastest for long sequences
-constexpr int64_t kDrawn = 1 << 22;                 // random numbers, of which tensors are made
-constexpr int kRows = 96;                           // that are compared
+constexpr int kBackwardStep = 5;  // of chapter 7: the fastest for long sequences
+constexpr int kDocuments = 8;
+constexpr int64_t kDrawn = 1 << 22;  // random numbers, of which tensors are made
+constexpr int kRows = 96;            // that are compared
 
 /// Numbers of 16 bits, normal, over and over.
 std::vector<uint16_t> drawn() {
@@ -61,13 +67,18 @@ struct Who {
   const Chapter* chapter;
   int step;
   device::Together together;
+  std::optional<TokenOrder> order;
 
   explicit Who(const std::string& text) {
     std::istringstream in(text);
-    std::string number, step_text, transport, margin;
+    std::string number, step_text, transport, margin, order_text;
     std::getline(in, number, '/'), std::getline(in, step_text, '/');
-    std::getline(in, transport, '/'), std::getline(in, margin, '/');
-    chapter = number == "ch05" ? &kFlashAttention3 : number == "ch07" ? &kBackward : &kManyGpus;
+    std::getline(in, transport, '/'), std::getline(in, margin, '/'), std::getline(in, order_text);
+    chapter = &kManyGpus;
+    for (const Chapter* alone : {&kFlashAttention3, &kBackward, &kDecoding, &kMasks})
+      if (number == "ch0" + std::to_string(alone->number)) chapter = alone;
+    for (const TokenOrder known : {TokenOrder::contiguous, TokenOrder::zigzag, TokenOrder::striped})
+      if (order_text == name_of(known)) order = known;
     step = step_text.starts_with("step") ? std::atoi(step_text.c_str() + 4) : 0;
     if (step < 1 || step > chapter->last_step()) throw InputError(text, ": there is no such step");
     together.transport = transport_of(transport);
@@ -86,8 +97,15 @@ class Cell {
     for (const TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::d_o}) fill(id, random);
     for (const TensorId id : {TensorId::o, TensorId::lse, TensorId::dq, TensorId::dk, TensorId::dv})
       memory(id);
+    for (const ShapeTable& table : tables_of(shape_)) {
+      tables_.emplace_back(Place::device, table.bytes.size()).upload(table.bytes);
+      tensors_.tables[int(table.id)] = tables_.back().data();
+    }
     device::synchronize();
-    alone(Who("ch05/step" + std::to_string(kForwardStep)));
+    // The fastest of one GPU: for a cache, for documents, and for long sequences.
+    alone(Who(shape_.seqlen_q == 1                               ? "ch08/step6"
+              : !shape_.visibility.documents.first_query.empty() ? "ch09/step2"
+                                                                 : "ch05/step5"));
     device::synchronize();
     of_one_[TensorId::o] = rows(TensorId::o), of_one_[TensorId::lse] = rows(TensorId::lse);
   }
@@ -171,11 +189,13 @@ class Cell {
   DealtOut& of(const Who& who) {
     if (const std::string reason = device::why_not(who.together.transport, shape_.ranks); !reason.empty())
       throw InputError(reason);
-    if (const std::string reason = who.row().why_not(shape_); !reason.empty()) throw InputError(reason);
-    auto& kept = dealt_out_[{who.step, int(who.together.transport), who.together.margin}];
+    Shape shape = shape_;
+    shape.order = who.order;
+    if (const std::string reason = who.row().why_not(shape); !reason.empty()) throw InputError(reason);
+    auto& kept = dealt_out_[{who.step, int(who.together.transport), who.together.margin, who.order}];
     if (kept == nullptr) {
       device::use_device(0);
-      kept = who.row().deal_out(shape_, tensors_, who.together);
+      kept = who.row().deal_out(shape, tensors_, who.together);
       device::use_device(0);
     }
     return *kept;
@@ -199,10 +219,11 @@ class Cell {
 
   const Shape shape_;
   std::map<TensorId, Buffer> memory_;
+  std::vector<Buffer> tables_;
   Tensors tensors_;
   std::map<TensorId, std::vector<float>> of_one_;  ///< rows of what one GPU says
   std::map<std::pair<int, int>, Buffer> workspaces_;
-  std::map<std::tuple<int, int, int>, std::unique_ptr<DealtOut>> dealt_out_;
+  std::map<std::tuple<int, int, int, std::optional<TokenOrder>>, std::unique_ptr<DealtOut>> dealt_out_;
 };
 
 /// Seconds of hops round a ring, of the slowest rank.
@@ -241,7 +262,7 @@ class Session {
 
   std::string answer(const std::string& line) {
     std::istringstream words(line);
-    std::string verb, who, mask;
+    std::string verb, who, kind;
     words >> verb;
     std::ostringstream text;
     if (verb == "context") {
@@ -249,14 +270,22 @@ class Session {
       text << "nccl=" << device::backend::nccl_version();
     } else if (verb == "cell") {
       Shape shape = square_shape(1, 1, 1, 64, DType::bf16);
-      words >> shape.ranks >> shape.heads >> shape.kv_heads >> shape.head_dim >> shape.seqlen_q >> mask;
+      words >> shape.ranks >> shape.heads >> shape.kv_heads >> shape.head_dim >> shape.seqlen_q >> kind;
       shape.seqlen_k = shape.seqlen_q;
+      if (kind == "decode") shape.seqlen_q = 1;
       shape.scale = default_scale(shape.head_dim);
-      shape.visibility = Visibility::causal_if(mask == "causal");
+      shape.visibility = Visibility::causal_if(kind == "causal" || kind == "documents");
+      if (kind == "documents") {
+        std::vector<int> first;
+        for (int64_t document = 0; document <= kDocuments; ++document)
+          first.push_back(int(shape.seqlen_k * document * (document + 1) / (kDocuments * (kDocuments + 1))));
+        shape.visibility.documents = {first, first};
+      }
       validate(shape);
       cell_.reset();  // its memory first
       cell_ = std::make_unique<Cell>(shape, random_);
-      text << flops(shape) << " " << flops(shape, Operation::backward);
+      text << flops(shape, kind == "decode" ? Operation::decode : Operation::forward) << " "
+           << flops(shape, Operation::backward);
     } else if (verb == "ring") {
       int ranks = 0, reps = 0;
       std::size_t bytes = 0;

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Times chapter 10 on several GPUs of one host, in turn with one GPU alone and with PyTorch's context_parallel.
 
-    many.py [--ranks 2] [--heads 16] [--kv-heads 16] [--head-dim 128] [--seqlen 64k,16k] [--mask causal,full] [--seconds 240] [--rounds 5]
+    many.py [--ranks 2] [--heads 16] [--kv-heads 16] [--head-dim 128] [--seqlen 64k,16k] [--mask causal,documents] [--seconds 240] [--rounds 5]
             [--who ch10,python,peers] [--gradient] [--out FILE] [--program build/gpu/bin/many] [--library build/gpu/lib/libflashbook.so]
 
 What matters most comes first, and no cell is begun that will not be done within --seconds; the exit code is then 75. The file is whole after
 every cell; with --out a later call goes on where one of the same commit ended. Contestants are in three places, all on the same GPUs:
-`bench/many` (many.cpp) has chapter 10's steps, by copies and by NCCL, in one process, and chapters 5 and 7 on the first GPU alone; a process for
+`bench/many` (many.cpp) has chapter 10's steps, by copies and by NCCL, in one process, and chapters 5, 7, 8, 9 on the first GPU alone; a process for
 each GPU has the Python package's context_parallel and PyTorch's. In every round each is timed once, in random order, after a nap of 60 ms; a
 time is the median of some launches, L2 flushed before each, from when all GPUs begin to when the slowest is done. Of chapter 10's that is by the
 host's clock; of PyTorch's by CUDA events of the slower rank, which leaves out what the host needs to see the end.
 
-Results are many/ch10/step3/bf16/d128/causal/n65536, step3_nccl by NCCL, many/ch05/step5 one GPU alone; of other than two GPUs and 16 heads the
+Results are many/ch10/step3/bf16/d128/causal/n65536, step3_nccl by NCCL, step3_striped with stripes, many/ch05/step5 one GPU alone; `documents`
+are eight, of 1 to 8 36ths of the tokens, and `decode` is one query against so many keys. Of other than two GPUs and 16 heads the
 mask is causal_p8 or causal_p8h64. `share` is the time of one GPU over that times the number of GPUs, the median over rounds; `vs_context_parallel`
 how many times as fast as PyTorch's faster way of the round. Exit code 1 if ours is wrong, 77 without two GPUs.
 
@@ -42,18 +43,21 @@ from bench import race, results
 from bench.names import Name
 
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-ALONE, ALONE_GRADIENT = "ch05/step5", "ch07/step5"
-STEPS, GRADIENT = (4, 3, 1, 5, 2), 6  # of chapter 10, what matters most first
+ALONE = {"causal": "ch05/step5", "full": "ch05/step5", "gradient": "ch07/step5", "documents": "ch09/step2", "decode": "ch08/step6"}
+LONG = (4, 3, 1, 5, 2)  # steps of chapter 10, what matters most first
+STEPS = {"causal": LONG, "full": LONG, "gradient": (6,), "documents": (4, 1, 5), "decode": (7,)}
+STRIPED = {"causal": (3, 4), "documents": (4,)}  # steps that are timed with stripes, too
+NO_MARGIN = (4, 6)
 MARGIN = 8  # multiprocessors left to NCCL's kernels
 ROTATIONS = ("allgather", "alltoall")
 PATIENCE = 90  # seconds for an answer
 MOST_CHECKED = 128 * 1024  # up to here PyTorch's results are held against one GPU's
 HOPS = (1, 16, 64, 256)  # megabytes
 KEPT = 128 * 1024  # up to here the tensors of all contestants stay
-LAUNCHES = 3
+LAUNCHES, LAUNCHES_OF_DECODE = 3, 20
 CELLS = (("causal", 64), ("causal", 16), ("causal", 32), ("causal", 8), ("full", 64), ("gradient", 64), ("causal", 128), ("full", 16),
-         ("gradient", 16), ("causal", 256), ("full", 32), ("full", 128), ("gradient", 32), ("causal", 512), ("full", 8),
-         ("causal", 1024))  # mask, N / 1024
+         ("gradient", 16), ("causal", 256), ("documents", 64), ("decode", 256), ("full", 32), ("full", 128), ("gradient", 32),
+         ("causal", 512), ("full", 8), ("causal", 1024), ("decode", 1024))  # kind, N / 1024
 
 
 # ---- a process for each GPU, which runs this file, too -----------------------------------------------------------------------------
@@ -293,18 +297,21 @@ class Cell:
 
     def __init__(self, options: Any, kind: str, seqlen: int) -> None:
         self.options, self.kind, self.seqlen = options, kind, seqlen
-        self.mask = "full" if kind == "full" else "causal"
-        self.alone = ALONE_GRADIENT if kind == "gradient" else ALONE
+        self.mask = "causal" if kind == "gradient" else kind
+        self.alone = ALONE[kind]
 
     def contestants(self) -> dict[str, tuple[str, str]]:
         """{name of the result: (place, what it is called there)}"""
-        who, steps = self.options.who, (GRADIENT,) if self.kind == "gradient" else STEPS
+        who, steps = self.options.who, STEPS[self.kind]
         behind = "_gradient" if self.kind == "gradient" else ""
         found = {self.alone: ("one", self.alone)}
         if "ch10" in who:
             found |= {f"ch10/step{step}": ("one", f"ch10/step{step}/copies/0") for step in steps}
+            found |= {f"ch10/step{step}_striped": ("one", f"ch10/step{step}/copies/0/striped") for step in STRIPED.get(self.kind, ())}
             found |= {f"ch10/step{step}_nccl": ("one", f"ch10/step{step}/nccl/{MARGIN}") for step in steps if step != 2}
-            found |= {f"ch10/step{step}_nccl_no_margin": ("one", f"ch10/step{step}/nccl/0") for step in steps if step in (4, GRADIENT)}
+            found |= {f"ch10/step{step}_nccl_no_margin": ("one", f"ch10/step{step}/nccl/0") for step in steps if step in NO_MARGIN}
+        if self.kind in ("documents", "decode"):  # where PyTorch's has nothing to be compared with
+            return found
         if "python" in who:
             found["python" + behind] = ("ranks", "python" + behind)
         if "peers" in who:
@@ -321,7 +328,8 @@ class Cell:
     def seconds(self) -> float:
         """About how long it takes: the contestants' launches, at 400 TFLOP/s of a GPU, and what is around them."""
         options = self.options
-        flops = 4 * options.head_dim * options.heads * self.seqlen**2 / (1 if self.mask == "full" else 2) * (2.5 if self.kind == "gradient" else 1)
+        pairs = self.seqlen if self.kind == "decode" else self.seqlen**2 / (1 if self.mask == "full" else 2)
+        flops = 4 * options.head_dim * options.heads * pairs * (2.5 if self.kind == "gradient" else 1)
         launches = (self.rounds() * self.launches() + 3) * len(self.contestants())
         return float(3 + launches * (flops / (4e14 * options.ranks) + 0.03))
 
@@ -329,6 +337,8 @@ class Cell:
         return self.options.rounds if self.seqlen < 128 * 1024 else min(self.options.rounds, 3) if self.seqlen < 512 * 1024 else 1
 
     def launches(self) -> int:
+        if self.kind == "decode":
+            return LAUNCHES_OF_DECODE + 1
         return LAUNCHES + 1 if self.seqlen < 128 * 1024 else 2 if self.seqlen < 512 * 1024 else 1  # the first of several warms up
 
 
@@ -337,7 +347,7 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) 
     options = cell.options
     shape = (options.heads, options.kv_heads, options.head_dim, cell.seqlen)
     flops = list(map(float, places["one"].ask("cell", options.ranks, *shape, cell.mask).split()))[cell.kind == "gradient"]
-    if "ranks" in places:
+    if "ranks" in places and any(place == "ranks" for place, _ in cell.contestants().values()):
         try:
             places["ranks"].ask("cell", *shape, cell.mask == "causal")
         except Failed as reason:
@@ -438,7 +448,7 @@ def parse() -> Any:
     parser.add_argument("--kv-heads", type=int, help="default: as --heads")
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--seqlen", type=race.whole_numbers, help="default: 8k to 1M, what matters most first")
-    parser.add_argument("--mask", default="causal,full,gradient", help="some of causal, full and gradient, which is causal, too")
+    parser.add_argument("--mask", default=",".join(ALONE), help="some of causal, full, gradient and documents, which are causal, too, and decode")
     parser.add_argument("--who", default="ch10,python,peers", help="some of ch10,python,peers; one GPU alone is always there")
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--resume", action="store_true", help="as bench/release says it: go on with --out, which is done anyhow")
@@ -450,8 +460,8 @@ def parse() -> Any:
     options.is_left = False  # whether cells were not begun
     options.kv_heads = options.kv_heads or options.heads
     options.mask, options.who = options.mask.split(","), options.who.split(",")
-    if not set(options.mask) <= {"causal", "full", "gradient"} or not set(options.who) <= {"ch10", "python", "peers"}:
-        parser.error("--mask takes causal,full,gradient and --who ch10,python,peers, with commas between")
+    if not set(options.mask) <= set(ALONE) or not set(options.who) <= {"ch10", "python", "peers"}:
+        parser.error(f"--mask takes {','.join(ALONE)} and --who ch10,python,peers, with commas between")
     if options.ranks < 1 or options.rounds < 1:
         parser.error("--ranks and --rounds are at least 1")
     return options

@@ -7,8 +7,10 @@
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
+#include <type_traits>
+
+#include "chapters/10_many_gpus/documents.cuh"
 #include "chapters/10_many_gpus/step4_carried.cuh"
-#include "chapters/10_many_gpus/tokens.cuh"
 #include "common/hopper/consumer.h"
 #include "common/ptx/setmaxnreg.h"
 
@@ -18,9 +20,13 @@ namespace flashbook::many_gpus {
 //|
 //| They are chapter 5's. A version that carries stores from the registers: float32 would take twice the room that shared memory
 //| has for the output.
-/// One version of the kernel, as a type. `kCarries_`: its results are parts.
-template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_, bool kCarries_>
+/// One version of the kernel, as a type. `kCarries_`: its results are parts. `kDocuments_`: its tiles come
+/// from a list.
+template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_, bool kCarries_,
+          bool kDocuments_ = false>
 struct Version : Unrecorded {
+  using Problem = std::conditional_t<kDocuments_, DocumentsProblem, many_gpus::Problem>;
+  static constexpr bool kDocuments = kDocuments_;
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;  ///< queries of a tile
@@ -46,17 +52,18 @@ struct Version : Unrecorded {
 /// keys first, each K before the V of the tile behind it.
 template <typename Traits, typename Shared>
 __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
-                             const Problem& problem, const TileOrder& order, int* counter) {
+                             const typename Traits::Problem& problem, const TileOrder& order, int* counter) {
   PipelineState<Traits::kStages> state;
   hand_out_tiles<Traits::kSchedule, true>(shared.broadcast, order, counter, [&](const WorkTile& work) {
+    const auto& here = problem.of_tile(work);
     const Head head = problem.kv_head(work.head);
-    const int last_query = problem.first_row(work, Traits::kRows) + Traits::kRows - 1;
-    const int tiles = problem.key_tiles(last_query, Traits::kKeys);
-    fill(shared.pipeline, state, k_map, (tiles - 1) * Traits::kKeys, head);
+    const int last_query = here.first_row(work, Traits::kRows) + Traits::kRows - 1;
+    const int tiles = here.key_tiles(last_query, Traits::kKeys), first_key = here.first_key();
+    fill(shared.pipeline, state, k_map, first_key + (tiles - 1) * Traits::kKeys, head);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
-      if (tile > 0) fill(shared.pipeline, state, k_map, (tile - 1) * Traits::kKeys, head);
-      fill(shared.pipeline, state, v_map, tile * Traits::kKeys, head);
+      if (tile > 0) fill(shared.pipeline, state, k_map, first_key + (tile - 1) * Traits::kKeys, head);
+      fill(shared.pipeline, state, v_map, first_key + tile * Traits::kKeys, head);
     }
   });
 }
@@ -65,19 +72,21 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
 //| and a row the same place in its warp, whether earlier tiles are left out or not.
 /// The thread that brings queries.
 template <typename Traits, typename Shared>
-__device__ void produce_queries(Shared& shared, const CUtensorMap& q_map, const Problem& problem) {
+__device__ void produce_queries(Shared& shared, const CUtensorMap& q_map,
+                                const typename Traits::Problem& problem) {
   PipelineState<kBroadcastStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    load_queries(shared, q_map, parity, problem.first_row(work, Traits::kRows), work.head);
+    load_queries(shared, q_map, parity, problem.of_tile(work).first_row(work, Traits::kRows), work.head);
   }
 }
 
 //| A version that carries has no such thread: its results leave from the registers.
 /// The thread that has outputs stored.
 template <typename Traits, typename Shared>
-__device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map, const Problem& problem) {
+__device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map,
+                                const typename Traits::Problem& problem) {
   PipelineState<kBroadcastStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {
     const WorkTile work = next_tile<false>(shared.broadcast, next);
@@ -99,7 +108,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
               const __grid_constant__ CUtensorMap output_map,  // [batch, heads, panels, seqlen_q, 64]
               T* o,                                            // [batch, heads, seqlen_q, head_dim]
               float* lse,                                      // [batch, heads, seqlen_q]
-              Problem problem, Carried carried, TileOrder order,
+              typename Traits::Problem problem, Carried carried, TileOrder order,
               int* counter) {  // Schedule::dynamic_persistent: 0 at the start
   constexpr int kConsumers = Traits::kConsumers;
   using Shared = PersistentShared<T, Traits>;
@@ -138,15 +147,16 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     const int head = problem.number(work.head);  // one register, where work.head is two
-    const int block_query = problem.first_row(work, Traits::kRows),
+    const auto& here = problem.of_tile(work);
+    const int block_query = here.first_row(work, Traits::kRows),
               first_query = block_query + number * kRowsOfWarpgroup;
-    Consumer<T, Traits, Problem> consumer(shared, problem, state, parity, number, first_query,
-                                          first_query + row + threadIdx.x % 32 / 4);
-    consumer.attend(problem.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
-    //| Here the two kinds of result part. A part meets what the rank carries. A whole result is divided by its row sums, and goes out by
+    Consumer<T, Traits, std::remove_cvref_t<decltype(here)>> consumer(
+        shared, here, state, parity, number, first_query, first_query + row + threadIdx.x % 32 / 4);
+    consumer.attend(here.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
+    //| Here the two kinds of result part. A part meets what the rank carries; of documents every result leaves so. A whole result is divided by its row sums, and goes out by
     //| TMA, or, where shared memory has no room for it, straight from the registers.
     if constexpr (Traits::kCarries) {
-      take_in<T>(consumer.output, consumer.rows, problem, carried, o, lse, head, consumer.query);
+      take_in<T>(consumer.output, consumer.rows, here, here.carried(carried), o, lse, head, consumer.query);
     } else {
       finish_rows(consumer.output, consumer.rows, problem, lse, head, consumer.query);
       if constexpr (Traits::kStoreByTma)

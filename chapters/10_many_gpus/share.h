@@ -6,9 +6,10 @@
 //|
 //| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and before and after Ulysses](../../docs/figures/rank_exchanges.svg)
 #pragma once
+#include <optional>
 #include <vector>
 
-#include "chapters/10_many_gpus/host/attend.h"
+#include "chapters/10_many_gpus/documents.h"
 #include "common/device/ranks.h"
 
 namespace flashbook::many_gpus {
@@ -30,7 +31,8 @@ struct Share {
   Shape whole;  ///< of all ranks together
   Order order;
   int rank;
-  int margin = 0;  ///< multiprocessors that kernels leave free, for whoever brings messages
+  Documents documents = {};  ///< packed in the sequence, which `whole` does not know of; none: it is one
+  int margin = 0;            ///< multiprocessors that kernels leave free, for whoever brings messages
   Tokens queries = tokens_of(order, whole.seqlen_q, rank, whole.ranks),
          keys = tokens_of(order, whole.seqlen_k, rank, whole.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
@@ -74,6 +76,14 @@ struct Share {
     return a;
   }
 };
+
+/// The tiles of a share's queries on the keys of some ranks, one after another; nothing if there are no
+/// documents.
+inline std::optional<DocumentHops> document_hops(const Share& share, const std::vector<OfRank>& keys) {
+  if (share.documents.first_query.empty()) return {};
+  return DocumentHops({share.documents, share.whole.causal(), share.order, share.whole.ranks,
+                       OfRank{share.queries, share.rank}, keys});
+}
 
 /// Four bytes of device memory that are 0: where blocks ask for their next tile.
 class Counter {

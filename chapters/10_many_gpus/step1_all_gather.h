@@ -17,7 +17,10 @@ namespace flashbook::many_gpus {
 class AllGather final : public Program {
  public:
   explicit AllGather(const Share& share)
-      : share_(share), all_(Place::device, std::size_t(share.key_value_heads * bytes_of_head())) {}
+      : share_(share),
+        everything_(tokens_of(Order::contiguous, share.whole.seqlen_k, 0, 1)),
+        all_(Place::device, std::size_t(share.key_value_heads * bytes_of_head())),
+        documents_(document_hops(share, {{everything_, 0}})) {}
 
   //| Heads are the outer dimension of a tensor, so a rank's tokens are one piece of each head. Every piece is a message, which lands
   //| where it belongs among all tokens: no kernel has to sort them. A rank sends to itself, too.
@@ -33,8 +36,11 @@ class AllGather final : public Program {
       }
     }
     rank.exchange(queue_, sends, receives);
-    const Tokens everything = tokens_of(Order::contiguous, share_.whole.seqlen_k, 0, 1);
-    if (share_.queries.total() > 0) attend(share_.attention(everything, all_, counter_.get()), queue_);
+    const Attention a = share_.attention(everything_, all_, counter_.get());
+    if (documents_)
+      documents_->attend(a, 0, queue_);
+    else if (share_.queries.total() > 0)
+      attend(a, queue_);
     queue_.synchronize();
   }
 
@@ -42,7 +48,9 @@ class AllGather final : public Program {
   int64_t bytes_of_head() const { return share_.whole.seqlen_k * share_.row_bytes; }
 
   const Share& share_;
+  const Tokens everything_;
   Buffer all_;  // [2, heads, seqlen_k, head_dim]
+  const std::optional<DocumentHops> documents_;
   Counter counter_;
   Queue queue_;
 };

@@ -73,6 +73,12 @@ class Hops {
 class Ring final : public Program {
  public:
   Ring(const Share& share, bool merges_inside) : share_(share), merges_inside_(merges_inside) {
+    std::vector<OfRank> keys;
+    for (int hop = 0; hop < share.whole.ranks; ++hop) {
+      const int owner = owner_at_hop(share, hop, share.whole.ranks);
+      keys.push_back({share.keys_of(owner), owner});
+    }
+    documents_ = document_hops(share, keys);
     int most = 0;  // keys of a rank
     for (int rank = 0; rank < share.whole.ranks; ++rank) most = std::max(most, share.keys_of(rank).total());
     for (Buffer& buffer : travelling_)
@@ -108,10 +114,10 @@ class Ring final : public Program {
         arrived = copies_.record();
       }
       compute_.wait_for(here);
-      if (hops.is_seen(hop)) attend_hop(hops, hop, share_.attention(owner(hop), held(hop), counter_.get()));
+      attend_hop(hops, hop, share_.attention(owner(hop), held(hop), counter_.get()));
       computed = compute_.record();
     }
-    if (const int rows = hops.unseeing(); rows > 0 && hops.seen() != 1)
+    if (const int rows = hops.unseeing(); rows > 0 && hops.seen() != 1 && !documents_)
       clear(share_.attention(share_.rank, share_.kv, nullptr), rows, compute_);
     copies_.synchronize();
     compute_.synchronize();
@@ -130,6 +136,11 @@ class Ring final : public Program {
   //| If the keys of only one hop are seen, there is nothing to merge, and the launch is an ordinary one: so one rank alone computes what
   //| chapter 5 does. Keys of other ranks are often seen whole, and then nothing asks for the mask.
   void attend_hop(const Hops& hops, int hop, Attention a) {
+    if (documents_) {
+      a.carried = carried_.carried(0, 0, 0);
+      return documents_->attend(a, std::size_t(hop), compute_);
+    }
+    if (!hops.is_seen(hop)) return;
     const int first = hops.first(hop), from = hops.from(hop), until = hops.until(hop);
     const bool is_whole = hops.seen() == 1;
     a.masked = a.masked && (hop == 0 || a.last_key(is_whole ? 0 : first) + 1 < a.shape.seqlen_k);
@@ -150,6 +161,7 @@ class Ring final : public Program {
   const bool merges_inside_;
   Buffer travelling_[2];  // [2, heads, tokens, head_dim] of another rank
   Part carried_, part_;   // o [batch, heads, tokens, head_dim], lse [batch, heads, tokens]
+  std::optional<DocumentHops> documents_;
   Counter counter_;
   Queue compute_, copies_;
 };

@@ -22,9 +22,9 @@ namespace flashbook::many_gpus {
 //| The part's O is not divided by its row sums first: the division and the part's weight are one factor.
 /// Merges a thread's part of 64 rows with what is carried, and stores it: as carried, or, of final rows, as
 /// the result. `query` is the first of the thread's two rows, `head` counts over batch and heads together.
-template <typename T, int kFloats>
+template <typename T, int kFloats, typename AnyProblem>
 __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Rows& rows,
-                                        const Problem& problem, const Carried& carried,
+                                        const AnyProblem& problem, const Carried& carried,
                                         T* o,        // [batch, heads, seqlen_q, head_dim], of final rows
                                         float* lse,  // [batch, heads, seqlen_q], of final rows
                                         int head, int query) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Ro
   for (int r = 0; r < 2; ++r) {
     const int row = query + 8 * r;
     place[r] = int64_t(head) * problem.seqlen_q + row;
-    is_stored[r] = row >= carried.first && row < problem.seqlen_q;
+    is_stored[r] = row >= carried.first && row < problem.end_row();
     is_final[r] = row < carried.until;
     const float sum = quad_sum(rows.sum[r]);
     const bool is_carried = is_stored[r] && row >= carried.from;

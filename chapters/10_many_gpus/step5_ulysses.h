@@ -36,7 +36,12 @@ class Ulysses final : public Program {
         kv_(Place::device, std::size_t(2 * int64_t(share.whole.batch) * mine_.count * share.whole.seqlen_k *
                                        share.row_bytes)),
         o_(Place::device, q_.bytes()),
-        lse_(Place::device, std::size_t(query_rows()) * sizeof(float)) {}
+        lse_(Place::device, std::size_t(query_rows()) * sizeof(float)) {
+    if (!share.documents.first_query.empty())
+      documents_.emplace(DocumentLists(share.documents, share.whole.causal(), Order::contiguous, 1,
+                                       {tokens_of(Order::contiguous, share.whole.seqlen_q, 0, 1), 0},
+                                       {{tokens_of(Order::contiguous, share.whole.seqlen_k, 0, 1), 0}}));
+  }
 
   void run(device::Rank& rank) override {
     const Shape& whole = share_.whole;
@@ -63,7 +68,7 @@ class Ulysses final : public Program {
       a.shape.ranks = 1;
       a.shape.kv_heads = mine_.count;
       a.shape.heads = mine_.count * group();
-      attend(a, queue_);
+      documents_ ? documents_->attend(a, 0, queue_) : attend(a, queue_);
     }
     rank.exchange(queue_, out.of_heads, out.of_tokens);
     queue_.synchronize();
@@ -110,6 +115,7 @@ class Ulysses final : public Program {
   const Heads mine_;
   Buffer q_, kv_;   // [batch, heads, seqlen_q, head_dim], [2, batch, kv heads, seqlen_k, head_dim]
   Buffer o_, lse_;  // [batch, heads, seqlen_q, head_dim], [batch, heads, seqlen_q]
+  std::optional<DocumentHops> documents_;
   Counter counter_;
   Queue queue_;
 };

@@ -13,6 +13,7 @@
 //|
 //| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag every cell is half full](../../docs/figures/rank_work.svg)
 #pragma once
+#include "common/attention/shape.h"
 #include "common/hopper/problem.h"
 #include "common/hopper/tile_scheduler.h"
 
@@ -20,8 +21,8 @@ namespace flashbook::many_gpus {
 
 using namespace hopper;
 
-/// How tokens are dealt out.
-enum class Order { contiguous, zigzag, striped };
+/// How tokens are dealt out: contiguous, zigzag or striped.
+using Order = TokenOrder;
 constexpr Order kOrders[] = {Order::contiguous, Order::zigzag, Order::striped};
 
 //| ## One run or two
@@ -74,12 +75,21 @@ inline int shift_between(Order order, int shift, int rank, int other, int ranks)
   return int(places >= 0 ? places / ranks : -((ranks - 1 - places) / ranks));
 }
 
+//| How many of a rank's tokens stand before a place of the sequence is the same question of its stripe: token i of rank r stands before
+//| place x if i P + r < x.
+/// How many of a rank's tokens stand before `place` of the sequence, whatever the order is.
+inline int tokens_before(Order order, const Tokens& tokens, int place, int rank, int ranks) {
+  return tokens.before(order == Order::striped ? (place + ranks - 1 - rank) / ranks : place);
+}
+
 //| ## The mask
 //|
 //| In the whole sequence query i sees the keys up to i + seqlen_k - seqlen_q. A rank asks the same with the places of its own
 //| queries, and counts the keys before that place among those that it has, its own or another rank's. Keys lie in the order of
 //| the sequence, so what a query sees is always a beginning of them: the mask is again one number for each row, the last key
 //| that it sees. So chapter 5's kernel needs no other mask, whatever the order is.
+struct Carried;  // merge.cuh
+
 /// The shape of one launch: queries of one rank, keys of one or of all.
 struct Problem : hopper::Problem {
   Tokens queries, keys;
@@ -97,10 +107,19 @@ struct Problem : hopper::Problem {
   /// How many tiles of `tile` keys the queries up to `last_query` see. At least one, as in chapter 5.
   __device__ int key_tiles(int last_query, int tile) const { return max(last_key(last_query), 0) / tile + 1; }
 
-  /// The first row of a tile of `rows` queries.
+  //| The kernel asks for a tile of queries where its rows and its keys begin, and where its rows end. Here all tiles see the same keys;
+  //| of documents each tile has its own (`documents.cuh`).
+  /// What a tile of queries sees.
+  __device__ const Problem& of_tile(const WorkTile&) const { return *this; }
+  /// The first row of a tile of `rows` queries, and one behind the last row that is stored.
   __device__ int first_row(const WorkTile& work, int rows) const {
     return (first_tile + work.query_tile) * rows;
   }
+  __device__ int end_row() const { return seqlen_q; }
+  /// Where the keys begin.
+  __device__ int first_key() const { return 0; }
+  /// What the rank carries, and how the tile's rows stand to it.
+  __device__ const Carried& carried(const Carried& of_launch) const { return of_launch; }
 };
 
 }  // namespace flashbook::many_gpus

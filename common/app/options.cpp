@@ -98,6 +98,15 @@ class Parser {
         "GPUs among which the tokens are divided; in the simulator any number. Of torchrun and mpirun the "
         "processes",
         shape_.ranks, has_ranks);
+    line_.value(
+        "--order", "NAME",
+        "Which tokens a GPU has: contiguous, zigzag or striped (default: as the step has it)",
+        [this](auto& v) {
+          shape_.order = v.template one_of<TokenOrder>({{"contiguous", TokenOrder::contiguous},
+                                                        {"zigzag", TokenOrder::zigzag},
+                                                        {"striped", TokenOrder::striped}});
+        },
+        has_ranks);
     if (has_ranks) declare_ranks();
     line_.value("--dtype", "TYPE", "Element type: " + names_of(chapter_.dtypes),
                 [this](auto& v) { shape_.dtype = dtype_of(v, chapter_); });

@@ -317,6 +317,7 @@ Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   Shape taken = shape;
   taken.layout = {};
   taken.ranks = 1;
+  taken.order = {};
   if (!chapter.takes(shape.dtype)) taken.dtype = output_type(shape.dtype);
   taken.mean_subtracted = shape.mean_subtracted && taken.dtype == DType::e4m3;
   taken.e4m3_cache = false;  // its values are those of 16 bits, too

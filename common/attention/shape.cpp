@@ -105,6 +105,10 @@ std::string name_of(Scaling scaling) {
   return scaling == Scaling::tensor ? "tensor" : scaling == Scaling::head ? "head" : "block";
 }
 
+std::string name_of(TokenOrder order) {
+  return order == TokenOrder::contiguous ? "contiguous" : order == TokenOrder::zigzag ? "zigzag" : "striped";
+}
+
 int64_t Shape::q_scale_of(int64_t row) const {
   const int64_t head = row / seqlen_q, blocks = ceil_div(seqlen_q, kQueriesOfScale);
   if (scaling == Scaling::block) return head * blocks + row % seqlen_q / kQueriesOfScale;
@@ -195,11 +199,17 @@ std::string why_not_dense(const Shape& shape, HeadDims head_dims) {
     return "this chapter knows no pages: give keys and values of one piece a sequence";
   if (shape.paging.padded) return "rows before a sequence's first key are for chapter 8: leave paddings out";
   if (shape.packed_queries > 0) return "packed queries against a cache are for chapter 8: give as many each";
-  if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
+  if (const std::string reason = why_not_on_one_gpu(shape); !reason.empty()) return reason;
   if (head_dims == HeadDims::of_tiles && shape.head_dim != 64 && shape.head_dim != 128 &&
       shape.head_dim != 256)
     return "head dimensions between 64, 128 and 256 are for chapters 5, 7 (steps 3 to 6), 8 (steps 4 to 6) "
            "and 9: give one of the three with --head-dim";
+  return "";
+}
+
+std::string why_not_on_one_gpu(const Shape& shape) {
+  if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
+  if (shape.order) return "an order of tokens is for several GPUs, in chapter 10: leave --order out";
   return "";
 }
 
@@ -232,6 +242,7 @@ std::string describe(const Shape& shape) {
   if (shape.paging.shared > 0) text << ", " << shape.paging.shared << " keys shared";
   if (shape.packed_queries > 0) text << ", " << shape.packed_queries << " queries packed";
   if (shape.ranks > 1) text << ", " << shape.ranks << " ranks";
+  if (shape.order) text << ", " << name_of(*shape.order) << " tokens";
   if (shape.layout == layout_bshd(shape))
     text << ", BSHD";
   else if (!shape.is_default_layout())

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,12 @@ constexpr int kKeysOfScale = 128;    ///< rows of K, and of V
 /// The name used on the command line: "tensor", "head", "block".
 std::string name_of(Scaling scaling);
 
+/// How tokens are dealt out to the GPUs among which they are divided (chapter 10's tokens.cuh).
+enum class TokenOrder { contiguous, zigzag, striped };
+
+/// The name used on the command line: "contiguous", "zigzag", "striped".
+std::string name_of(TokenOrder order);
+
 /// Keys and values in pages of a few rows each, in any order: [pages, kv_heads, rows, head_dim].
 struct Paging {
   int rows = 0;   ///< of a page. 0: K and V are not paged
@@ -102,6 +109,7 @@ struct Shape {
   /// and rows, the log-sum-exp is [heads, queries]. 0: all have seqlen_q. Oracle and cost do not know of it.
   int packed_queries = 0;
   int ranks = 1;  ///< GPUs among which the tokens are divided; the tensors above are those of all together
+  std::optional<TokenOrder> order = {};  ///< which tokens each of them has. None: as the step has it
 
   bool is_latent() const { return head_dim == kLatentKeyDim; }                ///< V is the first columns of K
   int value_dim() const { return is_latent() ? kLatentValueDim : head_dim; }  ///< columns of V and of O
@@ -158,6 +166,9 @@ enum class HeadDims {
   of_tiles,  ///< 64, 128 and 256
   padded     ///< any multiple of 8 up to 256
 };
+
+/// Why what runs on one GPU cannot run the shape. Empty if it can.
+std::string why_not_on_one_gpu(const Shape& shape);
 
 /// Why a kernel of dense attention on one GPU cannot run the shape: its keys are latent, its mask is neither
 /// full nor causal, its scores have a function, its keys lie in pages, its tokens on several GPUs, or its

@@ -6,7 +6,11 @@
 
 Tokens are dealt out in zigzag: of 2 P chunks rank r has chunks r and 2 P - 1 - r, an early and a late one, side by side. Under a causal mask
 every rank then has the same to do at every hop, and no hop needs another mask than full or causal: of an earlier rank's keys all queries see
-the first half, of a later rank's keys the second half of the queries sees all.
+the first half, of a later rank's keys the second half of the queries sees all. With order="striped" they are dealt out one by one: rank r has
+tokens r, r + P, r + 2 P and so on. Then every hop has a causal mask; of a later rank's keys a query sees one less.
+
+Packed documents (`cu_seqlens`) are sequences of their own at each hop, those of their tokens that are here. So a hop brings work only where a
+document straddles ranks.
 
 Messages go point to point by torch.distributed, over NCCL or Gloo. Parts are merged in float32; so are the gradients of keys and values, which
 travel behind them.
@@ -34,19 +38,36 @@ def _chunks(tokens: int, ranks: int) -> int:
     return tokens // (2 * ranks)
 
 
-def shard(tensor: Tensor, group: Group = None, dim: int = 1) -> Tensor:
-    """This rank's tokens of a whole tensor, along `dim`, in zigzag."""
+def _is_striped(order: str) -> bool:
+    if order not in ("zigzag", "striped"):
+        raise ValueError(f"order is {order!r}: give 'zigzag' or 'striped'")
+    return order == "striped"
+
+
+def _check_stripes(tokens: int, ranks: int) -> None:
+    if tokens % ranks:
+        raise ValueError(f"there are {tokens} tokens, which do not make equal stripes for {ranks} ranks: pad the sequence at its end, where a causal "
+                         "mask lets no query see it")
+
+
+def shard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zigzag") -> Tensor:
+    """This rank's tokens of a whole tensor, along `dim`, in zigzag or striped."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    if _is_striped(order):
+        _check_stripes(tensor.shape[dim], ranks)
+        return tensor.transpose(0, dim)[rank::ranks].transpose(0, dim).contiguous()
     chunk = _chunks(tensor.shape[dim], ranks)
     return torch.cat([tensor.narrow(dim, place * chunk, chunk) for place in (rank, 2 * ranks - 1 - rank)], dim)
 
 
-def unshard(tensor: Tensor, group: Group = None, dim: int = 1) -> Tensor:
+def unshard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zigzag") -> Tensor:
     """The whole tensor of all ranks' tokens, along `dim`, on every rank. No gradient goes through it."""
     ranks = dist.get_world_size(group)
     own = tensor.detach().contiguous()
     parts = [torch.empty_like(own) for _ in range(ranks)]
     dist.all_gather([_bytes(part) for part in parts], _bytes(own), group=group)
+    if _is_striped(order):
+        return torch.stack(parts, dim + 1 if dim >= 0 else dim).flatten(*((dim, dim + 1) if dim >= 0 else (dim - 1, dim)))
     halves = [part.chunk(2, dim) for part in parts]
     return torch.cat([half[0] for half in halves] + [half[1] for half in reversed(halves)], dim)
 
@@ -74,11 +95,24 @@ class _Ring:
         messages += [dist.P2POp(dist.irecv, _bytes(tensor), self.previous, self.group) for tensor in arriving]
         return _Travelling(dist.batch_isend_irecv(messages), arriving, tensors)
 
-    def rows(self, hop: int, causal: bool, chunk: int) -> tuple[slice, slice]:
-        """Which queries see which keys of a hop after the first: those of the rank `hop` places before."""
+    def rows(self, hop: int, causal: bool, tokens: int, striped: bool) -> tuple[slice, slice, int]:
+        """Which queries see which keys of a hop, those of the rank `hop` places before, and how many keys after their own (-1: all)."""
         if not causal:
-            return slice(None), slice(None)
-        return (slice(None), slice(0, chunk)) if self.rank >= hop else (slice(chunk, None), slice(None))
+            return slice(None), slice(None), -1
+        if hop == 0:
+            return slice(None), slice(None), 0
+        if striped:
+            return (slice(None), slice(None), 0) if self.rank >= hop else (slice(1, None), slice(0, tokens - 1), 0)
+        return (slice(None), slice(0, tokens // 2), -1) if self.rank >= hop else (slice(tokens // 2, None), slice(None), -1)
+
+    def begins(self, cu_seqlens: Tensor | None, hop: int, rows: slice, tokens: int) -> Tensor | None:
+        """Where each document begins in these rows, one chunk or both, of the rank `hop` places before."""
+        if cu_seqlens is None:
+            return None
+        owner, chunk = (self.rank - hop) % self.ranks, tokens // 2
+        places = [owner, 2 * self.ranks - 1 - owner]
+        chosen = places[1:] if rows.start else places[:1] if rows.stop else places
+        return torch.stack([(cu_seqlens - chunk * place).clamp(0, chunk) for place in chosen]).sum(0, dtype=torch.int32)
 
 
 class _Travelling:
@@ -93,9 +127,10 @@ class _Travelling:
         return self.arriving
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, scale: float, right: int) -> tuple[Tensor, Tensor]:
+def _forward(q: Tensor, k: Tensor, v: Tensor, scale: float, right: int, first_query: Tensor | None,
+             first_key: Tensor | None) -> tuple[Tensor, Tensor]:
     """O, as q, and the log-sum-exp, [batch, heads, queries]."""
-    o, lse = ops.forward(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), scale, -1, right, 0.0, None, None, None, False, 0, 0)
+    o, lse = ops.forward(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), scale, -1, right, 0.0, None, first_query, first_key, False, 0, 0)
     return o.transpose(1, 2), lse
 
 
@@ -108,24 +143,30 @@ def _merge(o: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> None:
 
 class _ContextParallel(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: Group, causal: bool, scale: float, deterministic: bool) -> tuple[Tensor, Tensor]:
-        ring, chunk = _Ring(group), q.shape[1] // 2
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: Group, causal: bool, scale: float, deterministic: bool, striped: bool,
+                cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
+        ring, tokens = _Ring(group), q.shape[1]
+
+        def part_of(hop: int, held: list[Tensor]) -> tuple[slice, Tensor, Tensor]:
+            queries, keys, right = ring.rows(hop, causal, tokens, striped)
+            begins = ring.begins(cu_seqlens, 0, queries, tokens), ring.begins(cu_seqlens, hop, keys, tokens)
+            return queries, *_forward(q[:, queries], held[0][:, keys], held[1][:, keys], scale, right, *begins)
+
         held = [k.contiguous(), v.contiguous()]
         own = held
         travelling = ring.pass_on(held) if ring.ranks > 1 else None
-        o, lse = _forward(q, *held, scale, 0 if causal else -1)
+        _, o, lse = part_of(0, held)
         sums = o.float() if ring.ranks > 1 else o
         for hop in range(1, ring.ranks):
             assert travelling is not None
             held = travelling.arrived()
             if hop + 1 < ring.ranks:
                 travelling = ring.pass_on(held)
-            queries, keys = ring.rows(hop, causal, chunk)
-            part, part_lse = _forward(q[:, queries], held[0][:, keys], held[1][:, keys], scale, -1)
+            queries, part, part_lse = part_of(hop, held)
             _merge(sums[:, queries], lse[:, :, queries], part, part_lse)
         o = sums.to(q.dtype)
-        ctx.save_for_backward(q, *own, o, lse)
-        ctx.group, ctx.causal, ctx.scale, ctx.deterministic = group, causal, scale, deterministic
+        ctx.save_for_backward(q, *own, o, lse, cu_seqlens)
+        ctx.group, ctx.causal, ctx.scale, ctx.deterministic, ctx.striped = group, causal, scale, deterministic, striped
         ctx.mark_non_differentiable(lse)
         ctx.set_materialize_grads(False)
         return o, lse
@@ -134,9 +175,9 @@ class _ContextParallel(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_o: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         if d_o is None:
-            return (None,) * 7
-        q, k, v, o, lse = ctx.saved_tensors
-        ring, chunk = _Ring(ctx.group), q.shape[1] // 2
+            return (None,) * 9
+        q, k, v, o, lse, cu_seqlens = ctx.saved_tensors
+        ring, tokens = _Ring(ctx.group), q.shape[1]
         held, travelling, sums_travelling = [k, v], None, None
         dq: Tensor = q
         for hop in range(ring.ranks):
@@ -145,10 +186,11 @@ class _ContextParallel(torch.autograd.Function):
                 held = travelling.arrived()
             if hop + 1 < ring.ranks:
                 travelling = ring.pass_on(held)
-            queries, keys = ring.rows(hop, ctx.causal, chunk) if hop > 0 else (slice(None), slice(None))
+            queries, keys, right = ring.rows(hop, ctx.causal, tokens, ctx.striped)
+            first_query, first_key = ring.begins(cu_seqlens, 0, queries, tokens), ring.begins(cu_seqlens, hop, keys, tokens)
             inputs = (d_o[:, queries], q[:, queries], held[0][:, keys], held[1][:, keys], o[:, queries])
-            parts = ops.backward(*(tensor.transpose(1, 2) for tensor in inputs), lse[:, :, queries], ctx.scale, -1,
-                                 0 if ctx.causal and hop == 0 else -1, 0.0, None, None, None, ctx.deterministic)
+            parts = ops.backward(*(tensor.transpose(1, 2) for tensor in inputs), lse[:, :, queries], ctx.scale, -1, right, 0.0, None,
+                                 first_query, first_key, ctx.deterministic)
             dq_part, *kv_parts = (part.transpose(1, 2) for part in parts)
             if hop == 0:
                 dq, sums = dq_part.float(), [part.float().contiguous() for part in kv_parts]
@@ -162,23 +204,27 @@ class _ContextParallel(torch.autograd.Function):
                 sums_travelling = ring.pass_on(sums)
         if sums_travelling is not None:
             sums = sums_travelling.arrived()
-        return dq.to(q.dtype), sums[0].to(k.dtype), sums[1].to(v.dtype), None, None, None, None
+        return dq.to(q.dtype), sums[0].to(k.dtype), sums[1].to(v.dtype), *(None,) * 6
 
 
 def context_parallel(q: Tensor, k: Tensor, v: Tensor, group: Group = None, *, causal: bool = False, softmax_scale: float | None = None,
-                     deterministic: bool = False, return_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+                     deterministic: bool = False, return_lse: bool = False, order: str = "zigzag",
+                     cu_seqlens: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of a sequence of which each process of a group has some tokens. All call it with tensors of one size.
 
     Args:
-        q: [batch, tokens, heads, head_dim], this rank's, float16 or bfloat16, in zigzag if causal (`shard` deals whole tensors out)
+        q: [batch, tokens, heads, head_dim], this rank's, float16 or bfloat16, in `order` (`shard` deals whole tensors out)
         k, v: [batch, tokens, kv_heads, head_dim], of the same tokens; kv_heads divides heads
         group: a process group of torch.distributed; None: all processes
         causal: a token sees those before it in the whole sequence, and itself
         softmax_scale: default 1 / sqrt(head_dim)
         deterministic: the gradient has the same bits every time
         return_lse: return (o, lse), lse [batch, heads, tokens], float32
+        order: "zigzag" or "striped"
+        cu_seqlens: [documents + 1], int32 on q's device, the same on all ranks: where packed documents begin in the whole sequence, which do not
+            see each other, and last how many tokens all ranks have. In zigzag, with a batch of 1. Nobody looks at the values
     Returns: o, as q.
-    Source: Liu et al. (arXiv 2310.01889).
+    Source: Liu et al. (arXiv 2310.01889); stripes: Brandon et al. (arXiv 2311.09431).
     """
     arguments.tensors(4, "[batch, tokens, heads, head_dim]", q=q, k=k, v=v)
     if not dist.is_initialized():
@@ -187,7 +233,15 @@ def context_parallel(q: Tensor, k: Tensor, v: Tensor, group: Group = None, *, ca
     return_lse = arguments.flag("return_lse", return_lse)
     if q.shape[1] != k.shape[1]:
         raise ValueError(f"q has {q.shape[1]} tokens and k has {k.shape[1]}: give queries, keys and values of the same tokens")
-    if causal and q.shape[1] % 2:
+    striped = _is_striped(order)
+    if cu_seqlens is not None:
+        arguments.tensors(1, "[documents + 1]", cu_seqlens=cu_seqlens)
+        ops.check_arrays(q.transpose(1, 2), None, cu_seqlens, cu_seqlens)
+        if striped:
+            raise ValueError("order is 'striped', and packed documents are for 'zigzag': leave order out")
+        if q.shape[0] != 1:
+            raise ValueError(f"q has a batch of {q.shape[0]}, and cu_seqlens packs all sequences into one entry: give a batch of 1")
+    if (causal or cu_seqlens is not None) and not striped and q.shape[1] % 2:
         raise ValueError(f"q has {q.shape[1]} tokens: in zigzag a rank has two chunks of one length, so give an even number")
     columns = q.shape[-1]
     q, k, v = (tensor.transpose(1, 2) for tensor in interface.padded(*(tensor.transpose(1, 2) for tensor in (q, k, v))))
@@ -196,8 +250,8 @@ def context_parallel(q: Tensor, k: Tensor, v: Tensor, group: Group = None, *, ca
         raise TypeError(f"q is {q.dtype}: give float16 or bfloat16")
     if ops.wants_gradient(q, k, v):
         deterministic = ops.is_deterministic(deterministic)
-        ops.check_gradient(q, False)
+        ops.check_gradient(q, cu_seqlens is not None)
     scale = arguments.scale(softmax_scale)
-    o, lse = _ContextParallel.apply(q, k, v, group, causal, interface._scale(scale, columns), deterministic)
+    o, lse = _ContextParallel.apply(q, k, v, group, causal, interface._scale(scale, columns), deterministic, striped, cu_seqlens)
     o = o if columns == o.shape[-1] else o[..., :columns]
     return (o, lse) if return_lse else o

@@ -14,30 +14,35 @@ from reference import assert_as_good_as_plain, attention
 import flashbook
 from flashbook import _library, ops
 
-# tokens by rank, heads, kv_heads, head_dim, causal, deterministic
+# tokens by rank, heads, kv_heads, head_dim, causal, deterministic; and an order, or where documents begin, as parts of all tokens
 CASES = [(64, 4, 2, 64, True, False), (50, 2, 2, 64, False, False), (130, 2, 1, 128, True, True), (2, 2, 2, 64, True, False),
          (66, 1, 1, 256, False, True)]
+MORE = [((65, 2, 1, 64, True, False), {"order": "striped"}), ((1, 2, 2, 64, True, False), {"order": "striped"}),
+        ((64, 2, 1, 64, True, False), {"documents": (0.3, 0.3, 0.35, 0.8)}), ((50, 2, 2, 64, False, True), {"documents": (0.05, 0.5, 0.7)}),
+        ((30, 1, 1, 64, True, False), {"documents": [i / 60 for i in range(1, 60)]})]
 
 
 def gradients_of(o, d_o, *inputs):
     return torch.autograd.grad(o, inputs, d_o)
 
 
-def is_right(device, dtype, tokens, heads, kv_heads, head_dim, causal, deterministic):
-    ranks, batch = dist.get_world_size(), 2
+def is_right(device, dtype, tokens, heads, kv_heads, head_dim, causal, deterministic, order="zigzag", documents=None):
+    ranks, batch = dist.get_world_size(), 1 if documents else 2
     n = tokens * ranks
+    cu_seqlens = torch.tensor([0, *(round(part * n) for part in documents), n], dtype=torch.int32, device=device) if documents else None
+    document = torch.bucketize(torch.arange(n), cu_seqlens.cpu(), right=True) if documents else None
     torch.manual_seed(n)  # all have the same whole tensors
     whole = [torch.randn(batch, n, count, head_dim, dtype=dtype) for count in (heads, kv_heads, kv_heads, heads)]
     *inputs, d_o = (tensor.to(device) for tensor in whole)
-    own = [flashbook.shard(tensor).requires_grad_() for tensor in inputs]
-    o, lse = flashbook.context_parallel(*own, causal=causal, deterministic=deterministic, return_lse=True)
-    found = [o, *gradients_of(o, flashbook.shard(d_o), *own)]
-    found = [flashbook.unshard(tensor).cpu() for tensor in found]
-    lse = flashbook.unshard(lse, dim=2).cpu()
+    own = [flashbook.shard(tensor, order=order).requires_grad_() for tensor in inputs]
+    o, lse = flashbook.context_parallel(*own, causal=causal, deterministic=deterministic, return_lse=True, order=order, cu_seqlens=cu_seqlens)
+    found = [o, *gradients_of(o, flashbook.shard(d_o, order=order), *own)]
+    found = [flashbook.unshard(tensor, order=order).cpu() for tensor in found]
+    lse = flashbook.unshard(lse, dim=2, order=order).cpu()
 
     def by_reference(type_):
         q, k, v = copies = [tensor.to(type_).requires_grad_() for tensor in whole[:3]]
-        result, of_scores = attention(q, k, v, causal=causal)
+        result, of_scores = attention(q, k, v, causal=causal, document=document)
         return [tensor.detach() for tensor in (result, *gradients_of(result, whole[3].to(type_), *copies))], of_scores.detach()
 
     (exact, exact_lse), (plain, _) = by_reference(torch.float64), by_reference(dtype)
@@ -56,6 +61,14 @@ def refuses():
         flashbook.context_parallel(q.float(), q.float(), q.float())
     with pytest.raises(ValueError, match="pad the sequence"):
         flashbook.shard(torch.zeros(1, 7, 1, 64))
+    with pytest.raises(ValueError, match="'zigzag' or 'striped'"):
+        flashbook.shard(torch.zeros(1, 8, 1, 64), order="contiguous")
+    packed = torch.tensor([0, 1, 4 * dist.get_world_size()], dtype=torch.int32)
+    q = torch.randn(2, 4, 2, 64, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="leave order out"):
+        flashbook.context_parallel(q[:1], q[:1], q[:1], order="striped", cu_seqlens=packed)
+    with pytest.raises(ValueError, match="batch of 1"):
+        flashbook.context_parallel(q, q, q, cu_seqlens=packed)
 
 
 def main():
@@ -69,6 +82,8 @@ def main():
     dist.init_process_group("nccl" if on_gpu else "gloo")
     for case in CASES:
         is_right(device, torch.bfloat16, *case)
+    for case, more in MORE:
+        is_right(device, torch.bfloat16, *case, **more)
     is_right(device, torch.float16, *CASES[0])
     refuses()
     if len(sys.argv) > 1:  # die in the midst of the next one

@@ -17,8 +17,9 @@ def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu"):
     return found
 
 
-def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None):
-    """O and the log-sum-exp, [batch, heads, seqlen_q]; a row that sees nothing is 0 and -inf. A sink is a score without a key."""
+def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None, document=None):
+    """O and the log-sum-exp, [batch, heads, seqlen_q]; a row that sees nothing is 0 and -inf. A sink is a score without a key.
+    `document` says which document each token is of, [seqlen]."""
     group = q.shape[2] // k.shape[2]
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)))
     scores = q * (scale or 1 / math.sqrt(q.shape[-1])) @ k.mT
@@ -28,6 +29,8 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, s
         distance = torch.arange(k.shape[2], device=q.device) - torch.arange(q.shape[2], device=q.device)[:, None] - (k.shape[2] - q.shape[2])
         scores = scores - slopes.to(scores.dtype)[:, None, None] * distance.abs()
     seen = visible(q.shape[2], k.shape[2], causal, window, q.device)
+    if document is not None:
+        seen &= document[:, None] == document
     empty = ~seen.any(-1)[:, None]
     if sinks is not None:
         column = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)

@@ -40,6 +40,14 @@ with tempfile.TemporaryDirectory() as folder:
                 continue
             by_nccl = entries[f"many/ch10/step{step}_nccl/bf16/d64/{mask}_p4h2/n128"]
             assert "NCCL needs GPUs" in by_nccl["error_message"], by_nccl
+    assert entries["many/ch10/step3_striped/bf16/d64/causal_p4h2/n128"]["share"] > 0
+    done = many("--seqlen", "144", "--mask", "documents,decode", "--out", out)  # documents of 4 to 32 tokens
+    assert done.returncode == 0, done.stderr
+    entries = {entry["name"]: entry for entry in json.loads(out.read_text())["benchmarks"]}
+    for kind, alone, all_ranks in (("documents", "ch09/step2", ("step4", "step4_striped", "step1", "step5")), ("decode", "ch08/step6", ("step7",))):
+        for who in (alone, *(f"ch10/{step}" for step in all_ranks)):
+            entry = entries[f"many/{who}/bf16/d64/{kind}_p4h2/n144"]
+            assert entry["real_time"] > 0 and entry["error"] <= entry["error_bound"], entry
     before = out.read_text()
     done = many("--seqlen", "128", "--mask", "causal,full", "--out", out)  # nothing is left to do
     assert done.returncode == 0 and out.read_text() == before, done.stderr

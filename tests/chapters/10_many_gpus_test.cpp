@@ -53,6 +53,197 @@ TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
 
 TEST_F(ChapterTest, AnyOrderOfTokensIsRight) { expect_any_order_is_right({2, 4}); }
 
+// ---- documents
+
+/// Documents of such lengths, of queries and of keys.
+Visibility packed(const std::vector<int>& queries, const std::vector<int>& keys, bool causal) {
+  Visibility v = Visibility::causal_if(causal);
+  v.documents = {{0}, {0}};
+  for (int length : queries) v.documents.first_query.push_back(v.documents.first_query.back() + length);
+  for (int length : keys) v.documents.first_key.push_back(v.documents.first_key.back() + length);
+  return v;
+}
+
+/// A shape of these documents, with as many keys as queries in each unless `keys` are given.
+Shape in_documents(int head_dim, bool causal, const std::vector<int>& queries, std::vector<int> keys = {},
+                   int heads = 2, int kv_heads = 1) {
+  if (keys.empty()) keys = queries;
+  const Visibility v = packed(queries, keys, causal);
+  Shape shape = make_shape(v.documents.first_query.back(), v.documents.first_key.back(), head_dim, causal,
+                           DType::bf16, heads, kv_heads);
+  shape.visibility = v;
+  return shape;
+}
+
+/// Documents that straddle ranks, one with all tokens, one for each token, longer than a tile and shorter,
+/// without queries or without keys, with more keys than queries and the other way round.
+std::vector<Shape> shapes_of_documents() {
+  const std::vector<int> queries = {0, 20, 130, 1, 0, 70}, keys = {40, 0, 90, 170, 10, 3};
+  std::vector<Shape> shapes = {in_documents(64, true, {70, 5, 190, 35}),
+                               in_documents(64, false, {140, 30, 30}),
+                               in_documents(128, true, {211}),
+                               in_documents(64, true, std::vector<int>(37, 1), {}, 2, 2),
+                               in_documents(64, true, queries, keys),
+                               in_documents(64, false, queries, keys),
+                               in_documents(256, true, {90, 60}, {60, 90}, 1, 1),
+                               in_documents(64, true, {2, 1})};
+  shapes[0].batch = 2;
+  shapes[1].dtype = DType::f16;
+  return shapes;
+}
+
+constexpr int kWithDocuments[] = {1, 4, 5};  ///< steps
+
+void expect_documents_are_right(const Shape& shape) {
+  const Inputs inputs = inputs_of(shape, InputKind::drifting, 4);
+  const Expected expected(Operation::forward, shape, inputs, all_rows(shape));
+  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+  for (int step : kWithDocuments)
+    for (many_gpus::Order order : many_gpus::kOrders) {
+      Shape ordered = shape;
+      ordered.order = order;
+      if (!kManyGpus.step(step).why_not(ordered).empty()) continue;
+      const Call call(kManyGpus, ordered, uploaded, step);
+      call.run();
+      EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "")
+          << describe(ordered) << ", step " << step;
+    }
+}
+
+class DocumentsOnRanks : public ChapterTest, public ::testing::WithParamInterface<int> {};
+
+// Five numbers of ranks and eight kinds of documents, in all three modes by turns.
+TEST_P(DocumentsOnRanks, AreRight) {
+  const int ranks = GetParam();
+  int mode = ranks;
+  for (const Shape& shape : shapes_of_documents()) {
+    const InBackground in_mode(Async(mode++ % 3), uint64_t(ranks));
+    expect_documents_are_right(on_ranks(ranks, shape));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DocumentsOnRanks, ::testing::Values(1, 2, 3, 4, 8));
+
+TEST_F(TracedRanks, ReadNoOtherDocumentsRows) {
+  for (bool causal : {false, true}) {
+    const Shape shape = on_ranks(3, in_documents(64, causal, {70, 5, 150}, {}, 1, 1));
+    expect_documents_are_right(shape);
+  }
+}
+
+// Every pair of a query and a key that the mask shows is in the tiles of one hop, once, and no other is; a
+// row's result is final at the last of these hops, and merged from the second on.
+TEST(DocumentLists, HaveEveryPairOnce) {
+  for (const Shape& shape : shapes_of_documents())
+    for (many_gpus::Order order : many_gpus::kOrders)
+      for (int ranks : {1, 2, 3, 8})
+        for (int rank = 0; rank < ranks; ++rank) {
+          using many_gpus::OfRank, many_gpus::tokens_of;
+          const auto place = [&](const OfRank& of, int token) {  // in the sequence
+            const int at = of.tokens.place(token);
+            return order == many_gpus::Order::striped ? at * ranks + of.rank : at;
+          };
+          const bool causal = shape.visibility.window.right == 0;
+          const OfRank queries{tokens_of(order, shape.seqlen_q, rank, ranks), rank};
+          std::vector<OfRank> keys;
+          for (int hop = 0; hop < ranks; ++hop) {
+            const int owner = (rank - hop + ranks) % ranks;
+            keys.push_back({tokens_of(order, shape.seqlen_k, owner, ranks), owner});
+          }
+          const many_gpus::DocumentLists lists(shape.visibility.documents, causal, order, ranks, queries,
+                                               keys);
+          std::vector<int> pairs(std::size_t(shape.seqlen_q) * shape.seqlen_k), hops_of(shape.seqlen_q),
+              final_at(shape.seqlen_q, -1);
+          for (int hop = 0; hop < ranks; ++hop)
+            for (const many_gpus::DocumentTile& tile : lists.hops[std::size_t(hop)])
+              for (int row = tile.query; row < tile.end; ++row) {
+                const int query = place(queries, row);
+                int seen = tile.keys;
+                const many_gpus::OfRank& held = keys[std::size_t(hop)];
+                if (causal)
+                  seen = std::min(seen,
+                                  held.tokens.before(queries.tokens.place(row) + tile.shift + 1) - tile.key);
+                ASSERT_GE(seen, 1);
+                ASSERT_GE(tile.last, seen - 1);
+                for (int key = tile.key; key < tile.key + seen; ++key)
+                  ++pairs[std::size_t(query) * shape.seqlen_k + place(held, key)];
+                ASSERT_EQ(row >= tile.from, hops_of[query] > 0);
+                ++hops_of[query];
+                ASSERT_EQ(final_at[query], -1);
+                if (row < tile.until) final_at[query] = hop;
+              }
+          bool blind = false;
+          for (int token = 0; token < queries.tokens.total(); ++token) {
+            const int query = place(queries, token);
+            for (int key = 0; key < shape.seqlen_k; ++key)
+              ASSERT_EQ(pairs[std::size_t(query) * shape.seqlen_k + key], int(sees(shape, 0, 0, query, key)))
+                  << describe(shape) << ", query " << query << ", key " << key;
+            ASSERT_EQ(final_at[query] >= 0, hops_of[query] > 0);
+            blind |= hops_of[query] == 0;
+          }
+          EXPECT_EQ(lists.some_row_sees_nothing, blind);
+        }
+}
+
+/// Tiles of 128 keys that the busiest rank computes in all hops, under a causal mask.
+int64_t tiles_of_the_busiest(many_gpus::Order order, int ranks, int tokens, const std::vector<int>& first) {
+  int64_t most = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<many_gpus::OfRank> keys;
+    for (int hop = 0; hop < ranks; ++hop) {
+      const int owner = (rank - hop + ranks) % ranks;
+      keys.push_back({many_gpus::tokens_of(order, tokens, owner, ranks), owner});
+    }
+    int64_t tiles = 0;
+    for (const auto& hop :
+         many_gpus::DocumentLists({first, first}, true, order, ranks, keys.front(), keys).hops)
+      for (const many_gpus::DocumentTile& tile : hop) tiles += tile.last / 128 + 1;
+    most = std::max(most, tiles);
+  }
+  return most;
+}
+
+// The table of chapter 10's appendix.
+TEST(DocumentLists, CostWhatTheAppendixSays) {
+  constexpr int kTokens = 65536;
+  const auto equal = [&](int length) {
+    std::vector<int> first;
+    for (int token = 0; token <= kTokens; token += length) first.push_back(token);
+    return first;
+  };
+  std::vector<int> eight;
+  for (int d = 0; d <= 8; ++d) eight.push_back(kTokens * d * (d + 1) / 72);
+  const struct {
+    std::vector<int> first;
+    int ranks;
+    int64_t tiles[3];
+  } rows[] = {{equal(kTokens), 2, {98432, 65664, 65792}}, {equal(kTokens), 8, {30752, 16416, 16640}},
+              {eight, 2, {14400, 10875, 10768}},          {eight, 8, {5280, 3443, 3136}},
+              {equal(1024), 2, {1152, 1152, 1280}},       {equal(1024), 8, {288, 288, 512}},
+              {equal(256), 2, {384, 384, 512}},           {equal(256), 8, {96, 96, 2048}}};
+  for (const auto& row : rows)
+    for (many_gpus::Order order : many_gpus::kOrders)
+      EXPECT_EQ(tiles_of_the_busiest(order, row.ranks, kTokens, row.first), row.tiles[int(order)])
+          << row.first.size() - 1 << " documents on " << row.ranks;
+}
+
+TEST(ManyGpus, StepsRefuseByNameWhatTheyDoNotTake) {
+  Shape packed = on_ranks(2, in_documents(64, true, {40, 60})),
+        striped = on_ranks(2, make_shape(100, 100, 64));
+  striped.order = TokenOrder::striped;
+  for (int step = 1; step <= kManyGpus.last_step(); ++step) {
+    const std::string documents = kManyGpus.step(step).why_not(packed),
+                      order = kManyGpus.step(step).why_not(striped);
+    EXPECT_EQ(documents.empty(), std::ranges::count(kWithDocuments, step) == 1) << step << documents;
+    EXPECT_EQ(order.empty(), step == 2 || step == 3 || step == 4 || step == 6) << step << order;
+    EXPECT_EQ(order.empty(), order.find("--order") == std::string::npos) << order;
+  }
+  EXPECT_NE(kManyGpus.step(3).why_not(packed).find("step 4"), std::string::npos);
+  EXPECT_NE(kManyGpus.step(6).why_not(packed).find("chapter 9"), std::string::npos);
+  striped.ranks = 1;
+  EXPECT_NE(kFlashAttention3.step(5).why_not(striped).find("--order"), std::string::npos);
+}
+
 // e^10000 is no float.
 TEST_F(ChapterTest, TheMergeDoesNotOverflow) {
   for (DType dtype : chapter_under_test.dtypes)

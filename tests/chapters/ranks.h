@@ -31,19 +31,21 @@ inline std::vector<Shape> shapes_of_ranks() {
 }
 
 /// With tokens dealt out in any order, and multiprocessors left free, a step is right, too.
-inline void expect_right_in_any_order(const Shape& shape, int step) {
+inline void expect_right_in_any_order(Shape shape, int step) {
   const Inputs inputs = inputs_of(shape, InputKind::drifting, 4);
   const Expected expected(operation_under_test, shape, inputs, all_rows(shape));
   for (many_gpus::Order order : many_gpus::kOrders) {
+    shape.order = order;
+    ASSERT_EQ(chapter_under_test.step(step).why_not(shape), "") << describe(shape);
     const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
     const Call call(operation_under_test, shape, uploaded, 0, [&](const Tensors& tensors) {
-      many_gpus::Ranks ranks(shape, tensors, step, {.margin = 2}, order);
+      many_gpus::Ranks ranks(shape, tensors, step, {.margin = 2});
       ranks.run();
       ranks.collect();
     });
     call.run();
     EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "")
-        << describe(shape) << ", step " << step << ", order " << int(order);
+        << describe(shape) << ", step " << step;
   }
 }
 

@@ -49,6 +49,7 @@ VARLEN = ["--lengths", "60,200,100", "--causal"]
 INTERVALS = ["--batch", "1", "--seqlen", "260", "--causal", "--mask", "tests/mutation/intervals.npy"]
 
 RANKS = ["--ranks", "3", "--seqlen", "200", "--causal"]
+PACKED_RANKS = ["--ranks", "3", "--lengths", "60,200,100", "--causal"]
 EIGHT = ["--step", "3", "--ranks", "8", "--seqlen", "400", "--heads", "1"]
 AT_RANDOM = {"FLASHBOOK_SIM_ASYNC": "random", "FLASHBOOK_SIM_SEED": "4"}
 
@@ -211,6 +212,10 @@ FAULTS = {
                            RANKS),
     "first_tokens_10": Fault("10_many_gpus/step5_ulysses.h", "((entry * my_heads + head) * all_tokens + tokens.first[0]) * row_bytes", "tokens.first[0]", "0",
                              (5,), RANKS),
+    "no_diagonal_10": Fault("10_many_gpus/tokens.cuh", "return int(places >= 0 ? places / ranks : -((ranks - 1 - places) / ranks));",
+                            "places >= 0 ? places / ranks : -((ranks - 1 - places) / ranks)", "places / ranks", (2, 3, 4), [*RANKS, "--order", "striped"]),
+    "first_document_10": Fault("10_many_gpus/documents.cuh", "int first_key() const { return tile.key; }", "tile.key", "0", (1, 4, 5), PACKED_RANKS),
+    "final_too_early_documents_10": Fault("10_many_gpus/documents.h", "tile.until = least(hop + 1, keys.size());", "hop + 1", "hop + 2", (4,), PACKED_RANKS),
     "lost_sum_10": Fault("10_many_gpus/step6_backward.h", "if (hop > 1) add(", "hop > 1", "false", (6,), ["--step", "6", *RANKS]),
     "no_scale_10": Fault("10_many_gpus/step6_sums.cuh", "const float factor = at < scaled ? scale : 1.0f;", "at < scaled ? scale : 1.0f", "1.0f", (6,),
                          ["--step", "6", *RANKS]),

@@ -38,7 +38,7 @@ std::string why_not_at_all(const Shape& shape) {
     return "chapter 9 takes at most 2^30 queries and keys: give fewer with --seqlen";
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)
     return "batch * heads * seqlen / 64 is at most 2^30: split the batch with --batch";
-  if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
+  if (const std::string reason = why_not_on_one_gpu(shape); !reason.empty()) return reason;
   if (shape.packed_queries > 0) return "packed queries against a cache are for chapter 8: give documents";
   if (shape.paging.rows > 0) return "pages are for chapter 8: give keys and values of one piece a sequence";
   if (!shape.visibility.lengths.empty())

@@ -3,8 +3,7 @@
 //| The programs of the ranks (`step1_all_gather.h`, `step2_ring.h`, `step5_ulysses.h`) run on the host and name no type: which
 //| kernel a launch takes, is decided behind these functions, in files that are compiled for one head dimension each.
 #pragma once
-#include "chapters/10_many_gpus/merge.cuh"
-#include "chapters/10_many_gpus/tokens.cuh"
+#include "chapters/10_many_gpus/documents.cuh"
 #include "common/attention/shape.h"
 #include "common/device/queue.h"
 
@@ -21,6 +20,9 @@ struct Attention {
   int* counter;    ///< 0; the launch leaves it so
   bool masked;     ///< some query does not see all keys
   int margin = 0;  ///< multiprocessors that it leaves free
+  /// Of documents: the tiles of queries, in device memory, each with its keys. Null: tiles of all queries.
+  const DocumentTile* tiles = nullptr;
+  int tile_count = 0;
   Carried carried = {.o = nullptr, .lse = nullptr, .first = 0, .from = 0, .until = 0};  ///< of a part
 
   /// The last of the keys that a query sees; negative if it sees none.

@@ -24,9 +24,14 @@ void launch_attention(const Attention& a, device::Queue& queue) {
   const int first_tile = a.carried.first / Traits::kRows;
   Shape rest = a.shape;
   rest.seqlen_q -= first_tile * Traits::kRows;
-  const TileOrder order = tile_order(rest, Traits::kRows, Traits::kCausal);
-  Problem problem = part_of_problem(a, first_tile);
+  TileOrder order = tile_order(rest, Traits::kRows, Traits::kCausal);
+  typename Traits::Problem problem{part_of_problem(a, first_tile)};
   problem.causal = a.masked;
+  if constexpr (Traits::kDocuments) {
+    problem.tiles = a.tiles;
+    order.tiles = a.shape.batch * a.shape.heads * a.tile_count;
+    order.tiles_of_head = a.tile_count;
+  }
   device::launch(attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule, a.margin)),
                  dim3(Traits::kThreads), sizeof(PersistentShared<T, Traits>), queue.stream(),
                  tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
@@ -59,9 +64,18 @@ template <int kHeadDim, bool kCausal, bool kCarries>
 using Long = Version<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 64 : 128, kHeadDim == 64 ? 8 : 5,
                      kCausal, kCarries>;
 
+//| Documents have one version, for whole results and parts. It asks for the mask everywhere, since a document may end anywhere.
+template <int kHeadDim>
+struct InDocuments
+    : Version<kHeadDim, 2, kHeadDim == 256 ? 64 : 128, kHeadDim == 64 ? 8 : 5, true, true, true> {
+  static_assert(InDocuments::kRows == kRowsOfDocumentTile,
+                "the host cuts documents into tiles of so many queries");
+};
+
 /// Calls `use.operator()<Traits>()` with the version for a launch.
 template <int kHeadDim, typename Use>
 void with_version(const Attention& a, Use use) {
+  if (a.tiles != nullptr) return use.template operator()<InDocuments<kHeadDim>>();
   if (a.carried.o != nullptr) {
     if (a.masked) return use.template operator()<Long<kHeadDim, true, true>>();
     return use.template operator()<Long<kHeadDim, false, true>>();

@@ -80,12 +80,11 @@ void copy(const Dealt& dealt, Role role) {
 
 }  // namespace
 
-Ranks::Ranks(const Shape& shape, const Tensors& tensors, int step, const device::Together& together,
-             std::optional<Order> order)
+Ranks::Ranks(const Shape& shape, const Tensors& tensors, int step, const device::Together& together)
     : shape_(shape),
       tensors_(tensors),
       step_(step),
-      order_(order.value_or(order_of(step))),
+      order_(shape.order.value_or(order_of(step))),
       together_(together) {
   for (const int rank : device::ranks_here(shape.ranks)) {
     device::use_device(device::device_of_rank(rank));
@@ -123,8 +122,13 @@ Dealt Ranks::deal_cache(int rank) const {
 Dealt Ranks::deal(int rank) const {
   if (step_ == kDecode) return deal_cache(rank);
   Dealt dealt;
-  dealt.share = std::unique_ptr<Share>(
-      new Share{.whole = shape_, .order = order_, .rank = rank, .margin = together_.margin});
+  Shape whole = shape_;  // whose mask is full or causal, in each document
+  whole.visibility.documents = {};
+  dealt.share = std::unique_ptr<Share>(new Share{.whole = whole,
+                                                 .order = order_,
+                                                 .rank = rank,
+                                                 .documents = shape_.visibility.documents,
+                                                 .margin = together_.margin});
   const Share& share = *dealt.share;
   const int stride = order_ == Order::striped ? shape_.ranks : 1;
   const auto of_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {

@@ -4,7 +4,6 @@
 //| all of them, and what it leaves is put together again. Who trains a model has tensors that are dealt out from the start.
 #pragma once
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "chapters/10_many_gpus/share.h"
@@ -39,10 +38,8 @@ struct Dealt {
 /// The ranks of a step that this process has, all or one: their shares and programs.
 class Ranks final : public DealtOut {
  public:
-  /// Gives every rank its rows of the inputs. Every process has the whole tensors. `order` is how tokens are
-  /// dealt out, if not as the step does. Steps 1 and 5 take contiguous tokens only, steps 2 to 4 and 6 any.
-  Ranks(const Shape& shape, const Tensors& tensors, int step, const device::Together& together,
-        std::optional<Order> order = {});
+  /// Gives every rank its rows of the inputs. Every process has the whole tensors.
+  Ranks(const Shape& shape, const Tensors& tensors, int step, const device::Together& together);
 
   void run() override;
   std::vector<double> time(int reps) override;
