@@ -1,7 +1,7 @@
 //| # Step 3: tensor cores, warps that split the keys
 //|
 //| Step 2 is limited by the rate of CUDA cores. A tensor core multiplies 16 by 16 matrices, a warp at a time, and does
-//| [sixteen times](../00_the_machine/README.md#arithmetic-and-tensor-cores) as many multiplications. CUDA's own interface to it is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from shared memory,
+//| [ten times](../00_the_machine/README.md#arithmetic-and-tensor-cores) as many multiplications. CUDA's own interface to it is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from shared memory,
 //| multiplies, and stores the result. Which lane holds which element of a fragment is not said, on purpose. So nothing that
 //| asks for a row, such as a maximum, can be done in fragments: **scores, weights, statistics and O live in shared memory**,
 //| where everyone can find a row.

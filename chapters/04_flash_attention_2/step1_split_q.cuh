@@ -14,7 +14,7 @@
 //|    for V, whose neighbours along the keys lie a row apart.
 //| 2. **ldmatrix and a swizzle.** One instruction brings what 4 or 8 loads brought, and no two rows share a bank.
 //| 3. **cp.async.** Tile j + 1 travels while tile j is used, past the registers. Cost: a second stage of K and V.
-//| 4. **Fewer non-matmul FLOPs.** They are few beside the products, but tensor cores do sixteen times as many
+//| 4. **Fewer non-matmul FLOPs.** They are few beside the products, but tensor cores do ten times as many
 //|    multiply-adds a clock as all other units together. Scale, base change and maximum become one multiply-add, $O$ is normalised
 //|    once at the end, and rescaled only where a new score exceeds the old maximum by more than 8 log2 units, a factor of $2^8$.
 //|
