@@ -206,7 +206,8 @@ PAGES = {
     "one_head_07": OnPage("dK has the sum of one head of a group", {"more": "--heads 4 --kv-heads 2"}),
     "first_query_07": OnPage("The first query that sees a key is taken for the key's own", {"more": "--seqlen 100 --seqlen-k 200 --causal"}),
     "last_tile_07": OnPage("The last tile of keys is left out"),
-    **{name: OnPage(fault.about.rstrip("."), {"d": fault.head_dim, **SHOWS.get(fault.name, {})}, RACE if set(fault.reports) == {"traced"} and fault.name not in SHOWS else "")
+    **{name: OnPage(fault.about.rstrip("."), {"d": fault.head_dim, **SHOWS.get(fault.name, {})},
+                    RACE if set(fault.reports) == {"traced"} and fault.name not in SHOWS else "")
        for name, fault in OF_GRADIENTS.items()},
     "no_handover_08": OnPage("The blocks that hand over their parts order nothing by it", unseen=RACE),
     "keys_behind_the_last_08": OnPage("The last copy takes rows behind the last key", {"n": 100, "more": "--batch 1 --heads 1 --kv-heads 1"}),
