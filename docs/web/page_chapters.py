@@ -28,7 +28,7 @@ CHAPTERS = {
         "softcap": Mask("softcap", "--softcap 5", (4, 5, 6)),
         "alibi": Mask("slopes (ALiBi)", "--alibi", (4, 5, 6)),
         "sinks": Mask("sinks", "--sinks 13", (4, 5, 6)),
-        "pages": Mask("pages of 16 keys", "--page-rows 16", (5, 6, 7, 8)),
+        "pages": Mask("pages of 16 keys", "--page-rows 16", (5, 6, 8)),
     }, "--seqlen-k", {7: "--head-dim 576 --heads 8 --kv-heads 1", 8: "--cache e4m3"}),
     "09": Chapter(PLAIN | {
         "window": Mask("a window of 40 keys", "--window 40 --causal"),
