@@ -200,11 +200,9 @@ class Site:
 
     def write(self, url: str, kind: str, title: str, above: str, body: str, steps: str, page: Page | None = None) -> None:
         of_pictures = [f"interactive/{name}" for name in scripts_for(body)]
-        of_run = modules.scripts(page, self.modules)
-        kit = ["interactive/kit.js"] if of_run else []
-        scripts = "".join(f'<script defer src="{name}"></script>\n' for name in dict.fromkeys([*kit, *of_pictures, *of_run]))
-        if page:  # after what the first row says of the whole file
-            body = body.replace("</section>", f"{modules.panel(page, self.modules)}</section>", 1)
+        if page:
+            body = modules.with_panels(page, body, self.modules)
+        scripts = "".join(f'<script defer src="{name}"></script>\n' for name in dict.fromkeys([*of_pictures, *modules.scripts(body)]))
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
                   "menu": self.menu(url, body), "scripts": scripts,

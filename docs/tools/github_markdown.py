@@ -24,6 +24,7 @@ BOXES = re.compile(r"\[!(?P<alert>NOTE|TIP|IMPORTANT|WARNING|CAUTION)\]\s*|\*\*(
 STEP = re.compile(r"\*\*(Limit before|Removed|Predicted|Explained|Measured|Limit now)\.\*\*\s*")  # begin the paragraphs of a step's box
 QUOTED = re.compile(r"([ >]*)<!-- num\b[^>]*-->")  # at the start of a line, where it would make all of the line HTML
 DIFFERENCE = re.compile(r"<!-- diff (\S+) .*\bto (\S+?)( .*)?-->\s*")
+SHOWN_FAULT = re.compile(r"<!-- fault chapter (\w+) -->\s*")
 LEXERS = {"cpp": CppLexer, "c++": CppLexer, "cuda": CppLexer, "c": CppLexer, "python": PythonLexer, "py": PythonLexer}
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 ADDRESS = re.compile(r'\b(href|src|srcset)="([^"]+)"')
@@ -75,6 +76,7 @@ class Document:
     def __init__(self, source: str) -> None:
         self.source = source
         self.anchors: Counter[str] = Counter()
+        self.fault = ""  # which is shown
         self.markdown = MarkdownIt("commonmark").enable("table").use(
             dollarmath_plugin, allow_space=False, allow_labels=False, double_inline=True)
         self.markdown.renderer.rules |= {  # type: ignore[attr-defined]
@@ -158,6 +160,10 @@ class Document:
             files = (found[1],)
         elif found := DIFFERENCE.fullmatch(text):
             files = tuple(dict.fromkeys(found.groups()[:2]))
+        elif found := SHOWN_FAULT.fullmatch(text):
+            self.fault = found[1]
+        elif text.strip() == "<!-- /fault -->":  # modules.py makes something to run of it
+            return f'<div data-shown-fault="{self.fault}"></div>\n'
         links = " → ".join(f'<a href="{repo_address(name, self.source)}">{name.replace("../", "")}</a>' for name in files)
         return f'<p class="from">{links}</p>\n' if links else self.tags(text)
 

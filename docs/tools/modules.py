@@ -1,4 +1,5 @@
 """The chapters' modules (docs/web): what pages need to run kernels."""
+import html
 import json
 import re
 import shutil
@@ -37,19 +38,44 @@ def why_none(folder: Path = BUILT) -> str:
     return f"the pages of chapters {', '.join(lacking)} have no Run: {command} builds their modules" if lacking else ""
 
 
-def panel(page: Page, modules: dict[str, dict[str, Any]]) -> str:
-    """Where the page's Run will be: nothing without JavaScript."""
+# Pages that are no chapter's and have a panel: the chapter, the file whose faults come first, what is said, and what it stands before.
+OTHERS = {
+    "README.md": ("05", "chapters/05_flash_attention_3/step2_specialised.cuh", "FlashAttention-3's kernels on Hopper's TMA and WGMMA: run one here, "
+                  "or break one. The simulator that stands in for the GPU is compiled for your browser.", '<h2 id="two-commands"'),
+    "docs/pages/mutations.md": ("07", "chapters/07_backward/step4_hopper_blocks.cuh", "", "<table"),
+}
+
+
+def host(number: str, **data: str) -> str:
+    """Where something to run will be: nothing without JavaScript."""
+    attributes = "".join(f' data-{key}="{html.escape(value)}"' for key, value in {"module": number, **data}.items())
+    return f'<div class="interactive"{attributes} hidden></div>'
+
+
+def with_panels(page: Page, body: str, modules: dict[str, dict[str, Any]]) -> str:
+    """A page's body with what it has to run."""
+    def of_fault(found: re.Match[str]) -> str:
+        number = found[1].rpartition("_")[2]
+        return host(number, fault=found[1]) if any(fault["name"] == found[1] for fault in modules.get(number, {}).get("faults", [])) else ""
+
+    body = re.sub(r'<div data-shown-fault="(\w+)"></div>\n', of_fault, body)
+    if page.source in OTHERS:
+        number, file, words, before = OTHERS[page.source]
+        place = body.rindex(before)  # of tables the last
+        rows = {"words": words} if words else {"rows": "all"}
+        return body[:place] + host(number, file=file, step="5", **rows) + body[place:] if number in modules else body
     number = page.chapter[:2]
     if page.kind != "kernel" or number not in modules or "/host/" in page.source or "/serving/" in page.source:
-        return ""
+        return body
     step = re.match(r"step(\d+)", page.path.name)
-    return (f'<div class="interactive" data-module="{number}" data-file="{page.source}"'
-            f'{f""" data-step="{step[1]}" """.rstrip() if step else ""} hidden></div>')
+    # After what the first row says of the whole file.
+    return body.replace("</section>", host(number, file=page.source, **({"step": step[1]} if step else {})) + "</section>", 1)
 
 
-def scripts(page: Page | None, modules: dict[str, dict[str, Any]]) -> list[str]:
-    """What that page loads, from the site's root."""
-    return [f"web/{page.chapter[:2]}_data.js", "web/panel.js"] if page and panel(page, modules) else []
+def scripts(body: str) -> list[str]:
+    """What a page loads that has something to run, from the site's root."""
+    numbers = sorted(set(re.findall(r'<div class="interactive" data-module="(\d\d)"', body)))
+    return ["interactive/kit.js", *(f"web/{number}_data.js" for number in numbers), "web/panel.js"] if numbers else []
 
 
 def write(out: Path, pages: Sequence[Page], modules: dict[str, dict[str, Any]], folder: Path = BUILT) -> None:
@@ -66,6 +92,6 @@ def write(out: Path, pages: Sequence[Page], modules: dict[str, dict[str, Any]], 
         own = [page for page in pages if page.kind == "kernel" and page.chapter[:2] == number]
         common = [page for page in others if page.source.startswith("common/")]
         places = {page.path.name: page.url for page in [*common, *own]}
-        data = {"steps": about["steps"], "faults": about["faults"], "places": places}
+        data = {key: about[key] for key in ("steps", "masks", "keys", "of_step", "faults")} | {"number": number, "places": places}
         text = f"(window.flashbookModules ||= {{}})[{json.dumps(number)}] = {json.dumps(data)};\n"
         (out / "web" / f"{number}_data.js").write_text(text, encoding="utf-8")

@@ -24,9 +24,10 @@ def main():
     subprocess.run([wasm_opt, *options, "-O2", "--strip-debug", str(raw), "-o", str(module)], check=True)
     text = program.read_text(encoding="utf-8").replace(raw.name, module.name)
     target.with_suffix(".js").write_text(text, encoding="utf-8")
-    describe = [node, str(Path(__file__).with_name("run_in_node.js")), str(target), "describe"]
-    described = subprocess.run(describe, check=True, capture_output=True, text=True)
-    page = json.loads(faults.read_text(encoding="utf-8")) | json.loads(described.stdout)
+    target.with_suffix(".json").unlink(missing_ok=True)
+    describe = [node, str(Path(__file__).with_name("run_in_node.js")), str(target)]
+    described = subprocess.run(describe, input="[{}]", check=True, capture_output=True, text=True)
+    page = json.loads(faults.read_text(encoding="utf-8")) | json.loads(described.stdout)[0]
     target.with_suffix(".json").write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
 
 

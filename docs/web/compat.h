@@ -32,11 +32,15 @@ namespace flashbook_compat {
 
 template <class R, class F>
 bool all_of(R&& r, F f) {
-  return std::all_of(std::begin(r), std::end(r), f);
+  return std::all_of(std::begin(r), std::end(r), [&](auto&& x) { return std::invoke(f, x); });
 }
 template <class R, class F>
 bool any_of(R&& r, F f) {
-  return std::any_of(std::begin(r), std::end(r), f);
+  return std::any_of(std::begin(r), std::end(r), [&](auto&& x) { return std::invoke(f, x); });
+}
+template <class R, class F>
+bool none_of(R&& r, F f) {
+  return !any_of(r, f);
 }
 template <class R, class O>
 O copy(R&& r, O o) {

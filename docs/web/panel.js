@@ -1,5 +1,6 @@
 // Run: the chapter's kernels in the simulator, in this page. The chapter's module (docs/web) is loaded when it is first asked for, and every run has
-// a worker of its own, which is ended when it gives no sign of life for some seconds.
+// a worker of its own, which is ended when it gives no sign of life for some seconds. Where the page shows a fault (data-fault), one button runs the
+// kernel without it and with it; elsewhere there are fields for all there is.
 (function () {
   'use strict';
   const kit = window.flashbookKit, { el } = kit;
@@ -15,15 +16,22 @@
   font:13px/1.5 var(--font-family-monospace,ui-monospace,Menlo,Consolas,monospace);background:none;color:inherit}
 .fb-run pre .old{display:block;background:var(--red-fill)}
 .fb-run pre .new{display:block;background:var(--green-fill)}
+.fb-run pre .old:empty,.fb-run pre .new:empty{display:none}
 .fb-run table.ledger{max-width:34rem}
 .fb-run table.ledger td.bad{color:var(--red-ink)}
 .fb-run .player{margin-top:0}
 .fb-run .player p{flex:1 1 12rem}
+.fb-run p.words{margin:0 0 10px}
+.fb-run code{font-size:13px;overflow-wrap:anywhere;white-space:normal}
+.fb-run h4{margin:0 0 4px;font-size:14px;font-weight:600}
+.fb-run .halves{margin-top:12px}
+td button.run-fault{margin:4px 0 0;padding:2px 12px;font:14px var(--font-family,system-ui,sans-serif);color:var(--page-foreground-color);
+  background:var(--page-background-color);border:1px solid var(--separator-color);border-radius:6px;cursor:pointer}
 .listing .line.taken-out{text-decoration:line-through;opacity:.65}
 .listing .line.planted{background:color-mix(in srgb,#17693a 18%,transparent)}
 .listing .line.planted::before{content:"+";position:absolute;left:2.4rem}`;
 
-  const digits = (number) => (typeof number === 'number' ? number.toPrecision(2).replace('e', ' e') : String(number));
+  const digits = (number) => (typeof number !== 'number' ? String(number) : number && number < 1e-3 ? number.toExponential(1) : number.toPrecision(2));
   const grouped = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, '\u202f');
   const many = (count, one, all) => `${grouped(count)} ${count === 1 ? one : all}`;
 
@@ -41,8 +49,10 @@
     });
   }
 
-  /** Runs it. Resolves to what the program answers; stop() ends it before. */
-  function run(number, words, environment) {
+  /** Runs a chapter with these settings, and with a fault or none. Resolves to what the program answers; stop() ends it before. */
+  function run(chapter, settings, fault) {
+    const environment = { FLASHBOOK_SIM_THREADS: '1', FLASHBOOK_SIM_ASYNC: settings.mode, FLASHBOOK_SIM_SEED: settings.seed };
+    if (fault) environment.FLASHBOOK_FAULT = String(chapter.faults.indexOf(fault));
     let worker, timer, settle, block = -1;
     const end = (answer) => {
       clearTimeout(timer);
@@ -55,7 +65,7 @@
       timer = setTimeout(() => end({ endless: true, block }), 1000 * kSeconds);
     };
     const answer = new Promise((resolve) => { settle = resolve; });
-    moduleOf(number).then((module) => {
+    moduleOf(chapter.number).then((module) => {
       worker = new Worker('web/worker.js');
       worker.onmessage = ({ data }) => {
         if (data.answer) return end(data.answer);
@@ -63,7 +73,7 @@
         wait();
       };
       worker.onerror = (error) => end({ refused: error.message || 'the worker cannot be started' });
-      worker.postMessage({ glue: `${number}.js`, module, words, environment });
+      worker.postMessage({ glue: `${chapter.number}.js`, module, chapter, settings, environment });
       wait();
     }).catch((error) => settle({ refused: location.protocol === 'file:'
       ? 'browsers load no modules for pages from a disk. python3 -m http.server in this folder serves them' : String(error) }));
@@ -83,8 +93,16 @@
     return [...nodes, text.slice(past)];
   }
 
+  const isRight = (answer) => Boolean(answer.tensors) && answer.tensors.every((tensor) => tensor.ok);
+
+  /** What does the same without a page. */
+  function command(chapter, settings, words) {
+    const mode = settings.mode === 'lazy' && settings.seed === '0' ? '' : `FLASHBOOK_SIM_ASYNC=${settings.mode} FLASHBOOK_SIM_SEED=${settings.seed} `;
+    return `${mode}./flashbook run ${chapter.number} -- ${words.join(' ')}`;
+  }
+
   /** What is said of a run. */
-  function shown(answer, chapter) {
+  function shown(answer, chapter, settings, fault) {
     const verdict = (good, words) => el(`p.verdict.${good ? 'good' : 'bad'}`, {}, words);
     const report = (text) => el('pre', { tabindex: 0 }, ...withPlaces(text, chapter.places));
     if (answer.stopped === true) return [el('p.quiet', {}, 'Stopped.')];
@@ -95,37 +113,71 @@
         'move. The page has ended it, and cannot say where it was: on your machine the same run names the thread and the lines')];
     }
     if (answer.report) return [verdict(false, 'The simulator reports:'), report(answer.report)];
-    const right = answer.tensors.every((tensor) => tensor.ok);
+    const right = isRight(answer);
     const rows = answer.tensors.map((tensor) => el('tr', {}, el('td', {}, tensor.name), el('td', {}, digits(tensor.error)), el('td', {}, digits(tensor.bound)),
       el(tensor.ok ? 'td' : 'td.bad', {}, tensor.ok ? 'right' : 'wrong')));
     const wrong = answer.tensors.find((tensor) => !tensor.ok);
+    const counts = answer.launches ? `${many(answer.launches, 'launch', 'launches')}, ${many(answer.blocks, 'block', 'blocks')}, ${many(answer.threads, 'thread', 'threads')}, ` +
+      `which had ${many(answer.turns, 'turn', 'turns')}; ${answer.seconds.toFixed(2)} s in the simulator, which say nothing of a GPU` : `${answer.seconds.toFixed(2)} s of your processor`;
+    const moved = answer.bytes ? `, ${(answer.bytes / 1e3).toPrecision(3)} kB moved` : '';
+    const luck = right && fault ? fault.unseen || 'The result is right all the same: what is missing did no harm in this order. Another mode or seed may show it, and the traced mode looks at every access' : '';
     return [
       verdict(right, right ? 'Right.' : 'Wrong, and the simulator has nothing to report.'),
+      ...(luck ? [el('p', {}, `${luck}.`)] : []),
       el('table.ledger', {}, el('tr', {}, ...['against FP64', 'largest error', 'allowed', ''].map((words) => el('th', {}, words))), ...rows),
       ...(wrong ? [report(`${wrong.name}: ${wrong.worst}`)] : []),
-      el('p.quiet', {}, `${answer.shape}. ${many(answer.launches, 'launch', 'launches')}, ${many(answer.blocks, 'block', 'blocks')}, ` +
-        `${many(answer.threads, 'thread', 'threads')}, which had ${many(answer.turns, 'turn', 'turns')}; ${answer.seconds.toFixed(2)} s in the simulator, which say nothing of a GPU. ` +
-        `By the model: ${(answer.flops / 1e6).toPrecision(3)} MFLOP, ${(answer.bytes / 1e3).toPrecision(3)} kB moved.`),
+      el('p.quiet', {}, `${answer.shape}. ${counts}. By the model: ${(answer.flops / 1e6).toPrecision(3)} MFLOP${moved}.`),
+      ...(fault || answer.words.includes('--made') ? [] : [el('p.quiet', {}, 'On your machine: ', el('code', {}, command(chapter, settings, answer.words)))]),
     ];
   }
 
+  /** What a fault changes. */
+  function change(fault, places) {
+    const file = fault.file.replace(/.*\//, '');
+    const lines = (mark, text) => text.split('\n').filter(Boolean).map((line) => `${mark} ${line}`).join('\n');
+    return el('pre', { tabindex: 0 }, ...withPlaces(`${file}:${fault.line}`, places), '\n', el('span.old', {}, lines('-', fault.old)), el('span.new', {}, lines('+', fault.new)));
+  }
+
   /** Shows the planted line in the source, if it is on this page. */
-  function plant(host, fault, places) {
+  function plant(host, fault) {
     for (const line of document.querySelectorAll('.listing .line.planted')) line.remove();
     for (const line of document.querySelectorAll('.listing .line.taken-out')) line.classList.remove('taken-out');
     const line = fault && fault.file === host.dataset.file && document.getElementById(`l${String(fault.line).padStart(5, '0')}`);
-    if (line) {
-      line.classList.add('taken-out');
-      const indent = line.querySelector('.text').textContent.match(/^\s*/)[0];
-      line.after(el('span.line.planted', {}, el('span.text', {}, indent + fault.new)));
-    }
-    if (!fault) return [];
-    const file = fault.file.replace(/.*\//, '');
-    return [el('pre', { tabindex: 0 }, ...withPlaces(`${file}:${fault.line}`, places), '\n', el('span.old', {}, `- ${fault.old}`), el('span.new', {}, `+ ${fault.new}`))];
+    if (!line) return;
+    line.classList.add('taken-out');
+    const indent = line.querySelector('.text').textContent.match(/^\s*/)[0];
+    line.after(el('span.line.planted', {}, el('span.text', {}, indent + fault.new)));
   }
 
-  function start(host) {
-    const number = host.dataset.module, chapter = window.flashbookModules[number], own = host.dataset.file;
+  /** What shows a fault. */
+  const settingsOf = (fault) => Object.fromEntries(Object.entries({ step: fault.steps[0], n: 256, d: 64, mask: 'full', mode: 'lazy', seed: 0, more: '', ...fault.settings })
+    .map(([key, value]) => [key, String(value)]));
+
+  function startFault(host, chapter) {
+    const fault = chapter.faults.find((one) => one.name === host.dataset.fault), settings = settingsOf(fault);
+    kit.frame(host, null, 'run', style, 'Run both here');
+    const button = el('button.main', { type: 'button' }, 'Run both here'), output = el('div.output', { 'aria-live': 'polite' });
+    const how = [`step ${settings.step}`, `N ${settings.n}`, `d ${settings.d}`, chapter.masks[settings.mask].words, settings.mode + (settings.seed === '0' ? '' : `, seed ${settings.seed}`)];
+    const note = el('p.quiet', {}, `In the simulator, in your browser: the kernel as it is, and with this fault (${[...how, settings.more].filter(Boolean).join(', ')}). ` +
+      'The traced mode, which looks at every access, is not in the page.');
+    host.append(el('div.player', {}, button, note), output);
+    host.hidden = false;
+    button.onclick = async () => {
+      button.disabled = true;
+      output.replaceChildren();
+      const halves = el('div.halves');
+      for (const [words, planted] of [['As it is', null], ['With the fault', fault]]) {
+        const answer = await run(chapter, settings, planted).answer;
+        halves.append(el('div', {}, el('h4', {}, words), ...shown(answer, chapter, settings, planted)));
+      }
+      output.replaceChildren(halves);
+      button.disabled = false;
+      host.dataset.runs = Number(host.dataset.runs || 0) + 1;
+    };
+  }
+
+  function startPanel(host, chapter) {
+    const own = host.dataset.file;
     const faults = [...chapter.faults.filter((fault) => fault.file === own), ...chapter.faults.filter((fault) => fault.file !== own)];
     const numbers = chapter.steps.map((name, i) => [String(i + 1), `${i + 1}: ${name}`]);
     const step = chapter.steps[Number(host.dataset.step) - 1] ? host.dataset.step : String(chapter.steps.length);
@@ -135,55 +187,81 @@
       { key: 'step', words: 'Step', value: step, options: numbers, grow: true },
       { key: 'n', words: 'N', value: '256', text: true },
       { key: 'd', words: 'd', value: '64', options: options('64', '128') },
-      { key: 'mask', words: 'Mask', value: 'full', options: options('full', 'causal') },
+      { key: 'mask', words: 'Mask', value: 'full', options: Object.entries(chapter.masks).map(([key, mask]) => [key, mask.words]) },
       { key: 'mode', words: 'Copies land', value: 'lazy', options: options('lazy', 'eager', 'random') },
       { key: 'seed', words: 'Seed (0: in order)', value: '0', text: true },
       { key: 'fault', words: 'Fault', value: '', grow: true,
         options: [['', 'none: the kernel as it is'], ...faults.map((fault) => [fault.name, fault.about + (fault.file === own ? '' : ` (${fault.file.replace(/.*\//, '')})`)])] },
+      { key: 'more', words: 'Other options of the program', value: '', text: true, grow: true },
     ], changed);
-    const change = el('div'), output = el('div.output', { 'aria-live': 'polite' });
+    const line = el('div'), output = el('div.output', { 'aria-live': 'polite' });
     const button = el('button.main', { type: 'submit' }, 'Run');
-    const note = el('p.quiet', {}, 'The kernels of this page, in the simulator, in your browser.');
-    const form = el('form', {}, fields.root, el('div.player', {}, button, note), change, output);
+    const note = el('p.quiet', {}, 'In the simulator, in your browser.');
+    const words = host.dataset.words ? [el('p.words', {}, host.dataset.words)] : [];
+    const form = el('form', {}, ...words, fields.root, el('div.player', {}, button, note), line, output);
     host.append(form);
     host.hidden = false;
     let running = null;
 
     const chosen = () => faults.find((fault) => fault.name === fields.get('fault'));
     function load() {
-      change.replaceChildren(...plant(host, chosen(), chapter.places));
+      const fault = chosen();
+      plant(host, fault);
+      line.replaceChildren(...(fault ? [change(fault, chapter.places)] : []));
       output.replaceChildren();
     }
     function changed(key) {
-      const fault = key === 'fault' && chosen();
-      if (fault) {  // what shows it
-        if (!fault.steps.includes(Number(fields.get('step')))) fields.set('step', String(fault.steps[0]));
-        for (const [name, value] of Object.entries({ mask: 'full', mode: 'lazy', seed: '0', n: '256', ...fault.settings })) fields.set(name, String(value));
+      const fault = key === 'fault' && chosen(), takers = key === 'mask' ? chapter.masks[fields.get('mask')].steps : [];
+      if (fault) {
+        const { step: first, ...others } = settingsOf(fault);
+        if (!fault.steps.includes(Number(fields.get('step')))) fields.set('step', first);
+        for (const [name, value] of Object.entries(others)) fields.set(name, value);
       }
+      if (takers.length && !takers.includes(Number(fields.get('step')))) fields.set('step', String(takers[0]));
       load();
     }
     form.onsubmit = async (event) => {
       event.preventDefault();
       if (running) return running.stop();
-      const seed = fields.get('seed').trim() || '0';
-      if (!/^\d{1,9}$/.test(seed)) return output.replaceChildren(...shown({ refused: 'the seed is a whole number' }, chapter));
+      const settings = Object.fromEntries(Object.keys(fields.nodes).map((key) => [key, fields.get(key).trim()])), fault = chosen();
+      settings.seed ||= '0';
+      if (!/^\d{1,9}$/.test(settings.seed)) return output.replaceChildren(...shown({ refused: 'the seed is a whole number' }, chapter, settings));
       output.replaceChildren();
       button.textContent = 'Stop';
-      const environment = { FLASHBOOK_SIM_THREADS: '1', FLASHBOOK_SIM_ASYNC: fields.get('mode'), FLASHBOOK_SIM_SEED: seed };
-      if (chosen()) environment.FLASHBOOK_FAULT = String(chapter.faults.indexOf(chosen()));
-      running = run(number, ['step', 'n', 'd', 'mask'].map((key) => `${key}=${fields.get(key).trim()}`), environment);
+      running = run(chapter, settings, fault);
       const answer = await running.answer;
       running = null;
       button.textContent = 'Run';
-      output.replaceChildren(...shown(answer, chapter));
+      output.replaceChildren(...shown(answer, chapter, settings, fault));
       host.dataset.runs = Number(host.dataset.runs || 0) + 1;
     };
     kit.link(host, 'run', fields, null, load);
+
+    // A table of faults: each row that is one of these runs it.
+    const table = host.dataset.rows && [...document.querySelectorAll('table')].find((one) => host.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING);
+    for (const code of table ? table.querySelectorAll('td code') : []) {
+      const fault = faults.find((one) => one.row === code.textContent);
+      if (!fault) continue;
+      const of_row = el('button.run-fault', { type: 'button', 'aria-label': `Run with ${fault.row}` }, 'Run');
+      of_row.onclick = () => {
+        if (running) return;
+        fields.set('fault', fault.name);
+        fields.set('step', String(fault.steps[0]));
+        changed('fault');
+        host.scrollIntoView();
+        form.requestSubmit();
+      };
+      code.after(el('br'), of_row);
+    }
   }
 
   const begin = () => {
     if (typeof WebAssembly !== 'object' || typeof Worker !== 'function') return;
-    for (const host of document.querySelectorAll('div[data-module]')) start(host);
+    for (const host of document.querySelectorAll('div[data-module]')) {
+      const chapter = window.flashbookModules[host.dataset.module];
+      if (host.dataset.fault) startFault(host, chapter);
+      else startPanel(host, chapter);
+    }
   };
   if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', begin);
   else begin();

@@ -8,6 +8,8 @@ fault's text is not in the chapter any more.
 import hashlib
 import json
 import sys
+import textwrap
+from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,26 +18,37 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "mutation")]
 from fault import Refused
 
 import chapters
-from docs.web import page_faults
+from docs.web import page_chapters, page_faults
 
 
 def on_page(name, fault):
-    """What the page shows: the line as it is and as it becomes, and what it sets."""
+    """What the page shows: the lines as they are and as they become, and what it sets."""
     path = chapters.path_of(fault)
     text = (ROOT / path).read_text(encoding="utf-8")
     begin = text.index(fault.line) + fault.line.index(fault.old)
     start, end = text.rindex("\n", 0, begin) + 1, text.index("\n", begin + len(fault.old))
     line = text[start:end]
     changed = line[:begin - start] + fault.new + line[begin - start + len(fault.old):]
+    changed = "" if changed.strip().startswith("//") else changed  # of a statement that is gone its comment is, too
     page = page_faults.PAGES[name]
-    return {"name": name, "about": page.about, "file": path, "line": text.count("\n", 0, begin) + 1, "old": line.strip(), "new": changed.strip(),
-            "steps": fault.steps, "settings": page.settings}
+    return {"name": name, "about": page.about, "file": path, "line": text.count("\n", 0, begin) + 1, "old": textwrap.dedent(line).strip(),
+            "new": textwrap.dedent(changed).strip(), "steps": page_faults.steps_of(fault), "settings": page.settings, "unseen": page.unseen,
+            "row": page_faults.row_of(name)}
+
+
+def about(chapter):
+    """What the page must know of a chapter before it loads its module."""
+    offered = page_chapters.CHAPTERS[chapter[:2]]
+    faults = chapters.of_chapter(chapter, page_faults.ALL)
+    return {"digest": digest(chapter), "masks": {name: asdict(mask) for name, mask in offered.masks.items()}, "keys": offered.keys,
+            "of_step": offered.of_step, "faults": [on_page(name, fault) for name, fault in faults.items()]}
 
 
 def digest(chapter: str) -> str:
     """Of the texts that a chapter's module is made of, as far as the page shows them, and of its faults."""
     files = [*ROOT.glob(f"chapters/{chapter}/*.*h"), *ROOT.glob(f"chapters/{chapter}/host/*.*"), *ROOT.glob("common/hopper/*.h")]
     mine = repr(chapters.of_chapter(chapter, page_faults.ALL)) + repr(chapters.of_chapter(chapter, page_faults.PAGES))
+    mine += repr(page_chapters.CHAPTERS[chapter[:2]])
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)) + mine.encode()).hexdigest()
 
 
@@ -53,8 +66,7 @@ def main():
         chapters.plant(folder, mine, mine)
     except Refused as reason:
         sys.exit(f"planted.py: {reason}")
-    about = {"digest": digest(chapter), "faults": [on_page(name, fault) for name, fault in mine.items()]}
-    write_if_new(folder / "faults.json", json.dumps(about, indent=1) + "\n")
+    write_if_new(folder / "faults.json", json.dumps(about(chapter), indent=1) + "\n")
     texts = b"".join(file.read_bytes() for file in sorted(folder.glob("*/**/*.*h")))
     write_if_new(folder / "texts", hashlib.sha256(texts).hexdigest() + "\n")
 

@@ -2,19 +2,20 @@
 /// What a page runs: one step of a chapter, once, in the simulator, held against the oracle. It prints one
 /// line of JSON.
 ///
-/// Arguments are words like step=4. FLASHBOOK_SIM_ASYNC and FLASHBOOK_SIM_SEED say how, FLASHBOOK_FAULT with
-/// which fault, as of any program.
-#include <charconv>
+/// It takes the options of the chapter's program. FLASHBOOK_SIM_ASYNC and FLASHBOOK_SIM_SEED say how,
+/// FLASHBOOK_FAULT with which fault, as of any program.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include FLASHBOOK_CHAPTER_HEADER
 #include "common/app/call.h"
 #include "common/app/expected.h"
+#include "common/app/options.h"
 #include "common/attention/error.h"
 #include "common/simulator/trap.h"
 
@@ -22,7 +23,8 @@ namespace flashbook {
 namespace {
 
 constexpr uint64_t kInputSeed = 1;
-constexpr int kMostRows = 512;  // the page's memory is small, and its reader waits
+// The page's memory is small, and its reader waits.
+constexpr int kMostRows = 512, kMostHeads = 32;
 
 std::string in_quotes(std::string_view text) {
   std::string json = "\"";
@@ -57,40 +59,60 @@ class List {
   std::string text_;
 };
 
-using Words = std::map<std::string, std::string, std::less<>>;
-
-int whole_number(const Words& words, const char* name, int otherwise) {
-  const auto word = words.find(name);
-  if (word == words.end()) return otherwise;
-  int value = 0;
-  const char *begin = word->second.data(), *end = begin + word->second.size();
-  const auto [parsed, error] = std::from_chars(begin, end, value);
-  if (error != std::errc() || parsed != end) throw InputError(name, " is no whole number: ", word->second);
-  return value;
+/// What is shown or hidden pair by pair, which the command line takes from files or not at all: made here,
+/// for any shape.
+void set_made_mask(std::string_view name, Shape& shape) {
+  Visibility& visible = shape.visibility;
+  if (name == "pairs") {
+    for (int64_t pair = 0; pair < int64_t(shape.batch) * shape.seqlen_q * shape.seqlen_k; ++pair)
+      visible.dense.visible.push_back(pair % 7 != 3);
+  } else if (name ==
+             "intervals") {  // a causal mask; but for the last, the second half does not see the first
+    const int half = shape.seqlen_q / 2, last = std::max(half, shape.seqlen_q - 1);
+    visible.window.right = 0;
+    visible.columns.bounds = 2;
+    for (int key = 0; key < shape.batch * shape.seqlen_k; ++key) {
+      const bool first = key % shape.seqlen_k < half;
+      visible.columns.queries.insert(visible.columns.queries.end(),
+                                     {first ? half : shape.seqlen_q, first ? last : shape.seqlen_q});
+    }
+  } else if (name == "blocks") {  // like a chess board
+    Blocks& blocks = visible.blocks = {.queries = 64, .keys = 64, .first = {0}};
+    for (int row = 0; row * blocks.queries < shape.seqlen_q; ++row) {
+      for (int block = row % 2; block * blocks.keys < shape.seqlen_k; block += 2)
+        blocks.key_blocks.push_back(block);
+      blocks.first.push_back(int(blocks.key_blocks.size()));
+    }
+  } else {
+    throw InputError("no mask is called ", name);
+  }
 }
 
-/// The chapter's default shape, with what was asked for.
-Shape shape_of(const Chapter& chapter, const Words& words) {
-  Shape shape = chapter.cpu_shape;
-  const bool is_square = shape.seqlen_q == shape.seqlen_k;
-  shape.seqlen_k = whole_number(words, "n", shape.seqlen_k);
-  if (is_square) shape.seqlen_q = shape.seqlen_k;
-  shape.seqlen_q = whole_number(words, "nq", shape.seqlen_q);
-  shape.head_dim = whole_number(words, "d", shape.head_dim);
-  shape.scale = default_scale(shape.head_dim);
-  if (const auto mask = words.find("mask"); mask != words.end() && mask->second == "causal")
-    shape.visibility = Visibility::causal();
-  if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
+/// What the module was not compiled for, or is too large for a page.
+void refuse_too_much(const Shape& shape) {
+  if (shape.dtype == DType::f16) throw InputError("a page has bf16: ./flashbook run has the other types");
+  if (shape.head_dim > 128 && !shape.is_latent())
+    throw InputError("a page has head dimensions up to 128: ./flashbook run has no such limit");
+  if (std::max(shape.seqlen_q, shape.seqlen_k) > kMostRows)
     throw InputError("N is at most ", kMostRows, " in a page: ./flashbook run has no such limit");
-  validate(shape);
-  return shape;
+  if (shape.batch * shape.heads > kMostHeads)
+    throw InputError("batch times heads is at most ", kMostHeads,
+                     " in a page: ./flashbook run has no such limit");
 }
 
-void run(const Chapter& chapter, const Words& words, List& answer) {
-  const Shape shape = shape_of(chapter, words);
-  const int number_of_step = whole_number(words, "step", chapter.last_step());
-  if (number_of_step < 1 || number_of_step > chapter.last_step())
-    throw InputError("chapter ", chapter.number, " has steps 1 to ", chapter.last_step());
+/// The options of the chapter's program; and --made NAME.
+void run(const Chapter& chapter, std::vector<const char*> words, List& answer) {
+  const auto made = std::ranges::find(words, std::string_view("--made"));
+  const std::string_view mask = words.end() - made > 1 ? made[1] : "";
+  if (!mask.empty()) words.erase(made, made + 2);
+  CommandLine line = parse_command_line(int(words.size()), words.data(), chapter);
+  if (!line.options || line.options->list || line.options->inspected)
+    throw InputError("a page only runs steps");
+  Shape& shape = line.options->shape;
+  refuse_too_much(shape);
+  if (!mask.empty()) set_made_mask(mask, shape);
+  validate(shape);
+  const int number_of_step = line.options->steps.back();
   const Step& step = chapter.step(number_of_step);
   if (const std::string reason = step.why_not(shape); !reason.empty()) throw InputError(reason);
   answer.add("shape", in_quotes(describe(shape)));
@@ -139,22 +161,16 @@ std::string description_of(const Chapter& chapter) {
 }  // namespace
 }  // namespace flashbook
 
-int main(int count, char** arguments) {
+int main(int count, char** words) {
   using namespace flashbook;
   const Chapter& chapter = FLASHBOOK_CHAPTER;
-  Words words;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = arguments[i];
-    const std::size_t equals = word.find('=');
-    words[word.substr(0, equals)] = equals == word.npos ? "" : word.substr(equals + 1);
-  }
-  if (words.contains("describe")) {
+  if (count > 1 && std::string_view(words[1]) == "describe") {
     std::printf("%s\n", description_of(chapter).c_str());
     return 0;
   }
   List answer;
   try {
-    run(chapter, words, answer);
+    run(chapter, {words, words + count}, answer);
   } catch (const device::DeviceError& error) {
     answer.add("report", in_quotes(error.what()));
   } catch (const std::exception& error) {

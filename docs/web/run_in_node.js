@@ -1,14 +1,46 @@
-// A module as a program: node run_in_node.js MODULE WORD..., with the environment variables of the simulator. It prints what the page's worker
-// would send.
+// Runs a module as the page does, each time in a worker of its own: node run_in_node.js MODULE < JOBS, a JSON list of { settings, environment,
+// seconds } or {} to have the module describe itself. Prints the list of answers.
 'use strict';
-const fs = require('fs'), path = require('path'), vm = require('vm');
-const [target, ...words] = process.argv.slice(2);
-const environment = { FLASHBOOK_SIM_THREADS: '1' };
-for (const [name, value] of Object.entries(process.env)) if (name.startsWith('FLASHBOOK_')) environment[name] = value;
+const fs = require('fs'), os = require('os'), path = require('path'), vm = require('vm');
+const { Worker, isMainThread, parentPort } = require('worker_threads');
 
-// worker.js is what it is in a browser.
-const self = globalThis.self = globalThis;
-globalThis.importScripts = (glue) => { self.flashbookModule = require(path.resolve(glue)); };
-globalThis.postMessage = ({ answer }) => { if (answer) console.log(JSON.stringify(answer)); };
 vm.runInThisContext(fs.readFileSync(path.join(__dirname, 'worker.js'), 'utf8'));
-globalThis.onmessage({ data: { glue: `${target}.js`, module: new WebAssembly.Module(fs.readFileSync(`${target}.wasm`)), words, environment } });
+
+function beWorker() {  // worker.js finds what it has in a browser
+  const self = globalThis.self = globalThis;
+  self.importScripts = (glue) => { self.flashbookModule = require(glue); };
+  self.postMessage = (message) => parentPort.postMessage(message);
+  parentPort.on('message', (data) => self.onmessage({ data }));
+}
+
+async function main() {
+  const target = path.resolve(process.argv[2]), jobs = JSON.parse(fs.readFileSync(0, 'utf8'));
+  const module = new WebAssembly.Module(fs.readFileSync(`${target}.wasm`));
+  const about = `${target}.json`, chapter = fs.existsSync(about) ? JSON.parse(fs.readFileSync(about, 'utf8')) : null;
+  const answers = [];
+  const run = (job) => new Promise((done) => {
+    const worker = new Worker(__filename);
+    const end = (answer) => {
+      clearTimeout(timer);
+      worker.terminate();
+      done(answer);
+    };
+    const timer = setTimeout(() => end({ endless: true, words: globalThis.wordsOf(chapter, job.settings) }), 1000 * (job.seconds || 60));
+    worker.on('message', ({ answer }) => answer && end(answer));
+    worker.on('error', (error) => end({ broken: String(error.stack || error) }));
+    const environment = { FLASHBOOK_SIM_THREADS: '1', ...job.environment };
+    worker.postMessage({ glue: `${target}.js`, module, chapter: job.settings && chapter, settings: job.settings, environment });
+  });
+  let next = 0;
+  const some = async () => {
+    while (next < jobs.length) {
+      const at = next++;
+      answers[at] = await run(jobs[at]);
+    }
+  };
+  await Promise.all(os.cpus().map(some));
+  console.log(JSON.stringify(answers));
+}
+
+if (isMainThread) main();
+else beWorker();

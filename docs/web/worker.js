@@ -1,5 +1,6 @@
 // Runs a chapter's module once, beside the page, so that the page stays alive and can end what does not end by itself. It gets { glue, module,
-// words, environment } and sends { block } as a sign of life now and then, and last { answer }, what the program prints.
+// chapter, settings, environment } and sends { block } as a sign of life now and then, and last { answer }, what the program prints, with the
+// words that it was run with.
 const kSignEvery = 100;  // milliseconds
 
 /** What the engine's words mean: sim::Trap. Each browser has its own. */
@@ -12,7 +13,16 @@ function trapOf(error) {
   return 3;
 }
 
-onmessage = ({ data: { glue, module, words, environment } }) => {
+/** Settings as words of the chapter's program. What a mask, the step or the reader says otherwise is not said twice. */
+function wordsOf(chapter, settings) {
+  const more = [chapter.masks[settings.mask].options, chapter.of_step[settings.step] || '', settings.more || ''].join(' ').split(' ').filter(Boolean);
+  const named = [['--step', settings.step], [chapter.keys, settings.n], ['--head-dim', settings.d]];
+  const isSaid = (name) => more.includes(name) || (name === '--seqlen' && more.includes('--lengths'));
+  return [...named.filter(([name]) => !isSaid(name)).flat().map(String), ...more];
+}
+
+onmessage = ({ data: { glue, module, chapter, settings, environment } }) => {
+  const words = chapter ? wordsOf(chapter, settings) : ['describe'];
   importScripts(glue);
   const said = [];
   let lastSign = 0;
@@ -38,5 +48,5 @@ onmessage = ({ data: { glue, module, words, environment } }) => {
       return { report, stopped: String(error.message || error) };
     }
     return JSON.parse(said.join('\n'));
-  }).then((answer) => postMessage({ answer }), (error) => postMessage({ answer: { refused: String(error) } }));
+  }).then((answer) => postMessage({ answer: { ...answer, words } }), (error) => postMessage({ answer: { refused: String(error), words } }));
 };

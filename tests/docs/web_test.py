@@ -14,6 +14,10 @@ import threading
 import unittest
 from typing import Any, ClassVar
 
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[2]), str(pathlib.Path(__file__).resolve().parents[1] / "mutation")]
+
+from docs.web import page_faults
+
 SITE = pathlib.Path(__file__).resolve().parents[2] / "build" / "docs" / "html"
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 
@@ -25,20 +29,21 @@ async function open(url, width) {
   frame.style.cssText = `width:${width || 1000}px;height:800px`;
   document.body.replaceChildren(frame);
   await new Promise((done) => { frame.onload = done; frame.src = url; });
-  const page = frame.contentDocument, host = page.querySelector('[data-module]');
+  const page = frame.contentDocument, hosts = [...page.querySelectorAll('[data-module]')], host = hosts.find((one) => !one.dataset.fault) || hosts[0];
   frame.contentWindow.addEventListener('error', (event) => errors.push(event.message));
   const set = (key, value) => {
     const field = host.querySelector(`[data-setting=${key}]`);
     field.value = value;
     field[field.tagName === 'SELECT' ? 'onchange' : 'oninput']();
   };
-  const press = async () => {
-    const before = host.dataset.runs, begin = performance.now();
-    host.querySelector('form').requestSubmit();
-    while (host.dataset.runs === before) await new Promise((done) => setTimeout(done, 20));
-    return { text: host.querySelector('.output').innerText, seconds: (performance.now() - begin) / 1000 };
+  const pressed = async (one, press) => {
+    const before = one.dataset.runs, begin = performance.now();
+    press();
+    while (one.dataset.runs === before) await new Promise((done) => setTimeout(done, 20));
+    return { text: one.querySelector('.output').innerText, seconds: (performance.now() - begin) / 1000 };
   };
-  return { page, host, set, press, window: frame.contentWindow };
+  const press = () => pressed(host, () => host.querySelector('form').requestSubmit());
+  return { page, host, hosts, set, press, pressed, window: frame.contentWindow };
 }
 (async () => { SCRIPT })().catch((error) => ({ failed: String(error.stack || error) })).then((value) =>
   fetch('/result', { method: 'POST', body: JSON.stringify({ value, errors }) }));
@@ -77,7 +82,7 @@ def run_script(script):
         browser = subprocess.Popen([str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}",
                                     "--remote-debugging-port=0", f"http://127.0.0.1:{server.server_port}/harness"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            result = Handler.results.get(timeout=120)
+            result = Handler.results.get(timeout=240)
         finally:
             browser.kill()
             browser.wait()
@@ -90,6 +95,10 @@ def run_script(script):
 
 ROLES = "chapter-05_flash_attention_3-step2_specialised-cuh.html"
 TEXTBOOK = "chapter-01_naive_attention-step1_textbook-cuh.html"
+CHAPTERS = ["01_naive_attention", "02_online_softmax", "03_flash_attention_1", "04_flash_attention_2", "05_flash_attention_3", "06_fp8", "07_backward",
+            "08_decoding", "09_masks"]
+FIRST = [sorted(path.name for path in SITE.glob(f"chapter-{name}-step1*.html"))[0] for name in CHAPTERS] if SITE.is_dir() else []
+UNSEEN = [name for name, page in page_faults.PAGES.items() if page.unseen]
 
 
 class Page(unittest.TestCase):
@@ -149,7 +158,7 @@ class Page(unittest.TestCase):
           return said;
         """)
         self.assertIn("N is at most 512", found["513"])
-        self.assertIn("no whole number: many", found["many"])
+        self.assertIn("--seqlen is 'many': give a whole number", found["many"])
         for text in found.values():
             self.assertIn("This cannot run.", text)
 
@@ -171,12 +180,86 @@ class Page(unittest.TestCase):
           return {{ values, text, right: box.right, width: page.documentElement.scrollWidth, hash: window.location.hash,
                     unreachable: [...host.querySelectorAll('input, select, button')].filter((node) => node.tabIndex < 0).length }};
         """)
-        self.assertEqual(found["values"], {"step": "3", "n": "128", "d": "64", "mask": "causal", "mode": "random", "seed": "7", "fault": ""})
+        self.assertEqual(found["values"], {"step": "3", "n": "128", "d": "64", "mask": "causal", "mode": "random", "seed": "7", "fault": "", "more": ""})
         self.assertIn("N 128, d 64, causal", found["text"])
         self.assertIn("Right.", found["text"])
         self.assertLessEqual(found["right"], 390)
         self.assertLessEqual(found["width"], 390)
         self.assertEqual(found["unreachable"], 0)
+
+    def test_every_chapter_runs_on_the_page_of_its_first_kernel(self):
+        found = run_script("""
+          const texts = {};
+          for (const url of PAGES) {
+            const { press, set } = await open(url);
+            set('n', '100');
+            texts[url] = [(await press()).text];
+            set('mode', 'random');
+            set('seed', '3');
+            texts[url].push((await press()).text);
+          }
+          return texts;
+        """.replace("PAGES", json.dumps(list(FIRST))))
+        for url, texts in found.items():
+            for text in texts:
+                self.assertIn("Right.", text, url)
+                self.assertIn(f"./flashbook run {url[8:10]} -- --step", text, url)
+
+    def test_masks_and_options_of_the_program(self):
+        found = run_script("""
+          const { press, set, host } = await open('chapter-09_masks-step3_ranges-cuh.html');
+          set('mask', 'window');
+          const window = (await press()).text;
+          set('mask', 'blocks');
+          const step = host.querySelector('[data-setting=step]').value, blocks = (await press()).text;
+          set('step', '3');
+          const refused = (await press()).text;
+          set('mask', 'full');
+          set('more', '--lengths 60,200,100 --heads 2');
+          const lengths = (await press()).text;
+          set('more', '--wrong');
+          return { window, step, blocks, refused, lengths, wrong: (await press()).text };
+        """)
+        self.assertIn("Right.", found["window"])
+        self.assertIn("window of 40 keys before", found["window"])
+        self.assertEqual(found["step"], "5")
+        self.assertIn("Right.", found["blocks"])
+        self.assertIn("listed blocks are for step 5", found["refused"])
+        self.assertIn("N 360, d 64, full, 3 documents", found["lengths"])
+        self.assertIn("there is no option --wrong", found["wrong"])
+
+    def test_the_faults_that_a_chapter_shows_run_beside_the_kernel_as_it_is(self):
+        found = run_script("""
+          const texts = {};
+          for (const url of PAGES) {
+            const { hosts, pressed } = await open(url);
+            for (const host of hosts) texts[host.dataset.fault] = (await pressed(host, () => host.querySelector('button').click())).text;
+          }
+          return texts;
+        """.replace("PAGES", json.dumps([f"chapter-{name}.html" for name in CHAPTERS])))
+        self.assertEqual(len(found), 2 * len(CHAPTERS), found.keys())
+        for name, text in found.items():
+            good, _, bad = text.partition("With the fault")
+            self.assertRegex(good, r"As it is\s+Right\.", name)
+            if name in UNSEEN:
+                self.assertIn(page_faults.PAGES[name].unseen, bad)
+            else:
+                self.assertRegex(bad, "The simulator reports:|Wrong, and|An endless loop", name)
+
+    def test_the_front_page_and_the_page_of_faults_run(self):
+        found = run_script("""
+          const front = await open('index.html');
+          const before = front.window.performance.getEntriesByType('resource').filter((entry) => entry.name.endsWith('.wasm')).length;
+          const text = (await front.press()).text;
+          const rows = await open('mutations.html');
+          const buttons = [...rows.page.querySelectorAll('td button.run-fault')];
+          const report = (await rows.pressed(rows.host, () => buttons.find((button) => button.getAttribute('aria-label').endsWith('one_warp_too_many')).click())).text;
+          return { before, text, rows: buttons.length, report };
+        """)
+        self.assertEqual(found["before"], 0)  # loaded when first asked for
+        self.assertIn("Right.", found["text"])
+        self.assertEqual(found["rows"], len(page_faults.OF_GRADIENTS) + len(page_faults.SAME))
+        self.assertIn("deadlock in block", found["report"])
 
     def test_without_scripts_nothing_is_shown(self):
         text = (SITE / ROLES).read_text(encoding="utf-8")

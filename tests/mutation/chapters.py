@@ -38,6 +38,7 @@ class Fault:
     environment: dict[str, str] = field(default_factory=dict)  # and the simulator, if another mode than lazy finds it
     traced: list[str] = field(default_factory=list)  # what the traced mode is run with,
     says: str = ""  # and what the report that it prints has in it, as an expression
+    also: list[tuple[str, str, str]] = field(default_factory=list)  # other lines of the file, each with its old text and its new
 
 
 SMALL = ["--batch", "1", "--heads", "1", "--head-dim", "64"]
@@ -226,17 +227,42 @@ FAULTS = {
 }
 
 
+def below(file):
+    """A fault's file, from the repository's root."""
+    return file if file.startswith("common/") else f"chapters/{file}"
+
+
 def path_of(fault):
-    """The fault's file, from the repository's root."""
-    return fault.file if fault.file.startswith("common/") else f"chapters/{fault.file}"
+    return below(fault.file)
 
 
-def chosen(fault, index):
-    """The fault's line, with the fault in it if it is asked for and as it was if not."""
-    asked = f"flashbook_fault == {index}"
-    is_statement = fault.old.endswith(";")
-    choice = f"if ({asked}) {{ {fault.new} }} else {{ {fault.old} }}" if is_statement else f"({asked} ? ({fault.new}) : ({fault.old}))"
-    return fault.line.replace(fault.old, choice)
+def chosen(old, others):
+    """`old`, or what becomes of it with a fault: {a fault's number: the text}. Line numbers stay."""
+    others = {f"flashbook_fault == {index}": " ".join(new.split()) for index, new in others.items()}
+    if old.rstrip().endswith((";", "}")):
+        return "".join(f"if ({asked}) {{ {new} }} else " for asked, new in others.items()) + f"{{ {old} }}"
+    return f"({''.join(f'{asked} ? ({new}) : ' for asked, new in others.items())}({old}))"
+
+
+@dataclass
+class Place:
+    """A part of a text that has faults."""
+    begin: int
+    end: int
+    others: dict[int, str]  # {a fault's number: what becomes of it}
+
+
+def with_all(text, places, begin, end):
+    """A part of a text, with the choices at those of these places that are in it. One may lie in another."""
+    rest = sorted((place for place in places if begin <= place.begin and place.end <= end), key=lambda place: (place.begin, -place.end))
+    parts, at = [], begin
+    for place in rest:
+        if place.begin < at:
+            continue  # it is in the one before
+        inner = with_all(text, [other for other in rest if other is not place], place.begin, place.end)
+        parts += [text[at:place.begin], chosen(inner, place.others)]
+        at = place.end
+    return "".join([*parts, text[at:end]])
 
 
 def of_chapter(chapter, faults):
@@ -246,16 +272,23 @@ def of_chapter(chapter, faults):
 
 def plant(folder, faults, all_faults):
     """Writes the files that have these faults. A fault is known by its place in the list of all."""
-    texts: dict[str, str] = {}
+    files: dict[str, dict[tuple[int, int], Place]] = {}
     for name, fault in faults.items():
-        index = list(all_faults).index(name)
         path = path_of(fault)
-        text = texts.get(path) or (ROOT / path).read_text(encoding="utf-8")
-        found = text.count(fault.line)
-        if found != 1 or fault.line.count(fault.old) != 1:
-            raise Refused(f"{name}: its line stands {found} times in {path}, not once, or has not {fault.old!r} once. The chapter has "
-                          f"changed: bring the fault up to date.\n{fault.line}")
-        texts[path] = text.replace(fault.line, chosen(fault, index))
+        text = (ROOT / path).read_text(encoding="utf-8")
+        places = files.setdefault(path, {})
+        for line, old, new in [(fault.line, fault.old, fault.new), *fault.also]:
+            found = text.count(line)
+            if found != 1 or line.count(old) != 1:
+                raise Refused(f"{name}: its line stands {found} times in {path}, not once, or has not {old!r} once. The chapter has "
+                              f"changed: bring the fault up to date.\n{line}")
+            begin = text.index(line) + line.index(old)
+            span = (begin, begin + len(old))
+            places.setdefault(span, Place(*span, {})).others[list(all_faults).index(name)] = new
+    texts = {}
+    for path, places in files.items():
+        text = (ROOT / path).read_text(encoding="utf-8")
+        texts[path] = with_all(text, list(places.values()), 0, len(text))
     for file, text in texts.items():
         target = Path(folder) / file
         target.parent.mkdir(parents=True, exist_ok=True)
