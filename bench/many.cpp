@@ -11,7 +11,7 @@
 ///     drop              frees what contestants keep
 ///     context           key=value, with tabs between
 ///
-/// KIND is `causal`, `full`, `documents` (eight, of 1 to 8 36ths of the tokens, causal) or `decode` (one
+/// KIND is `causal`, `full`, `documents` (eight, of 1/36 to 8/36 of the tokens, causal) or `decode` (one
 /// query against so many keys). WHO is `ch05/step5` or `ch10/step3/nccl/8/striped`: chapter, step, how
 /// messages travel, multiprocessors left free, the order of tokens if not the step's own. An answer that
 /// begins with `error` says why there is none.

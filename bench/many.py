@@ -12,7 +12,7 @@ time is the median of some launches, L2 flushed before each, from when all GPUs 
 host's clock; of PyTorch's by CUDA events of the slower rank, which leaves out what the host needs to see the end.
 
 Results are many/ch10/step3/bf16/d128/causal/n65536, step3_nccl by NCCL, step3_striped with stripes, many/ch05/step5 one GPU alone; `documents`
-are eight, of 1 to 8 36ths of the tokens, and `decode` is one query against so many keys. Of other than two GPUs and 16 heads the
+are eight, of 1/36 to 8/36 of the tokens, and `decode` is one query against so many keys. Of other than two GPUs and 16 heads the
 mask is causal_p8 or causal_p8h64. `share` is the time of one GPU over that times the number of GPUs, the median over rounds; `vs_context_parallel`
 how many times as fast as PyTorch's faster way of the round. Exit code 1 if ours is wrong, 77 without two GPUs.
 

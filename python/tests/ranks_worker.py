@@ -5,6 +5,7 @@ torchrun --nproc-per-node 2 ranks_worker.py
 
 import os
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -17,9 +18,10 @@ from flashbook import _library, ops
 # tokens by rank, heads, kv_heads, head_dim, causal, deterministic; and an order, or where documents begin, as parts of all tokens
 CASES = [(64, 4, 2, 64, True, False), (50, 2, 2, 64, False, False), (130, 2, 1, 128, True, True), (2, 2, 2, 64, True, False),
          (66, 1, 1, 256, False, True)]
-MORE = [((65, 2, 1, 64, True, False), {"order": "striped"}), ((1, 2, 2, 64, True, False), {"order": "striped"}),
-        ((64, 2, 1, 64, True, False), {"documents": (0.3, 0.3, 0.35, 0.8)}), ((50, 2, 2, 64, False, True), {"documents": (0.05, 0.5, 0.7)}),
-        ((30, 1, 1, 64, True, False), {"documents": [i / 60 for i in range(1, 60)]})]
+MORE: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((65, 2, 1, 64, True, False), {"order": "striped"}), ((1, 2, 2, 64, True, False), {"order": "striped"}),
+    ((64, 2, 1, 64, True, False), {"documents": (0.3, 0.3, 0.35, 0.8)}), ((50, 2, 2, 64, False, True), {"documents": (0.05, 0.5, 0.7)}),
+    ((30, 1, 1, 64, True, False), {"documents": [i / 60 for i in range(1, 60)]})]
 
 
 def gradients_of(o, d_o, *inputs):
@@ -30,7 +32,7 @@ def is_right(device, dtype, tokens, heads, kv_heads, head_dim, causal, determini
     ranks, batch = dist.get_world_size(), 1 if documents else 2
     n = tokens * ranks
     cu_seqlens = torch.tensor([0, *(round(part * n) for part in documents), n], dtype=torch.int32, device=device) if documents else None
-    document = torch.bucketize(torch.arange(n), cu_seqlens.cpu(), right=True) if documents else None
+    document = torch.bucketize(torch.arange(n), cu_seqlens.cpu(), right=True) if cu_seqlens is not None else None
     torch.manual_seed(n)  # all have the same whole tensors
     whole = [torch.randn(batch, n, count, head_dim, dtype=dtype) for count in (heads, kv_heads, kv_heads, heads)]
     *inputs, d_o = (tensor.to(device) for tensor in whole)
