@@ -120,7 +120,7 @@ __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const
       *reinterpret_cast<uint32_t*>(to + result.column(c)) = pack<T>(result.value[c], result.value[c + 1]);
   if (threadIdx.x % 32 == 0) lse[problem.number(of, row)] = result.lse;
 }
-
+//| A part keeps its row in float32, a lane's columns side by side.
 /// Stores a row of a part.
 template <int kHeadDim>
 __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Partials& partials,
