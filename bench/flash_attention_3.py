@@ -6,6 +6,7 @@ xFormers 0.0.34 brings them, forward and backward, in BF16 and f16, as operators
 """
 
 import ctypes
+import functools
 import importlib.util
 import pathlib
 from typing import Any
@@ -25,6 +26,7 @@ def operators() -> pathlib.Path | None:
     return next((path for folder in folders("xformers") for path in folder.glob("flash_attn_3/_C*.so")), None)
 
 
+@functools.cache
 def flash_attn_func() -> Any:
     """A function with those of FlashAttention-3's arguments that a race passes, on tensors [batch, seqlen, heads, head_dim], with a gradient."""
     import torch
