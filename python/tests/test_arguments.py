@@ -110,7 +110,7 @@ def test_the_page_has_every_argument(module):
     every = {(name, argument) for name in SIGNATURES[module] for argument in inspect.signature(getattr(module, name)).parameters}
     found = table(module)
     assert found.keys() == every
-    assert set(found.values()) == {"taken", "refused", "not read", "hint"}
+    assert set(found.values()) == {"taken", "not read", "hint"} | ({"refused"} if module is flash_attn_3 else set())
 
 
 @pytest.mark.kernels
