@@ -284,7 +284,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     left, right = _window(causal, window_size)
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     options: tuple[Any, ...] = scale, left, right, softcap, alibi_slopes, None, None
-    o, lse = attend(*views, *options, deterministic, dropout=dropout_p)
+    o, lse = attend(*views, *options, deterministic, 0, 0, ops.NO_SCALES, dropout_p)
     has_empty_rows = _may_have_empty_rows(q.shape[1], k.shape[1], right)
     if repeats and (plan := ops.plan_to_repeat(*views, *options[:4])) is not None:
         if len(_cached_calls) >= ops.MOST_PLANS:
