@@ -203,6 +203,13 @@ FAULTS = {
                               "second(first(score, query), query)", (6,), ["--step", "6", "--softcap", "2", "--alibi", "--causal"]),
     "no_penalty_after_the_cap_09": Fault("09_masks/step6_transposed.cuh", "return second(y, query); }", "second(y, query)", "y", (6,),
                                          ["--step", "6", "--softcap", "2", "--alibi", "--causal"]),
+    "drawn_at_the_transposed_place_09": Fault("09_masks/step6_backward_block.cuh",
+                                              "score.dropout.bits(head.batch, head.head, query + 8 * group, first, key % 8 / 2);",
+                                              "score.dropout.bits(head.batch, head.head, query + 8 * group, first, key % 8 / 2)",
+                                              "score.dropout.bits(head.batch, head.head, key, (query + 8 * group) / 32 * 32, query % 8 / 2)", (6,),
+                                              ["--step", "6", "--dropout", "0.2", "--causal"]),
+    "dp_is_not_dropped_09": Fault("09_masks/step6_backward_block.cuh", "dp[i] *= scores[i] < 0 ? 0.0f : score.dropout.factor;", "scores[i] < 0",
+                                  "false", (6,), ["--step", "6", "--dropout", "0.2", "--causal"]),
     # Of chapter 10 three ranks under a causal mask, so that there is an early hop, a late one, and one in between.
     "no_wait_10": Fault("10_many_gpus/step2_ring.h", "compute_.wait_for(here);", "compute_.wait_for(here);", "", (3,), EIGHT, AT_RANDOM),
     "reused_early_10": Fault("10_many_gpus/step2_ring.h", "copies_.wait_for(computed);", "copies_.wait_for(computed);", "", (3,), EIGHT, AT_RANDOM),
