@@ -15,7 +15,8 @@ namespace flashbook::many_gpus {
 
 //| ## Which keys, which queries
 //|
-//| All roles of a block agree on the tiles of queries by computing them from the tile of keys. Under a causal mask those come
+//| All roles of a block agree on the tiles of queries by computing them from the tile of keys, or, in documents, by reading them in the host's
+//| list. Under a causal mask those come
 //| from the first query that sees a key, which keeps blocks apart: each begins elsewhere. Without one every block begins at
 //| another tile and goes round, or all would add to the same dQ at once.
 /// The tiles of queries that come for a tile of keys.
