@@ -16,9 +16,8 @@ namespace flashbook::many_gpus {
 //| ## Which keys, which queries
 //|
 //| All roles of a block agree on the tiles of queries by computing them from the tile of keys, or, in documents, by reading them in the host's
-//| list. Under a causal mask those come
-//| from the first query that sees a key, which keeps blocks apart: each begins elsewhere. Without one every block begins at
-//| another tile and goes round, or all would add to the same dQ at once.
+//| list. Under a causal mask those come from the first query that sees a key, which keeps blocks apart: each begins elsewhere. Without one
+//| every block begins at another tile and goes round, or all would add to the same dQ at once.
 /// The tiles of queries that come for a tile of keys.
 struct QueryTiles {
   int first, end, start;
@@ -31,6 +30,7 @@ struct QueryTiles {
   }
 };
 
+/// Which those are.
 template <typename Version>
 __device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem& problem,
                                                  const WorkTile& work, int first_key) {
@@ -50,6 +50,7 @@ __device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem
 
 //| The scheduler numbers the tiles of a head from the last on; of keys the first are seen by the most queries. So the number
 //| is reversed. The list of documents has the longest tile last.
+/// The first key of a tile.
 template <typename Version>
 __device__ __forceinline__ int first_key_of(const typename Version::Problem& problem, const TileOrder& order,
                                             const WorkTile& work) {

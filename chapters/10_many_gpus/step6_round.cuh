@@ -100,6 +100,7 @@ struct Gradients {
         problem(problem),
         number(number),
         warp_key(number * kRowsOfWarpgroup + warp % kWarpsOfWarpgroup * kRowsOfWarp) {
+    //| In documents the last key of the warpgroup is seen from the latest query on, and the first up to the earliest: between these two all keys are seen.
     if constexpr (kDocuments) {
       const QueriesOfKey* const seen = problem.seen + first_key + number * kRowsOfWarpgroup;
       all = {seen[kRowsOfWarpgroup - 1].begin, seen[0].end};
@@ -119,6 +120,7 @@ struct Gradients {
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
     const int key = first_key + warp_key + threadIdx.x % 32 / 4;
     const int thread_query = first_query + 2 * int(threadIdx.x % 4);
+    //| In documents queries behind the document's last one are hidden, too. The thread finishes one key before the other.
     if constexpr (kDocuments) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -130,6 +132,7 @@ struct Gradients {
           if (column < begin || column >= end) scores[i / 2 * 4 + 2 * r + i % 2] = -INFINITY;
         }
       }
+      //| Without documents the two are computed, as tokens.cuh's mask is.
     } else {
       int limit[2];  // the first query, counted from thread_query, that sees the key
 #pragma unroll
