@@ -40,6 +40,7 @@ __device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem
     const int first = min(problem.first_query(first_key) / kQueries, end);
     return {first, end, first};
   }
+  //| The list of documents has the run of queries that see a key of the tile. It is empty where none does.
   if constexpr (Version::kSeen == Seen::documents) {
     const QueriesOfKey seen = problem.tiles[work.query_tile].queries;
     const int first = seen.begin / kQueries, last = (seen.end + kQueries - 1) / kQueries;
