@@ -63,7 +63,8 @@ TEST_F(ChapterTest, AnyOrderOfTokensIsRight) { expect_any_order_is_right({kGradi
 
 class DocumentsOnRanks : public ChapterTest, public ::testing::WithParamInterface<int> {};
 
-// Five numbers of ranks and ten kinds of documents, in all three modes by turns.
+// Five numbers of ranks and ten kinds of documents, in all three modes by turns. Eight ranks, which take
+// longest, have head_dim 64 only.
 TEST_P(DocumentsOnRanks, HaveRightGradients) {
   const int ranks = GetParam();
   int mode = ranks;
@@ -71,6 +72,7 @@ TEST_P(DocumentsOnRanks, HaveRightGradients) {
   shapes.push_back(in_documents(64, true, {300, 3, 3, 3, 3, 3}));  // most ranks see one document, or a few
   shapes.push_back(in_documents(128, false, {40, 140, 20}, {130, 10, 90}, 2, 2));
   for (const Shape& shape : shapes) {
+    if (ranks == 8 && shape.head_dim > 64) continue;
     const InBackground in_mode(Async(mode++ % 3), uint64_t(ranks));
     expect_documents_are_right(on_ranks(ranks, shape), {kGradient});
   }
