@@ -95,8 +95,8 @@ def run_script(script):
 
 ROLES = "chapter-05_flash_attention_3-step2_specialised-cuh.html"
 TEXTBOOK = "chapter-01_naive_attention-step1_textbook-cuh.html"
-CHAPTERS = ["01_naive_attention", "02_online_softmax", "03_flash_attention_1", "04_flash_attention_2", "05_flash_attention_3", "07_backward",
-            "09_masks"]
+CHAPTERS = ["01_naive_attention", "02_online_softmax", "03_flash_attention_1", "04_flash_attention_2", "05_flash_attention_3", "06_fp8", "07_backward",
+            "08_decoding", "09_masks"]
 FIRST = [sorted(path.name for path in SITE.glob(f"chapter-{name}-step1*.html"))[0] for name in CHAPTERS] if SITE.is_dir() else []
 UNSEEN = [name for name, page in page_faults.PAGES.items() if page.unseen]
 
