@@ -113,11 +113,12 @@ def rows_of_gradients(measured):
 
 
 def rows_of_decoding(measured):
-    """(words, TB/s of keys and values, is it lit): the peers and chapter 8's steps at the chapter's shape, the slowest first."""
+    """(words, TB/s of keys and values, is it lit): the peers and chapter 8's steps at the chapter's shape, the slowest first. Step 7 has
+    another shape, and step 8 another cache, of half the bytes."""
     marked = afterwards(8)
     rungs = [("flex", "FlexAttention", False), ("flash", "FlashAttention-2", False), ("cudnn", "cuDNN", False)]
     rungs += [(f"ch08/step{step}{'_p64' if step == 5 else ''}", f"8.{step} {name}{' of 64 keys' if step == 5 else ''}{' *' if step in marked else ''}", True)
-              for step, name in results.step_titles(8).items()]
+              for step, name in results.step_titles(8).items() if step < 7]
     found = [(words, entry.values["bytes_per_second"] / 1e12, is_lit) for who, words, is_lit in rungs
              if (entry := measured.newest.get(f"decode/{who}/bf16/d128/b16h32k8/n8192")) and not entry.skipped]
     return sorted(found, key=lambda rung: rung[1])

@@ -30,6 +30,7 @@ import functools
 import json
 import multiprocessing
 import pathlib
+import re
 import statistics
 import sys
 import time
@@ -52,8 +53,8 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # q
 
 def corpus() -> torch.Tensor:
     """The book's text and sources, one after another."""
-    left_out = {"build", ".git", "results"}
-    files = sorted(path for path in ROOT.rglob("*") if path.suffix in SUFFIXES and not left_out & set(path.relative_to(ROOT).parts))
+    is_left_out = re.compile(r"build|results|\..*").fullmatch  # hidden folders are nobody's book
+    files = sorted(path for path in ROOT.rglob("*") if path.suffix in SUFFIXES and not any(map(is_left_out, path.relative_to(ROOT).parts)))
     return torch.frombuffer(bytearray(b"\n\n".join(path.read_bytes() for path in files)), dtype=torch.uint8)
 
 

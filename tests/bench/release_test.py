@@ -155,6 +155,16 @@ class Release(unittest.TestCase):
         self.assertEqual([one["name"] for one in found["resources"]["benchmarks"]], [STEP.format(128)])
         self.assertEqual(found["ladder"]["benchmarks"], [entry(64, vs_cudnn=1.1, real_time=0.5, kernel1_registers=168)])
 
+    def test_what_only_the_older_file_has_stays_with_its_own_call(self):
+        entry = lambda n, time, call: {"name": STEP.format(n), "run_type": "iteration", "real_time": time, "time_unit": "ms", "call": call}
+        call = lambda day: {"date": f"2026-01-0{day}T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": f"of{day}"}
+        older = {"context": call(2) | {"calls": [call(1), call(2)]}, "benchmarks": [entry(64, 1.0, 0), entry(128, 2.0, 1), entry(256, 3.0, 1)]}
+        newer = {"context": call(3) | {"calls": [call(3)]}, "benchmarks": [entry(64, 0.5, 0)]}
+        found = release.beside_older(newer, older)
+        self.assertEqual({run["name"]: (run["real_time"], found["context"]["calls"][run["call"]]["commit"]) for run in found["benchmarks"]},
+                         {STEP.format(64): (0.5, "of3"), STEP.format(128): (2.0, "of2"), STEP.format(256): (3.0, "of2")})
+        self.assertEqual((found["context"]["commit"], len(found["context"]["calls"])), ("of3", 2))
+
     def test_a_release_of_another_card_stands_beside_the_books(self):
         (self.folder / "R/parts").mkdir(parents=True)
         text = PROGRAM.replace("H200", "H100 80GB HBM3")
