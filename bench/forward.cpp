@@ -29,8 +29,7 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
     return;
   }
   for (auto _ : state) state.SetIterationTime(result.seconds);
-  state.SetLabel(cell.block_size != nullptr ? "tiles of " + std::to_string(cell.block_size->rows)
-                                            : cell.chapter->step(cell.step).name);
+  state.SetLabel(cell.block_size != nullptr ? cell.block_size->label : cell.chapter->step(cell.step).name);
   state.counters = {
       {"runs", result.runs},
       {"spread", result.spread},

@@ -82,10 +82,9 @@ std::vector<Cell> block_size_cells(Selection selection) {
 std::string name_of(const Cell& cell) {
   const Shape& shape = cell.shape;
   const std::string chapter = (cell.chapter->number < 10 ? "0" : "") + std::to_string(cell.chapter->number);
-  const std::string who = cell.block_size != nullptr
-                              ? "blocks/ch" + chapter + "/b" + std::to_string(cell.block_size->rows)
-                              : std::string(name_of(cell.row().operation)) + "/ch" + chapter + "/step" +
-                                    std::to_string(cell.step);
+  const std::string who = cell.block_size != nullptr ? "blocks/ch" + chapter + "/" + cell.block_size->name
+                                                     : std::string(name_of(cell.row().operation)) + "/ch" +
+                                                           chapter + "/step" + std::to_string(cell.step);
   return who + "/" + std::string(name_of(shape.dtype)) + "/d" + std::to_string(shape.head_dim) +
          (shape.causal() ? "/causal" : "/full") + "/n" + std::to_string(shape.seqlen_q);
 }

@@ -64,8 +64,9 @@ BenchOptions parse_bench_options(int argc, char** argv) {
   app.add_option("--mask", masks, "full, causal (default: both)")->delimiter(',');
   app.add_option("--seqlen", seqlens, "Sequence lengths; 4k means 4096 (default: 512 to 16k)")
       ->delimiter(',');
-  app.add_flag("--block-sizes", options.selection.block_sizes,
-               "Times step 2 of chapter 3 with tiles of 16 to 128 rows instead");
+  app.add_flag(
+      "--block-sizes", options.selection.block_sizes,
+      "Times chapter 3's step 2 with tiles of 16 to 128 rows, and its step 3 with chapter 4's, instead");
   app.add_option("--max-seconds", options.max_seconds,
                  "Timed runs of a cell take about this long (default: 2)");
   app.add_option("--out", options.out, "Write the results to this file, whole after every cell");

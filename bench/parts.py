@@ -183,7 +183,7 @@ PARTS = (
          r"machine/[\w/]+", ("00_the_machine",)),
     Part("flex_decode", "decode", 15, "FlexAttention on one query a sequence",
          race("decode.py", "--shape", "2", "--step", "6", "--peers", "cudnn,flex", "--pages", "0"), DECODE, resumes=True),
-    Part("blocks", "machine", 15, "chapter 3's tiles from 16 to 128", program("forward", "--block-sizes", "--max-seconds", "0.1", "--out"),
+    Part("blocks", "machine", 15, "chapter 3's tiles from 16 to 128, and its step 3 on chapter 4's", program("forward", "--block-sizes", "--max-seconds", "0.1", "--out"),
          r"blocks/.*", ("forward",)),
     Part("timeline", "machine", 8, "stamps of chapter 5's loops", program("timeline"), r"timeline/.*", ("timeline",)),
     Part("ablation", "machine", 45, "chapter 5's last step, one switch turned at a time", race("peers.py", "--ablation", "--seqlen", "4k,512,16k"),

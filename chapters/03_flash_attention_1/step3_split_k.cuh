@@ -47,6 +47,7 @@ struct KernelTraits {
   static constexpr int kWarpDims = kHeadDim / kWarps;  ///< dimensions of O that it adds to at a time
   /// Both in one buffer would be too slow at d = 64 and 128, each in its own too large at 256.
   static constexpr bool kSharesKV = kHeadDim == 256;
+  static constexpr bool kOverlaps = true;  ///< false in a study: every copy is waited for at once
 
   static_assert(kRowsQ % kFragment == 0 && kWarpKeys % kFragment == 0 && kWarpDims % kFragment == 0,
                 "a warp works on whole fragments");
@@ -376,6 +377,7 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
       copy_tile<Traits, Traits::kRowsK>(tile, source + problem.k_row(head, first_key) * Traits::kHeadDim,
                                         problem.seqlen_k - first_key);
     cp_async_commit();
+    if constexpr (!Traits::kOverlaps) cp_async_wait_all();
   };
 
   //| Q and the first K are one group. While they travel, the block sets $O$, the maxima and the sums.

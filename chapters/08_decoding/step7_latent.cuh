@@ -202,10 +202,10 @@ __device__ __forceinline__ bool accept(const LatentShared<T>& shared, LatentRows
 //|
 //| | tensor cores | first warpgroup | second warpgroup |
 //| |---|---|---|
-//| | S of the even tile | waits for its scores | waits for them too, then issues S of the odd one |
+//| | S of the even tile | waits for its scores | waits until they are done, then issues S of the odd tile |
 //| | S of the odd tile | softmax of the even one | waits for P of the even one |
 //| | O += P V, even, both halves | waits for P of the odd one | softmax of the odd one |
-//| | O += P V, odd, both halves | then issues the next even S | then waits for the next even scores |
+//| | O += P V, odd, both halves | issues the next even S when its half is done | waits for the next even scores |
 //|
 //| So each softmax is done while the tensor cores have the other warpgroup's products, and the stages become free one after the
 //| other. The barriers have these names: `kScoresEven` (S of the even tile is computed), `kPublishedEven` and `kPublishedOdd` (P of

@@ -2,7 +2,7 @@
 //|
 //| A batch of 1000, 37 and 4096 tokens, padded to the longest, is 58 % padding. So sequences are packed: one after another,
 //| without gaps, and `cu_seqlens` says where each begins. Each sequence is cut into tiles of its own, and a block must
-//| find out which sequence its tile of queries belongs to.
+//| find out which sequence its tile of queries belongs to. (The code calls a packed sequence a document with bounds.)
 //|
 //| ![Three packed sequences: the last tile of the first reaches into the second, and the map ends where the sequence does](../../docs/figures/packed_end.svg)
 #pragma once

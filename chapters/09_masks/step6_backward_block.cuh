@@ -65,8 +65,9 @@ struct Gradients {
   using Shared = GradientShared<T, Traits>;
   using Scores = float[kQueries / 2];
   using State = PipelineState<Traits::kStages>;
-  //| Whether the function has a slope other than 1 is known when the kernel is compiled.
+  //| Whether the function has a slope other than 1, and whether probabilities are left out, is known when the kernel is compiled.
   static constexpr bool kSlopes = kHasSlope<Score>;
+  static constexpr bool kDrops = Score::kDrops;
 
   //| References take no registers: what they refer to lies in shared memory or among the kernel's arguments. A thread really holds the sums `dk` and `dv`.
   Shared& shared;
@@ -216,6 +217,68 @@ struct Gradients {
     }
   }
 
+  //| ### Dropout
+  //|
+  //| With M the kept elements and c = 1 / (1 - p), forward's output is $c\,(M \circ P)\,V$. So $dV = c\,(M \circ P)^T dO$, $dP = c\,M \circ (dO\,V^T)$, and $dS = P \circ (dP - D)$ as ever, with the D of that output: the softmax has seen all of P. Nothing of M was stored; its bits are drawn once more.
+  //|
+  //| One call of Philox serves eight keys of one query, and forward's thread has all eight (`step5_mask_functions.cuh`). This thread has two of them, 8 apart, and so has the lane of the key beside its own, `lane ^ 4`. So the two lanes share the calls: of the two queries in each group of eight, the one with the even key draws for the first,
+  //| the other for the second. Each writes down its own two answers and the neighbour's. One exchange for each row of keys gives these to it, after the last call. That is a call for four elements, where forward needs one for eight.
+
+  /// Bit i of `kept[r]`: whether dropout keeps the thread's query of column i and its key of row r. All lanes
+  /// of the warp.
+  __device__ __forceinline__ void draw(uint32_t (&kept)[2], int stage) const {
+    const Head head = head_of(stage);
+    const int odd = int(threadIdx.x / 4 % 2);  // the key's last bit, since tiles begin at multiples of 128
+    const int key = key_of(0), query = thread_query_of(stage) + odd;
+    const int first = key / Dropout::kKeysOfBits * Dropout::kKeysOfBits;
+    uint32_t neighbours[2] = {0, 0};
+    kept[0] = kept[1] = 0;
+#pragma unroll
+    for (int group = 0; group < kQueries / 8; ++group) {
+      const PhiloxWords bits =
+          score.dropout.bits(head.batch, head.head, query + 8 * group, first, key % 8 / 2);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const uint32_t word = key / 16 % 2 == 0 ? bits.word[r] : bits.word[2 + r];  // of keys 8 apart
+        kept[r] |= uint32_t(score.dropout.keeps(word, odd)) << 2 * group;
+        neighbours[r] |= uint32_t(score.dropout.keeps(word, 1 - odd)) << 2 * group;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      kept[r] = kept[r] << odd | __shfl_xor_sync(kWholeWarp, neighbours[r] << odd, 4);
+  }
+
+  //| dV wants what is left of P, dS all of it. At d = 64 no register is free for the bits while P is rounded, so they go where a probability has none of its own: into its sign, as in FlashAttention. The factor c is applied to dV once, at the end.
+  /// Of scores = P^T, elements that dropout leaves out become negative.
+  __device__ __forceinline__ void mark(Scores& scores, const uint32_t (&kept)[2]) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int i = 0; i < kQueries / 4; ++i) {
+        float& p = scores[float_of(r, i)];
+        p = kept[r] >> i & 1 ? p : -p;
+      }
+  }
+
+  /// p = what dropout leaves of P^T, without the factor, from marked scores.
+  __device__ __forceinline__ void round_kept(uint32_t (&p)[kQueries / kMmaK][4], const Scores& scores) const {
+#pragma unroll
+    for (int i = 0; i < kQueries / 2; i += 2)
+      p[i / 8][i / 2 % 4] = pack<T>(fmaxf(scores[i], 0.0f), fmaxf(scores[i + 1], 0.0f));
+  }
+
+  /// dP^T of marked elements becomes 0, that of the others grows by the factor, and the marks go.
+  __device__ __forceinline__ void drop(Scores& dp, Scores& scores) const {
+#pragma unroll
+    for (int i = 0; i < kQueries / 2; ++i) {
+      dp[i] *= scores[i] < 0 ? 0.0f : score.dropout.factor;
+      scores[i] = fabsf(scores[i]);
+    }
+  }
+
+  //| ### Functions on scores
+  //|
   //| A function on scores is set up once for each key, and counts queries from the thread's first one.
   /// Scores become what the function makes of them.
   __device__ __forceinline__ void change(Scores& scores, int stage) const {
@@ -255,6 +318,8 @@ struct Gradients {
     }
     if constexpr (Mask::kByIntervals)
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
+    uint32_t kept[2];
+    if constexpr (kDrops) draw(kept, state.stage);
     if constexpr (kHasDk)
       wgmma_wait<1>();  // S^T is there; dP^T still runs
     else
@@ -270,11 +335,16 @@ struct Gradients {
     } else {
       if (is_partial(state.stage)) hide(scores, seen);
       to_probabilities(scores, shared.lse[state.stage], scale_log2());
-      if constexpr (kHasDv) round_to_fragments<T>(p, scores);
+      if constexpr (kDrops) mark(scores, kept);
+      if constexpr (kHasDv && kDrops)
+        round_kept(p, scores);
+      else if constexpr (kHasDv)
+        round_to_fragments<T>(p, scores);
     }
     if constexpr (kHasDk) {
       wgmma_wait<0>();
       wgmma_pin(dp);
+      if constexpr (kDrops) drop(dp, scores);
       to_ds(scores, dp, shared.d[state.stage]);  // times the slope, if there is one
       round_to_fragments<T>(ds, scores);
     }
@@ -338,11 +408,15 @@ struct Gradients {
 
   //| ## What a consumer leaves
   //|
-  //| dK and dV leave straight from the registers, row by row, as far as the *sequence* has keys. The next row may be the next document's, whose gradient another block has stored. A tile of keys that nobody sees has an empty list, and stores zeros. dK gets the scale here, which the loop has left out.
+  //| dK and dV leave straight from the registers, row by row, as far as the *sequence* has keys. The next row may be the next document's, whose gradient another block has stored. A tile of keys that nobody sees has an empty list, and stores zeros. dK gets the scale here, and dV dropout's factor, which the loop has left out.
   __device__ __forceinline__ void store(T* to_dk,  // [batch, kv heads, seqlen_k, head_dim], strided
                                         T* to_dv) {
     const Head& head = work.head;
     const int first = work.sequence.first_key, key = key_of(0), end = work.sequence.keys;
+    if constexpr (kHasDv && kDrops) {
+#pragma unroll
+      for (float& sum : dv) sum *= score.dropout.factor;
+    }
     if constexpr (kHasDv)
       store_from_registers(dv, to_dv + offset_of(problem.at.dv, head, first), problem.at.dv.row, key, end,
                            1.0f, problem.head_dim);

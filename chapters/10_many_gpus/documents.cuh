@@ -64,4 +64,23 @@ struct DocumentsProblem : Problem {
   __device__ InDocument of_tile(const WorkTile& work) const { return {*this, tiles[work.query_tile]}; }
 };
 
+//| ## The queries of a key
+//|
+//| The gradient's blocks own keys (step 6), and ask which queries see one. The queries that a rank has of a document are a run, and a key of the
+//| document is seen by an end of this run: two numbers a key. Documents come in the same order in keys and in queries, so no key is seen by
+//| earlier queries than the key before it. Hence tiles of keys need not be cut by document: the queries that see a tile are a run, too, and
+//| short documents share tiles of 128 keys.
+constexpr int kKeysOfGradientTile = 128;  ///< for every head dimension
+
+/// Which of a rank's queries see a key, or some key of a tile: `begin` to `end` - 1.
+struct QueriesOfKey {
+  int begin, end;
+};
+
+/// A tile of keys.
+struct KeyTile {
+  int key;  ///< its first
+  QueriesOfKey queries;
+};
+
 }  // namespace flashbook::many_gpus

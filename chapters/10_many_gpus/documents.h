@@ -1,7 +1,7 @@
 //| # Which tiles documents have
 //|
 //| The host's part of [`documents.cuh`](documents.cuh): the list of tiles of queries, for each hop of a ring, or for the only launch of steps 1
-//| and 5. Lists are made once, with the program. A training step's layers all have the same documents.
+//| and 5; and of tiles of keys, for each hop of the gradient's ring. Lists are made once, with the program. A training step's layers all have the same documents.
 //|
 //| A document that lies within a rank's tokens has tiles at hop 0 only. One that straddles ranks has some at the hops that bring its
 //| other tokens. A hop that brings no key of a document here launches nothing; its keys travel on all the same.
@@ -90,15 +90,21 @@ struct DocumentLists {
   }
 };
 
+/// A list in device memory.
+template <typename T>
+device::Buffer on_device(const std::vector<T>& list) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(list));
+  device::Buffer buffer(device::Place::device, bytes.size());
+  buffer.upload(bytes);
+  return buffer;
+}
+
 /// The lists in device memory, and their launches.
 class DocumentHops {
  public:
   explicit DocumentHops(const DocumentLists& lists) : some_row_sees_nothing_(lists.some_row_sees_nothing) {
-    for (const std::vector<DocumentTile>& tiles : lists.hops) {
-      const std::span<const std::byte> bytes = std::as_bytes(std::span(tiles));
-      hops_.push_back({device::Buffer(device::Place::device, bytes.size()), int(tiles.size())});
-      hops_.back().tiles.upload(bytes);
-    }
+    for (const std::vector<DocumentTile>& tiles : lists.hops)
+      hops_.push_back({on_device(tiles), int(tiles.size())});
   }
 
   /// Launches attention of a hop, if any of its keys is seen; before the first one the rows that no hop shows
@@ -117,6 +123,78 @@ class DocumentHops {
   };
   std::vector<Hop> hops_;
   bool some_row_sees_nothing_;
+};
+
+//| ## The gradient's lists
+//|
+//| `at_hop` says which of a document's queries see its first key here. A later key is seen from a later query on, by the mask of `tokens.cuh`
+//| turned round. A key that no query of this rank sees has an empty run.
+/// Which of a rank's queries see each key of one hop after another.
+struct KeyLists {
+  struct Hop {
+    std::vector<QueriesOfKey> keys;  ///< in whole tiles: those behind the last key are seen by no query
+    std::vector<KeyTile> tiles;      ///< the one with the most queries last
+    bool is_seen = false;            ///< some query sees some key
+  };
+  std::vector<Hop> hops;
+
+  KeyLists(const Documents& documents, bool causal, Order order, int ranks, const OfRank& queries,
+           const std::vector<OfRank>& keys) {
+    for (const OfRank& held : keys) {
+      const int tiles = (held.tokens.total() + kKeysOfGradientTile - 1) / kKeysOfGradientTile;
+      Hop hop;
+      hop.keys.assign(std::size_t(tiles) * kKeysOfGradientTile, kSeenByNone);
+      for (std::size_t d = 0; d + 1 < documents.first_query.size(); ++d) {
+        const DocumentTile seen = at_hop(documents, d, causal, order, ranks, queries, held);
+        for (int key = seen.key; key < seen.key + seen.keys; ++key) {
+          const int begin = causal ? queries.tokens.before(held.tokens.place(key) - seen.shift) : seen.query;
+          hop.keys[std::size_t(key)] = {std::clamp(begin, seen.query, seen.end), seen.end};
+        }
+      }
+      for (int tile = 0; tile < tiles; ++tile) hop.tiles.push_back(tile_of(hop.keys, tile));
+      std::ranges::stable_sort(hop.tiles, {}, &KeyLists::queries_of);
+      hop.is_seen = tiles > 0 && queries_of(hop.tiles.back()) > 0;
+      hops.push_back(std::move(hop));
+    }
+  }
+
+ private:
+  static constexpr QueriesOfKey kSeenByNone = {1 << 30, 0};
+
+  static int queries_of(const KeyTile& tile) { return tile.queries.end - tile.queries.begin; }
+
+  /// From the first query that sees a key of the tile to the last one.
+  static KeyTile tile_of(const std::vector<QueriesOfKey>& keys, int tile) {
+    const int first = tile * kKeysOfGradientTile;
+    KeyTile of_keys = {first, {0, 0}};
+    for (int key = first; key < first + kKeysOfGradientTile; ++key) {
+      const QueriesOfKey seen = keys[std::size_t(key)];
+      if (seen.begin >= seen.end) continue;
+      if (of_keys.queries.end == 0) of_keys.queries.begin = seen.begin;
+      of_keys.queries.end = seen.end;
+    }
+    return of_keys;
+  }
+};
+
+/// The lists in device memory.
+class KeyHops {
+ public:
+  /// Of a hop.
+  struct Hop {
+    device::Buffer keys, tiles;  // QueriesOfKey[keys], KeyTile[tiles of keys]
+    bool is_seen;
+  };
+
+  explicit KeyHops(const KeyLists& lists) {
+    for (const KeyLists::Hop& list : lists.hops)
+      hops_.push_back({on_device(list.keys), on_device(list.tiles), list.is_seen});
+  }
+
+  const Hop& at(int hop) const { return hops_[std::size_t(hop)]; }
+
+ private:
+  std::vector<Hop> hops_;
 };
 
 }  // namespace flashbook::many_gpus

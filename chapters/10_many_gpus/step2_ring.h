@@ -67,18 +67,23 @@ class Hops {
   std::vector<int> first_;
 };
 
+/// Whose keys a rank holds at each hop.
+inline std::vector<OfRank> keys_of_hops(const Share& share) {
+  std::vector<OfRank> keys;
+  for (int hop = 0; hop < share.whole.ranks; ++hop) {
+    const int owner = owner_at_hop(share, hop, share.whole.ranks);
+    keys.push_back({share.keys_of(owner), owner});
+  }
+  return keys;
+}
+
 //| ## The program of a rank
 
 /// Steps 2 to 4 of one rank. `merges_inside`: step 4.
 class Ring final : public Program {
  public:
-  Ring(const Share& share, bool merges_inside) : share_(share), merges_inside_(merges_inside) {
-    std::vector<OfRank> keys;
-    for (int hop = 0; hop < share.whole.ranks; ++hop) {
-      const int owner = owner_at_hop(share, hop, share.whole.ranks);
-      keys.push_back({share.keys_of(owner), owner});
-    }
-    documents_ = document_hops(share, keys);
+  Ring(const Share& share, bool merges_inside)
+      : share_(share), merges_inside_(merges_inside), documents_(document_hops(share, keys_of_hops(share))) {
     int most = 0;  // keys of a rank
     for (int rank = 0; rank < share.whole.ranks; ++rank) most = std::max(most, share.keys_of(rank).total());
     for (Buffer& buffer : travelling_)
@@ -161,7 +166,7 @@ class Ring final : public Program {
   const bool merges_inside_;
   Buffer travelling_[2];  // [2, heads, tokens, head_dim] of another rank
   Part carried_, part_;   // o [batch, heads, tokens, head_dim], lse [batch, heads, tokens]
-  std::optional<DocumentHops> documents_;
+  const std::optional<DocumentHops> documents_;
   Counter counter_;
   Queue compute_, copies_;
 };

@@ -42,7 +42,11 @@ struct GradientShare {
 /// Step 6 of one rank.
 class BackwardRing final : public Program {
  public:
-  BackwardRing(const Share& share, const GradientShare& gradients) : share_(share), gradients_(gradients) {
+  BackwardRing(const Share& share, const GradientShare& gradients)
+      : share_(share), gradients_(gradients), hops_(share, share.whole.ranks) {
+    if (!share.documents.first_query.empty())
+      documents_.emplace(KeyLists(share.documents, share.whole.causal(), share.order, share.whole.ranks,
+                                  {share.queries, share.rank}, keys_of_hops(share)));
     const int64_t rows = share.query_heads * padded_rows(share.queries.total());
     lse_ = Buffer(Place::device, std::size_t(rows) * sizeof(float));
     d_ = Buffer(Place::device, lse_.bytes());
@@ -62,14 +66,13 @@ class BackwardRing final : public Program {
   void run(device::Rank& rank) override {
     const int ranks = rank.count(), next = (share_.rank + 1) % ranks,
               previous = (share_.rank + ranks - 1) % ranks;
-    const Hops hops(share_, ranks);
     const auto owner = [&](int hop) { return owner_at_hop(share_, hop, ranks); };
     const auto held = [&](int hop) -> const Buffer& { return hop == 0 ? share_.kv : travelling_[hop % 2]; };
     const auto elements = [&](int hop) {
       return share_.key_value_heads * share_.keys_of(owner(hop)).total() * share_.whole.head_dim;
     };
     const int heads = int(share_.key_value_heads / 2), half = ranks == 1 ? heads : (heads + 1) / 2;
-    Gradient own = launch(owner(0), held(0), ranks == 1 ? nullptr : floats(own_));
+    Gradient own = launch(0, owner(0), held(0), ranks == 1 ? nullptr : floats(own_));
     if (share_.queries.total() > 0)
       prepare(own, share_.o.data(), static_cast<const float*>(share_.lse.data()), compute_);
 
@@ -83,13 +86,16 @@ class BackwardRing final : public Program {
         arrived = keys_.record();
       }
       if (hop == 0) {
-        compute(hops, 0, own, 0, half);
+        compute(0, own, 0, half);
       } else {
         compute_.wait_for(here);
-        const Buffer& part = part_[hop % 2];
-        compute(hops, hop, launch(owner(hop), held(hop), floats(part)), 0, heads);
+        Buffer& part = part_[hop % 2];
+        if (hop == 1 || is_seen(hop))
+          compute(hop, launch(hop, owner(hop), held(hop), floats(part)), 0, heads);
+        else
+          std::swap(part, received_);  // nothing is added to what has come
         compute_.wait_for(summed);
-        if (hop > 1) add(floats(part), floats(received_), elements(hop), compute_);
+        if (hop > 1 && is_seen(hop)) add(floats(part), floats(received_), elements(hop), compute_);
         sums_.wait_for(compute_.record());
         exchange(rank, sums_, next, part, elements(hop) * sizeof(float), previous, received_,
                  elements((hop + 1) % ranks) * sizeof(float));
@@ -99,7 +105,7 @@ class BackwardRing final : public Program {
     }
 
     //| Now the sum that comes home is on its way, and half of the own heads are left to compute.
-    compute(hops, 0, own, half, heads - half);
+    compute(0, own, half, heads - half);
     compute_.wait_for(summed);
     if (ranks > 1) round_keys(own, floats(own_), floats(received_), compute_);
     if (share_.queries.total() > 0) round_queries(own, gradients_.dq.data(), compute_);
@@ -119,9 +125,12 @@ class BackwardRing final : public Program {
     rank.exchange(queue, sends, receives);
   }
 
-  /// A launch of this rank's queries on another's keys, which lie in `from` and whose gradients go to `part`,
-  /// or if that is null to the results.
-  Gradient launch(int other, const Buffer& from, float* part) const {
+  bool is_seen(int hop) const { return documents_ ? documents_->at(hop).is_seen : hops_.is_seen(hop); }
+
+  /// A hop's launch of this rank's queries on another's keys, which lie in `from` and whose gradients go to
+  /// `part`, or if that is null to the results.
+  Gradient launch(int hop, int other, const Buffer& from, float* part) const {
+    const KeyHops::Hop* const listed = documents_ ? &documents_->at(hop) : nullptr;
     const Attention a = share_.attention(other, from, counter_.get());
     auto* const dk = static_cast<std::byte*>(gradients_.d_kv.data());
     return {.shape = a.shape,
@@ -140,14 +149,17 @@ class BackwardRing final : public Program {
             .masked = a.masked && a.last_key(0) + 1 < a.shape.seqlen_k,
             .first_head = 0,
             .heads = 0,
+            .seen = listed == nullptr ? nullptr : static_cast<const QueriesOfKey*>(listed->keys.data()),
+            .tiles = listed == nullptr ? nullptr : static_cast<const KeyTile*>(listed->tiles.data()),
             .margin = share_.margin};
   }
 
-  //| Keys that none of this rank's queries see have a part, too: zeros. So what is added and passed on is the same at every hop.
+  //| If none of this rank's queries see the keys held, nothing is computed: the sum that has come for them goes on as it is. A sum begins at hop 1,
+  //| where it is the part itself, zeros if need be.
   /// Some heads of a hop.
-  void compute(const Hops& hops, int hop, Gradient g, int first_head, int heads) {
+  void compute(int hop, Gradient g, int first_head, int heads) {
     if (heads == 0 || g.shape.seqlen_k == 0) return;
-    if (hops.is_seen(hop)) {
+    if (is_seen(hop)) {
       g.first_head = first_head;
       g.heads = heads;
       differentiate(g, compute_);
@@ -162,6 +174,8 @@ class BackwardRing final : public Program {
 
   const Share& share_;
   const GradientShare& gradients_;
+  const Hops hops_;
+  std::optional<KeyHops> documents_;
   Buffer lse_, d_, dq_;   // [heads, padded tokens], and dQ's sums [heads, padded tokens, head_dim]
   Buffer travelling_[2];  // [2, heads, tokens, head_dim] of another rank
   Buffer own_, part_[2];  // likewise, in float32: gradients of the own keys, and of those held

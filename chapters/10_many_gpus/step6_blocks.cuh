@@ -15,9 +15,9 @@ namespace flashbook::many_gpus {
 
 //| ## Which keys, which queries
 //|
-//| All roles of a block agree on the tiles of queries by computing them from the tile of keys. Under a causal mask those come
-//| from the first query that sees a key, which keeps blocks apart: each begins elsewhere. Without one every block begins at
-//| another tile and goes round, or all would add to the same dQ at once.
+//| All roles of a block agree on the tiles of queries by computing them from the tile of keys, or, in documents, by reading them in the host's
+//| list. Under a causal mask those come from the first query that sees a key, which keeps blocks apart: each begins elsewhere. Without one
+//| every block begins at another tile and goes round, or all would add to the same dQ at once.
 /// The tiles of queries that come for a tile of keys.
 struct QueryTiles {
   int first, end, start;
@@ -30,20 +30,32 @@ struct QueryTiles {
   }
 };
 
+/// Which those are.
 template <typename Version>
-__device__ __forceinline__ QueryTiles queries_of(const GradientProblem& problem, int first_key) {
+__device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem& problem,
+                                                 const WorkTile& work, int first_key) {
   constexpr int kQueries = Version::kQueries;
   const int end = (problem.seqlen_q + kQueries - 1) / kQueries;
-  if constexpr (Version::kCausal) {
+  if constexpr (Version::kSeen == Seen::causal) {
     const int first = min(problem.first_query(first_key) / kQueries, end);
     return {first, end, first};
+  }
+  //| The list of documents has the run of queries that see a key of the tile. It is empty where none does.
+  if constexpr (Version::kSeen == Seen::documents) {
+    const QueriesOfKey seen = problem.tiles[work.query_tile].queries;
+    const int first = seen.begin / kQueries, last = (seen.end + kQueries - 1) / kQueries;
+    return {first, last, problem.causal || last == 0 ? first : first + first_key / kQueries % (last - first)};
   }
   return {0, end, first_key / kQueries % end};
 }
 
 //| The scheduler numbers the tiles of a head from the last on; of keys the first are seen by the most queries. So the number
-//| is reversed.
-__device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTile& work) {
+//| is reversed. The list of documents has the longest tile last.
+/// The first key of a tile.
+template <typename Version>
+__device__ __forceinline__ int first_key_of(const typename Version::Problem& problem, const TileOrder& order,
+                                            const WorkTile& work) {
+  if constexpr (Version::kSeen == Seen::documents) return problem.tiles[work.query_tile].key;
   return (order.tiles_of_head - 1 - work.query_tile) * kTileKeys;
 }
 
@@ -54,11 +66,12 @@ template <typename Version, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
                                                PipelineState<kStages>& state,
                                                float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
-                                               const CUtensorMap& row_map, const GradientProblem& problem,
-                                               int kv_head, int first_key) {
-  Head head{kv_head * problem.group, 0};
+                                               const CUtensorMap& row_map,
+                                               const typename Version::Problem& problem, const WorkTile& work,
+                                               int first_key) {
+  Head head{work.head.head * problem.group, 0};
   int row = head.head * problem.padded_q;
-  const QueryTiles seen = queries_of<Version>(problem, first_key);
+  const QueryTiles seen = queries_of<Version>(problem, work, first_key);
 #pragma unroll 1
   for (int member = problem.group; member > 0; --member, ++head.head, row += problem.padded_q)
 #pragma unroll 1
@@ -75,12 +88,13 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
 /// The thread that takes tiles of keys and brings Q.
 template <typename T, typename Version>
 __device__ __forceinline__ void produce_q(BackwardShared<T, Version>& shared, const CUtensorMap& q_map,
-                                          const CUtensorMap& lse_map, const GradientProblem& problem,
-                                          const TileOrder& order, int* counter) {
+                                          const CUtensorMap& lse_map,
+                                          const typename Version::Problem& problem, const TileOrder& order,
+                                          int* counter) {
   PipelineState<Version::kStages> state;
   hand_out_tiles<Version::kSchedule>(shared.broadcast, order, counter, [&](const WorkTile& work) {
-    stream_queries<Version>(shared.q, state, shared.lse, q_map, lse_map, problem, work.head.head,
-                            first_key_of(order, work));
+    stream_queries<Version>(shared.q, state, shared.lse, q_map, lse_map, problem, work,
+                            first_key_of<Version>(problem, order, work));
   });
 }
 
@@ -90,7 +104,7 @@ __device__ __forceinline__ void produce_q(BackwardShared<T, Version>& shared, co
 template <typename T, typename Version>
 __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, const CUtensorMap& k_map,
                                            const CUtensorMap& v_map, const CUtensorMap& do_map,
-                                           const CUtensorMap& d_map, const GradientProblem& problem,
+                                           const CUtensorMap& d_map, const typename Version::Problem& problem,
                                            const TileOrder& order) {
   using Shared = BackwardShared<T, Version>;
   PipelineState<kBroadcastStages> next;
@@ -100,13 +114,13 @@ __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, c
   for (;;) {
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    const int first_key = first_key_of(order, work);
+    const int first_key = first_key_of<Version>(problem, order, work);
     mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
     parity ^= 1;
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
     load(shared.k, k_map, &shared.keys_full, first_key, work.head);
     if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, work.head);
-    stream_queries<Version>(shared.d_o, state, shared.d, do_map, d_map, problem, work.head.head, first_key);
+    stream_queries<Version>(shared.d_o, state, shared.d, do_map, d_map, problem, work, first_key);
   }
 }
 
@@ -115,7 +129,8 @@ __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, c
 /// A thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Version>
 __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float* dq,
-                                       const GradientProblem& problem, const TileOrder& order, int number) {
+                                       const typename Version::Problem& problem, const TileOrder& order,
+                                       int number) {
   using Part = DqPart<Version::kHeadDim, Version::kQueries>;
   PipelineState<kBroadcastStages> next;
   uint32_t parity = 0;
@@ -124,7 +139,7 @@ __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float
   for (;;) {
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    const QueryTiles seen = queries_of<Version>(problem, first_key_of(order, work));
+    const QueryTiles seen = queries_of<Version>(problem, work, first_key_of<Version>(problem, order, work));
 #pragma unroll 1
     for (int member = 0; member < problem.group; ++member) {
       const int row = (work.head.head * problem.group + member) * problem.padded_q;
@@ -184,7 +199,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
              const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
              KeyGradient<T> dk, KeyGradient<T> dv,         // [kv heads, seqlen_k, head_dim]
              float* dq,                                    // [heads * padded_q, head_dim], sums
-             GradientProblem problem, TileOrder order,
+             typename Version::Problem problem, TileOrder order,
              int* counter) {  // 0 at the start
   //| One warpgroup brings and adds, and gives most of its registers away; two multiply. Where registers add to dQ themselves,
   //| its last two warps have nothing to do.
@@ -213,9 +228,9 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   for (;;) {
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    const int first_key = first_key_of(order, work);
-    const QueryTiles seen = queries_of<Version>(problem, first_key);
-    Gradients<T, Version> gradients(shared, problem, number, warp);
+    const int first_key = first_key_of<Version>(problem, order, work);
+    const QueryTiles seen = queries_of<Version>(problem, work, first_key);
+    Gradients<T, Version> gradients(shared, problem, first_key, number, warp);
     mbarrier_wait(&shared.keys_full, parity);
     parity ^= 1;
 #pragma unroll 1

@@ -7,7 +7,7 @@
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
 #pragma once
-#include "chapters/10_many_gpus/tokens.cuh"
+#include "chapters/10_many_gpus/documents.cuh"
 #include "common/hopper/gradient_round.h"
 
 namespace flashbook::many_gpus {
@@ -39,15 +39,25 @@ struct GradientProblem {
   __device__ int first_query(int key) const { return causal ? queries.before(keys.place(key) - shift) : 0; }
 };
 
+//| Of packed documents the host has listed a key's queries ([`documents.h`](documents.h)).
+/// The same in documents.
+struct DocumentsGradientProblem : GradientProblem {
+  const QueriesOfKey* seen = nullptr;  ///< by each key, in whole tiles
+  const KeyTile* tiles = nullptr;      ///< in ascending order of their queries
+};
+
 //| ## Versions
 //|
 //| Chapter 7's: a tile has 64 queries, and 128 at d = 64. At d = 256 the sums of dK and dV do not fit the registers together,
-//| so one launch computes dV and another dK and dQ.
+//| so one launch computes dV and another dK and dQ. Documents have one version, causal or not, since their lists say it.
+enum class Seen { all, causal, documents };  ///< what a version's queries see
+
 /// One version of the kernel, as a type.
-template <int kHeadDim_, bool kCausal_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::all>
+template <int kHeadDim_, Seen kSeen_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::all>
 struct GradientVersion {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr bool kCausal = kCausal_;
+  static constexpr Seen kSeen = kSeen_;
+  using Problem = std::conditional_t<kSeen == Seen::documents, DocumentsGradientProblem, GradientProblem>;
   static constexpr Sums kSums = kSums_;
   static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< of a tile
   static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2;
@@ -74,18 +84,27 @@ struct Gradients {
   static constexpr bool kHasDk = Version::kSums != Sums::values;
   using Part = DqPart<kHeadDim, kQueries>;
   using Shared = BackwardShared<T, Version>;
+  using Problem = typename Version::Problem;
+  static constexpr bool kDocuments = Version::kSeen == Seen::documents;
 
   Shared& shared;
-  const GradientProblem& problem;
+  const Problem& problem;
   int number;          ///< which consumer this is
   const int warp_key;  ///< the warp's first key, counted from the tile's
+  QueriesOfKey all;    ///< of documents: queries that see all of the warpgroup's keys
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 
-  __device__ __forceinline__ Gradients(Shared& shared, const GradientProblem& problem, int number, int warp)
+  __device__ __forceinline__ Gradients(Shared& shared, const Problem& problem, int first_key, int number,
+                                       int warp)
       : shared(shared),
         problem(problem),
         number(number),
         warp_key(number * kRowsOfWarpgroup + warp % kWarpsOfWarpgroup * kRowsOfWarp) {
+    //| In documents the last key of the warpgroup is seen from the latest query on, and the first up to the earliest: between these two all keys are seen.
+    if constexpr (kDocuments) {
+      const QueriesOfKey* const seen = problem.seen + first_key + number * kRowsOfWarpgroup;
+      all = {seen[kRowsOfWarpgroup - 1].begin, seen[0].end};
+    }
 #pragma unroll
     for (float& sum : dk) sum = 0.0f;
 #pragma unroll
@@ -101,13 +120,35 @@ struct Gradients {
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
     const int key = first_key + warp_key + threadIdx.x % 32 / 4;
     const int thread_query = first_query + 2 * int(threadIdx.x % 4);
-    int limit[2];  // the first query, counted from thread_query, that sees the key
+    //| In documents queries behind the document's last one are hidden, too. The thread finishes one key before the other.
+    if constexpr (kDocuments) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
-      limit[r] = key + 8 * r < problem.seqlen_k ? problem.first_query(key + 8 * r) - thread_query : kQueries;
+      for (int r = 0; r < 2; ++r) {
+        const QueriesOfKey seen = problem.seen[key + 8 * r];
+        const int begin = seen.begin - thread_query, end = seen.end - thread_query;
 #pragma unroll
-    for (int i = 0; i < kQueries / 2; ++i)
-      if (i / 4 * 8 + i % 2 < limit[i / 2 % 2]) scores[i] = -INFINITY;
+        for (int i = 0; i < kQueries / 4; ++i) {
+          const int column = i / 2 * 8 + i % 2;
+          if (column < begin || column >= end) scores[i / 2 * 4 + 2 * r + i % 2] = -INFINITY;
+        }
+      }
+      //| Without documents the two are computed, as tokens.cuh's mask is.
+    } else {
+      int limit[2];  // the first query, counted from thread_query, that sees the key
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        limit[r] =
+            key + 8 * r < problem.seqlen_k ? problem.first_query(key + 8 * r) - thread_query : kQueries;
+#pragma unroll
+      for (int i = 0; i < kQueries / 2; ++i)
+        if (i / 4 * 8 + i % 2 < limit[i / 2 % 2]) scores[i] = -INFINITY;
+    }
+  }
+
+  /// Whether some query of the tile does not see some key of this warpgroup.
+  __device__ __forceinline__ bool is_partial(int first_key, int first_query) const {
+    if constexpr (kDocuments) return first_query < all.begin || first_query + kQueries > all.end;
+    return first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query);
   }
 
   //| ### The round
@@ -136,8 +177,7 @@ struct Gradients {
     //| The mask only lowers scores to -inf, and a row's log-sum-exp is known: so P^T needs no second pass over the keys. dS^T
     //| takes the place of P^T in `scores` when P^T is rounded.
     wgmma_pin(scores);
-    if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
-      mask(scores, first_key, first_query);
+    if (is_partial(first_key, first_query)) mask(scores, first_key, first_query);
     to_probabilities(scores, shared.lse[state.stage], problem.scale_log2);
     if constexpr (kHasDv) round_to_fragments<T>(p, scores);
     if constexpr (kHasDk) {

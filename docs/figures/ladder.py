@@ -88,7 +88,7 @@ def rows_of_book(measured):
     for name, cell in sorted(results.beside_peers(measured).items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
-            yield f"chapter {name.chapter} beside them, {dtype}", cell.ours, True
+            yield f"chapter {name.chapter}, step {name.step}, {dtype}", cell.ours, True
             yield f"FlashAttention-3, {dtype}", cell.fa3, False
             yield f"cuDNN, {dtype}", cell.cudnn, False
 

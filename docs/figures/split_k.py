@@ -17,7 +17,7 @@ def quarters(figure, x, y, upright, names=True):
 
 
 def main():
-    figure = Figure(470, 496, "Each of four warps multiplies Q with its quarter of the keys, and its weights with its quarter of the values. "
+    figure = Figure(470, 504, "Each of four warps multiplies Q with its quarter of the keys, and its weights with its quarter of the values. "
                               "Each has a part of all of O; in four rounds they add their parts to four pieces of O in turn.")
     top = 48
     for x, name in ((24, "Q, all warps"), (180, "Kᵀ, by keys"), (340, "scores, by keys")):
@@ -51,9 +51,8 @@ def main():
             piece = (warp + turn) % 4
             figure.box(122 + 66 * piece, y, 56, 26, look)
             figure.text(150 + 66 * piece, y + 18, f"warp {warp}", "small", "middle")
-        if turn < 3:
-            figure.text(400, y + 35, "barrier", "small red")
-            figure.line([(122, y + 29), (392, y + 29)], "red", dashed=True)
+        figure.text(400, y + 35, "barrier", "small red")
+        figure.line([(122, y + 29), (392, y + 29)], "red", dashed=True)
     figure.write(__file__)
 
 

@@ -244,6 +244,8 @@ PAGES = {
     "over_the_next_keys_09": OnPage("The gradients of a sequence's last keys are written over the next one's", {"more": VARLEN}),
     "slope_of_both_09": OnPage("The derivative asks the softcap and the slopes, which are a constant", {"mask": "both", "more": "--causal"}),
     "no_penalty_after_the_cap_09": OnPage("The slopes after the softcap are forgotten", {"mask": "both", "more": "--causal"}),
+    "drawn_at_the_transposed_place_09": OnPage("The gradient draws dropout's bits at the transposed place", {"more": "--dropout 0.2 --causal"}),
+    "dp_is_not_dropped_09": OnPage("dP keeps what dropout left out", {"more": "--dropout 0.2 --causal"}),
     "queries_not_awaited_09": OnPage("Nobody waits for Q"),
     "waits_for_one_product_09": OnPage("The wait leaves two products in flight"),
     "values_not_awaited_09": OnPage("O is rescaled while WGMMA still adds to it"),

@@ -51,10 +51,23 @@ def _options(dropout_p: float, softmax_scale: float | None, causal: bool, window
             arguments.flag("return_attn_probs", return_attn_probs, ORDER_2))
 
 
-def _refuse_dropout(dropout_p: float) -> None:
-    if dropout_p:
-        raise NotImplementedError(f"dropout_p is {dropout_p}: chapter 9 drops probabilities, but has no gradient of that. Give 0.0, or use "
-                                  f"torch.nn.functional.scaled_dot_product_attention ({ORDER_2})")
+def _refuse_probabilities(dropout_p: float, return_attn_probs: bool) -> None:
+    """FlashAttention-2 returns them for its tests, where there is dropout."""
+    if dropout_p and return_attn_probs:
+        raise NotImplementedError(f"return_attn_probs is True beside dropout_p, {dropout_p}: no kernel here writes probabilities. Give one of them")
+
+
+def _seed(dropout: float, softcap: float, slopes: Tensor | None) -> Tensor | None:
+    """What says which elements a call leaves out: the next number of PyTorch's generator on the CPU, so that nobody waits for the device, and
+    torch.manual_seed repeats it."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout_p is {dropout}: give a number from 0 to below 1")
+    if dropout == 0:
+        return None
+    if softcap > 0 or slopes is not None:
+        raise NotImplementedError(f"dropout_p is {dropout} beside {'alibi_slopes' if slopes is not None else 'softcap'}: chapter 9 takes a dropout "
+                                  "alone. Leave one of them out")
+    return torch.randint(2**63 - 1, (1,), dtype=torch.int64, device="cpu")
 
 
 def _of_sequences(slopes: Tensor | None) -> Tensor | None:
@@ -81,39 +94,40 @@ def padded(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None,
            first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int = 0, step: int = 0,
-           scales: ops.Scales = ops.NO_SCALES) -> tuple[Tensor, Tensor]:
+           scales: ops.Scales = ops.NO_SCALES, dropout: float = 0.0) -> tuple[Tensor, Tensor]:
     """O and the log-sum-exp of [batch, heads, seqlen, head_dim]. `left` and `right` are keys before and after a query's own; -1: all."""
     q, k, v = _cast(q, k, v)
     if may_have_tangents() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (q, k, v)):
         raise NotImplementedError("there are no forward-mode derivatives here: use torch.nn.functional.scaled_dot_product_attention with "
                                   "SDPBackend.MATH")
     slopes = _of_sequences(slopes)
+    drops = dropout, _seed(dropout, softcap, slopes)
     columns = q.shape[-1]
     options = _scale(softmax_scale, columns), left, right, softcap, slopes, first_query, first_key
     q, k, v = padded(q, k, v)
     unwatched, wants_gradient = ops.is_untraced(q, k, v), ops.wants_gradient(q, k, v)
     if wants_gradient:
-        masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0)
+        masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout)
         deterministic = ops.is_deterministic(deterministic)
         if not is_dynamo_compiling():  # the operator asks then
             ops.check_gradient(q, masked)
     if unwatched and wants_gradient:
-        forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales)
-        backward = lambda d_o, q, k, v, o, lse, deterministic: ops.backward(d_o, q, k, v, o, lse, *options, deterministic)
+        forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales, *drops)
+        backward = lambda d_o, q, k, v, o, lse, deterministic: ops.backward(d_o, q, k, v, o, lse, *options, deterministic, *drops)
         o, lse = ops.UntracedCall.apply(q, k, v, forward, backward, deterministic)
     else:
         call = ops.forward if unwatched else torch.ops.flashbook.forward
-        o, lse = call(q, k, v, *options, deterministic, chapter, step, *scales)
+        o, lse = call(q, k, v, *options, deterministic, chapter, step, *scales, *drops)
     return o if columns == o.shape[-1] else o[..., :columns], lse
 
 
 def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_key: Tensor, softmax_scale: float | None, left: int, right: int,
-                  softcap: float, slopes: Tensor | None, deterministic: bool) -> tuple[Tensor, Tensor]:
+                  softcap: float, slopes: Tensor | None, deterministic: bool, dropout: float = 0.0) -> tuple[Tensor, Tensor]:
     """O and the log-sum-exp, [heads, all queries], of sequences one after another: [tokens, heads, head_dim]."""
     arguments.tensors(3, "[tokens, heads, head_dim]", q=q, k=k, v=v)
     arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=first_query, cu_seqlens_k=first_key)
     q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
-    o, lse = attend(q, k, v, softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic)
+    o, lse = attend(q, k, v, softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic, dropout=dropout)
     return o.squeeze(0).transpose(0, 1), lse.squeeze(0)
 
 
@@ -177,14 +191,14 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         query: [batch, heads, seqlen_q, head_dim]
         key, value: [batch, kv_heads, seqlen_k, head_dim]
         attn_mask: None, or torch.nn.attention.bias.causal_lower_right or causal_upper_left
-        dropout_p: 0.0
+        dropout_p: as in flash_attn_func
         is_causal: query i sees keys up to i, as PyTorch has it; causal_lower_right counts from the last query and the last key
         scale: default 1 / sqrt(head_dim)
         enable_gqa: kv_heads may be fewer than heads, and divide them
     Returns: o, as query.
     """
     arguments.tensors(4, "[batch, heads, seqlen, head_dim]", query=query, key=key, value=value)
-    arguments.refuse(dropout_p=(arguments.number("dropout_p", dropout_p), 0.0, "use torch.nn.functional.scaled_dot_product_attention"))
+    dropout_p = arguments.number("dropout_p", dropout_p)
     is_causal, lower_right = arguments.flag("is_causal", is_causal), False
     if isinstance(attn_mask, Tensor) and type(attn_mask) is not Tensor:
         from torch.nn.attention.bias import CausalBias, CausalVariant  # which imports the compiler
@@ -205,7 +219,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         if query.shape[2] < key.shape[2]:  # nobody sees the keys behind these
             key, value = key[:, :, :query.shape[2]], value[:, :, :query.shape[2]]
         right = query.shape[2] - key.shape[2]
-    return attend(query, key, value, arguments.scale(scale), -1, right, 0.0, None, None, None, False)[0]
+    return attend(query, key, value, arguments.scale(scale), -1, right, 0.0, None, None, None, False, dropout=dropout_p)[0]
 
 
 # ---- FlashAttention-2's ------------------------------------------------------------------------------------------------------------
@@ -231,7 +245,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     Args:
         q: [batch, seqlen_q, heads, head_dim]; head_dim up to 256. If it is no multiple of 8, the three are copied with columns of 0
         k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads
-        dropout_p: 0.0
+        dropout_p: each probability is left out with this chance, and what stays is divided by 1 - dropout_p. torch.manual_seed repeats the draw,
+            which is by PyTorch's generator on the CPU. Not beside softcap, alibi_slopes and return_attn_probs
         softmax_scale: default 1 / sqrt(head_dim)
         causal: query i sees keys up to i + seqlen_k - seqlen_q
         window_size: keys before and after a query's own, i + seqlen_k - seqlen_q, that it sees; -1: all
@@ -239,7 +254,6 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
         alibi_slopes: [heads] or [batch, heads], float32: slope * distance is taken from a score. No gradient of it
         deterministic: the gradient has the same bits every time
         return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key; there are no probabilities
-            without dropout
     Returns: o, as q.
     """
     repeats = alibi_slopes is None and not dropout_p and ops.is_untraced(q, k, v)
@@ -265,12 +279,12 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
         dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k=k, v=v)
-    _refuse_dropout(dropout_p)
+    _refuse_probabilities(dropout_p, return_attn_probs)
     scale = _scale(softmax_scale, q.shape[-1])
     left, right = _window(causal, window_size)
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     options: tuple[Any, ...] = scale, left, right, softcap, alibi_slopes, None, None
-    o, lse = attend(*views, *options, deterministic)
+    o, lse = attend(*views, *options, deterministic, 0, 0, ops.NO_SCALES, dropout_p)
     has_empty_rows = _may_have_empty_rows(q.shape[1], k.shape[1], right)
     if repeats and (plan := ops.plan_to_repeat(*views, *options[:4])) is not None:
         if len(_cached_calls) >= ops.MOST_PLANS:
@@ -363,14 +377,15 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
     """
     dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
         dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
-    _refuse_dropout(dropout_p)
+    _refuse_probabilities(dropout_p, return_attn_probs)
     left, right = _window(causal, window_size)
     if block_table is not None:
+        arguments.refuse(dropout_p=(dropout_p, 0.0, "chapter 8, which reads pages, leaves nothing out"))
         arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
         o, lse = cached_packed(q, k, v, cu_seqlens_q, max_seqlen_q, cu_seqlens_k.diff(), block_table, softmax_scale, left, right, softcap,
                                alibi_slopes)
         return _with_lse(o, lse, True) if return_attn_probs else o
-    o, lse = attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, softmax_scale, left, right, softcap, alibi_slopes, deterministic)
+    o, lse = attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, softmax_scale, left, right, softcap, alibi_slopes, deterministic, dropout_p)
     return _with_lse(o, lse, True) if return_attn_probs else o
 
 

@@ -284,13 +284,13 @@ def plan_of(key: object, make: Callable[[], Plan]) -> Plan:
     return plan
 
 
-def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: int) -> bool:
+def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: int, dropout: float = 0.0) -> bool:
     """Whether it takes chapter 9."""
-    return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0
+    return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0 or dropout > 0
 
 
 def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, documents: int, scaling: int, chapter: int,
-           step: int) -> tuple[int, int]:
+           step: int, dropout: float) -> tuple[int, int]:
     """Chapter and step of a forward pass."""
     if chapter:
         known = _library.chapters()
@@ -298,7 +298,7 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
             raise ValueError(f"there is no chapter {chapter}: give one of {', '.join(map(str, known))}")
         last = {MASKS: FUNCTIONS, DECODING: EQUAL_WORK}.get(chapter, known[chapter][0])
         return chapter, step or (BLOCK_SCALES if scaling == SCALE_OF_BLOCK else last)
-    masked, functions = is_masked(left, right, softcap, slopes, documents), softcap > 0 or slopes
+    masked, functions = is_masked(left, right, softcap, slopes, documents, dropout), softcap > 0 or slopes or dropout > 0
     return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, scaling, is_padded(q))[:2]
 
 
@@ -306,7 +306,7 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
            scaling: int, padded: bool) -> tuple[int, int, str]:
     """Chapter and step of a forward pass for which none was asked, and why."""
     if functions:
-        return MASKS, FUNCTIONS, "a softcap or slopes"
+        return MASKS, FUNCTIONS, "a softcap, slopes or dropout"
     if masked:
         return (MASKS, VARLEN, "packed sequences") if packed else (MASKS, RANGES, "a window")
     if dtype == torch.float8_e4m3fn:
@@ -325,7 +325,7 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
 
 
 def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float,
-            slopes: bool, documents: int, scaling: int = 0, cache: Cache | None = None) -> Plan:
+            slopes: bool, documents: int, scaling: int = 0, cache: Cache | None = None, dropout: float = 0.0) -> Plan:
     """What all calls have in common. `plan` has the chapter and the step; `what` is the C function: attention, backward or decode."""
     check_machine(q.device, plan.chapter)
     if not scale > 0 or scale == float("inf"):
@@ -337,7 +337,7 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
     plan.simulated = plan.index < 0 and _library.chapters()[plan.chapter][1]
     if plan.copies or plan.empty:
         return plan
-    masked = is_masked(left, right, softcap, slopes, documents)
+    masked = is_masked(left, right, softcap, slopes, documents, dropout)
     plan.shape = Shape(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], int(right == 0 and not masked), TYPES[q.dtype], scale)
     plan.shape.scaling = scaling
     plan.first = (plan.chapter, plan.step, ctypes.addressof(plan.shape))
@@ -347,7 +347,7 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
                     o=(result_strides(q_), q_.shape))
     c = _library.library()
     if masked:
-        plan.mask = Mask(window_left=left, window_right=right, softcap=softcap, documents=max(0, documents))
+        plan.mask = Mask(window_left=left, window_right=right, softcap=softcap, documents=max(0, documents), dropout=dropout)
         sized = Mask.from_buffer_copy(plan.mask)
         if documents > 0:
             sized.first_query = sized.first_key = 16  # it asks only whether they are there
@@ -426,11 +426,13 @@ def stream_of(plan: Plan) -> int:
     return int(raw_stream(plan.index)) if plan.index >= 0 else 0
 
 
-def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None) -> Any:
-    """The C function's first ones, with arrays in its mask if there are some."""
-    if plan.mask is None or (slopes is None and first_query is None):
+def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None,
+              seed: Tensor | None) -> Any:
+    """The C function's first ones, with arrays and a seed in its mask if there are some."""
+    if plan.mask is None or (slopes is None and first_query is None and seed is None):
         return plan.first
     mask = Mask.from_buffer_copy(plan.mask)
+    mask.seed = 0 if seed is None else int(seed)
     mask.slope_sequences = slope_sequences(slopes)
     for name, array in (("slopes", slopes), ("first_query", first_query), ("first_key", first_key)):
         setattr(mask, name, None if array is None else address(array))
@@ -456,32 +458,46 @@ def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, f
         raise ValueError(f"cu_seqlens_q is {tuple(first_query.shape)} and cu_seqlens_k is {tuple(first_key.shape)}: give (sequences + 1,) both")
 
 
+def check_seed(plan: Plan, dropout: float, seed: Tensor | None) -> None:
+    """Raises if a forward pass has no seed for its dropout, or a CUDA graph would keep the one that it is given."""
+    if dropout == 0 or plan.empty:
+        return
+    if seed is None or seed.dtype != torch.int64 or seed.numel() != 1 or seed.device.type != "cpu":
+        raise ValueError(f"dropout is {dropout}, and seed is no int64 on the CPU: give torch.randint(2**63 - 1, (1,))")
+    if plan.index >= 0 and is_capturing():
+        raise NotImplementedError(f"dropout_p is {dropout} within a CUDA graph, which would leave out the same elements in every replay: capture "
+                                  "without dropout")
+
+
 # ---- the calls ---------------------------------------------------------------------------------------------------------------------
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
             first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int, q_scale: Tensor | None = None,
-            k_scale: Tensor | None = None, v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """O and the log-sum-exp, [batch, heads, seqlen_q]."""
+            k_scale: Tensor | None = None, v_scale: Tensor | None = None, dropout: float = 0.0,
+            seed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """O and the log-sum-exp, [batch, heads, seqlen_q]. `seed`, one int64 on the CPU, says with dropout which elements are left out."""
     scales = q_scale, k_scale, v_scale
-    plan = forward_plan(q, k, v, scale, left, right, softcap, slopes, first_query, chapter, step, scales)
+    plan = forward_plan(q, k, v, scale, left, right, softcap, slopes, first_query, chapter, step, scales, dropout)
     if plan.mask is not None:
         check_arrays(q, slopes, first_query, first_key)
+    check_seed(plan, dropout, seed)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return forward(*(readable(tensor, plan.compact) for tensor in (q, k, v)), scale, left, right, softcap, slopes, first_query, first_key,
-                       deterministic, chapter, step, *scales)
+                       deterministic, chapter, step, *scales, dropout, seed)
     with on(plan):
-        return launch_forward(plan, plan.results, q, k, v, slopes, first_query, first_key, scales)
+        return launch_forward(plan, plan.results, q, k, v, slopes, first_query, first_key, scales, seed)
 
 
 def forward_plan(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
-                 first_query: Tensor | None, chapter: int, step: int, scales: Scales) -> Plan:
+                 first_query: Tensor | None, chapter: int, step: int, scales: Scales, dropout: float = 0.0) -> Plan:
     documents = -1 if first_query is None else first_query.shape[0] - 1
     scaling = 0 if scales == NO_SCALES else scaling_of(q, k, scales)
-    key = forward_key(q, k, v, scale, left, right, softcap, slopes, documents, chapter, step, scaling)
+    key = forward_key(q, k, v, scale, left, right, softcap, slopes, documents, chapter, step, scaling, dropout)
     plan = _plans.get(key)
     if plan is None:
-        plan = plan_of(key, lambda: plan_forward((q, k, v), scale, left, right, softcap, slopes is not None, documents, chapter, step, scaling))
+        plan = plan_of(key, lambda: plan_forward((q, k, v), scale, left, right, softcap, slopes is not None, documents, chapter, step, scaling,
+                                                 dropout))
     if scales != NO_SCALES and plan.chapter != FP8:
         raise ValueError(f"scales are for float8_e4m3fn, by chapter 6, and q is {q.dtype} for chapter {plan.chapter}: leave q_scale, k_scale and "
                          "v_scale out")
@@ -489,24 +505,25 @@ def forward_plan(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right
 
 
 def forward_key(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None, documents: int = -1,
-                chapter: int = 0, step: int = 0, scaling: int = 0) -> object:
+                chapter: int = 0, step: int = 0, scaling: int = 0, dropout: float = 0.0) -> object:
     return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale, left,
-            right, softcap, slopes is None, documents, chapter, step, scaling)
+            right, softcap, slopes is None, documents, chapter, step, scaling, dropout)
 
 
 def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int,
-                 step: int, scaling: int) -> Plan:
+                 step: int, scaling: int, dropout: float) -> Plan:
     q, k, v = inputs
     check_tensors(q, k, v)
     plan = Plan()
-    plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, scaling, chapter, step)
-    plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling)
+    plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, scaling, chapter, step, dropout)
+    plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling, dropout=dropout)
     plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), lse_without_memory(q)
     return plan
 
 
 def launch_forward(plan: Plan, results: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None = None,
-                   first_query: Tensor | None = None, first_key: Tensor | None = None, scales: Scales = NO_SCALES) -> tuple[Tensor, Tensor]:
+                   first_query: Tensor | None = None, first_key: Tensor | None = None, scales: Scales = NO_SCALES,
+                   seed: Tensor | None = None) -> tuple[Tensor, Tensor]:
     o, lse = torch.empty_like(results[0]), torch.empty_like(results[1])
     if plan.empty:
         return o.zero_(), lse.fill_(float("-inf"))
@@ -515,7 +532,7 @@ def launch_forward(plan: Plan, results: tuple[Tensor, ...], q: Tensor, k: Tensor
     workspace, _memory = workspace_of(plan, stream, address)
     q_scale, k_scale, v_scale = (0 if array is None else address(array) for array in scales)
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, q_scale, k_scale, v_scale, 0, 0)
-    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key), tensors, stream):
+    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed), tensors, stream):
         _library.check(status)
     if plan.simulated:
         address.bring_back(o, lse)
@@ -523,19 +540,20 @@ def launch_forward(plan: Plan, results: tuple[Tensor, ...], q: Tensor, k: Tensor
 
 
 def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, scale: float, left: int, right: int, softcap: float,
-             slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None, deterministic: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v."""
+             slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, dropout: float = 0.0,
+             seed: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q, k and v, with the forward pass's dropout and seed."""
     documents = -1 if first_query is None else first_query.shape[0] - 1
     inputs = (q, k, v, o, d_o)
-    key = backward_key(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic)
+    key = backward_key(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic, dropout)
     plan = _plans.get(key)
     if plan is None:
-        plan = plan_of(key, lambda: plan_backward(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic))
+        plan = plan_of(key, lambda: plan_backward(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic, dropout))
     if plan.copies or any(tensor.data_ptr() & 15 for tensor in inputs):
         return backward(*(readable(tensor, False) for tensor in (d_o, q, k, v, o)), lse, scale, left, right, softcap, slopes, first_query,
-                        first_key, deterministic)
+                        first_key, deterministic, dropout, seed)
     with on(plan):
-        return launch_backward(plan, plan.results, d_o, q, k, v, o, lse, slopes, first_query, first_key)
+        return launch_backward(plan, plan.results, d_o, q, k, v, o, lse, slopes, first_query, first_key, seed)
 
 
 def backward_key(inputs: tuple[Tensor, ...], *options: object) -> object:
@@ -543,16 +561,16 @@ def backward_key(inputs: tuple[Tensor, ...], *options: object) -> object:
 
 
 def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int,
-                  deterministic: bool) -> Plan:
+                  deterministic: bool, dropout: float = 0.0) -> Plan:
     q, k, v, o, d_o = inputs
     check_tensors(q, k, v)
-    masked = is_masked(left, right, softcap, slopes, documents)
+    masked = is_masked(left, right, softcap, slopes, documents, dropout)
     check_gradient(q, masked)
     if masked:
         plan = Plan(chapter=MASKS, step=IN_TURNS if deterministic else GRADIENT)
     else:
         plan = Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
-    plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents)
+    plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents, dropout=dropout)
     plan.results = tuple(without_memory(result(tensor, q.dtype)) for tensor in (q, k, v))
     if plan.shape is not None:  # of a forward pass by another chapter O may lie otherwise
         set_strides(plan.shape, o=(o.stride(), o.shape))
@@ -563,8 +581,8 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
 
 
 def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-                    slopes: Tensor | None = None, first_query: Tensor | None = None,
-                    first_key: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+                    slopes: Tensor | None = None, first_query: Tensor | None = None, first_key: Tensor | None = None,
+                    seed: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dv = torch.empty_like(results[0]), torch.empty_like(results[1]), torch.empty_like(results[2])
     if plan.empty:
         return dq.zero_(), dk.zero_(), dv.zero_()
@@ -574,7 +592,7 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
     lse = lse.contiguous()  # a hook may have brought it back otherwise
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
     gradients = pack_gradients(GRADIENTS, address(d_o), address(dq), address(dk), address(dv)) + plan.gradients
-    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key), tensors, gradients, stream):
+    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed), tensors, gradients, stream):
         _library.check(status)
     if plan.simulated:
         address.bring_back(dq, dk, dv)
@@ -811,7 +829,7 @@ class CachedCall:
             return launch_backward(*known, d_o, q, k, v, o, lse)
         views = tuple(tensor.transpose(1, 2) for tensor in inputs)
         found = backward(views[4], *views[:4], lse, *self.options, deterministic)
-        plan = _plans.get(backward_key(views, *self.options[:4], False, -1, deterministic))
+        plan = _plans.get(backward_key(views, *self.options[:4], False, -1, deterministic, 0.0))
         if plan is not None and not plan.copies and len(self.gradients) < MOST_PLANS:
             self.gradients[key] = plan, tuple(map(with_heads_and_rows_exchanged, plan.results))
         return tuple(gradient.transpose(1, 2) for gradient in found)
@@ -823,8 +841,9 @@ class CachedCall:
 _OPTIONS = "float scale, int left, int right, float softcap, Tensor? slopes, Tensor? first_query, Tensor? first_key, bool deterministic"
 _definitions = torch.library.Library("flashbook", "DEF")
 _definitions.define(f"forward(Tensor q, Tensor k, Tensor v, {_OPTIONS}, int chapter, int step, Tensor? q_scale=None, Tensor? k_scale=None, "
-                    "Tensor? v_scale=None) -> (Tensor, Tensor)")
-_definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
+                    "Tensor? v_scale=None, float dropout=0.0, Tensor? seed=None) -> (Tensor, Tensor)")
+_definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_OPTIONS}, float dropout=0.0, Tensor? seed=None) "
+                    "-> (Tensor, Tensor, Tensor)")
 _definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, int left=-1, int right=-1, float softcap=0.0, "
                     "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0, "
                     "Tensor? k_scale=None, Tensor? v_scale=None) -> (Tensor, Tensor)")
@@ -850,21 +869,21 @@ def _(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, *options, slopes, first_query, first_key, deterministic, _, _, _, _, _ = inputs
-    masked = is_masked(*options[1:], slopes is not None, -1 if first_query is None else 0)
+    q, k, v, *options, slopes, first_query, first_key, deterministic, _, _, _, _, _, dropout, seed = inputs
+    masked = is_masked(*options[1:], slopes is not None, -1 if first_query is None else 0, dropout)
     check_gradient(q, masked)
-    ctx.save_for_backward(q, k, v, *output, slopes, first_query, first_key)
-    ctx.options, ctx.deterministic = options, deterministic
+    ctx.save_for_backward(q, k, v, *output, slopes, first_query, first_key, seed)
+    ctx.options, ctx.deterministic, ctx.dropout = options, deterministic, dropout
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
 
 def _gradient(ctx: Any, d_o: Tensor | None, _d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
     if d_o is None:
-        return (None,) * 16
-    q, k, v, o, lse, *arrays = ctx.saved_tensors
-    found = torch.ops.flashbook.backward(d_o, q, k, v, o, lse, *ctx.options, *arrays, ctx.deterministic)
-    return (*found, *(None,) * 13)
+        return (None,) * 18
+    q, k, v, o, lse, *arrays, seed = ctx.saved_tensors
+    found = torch.ops.flashbook.backward(d_o, q, k, v, o, lse, *ctx.options, *arrays, ctx.deterministic, ctx.dropout, seed)
+    return (*found, *(None,) * 15)
 
 
 def _no_second(ctx: Any, *_: Any) -> None:

@@ -17,9 +17,9 @@ def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu"):
     return found
 
 
-def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None, document=None):
+def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None, document=None, kept=None):
     """O and the log-sum-exp, [batch, heads, seqlen_q]; a row that sees nothing is 0 and -inf. A sink is a score without a key.
-    `document` says which document each token is of, [seqlen]."""
+    `document` says which document each token is of, [seqlen]; `kept` what dropout multiplies each probability by."""
     group = q.shape[2] // k.shape[2]
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)))
     scores = q * (scale or 1 / math.sqrt(q.shape[-1])) @ k.mT
@@ -38,6 +38,7 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, s
         return (all_scores.softmax(-1)[..., :-1].nan_to_num(0) @ v).transpose(1, 2), all_scores.logsumexp(-1)
     lse = scores.masked_fill(~seen, -math.inf).logsumexp(-1)
     p = scores.masked_fill(~seen & ~empty, -math.inf).softmax(-1).masked_fill(empty, 0)
+    p = p if kept is None else p * kept.to(p.dtype)
     return (p @ v).transpose(1, 2), lse
 
 

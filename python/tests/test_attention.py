@@ -5,8 +5,9 @@ import math
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from conftest import DEVICE, GPU
-from reference import assert_as_good_as_plain, attention
+from reference import assert_as_good_as_plain, attention, visible
 
 import flashbook
 from flashbook import _library, flash_attn_3, interface
@@ -674,7 +675,8 @@ def test_tensors_that_do_not_fit(change, kind, because):
 
 def test_options_that_nobody_has():
     q, k, v = (torch.randn(2, 10, 4, 64, device=DEVICE, dtype=torch.float16) for _ in range(3))
-    for options, kind, because in (({"dropout_p": 0.1}, NotImplementedError, "scaled_dot_product_attention"), ({"softmax_scale": 0.0}, ValueError, "softmax_scale"),
+    for options, kind, because in (({"dropout_p": 1.0}, ValueError, "below 1"), ({"dropout_p": -0.1}, ValueError, "dropout_p"),
+                                   ({"dropout_p": math.nan}, ValueError, "dropout_p"), ({"softmax_scale": 0.0}, ValueError, "softmax_scale"),
                                    ({"softmax_scale": -1.0}, ValueError, "above 0"), ({"softmax_scale": math.nan}, ValueError, "finite")):
         with pytest.raises(kind, match=because):
             flashbook.flash_attn_func(q, k, v, **options)
@@ -698,8 +700,9 @@ def test_options_that_nobody_has():
     with pytest.raises(ValueError, match="cache_seqlens is None"):
         flashbook.flash_attn_with_kvcache(q, k, v, k, v)
     first = torch.tensor([0, 10], device=DEVICE, dtype=torch.int32)
-    with pytest.raises(NotImplementedError, match="scaled_dot_product_attention"):
-        flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, dropout_p=0.5)
+    for options in ({"block_table": first[None]}, {"return_attn_probs": True}, {"softcap": 2.0}, {"alibi_slopes": torch.ones(4, device=DEVICE)}):
+        with pytest.raises(NotImplementedError, match="dropout_p"):
+            flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, dropout_p=0.5, **options)
     with pytest.raises(ValueError, match="pages"):
         flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, block_table=first[None])
     with pytest.raises(ValueError, match="there is no chapter 77"):
@@ -728,3 +731,105 @@ def test_masks_that_nobody_has():
     with pytest.raises(TypeError, match="wants a gradient"):
         p = torch.randn(1, 1, 8, 64, requires_grad=True, device="cpu")
         flashbook.attention(p, p, p, chapter=2)
+
+
+# ---- dropout -----------------------------------------------------------------------------------------------------------------------
+
+
+def seeded(function, *tensors, **options):
+    torch.manual_seed(11)
+    return function(*tensors, **options)
+
+
+def kept_by(function, q, k, v, dropout_p, **options):
+    """What a seeded call multiplies each probability by, [batch, heads, seqlen_q, seqlen_k]: where V is the identity, O is what is left of P."""
+    identity = torch.eye(k.shape[1], k.shape[-1], device=DEVICE, dtype=v.dtype)[:, None].expand(v.shape)
+    left = seeded(function, q, k, identity, dropout_p, **options)[..., :k.shape[1]]
+    return (left != 0).transpose(1, 2).double() / (1 - dropout_p)
+
+
+def held_with_dropout(o, d_o, leaves, kept, **options):
+    """The gradients. Holds them and O against float64, and plain attention of the same elements."""
+    got = o, *torch.autograd.grad(o, leaves, d_o)
+
+    def written_out(kind):
+        own = [leaf.detach().to(kind).requires_grad_() for leaf in leaves]
+        o = attention(*own, kept=kept, **options)[0]
+        return o, *torch.autograd.grad(o, own, d_o.to(kind))
+
+    for one, exact, plain in zip(got, written_out(torch.float64), written_out(o.dtype)):
+        assert_as_good_as_plain(one, exact.detach(), plain.detach(), factor=3, floor=2e-4)
+    return got[1:]
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_dropout(dtype, head_dim, deterministic):
+    for options in ({}, {"causal": True}, {"window_size": (9, 3)}):
+        leaves = q, k, v = inputs(50, 61, 4, 2, head_dim, dtype, grad=True)
+        kept = kept_by(flashbook.flash_attn_func, *leaves, 0.25, **options)
+        seen = visible(50, 61, options.get("causal", False), options.get("window_size", (-1, -1)), DEVICE)
+        assert 0.7 < (kept * seen > 0).sum() / (seen.sum() * kept[..., 0, 0].numel()) < 0.8
+        o = seeded(flashbook.flash_attn_func, q, k, v, 0.25, deterministic=deterministic, **options)
+        d_o = torch.randn_like(o)
+        gradients = held_with_dropout(o, d_o, leaves, kept, causal=options.get("causal", False), window=options.get("window_size", (-1, -1)))
+        if deterministic:
+            again = seeded(flashbook.flash_attn_func, q, k, v, 0.25, deterministic=True, **options)
+            assert all(map(torch.equal, gradients, torch.autograd.grad(again, leaves, d_o)))
+
+
+@pytest.mark.kernels
+def test_dropout_by_every_call():
+    """All draw the same elements by the same seed, and others by another; without dropout nobody draws."""
+    leaves = q, k, v = inputs(40, 40, 2, 2, 64, torch.bfloat16, grad=True)
+    right = seeded(flashbook.flash_attn_func, q, k, v, 0.25, causal=True)
+    torch.manual_seed(11)
+    state = torch.get_rng_state()
+    for again in (seeded(flashbook.flash_attn_func, q, k, v, 0.25, causal=True),
+                  seeded(flashbook.flash_attn_qkvpacked_func, torch.stack([q, k, v], 2), 0.25, causal=True),
+                  seeded(flashbook.flash_attn_kvpacked_func, q, torch.stack([k, v], 2), 0.25, causal=True),
+                  seeded(flashbook.scaled_dot_product_attention, *(tensor.transpose(1, 2) for tensor in (q, k, v)), dropout_p=0.25,
+                         is_causal=True).transpose(1, 2)):
+        assert torch.equal(again, right)
+    assert not torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(flashbook.flash_attn_func(q, k, v, 0.25, causal=True), right)  # the next draw
+    torch.manual_seed(11)
+    flashbook.flash_attn_func(q, k, v, 0.0, causal=True)
+    assert torch.equal(torch.get_rng_state(), state)
+
+    d_o = torch.randn_like(right)
+    wanted = torch.autograd.grad(right, leaves, d_o)
+    straight = seeded(flashbook.flash_attn_func, q, k, v, 0.25, causal=True, deterministic=True)
+    recomputed = seeded(torch.utils.checkpoint.checkpoint, lambda *tensors: flashbook.flash_attn_func(*tensors, 0.25, causal=True, deterministic=True),
+                        *leaves, use_reentrant=False)
+    for one, other, rounded in zip(torch.autograd.grad(recomputed, leaves, d_o), torch.autograd.grad(straight, leaves, d_o), wanted):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, rounded, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.kernels
+def test_dropout_of_packed_sequences():
+    q, k, v = (tensor[0].detach() for tensor in inputs(50, 60, 4, 2, 64, torch.bfloat16))
+    leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
+    first_query, first_key = (torch.tensor(of, device=DEVICE, dtype=torch.int32) for of in ([0, 15, 15, 50], [0, 20, 23, 60]))
+
+    def packed(q, k, v, dropout_p):
+        return flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first_query, first_key, 35, 37, dropout_p)[None]
+
+    kept = kept_by(packed, q[None], k[None], v[None], 0.3)
+    o = seeded(packed, q[None], k[None], v[None], 0.3)
+    for begin, end, of_key, end_key in ((0, 15, 0, 20), (15, 50, 23, 60)):
+        parts = [q[None, begin:end], k[None, of_key:end_key], v[None, of_key:end_key]]
+        exact, plain = (attention(*(part.detach().to(kind) for part in parts), kept=kept[..., begin:end, of_key:end_key])[0]
+                        for kind in (torch.float64, q.dtype))
+        assert_as_good_as_plain(o[:, begin:end].detach(), exact, plain)
+    d_o = torch.randn_like(o)
+    got = torch.autograd.grad(o, leaves, d_o)
+    own = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    whole = torch.cat([attention(own[0][None, a:b], own[1][None, c:d], own[2][None, c:d], kept=kept[..., a:b, c:d])[0]
+                       for a, b, c, d in ((0, 15, 0, 20), (15, 50, 23, 60))], 1)
+    for one, exact in zip(got, torch.autograd.grad(whole, own, d_o.double())):
+        torch.testing.assert_close(one.double(), exact, atol=4e-2, rtol=3e-2)
+    assert not got[1][20:23].any() and not got[2][20:23].any()  # keys that nobody sees

@@ -32,6 +32,11 @@ def test_opcheck_backward_decode_and_packed():
     o, lse = torch.ops.flashbook.forward(q, k, v, 0.125, -1, 0, 0.0, None, None, None, False, 0, 0)
     arguments = (torch.randn_like(o), q, k, v, o, lse, 0.125, -1, 0, 0.0, None, None, None, True)
     torch.library.opcheck(torch.ops.flashbook.backward.default, arguments)
+    drops = {"dropout": 0.25, "seed": torch.tensor([5])}
+    torch.library.opcheck(torch.ops.flashbook.forward.default, (q, k, v, 0.125, -1, 0, 0.0, None, None, None, False, 0, 0), drops)
+    torch.library.opcheck(torch.ops.flashbook.backward.default, arguments, drops)
+    with pytest.raises(ValueError, match="seed"):
+        torch.ops.flashbook.forward(q, k, v, 0.125, -1, 0, 0.0, None, None, None, False, 0, 0, dropout=0.25)
     lengths = torch.tensor([30, 70], device=DEVICE, dtype=torch.int32)
     torch.library.opcheck(torch.ops.flashbook.decode.default, (q[:, :, :1], k, v, lengths, None, 0.125))
     slopes = torch.rand(q.shape[1], device=q.device)
@@ -43,6 +48,25 @@ def test_opcheck_backward_decode_and_packed():
 def test_opcheck_on_the_host():
     q = torch.randn(1, 2, 30, 64)
     torch.library.opcheck(torch.ops.flashbook.forward.default, (q, q.clone(), q.clone(), 0.125, -1, 0, 0.0, None, None, None, False, 2, 5))
+
+
+@pytest.mark.kernels
+def test_dropout_compiles_without_a_break():
+    """A compiled call draws anew each time, a seed repeats it, and its gradient leaves out what it has left out: where V and dO are the identity,
+    O is what is left of P, and dV the same transposed."""
+    compiled = torch.compile(lambda q, k, v: flashbook.flash_attn_func(q, k, v, 0.25, causal=True), fullgraph=True,
+                             backend="inductor" if GPU else "aot_eager")
+    q, k, _ = inputs(64, (2, 2), grad=True)
+    v = torch.eye(64, device=DEVICE, dtype=q.dtype)[:, None].expand(2, 64, 2, 64).clone().requires_grad_()
+    outputs = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        outputs.append(compiled(q, k, v))
+    assert torch.equal(*outputs) and not torch.equal(compiled(q, k, v), outputs[0])
+    dv, = torch.autograd.grad(outputs[0], v, v.detach())
+    left = outputs[0].transpose(1, 3)
+    assert torch.equal(dv != 0, left != 0) and (left != 0).sum() < 0.8 * 2 * 2 * 64 * 65 / 2
+    torch.testing.assert_close(dv, left, atol=1e-2, rtol=2e-2)
 
 
 @pytest.mark.kernels

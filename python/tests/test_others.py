@@ -50,7 +50,8 @@ def lengths(count=2):
 
 
 CALLS = {
-    "dropout": lambda: flashbook.flash_attn_func(make(), make(), make(), 0.17),
+    "the probabilities that dropout left": lambda: flashbook.flash_attn_func(make(), make(), make(), 0.17, return_attn_probs=True),
+    "dropout beside a function on scores": lambda: flashbook.flash_attn_func(make(), make(), make(), 0.17, softcap=3.0),
     "a cache in float8_e4m3fn of a head dimension that chapter 8 does not pad":
         lambda: flash_attn_3.flash_attn_with_kvcache(make(head_dim=80), *(make(head_dim=80, dtype=torch.float8_e4m3fn) for _ in range(2)), cache_seqlens=lengths()),
     "keys and values of different head dimensions": lambda: flashbook.flash_attn_func(make(), make(), make(head_dim=128)),
@@ -85,7 +86,7 @@ def test_refusals_say_so(refusal):
 
 
 def test_other_errors_are_no_refusals():
-    for error in (ValueError("head_dim is 64: nothing is wrong with that"), RuntimeError("dropout_p is 0.1: has no gradient of that"),
+    for error in (ValueError("head_dim is 64: nothing is wrong with that"), RuntimeError("dropout_p is 0.1 beside softcap"),
                   AssertionError("a wrong result"), NotImplementedError("")):
         assert refusal_of(error) is None
 

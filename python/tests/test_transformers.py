@@ -115,7 +115,18 @@ def test_what_transformers_would_leave_out_is_refused():
     forward = transformers.AttentionInterface()["flashbook"]
     with pytest.raises(NotImplementedError, match="s_aux"):
         forward(torch.nn.Module(), q, q, q, None, s_aux=torch.zeros(2))
-    model = llama(attention_dropout=0.1).train()
+
+
+def test_a_model_learns_with_dropout(calls):
+    model = llama(attention_dropout=0.5).train()
     model.set_attn_implementation("flashbook")
-    with pytest.raises(NotImplementedError, match="dropout_p"):
-        model(torch.randint(1, 100, (1, 9), device=DEVICE))
+    tokens = torch.randint(1, 100, (1, 9), device=DEVICE)
+    found = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        model.zero_grad()
+        model(tokens, labels=tokens).loss.backward()
+        found.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    assert calls == ["flash_attn_func"] * 6 and found[0].isfinite().all()
+    torch.testing.assert_close(found[0], found[1], atol=1e-3, rtol=2e-2)  # dQ is summed in any order
+    assert (found[0] - found[2]).norm() > 0.05 * found[0].norm()

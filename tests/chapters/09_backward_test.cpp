@@ -121,9 +121,91 @@ TEST_P(TracedMasks, BreakNoRuleOfMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Some, TracedMasks, ::testing::Values(3, 7, 8, 12, 13, 15, 16, 22, 23, 26));
 
+/// Dropout under masks that leave full tiles and partial ones. Head dimensions and types take turns.
+std::vector<Shape> dropped() {
+  std::vector<Shape> shapes = {
+      masked_shape(200, 170, Visibility::causal(), 64), masked_shape(333, 300, {}, 128),
+      masked_shape(170, 331, {.window = {.left = 64, .right = 63}}, 256),
+      masked_shape(150, 300, {.window = {.left = 37, .right = 0, .sinks = 3}, .prefix = 130}, 128),
+      masked_shape(1, 290, {}, 64), masked_shape(130, 1, {}, 128),
+      // documents are a mask here, and begin at keys that are no multiples of 32
+      packed_shape({0, 0, 61, 61, 200, 201}, {0, 3, 60, 77, 200, 201}, 64),
+      packed_shape({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
+      with_columns(masked_shape(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
+      masked_shape(130, 170, Visibility::causal(), 80),  // which tiles pad
+  };
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    if (shapes[i].visibility.documents.first_query.empty()) shapes[i].batch = 1 + int(i % 2);
+    if (i % 3 == 0) shapes[i].heads = 3, shapes[i].kv_heads = 1;
+    if (i % 2 == 0) shapes[i].dtype = DType::f16;
+    shapes[i].score = {.dropout = i % 4 == 1 ? 0.75f : 0.2f, .seed = 0x900000001 + i};
+  }
+  return shapes;
+}
+
+class Dropout : public ChapterTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(Dropout, HasRightGradients) { expect_right(dropped()[GetParam()]); }
+
+INSTANTIATE_TEST_SUITE_P(Every, Dropout, ::testing::Range(0, int(dropped().size())));
+
+class TracedDropout : public Dropout {};
+
+TEST_P(TracedDropout, BreaksNoRuleOfMemory) {
+  Shape shape = dropped()[GetParam()];
+  shape.dtype = DType::bf16;
+  expect_right(shape);
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, TracedDropout, ::testing::Values(0, 2, 3, 6));
+
+// V and dO are the identity: then O is what forward leaves of P, and dV what the gradient leaves of it.
+TEST_F(ChapterTest, TheGradientsDropoutLeavesOutWhatForwardLeftOut) {
+  for (int head_dim : {64, 128, 256}) {
+    Shape shape = masked_shape(head_dim, head_dim, Visibility::causal(), head_dim);
+    shape.batch = 2, shape.kv_heads = shape.heads;
+    shape.score = {.dropout = 0.4f, .seed = 77};
+    Inputs inputs = inputs_of(shape, InputKind::normal, 3);
+    for (std::vector<float>* tensor : {&inputs.v, &inputs.d_o})
+      for (std::size_t i = 0; i < tensor->size(); ++i)
+        (*tensor)[i] = int(i) % head_dim == int(i) / head_dim % head_dim;
+    const Outputs forward = run_once(kMasks, shape, inputs, 5);
+    inputs.o = forward.o, inputs.lse = forward.lse;
+    const Outputs outputs = run_once(kMasks, shape, inputs, kGradient);
+    int left_out = 0, other = 0;
+    for (int head = 0; head < shape.batch * shape.heads; ++head)
+      for (int query = 0; query < head_dim; ++query)
+        for (int key = 0; key <= query; ++key) {
+          const int64_t first = int64_t(head) * head_dim * head_dim;
+          const float o = forward.o[first + query * head_dim + key],
+                      dv = outputs.dv[first + key * head_dim + query];
+          left_out += o == 0;
+          other += (o == 0) != (dv == 0) || std::abs(o - dv) > 0.02f * o;
+        }
+    EXPECT_EQ(other, 0) << head_dim;
+    EXPECT_NEAR(left_out, 0.4 * shape.batch * shape.heads * head_dim * (head_dim + 1) / 2, 0.02 * left_out);
+  }
+}
+
+// A probability below 2^-17 is rounded to none, and the kernel with dropout leaves nothing out: it gives the
+// bits of the one without.
+TEST_F(ChapterTest, DropoutOfNothingIsNoDropout) {
+  for (int head_dim : {64, 128, 256}) {
+    Shape shape = masked_shape(200, 170, Visibility::causal(), head_dim);
+    const Inputs inputs = inputs_of(shape, InputKind::normal, 7);
+    const Outputs without = run_once(kMasks, shape, inputs, kInTurns);
+    shape.score = {.dropout = 1e-6f, .seed = 5};
+    const Outputs nothing = run_once(kMasks, shape, inputs, kInTurns);
+    EXPECT_TRUE(nothing.dq == without.dq && nothing.dk == without.dk && nothing.dv == without.dv) << head_dim;
+    shape.score.dropout = 0.1f;
+    EXPECT_FALSE(run_once(kMasks, shape, inputs, kInTurns).dv == without.dv) << head_dim;
+  }
+}
+
 TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
   const RandomWarpOrder order(5);
   for (int i : {2, 6, 11, 17, 19, 22}) expect_right(masks()[i]);
+  for (int i : {0, 3, 6}) expect_right(dropped()[i]);
 }
 
 TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
@@ -134,16 +216,18 @@ TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
 // Step 7's gradients have the same bits in whatever order warps run and additions land, under every kind of
 // mask and both ways to add.
 TEST_F(ChapterTest, TurnsGiveTheSameBits) {
-  const std::vector<Shape> shapes = masks();
-  for (int i : {1, 2, 7, 9, 10, 11, 12, 15, 16, 23}) {
-    const Inputs inputs = inputs_of(shapes[i], InputKind::normal, 7);
-    const Outputs once = run_once(kMasks, shapes[i], inputs, kInTurns);
+  const std::vector<Shape> all = masks(), with_dropout = dropped();
+  std::vector<Shape> shapes = {with_dropout[0], with_dropout[2], with_dropout[3], with_dropout[6]};
+  for (int i : {1, 2, 7, 9, 10, 11, 12, 15, 16, 23}) shapes.push_back(all[i]);
+  for (const Shape& shape : shapes) {
+    const Inputs inputs = inputs_of(shape, InputKind::normal, 7);
+    const Outputs once = run_once(kMasks, shape, inputs, kInTurns);
     for (unsigned seed : {1, 2}) {
       const RandomWarpOrder order(seed);
       const InBackground background(Async::random, seed);
-      const Outputs again = run_once(kMasks, shapes[i], inputs, kInTurns);
+      const Outputs again = run_once(kMasks, shape, inputs, kInTurns);
       EXPECT_TRUE(again.dq == once.dq && again.dk == once.dk && again.dv == once.dv)
-          << describe(shapes[i]) << ", seed " << seed;
+          << describe(shape) << ", seed " << seed;
     }
   }
 }
@@ -205,6 +289,12 @@ TEST(MaskedBackward, SaysWhatItCannotRun) {
   EXPECT_EQ(kMasks.step(kGradient).why_not(shape), "");
   shape.score.softcap = 2;
   EXPECT_NE(kMasks.step(kGradient).why_not(shape).find("leave one of them out"), std::string::npos);
+  shape.visibility.blocks = {}, shape.score = {.dropout = 0.1f};
+  EXPECT_EQ(kMasks.step(kGradient).why_not(shape), "");
+  shape.score.softcap = 2;
+  EXPECT_NE(kMasks.step(kGradient).why_not(shape).find("leave the others out"), std::string::npos);
+  shape.score = {.bias = {0, {1, 1, 1, 1}}};
+  EXPECT_NE(kMasks.step(kGradient).why_not(shape).find("no bias"), std::string::npos);
   EXPECT_NE(kMasks.step(kGradient).why_not(masked_shape(1 << 29, 1 << 29, {})).find("--seqlen"),
             std::string::npos);
 }

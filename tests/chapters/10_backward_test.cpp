@@ -1,5 +1,6 @@
 // Chapter 10's step 6, the gradient in a ring.
 #include "chapters/07_backward/host/chapter.h"
+#include "chapters/09_masks/host/chapter.h"
 #include "chapters/10_many_gpus/host/chapter.h"
 #include "tests/chapters/ranks.h"
 
@@ -11,7 +12,7 @@ const Chapter* const chapter_before = nullptr;
 
 namespace {
 
-constexpr int kGradient = 6, kHopper = 5;  ///< the steps of chapters 10 and 7
+constexpr int kGradient = 6, kHopper = 5;  ///< the steps of chapters 10 (and 9) and 7
 
 // One rank alone computes what chapter 7's step 5 does: dK and dV bit by bit, dQ up to the order of its sums.
 TEST_F(ChapterTest, OneRankIsChapter7) {
@@ -57,6 +58,127 @@ TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
 }
 
 TEST_F(ChapterTest, AnyOrderOfTokensIsRight) { expect_any_order_is_right({kGradient}); }
+
+// ---- documents
+
+class DocumentsOnRanks : public ChapterTest, public ::testing::WithParamInterface<int> {};
+
+// Five numbers of ranks and ten kinds of documents, in all three modes by turns. Eight ranks, which take
+// longest, have head_dim 64 only.
+TEST_P(DocumentsOnRanks, HaveRightGradients) {
+  const int ranks = GetParam();
+  int mode = ranks;
+  std::vector<Shape> shapes = shapes_of_documents();
+  shapes.push_back(in_documents(64, true, {300, 3, 3, 3, 3, 3}));  // most ranks see one document, or a few
+  shapes.push_back(in_documents(128, false, {40, 140, 20}, {130, 10, 90}, 2, 2));
+  for (const Shape& shape : shapes) {
+    if (ranks == 8 && shape.head_dim > 64) continue;
+    const InBackground in_mode(Async(mode++ % 3), uint64_t(ranks));
+    expect_documents_are_right(on_ranks(ranks, shape), {kGradient});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DocumentsOnRanks, ::testing::Values(1, 2, 3, 4, 8));
+
+TEST_F(TracedRanks, ReadNoOtherDocumentsRows) {
+  for (bool causal : {false, true})
+    expect_documents_are_right(on_ranks(3, in_documents(64, causal, {70, 5, 150}, {}, 1, 1)), {kGradient});
+}
+
+TEST_F(ChapterTest, DocumentsInAnyOrderOfTheWarps) {
+  const RandomWarpOrder order(5);
+  for (int head_dim : {64, 128, 256})
+    expect_documents_are_right(on_ranks(2, in_documents(head_dim, true, {70, 5, 150})), {kGradient});
+}
+
+// One rank alone has the bits of a step without documents, chapter 7's, of one document, and chapter 9's
+// where documents are whole tiles: chapter 9 begins a tile with each document.
+TEST_F(ChapterTest, OneRankWithDocumentsIsChapter7And9) {
+  const auto expect_same_keys = [](const Chapter& other, const Shape& of_other, const Shape& shape) {
+    const Inputs inputs = inputs_of(shape, InputKind::drifting, 3);
+    const Outputs want = run_once(other, of_other, inputs, kGradient),
+                  got = run_once(kManyGpus, shape, inputs, kGradient);
+    EXPECT_TRUE(got.dk == want.dk) << describe(shape);
+    EXPECT_TRUE(got.dv == want.dv) << describe(shape);
+  };
+  for (int head_dim : {64, 128, 256}) {
+    for (bool causal : {true, false}) {
+      const Shape one = in_documents(head_dim, causal, {333});
+      Shape plain = one;
+      plain.visibility.documents = {};
+      expect_same_keys(kManyGpus, plain, one);
+    }
+    const Shape tiles = in_documents(head_dim, true, {128, 384, 256});
+    expect_same_keys(kMasks, tiles, tiles);
+  }
+}
+
+// A key's queries are those that see it by the definition of the mask; a tile's begin with the first of its
+// keys' and end with the last. Every key stands in one tile, and the tiles with the most queries come last.
+TEST(KeyLists, HaveEveryPair) {
+  using many_gpus::KeyTile, many_gpus::QueriesOfKey;
+  for (const Shape& shape : shapes_of_documents())
+    for (many_gpus::Order order : many_gpus::kOrders)
+      for (int ranks : {1, 2, 3, 8})
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Shape divided = on_ranks(ranks, shape);
+          const HopsOfRank of_rank(shape, order, rank, ranks);
+          const many_gpus::KeyLists lists(shape.visibility.documents, shape.visibility.window.right == 0,
+                                          order, ranks, of_rank.queries, of_rank.keys);
+          for (int hop = 0; hop < ranks; ++hop) {
+            const many_gpus::OfRank& held = of_rank.keys[std::size_t(hop)];
+            const auto& [keys, tiles, is_seen] = lists.hops[std::size_t(hop)];
+            ASSERT_EQ(keys.size(), tiles.size() * 128);
+            for (int key = 0; key < int(keys.size()); ++key) {
+              const QueriesOfKey seen = keys[std::size_t(key)];
+              for (int token = 0; token < of_rank.queries.tokens.total(); ++token) {
+                const bool sees_it = key < held.tokens.total() &&
+                                     sees(shape, 0, 0, place_of(of_rank.queries, token, order, ranks),
+                                          place_of(held, key, order, ranks));
+                ASSERT_EQ(token >= seen.begin && token < seen.end, sees_it)
+                    << describe(divided) << ", query " << token << ", key " << key << " of hop " << hop;
+              }
+            }
+            std::vector<int> tiles_of(tiles.size());
+            int most = 0;
+            for (const KeyTile& tile : tiles) {
+              ++tiles_of[std::size_t(tile.key / 128)];
+              int begin = 1 << 30, end = 0;
+              for (int key = tile.key; key < tile.key + 128; ++key)
+                if (const QueriesOfKey seen = keys[std::size_t(key)]; seen.begin < seen.end)
+                  begin = std::min(begin, seen.begin), end = std::max(end, seen.end);
+              ASSERT_EQ(tile.queries.end, end);
+              ASSERT_EQ(tile.queries.begin, end == 0 ? 0 : begin);
+              ASSERT_GE(tile.queries.end - tile.queries.begin, most);
+              most = tile.queries.end - tile.queries.begin;
+            }
+            ASSERT_EQ(tiles_of, std::vector<int>(tiles.size(), 1));
+            ASSERT_EQ(is_seen, sees_some(divided, order, of_rank, hop));
+          }
+        }
+}
+
+// A hop whose keys no query of a rank sees launches no gradient, and from hop 2 on nothing at all. Besides,
+// each rank prepares, and rounds keys and queries; a gradient's launch clears the counter first, and a sum is
+// added from hop 2 on. Where there is no part, hop 0 and 1 clear one.
+TEST_F(ChapterTest, HopsThatShowNothingLaunchNothing) {
+  for (Shape shape : shapes_with_empty_hops())
+    for (many_gpus::Order order : many_gpus::kOrders) {
+      shape.order = order;
+      uint64_t kernels = 0;
+      for (int rank = 0; rank < shape.ranks; ++rank) {
+        kernels += 3;
+        for (int hop = 0; hop < shape.ranks; ++hop)
+          if (sees_some(shape, order, HopsOfRank(shape, order, rank, shape.ranks), hop))
+            kernels += hop > 1 ? 3 : 2;
+          else
+            kernels += hop > 1 ? 0 : 1;
+      }
+      EXPECT_EQ(kernels_of(shape, inputs_of(shape, InputKind::normal, 1), kGradient).value_or(kernels),
+                kernels)
+          << describe(shape);
+    }
+}
 
 TEST(BackwardRing, IsAStepOfTheChapter) {
   EXPECT_EQ(kManyGpus.steps_of(Operation::backward), std::vector<int>{kGradient});

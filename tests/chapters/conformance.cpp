@@ -223,12 +223,13 @@ TEST_F(ChapterTest, RefusesWhatItsKernelsDoNotKnow) {
     latent.head_dim = kLatentKeyDim;
     EXPECT_EQ(chapter.step(step).why_not(latent).empty(), chapter.step(step).latent) << step;
     if (chapter.step(step).latent) window = latent;
-    Shape capped = window, dropped = window, paged = window;
+    Shape capped = window, dropped = window, biased = window, paged = window;
     window.visibility.window.left = 8;
     capped.score.softcap = 30;
     dropped.score.dropout = 0.1f;
+    biased.score.bias = {0, std::vector<float>(std::size_t(biased.heads), 1.0f)};
     paged.paging = {.rows = paged.seqlen_k, .pages = 1, .table = {0}};
-    for (const Shape& shape : {window, capped, dropped}) {
+    for (const Shape& shape : {window, capped, dropped, biased}) {
       if (!chapter.step(step).why_not(shape).empty()) {
         ++refused;
         continue;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "chapters/10_many_gpus/host/ranks.h"
+#include "common/attention/visibility.h"
 #include "tests/chapters/conformance.h"
 #include "tests/support/shapes.h"
 
@@ -59,6 +60,116 @@ inline void expect_any_order_is_right(std::initializer_list<int> steps) {
       const InBackground in_mode(Async(mode++ % 3), uint64_t(ranks));
       for (int step : steps) expect_right_in_any_order(on_ranks(ranks, shape), step);
     }
+}
+
+// ---- packed documents
+
+/// Documents of such lengths, of queries and of keys.
+inline Visibility packed(const std::vector<int>& queries, const std::vector<int>& keys, bool causal) {
+  Visibility v = Visibility::causal_if(causal);
+  v.documents = {{0}, {0}};
+  for (int length : queries) v.documents.first_query.push_back(v.documents.first_query.back() + length);
+  for (int length : keys) v.documents.first_key.push_back(v.documents.first_key.back() + length);
+  return v;
+}
+
+/// A shape of these documents, with as many keys as queries in each unless `keys` are given.
+inline Shape in_documents(int head_dim, bool causal, const std::vector<int>& queries,
+                          std::vector<int> keys = {}, int heads = 2, int kv_heads = 1) {
+  if (keys.empty()) keys = queries;
+  const Visibility v = packed(queries, keys, causal);
+  Shape shape = make_shape(v.documents.first_query.back(), v.documents.first_key.back(), head_dim, causal,
+                           DType::bf16, heads, kv_heads);
+  shape.visibility = v;
+  return shape;
+}
+
+/// Documents that straddle ranks, one with all tokens, one for each token, longer than a tile and shorter,
+/// without queries or without keys, with more keys than queries and the other way round.
+inline std::vector<Shape> shapes_of_documents() {
+  const std::vector<int> queries = {0, 20, 130, 1, 0, 70}, keys = {40, 0, 90, 170, 10, 3};
+  std::vector<Shape> shapes = {in_documents(64, true, {70, 5, 190, 35}),
+                               in_documents(64, false, {140, 30, 30}),
+                               in_documents(128, true, {211}),
+                               in_documents(64, true, std::vector<int>(37, 1), {}, 2, 2),
+                               in_documents(64, true, queries, keys),
+                               in_documents(64, false, queries, keys),
+                               in_documents(256, true, {90, 60}, {60, 90}, 1, 1),
+                               in_documents(64, true, {2, 1})};
+  shapes[0].batch = 2;
+  shapes[1].dtype = DType::f16;
+  return shapes;
+}
+
+/// Steps with documents, in every order that they take, against the oracle.
+inline void expect_documents_are_right(const Shape& shape, std::initializer_list<int> steps) {
+  const Inputs inputs = inputs_of(shape, InputKind::drifting, 4);
+  const Expected expected(operation_under_test, shape, inputs, all_rows(shape));
+  const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
+  for (int step : steps)
+    for (many_gpus::Order order : many_gpus::kOrders) {
+      Shape ordered = shape;
+      ordered.order = order;
+      if (!chapter_under_test.step(step).why_not(ordered).empty()) continue;
+      const Call call(chapter_under_test, ordered, uploaded, step);
+      call.run();
+      EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "")
+          << describe(ordered) << ", step " << step;
+    }
+}
+
+/// The place in the sequence of a token of a rank.
+inline int place_of(const many_gpus::OfRank& of, int token, many_gpus::Order order, int ranks) {
+  const int at = of.tokens.place(token);
+  return order == many_gpus::Order::striped ? at * ranks + of.rank : at;
+}
+
+/// A rank's queries, and whose keys it holds at each hop of a ring.
+struct HopsOfRank {
+  many_gpus::OfRank queries;
+  std::vector<many_gpus::OfRank> keys;
+
+  HopsOfRank(const Shape& shape, many_gpus::Order order, int rank, int ranks)
+      : queries{many_gpus::tokens_of(order, shape.seqlen_q, rank, ranks), rank} {
+    for (int hop = 0; hop < ranks; ++hop) {
+      const int owner = (rank - hop + ranks) % ranks;
+      keys.push_back({many_gpus::tokens_of(order, shape.seqlen_k, owner, ranks), owner});
+    }
+  }
+};
+
+/// Whether some query of a rank sees some key of a hop, by the definition of the mask.
+inline bool sees_some(const Shape& shape, many_gpus::Order order, const HopsOfRank& rank, int hop) {
+  const many_gpus::OfRank& held = rank.keys[std::size_t(hop)];
+  for (int token = 0; token < rank.queries.tokens.total(); ++token)
+    for (int key = 0; key < held.tokens.total(); ++key)
+      if (sees(shape, 0, 0, place_of(rank.queries, token, order, shape.ranks),
+               place_of(held, key, order, shape.ranks)))
+        return true;
+  return false;
+}
+
+/// Kernels that a step launches, by all ranks together. Nothing on a GPU.
+inline std::optional<uint64_t> kernels_of(const Shape& shape, const Inputs& inputs, int step) {
+  const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
+  const Call call(chapter_under_test, shape, uploaded, step);
+  const std::optional<uint64_t> before = kernels_launched();
+  call.run();
+  const std::optional<uint64_t> after = kernels_launched();
+  if (!before) return {};
+  return *after - *before;
+}
+
+/// Shapes of which some hops show a rank nothing, and every query sees a key: documents that fit a rank, that
+/// straddle two, and one under a causal mask.
+inline std::vector<Shape> shapes_with_empty_hops() {
+  std::vector<Shape> shapes;
+  for (int ranks : {3, 4}) {
+    shapes.push_back(on_ranks(ranks, in_documents(64, true, std::vector<int>(ranks, 40), {}, 1, 1)));
+    shapes.push_back(on_ranks(ranks, in_documents(64, false, {10, 50, 70, 29}, {}, 1, 1)));
+    shapes.push_back(on_ranks(ranks, make_shape(150, 150, 64, true, DType::bf16, 1, 1)));
+  }
+  return shapes;
 }
 
 /// Any number of ranks, in the simulator's three modes. Every number has all shapes, a third of them in each

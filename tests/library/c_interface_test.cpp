@@ -840,30 +840,34 @@ TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
   given.causal = 0, given.dtype = FLASHBOOK_BF16;
   Shape shape = small_shape_of_the_house();
   shape.visibility = {.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}};
-  shape.dtype = DType::bf16, shape.score.softcap = 2;
-  const Inputs inputs = make_inputs(Operation::backward, shape, InputKind::normal, 1);
-  const Chapter& chapter = *chapter_numbered(9);
-  const UploadedInputs uploaded(Operation::backward, shape, inputs, device::Place::device);
-  const Call call(
-      Operation::backward, shape, uploaded, chapter.step(kStep).workspace_bytes(shape),
-      [&](const Tensors& t) {
-        const FlashbookMask mask = mask_of(shape, t);
-        EXPECT_EQ(flashbook_masked_workspace_bytes(9, kStep, &given, &mask),
-                  chapter.step(kStep).workspace_bytes(shape));
-        const FlashbookTensors tensors = tensors_of(t);
-        FlashbookGradients gradients = {};
-        gradients.size = sizeof(FlashbookGradients), gradients.d_o = t.d_o;
-        gradients.dq = t.dq, gradients.dk = t.dk, gradients.dv = t.dv;
-        EXPECT_EQ(flashbook_masked_backward(9, 5, &given, &mask, &tensors, &gradients, nullptr),
-                  FLASHBOOK_BAD_ARGUMENT);
-        EXPECT_EQ(flashbook_masked(9, kStep, &given, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
-        ASSERT_EQ(flashbook_masked_backward(9, kStep, &given, &mask, &tensors, &gradients, nullptr),
-                  FLASHBOOK_OK)
-            << flashbook_last_error();
-      });
-  call.run();
-  const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
-  EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
+  shape.dtype = DType::bf16;
+  for (const ScoreFunction& score :
+       {ScoreFunction{.softcap = 2}, ScoreFunction{.dropout = 0.25f, .seed = 0x500000003}}) {
+    shape.score = score;
+    const Inputs inputs = make_inputs(Operation::backward, shape, InputKind::normal, 1);
+    const Chapter& chapter = *chapter_numbered(9);
+    const UploadedInputs uploaded(Operation::backward, shape, inputs, device::Place::device);
+    const Call call(
+        Operation::backward, shape, uploaded, chapter.step(kStep).workspace_bytes(shape),
+        [&](const Tensors& t) {
+          const FlashbookMask mask = mask_of(shape, t);
+          EXPECT_EQ(flashbook_masked_workspace_bytes(9, kStep, &given, &mask),
+                    chapter.step(kStep).workspace_bytes(shape));
+          const FlashbookTensors tensors = tensors_of(t);
+          FlashbookGradients gradients = {};
+          gradients.size = sizeof(FlashbookGradients), gradients.d_o = t.d_o;
+          gradients.dq = t.dq, gradients.dk = t.dk, gradients.dv = t.dv;
+          EXPECT_EQ(flashbook_masked_backward(9, 5, &given, &mask, &tensors, &gradients, nullptr),
+                    FLASHBOOK_BAD_ARGUMENT);
+          EXPECT_EQ(flashbook_masked(9, kStep, &given, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+          ASSERT_EQ(flashbook_masked_backward(9, kStep, &given, &mask, &tensors, &gradients, nullptr),
+                    FLASHBOOK_OK)
+              << flashbook_last_error();
+        });
+    call.run();
+    const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
+    EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "") << describe(shape);
+  }
 }
 
 TEST(CInterface, AMaskIsRefusedWhereItDoesNotFit) {

@@ -2,6 +2,7 @@
 /// What tests may ask of the simulator, and what a GPU build makes of it.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 namespace flashbook::testing {
 
@@ -24,6 +25,9 @@ class InBackground {
  private:
   [[maybe_unused]] Async before_ = Async::lazy;
 };
+
+/// How many kernels the simulator has launched so far. Nothing on a GPU, which does not count.
+std::optional<uint64_t> kernels_launched();
 
 /// After so many seconds the process prints which line the calling thread is at: whoever stops a loop that
 /// never ends then knows where it is. A GPU build says nothing.

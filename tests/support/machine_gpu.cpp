@@ -8,6 +8,8 @@ RandomWarpOrder::~RandomWarpOrder() {}
 InBackground::InBackground(Async, uint64_t) {}
 InBackground::~InBackground() {}
 
+std::optional<uint64_t> kernels_launched() { return {}; }
+
 void tell_where_it_computes(int) {}
 
 ExactSums::ExactSums() {}

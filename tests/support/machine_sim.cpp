@@ -8,6 +8,7 @@
 
 #include "common/simulator/block/watchdog.h"
 #include "common/simulator/launch.h"
+#include "common/simulator/trap.h"
 #include "tests/support/machine.h"
 
 namespace flashbook::testing {
@@ -34,6 +35,8 @@ void watch(pthread_t thread, int seconds) {
 }
 
 }  // namespace
+
+std::optional<uint64_t> kernels_launched() { return sim::counts().launches; }
 
 void tell_where_it_computes(int seconds) {
   turn();

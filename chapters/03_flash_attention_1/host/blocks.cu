@@ -1,6 +1,7 @@
 #include "chapters/03_flash_attention_1/host/blocks.h"
 #include "chapters/03_flash_attention_1/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/launch.cuh"
+#include "chapters/03_flash_attention_1/step3_split_k.cuh"
 #include "common/device/dispatch.h"
 
 namespace flashbook {
@@ -62,14 +63,74 @@ BlockSize block_size() {
   Chapter chapter = kFlashAttention1;
   chapter.steps = std::span(&kStep<kBlock>, 1);
   chapter.dtypes = std::span(&kType, 1);
-  return {kBlock, chapter, shared_bytes<kBlock>};
+  return {"b" + std::to_string(kBlock), "tiles of " + std::to_string(kBlock), chapter, shared_bytes<kBlock>};
+}
+
+// ---- step 3 on chapter 4's tiles: one idea more a row
+// ------------------------------------------------------
+
+template <int kHeadDim>
+using Overlapping = fa1::KernelTraits<kHeadDim, 64, 64, 4>;
+
+/// Nothing is computed while a copy is under way.
+template <int kHeadDim>
+struct Waiting : Overlapping<kHeadDim> {
+  static constexpr bool kOverlaps = false;
+};
+
+template <template <int> typename Traits>
+std::size_t split_k_bytes(const Shape& shape) {
+  std::size_t bytes = 0;
+  device::with_head_dim(shape.head_dim,
+                        [&]<int kHeadDim>() { bytes = sizeof(fa1::SplitKTiles<Element, Traits<kHeadDim>>); });
+  return bytes;
+}
+
+std::string why_not_split_k(const Shape& shape) {
+  if (shape.dtype != kType) return "the sweep over block sizes takes bf16: choose it with --dtype";
+  if (shape.head_dim == 256) return "chapter 4's tiles of 64 by 64 are for head_dim 64 and 128";
+  return kFlashAttention1.step(3).why_not(shape);
+}
+
+template <template <int> typename Traits>
+void run_split_k(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const auto run = [&]<typename Sizes>() {
+    const dim3 grid(fa1::tiles_of(shape.seqlen_q, Sizes::kRowsQ), shape.batch * shape.heads);
+    device::launch(fa1::split_k<Element, Sizes>, grid, dim3(Sizes::kThreads),
+                   sizeof(fa1::SplitKTiles<Element, Sizes>), stream, static_cast<const Element*>(t.q),
+                   static_cast<const Element*>(t.k), static_cast<const Element*>(t.v),
+                   static_cast<Element*>(t.o), t.lse, fa1::problem_of(shape));
+  };
+  if (shape.head_dim == 64)
+    run.template operator()<Traits<64>>();
+  else
+    run.template operator()<Traits<128>>();
+}
+
+template <template <int> typename Traits>
+constexpr Step kSplitK = {
+    "split-K",          "Step 3 with tiles of 64 by 64.", Operation::forward, why_not_split_k, nullptr,
+    run_split_k<Traits>};
+
+template <template <int> typename Traits>
+BlockSize split_k_size(std::string name, std::string label) {
+  Chapter chapter = kFlashAttention1;
+  chapter.steps = std::span(&kSplitK<Traits>, 1);
+  chapter.dtypes = std::span(&kType, 1);
+  return {std::move(name), std::move(label), chapter, split_k_bytes<Traits>};
 }
 
 }  // namespace
 
 std::span<const BlockSize> flash_attention_1_block_sizes() {
-  static const BlockSize sizes[] = {block_size<16>(), block_size<32>(), block_size<64>(), block_size<96>(),
-                                    block_size<128>()};
+  static const BlockSize sizes[] = {
+      block_size<16>(),
+      block_size<32>(),
+      block_size<64>(),
+      block_size<96>(),
+      block_size<128>(),
+      split_k_size<Waiting>("split_k_64x64_waiting", "split-K, 64 by 64, every copy waited for"),
+      split_k_size<Overlapping>("split_k_64x64", "split-K, 64 by 64")};
   return sizes;
 }
 

@@ -1,22 +1,25 @@
 /// \file
-/// Step 2 with tiles of other sizes, for the sweep over block sizes.
+/// Steps 2 and 3 with tiles of other sizes, for the sweep over block sizes.
 #pragma once
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "common/app/chapter.h"
 
 namespace flashbook {
 
-/// Step 2 with one size of tiles: a chapter of one step, so that whatever measures chapters can measure it.
+/// A step with one size of tiles: a chapter of one step, so that whatever measures chapters can measure it.
 /// Its why_not says where the tiles do not fit into shared memory.
 struct BlockSize {
-  int rows;  ///< queries and keys of a tile
+  std::string name;   ///< in results: b64, split_k_64x64
+  std::string label;  ///< what is measured, in words
   Chapter chapter;
   std::size_t (*shared_bytes)(const Shape& shape);  ///< of a block
 };
 
-/// The sweep: tiles of 16, 32, 64, 96 and 128 rows, BF16 only.
+/// The sweep, BF16 only: step 2 with tiles of 16, 32, 64, 96 and 128 rows; step 3 with chapter 4's tiles of
+/// 64 queries by 64 keys, its copies waited for at once and not.
 std::span<const BlockSize> flash_attention_1_block_sizes();
 
 }  // namespace flashbook

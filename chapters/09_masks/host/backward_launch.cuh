@@ -14,12 +14,13 @@ namespace flashbook::masks {
 
 //| ## What kind of mask
 //|
-//| Documents of one batch entry are packed sequences, with tiles of their own, so that no tile holds rows of two. Intervals, listed blocks and masks of pairs count queries and keys over all documents; beside one of them documents are a part of the mask.
+//| Documents of one batch entry are packed sequences, with tiles of their own, so that no tile holds rows of two. Intervals, listed blocks and masks of pairs count queries and keys over all documents; beside one of them documents are a part of the mask. So they are under dropout, whose bits are those of 32 keys from a multiple of 32 on: a tile that began
+//| with a document would cut through them.
 /// Whether documents have tiles of their own.
 inline bool is_varlen(const Shape& shape) {
   const Visibility& v = shape.visibility;
   return shape.batch == 1 && !v.documents.first_query.empty() && v.columns.bounds == 0 &&
-         v.blocks.queries == 0 && v.dense.empty();
+         v.blocks.queries == 0 && v.dense.empty() && shape.score.dropout == 0;
 }
 
 /// Whether the mask is asked pair by pair.
@@ -275,6 +276,9 @@ template <int kHeadDim>
 void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns) {
   device::with_16_bit_type(shape.dtype, [&]<typename T>() {
     if (is_by_pairs(shape.visibility)) return run_by_pairs<T, kHeadDim>(shape, t, stream, in_turns);
+    if (shape.score.dropout > 0)
+      return run_by_intervals<T, kHeadDim>(shape, t, stream, in_turns,
+                                           RandomDropout{{}, Dropout(shape.score.dropout, shape.score.seed)});
     Ranges ranges = ranges_of(shape, t);
     if (is_varlen(shape)) ranges.documents = {};
     with_function(shape, t, ranges, [&](const auto& score) {

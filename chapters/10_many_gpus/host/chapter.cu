@@ -14,7 +14,7 @@ constexpr int kMostRows = 1 << 30;     // a place in the sequence, and one behin
 template <int kStep>
 constexpr bool kTakesAnyOrder = (kStep >= 2 && kStep <= 4) || kStep == 6;
 template <int kStep>
-constexpr bool kTakesDocuments = kStep == 1 || kStep == 4 || kStep == 5;
+constexpr bool kTakesDocuments = kStep == 1 || (kStep >= 4 && kStep <= 6);
 
 //| ## What cannot run
 //|
@@ -31,9 +31,9 @@ std::string why_not(const Shape& shape) {
     return "this step divides tokens contiguously: leave --order out, or choose step 2, 3, 4 or 6";
   const std::size_t documents = shape.visibility.documents.first_query.size();
   if (documents > 0 && !kTakesDocuments<kStep>)
-    return kStep == 6   ? "the gradient of packed documents is for chapter 9, on one GPU"
-           : kStep == 7 ? "a cache holds one sequence an entry: packed documents are for steps 1, 4 and 5"
-                        : "parts of packed documents are merged in the kernel: choose step 4, or 1 or 5";
+    return kStep == 7 ? "a cache holds one sequence an entry, of a length of its own: packed documents are "
+                        "for steps 1, 4, 5 and 6"
+                      : "parts of packed documents are merged in the kernel: choose step 4, or 1 or 5";
   if (documents > 0 &&
       int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + int64_t(documents)) > kMostRows)
     return "batch * heads * (seqlen / 128 + documents) is at most 2^30: split the batch with --batch";

@@ -61,7 +61,7 @@ void round_keys(const Gradient& g, const float* own, const float* home, device::
 
 void round_queries(const Gradient& g, void* dq, device::Queue& queue) {
   device::with_16_bit_type_and_head_dim(g.shape.dtype, g.shape.head_dim, [&]<typename T, int kHeadDim>() {
-    constexpr int kQueries = GradientVersion<kHeadDim, false>::kQueries;
+    constexpr int kQueries = GradientVersion<kHeadDim, Seen::all>::kQueries;
     device::launch(round_queries<T, kHeadDim, kQueries>,
                    dim3(unsigned(query_heads(g) * ceil_div(g.shape.seqlen_q, kQueries))),
                    dim3(kKeyConsumerThreads), 0, queue.stream(), static_cast<const float*>(g.workspace.dq),

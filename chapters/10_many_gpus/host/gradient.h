@@ -2,7 +2,7 @@
 //|
 //| As [attend.h](attend.h) for step 6: which kernel a launch takes, is decided behind these functions.
 #pragma once
-#include "chapters/10_many_gpus/tokens.cuh"
+#include "chapters/10_many_gpus/documents.cuh"
 #include "common/attention/shape.h"
 #include "common/device/queue.h"
 #include "common/hopper/gradient_prepare.h"
@@ -21,7 +21,10 @@ struct Gradient {
   int* counter;
   bool masked;            ///< some query does not see all keys
   int first_head, heads;  ///< key heads of all batch entries that it takes
-  int margin = 0;         ///< multiprocessors that it leaves free
+  /// Of documents: which queries see each key, and the tiles of keys, in device memory. Null: there are none.
+  const QueriesOfKey* seen = nullptr;
+  const KeyTile* tiles = nullptr;
+  int margin = 0;  ///< multiprocessors that it leaves free
 };
 
 /// Rows of a head in the workspace, for so many queries.

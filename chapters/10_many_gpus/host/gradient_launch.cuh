@@ -22,21 +22,26 @@ void launch_gradient(const Gradient& g, device::Queue& queue) {
   shape.batch = 1;
   shape.kv_heads = g.heads;
   shape.heads = g.heads * group;
-  const GradientProblem problem = {.seqlen_q = shape.seqlen_q,
-                                   .seqlen_k = shape.seqlen_k,
-                                   .group = group,
-                                   .causal = g.masked,
-                                   .scale = shape.scale,
-                                   .scale_log2 = shape.scale * kLog2e,
-                                   .padded_q = padded_rows(shape.seqlen_q),
-                                   .queries = g.queries,
-                                   .keys = g.keys,
-                                   .shift = g.shift};
+  typename Version::Problem problem{GradientProblem{.seqlen_q = shape.seqlen_q,
+                                                    .seqlen_k = shape.seqlen_k,
+                                                    .group = group,
+                                                    .causal = g.masked,
+                                                    .scale = shape.scale,
+                                                    .scale_log2 = shape.scale * kLog2e,
+                                                    .padded_q = padded_rows(shape.seqlen_q),
+                                                    .queries = g.queries,
+                                                    .keys = g.keys,
+                                                    .shift = g.shift}};
+  if constexpr (Version::kSeen == Seen::documents) {
+    static_assert(kTileKeys == kKeysOfGradientTile, "the host lists tiles of so many keys");
+    problem.seen = g.seen;
+    problem.tiles = g.tiles;
+  }
   const int64_t rows = int64_t(shape.heads) * problem.padded_q,
                 first_row = int64_t(g.first_head) * group * problem.padded_q;
   const int tiles = ceil_div(shape.seqlen_k, kTileKeys);
-  const TileOrder order = {g.heads * tiles, tiles, 1, g.heads, kv_heads_of_gradient_section(shape),
-                           Version::kCausal};
+  const TileOrder order = {
+      g.heads * tiles, tiles, 1, g.heads, kv_heads_of_gradient_section(shape), Version::kSeen != Seen::all};
   const auto from = [](const void* base, int64_t element) { return static_cast<const T*>(base) + element; };
   const auto to = [&](void* whole, float* part) {
     return KeyGradient<T>{part == nullptr ? static_cast<T*>(whole) + first_key : nullptr,
@@ -55,20 +60,22 @@ void launch_gradient(const Gradient& g, device::Queue& queue) {
                  g.workspace.dq + first_row * kHeadDim, problem, order, g.counter);
 }
 
-template <typename T, int kHeadDim, bool kCausal>
+template <typename T, int kHeadDim, Seen kSeen>
 void launch_versions(const Gradient& g, device::Queue& queue) {
-  launch_gradient<T, GradientVersion<kHeadDim, kCausal>>(g, queue);
+  launch_gradient<T, GradientVersion<kHeadDim, kSeen>>(g, queue);
   if constexpr (kHeadDim == 256)
-    launch_gradient<T, GradientVersion<kHeadDim, kCausal, Sums::keys_and_queries>>(g, queue);
+    launch_gradient<T, GradientVersion<kHeadDim, kSeen, Sums::keys_and_queries>>(g, queue);
 }
 
 template <int kHeadDim>
 void differentiate_with(const Gradient& g, device::Queue& queue) {
   device::with_16_bit_type(g.shape.dtype, [&]<typename T>() {
-    if (g.masked)
-      launch_versions<T, kHeadDim, true>(g, queue);
+    if (g.tiles != nullptr)
+      launch_versions<T, kHeadDim, Seen::documents>(g, queue);
+    else if (g.masked)
+      launch_versions<T, kHeadDim, Seen::causal>(g, queue);
     else
-      launch_versions<T, kHeadDim, false>(g, queue);
+      launch_versions<T, kHeadDim, Seen::all>(g, queue);
   });
 }
 

@@ -20,7 +20,8 @@ class Refusal:
 
 
 REFUSALS = (
-    Refusal("dropout", ("dropout_p",), r"^dropout_p is .*has no gradient of that"),
+    Refusal("the probabilities that dropout left", ("return_attn_probs",), r"^return_attn_probs is True beside dropout_p"),
+    Refusal("dropout beside a function on scores", ("dropout_p",), r"^dropout_p is .* beside (softcap|alibi_slopes)"),
     Refusal("a cache in float8_e4m3fn of a head dimension that chapter 8 does not pad", ("k_cache",), r"^head_dim is \d+, and a cache in float8_e4m3fn"),
     Refusal("keys and values of different head dimensions", ("q",), r"^k is .* and v is .*: give one shape", ValueError),
     Refusal("float8_e4m3fn under a mask, or packed", ("q",), r"chapter 9 does not take e4m3", ValueError),
