@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/simulator/block/fiber.h"
 #include "common/simulator/block/static_shared.h"
 #include "common/simulator/block/turns.h"
 #include "common/simulator/block/watchdog.h"
@@ -33,12 +35,6 @@ constexpr unsigned kMaxGridYZ = (1u << 16) - 1;
 constexpr unsigned kMaxBlockZ = 64;
 constexpr int kMaxOsThreads = 1024;
 constexpr int kMaxTimeout = 24 * 60 * 60;
-
-#ifdef __EMSCRIPTEN__
-constexpr bool kHasThreads = false;  // a page has one: blocks run one after another
-#else
-constexpr bool kHasThreads = true;
-#endif
 
 std::string text_of(dim3 size) {
   return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
@@ -154,7 +150,8 @@ Counts counts_of_grids;
 
 /// The blocks of a grid, handed out in order to OS threads: to as many as the options want, and to more where
 /// all that a block does is to read memory again and again. It may wait for a block that has not begun, and
-/// on a GPU both run at one time, if it has the room.
+/// on a GPU both run at one time, if it has the room. Where there is one OS thread, it runs such blocks in
+/// turn: another one whenever a block waits for others.
 class Blocks final : public OtherBlocks {
  public:
   /// `enter` prepares a worker for the grid.
@@ -168,7 +165,7 @@ class Blocks final : public OtherBlocks {
         seed_(seed),
         enter_(std::move(enter)) {
     const uint64_t count = count_;
-    if (seed == 0 || count == 1) return;
+    if (seed == 0 || count == 1 || !kHasOsThreads) return;
     turns_.emplace(std::max(1, options().os_threads), seed);
     turns_->enter();
   }
@@ -176,6 +173,7 @@ class Blocks final : public OtherBlocks {
   /// Runs them all, or those before the first that goes wrong.
   void run() {
     provide_workers(1);
+    if (!kHasOsThreads && cluster_size_ == 1) return run_in_turn();
     const auto wanted = std::min<uint64_t>(count_, uint64_t(std::max(1, options().os_threads)));
     while (uint64_t(begun_) < wanted && begin_another()) {
     }
@@ -207,7 +205,7 @@ class Blocks final : public OtherBlocks {
       if (turns_) turns_->hand_over(unit_->number);
       return begins || rounds <= kMaxRoundsAlone;
     }
-    if (!turns_ || waiting_ >= working_)
+    if (kHasOsThreads && (!turns_ || waiting_ >= working_))
       std::this_thread::sleep_for(std::chrono::microseconds(std::min(rounds, 500)));
     if (turns_) turns_->hand_over(unit_->number);
     // One of them may have seen what it waited for, and calculate, or have done so while this one slept.
@@ -262,8 +260,9 @@ class Blocks final : public OtherBlocks {
   /// As many as run at one time on the simulator's multiprocessors (device.h).
   uint64_t blocks_that_meet() const { return std::min<uint64_t>(count_, 4); }
 
-  static constexpr int kManyBlocks = 64;     ///< of a grid, after which few more hand over before they begin
-  static constexpr int kMostForOthers = 64;  ///< blocks that run at one time since one waits for others
+  static constexpr int kManyBlocks = 64;  ///< of a grid, after which few more hand over before they begin
+  /// Blocks that run at one time since one waits for others. (A page has no memory for many.)
+  static constexpr int kMostForOthers = kHasOsThreads ? 64 : 4;
 
   /// Another block has its turn, of those that run at one time.
   void hand_over() {
@@ -312,6 +311,42 @@ class Blocks final : public OtherBlocks {
     if (turns_) turns_->leave();
   }
 
+  /// All units on the calling OS thread, which each has until its block waits for others.
+  void run_in_turn() {
+    std::deque<Unit> units;
+    SharedMemory* in_place = nullptr;  // whose `__shared__` arrays are
+    for (int number = 0; working_ > 0; number = number + 1 < begun_ ? number + 1 : 0) {
+      Worker& worker = *workers[std::size_t(number)];
+      if (number == int(units.size())) {
+        enter_(worker, *this);
+        units.push_back({.number = number});
+      }
+      unit_ = &units[std::size_t(number)];
+      if (unit_->is_over) continue;
+      if (in_place != &worker.memory) {
+        if (in_place) in_place->put_aside();
+        if (unit_->has_block) worker.memory.bring_back();
+        in_place = &worker.memory;
+      }
+      while (unit_->has_block || begin_next_block(worker)) {
+        if (worker.go_on()) break;
+        if (auto problem = worker.end_block()) error_.add(unit_->block, *problem, unit_->gives_up);
+        unit_->has_block = false;
+        stop_waiting();
+      }
+      if (unit_->has_block) continue;
+      unit_->is_over = true;
+      --working_;
+    }
+  }
+  bool begin_next_block(Worker& worker) {
+    if (error_.happened() || next_ >= count_) return false;
+    unit_->block = next_++;
+    unit_->gives_up = false;
+    worker.begin_block(unit_->block, seed_);
+    return unit_->has_block = true;
+  }
+
   /// Runs the blocks of a cluster, each on an OS thread, the calling one first.
   void run_cluster(const std::vector<Worker*>& blocks, uint64_t number) {
     Cluster cluster(blocks, threads_of_block_);
@@ -330,7 +365,7 @@ class Blocks final : public OtherBlocks {
     };
     std::vector<std::thread> others;
     try {
-      if (!kHasThreads) throw std::system_error(std::make_error_code(std::errc::not_supported));
+      if (!kHasOsThreads) throw std::system_error(std::make_error_code(std::errc::not_supported));
       for (int rank = 1; rank < cluster_size_; ++rank) others.emplace_back(run_beside, rank);
     } catch (const std::system_error&) {
       cluster.abandon(cluster_size_ - 1 - int(others.size()));
@@ -355,12 +390,16 @@ class Blocks final : public OtherBlocks {
 
   /// One more unit, unless there is nothing left for it to do, or the system has none.
   bool begin_another() {
-    if (!kHasThreads || next_ >= count_) return false;
+    if (next_ >= count_) return false;
     const std::lock_guard lock(mutex_);
     const int number = begun_;
     if (uint64_t(number) >= std::min(count_, at_once())) return false;
     provide_workers(number + 1);
     ++working_;  // before it works: it must not take itself for the only one
+    if (!kHasOsThreads) {
+      ++begun_;
+      return true;
+    }
     if (turns_) turns_->enter();
     try {
       threads_.emplace_back([this, number] { run_blocks(number); });
@@ -401,6 +440,10 @@ class Blocks final : public OtherBlocks {
     bool gives_up = false;             ///< whether its block has waited in vain
     Random random{0};                  ///< of its block: when it hands over
     int operations_left = 0;           ///< until then
+    // Of one that has its OS thread in turn with others:
+    uint64_t block = 0;
+    bool has_block = false;  ///< which is not over yet
+    bool is_over = false;    ///< no block is left for it
   };
   static thread_local constinit Unit* unit_;  ///< of the calling OS thread
 };

@@ -21,7 +21,7 @@ def main():
     raw, module = program.with_suffix(".wasm"), target.with_suffix(".wasm")
     arguments = ["asyncify-ignore-indirect", "asyncify-ignore-imports", f"asyncify-addlist@{','.join(CALLERS)}"]
     options = ["--asyncify", *(f"--pass-arg={argument}" for argument in arguments)]
-    subprocess.run([wasm_opt, *options, "-O2", "--strip-debug", str(raw), "-o", str(module)], check=True)
+    subprocess.run([wasm_opt, *options, "-O1", "--strip-debug", str(raw), "-o", str(module)], check=True)
     text = program.read_text(encoding="utf-8").replace(raw.name, module.name)
     target.with_suffix(".js").write_text(text, encoding="utf-8")
     target.with_suffix(".json").unlink(missing_ok=True)

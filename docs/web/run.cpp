@@ -1,9 +1,5 @@
-/// \file
-/// What a page runs: one step of a chapter, once, in the simulator, held against the oracle. It prints one
-/// line of JSON.
-///
-/// It takes the options of the chapter's program. FLASHBOOK_SIM_ASYNC and FLASHBOOK_SIM_SEED say how,
-/// FLASHBOOK_FAULT with which fault, as of any program.
+#include "docs/web/run.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -12,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include FLASHBOOK_CHAPTER_HEADER
 #include "common/app/call.h"
 #include "common/app/expected.h"
 #include "common/app/options.h"
@@ -159,11 +154,8 @@ std::string description_of(const Chapter& chapter) {
 }
 
 }  // namespace
-}  // namespace flashbook
 
-int main(int count, char** words) {
-  using namespace flashbook;
-  const Chapter& chapter = FLASHBOOK_CHAPTER;
+int run_in_page(const Chapter& chapter, int count, char** words) {
   if (count > 1 && std::string_view(words[1]) == "describe") {
     std::printf("%s\n", description_of(chapter).c_str());
     return 0;
@@ -179,6 +171,8 @@ int main(int count, char** words) {
   std::printf("%s\n", answer.object().c_str());
   return 0;
 }
+
+}  // namespace flashbook
 
 /// The engine has stopped a call, and the memory is as it was: what is to be said of it. JavaScript calls
 /// this.

@@ -95,9 +95,11 @@ def run_script(script):
 
 ROLES = "chapter-05_flash_attention_3-step2_specialised-cuh.html"
 TEXTBOOK = "chapter-01_naive_attention-step1_textbook-cuh.html"
-CHAPTERS = ["01_naive_attention", "02_online_softmax", "03_flash_attention_1", "04_flash_attention_2", "05_flash_attention_3", "07_backward",
-            "09_masks"]
-FIRST = [sorted(path.name for path in SITE.glob(f"chapter-{name}-step1*.html"))[0] for name in CHAPTERS] if SITE.is_dir() else []
+CHAPTERS = ["01_naive_attention", "02_online_softmax", "03_flash_attention_1", "04_flash_attention_2", "05_flash_attention_3", "06_fp8", "07_backward",
+            "08_decoding", "09_masks"]
+HAVE = {path.stem for path in SITE.glob("web/*.wasm")}  # without a module, a chapter's pages have no Run
+CHAPTERS = [name for name in CHAPTERS if name[:2] in HAVE]
+FIRST = [sorted(path.name for path in SITE.glob(f"chapter-{name}-step1*.html"))[0] for name in CHAPTERS]
 UNSEEN = [name for name, page in page_faults.PAGES.items() if page.unseen]
 
 
@@ -205,6 +207,7 @@ class Page(unittest.TestCase):
                 self.assertIn("Right.", text, url)
                 self.assertIn(f"./flashbook run {url[8:10]} -- --step", text, url)
 
+    @unittest.skipUnless("09" in HAVE, "chapter 9 has no module")
     def test_masks_and_options_of_the_program(self):
         found = run_script("""
           const { press, set, host } = await open('chapter-09_masks-step3_ranges-cuh.html');
@@ -246,18 +249,23 @@ class Page(unittest.TestCase):
             else:
                 self.assertRegex(bad, "The simulator reports:|Wrong, and|An endless loop", name)
 
-    def test_the_front_page_and_the_page_of_faults_run(self):
+    def test_the_front_page_runs(self):
         found = run_script("""
           const front = await open('index.html');
           const before = front.window.performance.getEntriesByType('resource').filter((entry) => entry.name.endsWith('.wasm')).length;
-          const text = (await front.press()).text;
-          const rows = await open('mutations.html');
-          const buttons = [...rows.page.querySelectorAll('td button.run-fault')];
-          const report = (await rows.pressed(rows.host, () => buttons.find((button) => button.getAttribute('aria-label').endsWith('one_warp_too_many')).click())).text;
-          return { before, text, rows: buttons.length, report };
+          return { before, text: (await front.press()).text };
         """)
         self.assertEqual(found["before"], 0)  # loaded when first asked for
         self.assertIn("Right.", found["text"])
+
+    @unittest.skipUnless("07" in HAVE, "chapter 7 has no module")
+    def test_the_page_of_faults_runs(self):
+        found = run_script("""
+          const rows = await open('mutations.html');
+          const buttons = [...rows.page.querySelectorAll('td button.run-fault')];
+          const report = (await rows.pressed(rows.host, () => buttons.find((button) => button.getAttribute('aria-label').endsWith('one_warp_too_many')).click())).text;
+          return { rows: buttons.length, report };
+        """)
         self.assertEqual(found["rows"], len(page_faults.OF_GRADIENTS) + len(page_faults.SAME))
         self.assertIn("deadlock in block", found["report"])
 

@@ -92,6 +92,19 @@ void SharedMemory::begin_block() {
   for (const auto& array : arrays_) std::memset(array.data(), 0xff, array.size());
 }
 
+void SharedMemory::put_aside() {
+  aside_.clear();
+  for (const auto& array : arrays_) aside_.insert(aside_.end(), array.begin(), array.end());
+}
+
+void SharedMemory::bring_back() {
+  const unsigned char* next = aside_.data();
+  for (const auto& array : arrays_) {
+    std::memcpy(array.data(), next, array.size());
+    next += array.size();
+  }
+}
+
 void SharedMemory::set_accessible(bool accessible) {
   if (accessible == accessible_) return;
   accessible_ = accessible;

@@ -25,6 +25,12 @@ class SharedMemory {
   /// Shared memory holds what the machine left there, which no kernel may use: NaN, whatever its type.
   void begin_block();
 
+  /// Where several blocks have one OS thread: what is in the `__shared__` arrays is put aside, since they are
+  /// other blocks' next,
+  void put_aside();
+  /// and brought back.
+  void bring_back();
+
   std::span<unsigned char> dynamic() const { return {data_.get(), bytes_}; }
   /// The `__shared__` arrays.
   const std::vector<std::span<unsigned char>>& static_arrays() const { return arrays_; }
@@ -53,6 +59,7 @@ class SharedMemory {
   std::unique_ptr<unsigned char, Free> data_;
   std::size_t bytes_ = 0;
   std::vector<std::span<unsigned char>> arrays_;
+  std::vector<unsigned char> aside_;  ///< what was in them
 };
 
 /// Throws Error unless `address` is a multiple of `alignment` and the `bytes` bytes there lie in the calling

@@ -30,6 +30,14 @@
 
 namespace flashbook::sim {
 
+/// Whether the system has more than one OS thread. A page has one: what would run beside something else runs
+/// in turn with it.
+#ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
+constexpr bool kHasOsThreads = false;
+#else
+constexpr bool kHasOsThreads = true;
+#endif
+
 /// A computation that is running or suspended. A fiber stays on the OS thread that started it.
 class Fiber {
  public:

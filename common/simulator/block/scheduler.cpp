@@ -27,6 +27,9 @@ constexpr std::size_t kGuardOfStack = sizeof(void*) == 4 ? 0 : 16 * 1024;
 constexpr std::size_t kStackBytes =
     kUsableStackBytes + kGuardOfStack + (sizeof(void*) == 4 ? 8192 : 4096) + 5 * 64;
 
+/// Whether memory is taken when it is asked for, and not when it is touched.
+constexpr bool kTakesMemoryAtOnce = sizeof(void*) == 4;
+
 /// Stacks that have one. The system knows of about 65,000 ranges of a process, and each guard makes two.
 constexpr int kMostGuards = 16 * 1024;
 std::atomic<int> guards = 0;
@@ -73,15 +76,24 @@ int Random::below(int count) {
 }
 
 Scheduler::Scheduler(Scheduled& block) : block_(block), fibers_(std::make_unique<Fiber[]>(kMaxThreads)) {
-  void* stacks = mmap(nullptr, kStackBytes * kMaxThreads, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (stacks == MAP_FAILED) throw std::bad_alloc();
-  stacks_ = static_cast<unsigned char*>(stacks);
+  if (!kTakesMemoryAtOnce) provide_stacks(kMaxThreads);
 }
 
 Scheduler::~Scheduler() {
-  munmap(stacks_, kStackBytes * kMaxThreads);
+  if (stacks_) munmap(stacks_, stack_bytes_);
   guards -= guarded_fibers_;
+}
+
+/// Stacks for so many threads.
+void Scheduler::provide_stacks(int count) {
+  const std::size_t bytes = kStackBytes * std::size_t(count);
+  if (bytes <= stack_bytes_) return;
+  if (stacks_) munmap(stacks_, stack_bytes_);
+  void* stacks =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stacks == MAP_FAILED) throw std::bad_alloc();
+  stacks_ = static_cast<unsigned char*>(stacks);
+  stack_bytes_ = bytes;
 }
 
 const Thread* Scheduler::owner_of_local(const void* address) const {
@@ -92,11 +104,12 @@ const Thread* Scheduler::owner_of_local(const void* address) const {
   return found == threads_.end() ? nullptr : &*found;
 }
 
-std::span<const unsigned char> Scheduler::stacks() const { return {stacks_, kStackBytes * kMaxThreads}; }
+std::span<const unsigned char> Scheduler::stacks() const { return {stacks_, stack_bytes_}; }
 
 void Scheduler::enter_grid(dim3 block, Observer* observer) {
   observer_ = observer;
   const int count = int(block.x * block.y * block.z);
+  if (kTakesMemoryAtOnce) provide_stacks(count);
   threads_.resize(std::size_t(count));
   warps_.resize(std::size_t((count + kWarpLanes - 1) / kWarpLanes));
   for (int i = 0; i < count; ++i) {
@@ -133,6 +146,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
   waits_for_blocks_ = false;
   given_up_ = false;
   crashed_.reset();
+  waiting_fiber_ = nullptr;
   used_fibers_ = 0;
   idle_fibers_.clear();
   in_any_order_ = options().async == Async::random;
@@ -180,8 +194,9 @@ inline Thread* Scheduler::next_ready() {
 }
 
 /// The next thread to run. When none is ready, copies land, since they can be no later, and then those who
-/// poll try again. Null if the block is over or stuck, or an error has ended it.
-inline Thread* Scheduler::next_thread() {
+/// poll try again. Null if the block is over or stuck, or an error has ended it. The calling thread has been
+/// on the fiber `running`.
+inline Thread* Scheduler::next_thread(Fiber& running) {
   // A load that should have been waited for shows if it is still on its way when a later one has landed. So
   // at random any of them lands first, and few land before somebody needs them.
   if (in_any_order_ && block_.has_copies() && random_.below(1024) == 0) block_.land_copy(true);
@@ -197,7 +212,12 @@ inline Thread* Scheduler::next_thread() {
       if (peers == Peers::have_run) continue;
       if (peers == Peers::have_failed) return nullptr;
     }
-    if (!block_.land_copy(in_any_order_) && !wake_pollers()) return nullptr;
+    if (block_.land_copy(in_any_order_)) continue;
+    if (!wake_pollers()) return nullptr;
+    if (!kHasOsThreads && waits_for_blocks_) {
+      waiting_fiber_ = &running;
+      Fiber::switch_to(running, os_thread_);
+    }
   }
 }
 
@@ -208,18 +228,23 @@ inline void Scheduler::run_next(Thread& next) {
   threadIdx = next.index;
 }
 
-void Scheduler::run() {
-  run_next(*next_ready());
-  current_->fiber = idle_fiber();
-  ++turns_;
+bool Scheduler::run() {
+  Fiber* fiber = std::exchange(waiting_fiber_, nullptr);
+  if (!fiber) {
+    current_ = next_ready();
+    fiber = current_->fiber = idle_fiber();
+    ++turns_;
+  }
+  run_next(*current_);
   is_running_ = true;
 #ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
   // What a thread throws leaves its fiber, since a call that may be made again has no place for a catch.
-  run_guarded([this] { Fiber::switch_to(os_thread_, *current_->fiber); });
+  run_guarded([&] { Fiber::switch_to(os_thread_, *fiber); });
 #else
-  Fiber::switch_to(os_thread_, *current_->fiber);
+  Fiber::switch_to(os_thread_, *fiber);
 #endif
   is_running_ = false;
+  return waiting_fiber_ != nullptr;
 }
 
 void Scheduler::make_ready(int warp, uint32_t lanes) {
@@ -257,7 +282,7 @@ void Scheduler::run_threads() {
   for (;;) {
     run_current();
     Fiber* fiber = std::exchange(current_->fiber, nullptr);
-    Thread* next = next_thread();
+    Thread* next = next_thread(*fiber);
     if (!next) Fiber::leave(*fiber, os_thread_);  // the block is over, or stuck
     ++turns_;
     run_next(*next);
@@ -313,7 +338,7 @@ void Scheduler::abandon(const std::string& error) {
 /// Lets whoever is next run instead of the current thread.
 [[gnu::noinline]] void Scheduler::hand_over(Thread& self) {
   if (self.awaited != &memory_) works_again();
-  Thread* next = next_thread();
+  Thread* next = next_thread(*self.fiber);
   if (!next) Fiber::leave(*self.fiber, os_thread_);  // the block is stuck
   if (next == &self) return;
   if (!next->fiber) next->fiber = idle_fiber();
@@ -373,7 +398,7 @@ void change_counter(const void* address, const char* what, Location where) {
 
 void Scheduler::crash(Crash crash, const void* address) {
   if (!is_running_) return;
-  const bool is_in_stacks = std::uintptr_t(address) - std::uintptr_t(stacks_) < kStackBytes * kMaxThreads;
+  const bool is_in_stacks = std::uintptr_t(address) - std::uintptr_t(stacks_) < stack_bytes_;
   crashed_ = crash == Crash::memory && is_in_stacks ? Crash::stack : crash;
   bad_address_ = address;
   long_turn_.note_place();

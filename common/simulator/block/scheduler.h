@@ -127,8 +127,9 @@ class Scheduler {
   void begin_block(Random random, bool random_order);
   /// Whether the blocks that follow have others beside them in a cluster.
   void set_in_cluster(bool in_cluster) { in_cluster_ = in_cluster; }
-  /// Runs all threads until they have exited, or none can go on.
-  void run();
+  /// Runs all threads until they have exited, or none can go on. True if they wait for other blocks that need
+  /// the same OS thread: the next call goes on.
+  bool run();
 
   // How a run ended.
   const std::string& error() const { return error_; }  ///< with which the block ended; empty if with none
@@ -247,7 +248,7 @@ class Scheduler {
   void run_current();
   template <typename Work>
   void run_guarded(const Work& work);
-  Thread* next_thread();
+  Thread* next_thread(Fiber& running);
   Thread* next_ready();
   int random_warp();
   bool wake_pollers();
@@ -259,6 +260,7 @@ class Scheduler {
   }
   void shuffle_warps();
   Fiber* idle_fiber();
+  void provide_stacks(int count);
 
   Scheduled& block_;
   Observer* observer_ = nullptr;
@@ -298,11 +300,13 @@ class Scheduler {
   // A thread gets a fiber when it starts and leaves it to the next one when it exits: a kernel whose threads
   // never wait runs on a single stack.
   Fiber os_thread_;
+  Fiber* waiting_fiber_ = nullptr;  // goes on when the other blocks of the OS thread have run
   std::unique_ptr<Fiber[]> fibers_;
   int used_fibers_ = 0;     // by the block
   int guarded_fibers_ = 0;  // whose stacks have an end that nobody may touch
   std::vector<Fiber*> idle_fibers_;
   unsigned char* stacks_ = nullptr;
+  std::size_t stack_bytes_ = 0;  // of all of them
 };
 
 }  // namespace flashbook::sim

@@ -52,17 +52,18 @@ void Worker::enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
 }
 
 std::optional<std::string> Worker::run_block(uint64_t number, uint64_t seed) {
-#ifdef __EMSCRIPTEN__
-  flashbook_block_begins(double(number));
-#endif
   begin_block(number, seed);
-  EventFile* const events = EventFile::asked();
-  scheduler.set_log(events ? events->log_of(number, scheduler.alive()) : nullptr);
+  go_on();
+  return end_block();
+}
+
+bool Worker::go_on() {
   current_worker = this;
-  if (observer())
-    observer()->block_begins({number, scheduler.alive(), memory.dynamic().data(), memory.dynamic().size(),
-                              memory.static_arrays()});
-  scheduler.run();
+  blockIdx = index_of(number_);
+  return scheduler.run();
+}
+
+std::optional<std::string> Worker::end_block() {
   if (cluster_ && cluster_->has_failed()) {
     if (observer()) observer()->block_ends();
     current_worker = nullptr;
@@ -118,6 +119,10 @@ uint3 Worker::index_of(uint64_t number) const {
 }
 
 void Worker::begin_block(uint64_t number, uint64_t seed) {
+#ifdef __EMSCRIPTEN__
+  flashbook_block_begins(double(number));
+#endif
+  number_ = number;
   blockIdx = index_of(number);
   memory.begin_block();
   scheduler.begin_block(Random(seed, number), seed != 0);
@@ -129,6 +134,12 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
   tensor_copies.begin_block();
   registers.begin_block();
   counter_loop.begin_block();
+  EventFile* const events = EventFile::asked();
+  scheduler.set_log(events ? events->log_of(number, scheduler.alive()) : nullptr);
+  current_worker = this;
+  if (observer())
+    observer()->block_begins({number, scheduler.alive(), memory.dynamic().data(), memory.dynamic().size(),
+                              memory.static_arrays()});
 }
 
 /// What is told of a thread's life has no place in the source.

@@ -59,6 +59,12 @@ class Worker final : Scheduled {
 
   /// Runs block `number`, counted x first, on the grid's seed. Returns what went wrong, or nothing.
   std::optional<std::string> run_block(uint64_t number, uint64_t seed);
+  /// The same in parts, for blocks that have one OS thread together: begins it,
+  void begin_block(uint64_t number, uint64_t seed);
+  /// goes on with it, true if it waits for other blocks,
+  bool go_on();
+  /// and ends it. Returns what went wrong, or nothing.
+  std::optional<std::string> end_block();
   /// The same for the block of that rank in a cluster, when it has its turn.
   std::optional<std::string> run_in_cluster(Cluster& cluster, int rank, uint64_t number, uint64_t seed);
   /// The cluster that the block is in; null if it is in none.
@@ -106,7 +112,6 @@ class Worker final : Scheduled {
 
  private:
   uint3 index_of(uint64_t number) const;
-  void begin_block(uint64_t number, uint64_t seed);
   void write_down(const char* what, Location where, int groups);
   void write_down_stuck();
   void run_thread() override;
@@ -123,6 +128,7 @@ class Worker final : Scheduled {
   std::vector<std::string> describe_waits(int warp) const;
 
   dim3 grid_;
+  uint64_t number_ = 0;  // of the block, in the grid
   OtherBlocks* others_ = nullptr;
   Cluster* cluster_ = nullptr;
   std::unique_ptr<Cluster> alone_;  // the block's own
