@@ -34,6 +34,7 @@ LEFT_OUT = {"test_flash3_bw_compatibility": _OPERATORS, "test_flash_attn_varlen_
             "test_flash_attn_generator_arg_must_be_none": _OPERATORS,
             "test_flash_attn_kvcache_paged_block_table_bounds": "cache_seqlens in a tensor are not looked at, since that would wait for the device"}
 _PACKAGE = pathlib.Path(flashbook.__file__).parent
+MOST_NAMED = 100  # failures in a report
 BEGIN, OUTCOME, REFUSED = pytest.StashKey[float](), "outcome", "refused for"
 
 
@@ -175,6 +176,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     seconds = item.config.getoption("--seconds")
     if seconds and time.monotonic() - item.config.stash[BEGIN] > seconds:
+        item.session.shouldstop = "out of time"  # to skip the rest, hundreds of thousands, would take minutes
         item.user_properties.append((OUTCOME, "out of time"))
         pytest.skip("out of time")
 
@@ -195,6 +197,7 @@ class Counts:
         self.config = config
         self.counts: collections.Counter[str] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
+        self.failed: list[str] = []
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
@@ -215,6 +218,7 @@ class Counts:
                 self.refused[str(said[REFUSED])] += 1
         elif report.failed:
             self.counts["failed"] += 1
+            self.failed.append(report.nodeid.rpartition("::")[2])
         elif report.skipped:
             self.counts["skipped by the test"] += 1
         elif report.when == "call":
@@ -223,7 +227,8 @@ class Counts:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         machine = "simulator" if ON_CPU else torch.cuda.get_device_name()
         found = {"machine": machine, **{name: self.counts[name] for name in ("passed", "refused", "failed", "skipped by the test", "out of time")},
-                 "refused for": dict(self.refused.most_common()), "left out": {} if self.config.getoption("--flashinfer") else LEFT_OUT}
+                 "refused for": dict(self.refused.most_common()), "which failed": self.failed[:MOST_NAMED],
+                 "left out": {} if self.config.getoption("--flashinfer") else LEFT_OUT}
         terminalreporter.write_line(json.dumps(found, indent=2))
         if path := self.config.getoption("--report"):
             pathlib.Path(path).write_text(json.dumps(found, indent=2) + os.linesep)
