@@ -654,6 +654,13 @@ def check_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages:
         decode_plan(*as_copied((q, k, v), False), lengths, pages, scale, *rules)
 
 
+def of_one_page(tensor: Tensor, batch: int) -> Tensor:
+    """The first page once for each sequence. What has no memory has no view."""
+    if tensor.untyped_storage().nbytes():
+        return tensor[:1].expand(batch, *tensor.shape[1:])
+    return tensor.new_empty_strided((batch, *tensor.shape[1:]), (0, *tensor.stride()[1:]))
+
+
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
                 sinks: bool, paddings: bool, most_queries: int) -> Plan:
     if pages is None:
@@ -661,7 +668,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     else:
         if pages.dim() != 2 or (pages.shape[0] != q.shape[0] and not most_queries):
             raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
-        one_page = [tensor[:1].expand(q.shape[0], *tensor.shape[1:]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
+        one_page = [of_one_page(tensor, q.shape[0]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page, True)
     masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (most_queries > 0 and right == 0)
     e4m3 = is_e4m3_cache(q, k)

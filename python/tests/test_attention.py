@@ -137,6 +137,12 @@ def test_every_function_pads_head_dimensions():
         o = function(q[:, 39:], k_cache, v_cache, k[:, 30:], v[:, 30:], cache_seqlens=30)
         held(o, q[:, 39:], k, v)
         assert torch.equal(k_cache, k) and torch.equal(v_cache, v)
+    lengths = torch.full((BATCH,), 30, device=DEVICE, dtype=torch.int32)
+    pages = torch.arange(5 * BATCH, device=DEVICE, dtype=torch.int32).view(BATCH, 5)
+    k_pages, v_pages = (torch.cat([tensor[:, :30], torch.full_like(tensor[:, 30:], math.nan)], 1).view(-1, 8, *k.shape[2:]) for tensor in (k, v))
+    o = flashbook.flash_attn_with_kvcache(q[:, 39:], k_pages, v_pages, k[:, 30:], v[:, 30:], cache_seqlens=lengths, block_table=pages)
+    held(o, q[:, 39:], k, v)
+    assert torch.equal(k_pages.view_as(k), k) and torch.equal(v_pages.view_as(v), v)
     table = torch.arange(BATCH, device=DEVICE, dtype=torch.int32)[:, None]
     held(flashbook.flash_attn_with_kvcache(q[:, 39:], k, v, block_table=table), q[:, 39:], k, v)
     o = flashbook.flash_attn_varlen_func(flat[0], k, v, first, first, 40, 40, causal=True, block_table=table)
