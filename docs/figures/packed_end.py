@@ -19,7 +19,7 @@ def main():
         figure.box(at(first), 84, ROW * length, 34, look)
         figure.text(at(first + length / 2), 106, f"{name}: {length} rows", "small", "middle")
         first += length
-    for tile, name in ((0, "tile 0 of A"), (1, "tile 1 of A")):
+    for tile, name in ((0, "tile 0 of A, 64 rows"), (1, "tile 1 of A")):
         y = 64
         figure.line([(at(tile * ROWS) + 1, y + 8), (at(tile * ROWS) + 1, y), (at((tile + 1) * ROWS) - 1, y), (at((tile + 1) * ROWS) - 1, y + 8)], "blue")
         figure.text(at((tile + 0.5) * ROWS), y - 8, name, "small", "middle")
