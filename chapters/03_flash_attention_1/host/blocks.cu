@@ -80,10 +80,8 @@ struct Waiting : Overlapping<kHeadDim> {
 
 template <template <int> typename Traits>
 std::size_t split_k_bytes(const Shape& shape) {
-  std::size_t bytes = 0;
-  device::with_head_dim(shape.head_dim,
-                        [&]<int kHeadDim>() { bytes = sizeof(fa1::SplitKTiles<Element, Traits<kHeadDim>>); });
-  return bytes;
+  return shape.head_dim == 64 ? sizeof(fa1::SplitKTiles<Element, Traits<64>>)
+                              : sizeof(fa1::SplitKTiles<Element, Traits<128>>);
 }
 
 std::string why_not_split_k(const Shape& shape) {
