@@ -1,7 +1,6 @@
 #include "chapters/03_flash_attention_1/host/blocks.h"
 #include "chapters/03_flash_attention_1/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/launch.cuh"
-#include "chapters/03_flash_attention_1/step3_split_k.cuh"
 #include "common/device/dispatch.h"
 
 namespace flashbook {
@@ -11,6 +10,7 @@ using Element = __nv_bfloat16;
 
 constexpr std::size_t kMaxSharedBytes = 227 * 1024;  // what an H100 or H200 grants a block: the most there is
 constexpr DType kType = DType::bf16;
+constexpr const char* kOtherType = "the sweep over block sizes takes bf16: choose it with --dtype";
 
 template <int kHeadDim, int kBlock>
 constexpr std::size_t kTileBytes = sizeof(fa1::Tiles<Element, kHeadDim, kBlock>);
@@ -24,7 +24,7 @@ std::size_t shared_bytes(const Shape& shape) {
 
 template <int kBlock>
 std::string why_not(const Shape& shape) {
-  if (shape.dtype != kType) return "the sweep over block sizes takes bf16: choose it with --dtype";
+  if (shape.dtype != kType) return kOtherType;
   if (const std::string reason = kFlashAttention1.step(2).why_not(shape); !reason.empty()) return reason;
   const auto granted = std::size_t(device::granted_shared_bytes());
   if (const std::size_t bytes = shared_bytes<kBlock>(shape); bytes > granted)
@@ -66,8 +66,7 @@ BlockSize block_size() {
   return {"b" + std::to_string(kBlock), "tiles of " + std::to_string(kBlock), chapter, shared_bytes<kBlock>};
 }
 
-// ---- step 3 on chapter 4's tiles: one idea more a row
-// ------------------------------------------------------
+// ---- step 3 on chapter 4's tiles: one idea more a row ----
 
 template <int kHeadDim>
 using Overlapping = fa1::KernelTraits<kHeadDim, 64, 64, 4>;
@@ -85,24 +84,17 @@ std::size_t split_k_bytes(const Shape& shape) {
 }
 
 std::string why_not_split_k(const Shape& shape) {
-  if (shape.dtype != kType) return "the sweep over block sizes takes bf16: choose it with --dtype";
+  if (shape.dtype != kType) return kOtherType;
   if (shape.head_dim == 256) return "chapter 4's tiles of 64 by 64 are for head_dim 64 and 128";
   return kFlashAttention1.step(3).why_not(shape);
 }
 
 template <template <int> typename Traits>
 void run_split_k(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const auto run = [&]<typename Sizes>() {
-    const dim3 grid(fa1::tiles_of(shape.seqlen_q, Sizes::kRowsQ), shape.batch * shape.heads);
-    device::launch(fa1::split_k<Element, Sizes>, grid, dim3(Sizes::kThreads),
-                   sizeof(fa1::SplitKTiles<Element, Sizes>), stream, static_cast<const Element*>(t.q),
-                   static_cast<const Element*>(t.k), static_cast<const Element*>(t.v),
-                   static_cast<Element*>(t.o), t.lse, fa1::problem_of(shape));
-  };
   if (shape.head_dim == 64)
-    run.template operator()<Traits<64>>();
+    fa1::run_split_k<Element, Traits<64>>(shape, t, stream);
   else
-    run.template operator()<Traits<128>>();
+    fa1::run_split_k<Element, Traits<128>>(shape, t, stream);
 }
 
 template <template <int> typename Traits>

@@ -4,7 +4,6 @@
 #include "chapters/03_flash_attention_1/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/launch.cuh"
 #include "chapters/03_flash_attention_1/step1_keys_outside.cuh"
-#include "chapters/03_flash_attention_1/step3_split_k.cuh"
 #include "common/device/dispatch.h"
 
 namespace flashbook {
@@ -114,27 +113,18 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
     if constexpr (kStep == 2) {
       with_block<T, kHeadDim>(
           [&]<int kRows>() { fa1::run_queries_outside<T, kHeadDim, kRows>(shape, t, stream); });
+    } else if constexpr (kStep == 3) {
+      with_traits<T, kHeadDim>([&]<typename Traits>() { fa1::run_split_k<T, Traits>(shape, t, stream); });
     } else {
-      const fa1::Problem problem = fa1::problem_of(shape);
-      const unsigned heads = shape.batch * shape.heads;
-      const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
-                 *v = static_cast<const T*>(t.v);
-      auto* o = static_cast<T*>(t.o);
-      if constexpr (kStep == 1) {
-        auto* workspace = static_cast<float*>(t.workspace);
-        const fa1::State state = {workspace, workspace + shape.q_elements(),
-                                  workspace + shape.q_elements() + shape.q_rows()};
-        with_block<T, kHeadDim>([&]<int kRows>() {
-          device::launch(fa1::keys_outside<T, kHeadDim, kRows>, dim3(heads), dim3(fa1::kThreads),
-                         sizeof(fa1::Tiles<T, kHeadDim, kRows>), stream, q, k, v, o, t.lse, state, problem);
-        });
-      } else {
-        with_traits<T, kHeadDim>([&]<typename Traits>() {
-          const dim3 grid(fa1::tiles_of(shape.seqlen_q, Traits::kRowsQ), heads);
-          device::launch(fa1::split_k<T, Traits>, grid, dim3(Traits::kThreads),
-                         sizeof(fa1::SplitKTiles<T, Traits>), stream, q, k, v, o, t.lse, problem);
-        });
-      }
+      auto* workspace = static_cast<float*>(t.workspace);
+      const fa1::State state = {workspace, workspace + shape.q_elements(),
+                                workspace + shape.q_elements() + shape.q_rows()};
+      with_block<T, kHeadDim>([&]<int kRows>() {
+        device::launch(fa1::keys_outside<T, kHeadDim, kRows>, dim3(unsigned(shape.batch * shape.heads)),
+                       dim3(fa1::kThreads), sizeof(fa1::Tiles<T, kHeadDim, kRows>), stream,
+                       static_cast<const T*>(t.q), static_cast<const T*>(t.k), static_cast<const T*>(t.v),
+                       static_cast<T*>(t.o), t.lse, state, fa1::problem_of(shape));
+      });
     }
   });
 }

@@ -1,10 +1,11 @@
 /// \file
-/// The launch that step 2 and the sweep over its block sizes share.
+/// The launches that steps 2 and 3, the sweep over their tiles and chapter 4's count share.
 #pragma once
 #include <numbers>
 
 #include "chapters/03_flash_attention_1/host/traffic.h"
 #include "chapters/03_flash_attention_1/step2_queries_outside.cuh"
+#include "chapters/03_flash_attention_1/step3_split_k.cuh"
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
 
@@ -23,6 +24,15 @@ static void run_queries_outside(const Shape& shape, const Tensors& t, device::St
                  sizeof(Tiles<T, kHeadDim, kBlock>), stream, static_cast<const T*>(t.q),
                  static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<T*>(t.o), t.lse,
                  problem_of(shape));
+}
+
+/// The same of step 3, with tiles of these sizes.
+template <typename T, typename Traits>
+static void run_split_k(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const dim3 grid(tiles_of(shape.seqlen_q, Traits::kRowsQ), shape.batch * shape.heads);
+  device::launch(split_k<T, Traits>, grid, dim3(Traits::kThreads), sizeof(SplitKTiles<T, Traits>), stream,
+                 static_cast<const T*>(t.q), static_cast<const T*>(t.k), static_cast<const T*>(t.v),
+                 static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
 
 }  // namespace flashbook::fa1

@@ -1,12 +1,9 @@
 /// \file
 /// Chapter 3's split-K kernel on the tiles of chapter 4's first steps: 64 queries, 64 keys, four warps.
 /// Traced, it is one half of the experiment in chapter 4's text (split_tables.py).
-#include <numbers>
-
-#include "chapters/03_flash_attention_1/step3_split_k.cuh"
+#include "chapters/03_flash_attention_1/host/launch.cuh"
 #include "common/app/profile.h"
 #include "common/device/dispatch.h"
-#include "common/device/launch.h"
 
 namespace flashbook {
 namespace {
@@ -19,21 +16,11 @@ std::string why_not(const Shape& shape) {
 }
 
 void run_tile(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const fa1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
-                                shape.scale * std::numbers::log2e_v<float>};
-  const auto run = [&]<typename T, int kHeadDim>() {
-    using Traits = fa1::KernelTraits<kHeadDim, kTile, kTile, kWarps>;
-    device::launch(fa1::split_k<T, Traits>,
-                   dim3(unsigned(shape.seqlen_q + kTile - 1) / kTile, unsigned(shape.batch * shape.heads)),
-                   dim3(Traits::kThreads), sizeof(fa1::SplitKTiles<T, Traits>), stream,
-                   static_cast<const T*>(t.q), static_cast<const T*>(t.k), static_cast<const T*>(t.v),
-                   static_cast<T*>(t.o), t.lse, problem);
-  };
   device::with_16_bit_type(shape.dtype, [&]<typename T>() {
     if (shape.head_dim == 64)
-      run.template operator()<T, 64>();
+      fa1::run_split_k<T, fa1::KernelTraits<64, kTile, kTile, kWarps>>(shape, t, stream);
     else
-      run.template operator()<T, 128>();
+      fa1::run_split_k<T, fa1::KernelTraits<128, kTile, kTile, kWarps>>(shape, t, stream);
   });
 }
 
