@@ -157,7 +157,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
               own[i] = -INFINITY;
         }
       }
-      if (first + kAtOnce == Traits::kChunks) {
+      if (!Traits::kTileByTile && first + kAtOnce == Traits::kChunks) {
         __syncwarp();                // all lanes have read their part of K,
         release(shared.ring, keys);  // so it may be overwritten
       }
@@ -178,6 +178,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
       }
     }
     __syncwarp();  // the same of V
+    if constexpr (Traits::kTileByTile) release(shared.ring, keys);
     release(shared.ring, state);
     state.advance();
   }
@@ -229,7 +230,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     const WarpSums<Traits> sums =
         attend<T, Traits>(shared, state, queries, scales, problem, segment, plan, key_warp);
     finish_block<T, Traits>(shared, state, sums, problem, plan, segment, workspace, o, lse);
-    if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
+    if (1 < segment.parts && segment.parts <= Traits::kMostPartsOfLast)
       finish_parts<T, Traits>(problem, plan, segment, workspace, o, lse);
     segments.at = shared.place[warp];
   }
