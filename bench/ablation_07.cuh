@@ -26,8 +26,11 @@ void run_ablation_07(const Shape& shape, const Tensors& tensors, device::Stream 
         if constexpr (kCausal) return run.template operator()<HeadByHead>();
         break;
       case 5:
-        return run.template operator()<OtherAdder>();
+        if constexpr (kCausal) return run.template operator()<ShortestFirst>();
+        break;
       case 6:
+        return run.template operator()<OtherAdder>();
+      case 7:
         if constexpr (kHeadDim == 64) return run.template operator()<EarlyDq>();
         break;
     }

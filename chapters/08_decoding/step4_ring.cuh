@@ -198,6 +198,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
          float* lse,  // [batch, heads, seqlen_q]
          CacheOf<Traits> cache, Workspace workspace, Problem problem, PlanType plan) {
   using Shared = RingShared<Traits>;
+  constexpr int kMostPartsOfLast = Traits::kMostPartsOfLast;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
   //| `full` waits for the producer's lane and its bytes, `empty` for one lane of each consumer warp.
@@ -230,7 +231,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     const WarpSums<Traits> sums =
         attend<T, Traits>(shared, state, queries, scales, problem, segment, plan, key_warp);
     finish_block<T, Traits>(shared, state, sums, problem, plan, segment, workspace, o, lse);
-    if (1 < segment.parts && segment.parts <= Traits::kMostPartsOfLast)
+    if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
       finish_parts<T, Traits>(problem, plan, segment, workspace, o, lse);
     segments.at = shared.place[warp];
   }

@@ -1,7 +1,8 @@
 //| # The switches of step 5, each changed
 //|
 //| A version of the kernel is a type ([hopper_launch.cuh](hopper_launch.cuh)). These derive from step 5's and change one thing each. The bench times them in turn
-//| with step 5 as it is; the tests hold each against the oracle. Longest tiles first has no switch: step 4 has that order already.
+//| with step 5 as it is; the tests hold each against the oracle.
+//| Step 4 has its tiles in the same order as step 5.
 //|
 //| ![Left: without a mask each block begins with other queries and goes round. Right: under a causal mask step 6's blocks add in turn, the one with the last keys first](../../../docs/figures/backward_starts.svg)
 #pragma once
@@ -27,10 +28,16 @@ struct OneStart : Traits {
   static constexpr bool kRotate = false;
 };
 
-/// Under a causal mask the tiles of one head after those of another, without sections.
+/// Under a causal mask sections of one head each, the longest tiles first.
 template <typename Traits>
 struct HeadByHead : Traits {
   static constexpr bool kSections = false;
+};
+
+/// Under a causal mask head by head, and the last keys first, which the fewest queries see.
+template <typename Traits>
+struct ShortestFirst : Traits {
+  static constexpr bool kLongestFirst = false;
 };
 
 //| ## Who adds dQ, and when
