@@ -206,7 +206,7 @@ PARTS = (
          r"training/\w+_by_time/.*"),
     Part("diagnosis", "studies", 30, "a model with a fault of speed, and its cures", script("bench/diagnosis.py"), r"training/diagnosis_.*"),
     Part("triton", "forward", 50, "chapter 5's step 2 in Triton", script("bench/in_triton.py", "--rounds", ROUNDS),
-         names("forward", "(triton|cudnn|ch05/step[125])", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
+         names("triton", "(triton|cudnn|ch05/step[125])", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
     Part("generation", "studies", 350, "a model writes, with a cache and without",
          script("bench/generation.py", "--ways", "none_flash,cat,in_place,pages"), r"generation/.*"),
     Part("long", "studies", 220, "errors of long rows",
