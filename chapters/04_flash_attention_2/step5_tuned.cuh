@@ -44,7 +44,8 @@ namespace flashbook::fa2 {
 //|
 //| All choices of a kernel are one type, so that the compiler knows them. The sweep that chose them is in the [appendix](appendix.md#what-was-tried).
 /// The sizes of a tuned kernel, and what follows from them.
-template <int kHeadDim_, int kWarps_, int kRowBlocks_, bool kKeepQueries_, int kBlocksPerSm_, int kGroup_ = 0>
+template <int kHeadDim_, int kWarps_, int kRowBlocks_, bool kKeepQueries_, int kBlocksPerSm_, int kGroup_ = 0,
+          int kKeys_ = 64>
 struct KernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kWarps = kWarps_;               // of a block
@@ -52,8 +53,8 @@ struct KernelTraits {
   static constexpr bool kKeepQueries = kKeepQueries_;  // Q in registers, or read again with every tile
   static constexpr int kBlocksPerSm = kBlocksPerSm_;   // that fit side by side, in registers too
   static constexpr int kGroup =
-      kGroup_;                      // step 6: key blocks whose exponentials follow at once; 0: maximum first
-  static constexpr int kKeys = 64;  // of a tile: more would not fit the registers as scores
+      kGroup_;  // step 6: key blocks whose exponentials follow at once; 0: maximum first
+  static constexpr int kKeys = kKeys_;  // of a tile: more than 64 would not fit the registers as scores
   static constexpr bool kLongestFirst = true;  // the last queries are the first block's
   static constexpr bool kSkipsHidden = true;   // tiles of keys that no row sees are not visited
   static constexpr bool kSplitLoops = true;    // tiles that the mask does not cut are not compared with it

@@ -18,21 +18,24 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 //| ## Launches
 //|
 //| `launch_of` is the only place that knows which kernel a step is at which head dimension; `why_not` asks it for the shared memory, so that the two cannot
-//| disagree. [launch.cuh](launch.cuh) has the sizes of steps 5 and 6.
+//| disagree. [launch.cuh](launch.cuh) has the sizes of steps 5 and 6, and smaller ones for a GPU that grants a block less shared memory than an H200 does.
 template <typename T, int kHeadDim, int kStep>
 Launch<T> launch_of() {
   if constexpr (kStep <= 4) {
     return {split_q<T, kHeadDim, kStep>, kTile, kThreads, split_q_shared_bytes(kHeadDim, kStep)};
-  } else if constexpr (kStep == 6 && kHeadDim == PairedTraits::kHeadDim) {
-    return {paired<T>, PairedTraits::kQueries, PairedTraits::kThreads, PairedTraits::kSharedBytes};
-  } else {
+  } else if constexpr (kHeadDim < 256) {
     return tuned_launch<T, TraitsFor<kHeadDim, kStep>>();
+  } else {
+    Launch<T> how = tuned_launch<T, TraitsFor<256, 5>>();
+    if constexpr (kStep == 6)
+      how = {paired<T>, PairedTraits::kQueries, PairedTraits::kThreads, PairedTraits::kSharedBytes};
+    return how.shared_bytes <= device::granted_shared_bytes() ? how : tuned_launch<T, SmallTraits256>();
   }
 }
 
 //| ## What cannot run
 //|
-//| A grid has at most 65535 blocks in y, and a GPU may grant a block less shared memory than an H200 does.
+//| A grid has at most 65535 blocks in y, and steps 3 and 4 at $d = 256$ want 160 KB of shared memory.
 template <int kStep>
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)

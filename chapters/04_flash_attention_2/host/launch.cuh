@@ -11,7 +11,8 @@ namespace flashbook::fa2 {
 // By a sweep on an H200. d = 64: 32 rows a warp and Q in registers, two blocks a multiprocessor. d = 128: O
 // alone takes 128 registers, so Q is read again with every tile; what step 6 adds at d = 64 gains nothing
 // here, so step 6 is step 5. d = 256: 16 rows a warp, eight warps, one block; step 6 has a kernel of its own
-// there.
+// there. Where a block is granted less than these take, an A100's 163 KB or an RTX 4090's 99, both steps have
+// half as many queries and tiles of 32 keys: 96 KB.
 
 /// The sizes of steps 5 and 6.
 template <int kHeadDim, int kStep>
@@ -22,6 +23,7 @@ template <int kStep>
 struct TraitsFor<128, kStep> : KernelTraits<128, 4, 2, false, 2> {};
 template <>
 struct TraitsFor<256, 5> : KernelTraits<256, 8, 1, false, 1> {};
+using SmallTraits256 = KernelTraits<256, 4, 1, false, 1, 0, 32>;
 
 /// A kernel and how it is launched.
 template <typename T>
