@@ -26,8 +26,8 @@
 import dataclasses
 import re
 
-KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training", "generation", "many",
-         *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
+KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training", "generation",
+         "many", *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
