@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times decoding in turn: chapter 8's steps, its pages and its plans, and PyTorch's kernels, one query a sequence; and chunks of prompts.
 
-    decode.py [--latent | --prefill] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5]
-              [--out FILE] [--library FILE]
+    decode.py [--latent | --prefill | --ablation] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...]
+              [--rounds 5] [--out FILE] [--library FILE]
 
 As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. Step 8 reads the same keys and values rounded to e4m3, half the bytes. cuDNN's paged attention and FlashInfer
@@ -15,6 +15,7 @@ FlashInfer, which knows the window and the softcap.
 --prefill: several queries a sequence, its last ones, packed and causal, in one launch. `chunks` are 8 sequences with 512 queries each and
 2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Ours is step 6. Peers are cuDNN's paged attention and FlashInfer's
 batch prefill, planned beforehand, with its kernels fa2 and fa3. Here FLOPs count visible pairs.
+--ablation: step 4 in turn with itself, one switch turned at a time, and with step 3, on one sequence and on 16.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
 """
 
@@ -82,7 +83,8 @@ class Problem:
     encoded: tuple[()] = ()  # nothing is quantised
 
     def name(self, contestant):
-        return str(Name("decode", contestant.who, "bf16", self.shape.head_dim, self.word, self.shape.seqlen_k))
+        kind = "ablation" if contestant.kind == "ablation" else "decode"
+        return str(Name(kind, contestant.who, "bf16", self.shape.head_dim, self.word, self.shape.seqlen_k))
 
     def kv_bytes(self):
         keys = self.lengths.sum().item() if self.lengths is not None else self.shape.batch * self.shape.seqlen_k
@@ -178,15 +180,16 @@ def in_pages(tensor, order, rows):
     return torch.empty_like(pages).index_copy_(0, order, pages)
 
 
-def ours(library, step, problem, page_rows=0, once=False):
+def ours(library, step, problem, page_rows=0, once=False, ablation=False):
     """A step, with its keys in pages of `page_rows` in random order, or without pages. `once`: a shared prefix is read once; otherwise
     every sequence reads it, from the same pages."""
-    who = f"ch{CHAPTER:02}/step{step}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
-    found = Contestant(who, library.step_name(CHAPTER, step), None, kind="decode")
+    name = library.step_name(CHAPTER, step)
+    who = f"ch{CHAPTER:02}/{name if ablation else f'step{step}'}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
+    found = Contestant(who, name, None, kind="ablation" if ablation else "decode")
     mask = Mask(window_left=problem.window - 1, window_right=0 if problem.window or problem.is_ragged() else -1, softcap=problem.softcap)
     if problem.sinks is not None:
         mask.sink_logits = problem.sinks.data_ptr()
-    shape, is_e4m3 = Shape.from_buffer_copy(problem.shape), int(step == E4M3_CACHE)
+    shape, is_e4m3 = Shape.from_buffer_copy(problem.shape), int(step == E4M3_CACHE and not ablation)
     packing = {"first_query": problem.first_query.data_ptr(), "queries": problem.q.shape[2]} if problem.is_ragged() else {}
     shape.scaling = SCALE_OF_HEAD if is_e4m3 else 0
     size = library.workspace_bytes(CHAPTER, step, shape)
@@ -411,6 +414,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--latent", action="store_true", help="latent attention's shapes alone")
     parser.add_argument("--prefill", action="store_true", help="shapes of unequally many queries alone, which are left out otherwise")
+    parser.add_argument("--ablation", action="store_true", help="step 4 and its switches, without peers")
     parser.add_argument("--step", type=whole_numbers, help="default: all")
     parser.add_argument("--peers", default=",".join((*PEERS, *PAGED)), help=f"some of {','.join((*PEERS, *PAGED))}, or none")
     parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
@@ -420,8 +424,9 @@ def parse():
     race.add_options(parser)
     options = parser.parse_args()
     first, ragged = len(SHAPES) + 2, len(ALL_SHAPES) - len(RAGGED)
-    options.shape = options.shape or (range(first, first + len(LATENT)) if options.latent
-                                      else range(ragged, len(ALL_SHAPES)) if options.prefill else range(ragged))
+    of_all = (range(first, first + len(LATENT)) if options.latent else range(ragged, len(ALL_SHAPES)) if options.prefill
+              else (0, 2) if options.ablation else range(ragged))
+    options.shape = options.shape or of_all
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= {*PEERS, *PAGED}:
         parser.error(f"--peers takes {','.join((*PEERS, *PAGED))}, with commas between, or none")
@@ -431,6 +436,8 @@ def parse():
 def contestants_of(library, options, problem, uneven):
     """Ours without pages, the paged steps with them, and the peers; those of PyTorch know no lengths."""
     last = race.steps_of(library, CHAPTER)
+    if options.ablation:
+        return [ours(library, step, problem, ablation=True) for step in options.step or range(1, last + 1)]
     if problem.is_latent():
         found = [ours(library, LATENT_STEP, problem), ours(library, LATENT_STEP, problem, 64), copy(problem)]
         return found + [paged_peer(who, problem, 64) for who in options.peers if who == "flashinfer"]
@@ -466,7 +473,7 @@ def main():
     global torch  # noqa: PLW0603
     options = parse()
     torch = peers.torch = race.pytorch("decode.py")
-    return 77 if torch is None else race.measure("decode.py", options, run)
+    return 77 if torch is None else race.measure("decode.py", options, run, "ablation" if options.ablation else "flashbook_shared")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     forward/ch05/step5/bf16/d128/causal/n8192           a step of a chapter
     forward/cudnn/bf16/d128/full/n8192                  a peer
     ablation/ch05/one_loop/bf16/d128/full/n4096         a step with a switch turned
+    ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192   the same of decoding
     triton/ch05/step2/bf16/d128/full/n4096              the same step, in turn with one in Triton, which is triton/triton/...
     blocks/ch03/b64/bf16/d128/full/n4096                a step with other tiles
     accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096
@@ -32,7 +33,7 @@ KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "triton",
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
 MASKS = ("full", "causal")  # of all kinds but those of OWN_WORDS
-OWN_WORDS = ("masked", "decode", "cpu", "generation", "many")
+OWN_WORDS = ("masked", "decode", "ablation", "cpu", "generation", "many")
 PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
                      r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)
 MACHINE = re.compile(r"machine/(?P<who>[a-z]\w*(/[a-z]\w*)+)", re.ASCII)

@@ -54,6 +54,9 @@ struct KernelTraits {
   static constexpr int kGroup =
       kGroup_;                      // step 6: key blocks whose exponentials follow at once; 0: maximum first
   static constexpr int kKeys = 64;  // of a tile: more would not fit the registers as scores
+  static constexpr bool kLongestFirst = true;  // the last queries are the first block's
+  static constexpr bool kSkipsHidden = true;   // tiles of keys that no row sees are not visited
+  static constexpr bool kSplitLoops = true;    // tiles that the mask does not cut are not compared with it
   static constexpr int kThreads = kWarps * 32, kWarpRows = kRowBlocks * 16, kQueries = kWarps * kWarpRows;
   static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
   static constexpr int kSharedBytes = kQueries * kRowBytes + 4 * kTileBytes;  // Q, two stages of K and V
@@ -121,12 +124,15 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   const int warp_row = threadIdx.x / 32 * Traits::kWarpRows;
   // The last tile of a head sees the most keys under a causal mask: longest first, short ones fill the gaps
   // at the end.
-  const int first_query = (gridDim.x - 1 - blockIdx.x) * Traits::kQueries;
+  const int first_query =
+      (Traits::kLongestFirst ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * Traits::kQueries;
   const int valid_rows = problem.seqlen_q - first_query;
   // Tiles of keys that no row sees are not visited, and only those that some row does not see whole are
   // masked.
-  const int tiles =
-      (problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
+  const int seen = Traits::kSkipsHidden
+                       ? problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1)
+                       : problem.seqlen_k;
+  const int tiles = (seen + kKeys - 1) / kKeys;
 
   //| Places in shared memory, as in step 3. `copy_keys_and_values` compares rows with the end only in the last tile of the keys.
   unsigned char* q_tile = dynamic_shared<unsigned char>();  // [kQueries, kHeadDim], then O
@@ -216,7 +222,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   if (tile >= 0) {
 #pragma unroll 1
     do process_tile.template operator()<true>(tile);
-    while (--tile >= 0 && (tile + 1) * kKeys > problem.visible_keys(first_query));
+    while (--tile >= 0 && (!Traits::kSplitLoops || (tile + 1) * kKeys > problem.visible_keys(first_query)));
   }
 #pragma unroll 1
   for (; tile >= 0; --tile) process_tile.template operator()<false>(tile);
