@@ -14,6 +14,7 @@
     decode/ch08/step5_p64/bf16/d128/b16h32k8/n8192      the same, its keys in pages of 64
     decode/ch08/step6_p64_once/bf16/d128/b64h32k8shared/n9216   all sequences have a prefix in common, which is read once
     decode/ch08/step6/bf16/d128/b16h32k8window/n8192   of 8192 keys a query sees the last 1024; `rules`: all, with a softcap and sinks
+    decode/ch08/step6_p64/bf16/d128/b8h32k8chunks/n16384   chunks of prompts, packed; b34h32k8mixed: beside sequences that decode
     cpu/ch02/step5/f32/d64/c16h8/n4096                  on 16 cores, 8 heads
     python/flash_attn_func/bf16/d128/causal/n4096       the Python package, in turn with the C function that it calls
     training/sdpa/bf16/d64/causal/n2048                 a step of python/examples/train_text.py
@@ -26,8 +27,8 @@
 import dataclasses
 import re
 
-KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training", "generation", "many",
-         *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
+KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training", "generation",
+         "many", *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")

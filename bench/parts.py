@@ -148,6 +148,7 @@ BOOK_STEPS = ",".join((steps(1, 5), steps(3, 3), steps(4, 6), steps(5, 5)))
 EVERY_STEP = either(contestants(f"{BOOK_STEPS},{steps(6, 8)}"))
 FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
 DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
+CHUNK_PEERS = ("cudnn_paged", "flashinfer_fa2", "flashinfer_fa3")
 DECODE = r"decode/(ch08/step\d(_p\d+)?(_once)?|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
 MASKED = r"masked/(ch09/step[1-5]|ch05/step5|flex|flex_flash|varlen|flash2|fa3|dense)/bf16/d128/\w+/n\d+"
 GRADIENTS = names("backward", r"(ch07/step[2-6]|\w+)")
@@ -164,6 +165,9 @@ PARTS = (
     Part("backward", "backward", 125, "chapter 7's steps and the peers, every shape",
          race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS)), GRADIENTS, resumes=True),
     Part("decode", "decode", 65, "one query a sequence: chapter 8 and the peers", race("decode.py", "--peers", DECODE_PEERS), DECODE, resumes=True),
+    Part("prefill", "decode", 20, "chunks of prompts against pages: chapter 8 and the peers",
+         race("decode.py", "--prefill", "--peers", words(CHUNK_PEERS)),
+         rf"decode/(ch08/step6|{either(CHUNK_PEERS)})_p(16|64)/bf16/d128/(b8h32k8chunks/n16384|b34h32k8mixed/n4096)", resumes=True),
     Part("masked", "masked", 70, "chapter 9 and the peers under every mask", race("masks.py"), MASKED, resumes=True),
     Part("masked_backward", "masked", 65, "the same of gradients", race("masks.py", "--backward"),
          r"masked/(ch09/step6|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
