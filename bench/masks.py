@@ -425,7 +425,7 @@ def parse():
     race.add_options(parser)
     options = parser.parse_args()
     options.mask = options.mask.split(",")
-    if options.backward:  # step 6 takes no bias and no dropout
+    if options.backward:  # of a bias and of dropout only forward passes are timed
         options.mask = [word for word in options.mask if word not in ("bias", "dropout", *WIDTHS)]
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= set(PEERS):

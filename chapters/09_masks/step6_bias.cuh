@@ -3,8 +3,8 @@
 //| A bias by distance (step 5) is learned, so it wants a gradient. A score is $s + b_h[j - i]$, and $dS = P \circ (dP - D)$ is the derivative by that score. So $db_h[\delta]$ is the sum of dS over *all pairs of distance $\delta$*, of all batch entries: over a diagonal of the score matrix. Distances beyond the reach
 //| belong to the table's ends. There is no factor $\mathrm{scale}$ as in dQ and dK, since the bias is added to a score that has it already.
 //|
-//| The tiles of step 6 have dS in registers, as floats, before it is rounded for dQ and dK. This file adds it up there. A warp has 16 keys by 64 queries (128 at d = 64), which lie on 79 diagonals. Its lanes first add up what they have of each diagonal, and one addition for each goes to memory: 96 floats for 1024 elements, where dQ
-//| gets 8192 floats for the block's 8 warps. Nothing is stored of dS.
+//| The tiles of step 6 have dS in registers, as floats, before it is rounded for dQ and dK. This file adds it up there. A warp has 16 keys by 64 queries (128 at d = 64), which lie on 79 diagonals. Its lanes first add up what they have of each diagonal, and one addition for each goes to memory: 79 floats for 1024 elements.
+//| dQ gets 8192 floats at d = 128 for the block's 8 warps. Nothing is stored of dS.
 //|
 //| ![The diagonals of a warp's keys and queries: a thread's floats eight apart, lanes that have the same distance, and 32 distances for one addition of a warp](../../docs/figures/bias_diagonals.svg)
 #pragma once

@@ -93,8 +93,9 @@ def _of_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right:
     if not chapter:
         masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout, ops.reach_of(bias))
         scaling = 0 if scales == ops.NO_SCALES else ops.scaling_of(q, k, scales)
-        *_, asked = ops.choose(q.device.type == "cpu", ops.is_hopper(q.device), q.dtype, q.shape[2], masked,
-                               softcap > 0 or slopes is not None or dropout > 0 or bias is not None, first_query is not None, scaling, ops.is_padded(q))
+        functions = softcap > 0 or slopes is not None or dropout > 0 or bias is not None
+        *_, asked = ops.choose(q.device.type == "cpu", ops.is_hopper(q.device), q.dtype, q.shape[2], masked, functions, first_query is not None,
+                               scaling, ops.is_padded(q))
     if plan.copies:  # what the copies will need
         there = ops.forward_plan(*ops.as_copied((q, k, v), plan.compact), *options)
         plan = dataclasses.replace(plan, workspace=there.workspace)

@@ -348,7 +348,8 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
                     o=(result_strides(q_), q_.shape))
     c = _library.library()
     if masked:
-        plan.mask = Mask(window_left=left, window_right=right, softcap=softcap, documents=max(0, documents), dropout=dropout, bias_reach=max(0, reach))
+        plan.mask = Mask(window_left=left, window_right=right, softcap=softcap, documents=max(0, documents), dropout=dropout,
+                         bias_reach=max(0, reach))
         sized = Mask.from_buffer_copy(plan.mask)
         if documents > 0:
             sized.first_query = sized.first_key = 16  # it asks only whether they are there
