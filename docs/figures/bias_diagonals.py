@@ -23,7 +23,7 @@ def main():
     figure.text(20, 28, "The pairs of a warp, and their diagonals", "bold")
     figure.text(20, 50, "A row is a key, a column a query. Amber: one distance, key - query = -8.", "small")
     figure.text(20, 70, f"Blue: floats of lane {LANE}. A number is the lane that has the pair.", "small")
-    lanes = set()
+    lanes: set[int] = set()
     for key in range(KEYS):
         for query in range(QUERIES):
             n, t = block_and_place(key, query)
