@@ -23,7 +23,7 @@ namespace flashbook::masks {
 //| where *own* is the distance of the warp's first key and the tile's first query. Three steps follow from that:
 //|
 //| 1. **In the thread.** Floats of equal g - r and c have the same distance: of two rows one sum is left, m = g - r + 1 counts from 0.
-//| 2. **Which eight.** a - 2b - c is -7 to 7. Where it is negative, 8 are added, and m grows by one: then the distance is own + 8 + t - 8n, with t = 0 ... 7, and a lane's t is the same for all its sums of one c. Those of c = 1 come from the lane of the next key, whose t for c = 1 is this lane's for c = 0.
+//| 2. **Which eight.** a - 2b - c is -7 to 7, and t is that, or 8 more where it is negative. Likewise n is m, or m + 1. Then the distance is own + 8 + t - 8n, and a lane's t is the same for all its sums of one c. Those of c = 1 come from the lane of the next key, whose t for c = 1 is this lane's for c = 0.
 //| 3. **Among four lanes.** Four lanes have the same t. Four values of n at a time they exchange two sums, then one, as they would for a transpose: each lane is left with one n. The 32 lanes then have 32 neighbouring distances, and one instruction adds them, 128 bytes.
 
 /// Adds dS^T of a warp's 16 keys and kFloats * 2 queries to sums by distance. `sums` is the place of distance
