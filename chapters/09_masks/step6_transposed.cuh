@@ -329,6 +329,7 @@ __device__ inline int query_at(const DocumentBounds& documents, const Sequence& 
   return key - own.first_key - own.keys + own.queries + own.first_query;
 }
 
+//| A distance is an index, counted from the number of distance 0, and may be negative.
 /// A bias by distance of a key.
 struct BiasColumn {
   static constexpr bool kHasSlope = false;

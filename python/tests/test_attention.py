@@ -862,7 +862,7 @@ def written_out_with_bias(kind, leaves, d_o, **options):
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_a_bias(dtype, head_dim, reach):
     for causal in (False, True):
-        lengths = (800, 1000) if GPU else (70, 90)
+        lengths = (800, 1000) if GPU else (130, 150)
         leaves = [*inputs(*lengths, 4, 2, head_dim, dtype, grad=True), torch.randn(4, 2 * reach + 1, device=DEVICE, requires_grad=True)]
         o, lse = biased(*leaves, causal=causal)
         held((o, lse), *leaves[:3], causal=causal, bias=leaves[3].detach())
