@@ -170,7 +170,7 @@ PARTS = (
          rf"decode/(ch08/step6|{either(CHUNK_PEERS)})_p(16|64)/bf16/d128/(b8h32k8chunks/n16384|b34h32k8mixed/n4096)", resumes=True),
     Part("masked", "masked", 70, "chapter 9 and the peers under every mask", race("masks.py"), MASKED, resumes=True),
     Part("masked_backward", "masked", 65, "the same of gradients", race("masks.py", "--backward"),
-         r"masked/(ch09/step6|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
+         r"masked/(ch09/step6(_bias)?|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
     grid("short_long", "forward", 40, "lengths from 64 to 256, and 32k and 64k", "5.5", ("cudnn", "flash", "eager"), (64, 128),
          lengths=(64, 128, 256, 32768, 65536)),
     grid("steps5", "forward", 40, "chapter 5's steps 1 to 4 in turn with cuDNN, at three lengths", "5.1,5.2,5.3,5.4", ("cudnn",), lengths=LONGEST),
