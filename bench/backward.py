@@ -168,7 +168,8 @@ def steps_of(options, library):
 
 def cell(options, head_dim, mask, seqlen, library):
     problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
-    contestants = [ours(library, step, problem, options.ablation) for step in steps_of(options, library)] + [peer(who, problem) for who in options.peers]
+    contestants = [ours(library, step, problem, options.ablation) for step in steps_of(options, library)]
+    contestants += [peer(who, problem) for who in options.peers]
     return problem, contestants, library.cost(CHAPTER, 1, problem.shape)[0]
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Times decoding in turn: chapter 8's steps, its pages and its plans, and PyTorch's kernels, one query a sequence.
 
-    decode.py [--latent | --ablation] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
+    decode.py [--latent | --ablation] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE]
+              [--library FILE]
 
 As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. Step 8 reads the same keys and values rounded to e4m3, half the bytes. cuDNN's paged attention and FlashInfer
@@ -71,7 +72,8 @@ class Problem:
     encoded: tuple[()] = ()  # nothing is quantised
 
     def name(self, contestant):
-        return str(Name("ablation" if contestant.kind == "ablation" else "decode", contestant.who, "bf16", self.shape.head_dim, self.word, self.shape.seqlen_k))
+        kind = "ablation" if contestant.kind == "ablation" else "decode"
+        return str(Name(kind, contestant.who, "bf16", self.shape.head_dim, self.word, self.shape.seqlen_k))
 
     def kv_bytes(self):
         keys = self.lengths.sum().item() if self.lengths is not None else self.shape.batch * self.shape.seqlen_k

@@ -314,6 +314,7 @@ def gradient_error(problem, gradients):
     """The largest error of the last head's gradients against float64, where it is worst beside its bound."""
     b, h, n = problem.shape.batch - 1, problem.shape.heads - 1, problem.shape.seqlen_q
     place = torch.arange(n, device="cuda")
+    left = kept(b, h, place, n) if problem.word == "dropout" else None
 
     def exact(kind):
         q, k, v = (tensor[b, h].detach().to(kind).requires_grad_() for tensor in (problem.q, problem.k, problem.v))
@@ -322,8 +323,10 @@ def gradient_error(problem, gradients):
             scores = SOFTCAP * torch.tanh(scores / SOFTCAP)
         if problem.slopes is not None:
             scores = scores - problem.slopes[h].to(kind) * (place[:, None] - place).abs()
-        o = scores.masked_fill(~problem.visible, -math.inf).softmax(-1) @ v
-        return torch.autograd.grad(o, (q, k, v), d_o_of(problem)[b, h].to(kind))
+        p = scores.masked_fill(~problem.visible, -math.inf).softmax(-1)
+        if problem.word == "dropout":
+            p = p * left.to(kind)
+        return torch.autograd.grad(p @ v, (q, k, v), d_o_of(problem)[b, h].to(kind))
 
     pairs = []
     for got, right, plain in zip(gradients, exact(torch.float64), exact(problem.q.dtype)):
@@ -345,7 +348,8 @@ def guarded(who, make, problem):
 
 def contestants_of(library, options, problem):
     if options.backward:
-        return [our_gradient(library, problem)] + ([guarded("flex_backward", flex_gradient, problem)] if "flex" in options.peers else [])
+        flex_takes = "flex" in options.peers and problem.word != "dropout"
+        return [our_gradient(library, problem)] + ([guarded("flex_backward", flex_gradient, problem)] if flex_takes else [])
     if problem.word in WIDTHS:
         return [ours(library, RANGES, problem)]
     found = [ours(library, step, problem) for step in options.step]
@@ -362,11 +366,16 @@ def contestants_of(library, options, problem):
 # ---- right before fast -------------------------------------------------------------------------------------------------------------
 
 
+def product(factor, words):
+    """(the upper, the lower 32 bits) of products of 32-bit words, which overflow int64."""
+    return (factor * (words >> 16) + (factor * (words & 0xffff) >> 16)) >> 16, factor * words & 0xffffffff
+
+
 def philox(counter, key):
-    """Philox4x32-10 of four words."""
+    """Philox4x32-10 of tensors of four words."""
     for _ in range(10):
-        a, b = 0xd2511f53 * counter[0], 0xcd9e8d57 * counter[2]
-        counter = (b >> 32 ^ counter[1] ^ key[0], b & 0xffffffff, a >> 32 ^ counter[3] ^ key[1], a & 0xffffffff)
+        (high_a, low_a), (high_b, low_b) = product(0xd2511f53, counter[0]), product(0xcd9e8d57, counter[2])
+        counter = (high_b ^ counter[1] ^ key[0], low_b, high_a ^ counter[3] ^ key[1], low_a)
         key = ((key[0] + 0x9e3779b9) & 0xffffffff, (key[1] + 0xbb67ae85) & 0xffffffff)
     return counter
 
@@ -374,13 +383,12 @@ def philox(counter, key):
 def kept(b, h, rows, n):
     """What dropout multiplies the probabilities of these rows by (common/attention/dropout.h), [rows, n]."""
     threshold = round(DROPOUT * 65536)
-
-    def of_row(row):
-        words = [philox((call, row, h, b), (SEED & 0xffffffff, SEED >> 32)) for call in range(-(-n // 32) * 4)]
-        bits = lambda key: words[key // 32 * 4 + key % 8 // 2][key // 8 % 4] >> 16 * (key % 2) & 0xffff
-        return [65536 / (65536 - threshold) * (bits(key) >= threshold) for key in range(n)]
-
-    return torch.tensor([of_row(row) for row in rows.tolist()], device="cuda", dtype=torch.float64)
+    calls = torch.arange(-(-n // 32) * 4, device=rows.device).repeat(len(rows), 1)
+    counter = (calls, rows[:, None].expand_as(calls), torch.full_like(calls, h), torch.full_like(calls, b))
+    words = torch.stack(philox(counter, (SEED & 0xffffffff, SEED >> 32)))  # [4, rows, calls]
+    key = torch.arange(n, device=rows.device)
+    bits = words[key // 8 % 4, :, key // 32 * 4 + key % 8 // 2].T >> 16 * (key % 2) & 0xffff
+    return 65536 / (65536 - threshold) * (bits >= threshold).double()
 
 
 def largest_error(problem, o):
@@ -425,8 +433,8 @@ def parse():
     race.add_options(parser)
     options = parser.parse_args()
     options.mask = options.mask.split(",")
-    if options.backward:  # step 6 takes no bias and no dropout
-        options.mask = [word for word in options.mask if word not in ("bias", "dropout", *WIDTHS)]
+    if options.backward:  # the error of a bias's gradient is the tests'
+        options.mask = [word for word in options.mask if word not in ("bias", *WIDTHS)]
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= set(PEERS):
         parser.error(f"--peers takes {','.join(PEERS)}, with commas between, or none")

@@ -4,6 +4,7 @@
     forward/cudnn/bf16/d128/full/n8192                  a peer
     ablation/ch05/one_loop/bf16/d128/full/n4096         a step with a switch turned
     ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192   the same of decoding
+    triton/ch05/step2/bf16/d128/full/n4096              the same step, in turn with one in Triton, which is triton/triton/...
     blocks/ch03/b64/bf16/d128/full/n4096                a step with other tiles
     accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096
     gradients/one_hot/ch07/step5/bf16/d128/full/n4096   errors of dQ, dK and dV
@@ -25,7 +26,7 @@
 import dataclasses
 import re
 
-KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "timeline", "ncu", "blocks", "python", "training", "generation", "many",
+KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training", "generation", "many",
          *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))

@@ -50,17 +50,18 @@ TEST_F(Ablation, TunedTiles) {
     for (bool causal : {false, true})
       for (const auto& [seqlen_q, seqlen_k] : {std::pair(200, 330), std::pair(330, 200)})
         expect_right(kFlashAttention2, ablation_04(),
-                     make_shape(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, 4, 2));
+                     make_shape(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, 2, 1));
   expect_all_ran(ablation_04());
 }
 
-// Up to 1024 queries step 5 has another version at d = 128.
+// In the simulator six tiles of keys are more than its blocks. Up to 1024 queries step 5 has another version
+// at d = 128.
 TEST_F(Ablation, Gradients) {
-  for (int head_dim : {64, 128})
-    for (bool causal : {false, true})
-      for (const auto& [seqlen_q, seqlen_k] : {std::pair(200, 330), std::pair(1100, 150)})
-        expect_right(kBackward, ablation_07(),
-                     make_shape(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, 4, 2));
+  for (bool causal : {false, true}) {
+    for (int head_dim : {64, 128})
+      expect_right(kBackward, ablation_07(), make_shape(200, 330, head_dim, causal, DType::bf16, 4, 2));
+    expect_right(kBackward, ablation_07(), make_shape(1100, 150, 128, causal));
+  }
   expect_all_ran(ablation_07());
 }
 
