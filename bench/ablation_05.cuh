@@ -8,7 +8,7 @@
 namespace flashbook {
 
 template <int kHeadDim>
-void run_ablation(const Shape& shape, const Tensors& tensors, device::Stream stream, int which) {
+void run_ablation_05(const Shape& shape, const Tensors& tensors, device::Stream stream, int which) {
   using namespace fa3;
   with_version<kHeadDim>(shape, [&]<typename Traits>() {
     const auto run = [&]<typename Version>() {
