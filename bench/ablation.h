@@ -1,14 +1,37 @@
 /// \file
-/// Chapter 5's ablation: its last step with one switch turned at a time, as the steps of a chapter of its
-/// own.
+/// The ablation: a step with one switch turned at a time, as the steps of a chapter of its own.
 #pragma once
 #include "common/app/chapter.h"
 
 namespace flashbook {
 
-/// How a version runs; one function for each head dimension, compiled apart.
-/// \param which  a step of the ablation, 1 ... ; 1 is the chapter's step as it is
+/// The rows of the ablation of step 5 of chapters 4, 5 and 7, and of step 4 of chapter 8. The first is the
+/// step as it is.
+std::span<const Step> ablation_04();
+std::span<const Step> ablation_05();
+std::span<const Step> ablation_07();
+std::span<const Step> ablation_08();
+
+/// How row `which`, 1 ... , of chapters 5 and 7 runs; one function for each head dimension, compiled apart.
 template <int kHeadDim>
-void run_ablation(const Shape& shape, const Tensors& tensors, device::Stream stream, int which);
+void run_ablation_05(const Shape& shape, const Tensors& tensors, device::Stream stream, int which);
+template <int kHeadDim>
+void run_ablation_07(const Shape& shape, const Tensors& tensors, device::Stream stream, int which);
+
+/// Why shapes of other types than bf16 are refused.
+inline constexpr const char* kOnlyBf16 = "the ablation is of bf16: choose it with --dtype";
+
+/// A step that something replaces. Its name is that of a result: ablation/ch05/one_loop/...
+inline Step row(Step step, const char* name, const char* idea, decltype(Step::why_not) why_not,
+                decltype(Step::run) run) {
+  step.name = name, step.idea = idea, step.why_not = why_not, step.run = run;
+  return step;
+}
+
+/// The step before, in turn with the versions.
+inline Step before(Step step) {
+  step.name = "step_before";
+  return step;
+}
 
 }  // namespace flashbook

@@ -4,6 +4,7 @@
     backward.py [--step 2,5] [--peers cudnn,flash,eager,fa2,...] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
                 [--rounds 5] [--out FILE] [--library FILE]
     backward.py --accuracy [...]   no times: the errors of dQ, dK and dV against FP64, for four kinds of inputs
+    backward.py --ablation [...]   step 5 in turn with itself, one switch turned at a time, and with step 4, at d = 64 and 128
 
 As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. A peer's time is that of torch.autograd.grad alone; the forward pass before it, which fixes the kernel, is not
@@ -60,8 +61,9 @@ def make_problem(dtype, head_dim, causal, seqlen, kind="normal"):
     return Problem(base.shape, dtype, q, k, v, (), torch.randn_like(q), o.contiguous(), lse.contiguous())
 
 
-def ours(library, step, problem):
-    found = Contestant(f"ch{CHAPTER:02}/step{step}", library.step_name(CHAPTER, step), None, kind="backward")
+def ours(library, step, problem, ablation=False):
+    name = library.step_name(CHAPTER, step)
+    found = Contestant(f"ch{CHAPTER:02}/{name if ablation else f'step{step}'}", name, None, kind="ablation" if ablation else "backward")
     size = library.workspace_bytes(CHAPTER, step, problem.shape)
     if size < 0:
         found.skipped = library.error()
@@ -166,7 +168,8 @@ def steps_of(options, library):
 
 def cell(options, head_dim, mask, seqlen, library):
     problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
-    contestants = [ours(library, step, problem) for step in steps_of(options, library)] + [peer(who, problem) for who in options.peers]
+    contestants = [ours(library, step, problem, options.ablation) for step in steps_of(options, library)]
+    contestants += [peer(who, problem) for who in options.peers]
     return problem, contestants, library.cost(CHAPTER, 1, problem.shape)[0]
 
 
@@ -206,14 +209,17 @@ def parse():
     parser.add_argument("--step", type=whole_numbers, help="steps of chapter 7 (default: all)")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
     parser.add_argument("--dtype", choices=[name for name in DTYPES if name != "e4m3"], default="bf16")
-    parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
+    parser.add_argument("--head-dim", type=whole_numbers)
     parser.add_argument("--mask", default="full,causal")
     parser.add_argument("--seqlen", type=whole_numbers)
+    parser.add_argument("--ablation", action="store_true", help="step 5 and its switches, without peers")
     parser.add_argument("--accuracy", action="store_true", help="errors at the first of --seqlen (default: 4k) instead of times")
     race.add_options(parser)
     options = parser.parse_args()
     options.seqlen = options.seqlen or ([4096] if options.accuracy else [512, 1024, 4096, 16384])
-    options.peers, options.mask = [who for who in options.peers.split(",") if who and who != "none"], options.mask.split(",")
+    options.head_dim = options.head_dim or ([64, 128] if options.ablation else [64, 128, 256])
+    options.peers = [] if options.ablation else [who for who in options.peers.split(",") if who and who != "none"]
+    options.mask = options.mask.split(",")
     for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
         if not set(given) <= set(known):
             parser.error(f"{option} takes {','.join(known)}, with commas between")
@@ -224,7 +230,8 @@ def main():
     global torch  # noqa: PLW0603
     options = parse()
     torch = peers.torch = packages.torch = race.pytorch("backward.py")
-    return 77 if torch is None else race.measure("backward.py", options, errors if options.accuracy else run)
+    return 77 if torch is None else race.measure("backward.py", options, errors if options.accuracy else run,
+                                                   "ablation" if options.ablation else "flashbook_shared")
 
 
 if __name__ == "__main__":

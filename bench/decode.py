@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Times decoding in turn: chapter 8's steps, its pages and its plans, and PyTorch's kernels, one query a sequence.
+"""Times decoding in turn: chapter 8's steps, its pages and its plans, and PyTorch's kernels, one query a sequence; and chunks of prompts.
 
-    decode.py [--latent] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
+    decode.py [--latent | --prefill | --ablation] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...]
+              [--rounds 5] [--out FILE] [--library FILE]
 
 As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. Step 8 reads the same keys and values rounded to e4m3, half the bytes. cuDNN's paged attention and FlashInfer
@@ -11,6 +12,10 @@ of FlashInfer both kernels take part, the plain one and that of its option `use_
 runs beside a copy of as many bytes, since PyTorch has no kernel for keys that are values too, and beside FlashInfer's.
 --latent: its shapes alone. Two shapes are under rules, a window, or a softcap and sinks: of ours steps 4 to 6 take part, and of the peers
 FlashInfer, which knows the window and the softcap.
+--prefill: several queries a sequence, its last ones, packed and causal, in one launch. `chunks` are 8 sequences with 512 queries each and
+2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Ours is step 6. Peers are cuDNN's paged attention and FlashInfer's
+batch prefill, planned beforehand, with its kernels fa2 and fa3. Here FLOPs count visible pairs.
+--ablation: step 4 in turn with itself, one switch turned at a time, and with step 3, on one sequence and on 16.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
 """
 
@@ -19,6 +24,7 @@ import ctypes
 import dataclasses
 import functools
 import importlib.util
+import itertools
 import math
 import pathlib
 import sys
@@ -35,8 +41,10 @@ CHAPTER = 8
 EQUAL_WORK, LATENT_STEP, E4M3_CACHE = 6, 7, 8  # the steps that read a shared prefix once, latent keys, and a cache in e4m3
 SCALE_OF_HEAD = 1  # FlashbookScaling
 PEERS = ("cudnn", "flash", "flex")
-PAGED = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer",
-         "flashinfer_tc": "flashinfer"}  # kernels that read pages, and the packages that have them
+# Kernels that read pages, and the packages that have them: those for one query a sequence, and those for any number.
+ONE_QUERY = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer", "flashinfer_tc": "flashinfer"}
+PREFILL = {"cudnn_paged": "cudnn", "flashinfer_fa2": "flashinfer", "flashinfer_fa3": "flashinfer"}
+PAGED = ONE_QUERY | PREFILL
 PAGES_OF_PEERS = (64, 16)  # rows of a page
 torch: Any = None
 
@@ -51,14 +59,18 @@ SHARED = (64, 32, 8, 128, 9216)  # all begin with the same keys, but for the las
 OWN_KEYS = 1024
 WINDOWED, RULED = (16, 32, 8, 128, 8192), (16, 32, 8, 128, 8192)  # the last keys alone; a softcap and sinks
 WINDOW, SOFTCAP = 1024, 20.0
+RAGGED = {"chunks": [(512, 2048 * i) for i in range(1, 9)], "mixed": [(1, 4096)] * 32 + [(1024, 4096)] * 2}  # (queries, keys) of each sequence
+OF_RAGGED = [(len(sizes), 32, 8, 128, max(keys for _, keys in sizes)) for sizes in RAGGED.values()]
+ALL_SHAPES = [*SHAPES, UNEVEN, SHARED, *LATENT, WINDOWED, RULED, *OF_RAGGED]
+WORDS = dict(enumerate(("window", "rules", *RAGGED), len(ALL_SHAPES) - 2 - len(RAGGED)))  # of shapes, by their number
 
 
 @dataclasses.dataclass
 class Problem:
-    """One query a sequence against a cache."""
+    """One query a sequence against a cache, or several, packed."""
 
     shape: Shape
-    q: Any
+    q: Any  # [batch, heads, 1, head_dim]; packed, [1, heads, queries, head_dim] with all heads of a query together in memory
     k: Any
     v: Any
     lengths: Any = None  # [batch]; None: all have seqlen_k
@@ -66,11 +78,13 @@ class Problem:
     window: int = 0  # how many keys a query sees; 0: all
     softcap: float = 0.0
     sinks: Any = None  # [heads]
+    first_query: Any = None  # [batch + 1], where each sequence's queries begin; None: each has one
     word: str = ""  # what its name says of it
     encoded: tuple[()] = ()  # nothing is quantised
 
     def name(self, contestant):
-        return str(Name("decode", contestant.who, "bf16", self.shape.head_dim, self.word, self.shape.seqlen_k))
+        kind = "ablation" if contestant.kind == "ablation" else "decode"
+        return str(Name(kind, contestant.who, "bf16", self.shape.head_dim, self.word, self.shape.seqlen_k))
 
     def kv_bytes(self):
         keys = self.lengths.sum().item() if self.lengths is not None else self.shape.batch * self.shape.seqlen_k
@@ -93,13 +107,24 @@ class Problem:
         return dataclasses.replace(self, k=k, v=v)
 
     def has_rules(self):
-        return bool(self.window or self.softcap)
+        return bool(self.window or self.softcap or self.is_ragged())
+
+    def is_ragged(self):
+        return self.first_query is not None
+
+    def rows(self, tensor, b, h):
+        """Those of a sequence's queries in Q or O, [queries, head_dim]."""
+        return tensor[0, h, self.first_query[b]:self.first_query[b + 1]] if self.is_ragged() else tensor[b, h]
 
     def is_latent(self):
         return self.shape.head_dim == LATENT_KEY
 
     def flops(self):
-        """Those of the bytes that are read, which with a shared prefix is not all that is computed."""
+        """Those of the bytes that are read, which with a shared prefix is not all that is computed; of ragged queries those of visible pairs."""
+        if self.is_ragged():
+            queries, keys = self.first_query.diff(), self.lengths
+            pairs = (queries * keys - queries * (queries - 1) // 2).sum().item()
+            return 4 * self.shape.head_dim * self.shape.heads * pairs
         a_byte = (LATENT_KEY + LATENT_VALUE) / LATENT_KEY if self.is_latent() else 1
         return a_byte * self.kv_bytes() * self.shape.heads / self.shape.kv_heads
 
@@ -121,12 +146,26 @@ def make_problem(batch, heads, kv_heads, head_dim, keys, uneven=False, shared=0,
         found.window = WINDOW
     if word == "rules":
         found.softcap, found.sinks = SOFTCAP, torch.randn(heads, device="cuda")
+    if word in RAGGED:
+        make_ragged(found, RAGGED[word])
     if shared:
         found.shared = shared
         found.word += "shared"
         for tensor in (k, v):
             tensor[1:, :, :shared] = tensor[:1, :, :shared]
     return found
+
+
+def make_ragged(problem, sizes):
+    """Gives each sequence as many queries and keys as `sizes` says."""
+    shape, (queries, keys) = problem.shape, zip(*sizes, strict=True)
+    problem.first_query = torch.tensor([0, *itertools.accumulate(queries)], device="cuda", dtype=torch.int32)
+    problem.lengths = torch.tensor(keys, device="cuda", dtype=torch.int32)
+    packed = torch.randn(sum(queries), shape.heads, shape.head_dim, device="cuda", dtype=torch.bfloat16)
+    problem.q, shape.seqlen_q, row = packed.transpose(0, 1)[None], max(queries), shape.heads * shape.head_dim
+    for tensor in "qo":
+        for axis, stride in (("batch", shape.seqlen_q * row), ("head", shape.head_dim), ("row", row)):
+            setattr(shape, f"{tensor}_{axis}_stride", stride)
 
 
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
@@ -141,22 +180,24 @@ def in_pages(tensor, order, rows):
     return torch.empty_like(pages).index_copy_(0, order, pages)
 
 
-def ours(library, step, problem, page_rows=0, once=False):
+def ours(library, step, problem, page_rows=0, once=False, ablation=False):
     """A step, with its keys in pages of `page_rows` in random order, or without pages. `once`: a shared prefix is read once; otherwise
     every sequence reads it, from the same pages."""
-    who = f"ch{CHAPTER:02}/step{step}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
-    found = Contestant(who, library.step_name(CHAPTER, step), None, kind="decode")
-    mask = Mask(window_left=problem.window - 1, window_right=0 if problem.window else -1, softcap=problem.softcap)
+    name = library.step_name(CHAPTER, step)
+    who = f"ch{CHAPTER:02}/{name if ablation else f'step{step}'}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
+    found = Contestant(who, name, None, kind="ablation" if ablation else "decode")
+    mask = Mask(window_left=problem.window - 1, window_right=0 if problem.window or problem.is_ragged() else -1, softcap=problem.softcap)
     if problem.sinks is not None:
         mask.sink_logits = problem.sinks.data_ptr()
-    shape, is_e4m3 = Shape.from_buffer_copy(problem.shape), int(step == E4M3_CACHE)
+    shape, is_e4m3 = Shape.from_buffer_copy(problem.shape), int(step == E4M3_CACHE and not ablation)
+    packing = {"first_query": problem.first_query.data_ptr(), "queries": problem.q.shape[2]} if problem.is_ragged() else {}
     shape.scaling = SCALE_OF_HEAD if is_e4m3 else 0
     size = library.workspace_bytes(CHAPTER, step, shape)
     if is_e4m3:
         there = Cache(e4m3=1)
         size = library.c.flashbook_decode_workspace_bytes(CHAPTER, step, ctypes.byref(shape), ctypes.byref(there))
     if problem.has_rules():
-        there = Cache(None, 16 if page_rows else None, page_rows, 1)  # it asks only whether there is a table
+        there = Cache(None, 16 if page_rows else None, page_rows, 1, **packing)  # it asks only whether there is a table
         size = library.c.flashbook_masked_decode_workspace_bytes(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(there), ctypes.byref(mask))
     if size < 0:
         found.skipped = library.error()
@@ -173,12 +214,12 @@ def ours(library, step, problem, page_rows=0, once=False):
         if problem.shared:
             of_prefix = table.view(problem.shape.batch, -1)[:, :problem.shared // page_rows]
             of_prefix.copy_(of_prefix[:1].clone().expand_as(of_prefix))
-    o = torch.full_like(problem.q[..., :LATENT_VALUE], float("nan"), memory_format=torch.contiguous_format)
+    o = torch.full_like(problem.q[..., :LATENT_VALUE], float("nan"))  # a part of a latent query's columns lies dense in it
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, k, v, o, lse, workspace)), 0, *(t.data_ptr() for t in scales))
     address = lambda tensor: None if tensor is None else tensor.data_ptr()
-    cache = Cache(address(problem.lengths), address(table), page_rows, pages, problem.shared if once else 0, is_e4m3)
+    cache = Cache(address(problem.lengths), address(table), page_rows, pages, problem.shared if once else 0, is_e4m3, **packing)
     found.values = {"workspace_bytes": size, "bytes": problem.kv_bytes() // (2 if is_e4m3 else 1)}
 
     def run():
@@ -236,28 +277,38 @@ def paged_peer(who, problem, page_rows):
         elif problem.is_latent():
             found.run = flashinfer_latent(problem, keys, values, table, lengths)
         else:
-            found.run = flashinfer(problem, (keys, values), table, lengths, who == "flashinfer_tc")
+            found.run = flashinfer(problem, (keys, values), table, lengths, who)
     except Exception as error:  # of packages of others: any
         found.skipped = (str(error).splitlines() or [type(error).__name__])[0]
     return found
 
 
 def cudnn_paged(problem, k, v, table, lengths):
-    """A launch of cuDNN's graph for one query a sequence, by its frontend for Python."""
+    """A launch of cuDNN's graph for one query a sequence, or for packed ones, by its frontend for Python."""
     cudnn = importlib.import_module("cudnn")
     shape, q, o = problem.shape, problem.q, torch.empty_like(problem.q)
     graph = cudnn.pygraph(io_data_type=cudnn.data_type.BFLOAT16, intermediate_data_type=cudnn.data_type.FLOAT,
                           compute_data_type=cudnn.data_type.FLOAT)
     column = lambda tensor: tensor.view(shape.batch, 1, -1, 1)
-    tensors = [q, k, v, column(torch.ones_like(lengths)), column(lengths), column(table)]
-    of_q, of_k, of_v, of_queries, of_keys, of_table = nodes = [graph.tensor_like(tensor) for tensor in tensors]
+    tensors = [k, v, column(problem.first_query.diff() if problem.is_ragged() else torch.ones_like(lengths)), column(lengths), column(table)]
+    of_k, of_v, of_queries, of_keys, of_table = nodes = [graph.tensor_like(tensor) for tensor in tensors]
+    dim, stride = list(q.shape), list(q.stride())
+    if problem.is_ragged():  # as if each had the most queries, and where they begin, in elements
+        row = shape.heads * shape.head_dim
+        dim, stride = [shape.batch, shape.heads, shape.seqlen_q, shape.head_dim], [shape.seqlen_q * row, shape.head_dim, row, 1]
+        tensors.append((problem.first_query * row).view(-1, 1, 1, 1))
+        nodes.append(graph.tensor_like(tensors[-1]))
+    of_q = graph.tensor(dim=dim, stride=stride, data_type=cudnn.data_type.BFLOAT16)
     result, _ = graph.sdpa(q=of_q, k=of_k, v=of_v, is_inference=True, attn_scale=shape.scale, use_padding_mask=True, seq_len_q=of_queries,
                            seq_len_kv=of_keys, paged_attention_k_table=of_table, paged_attention_v_table=of_table,
-                           paged_attention_max_seq_len_kv=shape.seqlen_k)
-    result.set_output(True).set_dim(o.shape).set_stride(o.stride())
+                           paged_attention_max_seq_len_kv=shape.seqlen_k, use_causal_mask_bottom_right=problem.is_ragged())
+    result.set_output(True).set_dim(dim).set_stride(stride)
+    if problem.is_ragged():
+        for node in (of_q, result):
+            node.set_ragged_offset(nodes[-1])
     graph.build([cudnn.heur_mode.A])
     workspace = torch.empty(graph.get_workspace_size(), device="cuda", dtype=torch.uint8)
-    pack = dict(zip([*nodes, result], [*tensors, o], strict=True))
+    pack = dict(zip([of_q, *nodes, result], [q, *tensors, o], strict=True))
 
     def run():
         graph.execute(pack, workspace)
@@ -274,18 +325,24 @@ def used_pages(problem, page_rows, table, lengths):
     return first, torch.cat([row[:count] for row, count in zip(rows, pages.tolist(), strict=True)])
 
 
-def flashinfer(problem, cache, table, lengths, tensor_cores):
-    """A launch of FlashInfer's decoding, planned beforehand."""
-    shape, q, page_rows = problem.shape, problem.q, cache[0].shape[2]
+def flashinfer(problem, cache, table, lengths, who):
+    """A launch of FlashInfer's decoding or, of packed queries, of its batch prefill, planned beforehand."""
+    shape, page_rows, package = problem.shape, cache[0].shape[2], importlib.import_module("flashinfer")
     first, used = used_pages(problem, page_rows, table, lengths)
     workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
-    wrapper = importlib.import_module("flashinfer").BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=tensor_cores)
-    wrapper.plan(first, used, (lengths - 1) % page_rows + 1, shape.heads, shape.kv_heads, shape.head_dim, page_rows, q_data_type=q.dtype,
-                 kv_data_type=q.dtype, sm_scale=shape.scale, window_left=problem.window - 1, logits_soft_cap=problem.softcap)
-    queries, o = q.view(shape.batch, shape.heads, shape.head_dim), torch.empty_like(q)
+    if problem.is_ragged():
+        wrapper = package.BatchPrefillWithPagedKVCacheWrapper(workspace, "HND", backend=who.removeprefix("flashinfer_"))
+        plan = functools.partial(wrapper.plan, problem.first_query, causal=True)
+    else:
+        wrapper = package.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=who == "flashinfer_tc")
+        plan = wrapper.plan
+    plan(first, used, (lengths - 1) % page_rows + 1, shape.heads, shape.kv_heads, shape.head_dim, page_rows, q_data_type=problem.q.dtype,
+         kv_data_type=problem.q.dtype, sm_scale=shape.scale, window_left=problem.window - 1, logits_soft_cap=problem.softcap)
+    o = torch.empty_like(problem.q)
+    queries, of_queries = (tensor.transpose(1, 2).view(-1, shape.heads, shape.head_dim) for tensor in (problem.q, o))
 
     def run():
-        wrapper.run(queries, tuple(cache), out=o.view_as(queries))
+        wrapper.run(queries, tuple(cache), out=of_queries)
         return o
 
     return run
@@ -324,8 +381,8 @@ def largest_error(problem, o):
     for b, h in ((0, 0), (shape.batch // 3, shape.heads // 2), (shape.batch - 1, shape.heads - 1)):
         keys = shape.seqlen_k if problem.lengths is None else int(problem.lengths[b])
         of = h // (shape.heads // shape.kv_heads)
-        q, k, v = problem.q[b, h], problem.k[b, of, :keys], problem.v[b, of, :keys]
-        visible = torch.ones(1, keys, device="cuda", dtype=torch.bool)
+        q, k, v = problem.rows(problem.q, b, h), problem.k[b, of, :keys], problem.v[b, of, :keys]
+        visible = torch.ones(len(q), keys, device="cuda", dtype=torch.bool).tril(keys - len(q))
         if problem.window:
             visible[:, :-problem.window] = False
         plain = functools.partial(capped, problem.softcap, problem.sinks[h]) if problem.sinks is not None else peers.plain
@@ -333,7 +390,7 @@ def largest_error(problem, o):
         far = lambda result, exact=exact: (result.double() - exact).abs().max().item()
         plain_error = max(plain_error, far(plain(q, k, v, visible, shape.scale)))
         largest = max(largest, exact.abs().max().item())
-        this = far(o[b, h])
+        this = far(problem.rows(o, b, h))
         error = this if math.isnan(this) else max(error, this)
     return error, 2 * plain_error + torch.finfo(torch.bfloat16).eps * 2 ** math.floor(math.log2(largest))
 
@@ -356,17 +413,20 @@ def check(problem, contestants):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--latent", action="store_true", help="latent attention's shapes alone")
+    parser.add_argument("--prefill", action="store_true", help="shapes of unequally many queries alone, which are left out otherwise")
+    parser.add_argument("--ablation", action="store_true", help="step 4 and its switches, without peers")
     parser.add_argument("--step", type=whole_numbers, help="default: all")
     parser.add_argument("--peers", default=",".join((*PEERS, *PAGED)), help=f"some of {','.join((*PEERS, *PAGED))}, or none")
     parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
     parser.add_argument("--shape", type=whole_numbers,
-                        help="which, counted from 0 (default: all); 8 is uneven, 9 has a shared prefix, 10 to 17 are latent, 18 has a window, "
-                             "19 a softcap and sinks")
+                        help="which, counted from 0 (default: all of one query); 8 is uneven, 9 has a shared prefix, 10 to 17 are latent, "
+                             "18 has a window, 19 a softcap and sinks, 20 and 21 have unequally many queries")
     race.add_options(parser)
     options = parser.parse_args()
-    options.shapes = [*SHAPES, UNEVEN, SHARED, *LATENT, WINDOWED, RULED]
-    first = len(SHAPES) + 2
-    options.shape = options.shape or (range(first, first + len(LATENT)) if options.latent else range(len(options.shapes)))
+    first, ragged = len(SHAPES) + 2, len(ALL_SHAPES) - len(RAGGED)
+    of_all = (range(first, first + len(LATENT)) if options.latent else range(ragged, len(ALL_SHAPES)) if options.prefill
+              else (0, 2) if options.ablation else range(ragged))
+    options.shape = options.shape or of_all
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= {*PEERS, *PAGED}:
         parser.error(f"--peers takes {','.join((*PEERS, *PAGED))}, with commas between, or none")
@@ -376,29 +436,32 @@ def parse():
 def contestants_of(library, options, problem, uneven):
     """Ours without pages, the paged steps with them, and the peers; those of PyTorch know no lengths."""
     last = race.steps_of(library, CHAPTER)
+    if options.ablation:
+        return [ours(library, step, problem, ablation=True) for step in options.step or range(1, last + 1)]
     if problem.is_latent():
         found = [ours(library, LATENT_STEP, problem), ours(library, LATENT_STEP, problem, 64), copy(problem)]
         return found + [paged_peer(who, problem, 64) for who in options.peers if who == "flashinfer"]
     if problem.shared:
         return [ours(library, EQUAL_WORK, problem, 64, once) for once in (False, True)]
+    if problem.is_ragged():
+        found = [ours(library, step, problem, rows) for step in options.step or (EQUAL_WORK,) for rows in PAGES_OF_PEERS]
+        return found + [paged_peer(who, problem, rows) for who in options.peers if who in PREFILL for rows in PAGES_OF_PEERS]
     steps = options.step or [step for step in range(1, last + 1) if step != LATENT_STEP]
     if problem.has_rules():
         found = [ours(library, step, problem) for step in steps if 4 <= step <= EQUAL_WORK]
         found += [ours(library, EQUAL_WORK, problem, rows) for rows in options.pages if rows]
-        knows = [] if problem.sinks is not None else [who for who in options.peers if who.startswith("flashinfer")]
+        knows = [] if problem.sinks is not None else [who for who in options.peers if who in ("flashinfer", "flashinfer_tc")]
         return found + [paged_peer(who, problem, rows) for who in knows for rows in PAGES_OF_PEERS]
     found = [ours(library, step, problem) for step in steps]
     found += [ours(library, step, problem, rows) for step in steps if step in (5, 6, E4M3_CACHE) for rows in options.pages if rows]
-    found += [paged_peer(who, problem, rows) for who in options.peers if who in PAGED for rows in PAGES_OF_PEERS]
+    found += [paged_peer(who, problem, rows) for who in options.peers if who in ONE_QUERY for rows in PAGES_OF_PEERS]
     return found if uneven else found + [peer(who, problem) for who in options.peers if who not in PAGED]
 
 
 def cell(options, number, library):
-    batch, heads, kv_heads, head_dim, keys = options.shapes[number]
-    uneven = options.shapes[number] is UNEVEN
-    word = {len(options.shapes) - 2: "window", len(options.shapes) - 1: "rules"}.get(number, "")
-    shared = keys - OWN_KEYS if options.shapes[number] is SHARED else 0
-    problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven, shared, word)
+    batch, heads, kv_heads, head_dim, keys = ALL_SHAPES[number]
+    uneven, shared = ALL_SHAPES[number] is UNEVEN, keys - OWN_KEYS if ALL_SHAPES[number] is SHARED else 0
+    problem = make_problem(batch, heads, kv_heads, head_dim, keys, uneven, shared, WORDS.get(number, ""))
     return problem, contestants_of(library, options, problem, uneven), problem.flops()
 
 
@@ -410,7 +473,7 @@ def main():
     global torch  # noqa: PLW0603
     options = parse()
     torch = peers.torch = race.pytorch("decode.py")
-    return 77 if torch is None else race.measure("decode.py", options, run)
+    return 77 if torch is None else race.measure("decode.py", options, run, "ablation" if options.ablation else "flashbook_shared")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ windows and dense masks, and FlashAttention-3's package where it is installed.
 
     masks.py [--mask causal,window,...] [--step 1,2,3,4,5] [--peers flex,varlen,flash2,...] [--rounds 5] [--out FILE]
              [--library FILE]
-    masks.py --backward [...]   step 6 and FlexAttention's gradient
+    masks.py --backward [...]   step 6 and FlexAttention's gradient; step6_bias: with that of the bias
 
 As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
 is the median of the rounds. FLOPS counts visible pairs; `executed` is the part of them among the pairs of the tiles that our kernel
@@ -266,9 +266,9 @@ def dense(problem):
 # ---- gradients ---------------------------------------------------------------------------------------------------------------------
 
 
-def our_gradient(library, problem):
-    """Step 6, from the O and the log-sum-exp of our own forward pass."""
-    found = Contestant(f"ch{CHAPTER:02}/step{GRADIENT}", library.step_name(CHAPTER, GRADIENT), None, kind="masked")
+def our_gradient(library, problem, learns=False):
+    """Step 6, from the O and the log-sum-exp of our own forward pass. `learns`: with the gradient of the bias."""
+    found = Contestant(f"ch{CHAPTER:02}/step{GRADIENT}" + "_bias" * learns, library.step_name(CHAPTER, GRADIENT), None, kind="masked")
     forward = ours(library, PACKED if problem.word == "lengths" else 5, problem)
     shape, mask = ctypes.byref(problem.shape), ctypes.byref(problem.mask)
     size = library.c.flashbook_masked_workspace_bytes(CHAPTER, GRADIENT, shape, mask)
@@ -280,6 +280,9 @@ def our_gradient(library, problem):
     workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
     pointers = Gradients(*(t.data_ptr() for t in (d_o_of(problem), *gradients)))
+    if learns:
+        gradients.append(torch.full_like(problem.bias, float("nan")))
+        pointers.d_bias = gradients[-1].data_ptr()
     found.values = {"workspace_bytes": size, "executed": problem.executed(GRADIENT, rows=64)}
 
     def run():
@@ -311,24 +314,39 @@ def flex_gradient(problem):
 
 
 def gradient_error(problem, gradients):
-    """The largest error of the last head's gradients against float64, where it is worst beside its bound."""
-    b, h, n = problem.shape.batch - 1, problem.shape.heads - 1, problem.shape.seqlen_q
+    """The largest error of the last head's gradients against float64, where it is worst beside its bound. That of a bias is a sum over the
+    batch."""
+    last, h, n = problem.shape.batch - 1, problem.shape.heads - 1, problem.shape.seqlen_q
     place = torch.arange(n, device="cuda")
+    left = kept(last, h, place, n) if problem.word == "dropout" else None
 
-    def exact(kind):
+    def of_entry(kind, b):
         q, k, v = (tensor[b, h].detach().to(kind).requires_grad_() for tensor in (problem.q, problem.k, problem.v))
+        leaves = [q, k, v]
         scores = (q * problem.shape.scale) @ k.mT
         if problem.word == "softcap":
             scores = SOFTCAP * torch.tanh(scores / SOFTCAP)
         if problem.slopes is not None:
             scores = scores - problem.slopes[h].to(kind) * (place[:, None] - place).abs()
-        o = scores.masked_fill(~problem.visible, -math.inf).softmax(-1) @ v
-        return torch.autograd.grad(o, (q, k, v), d_o_of(problem)[b, h].to(kind))
+        if problem.bias is not None:
+            leaves.append(problem.bias[h].to(torch.promote_types(kind, torch.float32)).requires_grad_())
+            scores = scores + leaves[-1][(place - place[:, None]).clamp(-REACH, REACH) + REACH].to(kind)
+        p = scores.masked_fill(~problem.visible, -math.inf).softmax(-1)
+        if left is not None:
+            p = p * left.to(kind)
+        return torch.autograd.grad(p @ v, leaves, d_o_of(problem)[b, h].to(kind))
+
+    def exact(kind):
+        found = list(of_entry(kind, last))
+        for b in range(last if len(gradients) > 3 else 0):
+            found[3] = found[3] + of_entry(kind, b)[3]
+        return found
 
     pairs = []
-    for got, right, plain in zip(gradients, exact(torch.float64), exact(problem.q.dtype)):
+    of_head = [gradient[last, h] for gradient in gradients[:3]] + [gradient[h] for gradient in gradients[3:]]
+    for got, right, plain in zip(of_head, exact(torch.float64), exact(problem.q.dtype), strict=False):
         bound = 2 * (plain.double() - right).abs().max().item() + 2**-7 * right.abs().max().item()
-        pairs.append(((got[b, h].double() - right).abs().max().item(), bound))
+        pairs.append(((got.double() - right).abs().max().item(), bound))
     return max(pairs, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0] / pair[1])
 
 
@@ -345,7 +363,9 @@ def guarded(who, make, problem):
 
 def contestants_of(library, options, problem):
     if options.backward:
-        return [our_gradient(library, problem)] + ([guarded("flex_backward", flex_gradient, problem)] if "flex" in options.peers else [])
+        flex_takes = "flex" in options.peers and problem.word != "dropout"
+        found = [our_gradient(library, problem, learns) for learns in ((False, True) if problem.bias is not None else (False,))]
+        return found + ([guarded("flex_backward", flex_gradient, problem)] if flex_takes else [])
     if problem.word in WIDTHS:
         return [ours(library, RANGES, problem)]
     found = [ours(library, step, problem) for step in options.step]
@@ -362,11 +382,16 @@ def contestants_of(library, options, problem):
 # ---- right before fast -------------------------------------------------------------------------------------------------------------
 
 
+def product(factor, words):
+    """(the upper, the lower 32 bits) of products of 32-bit words, which overflow int64."""
+    return (factor * (words >> 16) + (factor * (words & 0xffff) >> 16)) >> 16, factor * words & 0xffffffff
+
+
 def philox(counter, key):
-    """Philox4x32-10 of four words."""
+    """Philox4x32-10 of tensors of four words."""
     for _ in range(10):
-        a, b = 0xd2511f53 * counter[0], 0xcd9e8d57 * counter[2]
-        counter = (b >> 32 ^ counter[1] ^ key[0], b & 0xffffffff, a >> 32 ^ counter[3] ^ key[1], a & 0xffffffff)
+        (high_a, low_a), (high_b, low_b) = product(0xd2511f53, counter[0]), product(0xcd9e8d57, counter[2])
+        counter = (high_b ^ counter[1] ^ key[0], low_b, high_a ^ counter[3] ^ key[1], low_a)
         key = ((key[0] + 0x9e3779b9) & 0xffffffff, (key[1] + 0xbb67ae85) & 0xffffffff)
     return counter
 
@@ -374,13 +399,12 @@ def philox(counter, key):
 def kept(b, h, rows, n):
     """What dropout multiplies the probabilities of these rows by (common/attention/dropout.h), [rows, n]."""
     threshold = round(DROPOUT * 65536)
-
-    def of_row(row):
-        words = [philox((call, row, h, b), (SEED & 0xffffffff, SEED >> 32)) for call in range(-(-n // 32) * 4)]
-        bits = lambda key: words[key // 32 * 4 + key % 8 // 2][key // 8 % 4] >> 16 * (key % 2) & 0xffff
-        return [65536 / (65536 - threshold) * (bits(key) >= threshold) for key in range(n)]
-
-    return torch.tensor([of_row(row) for row in rows.tolist()], device="cuda", dtype=torch.float64)
+    calls = torch.arange(-(-n // 32) * 4, device=rows.device).repeat(len(rows), 1)
+    counter = (calls, rows[:, None].expand_as(calls), torch.full_like(calls, h), torch.full_like(calls, b))
+    words = torch.stack(philox(counter, (SEED & 0xffffffff, SEED >> 32)))  # [4, rows, calls]
+    key = torch.arange(n, device=rows.device)
+    bits = words[key // 8 % 4, :, key // 32 * 4 + key % 8 // 2].T >> 16 * (key % 2) & 0xffff
+    return 65536 / (65536 - threshold) * (bits >= threshold).double()
 
 
 def largest_error(problem, o):
@@ -425,8 +449,8 @@ def parse():
     race.add_options(parser)
     options = parser.parse_args()
     options.mask = options.mask.split(",")
-    if options.backward:  # step 6 takes no bias and no dropout
-        options.mask = [word for word in options.mask if word not in ("bias", "dropout", *WIDTHS)]
+    if options.backward:
+        options.mask = [word for word in options.mask if word not in WIDTHS]
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= set(PEERS):
         parser.error(f"--peers takes {','.join(PEERS)}, with commas between, or none")

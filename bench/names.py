@@ -3,6 +3,8 @@
     forward/ch05/step5/bf16/d128/causal/n8192           a step of a chapter
     forward/cudnn/bf16/d128/full/n8192                  a peer
     ablation/ch05/one_loop/bf16/d128/full/n4096         a step with a switch turned
+    ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192   the same of decoding
+    triton/ch05/step2/bf16/d128/full/n4096              the same step, in turn with one in Triton, which is triton/triton/...
     blocks/ch03/b64/bf16/d128/full/n4096                a step with other tiles
     accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096
     gradients/one_hot/ch07/step5/bf16/d128/full/n4096   errors of dQ, dK and dV
@@ -12,6 +14,7 @@
     decode/ch08/step5_p64/bf16/d128/b16h32k8/n8192      the same, its keys in pages of 64
     decode/ch08/step6_p64_once/bf16/d128/b64h32k8shared/n9216   all sequences have a prefix in common, which is read once
     decode/ch08/step6/bf16/d128/b16h32k8window/n8192   of 8192 keys a query sees the last 1024; `rules`: all, with a softcap and sinks
+    decode/ch08/step6_p64/bf16/d128/b8h32k8chunks/n16384   chunks of prompts, packed; b34h32k8mixed: beside sequences that decode
     cpu/ch02/step5/f32/d64/c16h8/n4096                  on 16 cores, 8 heads
     python/flash_attn_func/bf16/d128/causal/n4096       the Python package, in turn with the C function that it calls
     training/sdpa/bf16/d64/causal/n2048                 a step of python/examples/train_text.py
@@ -24,13 +27,13 @@
 import dataclasses
 import re
 
-KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "timeline", "ncu", "blocks", "python", "training", "generation", "many",
-         *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
+KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training", "generation",
+         "many", *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
 MASKS = ("full", "causal")  # of all kinds but those of OWN_WORDS
-OWN_WORDS = ("masked", "decode", "cpu", "generation", "many")
+OWN_WORDS = ("masked", "decode", "ablation", "cpu", "generation", "many")
 PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
                      r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)
 MACHINE = re.compile(r"machine/(?P<who>[a-z]\w*(/[a-z]\w*)+)", re.ASCII)

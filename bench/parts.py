@@ -148,6 +148,7 @@ BOOK_STEPS = ",".join((steps(1, 5), steps(3, 3), steps(4, 6), steps(5, 5)))
 EVERY_STEP = either(contestants(f"{BOOK_STEPS},{steps(6, 8)}"))
 FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
 DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
+CHUNK_PEERS = ("cudnn_paged", "flashinfer_fa2", "flashinfer_fa3")
 DECODE = r"decode/(ch08/step\d(_p\d+)?(_once)?|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
 MASKED = r"masked/(ch09/step[1-5]|ch05/step5|flex|flex_flash|varlen|flash2|fa3|dense)/bf16/d128/\w+/n\d+"
 GRADIENTS = names("backward", r"(ch07/step[2-6]|\w+)")
@@ -164,9 +165,12 @@ PARTS = (
     Part("backward", "backward", 125, "chapter 7's steps and the peers, every shape",
          race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS)), GRADIENTS, resumes=True),
     Part("decode", "decode", 65, "one query a sequence: chapter 8 and the peers", race("decode.py", "--peers", DECODE_PEERS), DECODE, resumes=True),
+    Part("prefill", "decode", 20, "chunks of prompts against pages: chapter 8 and the peers",
+         race("decode.py", "--prefill", "--peers", words(CHUNK_PEERS)),
+         rf"decode/(ch08/step6|{either(CHUNK_PEERS)})_p(16|64)/bf16/d128/(b8h32k8chunks/n16384|b34h32k8mixed/n4096)", resumes=True),
     Part("masked", "masked", 70, "chapter 9 and the peers under every mask", race("masks.py"), MASKED, resumes=True),
     Part("masked_backward", "masked", 65, "the same of gradients", race("masks.py", "--backward"),
-         r"masked/(ch09/step6|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
+         r"masked/(ch09/step6(_bias)?|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
     grid("short_long", "forward", 40, "lengths from 64 to 256, and 32k and 64k", "5.5", ("cudnn", "flash", "eager"), (64, 128),
          lengths=(64, 128, 256, 32768, 65536)),
     grid("steps5", "forward", 40, "chapter 5's steps 1 to 4 in turn with cuDNN, at three lengths", "5.1,5.2,5.3,5.4", ("cudnn",), lengths=LONGEST),
@@ -187,7 +191,13 @@ PARTS = (
          program("forward", "--block-sizes", "--max-seconds", "0.1", "--out"), r"blocks/.*", ("forward",)),
     Part("timeline", "machine", 8, "stamps of chapter 5's loops", program("timeline"), r"timeline/.*", ("timeline",)),
     Part("ablation", "machine", 45, "chapter 5's last step, one switch turned at a time", race("peers.py", "--ablation", "--seqlen", "4k,512,16k"),
-         r"ablation/.*", ("ablation",), resumes=True),
+         r"ablation/ch05/.*", ("ablation",), resumes=True),
+    Part("ablation_04", "machine", 25, "chapter 4's step 5 likewise, and step 4",
+         race("peers.py", "--ablation", "--chapter", "4", "--seqlen", "4k,512"), r"ablation/ch04/.*", ("ablation",), resumes=True),
+    Part("ablation_07", "machine", 20, "chapter 7's step 5 likewise, and step 4", race("backward.py", "--ablation", "--seqlen", "4k,512"),
+         r"ablation/ch07/.*", ("ablation",), resumes=True),
+    Part("ablation_08", "machine", 8, "chapter 8's step 4 likewise, and step 3", race("decode.py", "--ablation"), r"ablation/ch08/.*",
+         ("ablation",), resumes=True),
     Part("gradients", "backward", 20, "errors of gradients by kind of inputs", race("backward.py", "--accuracy"), r"gradients/.*"),
     Part("host", "machine", 20, "chapter 2 on the CPU",
          program("forward", "--chapter", "2", "--dtype", "f32", "--head-dim", "64", "--mask", "full", "--max-seconds", "0.3", "--out"),
@@ -206,9 +216,9 @@ PARTS = (
          r"training/\w+_by_time/.*"),
     Part("diagnosis", "studies", 30, "a model with a fault of speed, and its cures", script("bench/diagnosis.py"), r"training/diagnosis_.*"),
     Part("triton", "forward", 50, "chapter 5's step 2 in Triton", script("bench/in_triton.py", "--rounds", ROUNDS),
-         names("forward", "(triton|cudnn|ch05/step[125])", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
-    Part("generation", "studies", 350, "a model writes, with a cache and without",
-         script("bench/generation.py", "--ways", "none_flash,cat,in_place,pages"), r"generation/.*"),
+         names("triton", "(triton|cudnn|ch05/step[125])", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
+    Part("generation", "studies", 130, "a model writes, with a cache and without",
+         script("bench/generation.py", "--tokens", "100,500,1000", "--ways", "none_flash,cat,in_place,pages"), r"generation/.*"),
     Part("long", "studies", 220, "errors of long rows",
          program("accuracy", "--long", "--batch", "1", "--heads", "8", "--seqlen", "65536", "--out"), r"long/.*", ("accuracy",)),
     Part("every", "forward", 300, "every step alone at every shape, for the ladder that one can climb",

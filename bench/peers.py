@@ -4,7 +4,7 @@
     peers.py [--chapter 1] [--step 2] [--peers cudnn,flash,...] [--head-dim 128] [--mask full,causal] [--seqlen 512,...,16k] [--dtype bf16]
              [--rounds 5] [--resume] [--seconds S] [--out FILE] [--library build/gpu/lib/libflashbook.so]
     peers.py --step 4.6,5.5 [...]   step 6 of chapter 4 in turn with step 5 of chapter 5; 6.7_means: with the means given back
-    peers.py --ablation [...]   chapter 5's last step in turn with itself, one switch turned at a time
+    peers.py --ablation [...]   chapter 5's last step in turn with itself, one switch turned at a time; --chapter 4: chapter 4's step 5, and step 4
     peers.py --cpu [...]        chapter 2's last step in turn with PyTorch's attention on the CPU: bench/on_cpu.py
 
 bench/race.py says how. `vs_cudnn` is how many times as fast as cuDNN ours is, by the median of the rounds' ratios. Ours is checked against
@@ -237,7 +237,7 @@ def steps_of(text):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ablation", action="store_true", help="chapter 5's last step and its switches, without peers")
+    parser.add_argument("--ablation", action="store_true", help="step 5 of chapter 5, or of --chapter 4, and its switches, without peers")
     parser.add_argument("--cpu", action="store_true", help="chapter 2's last step and PyTorch on the CPU: bench/on_cpu.py has its options")
     parser.add_argument("--chapter", type=whole_numbers, help="chapters of the forward pass, such as 1,3 (default: 5, and 6 of e4m3)")
     parser.add_argument("--step", type=steps_of, help="steps of these chapters, or all (default: the last one); or 4.6,5.5: chapters and steps")

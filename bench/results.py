@@ -32,7 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 STUDIES = ("accuracy/", "long/")  # what the simulator may say
 TIMED = ("forward", "backward", "decode", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training",
-         "generation", "many")  # others count, or tell errors
+         "generation", "many", "triton")  # others count, or tell errors
 BOOK_GPU = "h200"  # the machine that pages quote, the name of its folder here; releases of others stand beside it
 
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16

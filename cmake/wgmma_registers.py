@@ -72,14 +72,25 @@ def successors(address, following, text, joins):
 
 
 def flow(code):
-    """The addresses at which execution may go on after each instruction."""
+    """The addresses at which execution may go on after each instruction. A BSYNC goes where the BSSYs say that are open there: one barrier has
+    several, one after another."""
     addresses = sorted(code)
     after = dict(itertools.pairwise(addresses))
-    joins = {}
-    for text in code.values():
-        if match := JOIN.search(text):
-            joins.setdefault(match[1], set()).add(int(match[2], 16))
-    return {address: [to for to in successors(address, after.get(address), text, joins) if to in code] for address, text in code.items()}
+    onward, opened, todo = {}, {address: set() for address in addresses}, addresses[:1]  # opened: (barrier, where its threads meet)
+    while todo:
+        address = todo.pop()
+        joins = {}
+        for barrier, meeting in opened[address]:
+            joins.setdefault(barrier, set()).add(meeting)
+        onward[address] = [to for to in successors(address, after.get(address), code[address], joins) if to in code]
+        left = opened[address]
+        if match := JOIN.search(code[address]):
+            left = {pair for pair in left if pair[0] != match[1]} | {(match[1], int(match[2], 16))}
+        for to in onward[address]:
+            if to not in onward or not left <= opened[to]:
+                opened[to] |= left
+                todo.append(to)
+    return {address: onward.get(address, []) for address in addresses}
 
 
 def shared_operands(code, onward):

@@ -115,6 +115,10 @@ FlashbookMask completed(const FlashbookMask* mask) {
   return completed(mask, "mask", offsetof(FlashbookMask, bias));
 }
 
+FlashbookGradients completed(const FlashbookGradients* gradients) {
+  return completed(gradients, "gradients", offsetof(FlashbookGradients, d_bias));
+}
+
 /// What a mask says, in the house's words.
 void apply_mask(const FlashbookMask& mask, Shape& shape) {
   shape.visibility = {.window = {mask.window_left, mask.window_right, mask.sinks}, .prefix = mask.prefix};
@@ -211,10 +215,21 @@ void require_aligned(const void* pointer, const char* name, std::size_t alignmen
                      std::to_string(alignment) + " bytes, or copy the tensor to one");
 }
 
+/// Throws if a bias's gradient is asked for that there is not.
+void check_bias_gradient(const Chapter& chapter, int step, const Shape& shape) {
+  if (shape.score.bias.values.empty())
+    throw InputError("d_bias is given, and there is no bias: leave it null, or give the mask's bias");
+  if (chapter.step(step).same_bits)
+    throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter.number) +
+                     " has the same bits every time, and a bias's gradient has not: take chapter 9's step 6, "
+                     "or leave d_bias null");
+}
+
 void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache,
             const FlashbookTensors* tensors, const FlashbookGradients& gradients, void* stream,
             const FlashbookMask* mask = nullptr) {
   const Shape problem = checked_shape(chapter, step, shape, cache, gradients, mask);
+  if (gradients.d_bias != nullptr) check_bias_gradient(chapter, step, problem);
   const FlashbookTensors given = completed(tensors, "tensors", offsetof(FlashbookTensors, q_scale));
   const int64_t workspace = chapter.step(step).workspace_bytes(problem);
   require_aligned(given.q, "q", kRowAlignment);
@@ -240,6 +255,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                                     {said.key_blocks, "key_blocks"},
                                     {said.slopes, "slopes"},
                                     {said.bias, "bias"},
+                                    {gradients.d_bias, "d_bias"},
                                     {said.sink_logits, "sink_logits"},
                                     {cache.paddings, "paddings"},
                                     {cache.first_query, "first_query"}})
@@ -261,6 +277,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                  .dq = gradients.dq,
                  .dk = gradients.dk,
                  .dv = gradients.dv,
+                 .d_bias = gradients.d_bias,
                  .workspace = given.workspace,
                  .q_scale = given.q_scale,
                  .k_scale = given.k_scale,
@@ -324,8 +341,7 @@ int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const
     if (found.step(step).operation != Operation::backward)
       throw InputError("chapter " + std::to_string(chapter) +
                        " computes no gradients: use flashbook_attention, or chapter 7");
-    launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
-           stream);
+    launch(found, step, shape, {}, tensors, completed(gradients), stream);
   });
 }
 
@@ -369,8 +385,7 @@ int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape
     if (found.step(step).operation != Operation::backward)
       throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter) +
                        " computes no gradients: use chapter 9's last one");
-    launch(found, step, shape, {}, tensors, completed(gradients, "gradients", sizeof(FlashbookGradients)),
-           stream, &required(mask, "mask"));
+    launch(found, step, shape, {}, tensors, completed(gradients), stream, &required(mask, "mask"));
   });
 }
 

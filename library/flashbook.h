@@ -170,6 +170,8 @@ typedef struct FlashbookGradients {
   void* dk;        /**< [batch, kv_heads, seqlen_k, head_dim], the sum over the query heads of a group */
   void* dv;        /**< likewise */
   FlashbookStrides d_o_strides, dq_strides, dk_strides, dv_strides; /**< as in FlashbookShape */
+  float* d_bias; /**< [heads, 2 * bias_reach + 1], the sum over the batch, if the mask has a bias and this is
+                    wanted; null: it is not. Chapter 9's step 6 */
 } FlashbookGradients;
 
 /** A chapter, for those who list them. The texts live as long as the library. */

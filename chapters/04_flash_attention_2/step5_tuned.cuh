@@ -44,7 +44,8 @@ namespace flashbook::fa2 {
 //|
 //| All choices of a kernel are one type, so that the compiler knows them. The sweep that chose them is in the [appendix](appendix.md#what-was-tried).
 /// The sizes of a tuned kernel, and what follows from them.
-template <int kHeadDim_, int kWarps_, int kRowBlocks_, bool kKeepQueries_, int kBlocksPerSm_, int kGroup_ = 0>
+template <int kHeadDim_, int kWarps_, int kRowBlocks_, bool kKeepQueries_, int kBlocksPerSm_, int kGroup_ = 0,
+          int kKeys_ = 64>
 struct KernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kWarps = kWarps_;               // of a block
@@ -52,8 +53,11 @@ struct KernelTraits {
   static constexpr bool kKeepQueries = kKeepQueries_;  // Q in registers, or read again with every tile
   static constexpr int kBlocksPerSm = kBlocksPerSm_;   // that fit side by side, in registers too
   static constexpr int kGroup =
-      kGroup_;                      // step 6: key blocks whose exponentials follow at once; 0: maximum first
-  static constexpr int kKeys = 64;  // of a tile: more would not fit the registers as scores
+      kGroup_;  // step 6: key blocks whose exponentials follow at once; 0: maximum first
+  static constexpr int kKeys = kKeys_;  // of a tile: more than 64 would not fit the registers as scores
+  static constexpr bool kLongestFirst = true;  // the last queries are the first block's
+  static constexpr bool kSkipsHidden = true;   // tiles of keys that no row sees are not visited
+  static constexpr bool kSplitLoops = true;    // tiles that the mask does not cut are not compared with it
   static constexpr int kThreads = kWarps * 32, kWarpRows = kRowBlocks * 16, kQueries = kWarps * kWarpRows;
   static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
   static constexpr int kSharedBytes = kQueries * kRowBytes + 4 * kTileBytes;  // Q, two stages of K and V
@@ -121,12 +125,15 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   const int warp_row = threadIdx.x / 32 * Traits::kWarpRows;
   // The last tile of a head sees the most keys under a causal mask: longest first, short ones fill the gaps
   // at the end.
-  const int first_query = (gridDim.x - 1 - blockIdx.x) * Traits::kQueries;
+  const int first_query =
+      (Traits::kLongestFirst ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * Traits::kQueries;
   const int valid_rows = problem.seqlen_q - first_query;
   // Tiles of keys that no row sees are not visited, and only those that some row does not see whole are
   // masked.
-  const int tiles =
-      (problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
+  const int seen = Traits::kSkipsHidden
+                       ? problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1)
+                       : problem.seqlen_k;
+  const int tiles = (seen + kKeys - 1) / kKeys;
 
   //| Places in shared memory, as in step 3. `copy_keys_and_values` compares rows with the end only in the last tile of the keys.
   unsigned char* q_tile = dynamic_shared<unsigned char>();  // [kQueries, kHeadDim], then O
@@ -216,7 +223,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   if (tile >= 0) {
 #pragma unroll 1
     do process_tile.template operator()<true>(tile);
-    while (--tile >= 0 && (tile + 1) * kKeys > problem.visible_keys(first_query));
+    while (--tile >= 0 && (!Traits::kSplitLoops || (tile + 1) * kKeys > problem.visible_keys(first_query)));
   }
 #pragma unroll 1
   for (; tile >= 0; --tile) process_tile.template operator()<false>(tile);

@@ -185,8 +185,6 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
 //| kernel is needed to clear it. That saves a launch, which takes a microsecond or more. The price is a promise: the counters are 0
 //| before the first launch.
 
-constexpr int kMostPartsOfLast = 48;  ///< that the last to arrive merges: more are a second kernel's
-
 /// Counts the warp as arrived, and merges the parts of its rows of the segment's item if it is the last. All
 /// consumer warps.
 template <typename T, typename Traits, typename PlanType>
@@ -223,7 +221,7 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const PlanT
 //| for each row. It is launched while the first one still runs, and waits until that has ended. No fence is needed: what the first
 //| kernel wrote can be seen then.
 //|
-/// Merges the parts of items that have more than kMostPartsOfLast. Grid: (kRows, items).
+/// Merges the parts of items that have more than Traits::kMostPartsOfLast. Grid: (kRows, items).
 template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(kManyWarps * 32, 1)
     merge_many(Workspace workspace,
@@ -235,7 +233,7 @@ __global__ void __launch_bounds__(kManyWarps * 32, 1)
   const int row = blockIdx.x, pack_row = item.row_tile * Traits::kRows + row;
   //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
   wait_for_launch_before();  // all parts are there
-  if (item.parts <= kMostPartsOfLast || pack_row >= plan.rows_of(problem, item.pack)) return;
+  if (item.parts <= Traits::kMostPartsOfLast || pack_row >= plan.rows_of(problem, item.pack)) return;
   merge_by_block<Traits::kHeadDim>(
       workspace.partials, item.parts, [&](int part) { return place_of<Traits>(item.first_block, part, row); },
       [&](const WarpRow<Traits::kHeadDim>& merged) {

@@ -157,7 +157,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
               own[i] = -INFINITY;
         }
       }
-      if (first + kAtOnce == Traits::kChunks) {
+      if (!Traits::kTileByTile && first + kAtOnce == Traits::kChunks) {
         __syncwarp();                // all lanes have read their part of K,
         release(shared.ring, keys);  // so it may be overwritten
       }
@@ -178,6 +178,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
       }
     }
     __syncwarp();  // the same of V
+    if constexpr (Traits::kTileByTile) release(shared.ring, keys);
     release(shared.ring, state);
     state.advance();
   }
@@ -197,6 +198,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
          float* lse,  // [batch, heads, seqlen_q]
          CacheOf<Traits> cache, Workspace workspace, Problem problem, PlanType plan) {
   using Shared = RingShared<Traits>;
+  constexpr int kMostPartsOfLast = Traits::kMostPartsOfLast;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
   //| `full` waits for the producer's lane and its bytes, `empty` for one lane of each consumer warp.

@@ -5,6 +5,7 @@
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
 #pragma once
+#include "chapters/09_masks/step6_bias.cuh"
 #include "chapters/09_masks/step6_transposed.cuh"
 #include "common/hopper/gradient_round.h"
 
@@ -68,6 +69,7 @@ struct Gradients {
   //| Whether the function has a slope other than 1, and whether probabilities are left out, is known when the kernel is compiled.
   static constexpr bool kSlopes = kHasSlope<Score>;
   static constexpr bool kDrops = Score::kDrops;
+  static constexpr bool kLearns = std::is_same_v<Score, LearnedBias>;
 
   //| References take no registers: what they refer to lies in shared memory or among the kernel's arguments. A thread really holds the sums `dk` and `dv`.
   Shared& shared;
@@ -292,6 +294,28 @@ struct Gradients {
     }
   }
 
+  //| ### A bias
+  //|
+  //| Where documents are a mask, each key has a document of its own, and a warp's pairs lie on no common diagonals. Then every element is added by itself. That is slow, and rare: packed documents have tiles of their own.
+  /// Adds dS^T to the bias's gradient, if it is wanted.
+  __device__ __forceinline__ void add_to_bias(const Scores& ds, int stage) const {
+    if (score.gradient == nullptr) return;
+    float* const sums = score.gradient + score.middle_of(head_of(stage).head);
+    const DocumentBounds& documents = score.ranges.documents;
+    if (documents.count == 0) {
+      const int own = query_at(documents, work.sequence, work.first_key + warp_key) - first_query_of(stage);
+      return add_diagonals(ds, sums, score.reach, own);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int own = query_at(documents, work.sequence, key_of(r)) - thread_query_of(stage);
+#pragma unroll
+      for (int i = 0; i < kQueries / 4; ++i)
+        if (const float value = ds[float_of(r, i)]; value != 0)
+          red_add(sums + min(max(own - column_of(i), -score.reach), score.reach), value);
+    }
+  }
+
   //| ### The round
   //|
   //| The order of issue is chapter 7's, and its page says why. Only a partial tile asks for the mask: the bit of its entry is the same for the whole block, so the branch is, too.
@@ -346,6 +370,7 @@ struct Gradients {
       wgmma_pin(dp);
       if constexpr (kDrops) drop(dp, scores);
       to_ds(scores, dp, shared.d[state.stage]);  // times the slope, if there is one
+      if constexpr (kLearns) add_to_bias(scores, state.stage);
       round_to_fragments<T>(ds, scores);
     }
 

@@ -312,6 +312,41 @@ __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& wo
           float(key - s.first_key - s.keys + s.queries + s.first_query - first_query)};
 }
 
+//| **A bias by distance** has slope 1 likewise. With a fixed key the distance falls by one from query to query. It is learned, so its gradient may be wanted, too (`step6_bias.cuh`).
+/// A bias, and where its gradient goes.
+struct LearnedBias : DistanceBias {
+  float* gradient;  // [heads, 2 * reach + 1], 0 at the start; null: nobody wants it
+
+  /// Where a head's number of distance 0 is.
+  __device__ int64_t middle_of(int head) const { return head * (2 * int64_t(reach) + 1) + reach; }
+};
+
+/// The query at a key's own place, in a sequence, or in the key's document where documents are a mask.
+__device__ inline int query_at(const DocumentBounds& documents, const Sequence& s, int key) {
+  if (documents.count == 0 || key >= s.keys) return key - s.keys + s.queries;
+  const Sequence own =
+      documents.at(DocumentBounds{documents.first_key, documents.first_query, documents.count}.find(key));
+  return key - own.first_key - own.keys + own.queries + own.first_query;
+}
+
+//| A distance is an index, counted from the number of distance 0, and may be negative.
+/// A bias by distance of a key.
+struct BiasColumn {
+  static constexpr bool kHasSlope = false;
+  const float* middle;  ///< the number of distance 0
+  int reach, own;       ///< the query at the key's own place
+  float per_scale;
+
+  __device__ float operator()(float score, int query) const {
+    return score + middle[min(max(own - query, -reach), reach)] * per_scale;
+  }
+};
+__device__ inline BiasColumn score_column(const LearnedBias& bias, const KeyWork& work, const Head& q,
+                                          int key, int first_query) {
+  return {bias.bias + bias.middle_of(q.head), bias.reach,
+          query_at(bias.ranges.documents, work.sequence, key) - first_query, bias.per_scale};
+}
+
 //| A softcap is the same for all keys, and its slope is that of what it gives.
 /// Softcap of any key.
 struct SoftcapColumn : Softcap {

@@ -120,6 +120,22 @@ class Textbook {
     return gradients;
   }
 
+  /// Adds what a query gives to the bias's gradient. `biases` has a row of one term for each value of the
+  /// bias.
+  void add_to_bias(int64_t row, const QueryState<Sum>& state, std::vector<Row<Sum>>& biases) const {
+    const Query q = query_of(row);
+    const KeyRange range = keys_seen(shape_, q.batch, q.head, q.query, 1);
+    const RelativeBias& bias = shape_.score.bias;
+    constexpr float kOne[] = {1};
+    for (int key = range.begin; key < range.end; ++key) {
+      if (!sees(shape_, q.batch, q.head, q.query, key)) continue;
+      const Score score = score_of(q, key);
+      const Change ds = change(q, q.first_key + key, probability(score.value, state), score, state);
+      const int64_t place = bias.place(q.head, key - own_key(shape_, q.batch, q.query));
+      biases[std::size_t(place)].add(kOne, ds.value / Sum(shape_.scale), ds.size / Sum(shape_.scale));
+    }
+  }
+
  private:
   struct Query {
     int batch, head, query;
@@ -294,6 +310,38 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
   std::vector<TensorReference> references;
   for (Gathered* gradient : {&dq, &dk, &dv}) references.push_back(gradient->finished());
   return references;
+}
+
+BiasReference make_bias_reference(const Shape& shape, const Inputs& inputs) {
+  validate_gradient(shape);
+  BiasReference reference;
+  with_host_type(shape.dtype, [&]<typename T>(T) {
+    using Exact = double (*)(double);
+    using Plain = float (*)(float);
+    const Textbook<double, Exact> exact(shape, inputs, [](double value) { return value; });
+    const Textbook<float, Plain> plain(shape, inputs,
+                                       [](float value) { return to_float(from_float<T>(value)); });
+    std::vector<Row<double>> values(shape.score.bias.values.size(), Row<double>(1));
+    std::vector<Row<float>> plain_values(values.size(), Row<float>(1));
+    double largest_lse = 1;
+    for (int64_t row = 0; row < shape.q_rows(); ++row) {
+      QueryState<double> state;
+      QueryState<float> plain_state;
+      exact.query(row, state), plain.query(row, plain_state);
+      exact.add_to_bias(row, state, values), plain.add_to_bias(row, plain_state, plain_values);
+      if (const double lse = std::abs(state.lse()); std::isfinite(lse))
+        largest_lse = std::max(largest_lse, lse);
+    }
+    std::vector<double> error, scale, floor;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      reference.values.push_back(values[i].values[0]);
+      error.push_back(largest_error(values[i].values, plain_values[i].values));
+      scale.push_back(std::max(std::abs(values[i].values[0]), std::sqrt(values[i].squares[0])));
+      floor.push_back((floor_for(shape.dtype) + 0x1p-20 * largest_lse) * scale.back());
+    }
+    reference.bound = bounds_of(error, scale, floor);
+  });
+  return reference;
 }
 
 }  // namespace flashbook

@@ -44,4 +44,14 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
                                                      std::vector<int64_t> queries, std::vector<int64_t> keys,
                                                      const Progress& progress = {});
 
+/// The gradient of the bias by distance that a shape has.
+struct BiasReference {
+  std::vector<double> values;  ///< [heads, 2 * reach + 1]
+  std::vector<double> bound;   ///< likewise
+};
+
+/// The sum of dS over all pairs of a distance, of all batch entries, in FP64. Each distance has a bound of
+/// its own, as a row of dK has. Throws as make_gradient_reference does.
+BiasReference make_bias_reference(const Shape& shape, const Inputs& inputs);
+
 }  // namespace flashbook

@@ -21,9 +21,10 @@ struct RelativeBias {
   std::vector<float> values = {};  ///< [heads, 2 * reach + 1]; empty: none
 
   /// What is added to the score of a key that lies `distance` keys after the query's own.
-  float at(int head, int64_t distance) const {
-    const int64_t place = std::clamp<int64_t>(distance, -reach, reach) + reach;
-    return values[std::size_t(head * (2 * int64_t(reach) + 1) + place)];
+  float at(int head, int64_t distance) const { return values[std::size_t(place(head, distance))]; }
+  /// Where that stands among the values.
+  int64_t place(int head, int64_t distance) const {
+    return head * (2 * int64_t(reach) + 1) + std::clamp<int64_t>(distance, -reach, reach) + reach;
   }
   bool operator==(const RelativeBias&) const = default;
 };

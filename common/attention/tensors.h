@@ -41,6 +41,7 @@ struct Tensors {
   void* dq = nullptr;              ///< [batch, heads, seqlen_q, head_dim]
   void* dk = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   void* dv = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
+  float* d_bias = nullptr;         ///< [heads, 2 * reach + 1], of a shape with a bias; null: nobody wants it
   void* workspace = nullptr;       ///< the bytes the chapter asked for, or null if it asked for none
   const float* q_scale = nullptr;  ///< [Shape::q_scales], finite and > 0; e4m3 only. Null: all are 1
   const float* k_scale = nullptr;  ///< [Shape::k_scales], likewise

@@ -369,8 +369,9 @@ def blocks(measured, paper):
     """Lines by block size, a panel each: time, bytes asked for, shared memory, warps at a time. Step 2 of chapter 3."""
     found: dict[int, dict[int, Entry]] = {}
     for entry in measured.newest.values():
-        if entry.cell.kind == "blocks" and entry.cell.seqlen == LADDER["seqlen"] and entry.cell.mask == LADDER["mask"]:
-            found.setdefault(entry.cell.head_dim, {})[int(entry.cell.variant.removeprefix("b"))] = entry
+        rows = entry.cell.variant.removeprefix("b")  # step 3's rows are of tiles with names
+        if entry.cell.kind == "blocks" and rows.isdigit() and entry.cell.seqlen == LADDER["seqlen"] and entry.cell.mask == LADDER["mask"]:
+            found.setdefault(entry.cell.head_dim, {})[int(rows)] = entry
     if not found:
         return False
     panels = {"time, ms": lambda e: e.milliseconds,

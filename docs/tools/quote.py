@@ -398,6 +398,7 @@ DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "
 
 
 LATENT = 576  # elements of a latent key
+OTHERS = ("shared", "window", "rules", "chunks", "mixed")  # shapes of decoding that stand in no table
 
 
 def decode_table(measured: Results, beside: str) -> str:
@@ -410,7 +411,7 @@ def decode_table(measured: Results, beside: str) -> str:
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
         cell = entry.cell
-        if cell.kind == "decode" and cell.head_dim != LATENT and not entry.skipped and not cell.mask.endswith(("shared", "window", "rules")):
+        if cell.kind == "decode" and cell.head_dim != LATENT and not entry.skipped and not cell.mask.endswith(OTHERS):
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any(ours in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")

@@ -62,7 +62,8 @@ class Mask(_Struct):
 class Gradients(_Struct):
     """FlashbookGradients."""
 
-    _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_void_p) for name in ("d_o", "dq", "dk", "dv")), *_strides("d_o", "dq", "dk", "dv")]
+    _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_void_p) for name in ("d_o", "dq", "dk", "dv")), *_strides("d_o", "dq", "dk", "dv"),
+                ("d_bias", ctypes.c_void_p)]
 
 
 class Chapter(ctypes.Structure):

@@ -81,18 +81,21 @@ def _of(operation: str, plan: ops.Plan, reason: str, named: dict[str, Tensor]) -
 def _of_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
                 first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int,
                 q_scale: Tensor | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None, dropout: float = 0.0,
-                seed: Tensor | None = None) -> Explanation:
+                seed: Tensor | None = None, bias: Tensor | None = None) -> Explanation:
     scales = q_scale, k_scale, v_scale
-    options = scale, left, right, softcap, slopes, first_query, chapter, step, scales, dropout
+    if bias is not None:
+        ops.check_bias(q, bias)
+    options = scale, left, right, softcap, slopes, first_query, chapter, step, scales, dropout, ops.reach_of(bias)
     plan = ops.forward_plan(q, k, v, *options)
     if plan.mask is not None:
         ops.check_arrays(q, slopes, first_query, first_key)
     asked = "asked for"
     if not chapter:
-        masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout)
+        masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout, ops.reach_of(bias))
         scaling = 0 if scales == ops.NO_SCALES else ops.scaling_of(q, k, scales)
-        *_, asked = ops.choose(q.device.type == "cpu", ops.is_hopper(q.device), q.dtype, q.shape[2], masked,
-                               softcap > 0 or slopes is not None or dropout > 0, first_query is not None, scaling, ops.is_padded(q))
+        functions = softcap > 0 or slopes is not None or dropout > 0 or bias is not None
+        *_, asked = ops.choose(q.device.type == "cpu", ops.is_hopper(q.device), q.dtype, q.shape[2], masked, functions, first_query is not None,
+                               scaling, ops.is_padded(q))
     if plan.copies:  # what the copies will need
         there = ops.forward_plan(*ops.as_copied((q, k, v), plan.compact), *options)
         plan = dataclasses.replace(plan, workspace=there.workspace)
@@ -108,9 +111,9 @@ def _of_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: T
 def _of_backward(o: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
                  first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int,
                  q_scale: Tensor | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None, dropout: float = 0.0,
-                 *_: Any) -> Explanation:
+                 seed: Tensor | None = None, bias: Tensor | None = None) -> Explanation:
     documents = -1 if first_query is None else first_query.shape[0] - 1
     inputs = ops.as_copied((q, k, v, o, o), False)
-    plan = ops.plan_backward(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic, dropout)
+    plan = ops.plan_backward(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic, dropout, ops.reach_of(bias))
     reason = "the gradient under a mask" if plan.chapter == ops.MASKS else f"the {'deterministic' if deterministic else 'fastest'} gradient"
     return _of("backward", plan, reason, {"q": q, "k": k, "v": v})

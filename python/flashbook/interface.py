@@ -94,7 +94,7 @@ def padded(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None,
            first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int = 0, step: int = 0,
-           scales: ops.Scales = ops.NO_SCALES, dropout: float = 0.0) -> tuple[Tensor, Tensor]:
+           scales: ops.Scales = ops.NO_SCALES, dropout: float = 0.0, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """O and the log-sum-exp of [batch, heads, seqlen, head_dim]. `left` and `right` are keys before and after a query's own; -1: all."""
     q, k, v = _cast(q, k, v)
     if may_have_tangents() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (q, k, v)):
@@ -106,8 +106,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     options = _scale(softmax_scale, columns), left, right, softcap, slopes, first_query, first_key
     q, k, v = padded(q, k, v)
     unwatched, wants_gradient = ops.is_untraced(q, k, v), ops.wants_gradient(q, k, v)
+    if bias is not None:  # the operator asks for gradients
+        ops.check_bias_gradient(bias, ops.is_deterministic(deterministic))
+        unwatched, drops = False, (*drops, bias)
     if wants_gradient:
-        masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout)
+        masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout, ops.reach_of(bias))
         deterministic = ops.is_deterministic(deterministic)
         if not is_dynamo_compiling():  # the operator asks then
             ops.check_gradient(q, masked)
@@ -147,18 +150,18 @@ def _may_have_empty_rows(seqlen_q: int, seqlen_k: int, right: int) -> bool:
 @overload
 def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = ..., step: int | None = ..., *, causal: bool = ...,
               softmax_scale: float | None = ..., return_lse: Literal[False] = ..., q_scale: Tensor | None = ..., k_scale: Tensor | None = ...,
-              v_scale: Tensor | None = ...) -> Tensor: ...
+              v_scale: Tensor | None = ..., bias: Tensor | None = ...) -> Tensor: ...
 @overload
 def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = ..., step: int | None = ..., *, causal: bool = ...,
               softmax_scale: float | None = ..., return_lse: Literal[True], q_scale: Tensor | None = ..., k_scale: Tensor | None = ...,
-              v_scale: Tensor | None = ...) -> tuple[Tensor, Tensor]: ...
+              v_scale: Tensor | None = ..., bias: Tensor | None = ...) -> tuple[Tensor, Tensor]: ...
 @overload
 def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = ..., step: int | None = ..., *, causal: bool = ...,
               softmax_scale: float | None = ..., return_lse: bool, q_scale: Tensor | None = ..., k_scale: Tensor | None = ...,
-              v_scale: Tensor | None = ...) -> Tensor | tuple[Tensor, Tensor]: ...
+              v_scale: Tensor | None = ..., bias: Tensor | None = ...) -> Tensor | tuple[Tensor, Tensor]: ...
 def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step: int | None = None, *, causal: bool = False,
               softmax_scale: float | None = None, return_lse: bool = False, q_scale: Tensor | None = None, k_scale: Tensor | None = None,
-              v_scale: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+              v_scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale Q K^T) V by a step of a chapter.
 
     Args:
@@ -173,13 +176,19 @@ def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step:
         return_lse: return (o, lse) with the log-sum-exp of the scores, [batch, heads, seqlen_q], -inf where a query sees no key
         q_scale, k_scale, v_scale: float32, what elements of float8_e4m3fn are multiples of. All by tensor, [1]; by key head,
             [batch, kv_heads]; or by block (steps 3 and 4), [batch, heads, seqlen_q / 64] and [batch, kv_heads, seqlen_k / 128], rounded up. None: 1
-    Returns: o, of q's shape and order in memory. The gradient is chapter 7's.
+        bias: [heads, 2 * reach + 1], what is added to the scaled score of a key that lies -reach ... reach keys behind the query's own; one further
+            away has the value at the end. With a gradient, if it wants one: float32, and 16 bits are copied to it
+    Returns: o, of q's shape and order in memory. The gradient is chapter 7's, with a bias chapter 9's.
     Source: Milakov and Gimelshein (arXiv 1805.02867), algorithm 3; Dao (arXiv 2307.08691), algorithm 1.
     """
     arguments.tensors(4, "[batch, heads, seqlen, head_dim]", q=q, k=k, v=v)
     chapter, step = (0 if of is None else arguments.whole_number(name, of) for name, of in (("chapter", chapter), ("step", step)))
     right = 0 if arguments.flag("causal", causal) else -1
-    o, lse = attend(q, k, v, arguments.scale(softmax_scale), -1, right, 0.0, None, None, None, False, chapter, step, (q_scale, k_scale, v_scale))
+    if bias is not None:
+        arguments.tensors(2, "[heads, 2 * reach + 1]", bias=bias)
+        bias = bias.float().contiguous() if bias.dtype in (torch.float16, torch.bfloat16) else bias.contiguous()
+    scales = q_scale, k_scale, v_scale
+    o, lse = attend(q, k, v, arguments.scale(softmax_scale), -1, right, 0.0, None, None, None, False, chapter, step, scales, bias=bias)
     return (o, lse) if arguments.flag("return_lse", return_lse) else o
 
 

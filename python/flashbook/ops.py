@@ -284,13 +284,13 @@ def plan_of(key: object, make: Callable[[], Plan]) -> Plan:
     return plan
 
 
-def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: int, dropout: float = 0.0) -> bool:
-    """Whether it takes chapter 9."""
-    return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0 or dropout > 0
+def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: int, dropout: float = 0.0, reach: int = -1) -> bool:
+    """Whether it takes chapter 9. `reach` is a bias's, -1: there is none."""
+    return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0 or dropout > 0 or reach >= 0
 
 
 def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, documents: int, scaling: int, chapter: int,
-           step: int, dropout: float) -> tuple[int, int]:
+           step: int, dropout: float, reach: int) -> tuple[int, int]:
     """Chapter and step of a forward pass."""
     if chapter:
         known = _library.chapters()
@@ -298,7 +298,8 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
             raise ValueError(f"there is no chapter {chapter}: give one of {', '.join(map(str, known))}")
         last = {MASKS: FUNCTIONS, DECODING: EQUAL_WORK}.get(chapter, known[chapter][0])
         return chapter, step or (BLOCK_SCALES if scaling == SCALE_OF_BLOCK else last)
-    masked, functions = is_masked(left, right, softcap, slopes, documents, dropout), softcap > 0 or slopes or dropout > 0
+    masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
+    functions = softcap > 0 or slopes or dropout > 0 or reach >= 0
     return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, scaling, is_padded(q))[:2]
 
 
@@ -306,7 +307,7 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
            scaling: int, padded: bool) -> tuple[int, int, str]:
     """Chapter and step of a forward pass for which none was asked, and why."""
     if functions:
-        return MASKS, FUNCTIONS, "a softcap, slopes or dropout"
+        return MASKS, FUNCTIONS, "a softcap, slopes, a bias or dropout"
     if masked:
         return (MASKS, VARLEN, "packed sequences") if packed else (MASKS, RANGES, "a window")
     if dtype == torch.float8_e4m3fn:
@@ -325,7 +326,7 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
 
 
 def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float,
-            slopes: bool, documents: int, scaling: int = 0, cache: Cache | None = None, dropout: float = 0.0) -> Plan:
+            slopes: bool, documents: int, scaling: int = 0, cache: Cache | None = None, dropout: float = 0.0, reach: int = -1) -> Plan:
     """What all calls have in common. `plan` has the chapter and the step; `what` is the C function: attention, backward or decode."""
     check_machine(q.device, plan.chapter)
     if not scale > 0 or scale == float("inf"):
@@ -337,7 +338,7 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
     plan.simulated = plan.index < 0 and _library.chapters()[plan.chapter][1]
     if plan.copies or plan.empty:
         return plan
-    masked = is_masked(left, right, softcap, slopes, documents, dropout)
+    masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
     plan.shape = Shape(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], int(right == 0 and not masked), TYPES[q.dtype], scale)
     plan.shape.scaling = scaling
     plan.first = (plan.chapter, plan.step, ctypes.addressof(plan.shape))
@@ -347,12 +348,15 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
                     o=(result_strides(q_), q_.shape))
     c = _library.library()
     if masked:
-        plan.mask = Mask(window_left=left, window_right=right, softcap=softcap, documents=max(0, documents), dropout=dropout)
+        plan.mask = Mask(window_left=left, window_right=right, softcap=softcap, documents=max(0, documents), dropout=dropout,
+                         bias_reach=max(0, reach))
         sized = Mask.from_buffer_copy(plan.mask)
         if documents > 0:
             sized.first_query = sized.first_key = 16  # it asks only whether they are there
         if slopes:
             sized.slopes = 16
+        if reach >= 0:
+            sized.bias = 16
         plan.workspace = c.flashbook_masked_workspace_bytes(*plan.first, ctypes.addressof(sized))
         plan.call = c.flashbook_masked_backward if what == "backward" else c.flashbook_masked
         plan.first += (ctypes.addressof(plan.mask),)
@@ -427,14 +431,14 @@ def stream_of(plan: Plan) -> int:
 
 
 def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None,
-              seed: Tensor | None) -> Any:
+              seed: Tensor | None, bias: Tensor | None) -> Any:
     """The C function's first ones, with arrays and a seed in its mask if there are some."""
-    if plan.mask is None or (slopes is None and first_query is None and seed is None):
+    if plan.mask is None or (slopes is None and first_query is None and seed is None and bias is None):
         return plan.first
     mask = Mask.from_buffer_copy(plan.mask)
     mask.seed = 0 if seed is None else int(seed)
     mask.slope_sequences = slope_sequences(slopes)
-    for name, array in (("slopes", slopes), ("first_query", first_query), ("first_key", first_key)):
+    for name, array in (("slopes", slopes), ("first_query", first_query), ("first_key", first_key), ("bias", bias)):
         setattr(mask, name, None if array is None else address(array))
     return (*plan.first[:3], bytes(mask))
 
@@ -458,6 +462,24 @@ def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, f
         raise ValueError(f"cu_seqlens_q is {tuple(first_query.shape)} and cu_seqlens_k is {tuple(first_key.shape)}: give (sequences + 1,) both")
 
 
+def reach_of(bias: Tensor | None) -> int:
+    """-1: there is none."""
+    return -1 if bias is None else bias.shape[-1] // 2
+
+
+def check_bias(q: Tensor, bias: Tensor) -> None:
+    check_array("bias", bias, q, torch.float32)
+    if bias.dim() != 2 or bias.shape[0] != q.shape[1] or bias.shape[1] % 2 == 0:
+        raise ValueError(f"bias is {tuple(bias.shape)}: give ({q.shape[1]}, 2 * reach + 1), one a head and distance")
+
+
+def check_bias_gradient(bias: Tensor | None, deterministic: bool) -> None:
+    """Raises if the gradient of a bias would have to have the same bits every time."""
+    if deterministic and bias is not None and bias.requires_grad and torch.is_grad_enabled():
+        raise NotImplementedError("bias wants a gradient, and gradients have to be deterministic: that of a bias is a sum in any order. Give "
+                                  "bias.detach(), or leave torch.use_deterministic_algorithms(True) out")
+
+
 def check_seed(plan: Plan, dropout: float, seed: Tensor | None) -> None:
     """Raises if a forward pass has no seed for its dropout, or a CUDA graph would keep the one that it is given."""
     if dropout == 0 or plan.empty:
@@ -474,30 +496,33 @@ def check_seed(plan: Plan, dropout: float, seed: Tensor | None) -> None:
 
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
             first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int, q_scale: Tensor | None = None,
-            k_scale: Tensor | None = None, v_scale: Tensor | None = None, dropout: float = 0.0,
-            seed: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """O and the log-sum-exp, [batch, heads, seqlen_q]. `seed`, one int64 on the CPU, says with dropout which elements are left out."""
+            k_scale: Tensor | None = None, v_scale: Tensor | None = None, dropout: float = 0.0, seed: Tensor | None = None,
+            bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """O and the log-sum-exp, [batch, heads, seqlen_q]. `seed`, one int64 on the CPU, says with dropout which elements are left out. `bias` is
+    by distance, [heads, 2 * reach + 1]."""
     scales = q_scale, k_scale, v_scale
-    plan = forward_plan(q, k, v, scale, left, right, softcap, slopes, first_query, chapter, step, scales, dropout)
+    if bias is not None:
+        check_bias(q, bias)
+    plan = forward_plan(q, k, v, scale, left, right, softcap, slopes, first_query, chapter, step, scales, dropout, reach_of(bias))
     if plan.mask is not None:
         check_arrays(q, slopes, first_query, first_key)
     check_seed(plan, dropout, seed)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return forward(*(readable(tensor, plan.compact) for tensor in (q, k, v)), scale, left, right, softcap, slopes, first_query, first_key,
-                       deterministic, chapter, step, *scales, dropout, seed)
+                       deterministic, chapter, step, *scales, dropout, seed, bias)
     with on(plan):
-        return launch_forward(plan, plan.results, q, k, v, slopes, first_query, first_key, scales, seed)
+        return launch_forward(plan, plan.results, q, k, v, slopes, first_query, first_key, scales, seed, bias)
 
 
 def forward_plan(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
-                 first_query: Tensor | None, chapter: int, step: int, scales: Scales, dropout: float = 0.0) -> Plan:
+                 first_query: Tensor | None, chapter: int, step: int, scales: Scales, dropout: float = 0.0, reach: int = -1) -> Plan:
     documents = -1 if first_query is None else first_query.shape[0] - 1
     scaling = 0 if scales == NO_SCALES else scaling_of(q, k, scales)
-    key = forward_key(q, k, v, scale, left, right, softcap, slopes, documents, chapter, step, scaling, dropout)
+    key = forward_key(q, k, v, scale, left, right, softcap, slopes, documents, chapter, step, scaling, dropout, reach)
     plan = _plans.get(key)
     if plan is None:
         plan = plan_of(key, lambda: plan_forward((q, k, v), scale, left, right, softcap, slopes is not None, documents, chapter, step, scaling,
-                                                 dropout))
+                                                 dropout, reach))
     if scales != NO_SCALES and plan.chapter != FP8:
         raise ValueError(f"scales are for float8_e4m3fn, by chapter 6, and q is {q.dtype} for chapter {plan.chapter}: leave q_scale, k_scale and "
                          "v_scale out")
@@ -505,25 +530,25 @@ def forward_plan(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right
 
 
 def forward_key(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None, documents: int = -1,
-                chapter: int = 0, step: int = 0, scaling: int = 0, dropout: float = 0.0) -> object:
+                chapter: int = 0, step: int = 0, scaling: int = 0, dropout: float = 0.0, reach: int = -1) -> object:
     return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale, left,
-            right, softcap, slopes is None, documents, chapter, step, scaling, dropout)
+            right, softcap, slopes is None, documents, chapter, step, scaling, dropout, reach)
 
 
 def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int,
-                 step: int, scaling: int, dropout: float) -> Plan:
+                 step: int, scaling: int, dropout: float, reach: int) -> Plan:
     q, k, v = inputs
     check_tensors(q, k, v)
     plan = Plan()
-    plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, scaling, chapter, step, dropout)
-    plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling, dropout=dropout)
+    plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, scaling, chapter, step, dropout, reach)
+    plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling, dropout=dropout, reach=reach)
     plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), lse_without_memory(q)
     return plan
 
 
 def launch_forward(plan: Plan, results: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None = None,
                    first_query: Tensor | None = None, first_key: Tensor | None = None, scales: Scales = NO_SCALES,
-                   seed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+                   seed: Tensor | None = None, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
     o, lse = torch.empty_like(results[0]), torch.empty_like(results[1])
     if plan.empty:
         return o.zero_(), lse.fill_(float("-inf"))
@@ -532,7 +557,7 @@ def launch_forward(plan: Plan, results: tuple[Tensor, ...], q: Tensor, k: Tensor
     workspace, _memory = workspace_of(plan, stream, address)
     q_scale, k_scale, v_scale = (0 if array is None else address(array) for array in scales)
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, q_scale, k_scale, v_scale, 0, 0)
-    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed), tensors, stream):
+    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed, bias), tensors, stream):
         _library.check(status)
     if plan.simulated:
         address.bring_back(o, lse)
@@ -541,19 +566,27 @@ def launch_forward(plan: Plan, results: tuple[Tensor, ...], q: Tensor, k: Tensor
 
 def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, scale: float, left: int, right: int, softcap: float,
              slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, dropout: float = 0.0,
-             seed: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v, with the forward pass's dropout and seed."""
+             seed: Tensor | None = None, bias: Tensor | None = None, d_bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q, k and v, with the forward pass's dropout, seed and bias. That of the bias goes to d_bias, if it is given."""
     documents = -1 if first_query is None else first_query.shape[0] - 1
     inputs = (q, k, v, o, d_o)
-    key = backward_key(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic, dropout)
+    options = scale, left, right, softcap, slopes is not None, documents, deterministic, dropout, reach_of(bias)
+    key = backward_key(inputs, *options)
     plan = _plans.get(key)
     if plan is None:
-        plan = plan_of(key, lambda: plan_backward(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic, dropout))
+        plan = plan_of(key, lambda: plan_backward(inputs, *options))
     if plan.copies or any(tensor.data_ptr() & 15 for tensor in inputs):
         return backward(*(readable(tensor, False) for tensor in (d_o, q, k, v, o)), lse, scale, left, right, softcap, slopes, first_query,
-                        first_key, deterministic, dropout, seed)
+                        first_key, deterministic, dropout, seed, bias, d_bias)
     with on(plan):
-        return launch_backward(plan, plan.results, d_o, q, k, v, o, lse, slopes, first_query, first_key, seed)
+        return launch_backward(plan, plan.results, d_o, q, k, v, o, lse, slopes, first_query, first_key, seed, bias, d_bias)
+
+
+def backward_with_bias(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, bias: Tensor,
+                       *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of q, k, v and the bias."""
+    d_bias = torch.empty_like(bias)
+    return (*backward(d_o, q, k, v, o, lse, *options, bias=bias, d_bias=d_bias), d_bias)
 
 
 def backward_key(inputs: tuple[Tensor, ...], *options: object) -> object:
@@ -561,16 +594,16 @@ def backward_key(inputs: tuple[Tensor, ...], *options: object) -> object:
 
 
 def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int,
-                  deterministic: bool, dropout: float = 0.0) -> Plan:
+                  deterministic: bool, dropout: float = 0.0, reach: int = -1) -> Plan:
     q, k, v, o, d_o = inputs
     check_tensors(q, k, v)
-    masked = is_masked(left, right, softcap, slopes, documents, dropout)
+    masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
     check_gradient(q, masked)
     if masked:
         plan = Plan(chapter=MASKS, step=IN_TURNS if deterministic else GRADIENT)
     else:
         plan = Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
-    plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents, dropout=dropout)
+    plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents, dropout=dropout, reach=reach)
     plan.results = tuple(without_memory(result(tensor, q.dtype)) for tensor in (q, k, v))
     if plan.shape is not None:  # of a forward pass by another chapter O may lie otherwise
         set_strides(plan.shape, o=(o.stride(), o.shape))
@@ -582,9 +615,12 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
 
 def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
                     slopes: Tensor | None = None, first_query: Tensor | None = None, first_key: Tensor | None = None,
-                    seed: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+                    seed: Tensor | None = None, bias: Tensor | None = None,
+                    d_bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dv = torch.empty_like(results[0]), torch.empty_like(results[1]), torch.empty_like(results[2])
     if plan.empty:
+        if d_bias is not None:
+            d_bias.zero_()
         return dq.zero_(), dk.zero_(), dv.zero_()
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
@@ -592,10 +628,12 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
     lse = lse.contiguous()  # a hook may have brought it back otherwise
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
     gradients = pack_gradients(GRADIENTS, address(d_o), address(dq), address(dk), address(dv)) + plan.gradients
-    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed), tensors, gradients, stream):
+    if d_bias is not None:
+        gradients = gradients[:Gradients.d_bias.offset] + struct.pack("=Q", address(d_bias))
+    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed, bias), tensors, gradients, stream):
         _library.check(status)
     if plan.simulated:
-        address.bring_back(dq, dk, dv)
+        address.bring_back(dq, dk, dv, *(() if d_bias is None else (d_bias,)))
     return dq, dk, dv
 
 
@@ -836,7 +874,7 @@ class CachedCall:
             return launch_backward(*known, d_o, q, k, v, o, lse)
         views = tuple(tensor.transpose(1, 2) for tensor in inputs)
         found = backward(views[4], *views[:4], lse, *self.options, deterministic)
-        plan = _plans.get(backward_key(views, *self.options[:4], False, -1, deterministic, 0.0))
+        plan = _plans.get(backward_key(views, *self.options[:4], False, -1, deterministic, 0.0, -1))
         if plan is not None and not plan.copies and len(self.gradients) < MOST_PLANS:
             self.gradients[key] = plan, tuple(map(with_heads_and_rows_exchanged, plan.results))
         return tuple(gradient.transpose(1, 2) for gradient in found)
@@ -848,13 +886,15 @@ class CachedCall:
 _OPTIONS = "float scale, int left, int right, float softcap, Tensor? slopes, Tensor? first_query, Tensor? first_key, bool deterministic"
 _definitions = torch.library.Library("flashbook", "DEF")
 _definitions.define(f"forward(Tensor q, Tensor k, Tensor v, {_OPTIONS}, int chapter, int step, Tensor? q_scale=None, Tensor? k_scale=None, "
-                    "Tensor? v_scale=None, float dropout=0.0, Tensor? seed=None) -> (Tensor, Tensor)")
-_definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_OPTIONS}, float dropout=0.0, Tensor? seed=None) "
-                    "-> (Tensor, Tensor, Tensor)")
+                    "Tensor? v_scale=None, float dropout=0.0, Tensor? seed=None, Tensor? bias=None) -> (Tensor, Tensor)")
+_definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_OPTIONS}, float dropout=0.0, Tensor? seed=None, "
+                    "Tensor? bias=None) -> (Tensor, Tensor, Tensor)")
+_definitions.define(f"backward_with_bias(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor bias, {_OPTIONS}, float dropout=0.0, "
+                    "Tensor? seed=None) -> (Tensor, Tensor, Tensor, Tensor)")
 _definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, int left=-1, int right=-1, float softcap=0.0, "
                     "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0, "
                     "Tensor? k_scale=None, Tensor? v_scale=None) -> (Tensor, Tensor)")
-for _operator in (forward, backward, decode):
+for _operator in (forward, backward, backward_with_bias, decode):
     for _place in ("CPU", "CUDA"):
         _definitions.impl(_operator.__name__, _operator, _place)
 
@@ -870,16 +910,22 @@ def _(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tenso
     return result(q, q.dtype), result(k, k.dtype), result(v, v.dtype)
 
 
+@torch.library.register_fake("flashbook::backward_with_bias")
+def _(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, bias: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return result(q, q.dtype), result(k, k.dtype), result(v, v.dtype), torch.empty_like(bias)
+
+
 @torch.library.register_fake("flashbook::decode")
 def _(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     return result(q, q.dtype), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, *options, slopes, first_query, first_key, deterministic, _, _, _, _, _, dropout, seed = inputs
-    masked = is_masked(*options[1:], slopes is not None, -1 if first_query is None else 0, dropout)
+    q, k, v, *options, slopes, first_query, first_key, deterministic, _, _, _, _, _, dropout, seed, bias = inputs
+    masked = is_masked(*options[1:], slopes is not None, -1 if first_query is None else 0, dropout, reach_of(bias))
     check_gradient(q, masked)
-    ctx.save_for_backward(q, k, v, *output, slopes, first_query, first_key, seed)
+    check_bias_gradient(bias, deterministic)
+    ctx.save_for_backward(q, k, v, *output, slopes, first_query, first_key, seed, bias)
     ctx.options, ctx.deterministic, ctx.dropout = options, deterministic, dropout
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
@@ -887,10 +933,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _gradient(ctx: Any, d_o: Tensor | None, _d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
     if d_o is None:
-        return (None,) * 18
-    q, k, v, o, lse, *arrays, seed = ctx.saved_tensors
-    found = torch.ops.flashbook.backward(d_o, q, k, v, o, lse, *ctx.options, *arrays, ctx.deterministic, ctx.dropout, seed)
-    return (*found, *(None,) * 15)
+        return (None,) * 19
+    q, k, v, o, lse, *arrays, seed, bias = ctx.saved_tensors
+    options = *ctx.options, *arrays, ctx.deterministic, ctx.dropout, seed
+    if ctx.needs_input_grad[-1]:
+        *found, d_bias = torch.ops.flashbook.backward_with_bias(d_o, q, k, v, o, lse, bias, *options)
+        return (*found, *(None,) * 15, d_bias)
+    found = torch.ops.flashbook.backward(d_o, q, k, v, o, lse, *options, bias)
+    return (*found, *(None,) * 16)
 
 
 def _no_second(ctx: Any, *_: Any) -> None:
@@ -899,3 +949,4 @@ def _no_second(ctx: Any, *_: Any) -> None:
 
 torch.library.register_autograd("flashbook::forward", _gradient, setup_context=_keep, lib=_definitions)
 torch.library.register_autograd("flashbook::backward", _no_second, lib=_definitions)
+torch.library.register_autograd("flashbook::backward_with_bias", _no_second, lib=_definitions)

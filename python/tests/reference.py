@@ -17,17 +17,20 @@ def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu"):
     return found
 
 
-def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None, document=None, kept=None):
+def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None, document=None, kept=None, bias=None):
     """O and the log-sum-exp, [batch, heads, seqlen_q]; a row that sees nothing is 0 and -inf. A sink is a score without a key.
-    `document` says which document each token is of, [seqlen]; `kept` what dropout multiplies each probability by."""
+    `document` says which document each token is of, [seqlen]; `kept` what dropout multiplies each probability by; `bias` is by distance."""
     group = q.shape[2] // k.shape[2]
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)))
     scores = q * (scale or 1 / math.sqrt(q.shape[-1])) @ k.mT
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
+    distance = torch.arange(k.shape[2], device=q.device) - torch.arange(q.shape[2], device=q.device)[:, None] - (k.shape[2] - q.shape[2])
     if slopes is not None:
-        distance = torch.arange(k.shape[2], device=q.device) - torch.arange(q.shape[2], device=q.device)[:, None] - (k.shape[2] - q.shape[2])
         scores = scores - slopes.to(scores.dtype)[:, None, None] * distance.abs()
+    if bias is not None:
+        reach = bias.shape[1] // 2
+        scores = scores + bias.to(scores.dtype)[:, distance.clamp(-reach, reach) + reach]
     seen = visible(q.shape[2], k.shape[2], causal, window, q.device)
     if document is not None:
         seen &= document[:, None] == document

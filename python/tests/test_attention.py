@@ -839,3 +839,86 @@ def test_dropout_of_packed_sequences():
     for one, exact in zip(got, torch.autograd.grad(whole, own, d_o.double())):
         torch.testing.assert_close(one.double(), exact, atol=4e-2, rtol=3e-2)
     assert not got[1][20:23].any() and not got[2][20:23].any()  # keys that nobody sees
+
+
+# ---- a bias by distance ------------------------------------------------------------------------------------------------------------
+
+
+def biased(q, k, v, bias, **options):
+    """flashbook.attention of [batch, seqlen, heads, head_dim]."""
+    o, lse = flashbook.attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), bias=bias, return_lse=True, **options)
+    return o.transpose(1, 2), lse
+
+
+def written_out_with_bias(kind, leaves, d_o, **options):
+    """The gradients of q, k, v and the bias, by PyTorch."""
+    *own, bias = (leaf.detach().to(kind).requires_grad_() for leaf in leaves)
+    return torch.autograd.grad(attention(*own, bias=bias, **options)[0], (*own, bias), d_o.to(kind))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("reach", [0, 7, 300])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_a_bias(dtype, head_dim, reach):
+    for causal in (False, True):
+        lengths = (800, 1000) if GPU else (130, 150)
+        leaves = [*inputs(*lengths, 4, 2, head_dim, dtype, grad=True), torch.randn(4, 2 * reach + 1, device=DEVICE, requires_grad=True)]
+        o, lse = biased(*leaves, causal=causal)
+        held((o, lse), *leaves[:3], causal=causal, bias=leaves[3].detach())
+        d_o = torch.randn_like(o)
+        got = torch.autograd.grad(o, leaves, d_o)
+        exact = written_out_with_bias(torch.float64, leaves, d_o, causal=causal)
+        for ours, right, plain in zip(got, exact, written_out_with_bias(dtype, leaves, d_o, causal=causal)):
+            assert_as_good_as_plain(ours, right, plain, factor=3, floor=2e-3)
+        # Plain attention sums a bias's gradient in 16 bits; here it is float. The sum over all distances is 0 but for the rounding of O.
+        assert (got[3] - exact[3]).norm() <= 0.01 * exact[3].norm() + 2e-3 * math.sqrt(BATCH * lengths[0] * head_dim), reach
+
+
+@pytest.mark.kernels
+def test_a_bias_has_its_gradient_where_it_wants_one():
+    q, k, v, bias = *inputs(70, 90, 4, 2, 64, torch.bfloat16), torch.randn(4, 31, device=DEVICE)
+    leaves = [q, k, v, bias]
+    o, _ = biased(*(leaf.detach().requires_grad_() for leaf in leaves))
+    d_o = torch.randn_like(o)
+    all_leaves = [leaf.detach().requires_grad_() for leaf in leaves]
+    wanted = torch.autograd.grad(biased(*all_leaves)[0], all_leaves, d_o)
+    alone = bias.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(biased(q, k, v, alone)[0], alone, d_o)
+    torch.testing.assert_close(gradient, wanted[3], atol=1e-4, rtol=1e-4)
+    others = [leaf.detach().requires_grad_() for leaf in (q, k, v)]
+    for one, other in zip(torch.autograd.grad(biased(*others, bias)[0], others, d_o), wanted):
+        torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
+    # of 16 bits, and from a look-up of buckets, as T5 has it
+    half = bias.to(torch.bfloat16).requires_grad_()
+    (gradient,) = torch.autograd.grad(biased(q, k, v, half)[0], half, d_o)
+    assert gradient.dtype == torch.bfloat16
+    table, bucket = torch.randn(5, 4, device=DEVICE, requires_grad=True), torch.arange(31, device=DEVICE) // 7
+    looked_up = table[bucket].T
+    (gradient,) = torch.autograd.grad(biased(q, k, v, looked_up)[0], table, d_o)
+    spread = looked_up.detach().contiguous().requires_grad_()
+    (of_distances,) = torch.autograd.grad(biased(q, k, v, spread)[0], spread, d_o)
+    torch.testing.assert_close(gradient, torch.zeros_like(table).index_add(0, bucket, of_distances.T), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.kernels
+def test_what_a_bias_is_refused_for():
+    q, k, v = inputs(40, 40, 4, 2, 64, torch.bfloat16, grad=True)
+    bias = torch.randn(4, 9, device=DEVICE, requires_grad=True)
+    for wrong in (bias[:2], bias[:, :8], bias.double()):
+        with pytest.raises(ValueError, match="bias is"):
+            biased(q, k, v, wrong)
+    with pytest.raises(TypeError, match="bias is 3"):
+        biased(q, k, v, 3)
+    with pytest.raises(ValueError, match=r"chapter 9|functions|bias"):
+        biased(q, k, v, bias, chapter=5)
+    said = flashbook.explain(biased, q, k, v, bias)
+    assert (said.chapter, said.step) == (9, 5) and said.backward is not None and (said.backward.chapter, said.backward.step) == (9, 6)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(NotImplementedError, match=r"bias\.detach"):
+            biased(q, k, v, bias)
+        o, _ = biased(q, k, v, bias.detach())
+        assert all(map(torch.equal, *(torch.autograd.grad(o, (q, k, v), torch.ones_like(o), retain_graph=True) for _ in range(2))))
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -35,6 +35,10 @@ def test_opcheck_backward_decode_and_packed():
     drops = {"dropout": 0.25, "seed": torch.tensor([5])}
     torch.library.opcheck(torch.ops.flashbook.forward.default, (q, k, v, 0.125, -1, 0, 0.0, None, None, None, False, 0, 0), drops)
     torch.library.opcheck(torch.ops.flashbook.backward.default, arguments, drops)
+    bias = torch.randn(q.shape[1], 9, device=DEVICE)
+    torch.library.opcheck(torch.ops.flashbook.forward.default, (q, k, v, 0.125, -1, 0, 0.0, None, None, None, False, 0, 0), {"bias": bias})
+    torch.library.opcheck(torch.ops.flashbook.backward.default, arguments, {"bias": bias})
+    torch.library.opcheck(torch.ops.flashbook.backward_with_bias.default, (*arguments[:6], bias, *arguments[6:-1], False))
     with pytest.raises(ValueError, match="seed"):
         torch.ops.flashbook.forward(q, k, v, 0.125, -1, 0, 0.0, None, None, None, False, 0, 0, dropout=0.25)
     lengths = torch.tensor([30, 70], device=DEVICE, dtype=torch.int32)

@@ -36,6 +36,25 @@ class WgmmaRegisters(unittest.TestCase):
     def test_a_right_loop_passes(self):
         self.assertEqual(said_of(), "")
 
+    def test_a_barrier_that_two_joins_have(self):
+        """R100 is an address's part before the first join, and an operand after it. The way from the first BSYNC does not lead behind the second."""
+        code = """
+\t\tFunction : attend
+        /*0010*/                   BSSY B0, 0x40 ;
+        /*0020*/                   LDG.E R100, desc[UR30][R4.64] ;
+        /*0030*/                   BSYNC B0 ;
+        /*0040*/                   F2FP.BF16.F32.PACK_AB R100, R25, R4 ;
+        /*0050*/                   BSSY B0, 0x80 ;
+        /*0060*/                   LDG.E R6, desc[UR30][R4.64] ;
+        /*0070*/                   BSYNC B0 ;
+        /*0080*/                   HGMMA.64x128x16.F32.BF16 R24, R100, gdesc[UR16].tnspB, R24, gsb0 ;
+        /*0090*/                   WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
+        /*00a0*/                   EXIT ;
+"""
+        for text, bad in ((code, 0), (code.replace("0x40 ;", "0x80 ;"), 1)):  # and where it does
+            run = subprocess.run([sys.executable, CHECK], input=text, capture_output=True, text=True)
+            self.assertEqual((run.returncode, "loaded on one path" in run.stderr), (bad, bool(bad)), run.stderr)
+
     def test_two_operands_in_the_same_registers(self):
         self.assertIn("0020: R100", said_of(p=100))
 

@@ -21,8 +21,8 @@ struct Point {
   Doubles q, k, v;
 };
 
-/// <O, dO> straight from the definition of attention.
-double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o) {
+/// <O, dO> straight from the definition of attention. `bias` stands for the shape's, in double.
+double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o, const Doubles& bias) {
   double sum = 0;
   const int64_t dims = shape.head_dim;
   for (int64_t row = 0; row < shape.q_rows(); ++row) {
@@ -45,7 +45,7 @@ double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o) 
       else if (!shape.score.alibi.empty())  // no documents here
         score -= shape.score.alibi[batch * shape.heads + head] * std::abs(own_key(shape, batch, query) - key);
       if (!shape.score.bias.values.empty())
-        score += shape.score.bias.at(head, key - own_key(shape, batch, query));
+        score += bias[shape.score.bias.place(head, key - own_key(shape, batch, query))];
       row_sum += std::exp(score);  // N(0, 1) inputs: no overflow
       if (shape.score.dropout > 0) {
         const Dropout dropout(shape.score.dropout, shape.score.seed);
@@ -74,6 +74,8 @@ double sum_of_products(const Doubles& a, const Doubles& b) {
 void expect_right_slopes(const Shape& shape) {
   const Inputs inputs = inputs_of(shape, 1);
   const std::vector<TensorReference> gradients = make_gradient_reference(shape, inputs);
+  const std::vector<float>& bias = shape.score.bias.values;
+  const Doubles bias_gradient = bias.empty() ? Doubles() : make_bias_reference(shape, inputs).values;
   constexpr double kStep = 1e-5;
   std::mt19937_64 random(7);
   std::normal_distribution<double> normal;
@@ -84,20 +86,23 @@ void expect_right_slopes(const Shape& shape) {
       return values;
     };
     const Point along{direction(inputs.q), direction(inputs.k), direction(inputs.v)};
-    const auto moved = [&](double step) {
+    const Doubles along_bias = direction(bias);
+    const auto loss_at = [&](double step) {
       const auto move = [&](const std::vector<float>& from, const Doubles& by) {
         Doubles to(from.begin(), from.end());
         for (std::size_t j = 0; j < to.size(); ++j) to[j] += step * by[j];
         return to;
       };
-      return Point{move(inputs.q, along.q), move(inputs.k, along.k), move(inputs.v, along.v)};
+      return loss(shape, {move(inputs.q, along.q), move(inputs.k, along.k), move(inputs.v, along.v)},
+                  inputs.d_o, move(bias, along_bias));
     };
-    const double slope =
-        (loss(shape, moved(kStep), inputs.d_o) - loss(shape, moved(-kStep), inputs.d_o)) / (2 * kStep);
+    const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
     const double dq = sum_of_products(gradients[0].values, along.q);
     const double dk = sum_of_products(gradients[1].values, along.k);
     const double dv = sum_of_products(gradients[2].values, along.v);
-    ASSERT_NEAR(dq + dk + dv, slope, 1e-7 * (std::abs(dq) + std::abs(dk) + std::abs(dv)))
+    const double d_bias = sum_of_products(bias_gradient, along_bias);
+    ASSERT_NEAR(dq + dk + dv + d_bias, slope,
+                1e-7 * (std::abs(dq) + std::abs(dk) + std::abs(dv) + std::abs(d_bias)))
         << describe(shape) << ", direction " << i;
   }
 }
@@ -116,6 +121,7 @@ TEST(Gradient, IsTheSlopeAlongRandomDirections) {
 }
 
 TEST(Gradient, IsTheSlopeWithScoreFunctions) {
+  std::mt19937 random(5);
   Shape shape{.heads = 2, .kv_heads = 2, .seqlen_q = 20, .seqlen_k = 25, .dtype = DType::f32};
   shape.score.softcap = 1.5f;
   expect_right_slopes(shape);
@@ -126,6 +132,10 @@ TEST(Gradient, IsTheSlopeWithScoreFunctions) {
   expect_right_slopes(shape);
   shape.score = {.bias = {1, {0.5f, -1, 0.25f, 0, 2, -0.5f}}, .dropout = 0.25f, .seed = 3};
   expect_right_slopes(shape);
+  shape.batch = 2, shape.visibility.documents = {{0, 7, 20}, {0, 12, 25}};  // distances count within them
+  shape.score = {.bias = testing::random_bias(random, 2, 5)};
+  expect_right_slopes(shape);
+  shape.batch = 1, shape.visibility = Visibility::causal();
   shape.batch = 2, shape.score = {.alibi = {0.5f, 0.0625f, 0.125f, 1}};  // of each batch entry its own
   expect_right_slopes(shape);
 }

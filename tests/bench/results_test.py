@@ -159,7 +159,8 @@ class Names(unittest.TestCase):
         self.assertEqual((str(parts), Name.parse(ACCURACY)), (ACCURACY, parts))
         self.assertEqual((parts.inputs, parts.chapter, parts.variant, parts.step), ("outliers", 6, "step3_block", None))
         for text in (STEP1, CUDNN, "backward/ch07/step1/bf16/d64/causal/n512", "decode/ch08/step2/f16/d128/full/n131072",
-                     "masked/ch09/step2/bf16/d128/window1024/n8192", "ablation/ch05/one_loop/bf16/d64/full/n512", "blocks/ch03/b64/bf16/d64/full/n32"):
+                     "masked/ch09/step2/bf16/d128/window1024/n8192", "ablation/ch05/one_loop/bf16/d64/full/n512",
+                     "ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192", "blocks/ch03/b64/bf16/d64/full/n32"):
             self.assertEqual(str(Name.parse(text)), text)
 
     def test_whose_it_is(self):

@@ -23,8 +23,43 @@ Shape packed_shape(std::vector<int> queries, std::vector<int> keys, int head_dim
                       {.window = window, .documents = {std::move(queries), std::move(keys)}}, head_dim);
 }
 
-void expect_right(const Shape& shape, uint64_t seed = 7) {
-  testing::expect_right(shape, inputs_of(shape, InputKind::normal, seed));
+/// Step 6, asked for the gradient of the shape's bias, too: that is [heads, 2 * reach + 1], the others are
+/// `outputs`.
+std::vector<float> bias_gradient(const Shape& shape, const Inputs& inputs, Outputs& outputs) {
+  const Step& step = kMasks.step(kGradient);
+  const UploadedInputs uploaded(Operation::backward, shape, inputs, kMasks.runs_on);
+  std::vector<float> gradient(shape.score.bias.values.size());
+  const device::Buffer buffer(kMasks.runs_on, gradient.size() * sizeof(float));  // poisoned
+  const Call call(Operation::backward, shape, uploaded, step.workspace_bytes(shape), [&](Tensors tensors) {
+    tensors.d_bias = static_cast<float*>(buffer.data());
+    step.run(shape, tensors, nullptr);
+  });
+  call.run();
+  outputs = call.download();
+  buffer.download(std::as_writable_bytes(std::span(gradient)));
+  return gradient;
+}
+
+/// That of step 6 is right, and so are the other gradients beside it.
+void expect_right_bias(const Shape& shape, const Inputs& inputs) {
+  SCOPED_TRACE(describe(shape));
+  Outputs outputs;
+  const std::vector<float> gradient = bias_gradient(shape, inputs, outputs);
+  const BiasReference expected = make_bias_reference(shape, inputs);
+  const int distances = 2 * shape.score.bias.reach + 1;
+  for (int i = 0; i < int(gradient.size()); ++i)
+    ASSERT_TRUE(std::abs(gradient[i] - expected.values[i]) <= expected.bound[i])
+        << "head " << i / distances << ", distance " << i % distances - shape.score.bias.reach << ": "
+        << gradient[i] << ", and it is " << expected.values[i] << ", give or take " << expected.bound[i];
+  EXPECT_EQ(describe_failure(Expected(Operation::backward, shape, inputs, all_rows(shape)).judge(outputs),
+                             "the oracle"),
+            "");
+}
+
+void expect_right(const Shape& shape) {
+  const Inputs inputs = inputs_of(shape, InputKind::normal, 7);
+  testing::expect_right(shape, inputs);
+  if (!shape.score.bias.values.empty()) expect_right_bias(shape, inputs);
 }
 
 /// Every visibility, small. Head dimensions and types take turns.
@@ -105,22 +140,6 @@ std::vector<Shape> masks() {
   return shapes;
 }
 
-class Masks : public ChapterTest, public ::testing::WithParamInterface<int> {};
-
-TEST_P(Masks, HaveRightGradients) { expect_right(masks()[GetParam()]); }
-
-INSTANTIATE_TEST_SUITE_P(Every, Masks, ::testing::Range(0, int(masks().size())));
-
-class TracedMasks : public Masks {};
-
-TEST_P(TracedMasks, BreakNoRuleOfMemory) {
-  Shape shape = masks()[GetParam()];
-  shape.dtype = DType::bf16;  // the twin has no other
-  expect_right(shape);
-}
-
-INSTANTIATE_TEST_SUITE_P(Some, TracedMasks, ::testing::Values(3, 7, 8, 12, 13, 15, 16, 22, 23, 26));
-
 /// Dropout under masks that leave full tiles and partial ones. Head dimensions and types take turns.
 std::vector<Shape> dropped() {
   std::vector<Shape> shapes = {
@@ -143,21 +162,64 @@ std::vector<Shape> dropped() {
   return shapes;
 }
 
-class Dropout : public ChapterTest, public ::testing::WithParamInterface<int> {};
+/// A bias by distance under masks that leave full tiles and partial ones, with a reach of nothing, within a
+/// tile, of a few tiles, and beyond the sequence. Head dimensions and types take turns.
+std::vector<Shape> biased() {
+  // documents of a batch are a mask, and a tile holds keys of two
+  Shape documents = packed_shape({0, 1, 100, 100, 150}, {0, 30, 31, 140, 200}, 64, {.left = 60, .right = 0});
+  documents.batch = 2;
+  std::vector<Shape> shapes = {
+      masked_shape(200, 170, Visibility::causal(), 64),
+      masked_shape(333, 300, {}, 128),
+      masked_shape(170, 331, {.window = {.left = 64, .right = 63}}, 256),
+      masked_shape(150, 300, {.window = {.left = 37, .right = 0, .sinks = 3}, .prefix = 130}, 128),
+      masked_shape(1, 290, {}, 64),
+      masked_shape(130, 1, {}, 128),
+      documents,
+      packed_shape({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 256),
+      packed_shape({0, 65, 66, 66, 330}, {0, 65, 66, 66, 330}, 128, {}),
+      masked_shape(130, 170, Visibility::causal(), 80),  // which tiles pad
+      with_columns(masked_shape(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
+      masked_shape(400, 400, {}, 64),
+  };
+  std::mt19937 random(3);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    if (shapes[i].visibility.documents.first_query.empty()) shapes[i].batch = 1 + int(i % 2);
+    if (i % 3 == 0) shapes[i].heads = 3, shapes[i].kv_heads = 1;
+    if (i % 2 == 0) shapes[i].dtype = DType::f16;
+    constexpr int kReaches[] = {9, 1000, 70, 0, 128};
+    shapes[i].score.bias = random_bias(random, shapes[i].heads, kReaches[i % std::size(kReaches)]);
+  }
+  return shapes;
+}
 
-TEST_P(Dropout, HasRightGradients) { expect_right(dropped()[GetParam()]); }
+/// Shapes of those at some places.
+std::vector<Shape> chosen(const std::vector<Shape>& shapes, const std::vector<int>& places) {
+  std::vector<Shape> some;
+  for (int place : places) some.push_back(shapes[place]);
+  return some;
+}
 
-INSTANTIATE_TEST_SUITE_P(Every, Dropout, ::testing::Range(0, int(dropped().size())));
+class Masks : public ChapterTest, public ::testing::WithParamInterface<Shape> {};
 
-class TracedDropout : public Dropout {};
+TEST_P(Masks, HaveRightGradients) { expect_right(GetParam()); }
 
-TEST_P(TracedDropout, BreaksNoRuleOfMemory) {
-  Shape shape = dropped()[GetParam()];
-  shape.dtype = DType::bf16;
+INSTANTIATE_TEST_SUITE_P(Every, Masks, ::testing::ValuesIn(masks()));
+INSTANTIATE_TEST_SUITE_P(Dropout, Masks, ::testing::ValuesIn(dropped()));
+INSTANTIATE_TEST_SUITE_P(Bias, Masks, ::testing::ValuesIn(biased()));
+
+class TracedMasks : public Masks {};
+
+TEST_P(TracedMasks, BreakNoRuleOfMemory) {
+  Shape shape = GetParam();
+  shape.dtype = DType::bf16;  // the twin has no other
   expect_right(shape);
 }
 
-INSTANTIATE_TEST_SUITE_P(Some, TracedDropout, ::testing::Values(0, 2, 3, 6));
+INSTANTIATE_TEST_SUITE_P(Every, TracedMasks,
+                         ::testing::ValuesIn(chosen(masks(), {3, 7, 8, 12, 13, 15, 16, 22, 23, 26})));
+INSTANTIATE_TEST_SUITE_P(Dropout, TracedMasks, ::testing::ValuesIn(chosen(dropped(), {0, 2, 3, 6})));
+INSTANTIATE_TEST_SUITE_P(Bias, TracedMasks, ::testing::ValuesIn(chosen(biased(), {0, 2, 3, 6, 7})));
 
 // V and dO are the identity: then O is what forward leaves of P, and dV what the gradient leaves of it.
 TEST_F(ChapterTest, TheGradientsDropoutLeavesOutWhatForwardLeftOut) {
@@ -204,8 +266,9 @@ TEST_F(ChapterTest, DropoutOfNothingIsNoDropout) {
 
 TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
   const RandomWarpOrder order(5);
-  for (int i : {2, 6, 11, 17, 19, 22}) expect_right(masks()[i]);
-  for (int i : {0, 3, 6}) expect_right(dropped()[i]);
+  for (const Shape& shape : chosen(masks(), {2, 6, 11, 17, 19, 22})) expect_right(shape);
+  for (const Shape& shape : chosen(dropped(), {0, 3, 6})) expect_right(shape);
+  for (const Shape& shape : chosen(biased(), {2, 8})) expect_right(shape);
 }
 
 TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
@@ -213,12 +276,42 @@ TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
     expect_one_key_moves_nothing(masked_shape(130, 130, {.window = {.left = 0, .right = 0}}, head_dim));
 }
 
+// A probability of 1 stays 1 whatever the bias: its gradient is 0 but for the order of D's sum, 130 times.
+TEST_F(ChapterTest, OneVisibleKeyMovesNoBias) {
+  std::mt19937 random(3);
+  for (int head_dim : {64, 112, 256})
+    for (int reach : {0, 40}) {
+      Shape shape = masked_shape(130, 130, {.window = {.left = 0, .right = 0}}, head_dim);
+      shape.score.bias = random_bias(random, shape.heads, reach);
+      expect_one_key_moves_nothing(shape);
+      Outputs outputs;
+      for (float value : bias_gradient(shape, inputs_of(shape, InputKind::normal, 9), outputs))
+        ASSERT_NEAR(value, 0, 2e-3) << head_dim;
+    }
+}
+
+// The sum over all keys of a query's dS is 0, and so is that over all distances.
+TEST_F(ChapterTest, WhatABiasAddsToAllDistancesMovesNothing) {
+  std::mt19937 random(3);
+  Shape shape = masked_shape(300, 270, Visibility::causal(), 128);
+  shape.batch = 2, shape.score.bias = random_bias(random, shape.heads, 90);
+  Outputs outputs;
+  const std::vector<float> gradient = bias_gradient(shape, inputs_of(shape, InputKind::normal, 9), outputs);
+  const auto distances = std::ptrdiff_t(gradient.size()) / shape.heads;
+  for (auto head = gradient.begin(); head != gradient.end(); head += distances) {
+    double sum = 0, size = 0;
+    for (auto value = head; value != head + distances; ++value) sum += *value, size += std::abs(*value);
+    EXPECT_GT(size, 1);
+    EXPECT_NEAR(sum, 0, 0.01 * size);
+  }
+}
+
 // Step 7's gradients have the same bits in whatever order warps run and additions land, under every kind of
 // mask and both ways to add.
 TEST_F(ChapterTest, TurnsGiveTheSameBits) {
-  const std::vector<Shape> all = masks(), with_dropout = dropped();
-  std::vector<Shape> shapes = {with_dropout[0], with_dropout[2], with_dropout[3], with_dropout[6]};
-  for (int i : {1, 2, 7, 9, 10, 11, 12, 15, 16, 23}) shapes.push_back(all[i]);
+  std::vector<Shape> shapes = chosen(masks(), {1, 2, 7, 9, 10, 11, 12, 15, 16, 23});
+  for (const Shape& shape : chosen(dropped(), {0, 2, 3, 6})) shapes.push_back(shape);
+  for (const Shape& shape : chosen(biased(), {2, 8})) shapes.push_back(shape);
   for (const Shape& shape : shapes) {
     const Inputs inputs = inputs_of(shape, InputKind::normal, 7);
     const Outputs once = run_once(kMasks, shape, inputs, kInTurns);
@@ -294,7 +387,9 @@ TEST(MaskedBackward, SaysWhatItCannotRun) {
   shape.score.softcap = 2;
   EXPECT_NE(kMasks.step(kGradient).why_not(shape).find("leave the others out"), std::string::npos);
   shape.score = {.bias = {0, {1, 1, 1, 1}}};
-  EXPECT_NE(kMasks.step(kGradient).why_not(shape).find("no bias"), std::string::npos);
+  EXPECT_EQ(kMasks.step(kGradient).why_not(shape), "");
+  shape.score.dropout = 0.1f;
+  EXPECT_NE(kMasks.step(kGradient).why_not(shape).find("leave the others out"), std::string::npos);
   EXPECT_NE(kMasks.step(kGradient).why_not(masked_shape(1 << 29, 1 << 29, {})).find("--seqlen"),
             std::string::npos);
 }

@@ -223,13 +223,14 @@ TEST_F(ChapterTest, RefusesWhatItsKernelsDoNotKnow) {
     latent.head_dim = kLatentKeyDim;
     EXPECT_EQ(chapter.step(step).why_not(latent).empty(), chapter.step(step).latent) << step;
     if (chapter.step(step).latent) window = latent;
-    Shape capped = window, dropped = window, biased = window, paged = window;
+    Shape capped = window, dropped = window, biased = window, two_functions = window, paged = window;
     window.visibility.window.left = 8;
     capped.score.softcap = 30;
     dropped.score.dropout = 0.1f;
     biased.score.bias = {0, std::vector<float>(std::size_t(biased.heads), 1.0f)};
+    two_functions.score = {.softcap = 30, .dropout = 0.1f};
     paged.paging = {.rows = paged.seqlen_k, .pages = 1, .table = {0}};
-    for (const Shape& shape : {window, capped, dropped, biased}) {
+    for (const Shape& shape : {window, capped, dropped, biased, two_functions}) {
       if (!chapter.step(step).why_not(shape).empty()) {
         ++refused;
         continue;

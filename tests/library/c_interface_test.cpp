@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -108,7 +109,8 @@ TEST(CInterface, GradientsAreAskedForByTheirOwnCall) {
                                   .d_o_strides = {},
                                   .dq_strides = {},
                                   .dk_strides = {},
-                                  .dv_strides = {}};
+                                  .dv_strides = {},
+                                  .d_bias = nullptr};
   const auto expect_backward_refused = [&](int chapter, const std::string& because) {
     EXPECT_EQ(flashbook_backward(chapter, 1, &shape, &tensors, &gradients, nullptr), FLASHBOOK_BAD_ARGUMENT);
     EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
@@ -275,7 +277,8 @@ struct OddCall {
                                   .d_o_strides = {},
                                   .dq_strides = {},
                                   .dk_strides = {},
-                                  .dv_strides = {}};
+                                  .dv_strides = {},
+                                  .d_bias = nullptr};
   FlashbookMask mask = {};
   bool has_shape = true, has_tensors = true, is_wrong = false;
 };
@@ -842,8 +845,10 @@ TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
   shape.visibility = {.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}};
   shape.dtype = DType::bf16;
   for (const ScoreFunction& score :
-       {ScoreFunction{.softcap = 2}, ScoreFunction{.dropout = 0.25f, .seed = 0x500000003}}) {
+       {ScoreFunction{.softcap = 2}, ScoreFunction{.dropout = 0.25f, .seed = 0x500000003},
+        ScoreFunction{.bias = {1, {0.5f, -1, 0.25f, 0, 2, -0.5f}}}}) {
     shape.score = score;
+    const device::Buffer d_bias(device::Place::device, score.bias.values.size() * sizeof(float));
     const Inputs inputs = make_inputs(Operation::backward, shape, InputKind::normal, 1);
     const Chapter& chapter = *chapter_numbered(9);
     const UploadedInputs uploaded(Operation::backward, shape, inputs, device::Place::device);
@@ -857,6 +862,7 @@ TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
           FlashbookGradients gradients = {};
           gradients.size = sizeof(FlashbookGradients), gradients.d_o = t.d_o;
           gradients.dq = t.dq, gradients.dk = t.dk, gradients.dv = t.dv;
+          gradients.d_bias = static_cast<float*>(d_bias.data());
           EXPECT_EQ(flashbook_masked_backward(9, 5, &given, &mask, &tensors, &gradients, nullptr),
                     FLASHBOOK_BAD_ARGUMENT);
           EXPECT_EQ(flashbook_masked(9, kStep, &given, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
@@ -867,7 +873,36 @@ TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
     call.run();
     const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
     EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "") << describe(shape);
+    if (score.bias.values.empty()) continue;
+    const BiasReference bias = make_bias_reference(shape, inputs);
+    std::vector<float> got(bias.values.size());
+    d_bias.download(std::as_writable_bytes(std::span(got)));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(std::abs(got[i] - bias.values[i]) <= bias.bound[i]) << i << ": " << got[i];
   }
+}
+
+// A struct of the first header has no d_bias.
+TEST(CInterface, ABiasHasAGradientWhereThereIsOneAndItsBitsMayDiffer) {
+  FlashbookShape given = small_shape();
+  given.causal = 0, given.dtype = FLASHBOOK_BF16;
+  const FlashbookTensors tensors = some_tensors();
+  alignas(256) float memory[1];
+  FlashbookMask mask = {};
+  mask.size = sizeof(FlashbookMask), mask.window_left = mask.window_right = -1;
+  FlashbookGradients gradients = {};
+  gradients.size = sizeof(FlashbookGradients), gradients.d_bias = memory;
+  const auto refused = [&](int step, const std::string& because) {
+    EXPECT_EQ(flashbook_masked_backward(9, step, &given, &mask, &tensors, &gradients, nullptr),
+              FLASHBOOK_BAD_ARGUMENT);
+    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+  };
+  refused(6, "there is no bias");
+  mask.bias = memory;
+  refused(7, "the same bits every time");
+  refused(6, "d_o is null");
+  gradients.size = offsetof(FlashbookGradients, d_bias);
+  refused(7, "d_o is null");
 }
 
 TEST(CInterface, AMaskIsRefusedWhereItDoesNotFit) {

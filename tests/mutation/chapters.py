@@ -48,6 +48,8 @@ LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1
 VARLEN = ["--lengths", "60,200,100", "--causal"]
 # intervals.npy: queries 128 to 254 do not see keys 0 to 127.
 INTERVALS = ["--batch", "1", "--seqlen", "260", "--causal", "--mask", "tests/mutation/intervals.npy"]
+# bias.npy: of one head, distances -4 to 4.
+BIAS = ["--heads", "1", "--bias", "tests/mutation/bias.npy"]
 
 RANKS = ["--ranks", "3", "--seqlen", "200", "--causal"]
 PACKED_RANKS = ["--ranks", "3", "--lengths", "60,200,100", "--causal"]
@@ -210,6 +212,8 @@ FAULTS = {
                                               ["--step", "6", "--dropout", "0.2", "--causal"]),
     "dp_is_not_dropped_09": Fault("09_masks/step6_backward_block.cuh", "dp[i] *= scores[i] < 0 ? 0.0f : score.dropout.factor;", "scores[i] < 0",
                                   "false", (6,), ["--step", "6", "--dropout", "0.2", "--causal"]),
+    "distance_turned_round_09": Fault("09_masks/step6_transposed.cuh", "return score + middle[min(max(own - query, -reach), reach)] * per_scale;",
+                                      "own - query", "query - own", (6,), ["--step", "6", *BIAS]),
     # Of chapter 10 three ranks under a causal mask, so that there is an early hop, a late one, and one in between.
     "no_wait_10": Fault("10_many_gpus/step2_ring.h", "compute_.wait_for(here);", "compute_.wait_for(here);", "", (3,), EIGHT, AT_RANDOM),
     "reused_early_10": Fault("10_many_gpus/step2_ring.h", "copies_.wait_for(computed);", "copies_.wait_for(computed);", "", (3,), EIGHT, AT_RANDOM),

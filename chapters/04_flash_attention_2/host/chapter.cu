@@ -2,12 +2,10 @@
 //|
 //| Which steps there are, which sizes each has at which head dimension, and how much shared memory that takes. It runs on the host.
 #include "chapters/04_flash_attention_2/host/chapter.h"
+#include "chapters/04_flash_attention_2/host/launch.cuh"
 #include "chapters/04_flash_attention_2/step1_split_q.cuh"
-#include "chapters/04_flash_attention_2/step5_tuned.cuh"
 #include "chapters/04_flash_attention_2/step6_paired.cuh"
 #include "common/device/dispatch.h"
-#include "common/device/launch.h"
-#include "common/numeric/arithmetic.h"
 
 namespace flashbook {
 
@@ -17,48 +15,27 @@ using namespace fa2;
 
 constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 
-//| ## The sizes
-//|
-//| By a sweep on an H200. d = 64: 32 rows a warp and Q in registers, two blocks a multiprocessor. d = 128: $O$ alone takes 128
-//| registers, so Q is read again with every tile; what step 6 adds at d = 64 gains nothing here, so step 6 is step 5. d = 256: 16
-//| rows a warp, eight warps, one block; step 6 has a kernel of its own there.
-
-/// The sizes of steps 5 and 6.
-template <int kHeadDim, int kStep>
-struct TraitsFor;
-template <int kStep>
-struct TraitsFor<64, kStep> : KernelTraits<64, 4, 2, true, 2, kStep == 6 ? 2 : 0> {};
-template <int kStep>
-struct TraitsFor<128, kStep> : KernelTraits<128, 4, 2, false, 2> {};
-template <>
-struct TraitsFor<256, 5> : KernelTraits<256, 8, 1, false, 1> {};
-
 //| ## Launches
 //|
-//| A step is a kernel, the queries of a block, its threads and its shared memory. The grid has a block for each tile of queries and each head. `launch_of` is the only place that
-//| knows which kernel a step is at which head dimension; `shared_bytes` asks it, so that `why_not` and the launch cannot disagree.
-/// A step's kernel and how it is launched.
-template <typename T>
-struct Launch {
-  void (*kernel)(const T*, const T*, const T*, T*, float*, Problem);
-  int queries, threads, shared_bytes;
-};
-
+//| `launch_of` is the only place that knows which kernel a step is at which head dimension; `why_not` asks it for the shared memory, so that the two cannot
+//| disagree. [launch.cuh](launch.cuh) has the sizes of steps 5 and 6, and smaller ones for a GPU that grants a block less shared memory than an H200 does.
 template <typename T, int kHeadDim, int kStep>
 Launch<T> launch_of() {
   if constexpr (kStep <= 4) {
     return {split_q<T, kHeadDim, kStep>, kTile, kThreads, split_q_shared_bytes(kHeadDim, kStep)};
-  } else if constexpr (kStep == 6 && kHeadDim == PairedTraits::kHeadDim) {
-    return {paired<T>, PairedTraits::kQueries, PairedTraits::kThreads, PairedTraits::kSharedBytes};
+  } else if constexpr (kHeadDim < 256) {
+    return tuned_launch<T, TraitsFor<kHeadDim, kStep>>();
   } else {
-    using Traits = TraitsFor<kHeadDim, kStep>;
-    return {tuned<T, Traits>, Traits::kQueries, Traits::kThreads, Traits::kSharedBytes};
+    Launch<T> how = tuned_launch<T, TraitsFor<256, 5>>();
+    if constexpr (kStep == 6)
+      how = {paired<T>, PairedTraits::kQueries, PairedTraits::kThreads, PairedTraits::kSharedBytes};
+    return how.shared_bytes <= device::granted_shared_bytes() ? how : tuned_launch<T, SmallTraits256>();
   }
 }
 
 //| ## What cannot run
 //|
-//| A grid has at most 65535 blocks in y, and a GPU may grant a block less shared memory than an H200 does.
+//| A grid has at most 65535 blocks in y, and steps 3 and 4 at $d = 256$ want 160 KB of shared memory.
 template <int kStep>
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
@@ -79,14 +56,8 @@ std::string why_not(const Shape& shape) {
 
 template <int kStep>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
-                           shape.causal(), shape.scale,    shape.scale * kLog2e};
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
-    const Launch<T> how = launch_of<T, kHeadDim, kStep>();
-    const dim3 grid(ceil_div(int64_t(shape.seqlen_q), how.queries), shape.batch * shape.heads);
-    device::launch(how.kernel, grid, dim3(how.threads), how.shared_bytes, stream, static_cast<const T*>(t.q),
-                   static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<T*>(t.o), t.lse,
-                   problem);
+    run_launch(launch_of<T, kHeadDim, kStep>(), shape, t, stream);
   });
 }
 

@@ -242,7 +242,7 @@ void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const Worksp
   if constexpr (PlanType::kRagged)
     if (plan.first_query != nullptr)
       fewest = problem.packs;  // a sequence of few queries has one tile of rows
-  if (most_parts(plan, blocks, fewest) <= kMostPartsOfLast) return;
+  if (most_parts(plan, blocks, fewest) <= Traits::kMostPartsOfLast) return;
   device::launch_dependent(merge_many<T, Traits, PlanType>,
                            dim3(Traits::kRows, problem.batch * plan.items_of_sequence), dim3(kManyWarps * 32),
                            0, stream, workspace, static_cast<T*>(t.o), t.lse, blocks, problem, plan);

@@ -281,6 +281,14 @@ void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream, 
                                            RandomDropout{{}, Dropout(shape.score.dropout, shape.score.seed)});
     Ranges ranges = ranges_of(shape, t);
     if (is_varlen(shape)) ranges.documents = {};
+    if (const RelativeBias& bias = shape.score.bias; !bias.values.empty()) {
+      const auto count = int64_t(bias.values.size());
+      if (t.d_bias != nullptr)
+        device::launch(clear_floats, dim3(unsigned(ceil_div(count, int64_t(kClearThreads)))),
+                       dim3(kClearThreads), 0, stream, t.d_bias, count);
+      return run_by_intervals<T, kHeadDim>(shape, t, stream, in_turns,
+                                           LearnedBias{bias_of(shape, t, ranges), t.d_bias});
+    }
     with_function(shape, t, ranges, [&](const auto& score) {
       run_by_intervals<T, kHeadDim>(shape, t, stream, in_turns, score);
     });

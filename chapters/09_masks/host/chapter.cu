@@ -73,7 +73,7 @@ std::string why_not(const Shape& shape) {
 
 //| ## What has no gradient
 //|
-//| Steps 6 and 7 take the masks of all other steps, one kind at a time: its lists are made by one of them. A bias would want a gradient of its own, and is refused.
+//| Steps 6 and 7 take the masks of all other steps, one kind at a time: its lists are made by one of them. A bias has a gradient of its own, which a caller may ask for (`Tensors::d_bias`); this program does not.
 /// Of steps 6 and 7, which take the masks of all steps, one kind at a time.
 std::string why_no_gradient(const Shape& shape) {
   if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
@@ -85,8 +85,6 @@ std::string why_no_gradient(const Shape& shape) {
   if (shape.score != ScoreFunction{} && (v.blocks.queries > 0 || !v.dense.empty()))
     return "a gradient takes listed blocks and masks of pairs without functions on scores: leave one of them "
            "out";
-  if (!shape.score.bias.values.empty())
-    return "a gradient takes a softcap, slopes and dropout, no bias: leave it out";
   if (!gradients_fit(shape))
     return "the lists of tiles or the rows of all heads are more than 2^30: split the batch, or give fewer "
            "tokens with --seqlen";

@@ -26,6 +26,15 @@ inline Alibi alibi_of(const Shape& shape, const Tensors& tensors, const Ranges& 
           shape.score.alibi.size() > std::size_t(shape.heads) ? shape.heads : 0};
 }
 
+inline DistanceBias bias_of(const Shape& shape, const Tensors& tensors, const Ranges& ranges) {
+  return {{},
+          static_cast<const float*>(tensors.tables[int(TableId::bias)]),
+          shape.score.bias.reach,
+          ranges,
+          float(shape.scale * std::numbers::log2e),
+          1 / shape.scale};
+}
+
 /// Calls `use(score)` with the shape's function: a softcap, slopes, one after the other, or none.
 template <typename Use>
 void with_function(const Shape& shape, const Tensors& tensors, const Ranges& ranges, const Use& use) {

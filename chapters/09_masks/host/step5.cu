@@ -43,14 +43,8 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
     const auto* key_blocks = static_cast<const int*>(table(TableId::block_keys));
     return run(shape, tensors, stream, BlockMask{ranges, first, key_blocks, b.queries, b.keys}, Unchanged{});
   }
-  if (const RelativeBias& bias = shape.score.bias; !bias.values.empty())
-    return run(shape, tensors, stream, ranges,
-               DistanceBias{{},
-                            static_cast<const float*>(table(TableId::bias)),
-                            bias.reach,
-                            ranges.ranges,
-                            float(shape.scale * std::numbers::log2e),
-                            1 / shape.scale});
+  if (!shape.score.bias.values.empty())
+    return run(shape, tensors, stream, ranges, bias_of(shape, tensors, ranges.ranges));
   if (shape.score.dropout > 0)
     return run(shape, tensors, stream, ranges,
                RandomDropout{{}, Dropout(shape.score.dropout, shape.score.seed)});

@@ -1,6 +1,6 @@
 /// \file
-/// The versions of one head dimension: ablation_d64.cu and its neighbours instantiate it, each a file of its
-/// own, since it compiles more than a dozen kernels.
+/// Versions of chapter 5's step 5 for one head dimension: ablation_05_d64.cu and its neighbours instantiate
+/// it, each a file of its own, since it compiles more than a dozen kernels.
 #pragma once
 #include "bench/ablation.h"
 #include "chapters/05_flash_attention_3/host/switches.cuh"
@@ -8,7 +8,7 @@
 namespace flashbook {
 
 template <int kHeadDim>
-void run_ablation(const Shape& shape, const Tensors& tensors, device::Stream stream, int which) {
+void run_ablation_05(const Shape& shape, const Tensors& tensors, device::Stream stream, int which) {
   using namespace fa3;
   with_version<kHeadDim>(shape, [&]<typename Traits>() {
     const auto run = [&]<typename Version>() {

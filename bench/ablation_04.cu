@@ -1,0 +1,73 @@
+#include <array>
+
+#include "bench/ablation.h"
+#include "chapters/04_flash_attention_2/host/chapter.h"
+#include "chapters/04_flash_attention_2/host/switches.cuh"
+#include "common/device/dispatch.h"
+
+namespace flashbook {
+namespace {
+
+void run_row(const Shape& shape, const Tensors& tensors, device::Stream stream, int which) {
+  using namespace fa2;
+  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+    using Traits = TraitsFor<kHeadDim, 5>;
+    const auto run = [&]<typename Version>() {
+      run_launch(tuned_launch<__nv_bfloat16, Version>(), shape, tensors, stream);
+    };
+    switch (which) {
+      case 1:
+        return run.template operator()<AsItIs<Traits>>();
+      case 2:
+        if constexpr (Traits::kRowBlocks > 1) return run.template operator()<SixteenRows<Traits>>();
+        break;
+      case 3:
+        if constexpr (Traits::kRowBlocks > 1) return run.template operator()<TileOfStep4<Traits>>();
+        break;
+      case 4:
+        if constexpr (Traits::kKeepQueries) return run.template operator()<QueriesAgain<Traits>>();
+        break;
+      case 5:
+        return run.template operator()<OneLoop<Traits>>();
+      case 6:
+        return run.template operator()<AllTiles<Traits>>();
+      case 7:
+        return run.template operator()<ShortestFirst<Traits>>();
+    }
+  });
+}
+
+template <int kWhich>
+std::string why_not(const Shape& shape) {
+  if (shape.dtype != DType::bf16) return kOnlyBf16;
+  if ((kWhich == 2 || kWhich == 3) && shape.head_dim == 256) return "at d = 256 a warp has 16 rows already";
+  if (kWhich == 4 && shape.head_dim != 64) return "Q is kept in registers at d = 64 only";
+  if (kWhich >= 6 && !shape.causal()) return "without a mask all tiles are seen, and all blocks take as long";
+  return kFlashAttention2.step(5).why_not(shape);
+}
+
+template <int kWhich>
+void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  run_row(shape, tensors, stream, kWhich);
+}
+
+std::array<Step, 8> rows() {
+  const Step& step = kFlashAttention2.step(5);
+  return {row(step, "as_it_is", "Step 5 as it is.", why_not<1>, run<1>),
+          row(step, "sixteen_rows", "16 rows a warp, and twice as many warps.", why_not<2>, run<2>),
+          row(step, "tile_of_step4", "16 rows a warp, and half as many queries a block.", why_not<3>, run<3>),
+          row(step, "queries_again", "Q read again with every tile, at d = 64.", why_not<4>, run<4>),
+          row(step, "one_loop", "Every tile compared with the mask.", why_not<5>, run<5>),
+          row(step, "all_tiles", "Tiles visited, seen or not.", why_not<6>, run<6>),
+          row(step, "shortest_first", "The first queries first.", why_not<7>, run<7>),
+          before(kFlashAttention2.step(4))};
+}
+
+}  // namespace
+
+std::span<const Step> ablation_04() {
+  static const auto found = rows();
+  return found;
+}
+
+}  // namespace flashbook

@@ -1,0 +1,7 @@
+#include "bench/ablation_05.cuh"
+
+namespace flashbook {
+
+template void run_ablation_05<128>(const Shape&, const Tensors&, device::Stream, int);
+
+}  // namespace flashbook

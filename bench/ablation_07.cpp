@@ -1,0 +1,48 @@
+#include <array>
+
+#include "bench/ablation.h"
+#include "chapters/07_backward/host/chapter.h"
+
+namespace flashbook {
+namespace {
+
+template <int kWhich>
+std::string why_not(const Shape& shape) {
+  if (shape.dtype != DType::bf16) return kOnlyBf16;
+  if (shape.head_dim != 64 && shape.head_dim != 128)
+    return "the ablation of gradients is of d = 64 and 128: choose one with --head-dim";
+  if (kWhich == 3 && shape.causal()) return "under a causal mask blocks begin on the diagonal already";
+  if ((kWhich == 4 || kWhich == 5) && !shape.causal())
+    return "without a mask the order is head by head already";
+  if (kWhich == 7 && shape.head_dim != 64) return "dQ is late at d = 64 only";
+  return kBackward.step(5).why_not(shape);
+}
+
+template <int kWhich>
+void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  const auto run_of = shape.head_dim == 64 ? run_ablation_07<64> : run_ablation_07<128>;
+  run_of(shape, tensors, stream, kWhich);
+}
+
+std::array<Step, 8> rows() {
+  const Step& step = kBackward.step(5);
+  return {row(step, "as_it_is", "Step 5 as it is.", why_not<1>, run<1>),
+          row(step, "none_stay", "A block for every tile of keys.", why_not<2>, run<2>),
+          row(step, "one_start", "All blocks begin with a head's first queries.", why_not<3>, run<3>),
+          row(step, "head_by_head", "Under a causal mask sections of one head.", why_not<4>, run<4>),
+          row(step, "shortest_first", "Under a causal mask head by head, the shortest first.", why_not<5>,
+              run<5>),
+          row(step, "other_adder", "TMA adds dQ where registers do, and the other way round.", why_not<6>,
+              run<6>),
+          row(step, "early_dq", "dQ of a round in that round, at d = 64.", why_not<7>, run<7>),
+          before(kBackward.step(4))};
+}
+
+}  // namespace
+
+std::span<const Step> ablation_07() {
+  static const auto found = rows();
+  return found;
+}
+
+}  // namespace flashbook

@@ -1,0 +1,7 @@
+#include "bench/ablation_07.cuh"
+
+namespace flashbook {
+
+template void run_ablation_07<128>(const Shape&, const Tensors&, device::Stream, int);
+
+}  // namespace flashbook

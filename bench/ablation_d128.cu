@@ -1,7 +1,0 @@
-#include "bench/ablation_versions.cuh"
-
-namespace flashbook {
-
-template void run_ablation<128>(const Shape&, const Tensors&, device::Stream, int);
-
-}  // namespace flashbook

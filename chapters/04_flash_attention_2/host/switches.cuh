@@ -1,0 +1,57 @@
+//| # The switches of step 5, each changed
+//|
+//| Step 5 changes several things at once. Its sizes and its switches are one type (`step5_tuned.cuh`), so a type that derives from it can change one. The bench
+//| times these in turn with step 5 as it is; the tests hold each against the oracle.
+//|
+//| ![Causal tiles: skipped, masked, plain; and the order in which blocks take them](../../../docs/figures/tile_classes.svg)
+#pragma once
+#include "chapters/04_flash_attention_2/host/launch.cuh"
+
+namespace flashbook::fa2 {
+
+/// Step 5 as it is.
+template <typename Traits>
+struct AsItIs : Traits {};
+
+//| ## The tile
+//|
+//| The first has twice as many warps, for the same tiles of queries and keys: each fragment of $K$ and $V$ serves 16 rows. The second has step 4's tile: a block
+//| takes 64 queries, so that the keys come twice as often from the L2, too. At $d = 256$ a warp has 16 rows anyway.
+/// 16 rows a warp, and twice as many warps.
+template <typename Traits>
+struct SixteenRows
+    : KernelTraits<Traits::kHeadDim, 2 * Traits::kWarps, 1, Traits::kKeepQueries, Traits::kBlocksPerSm> {};
+
+/// 16 rows a warp, and half as many queries a block.
+template <typename Traits>
+struct TileOfStep4
+    : KernelTraits<Traits::kHeadDim, Traits::kWarps, 1, Traits::kKeepQueries, Traits::kBlocksPerSm> {};
+
+/// Q read again with every tile where it is kept in registers, at d = 64.
+template <typename Traits>
+struct QueriesAgain : Traits {
+  static constexpr bool kKeepQueries = false;
+};
+
+//| ## Work that need not be done
+//|
+//| The last two change something under a causal mask only.
+/// Every tile is compared with the mask.
+template <typename Traits>
+struct OneLoop : Traits {
+  static constexpr bool kSplitLoops = false;
+};
+
+/// Tiles of keys are visited, seen or not.
+template <typename Traits>
+struct AllTiles : Traits {
+  static constexpr bool kSkipsHidden = false;
+};
+
+/// The first queries, which see the fewest keys, are the first block's.
+template <typename Traits>
+struct ShortestFirst : Traits {
+  static constexpr bool kLongestFirst = false;
+};
+
+}  // namespace flashbook::fa2

@@ -1,0 +1,68 @@
+//| # The switches of step 5, each changed
+//|
+//| A version of the kernel is a type ([hopper_launch.cuh](hopper_launch.cuh)). These derive from step 5's and change one thing each. The bench times them in turn
+//| with step 5 as it is; the tests hold each against the oracle.
+//| Step 4 has its tiles in the same order as step 5.
+//|
+//| ![Left: without a mask each block begins with other queries and goes round. Right: under a causal mask step 6's blocks add in turn, the one with the last keys first](../../../docs/figures/backward_starts.svg)
+#pragma once
+#include "chapters/07_backward/host/hopper_launch.cuh"
+
+namespace flashbook::backward {
+
+/// Step 5 as it is.
+template <typename Traits>
+struct AsItIs : Traits {};
+
+//| ## Which block has which tile
+/// A block for each tile of keys: nothing of one lies under the next.
+template <typename Traits>
+struct NoneStay : Traits {
+  static constexpr Schedule kSchedule = Schedule::single_tile;
+};
+
+/// All blocks of a head begin with its first queries. Under a causal mask they do so anyway, each with the
+/// first that see its keys.
+template <typename Traits>
+struct OneStart : Traits {
+  static constexpr bool kRotate = false;
+};
+
+/// Under a causal mask sections of one head each, the longest tiles first.
+template <typename Traits>
+struct HeadByHead : Traits {
+  static constexpr bool kSections = false;
+};
+
+/// Under a causal mask head by head, and the last keys first, which the fewest queries see.
+template <typename Traits>
+struct ShortestFirst : Traits {
+  static constexpr bool kLongestFirst = false;
+};
+
+//| ## Who adds dQ, and when
+/// TMA adds where registers do, and the other way round; dQ of a round is added in that round.
+template <typename Traits>
+struct OtherAdder : FromRegisters<Traits> {};
+template <typename Traits>
+struct OtherAdder<FromRegisters<Traits>> : Traits {};
+template <typename Traits>
+struct OtherAdder<LateDq<Traits>> : Traits {};
+
+/// dQ of a round is computed in that round where step 5 computes it in the next one, at d = 64.
+template <typename Traits>
+struct EarlyDq;
+template <typename Traits>
+struct EarlyDq<LateDq<Traits>> : FromRegisters<Traits> {};
+
+//| ## The launches
+/// Step 5 with another version in place of each of its own.
+template <typename T, int kHeadDim, bool kCausal, template <typename> typename Turned>
+void run_turned(const Shape& shape, const Tensors& t, device::Stream stream) {
+  begin<T, kHeadDim>(shape, t, stream, 5);
+  with_step5<kHeadDim, kCausal>(shape,
+                                [&]<typename Traits>() { run_blocks<T, Turned<Traits>>(shape, t, stream); });
+  run_convert<T, kHeadDim, Version<kHeadDim, kCausal>::kQueries>(shape, t, stream);
+}
+
+}  // namespace flashbook::backward

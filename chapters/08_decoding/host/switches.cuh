@@ -1,0 +1,76 @@
+//| # The switches of step 4, each changed
+//|
+//| The ring's sizes and switches are one type ([ring_shared.cuh](../ring_shared.cuh)). These derive from it and change one thing each. The bench times them in turn
+//| with step 4 as it is; the tests hold each against the oracle. `mma.sync`, plain copies and keys by warp have no switch: `wgmma` takes neither tiles that a plain
+//| copy brings nor a part of them, so all three together are step 3's kernel.
+//|
+//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../../docs/figures/decode_ring.svg)
+#pragma once
+#include "chapters/08_decoding/host/launch.cuh"
+
+namespace flashbook::decoding {
+
+/// Step 4 as it is.
+template <typename Traits>
+struct AsItIs : Traits {};
+
+//| ## The ring
+//|
+//| Keys and values of a tile have a stage each. Two stages hold one tile. With `TileByTile` the next one is asked for when all is done with it, as in step 3;
+//| with `TwoStages` its keys are asked for as soon as the scores are made.
+/// One tile, and nothing on its way while it is worked on.
+template <typename Traits>
+struct TileByTile : Traits {
+  static constexpr int kStages = 2;
+  static constexpr bool kTileByTile = true;
+};
+
+/// A ring of two stages.
+template <typename Traits>
+struct TwoStages : Traits {
+  static constexpr int kStages = 2;
+};
+
+/// A ring of six stages.
+template <typename Traits>
+struct SixStages : Traits {
+  static constexpr int kStages = 6;
+};
+
+//| ## The tile and the merge
+/// 64 rows, of which as many are used as the group has: four warps read each key.
+template <typename Traits>
+struct SixtyFourRows : RingKernelTraits<Traits::kHeadDim, 4> {};
+
+/// Parts are merged by a second kernel, however few they are.
+template <typename Traits>
+struct SecondKernel : Traits {
+  static constexpr int kMostPartsOfLast = 1;
+};
+
+//| ## The launches
+//|
+//| A part has a place for each row of the tile, used or not: the workspace is that of 64 rows, whatever the version has.
+/// Where 64 rows of each part fit, in a workspace of `turned_workspace_bytes`.
+inline int64_t places_of_turned(const RingLaunch& launch) {
+  return 2 * int64_t(launch.blocks) * RingKernelTraits<128, 4>::kRows;
+}
+
+/// What the versions need, in bytes.
+inline int64_t turned_workspace_bytes(const Shape& shape) {
+  return kArrivalBytes +
+         places_of_turned(ring_launch(shape, false)) * (shape.head_dim + 1) * int64_t(sizeof(float));
+}
+
+/// Step 4 in another version, of a shape with up to 16 rows.
+template <typename T, typename Traits>
+void run_turned(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const RingLaunch launch = ring_launch(shape, false);
+  auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
+  const Workspace workspace = {
+      {o, o + places_of_turned(launch) * shape.head_dim}, static_cast<unsigned*>(t.workspace), {}};
+  run_ring<T, Traits>(problem_of(shape, t, shape.heads / shape.kv_heads), cache_of<Traits>(shape, t),
+                      workspace, t, stream, launch.blocks, launch.plan);
+}
+
+}  // namespace flashbook::decoding
