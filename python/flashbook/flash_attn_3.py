@@ -6,6 +6,7 @@ change no result, and are taken: the kernels split keys and pack heads where tha
 
 from typing import Literal, overload
 
+import torch
 from torch import Tensor
 
 from flashbook import arguments, interface, ops
@@ -222,7 +223,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         cache_seqlens: keys in the cache before that: [batch], int32, or one number; None: the cache is full
         rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens, cache_batch_idx, cache_leftpad: as in flashbook.flash_attn_with_kvcache;
             rotary_seqlens, [batch], int32, are the places of the first new keys if they are not cache_seqlens
-        page_table: [batch, most pages of a sequence], int32
+        page_table: [batch, most pages of a sequence], int32; with cache_batch_idx each sequence has the row that is named there
         window_size, softcap: as in flash_attn_func. Keys before the window are not read
         causal: the last query sees all keys, the one before it one less, ...
         cu_seqlens_q: [batch + 1], int32: where each sequence's queries begin. With page_table, cache_seqlens and max_seqlen_q, the most queries of
@@ -234,7 +235,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         k_descale, v_descale: [batch, kv_heads], float32, of a cache in float8_e4m3fn: what its elements are multiples of. q and o stay in 16
             bits, where FlashAttention-3 wants q in float8_e4m3fn, too; and such a cache takes no new keys, window, softcap, s_aux,
             cache_leftpad and cu_seqlens_q
-    Not supported: qv, cu_seqlens_k_new, q_descale, attention_chunk, scheduler_metadata, sm_margin.
+        scheduler_metadata: what get_scheduler_metadata returns, a hint
+    Not supported: qv, cu_seqlens_k_new, q_descale, attention_chunk, sm_margin.
     Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
     """
     scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
@@ -242,9 +244,13 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     with_lse = arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_3)
     ragged = f"give as many new keys of each sequence, {THEIRS}"
     arguments.refuse(cu_seqlens_k_new=(cu_seqlens_k_new, None, ragged),
-                     scheduler_metadata=(scheduler_metadata, None, "chapter 8 plans a call on the device by itself"),
                      q_descale=(q_descale, None, f"queries of a cache have 16 bits: give such, {THEIRS}"))
     k_scale, v_scale, _ = _contiguous(k_descale, v_descale, None)
+    if page_table is not None and cache_batch_idx is not None:
+        arguments.tensors(2, "[sequences, most pages of a sequence]", page_table=page_table)
+        arguments.tensors(1, "[batch]", cache_batch_idx=cache_batch_idx)
+        ops.check_array("cache_batch_idx", cache_batch_idx, q, torch.int32)
+        page_table, cache_batch_idx = page_table.index_select(0, cache_batch_idx), None
     if cu_seqlens_q is not None:
         if k_scale is not None or v_scale is not None:
             raise NotImplementedError("cu_seqlens_q packs queries, and k_descale and v_descale are those of a cache in float8_e4m3fn: give as many "
@@ -263,6 +269,23 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     o, lse = interface.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, scale, left, right, softcap, None, s_aux, cache_batch_idx,
                               cache_leftpad, rotary, k_scale, v_scale)
     return (o, lse) if with_lse else o
+
+
+def get_scheduler_metadata(batch_size: int, max_seqlen_q: int, max_seqlen_k: int, num_heads_q: int, num_heads_kv: int, headdim: int,
+                           cache_seqlens: Tensor, qkv_dtype: torch.dtype = torch.bfloat16, headdim_v: int | None = None,
+                           cu_seqlens_q: Tensor | None = None, cu_seqlens_k_new: Tensor | None = None, cache_leftpad: Tensor | None = None,
+                           page_size: int | None = None, max_seqlen_k_new: int = 0, causal: bool = False, window_size: Window = (-1, -1),
+                           attention_chunk: int = 0, has_softcap: bool = False, num_splits: int = 0, pack_gqa: bool | None = None,
+                           sm_margin: int = 0) -> Tensor:
+    """A plan for calls of flash_attn_with_kvcache. Chapter 8 plans each call on the device by itself, so this one is empty.
+
+    Args:
+        cache_seqlens: [batch], int32, on the device of the calls
+        others: not read
+    Returns: an empty tensor, int32, to be given as scheduler_metadata.
+    """
+    arguments.tensors(1, "[batch]", cache_seqlens=cache_seqlens)
+    return torch.empty(0, device=cache_seqlens.device, dtype=torch.int32)
 
 
 def _no_descales(*descales: Tensor | None) -> dict[str, tuple[object, object, str]]:

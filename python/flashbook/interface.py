@@ -606,7 +606,7 @@ def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tens
 
 def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None, interleaved: bool, places: Tensor | None) -> Rotary | None:
     """How new keys are rotated, if they are. Raises TypeError or ValueError for what cannot be."""
-    if cos is None and sin is None and places is None:
+    if cos is None and sin is None:
         return None
     if cos is None or sin is None:
         raise ValueError("one of rotary_cos and rotary_sin is None: give both or neither")

@@ -625,6 +625,20 @@ def test_entries_of_a_cache_and_paddings(padded):
         held(flashbook.flash_attn_with_kvcache(q[:1], k_cache[:1], v_cache[:1], cache_leftpad=padding[:1]), q[:1], k_cache[:1, 25:], v_cache[:1, 25:])
 
 
+@pytest.mark.kernels
+def test_flash_attention_3_names_rows_of_a_page_table():
+    """cache_batch_idx beside page_table, and rotary_seqlens that nothing rotates by."""
+    q, k, v = (torch.randn(2, rows, heads, 64, device=DEVICE, dtype=torch.bfloat16) for rows, heads in ((2, 4), (3, 2), (3, 2)))
+    k_pages, v_pages = (torch.randn(15, 16, 2, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    table, entries, lengths = (torch.tensor(of, device=DEVICE, dtype=torch.int32) for of in (torch.randperm(15).view(5, 3).tolist(), [3, 1], [20, 45]))
+    o = flash_attn_3.flash_attn_with_kvcache(q, k_pages, v_pages, k, v, cache_seqlens=lengths, cache_batch_idx=entries, page_table=table, causal=True,
+                                             rotary_seqlens=lengths)
+    for i in range(2):
+        of_keys, of_values = (pages[table[entries[i]].long()].flatten(0, 1)[None, :lengths[i] + 3] for pages in (k_pages, v_pages))
+        assert torch.equal(of_keys[0, -3:], k[i])
+        held(o[i:i + 1], q[i:i + 1], of_keys, of_values, causal=True)
+
+
 def rotated(x, cos, sin, interleaved):
     """x, [rows, heads, head_dim], rotated as complex numbers."""
     half = cos.shape[1]
@@ -869,9 +883,10 @@ def test_a_bias(dtype, head_dim, reach):
         d_o = torch.randn_like(o)
         got = torch.autograd.grad(o, leaves, d_o)
         exact = written_out_with_bias(torch.float64, leaves, d_o, causal=causal)
-        for ours, right, plain in zip(got, exact, written_out_with_bias(dtype, leaves, d_o, causal=causal)):
+        for ours, right, plain in zip(got[:3], exact, written_out_with_bias(dtype, leaves, d_o, causal=causal)):
             assert_as_good_as_plain(ours, right, plain, factor=3, floor=2e-3)
-        # Plain attention sums a bias's gradient in 16 bits; here it is float. The sum over all distances is 0 but for the rounding of O.
+        # The sum over all distances is 0 but for the rounding of O, so where few distances have a number of their own plain attention's error is no
+        # measure: it is a sum of as many signs.
         assert (got[3] - exact[3]).norm() <= 0.01 * exact[3].norm() + 2e-3 * math.sqrt(BATCH * lengths[0] * head_dim), reach
 
 

@@ -54,6 +54,8 @@ CALLS = {
     "dropout beside a function on scores": lambda: flashbook.flash_attn_func(make(), make(), make(), 0.17, softcap=3.0),
     "a cache in float8_e4m3fn of a head dimension that chapter 8 does not pad":
         lambda: flash_attn_3.flash_attn_with_kvcache(make(head_dim=80), *(make(head_dim=80, dtype=torch.float8_e4m3fn) for _ in range(2)), cache_seqlens=lengths()),
+    "new keys beside a cache in float8_e4m3fn":
+        lambda: flash_attn_3.flash_attn_with_kvcache(make(), *(make(dtype=torch.float8_e4m3fn) for _ in range(2)), make(rows=1), make(rows=1), cache_seqlens=lengths()),
     "keys and values of different head dimensions": lambda: flashbook.flash_attn_func(make(), make(), make(head_dim=128)),
     "float8_e4m3fn under a mask, or packed":
         lambda: flash_attn_3.flash_attn_func(*(make(dtype=torch.float8_e4m3fn) for _ in range(3)), window_size=(3, 0)),
@@ -69,8 +71,6 @@ CALLS = {
         lambda: flash_attn_3.flash_attn_varlen_func(*(make()[0] for _ in range(3)), lengths(), lengths(), 20, 20, seqused_q=lengths(1)),
     "packed new keys, or packed queries beside new keys":
         lambda: flash_attn_3.flash_attn_with_kvcache(make(), make(), make(), make(rows=1), make(rows=1), cache_seqlens=lengths(), cu_seqlens_q=lengths(3)),
-    "a plan made beforehand":
-        lambda: flash_attn_3.flash_attn_with_kvcache(make(), make(), make(), cache_seqlens=lengths(), scheduler_metadata=lengths()),
     "multiprocessors left free": lambda: flash_attn_3.flash_attn_func(make(), make(), make(), sm_margin=3),
     "scales of packed sequences and caches":
         lambda: flash_attn_3.flash_attn_with_kvcache(make(), make(), make(), cache_seqlens=lengths(), q_descale=slopes(2, 2)),

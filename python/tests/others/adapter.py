@@ -74,8 +74,8 @@ def install(source: pathlib.Path) -> None:
     theirs = [name for name in dir(flashbook) if name.startswith("flash_attn_") and name != "flash_attn_3"]
     _module("flash_attn", flashbook, theirs, __path__=[str(source / "flash_attn")])
     _module("flash_attn.flash_attn_interface", flashbook, theirs, USE_TRITON_ROCM=False, _get_block_size_n=lambda *_: 128)
-    _module("flash_attn_interface", flash_attn_3, [name for name in dir(flash_attn_3) if name.startswith("flash_attn_")],
-            flash_attn_combine=_not_here("flash_attn_combine"), get_scheduler_metadata=_not_here("get_scheduler_metadata"))
+    _module("flash_attn_interface", flash_attn_3, [name for name in dir(flash_attn_3) if name.startswith(("flash_attn_", "get_"))],
+            flash_attn_combine=_not_here("flash_attn_combine"))
 
 
 # ---- "cuda", where the kernels run in the simulator --------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ REFUSALS = (
     Refusal("the probabilities that dropout left", ("return_attn_probs",), r"^return_attn_probs is True beside dropout_p"),
     Refusal("dropout beside a function on scores", ("dropout_p",), r"^dropout_p is .* beside (softcap|alibi_slopes)"),
     Refusal("a cache in float8_e4m3fn of a head dimension that chapter 8 does not pad", ("k_cache",), r"^head_dim is \d+, and a cache in float8_e4m3fn"),
+    Refusal("new keys beside a cache in float8_e4m3fn", ("k_cache",), r"^k and v are given beside a cache in float8_e4m3fn"),
     Refusal("keys and values of different head dimensions", ("q",), r"^k is .* and v is .*: give one shape", ValueError),
     Refusal("float8_e4m3fn under a mask, or packed", ("q",), r"chapter 9 does not take e4m3", ValueError),
     Refusal("float8_e4m3fn of a head dimension that chapter 6 does not pad", ("q",), r"^head dimensions between 64, 128 and 256 are for chapters", ValueError),
@@ -33,8 +34,7 @@ REFUSALS = (
     Refusal("sequences that end before their place does", ("seqused_q", "seqused_k"), r"^seqused_[qk] is .* and only None is taken here"),
     Refusal("packed new keys, or packed queries beside new keys", ("cu_seqlens_k_new",),
             r"^cu_seqlens_k_new is .* and only None is taken here|^cu_seqlens_q packs queries, and only"),
-    Refusal("a plan made beforehand", ("scheduler_metadata",), r"^scheduler_metadata is .* and only None is taken here"),
-    Refusal("functions that are not here", ("flash_attn_combine", "get_scheduler_metadata"), r"^(flash_attn_combine|get_scheduler_metadata) is not here"),
+    Refusal("functions that are not here", ("flash_attn_combine",), r"^flash_attn_combine is not here"),
     Refusal("multiprocessors left free", ("sm_margin",), r"^sm_margin is .* and only 0 is taken here"),
     Refusal("scales of packed sequences and caches", ("q_descale",), r"^[qkv]_descale is .* and only None is taken here"),
 )
