@@ -10,6 +10,7 @@ groups that are in flight, and tells each write to their registers.
 
 It also tells of a left operand that was loaded before a loop and is computed in it: two operands, Q and P, were given the same registers.
 """
+import functools
 import itertools
 import re
 import sys
@@ -36,6 +37,7 @@ def functions(lines):
         yield name, code
 
 
+@functools.cache
 def written(text):
     """The registers that an instruction other than wgmma writes."""
     opcode, _, operands = text.partition(" ")
@@ -120,11 +122,18 @@ def shared_operands(code, onward):
             yield address, f"R{register} of {text} is loaded on one path and computed on another: two operands share it"
 
 
+@functools.cache
+def uses(groups):
+    """(register, "operand" or "accumulator", its wgmma) of all groups."""
+    return frozenset(use for group in groups for use in group)
+
+
 def faults(code):
     """(address, what is wrong), of one function."""
     if not any("GMMA" in text for text in code.values()):
         return []
     onward = flow(code)
+    unconditional = {address: re.sub(r"^@\S+\s+", "", text) for address, text in code.items()}
     found, seen = dict(shared_operands(code, onward)), set()
     todo = [(min(code), (), frozenset(), ())]  # where, committed groups in flight, registers of the open group, where each BSYNC goes on
     while todo:
@@ -132,8 +141,7 @@ def faults(code):
         if state in seen:
             continue
         seen.add(state)
-        bare = re.sub(r"^@\S+\s+", "", code[address])
-        in_flight = {use for group in (*groups, open_group) for use in group}  # (register, "operand" or "accumulator", its wgmma)
+        bare, in_flight = unconditional[address], uses((*groups, open_group))
         if match := GMMA.match(bare):
             accumulator, left = int(match[3]), match[4]
             results = range(accumulator, accumulator + int(match[1]) // (4 if match[2] == "F16" else 2))
@@ -148,9 +156,8 @@ def faults(code):
             groups = groups[max(len(groups) - int(match[1], 16), 0):]
         else:
             registers = written(bare)
-            for register, role, issued in sorted(in_flight, reverse=True):
-                if register in registers:
-                    found[address] = f"{bare} writes R{register}, {role} of the wgmma at {issued:04x}, which nobody has waited for"
+            for register, role, issued in sorted((use for use in in_flight if use[0] in registers), reverse=True) if registers else ():
+                found[address] = f"{bare} writes R{register}, {role} of the wgmma at {issued:04x}, which nobody has waited for"
         targets = onward[address]
         if match := JOIN.match(bare):
             joins = tuple(sorted({**dict(joins), match[1]: int(match[2], 16)}.items()))

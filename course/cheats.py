@@ -5,10 +5,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from course import gate, handout, submission
 from course.counted import CLOCKS
@@ -19,6 +20,7 @@ from course.sandbox import Limits
 from course.score import Score
 from course.solution import solved
 
+Cheat = TypeVar("Cheat")
 EXERCISES = {"ch02-counts", "ch02-merge", "ch03-loops", "capstone-forward"}  # that are tried
 SEED = 7
 LIMITS = Limits(seconds=2, memory=512 << 20)
@@ -230,7 +232,7 @@ def faults_of_counts(grader: Grader, exercise: Exercise) -> Iterator[str]:
     """Of the kernels that do uncounted what they did counted. They are right, and have all the time that a student's has."""
     counted = replace(exercise, tests=[test for test in exercise.tests if test.clocks])
     for what, *texts in cheaper(grader.root):
-        without, trick = (grader.exercise(counted, Written(text.split("\n"))) for text in texts)
+        (_, without), (_, trick) = side_by_side(texts, lambda text: grader.exercise(counted, Written(text.split("\n"))))
         for test in counted.tests:
             clocks = [result.verdicts[test.name].counts.get(CLOCKS, 0) if test.name in result.verdicts else 0 for result in (without, trick)]
             print(f"cheat: {what:<50} {clocks[1]} clocks, {clocks[0]} without", flush=True)
@@ -271,17 +273,20 @@ def faults_of(what: str, result: Score, wall: str = "") -> Iterator[str]:
         yield f"cheat '{what}' ({result.exercise.id}) gets {result.points} points"
 
 
-def faults_of_answers(grader: Grader, by_id: Mapping[str, Exercise], traces: Path) -> Iterator[str]:
-    cheats = list(answers(grader.root, traces))
+def side_by_side(cheats: Sequence[Cheat], grade: Callable[[Cheat], Score]) -> Iterator[tuple[Cheat, Score]]:
+    """Each cheat and what it gets, in their order."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        def run(cheat: tuple[str, str, str]) -> Score:
-            _, id, text = cheat
-            exercise = by_id[id] if id == "ch02-counts" else replace(by_id[id], tests=by_id[id].tests[:TESTS])
-            return grader.exercise(exercise, Written(text.split("\n")), gated=False)
+        yield from zip(cheats, pool.map(grade, cheats))
 
-        results = pool.map(run, cheats)
-        for (what, *_), result in zip(cheats, results):
-            yield from faults_of(what, result)
+
+def faults_of_answers(grader: Grader, by_id: Mapping[str, Exercise], traces: Path) -> Iterator[str]:
+    def grade(cheat: tuple[str, str, str]) -> Score:
+        _, id, text = cheat
+        exercise = by_id[id] if id == "ch02-counts" else replace(by_id[id], tests=by_id[id].tests[:TESTS])
+        return grader.exercise(exercise, Written(text.split("\n")), gated=False)
+
+    for (what, *_), result in side_by_side(list(answers(grader.root, traces)), grade):
+        yield from faults_of(what, result)
 
 
 def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
@@ -299,13 +304,13 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
             return
         yield from faults_of_answers(grader, by_id, traces)
         yield from faults_of_fragments(grader, by_id["capstone-forward"], list(sneaked(root)))
-        for what, text in gated(root):
-            result = grader.exercise(by_id["ch02-counts"], Written(text.split("\n")), gated=False)
+        for (what, _), result in side_by_side(list(gated(root)), lambda cheat: grader.exercise(
+                by_id["ch02-counts"], Written(cheat[1].split("\n")), gated=False)):
             print(f"cheat: {what + ', past the gate':<50} {result.points} points", flush=True)
             if result.points:
                 yield f"cheat '{what}' gets {result.points} points if the gate lets it in"
-        for what, exercise, text, wall in around(by_id):
-            yield from faults_of(what, grader.exercise(exercise, Written(text.split("\n"))), wall)
+        for (what, _, _, wall), result in side_by_side(list(around(by_id)), lambda cheat: grader.exercise(cheat[1], Written(cheat[2].split("\n")))):
+            yield from faults_of(what, result, wall)
         for place in (traces, root, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home().parent):
             if (place / "flashbook-cheat").exists():
                 yield f"a cheat wrote {place / 'flashbook-cheat'}"

@@ -35,7 +35,7 @@ struct Row {
 };
 
 Shape shape_of(int heads, int kv_heads, int seqlen, bool causal) {
-  return testing::make_shape(seqlen, seqlen, 64, causal, DType::f16, heads, kv_heads);
+  return testing::make_shape(seqlen, seqlen, 64, causal, DType::bf16, heads, kv_heads);
 }
 
 std::vector<Row> rows_of(Operation operation, std::span<const Chapter* const> chapters,

@@ -13,10 +13,10 @@ CMAKE = """#!/bin/sh
 mkdir -p build/sim/bin
 case $1 in
   --preset)
-    printf 'build %s: phony\n' 02_second_quick 02_second_traced >build/sim/build.ninja
+    printf 'build %s: phony\n' 02_second_quick 02_second_traced 02_second_traced_quick >build/sim/build.ninja
     printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\\nCMAKE_CXX_COMPILER:STRING=%s\\n' "$PWD" "$(command -v g++)" >build/sim/CMakeCache.txt ;;
   --build)
-    for name in 01_first 02_second 02_second_quick 02_second_traced ladder memory; do
+    for name in 01_first 02_second 02_second_quick 02_second_traced 02_second_traced_quick ladder memory; do
       printf '#!/bin/sh\\necho "%s in $PWD:" "$@"\\n' $name >build/sim/bin/$name
       chmod +x build/sim/bin/$name
     done ;;
@@ -111,7 +111,8 @@ class FrontDoor(unittest.TestCase):
         kernels = self.tree / "chapters/02_second/host/chapter.cu"
         kernels.parent.mkdir()
         kernels.touch()
-        self.assertIn("$ cmake --build --preset sim --target 02_second_traced\n", self.call("trace", "2").stderr)
+        for words, twin in (([], "_quick"), (["--", "--seqlen", "9"], "_quick"), (["--", "--head-dim", "128"], ""), (["--", "--dtype=f16"], "")):
+            self.assertIn(f"$ cmake --build --preset sim --target 02_second_traced{twin}\n", self.call("trace", "2", *words).stderr)
 
     def test_a_trace(self):
         reads = self.tree / "common/simulator/events/page.py"

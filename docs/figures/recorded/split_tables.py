@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Chapter 4's tables of shared memory: traced programs count, this puts the counts into its pages, or checks that they are there.
 
-    split_tables.py [--check] SPLIT_K_TILE_TRACED 04_FLASH_ATTENTION_2_TRACED
+    split_tables.py [--check] SPLIT_K_TILE_TRACED SPLIT_Q_TILE_TRACED
 
 <!-- traced split --> ... <!-- /traced -->      what one more tile of keys costs, by split-K (split_k_tile.cu) and by split-Q (step 3)
 <!-- traced conflicts --> ... <!-- /traced -->  wavefronts a request in every step
@@ -116,7 +116,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
     parser.add_argument("split_k", metavar="SPLIT_K_TILE_TRACED")
-    parser.add_argument("chapter", metavar="04_FLASH_ATTENTION_2_TRACED")
+    parser.add_argument("chapter", metavar="SPLIT_Q_TILE_TRACED")
     options = parser.parse_args()
     tables = {name: make(options.split_k, options.chapter) for name, make in TABLES.items()}
     makers = {"traced": lambda place: tables[" ".join(place.words)]}
