@@ -101,7 +101,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
         raise NotImplementedError("there are no forward-mode derivatives here: use torch.nn.functional.scaled_dot_product_attention with "
                                   "SDPBackend.MATH")
     slopes = _of_sequences(slopes)
-    drops = dropout, _seed(dropout, softcap, slopes)
+    drops: tuple[Any, ...] = dropout, _seed(dropout, softcap, slopes)
     columns = q.shape[-1]
     options = _scale(softmax_scale, columns), left, right, softcap, slopes, first_query, first_key
     q, k, v = padded(q, k, v)

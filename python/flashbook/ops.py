@@ -582,11 +582,13 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
         return launch_backward(plan, plan.results, d_o, q, k, v, o, lse, slopes, first_query, first_key, seed, bias, d_bias)
 
 
-def backward_with_bias(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, bias: Tensor,
-                       *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def backward_with_bias(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, bias: Tensor, scale: float, left: int, right: int,
+                       softcap: float, slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None, deterministic: bool,
+                       dropout: float = 0.0, seed: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of q, k, v and the bias."""
     d_bias = torch.empty_like(bias)
-    return (*backward(d_o, q, k, v, o, lse, *options, bias=bias, d_bias=d_bias), d_bias)
+    return (*backward(d_o, q, k, v, o, lse, scale, left, right, softcap, slopes, first_query, first_key, deterministic, dropout, seed, bias, d_bias),
+            d_bias)
 
 
 def backward_key(inputs: tuple[Tensor, ...], *options: object) -> object:
