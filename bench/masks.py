@@ -399,10 +399,8 @@ def philox(counter, key):
 def kept(b, h, rows, n):
     """What dropout multiplies the probabilities of these rows by (common/attention/dropout.h), [rows, n]."""
     threshold = round(DROPOUT * 65536)
-    calls = torch.arange(-(-n // 32) * 4, device=rows.device).repeat(len(rows), 1)
-    counter = (calls, rows[:, None].expand_as(calls), torch.full_like(calls, h), torch.full_like(calls, b))
-    words = torch.stack(philox(counter, (SEED & 0xffffffff, SEED >> 32)))  # [4, rows, calls]
-    key = torch.arange(n, device=rows.device)
+    words = torch.stack(philox((torch.arange(-(-n // 32) * 4, device="cuda"), rows[:, None], h, b), (SEED & 0xffffffff, SEED >> 32)))
+    key = torch.arange(n, device="cuda")  # words: [4, rows, calls]
     bits = words[key // 8 % 4, :, key // 32 * 4 + key % 8 // 2].T >> 16 * (key % 2) & 0xffff
     return 65536 / (65536 - threshold) * (bits >= threshold).double()
 

@@ -257,13 +257,14 @@ class Masks(unittest.TestCase):
         with mock.patch.object(masks, "gradient_error", lambda problem, gradients: (0.0, 1.0)):  # there is no autograd here
             code, found, calls = self.run_script("--backward")
         self.assertEqual(code, 0)
-        words = [word for word in masks.MASKS if word not in ("bias", "dropout", *masks.WIDTHS)]
+        words = [word for word in masks.MASKS if word not in masks.WIDTHS]
         for word in words:
             entry = found[f"masked/ch09/step6/bf16/d8/{word}/n{164 if word == 'lengths' else 160}"]
             self.assertNotIn("error_occurred", entry)
             self.assertTrue(0 < entry["executed"] <= 1)
         self.assertEqual({name.split("/")[1] for name in found}, {"ch09", "flex_backward"})
         self.assertIn((6, True), calls)
+        self.assertIn("masked/ch09/step6_bias/bf16/d8/bias/n160", found)
 
     def test_a_race_goes_on_where_it_was_cut_off(self):
         with tempfile.TemporaryDirectory() as folder:
