@@ -71,6 +71,13 @@ CALLS = {
         lambda: flash_attn_3.flash_attn_varlen_func(*(make()[0] for _ in range(3)), lengths(), lengths(), 20, 20, seqused_q=lengths(1)),
     "packed new keys, or packed queries beside new keys":
         lambda: flash_attn_3.flash_attn_with_kvcache(make(), make(), make(), make(rows=1), make(rows=1), cache_seqlens=lengths(), cu_seqlens_q=lengths(3)),
+    "paddings beside pages":
+        lambda: flash_attn_3.flash_attn_with_kvcache(make(), *(make(rows=16) for _ in range(2)), cache_seqlens=lengths(), cache_leftpad=lengths(),
+                                                     page_table=torch.zeros(2, 2, device=DEVICE, dtype=torch.int32)),
+    "packed queries against a cache without pages":
+        lambda: flash_attn_3.flash_attn_with_kvcache(make()[0], make(), make(), cache_seqlens=lengths(), cu_seqlens_q=lengths(3), max_seqlen_q=20),
+    "queries in float8_e4m3fn against a cache":
+        lambda: flash_attn_3.flash_attn_with_kvcache(*(make(dtype=torch.float8_e4m3fn) for _ in range(3)), cache_seqlens=lengths()),
     "multiprocessors left free": lambda: flash_attn_3.flash_attn_func(make(), make(), make(), sm_margin=3),
     "scales of packed sequences and caches":
         lambda: flash_attn_3.flash_attn_with_kvcache(make(), make(), make(), cache_seqlens=lengths(), q_descale=slopes(2, 2)),

@@ -36,6 +36,9 @@ REFUSALS = (
             r"^cu_seqlens_k_new is .* and only None is taken here|^cu_seqlens_q packs queries, and only"),
     Refusal("functions that are not here", ("flash_attn_combine",), r"^flash_attn_combine is not here"),
     Refusal("multiprocessors left free", ("sm_margin",), r"^sm_margin is .* and only 0 is taken here"),
+    Refusal("paddings beside pages", ("cache_leftpad",), r"^cache_leftpad is for caches without pages", ValueError),
+    Refusal("packed queries against a cache without pages", ("cu_seqlens_q",), r"^cu_seqlens_q packs queries against pages", ValueError),
+    Refusal("queries in float8_e4m3fn against a cache", ("q",), r"^chapter 8 does not take e4m3", ValueError),
     Refusal("scales of packed sequences and caches", ("q_descale",), r"^[qkv]_descale is .* and only None is taken here"),
 )
 
