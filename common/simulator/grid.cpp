@@ -201,9 +201,11 @@ class Blocks final : public OtherBlocks {
     }
     if (error_.happened()) return false;
     const bool begins = rounds > (working_ == 1 ? 1 : 32) && begin_another();
+    // The last of the others may have done what this one waits for and ended since it looked.
+    if (working_ > 1 || rounds < unit_->rounds_beside_others) unit_->rounds_beside_others = rounds;
     if (begins || working_ == 1) {
       if (turns_) turns_->hand_over(unit_->number);
-      return begins || rounds <= kMaxRoundsAlone;
+      return begins || rounds - unit_->rounds_beside_others <= kMaxRoundsAlone;
     }
     if (kHasOsThreads && (!turns_ || waiting_ >= working_))
       std::this_thread::sleep_for(std::chrono::microseconds(std::min(rounds, 500)));
@@ -437,6 +439,7 @@ class Blocks final : public OtherBlocks {
     Added added = Added::enough;
     std::chrono::steady_clock::time_point all_wait_since{};
     uint64_t known_to_have_ended = 0;  ///< of waits_ended_
+    int rounds_beside_others = 0;      ///< of its waiting, when others last ran
     bool gives_up = false;             ///< whether its block has waited in vain
     Random random{0};                  ///< of its block: when it hands over
     int operations_left = 0;           ///< until then
