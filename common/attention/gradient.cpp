@@ -237,6 +237,16 @@ struct Gathered {
   }
 };
 
+/// Calls `use` with the textbook's gradients in FP64 and in the shape's own type.
+template <typename Use>
+void with_textbooks(const Shape& shape, const Inputs& inputs, const Use& use) {
+  with_host_type(shape.dtype, [&]<typename T>(T) {
+    use(Textbook<double, double (*)(double)>(shape, inputs, [](double value) { return value; }),
+        Textbook<float, float (*)(float)>(shape, inputs,
+                                          [](float value) { return to_float(from_float<T>(value)); }));
+  });
+}
+
 void validate_gradient(const Shape& shape) {
   validate(shape);
   if (shape.paging.rows > 0)
@@ -266,12 +276,7 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
     const std::lock_guard lock(mutex);
     if (progress) progress(double(++rows_done) / double(q_count + k_count));
   };
-  with_host_type(shape.dtype, [&]<typename T>(T) {
-    using Exact = double (*)(double);
-    using Plain = float (*)(float);
-    const Textbook<double, Exact> exact(shape, inputs, [](double value) { return value; });
-    const Textbook<float, Plain> plain(shape, inputs,
-                                       [](float value) { return to_float(from_float<T>(value)); });
+  with_textbooks(shape, inputs, [&](const auto& exact, const auto& plain) {
     std::vector<QueryState<double>> states(shape.q_rows());
     std::vector<QueryState<float>> plain_states(shape.q_rows());
     if (is_sample)  // before the sample's own queries, whose states are computed anew
@@ -315,12 +320,7 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
 BiasReference make_bias_reference(const Shape& shape, const Inputs& inputs) {
   validate_gradient(shape);
   BiasReference reference;
-  with_host_type(shape.dtype, [&]<typename T>(T) {
-    using Exact = double (*)(double);
-    using Plain = float (*)(float);
-    const Textbook<double, Exact> exact(shape, inputs, [](double value) { return value; });
-    const Textbook<float, Plain> plain(shape, inputs,
-                                       [](float value) { return to_float(from_float<T>(value)); });
+  with_textbooks(shape, inputs, [&](const auto& exact, const auto& plain) {
     std::vector<Row<double>> values(shape.score.bias.values.size(), Row<double>(1));
     std::vector<Row<float>> plain_values(values.size(), Row<float>(1));
     double largest_lse = 1;
