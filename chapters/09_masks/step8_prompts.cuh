@@ -5,7 +5,7 @@
 //| pages. It was made for few rows: its tiles have at most 64, and `mma.sync` multiplies them. Here the kernel of steps 1 to 5 gets a
 //| producer that looks up pages.
 //|
-//| ![Three packed sequences: the last tile of the first reaches into the second, and the map ends where the sequence does](../../docs/figures/packed_end.svg)
+//| ![A tile of 128 keys is put together of four pages, a piece each in two panels; below, four heads share the 64 rows of a consumer](../../docs/figures/prompt_pieces.svg)
 #pragma once
 #include "chapters/09_masks/step2_varlen.cuh"
 
@@ -42,29 +42,38 @@ struct Pieces {
   int distance;  ///< from a page to the next
 };
 
-//| The tile's bytes are announced once, by lane 0, before any lane asks for a piece. Where a piece has fewer rows than its
-//| box, TMA fills up with zeros, which count as bytes too.
-/// Brings this lane's piece of a tile: its rows from `key` on, which `page` has. All lanes of a warp.
+//| Each lane looks up the page of one piece and computes its coordinates. Then lane 0 asks for all pieces. If each lane asked for its own, the
+//| machine code would be a loop over the lanes, since the copy wants its coordinates in uniform registers. A shuffle makes them so.
+//|
+//| The tile's bytes are announced once, before the first copy. Where a piece has fewer rows than its box, TMA fills up with zeros, which
+//| count as bytes too.
+/// Brings a tile of keys from `first_key` on, piece by piece. All lanes of a warp.
 template <typename Traits, typename Shared>
 __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Traits::kStages>& state,
-                                               const Pieces& of, const Pages& pages, int kv_head, int keys,
-                                               int first_page, int key) {
-  constexpr int kPanels = Traits::kHeadDim / kPanel;
-  const int lane = threadIdx.x % 32, panel = lane % kPanels, row = lane / kPanels * pages.piece_rows;
+                                               const Pieces& of, const Pages& pages, int kv_head,
+                                               const Sequence& sequence, int first_key) {
+  const int lane = threadIdx.x % 32, key = first_key + lane * pages.piece_rows;
+  const int own_rows = min(max(sequence.keys - key, 0), pages.piece_rows);
+  const int page =
+      own_rows > 0 && lane * pages.piece_rows < Traits::kKeys ? pages.page_of(sequence.first_key, key) : 0;
+  const int own_end = (key & ((1 << pages.bits) - 1)) + own_rows;  // in the page
+  const int own_place = page * of.distance + kv_head * of.strides.head + own_end * of.strides.row;
   auto& tile = shared.pipeline.tile[state.stage];
   uint64_t* const full = &shared.pipeline.full[state.stage];
-  const int page = row < Traits::kKeys && key < keys ? pages.page_of(first_page, key) : 0;
   wait_empty(shared.pipeline, state);
   if (lane == 0) mbarrier_arrive_expect_tx(full, sizeof(tile));
-  __syncwarp();  // the barrier knows of the bytes before any can land
-  if (row < Traits::kKeys) {
-    const int rows = min(max(keys - key, 0), pages.piece_rows);
-    const int end = (key & ((1 << pages.bits) - 1)) + rows;  // in the page
-    const bool by_panels = of.map.by_panels;
-    tma_load(tile.element[panel][row], of.map, full,
-             {by_panels ? panel * kPanel : 0, kRowsOfVarlenMap - rows, by_panels ? 0 : panel,
-              page * of.distance + kv_head * of.strides.head + end * of.strides.row, kWrap});
+#pragma unroll 2
+  for (int piece = 0; piece * pages.piece_rows < Traits::kKeys; ++piece) {
+    const int place = __shfl_sync(kWholeWarp, own_place, piece),
+              rows = __shfl_sync(kWholeWarp, own_rows, piece);
+    if (lane == 0)
+#pragma unroll
+      for (int panel = 0; panel < Traits::kHeadDim / kPanel; ++panel)
+        tma_load(tile.element[panel][piece * pages.piece_rows], of.map, full,
+                 {of.map.by_panels ? panel * kPanel : 0, kRowsOfVarlenMap - rows,
+                  of.map.by_panels ? 0 : panel, place, kWrap});
   }
+  __syncwarp();
   state.advance();
 }
 
@@ -87,10 +96,9 @@ __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, Pipel
 template <typename Traits, typename Shared>
 __device__ void produce_pieces(Shared& shared, const TileMap& k_map, const TileMap& v_map,
                                const Problem& problem, const Pages& pages) {
-  constexpr int kPanels = Traits::kHeadDim / kPanel;
   const Pieces k{k_map, problem.k_map_strides, pages.k_distance};
   const Pieces v{v_map, problem.v_map_strides, pages.v_distance};
-  const int lane = threadIdx.x % 32, row = lane / kPanels * pages.piece_rows;
+  const bool leads = threadIdx.x % 32 == 0;
   PipelineState<kWorkStages> next;
   PipelineState<kBallotStages> ballots;
   PipelineState<Traits::kStages> state;
@@ -98,28 +106,26 @@ __device__ void produce_pieces(Shared& shared, const TileMap& k_map, const TileM
     const Work work = next_of_warp(shared.work, next);
     if (work.first_query < 0) return;
     int left = work.partial + work.full;
-    if (left < kTilesBefore && lane == 0) mbarrier_arrive(&shared.near_end);
-    const int kv_head = work.head.head / problem.group, keys = work.sequence.keys;
-    int before = -1;  // this lane's first key of the tile whose values are still to be sent
+    if (left < kTilesBefore && leads) mbarrier_arrive(&shared.near_end);
+    const int kv_head = work.head.head / problem.group;
+    int before = -1;  // the first key of the tile whose values are still to be sent
     while (left > 0) {
       const TileBallot ballot = next_of_warp(shared.ballots, ballots);
       for (uint32_t tiles = ballot.tiles; tiles != 0; --left) {
         const int bit = 31 - __clz(int(tiles));
         tiles ^= 1u << bit;
-        const int first_key = ballot.span.tile(ballot.first + bit) * Traits::kKeys, key = first_key + row;
+        const int first_key = ballot.span.tile(ballot.first + bit) * Traits::kKeys;
         wait_empty(shared.pipeline, state);
-        if (lane == 0) {
+        if (leads) {
           if (left == kTilesBefore) mbarrier_arrive(&shared.near_end);
           shared.first_key[state.stage] = first_key;
         }
-        fill_by_pieces<Traits>(shared, state, k, pages, kv_head, keys, work.sequence.first_key, key);
-        if (before >= 0)
-          fill_by_pieces<Traits>(shared, state, v, pages, kv_head, keys, work.sequence.first_key, before);
-        before = key;
+        fill_by_pieces<Traits>(shared, state, k, pages, kv_head, work.sequence, first_key);
+        if (before >= 0) fill_by_pieces<Traits>(shared, state, v, pages, kv_head, work.sequence, before);
+        before = first_key;
       }
     }
-    if (before >= 0)
-      fill_by_pieces<Traits>(shared, state, v, pages, kv_head, keys, work.sequence.first_key, before);
+    if (before >= 0) fill_by_pieces<Traits>(shared, state, v, pages, kv_head, work.sequence, before);
   }
 }
 
