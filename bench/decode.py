@@ -13,7 +13,7 @@ runs beside a copy of as many bytes, since PyTorch has no kernel for keys that a
 --latent: its shapes alone. Two shapes are under rules, a window, or a softcap and sinks: of ours steps 4 to 6 take part, and of the peers
 FlashInfer, which knows the window and the softcap.
 --prefill: several queries a sequence, its last ones, packed and causal, in one launch. `chunks` are 8 sequences with 512 queries each and
-2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Ours is step 6. Peers are cuDNN's paged attention and FlashInfer's
+2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Ours are step 6 and chapter 9's step 8. Peers are cuDNN's paged attention and FlashInfer's
 batch prefill, planned beforehand, with its kernels fa2 and fa3. Here FLOPs count visible pairs.
 --ablation: step 4 in turn with itself, one switch turned at a time, and with step 3, on one sequence and on 16.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
@@ -39,6 +39,7 @@ from bench.structs import Cache, Mask, Shape, Tensors
 
 CHAPTER = 8
 EQUAL_WORK, LATENT_STEP, E4M3_CACHE = 6, 7, 8  # the steps that read a shared prefix once, latent keys, and a cache in e4m3
+MASKS, PROMPTS = 9, 8  # the chapter and the step for many queries
 SCALE_OF_HEAD = 1  # FlashbookScaling
 PEERS = ("cudnn", "flash", "flex")
 # Kernels that read pages, and the packages that have them: those for one query a sequence, and those for any number.
@@ -180,25 +181,25 @@ def in_pages(tensor, order, rows):
     return torch.empty_like(pages).index_copy_(0, order, pages)
 
 
-def ours(library, step, problem, page_rows=0, once=False, ablation=False):
+def ours(library, step, problem, page_rows=0, once=False, ablation=False, chapter=CHAPTER):
     """A step, with its keys in pages of `page_rows` in random order, or without pages. `once`: a shared prefix is read once; otherwise
     every sequence reads it, from the same pages."""
-    name = library.step_name(CHAPTER, step)
-    who = f"ch{CHAPTER:02}/{name if ablation else f'step{step}'}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
+    name = library.step_name(chapter, step)
+    who = f"ch{chapter:02}/{name if ablation else f'step{step}'}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
     found = Contestant(who, name, None, kind="ablation" if ablation else "decode")
     mask = Mask(window_left=problem.window - 1, window_right=0 if problem.window or problem.is_ragged() else -1, softcap=problem.softcap)
     if problem.sinks is not None:
         mask.sink_logits = problem.sinks.data_ptr()
-    shape, is_e4m3 = Shape.from_buffer_copy(problem.shape), int(step == E4M3_CACHE and not ablation)
+    shape, is_e4m3 = Shape.from_buffer_copy(problem.shape), int(step == E4M3_CACHE and chapter == CHAPTER and not ablation)
     packing = {"first_query": problem.first_query.data_ptr(), "queries": problem.q.shape[2]} if problem.is_ragged() else {}
     shape.scaling = SCALE_OF_HEAD if is_e4m3 else 0
-    size = library.workspace_bytes(CHAPTER, step, shape)
+    size = library.workspace_bytes(chapter, step, shape)
     if is_e4m3:
         there = Cache(e4m3=1)
         size = library.c.flashbook_decode_workspace_bytes(CHAPTER, step, ctypes.byref(shape), ctypes.byref(there))
     if problem.has_rules():
         there = Cache(None, 16 if page_rows else None, page_rows, 1, **packing)  # it asks only whether there is a table
-        size = library.c.flashbook_masked_decode_workspace_bytes(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(there), ctypes.byref(mask))
+        size = library.c.flashbook_masked_decode_workspace_bytes(chapter, step, ctypes.byref(problem.shape), ctypes.byref(there), ctypes.byref(mask))
     if size < 0:
         found.skipped = library.error()
         return found
@@ -224,7 +225,7 @@ def ours(library, step, problem, page_rows=0, once=False, ablation=False):
 
     def run():
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        given = CHAPTER, step, ctypes.byref(shape), ctypes.byref(cache)
+        given = chapter, step, ctypes.byref(shape), ctypes.byref(cache)
         race.must(library, library.c.flashbook_masked_decode(*given, ctypes.byref(mask), ctypes.byref(tensors), stream) if problem.has_rules()
                   else library.c.flashbook_decode(*given, ctypes.byref(tensors), stream))
         return o
@@ -444,7 +445,8 @@ def contestants_of(library, options, problem, uneven):
     if problem.shared:
         return [ours(library, EQUAL_WORK, problem, 64, once) for once in (False, True)]
     if problem.is_ragged():
-        found = [ours(library, step, problem, rows) for step in options.step or (EQUAL_WORK,) for rows in PAGES_OF_PEERS]
+        found = [ours(library, PROMPTS, problem, rows, chapter=MASKS) for rows in PAGES_OF_PEERS]
+        found += [ours(library, step, problem, PAGES_OF_PEERS[0]) for step in options.step or (EQUAL_WORK,)]
         return found + [paged_peer(who, problem, rows) for who in options.peers if who in PREFILL for rows in PAGES_OF_PEERS]
     steps = options.step or [step for step in range(1, last + 1) if step != LATENT_STEP]
     if problem.has_rules():

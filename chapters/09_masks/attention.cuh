@@ -269,9 +269,10 @@ struct Consumer {
   __device__ __forceinline__ void store_sums(float* lse) const {  // [batch, heads, seqlen_q]
     constexpr float kLn2 = 0.6931471805599453f;
     if (threadIdx.x % 4 != 0) return;
-    float* const first = lse +
-                         (int64_t(work.head.batch) * problem.heads + work.head.head) * problem.seqlen_q +
-                         work.sequence.first_query;
+    float* const first =
+        lse +
+        head_of_row(policy, int64_t(work.head.batch) * problem.heads + work.head.head) * problem.seqlen_q +
+        work.sequence.first_query;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float sum = rows.sum[r];
@@ -311,10 +312,14 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
-    if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem);
-    if (threadIdx.x == 32) produce_queries(shared, q_map, problem.q_map_strides);
+    if constexpr (HasProducer<Policy, Traits, Shared>) {
+      if (warp == 0) policy.template produce<Traits>(shared, k_map, v_map, problem);
+    } else {
+      if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem);
+    }
+    if (threadIdx.x == 32) produce_queries(shared, q_map, problem.q_map_strides, policy);
     if constexpr (Traits::kStoreByTma)
-      if (threadIdx.x == 64) store_outputs(shared, output_map, problem.o_map_strides);
+      if (threadIdx.x == 64) store_outputs(shared, output_map, problem.o_map_strides, policy);
     if (warp == 3) decide<Traits>(shared, problem, policy, counter);
     return;
   }
@@ -333,7 +338,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
     wait_full(shared.work, next);
     const Work& work = shared.work.tile[next.stage];
     if (work.first_query < 0) return;
-    const int query = work.first_query + number * kRowsOfWarpgroup + row + int(threadIdx.x % 32 / 4);
+    const int query = work.first_query + number * queries_among(policy, kRowsOfWarpgroup) +
+                      query_of_row(policy, row + int(threadIdx.x % 32 / 4));
     Consumer<T, Traits, Policy> consumer(shared, problem, policy, state, parity, number, query, work);
     consumer.attend();
     //| The output takes one of two ways, as in chapter 5: through shared memory and TMA, or straight from the registers.
@@ -343,7 +349,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
                        [&] { store_to_smem(shared.output[number], consumer.output, row); });
     } else {
       T* const first_row = o + work.head.batch * problem.o_strides.batch +
-                           work.head.head * problem.o_strides.head +
+                           head_of_row(policy, work.head.head) * problem.o_strides.head +
                            work.sequence.first_query * problem.o_strides.row;
       store_from_registers(consumer.output, first_row, problem.o_strides.row, query, work.sequence.queries,
                            1.0f, problem.head_dim);

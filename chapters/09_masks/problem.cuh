@@ -98,6 +98,45 @@ concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
   mask.row_in(work.document, 0);
 };
 
+//| ## Heads that share a tile
+//|
+//| A tile of queries has rows of one head. In step 8 up to four heads that read the same keys share it (chapter 8 packs them likewise). Of a consumer's 64 rows
+//| the first head has the first 16, 32 or 64, and so on, so a thread's two rows, 8 apart, are of one head. To the rest of the kernel such
+//| heads are one.
+/// A policy whose consumers have rows of 2^head_bits heads, one after another; head_bits <= 2.
+template <typename Policy>
+concept SharesTiles = requires(const Policy& policy) {
+  policy.head_bits;
+};
+
+/// Of `rows` rows of a tile, how many are queries of one head.
+template <typename Policy>
+__device__ __forceinline__ int queries_among(const Policy& policy, int rows) {
+  if constexpr (SharesTiles<Policy>)
+    return rows >> policy.head_bits;
+  else
+    return rows;
+}
+
+/// Which of its head's queries in a consumer's tile has the consumer's row `row`.
+template <typename Policy>
+__device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
+  if constexpr (SharesTiles<Policy>)
+    return row & (queries_among(policy, kRowsOfWarpgroup) - 1);
+  else
+    return row;
+}
+
+/// The query head of this thread's two rows; `head` is what the kernel takes for one. `Number` is an integer.
+template <typename Policy, typename Number>
+__device__ __forceinline__ Number head_of_row(const Policy& policy, Number head) {
+  if constexpr (SharesTiles<Policy>)
+    return (head << policy.head_bits) +
+           int(threadIdx.x % kWarpgroup / 32 * kRowsOfWarp) / queries_among(policy, kRowsOfWarpgroup);
+  else
+    return head;
+}
+
 /// The shape of one launch, but for what may be seen.
 struct Problem {
   int batch, seqlen_q, seqlen_k;

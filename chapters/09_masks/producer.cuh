@@ -62,8 +62,8 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
     if (work.first_query < 0) return;
     //| Consumers must know the two counts before they begin, so counting comes first. The tile of queries may reach beyond the end of
     //| the sequence; the policy is asked about existing queries only.
-    const auto tiles =
-        policy.template tiles<kKeys>(work, min(work.first_query + Traits::kRows, work.sequence.queries) - 1);
+    const auto tiles = policy.template tiles<kKeys>(
+        work, min(work.first_query + queries_among(policy, Traits::kRows), work.sequence.queries) - 1);
     Classes classes{};
     int partial = 0, full = 0;
 #pragma unroll 1  // the producer has few registers
@@ -149,32 +149,42 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
   }
 }
 
+//| Where keys lie in pages (step 8), the policy has a warp of its own for this.
+/// A policy that streams keys and values itself, by a whole warp.
+template <typename Policy, typename Traits, typename Shared>
+concept HasProducer = requires(const Policy& policy, Shared& shared, const TileMap& map,
+                               const Problem& problem) {
+  policy.template produce<Traits>(shared, map, map, problem);
+};
+
 //| ## Queries and outputs
 //|
 //| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and are not stored.
 /// The thread that brings queries.
-template <typename Shared>
-__device__ void produce_queries(Shared& shared, const TileMap& q_map, const MapStrides& strides) {
+template <typename Shared, typename Policy>
+__device__ void produce_queries(Shared& shared, const TileMap& q_map, const MapStrides& strides,
+                                const Policy& policy) {
   PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
     load_queries(shared, q_map, parity, work.q_rows.row + work.first_query,
-                 work.q_rows.of(work.head.head, strides));
+                 work.q_rows.of(work.head.head, strides), queries_among(policy, kRowsOfWarpgroup));
   }
 }
 
 //| The same rows are named when the output leaves. TMA leaves out those beyond the end of what the map calls the tensor: the
 //| end of the batch entry's rows, or of the packed sequence's.
 /// The thread that has outputs stored.
-template <typename Shared>
-__device__ void store_outputs(Shared& shared, const TileMap& output_map, const MapStrides& strides) {
+template <typename Shared, typename Policy>
+__device__ void store_outputs(Shared& shared, const TileMap& output_map, const MapStrides& strides,
+                              const Policy& policy) {
   PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
     store_outputs(shared, output_map, parity, work.q_rows.row + work.first_query,
-                  work.q_rows.of(work.head.head, strides));
+                  work.q_rows.of(work.head.head, strides), queries_among(policy, kRowsOfWarpgroup));
   }
 }
 

@@ -49,9 +49,10 @@ __device__ inline int sum_before(int value, int& total) {
 }
 
 /// Makes the plan for tiles of kRows queries and kKeys keys, and sets the counter to 0. One block of
-/// kPlanThreads.
-template <int kRows, int kKeys>
-__global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documents, Plan plan, int* counter) {
+/// kPlanThreads. `Sequences` is Packed, or
+/// answers what it does.
+template <int kRows, int kKeys, typename Sequences>
+__global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, Plan plan, int* counter) {
   //| There is a bucket for each length in tiles of keys, the longest first. The kernel counts each bucket, sums the counts to
   //| find where each begins, and then each sequence takes the next place of its bucket: a counting sort.
   __shared__ int bucket[kPlanThreads];  // the longest first; longer ones share bucket 0
@@ -77,7 +78,8 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(DocumentBounds documen
   int tiles = 0;
   for (int first = 0; first < documents.count; first += kPlanThreads) {
     const int i = first + thread;
-    const int own = i < documents.count ? ceil_div(documents.at(plan.sorted[i]).queries, kRows) : 0;
+    const int own =
+        i < documents.count ? ceil_div(documents.at(plan.sorted[i]).queries, documents.queries_of(kRows)) : 0;
     const int before = sum_before(own, total);
     if (i < documents.count) plan.first_tile[i] = tiles + before;
     tiles += total;
@@ -139,9 +141,18 @@ __device__ inline MapRows varlen_rows(int first, int count) {
 //|
 //| Windows and prefixes count within a sequence, so the rest is step 3 without documents. Within a sequence the last tile of queries goes
 //| first.
-/// Packed sequences: where their rows lie, and in which order their tiles go.
-struct InVarlen {
-  DocumentBounds documents;
+/// Packed sequences: where their rows lie.
+struct Packed : DocumentBounds {
+  __device__ static int entry(int) { return 0; }  ///< of the batch: there is one
+  __device__ static constexpr int queries_of(int tile_rows) { return tile_rows; }
+  __device__ static MapRows q_rows(int, const Sequence& s) { return varlen_rows(s.first_query, s.queries); }
+  __device__ static MapRows k_rows(int, const Sequence& s) { return varlen_rows(s.first_key, s.keys); }
+};
+
+/// In which order the tiles of planned sequences go.
+template <typename Sequences>
+struct InPlan {
+  Sequences documents;
   Plan plan;
   int heads_of_section;
 
@@ -155,20 +166,21 @@ struct InVarlen {
     //| begin with the longest sequence. These are real divisions, a few for each tile of queries: only the device knows the number of
     //| tiles, so the host cannot prepare a `Divisor`.
     const int sorted = last_at_most(plan.first_tile, documents.count, at / heads);
-    const Sequence s = documents.at(plan.sorted[sorted]);
-    const int last_tile = (s.queries - 1) / kRows;
-    return {{first_head + at % heads, 0},
+    const int number = plan.sorted[sorted];
+    const Sequence s = documents.at(number);
+    const int tile = documents.queries_of(kRows), last_tile = (s.queries - 1) / tile;
+    return {{first_head + at % heads, documents.entry(number)},
             s,
-            varlen_rows(s.first_query, s.queries),
-            varlen_rows(s.first_key, s.keys),
-            (last_tile - (at / heads - plan.first_tile[sorted])) * kRows,
+            documents.q_rows(number, s),
+            documents.k_rows(number, s),
+            (last_tile - (at / heads - plan.first_tile[sorted])) * tile,
             0,
             0};
   }
 };
 
 /// Step 2. Its ranges have no documents.
-struct Varlen : InVarlen, InRanges {
+struct Varlen : InPlan<Packed>, InRanges {
   Unchanged score;
 };
 

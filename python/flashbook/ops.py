@@ -40,6 +40,8 @@ COUNTING = (HOPPER, DECODING)  # their workspace is 0 before the first call with
 VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK, E4M3_CACHE = 6, 8  # of chapter 8
+PROMPTS = 8  # of chapter 9
+MOST_ROWS, FEWEST_PAGE_ROWS = 64, 8  # of a tile of chapter 8; of a page that chapter 9 reads
 BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # of chapter 6: its last step takes exponentials from a line
 MOST_PLANS = 4096
 MOST_UNREAD = 1 << 18  # log-sum-exps, 1 MiB
@@ -701,6 +703,14 @@ def of_one_page(tensor: Tensor, batch: int) -> Tensor:
     return tensor.new_empty_strided((batch, *tensor.shape[1:]), (0, *tensor.stride()[1:]))
 
 
+def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int) -> bool:
+    """Whether a sequence has more rows than a tile of chapter 8, in pages that chapter 9 can read."""
+    if q.dim() != 4 or k.dim() != 4 or not k.shape[1] or (most_queries or q.shape[2]) * q.shape[1] // k.shape[1] <= MOST_ROWS:
+        return False
+    rows = k.shape[2]
+    return pages is None or pages.shape[1] == 1 or (rows >= FEWEST_PAGE_ROWS and rows & (rows - 1) == 0)
+
+
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
                 sinks: bool, paddings: bool, most_queries: int) -> Plan:
     if pages is None:
@@ -720,7 +730,9 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
         raise NotImplementedError("a cache in float8_e4m3fn meets no window, softcap, slopes, s_aux, cache_leftpad and packed queries: leave them "
                                   "out, or give a cache of 16 bits")
     cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3))  # it asks only whether arrays are there
-    plan = planned(Plan(chapter=DECODING, step=E4M3_CACHE if e4m3 else EQUAL_WORK), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
+    of_chapter_8 = e4m3 or softcap > 0 or slopes or sinks or paddings
+    chapter, step = (DECODING, E4M3_CACHE if e4m3 else EQUAL_WORK) if of_chapter_8 or not is_prompt(q, k, pages, most_queries) else (MASKS, PROMPTS)
+    plan = planned(Plan(chapter=chapter, step=step), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
                    0.0, False, -1, SCALE_OF_HEAD if e4m3 else 0, cache)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
     if plan.shape is None:
@@ -756,7 +768,7 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
     workspace, _memory = workspace_of(plan, stream, address)
-    cache = Cache(None if lengths is None else address(lengths), e4m3=int(plan.step == E4M3_CACHE))
+    cache = Cache(None if lengths is None else address(lengths), e4m3=int(plan.chapter == DECODING and plan.step == E4M3_CACHE))
     if pages is not None:
         cache.page_table, cache.page_rows, cache.pages = address(pages), k.shape[2], k.shape[0]
     if paddings is not None:

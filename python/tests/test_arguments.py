@@ -408,6 +408,13 @@ def test_explain():
     assert (found.operation, found.chapter, found.step, found.copied, found.backward) == ("decode", 8, 6, (), None) and torch.equal(k, before)
     table_ = torch.arange(2, device=DEVICE, dtype=torch.int32)[:, None]
     flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], make(2, 32, 2), make(2, 32, 2), new, new, cache_seqlens=7, block_table=table_)
+    long = make(2, 40, 4)
+    assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, causal=True) == ("decode", 9, 8)
+    assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, 6)
+    for rows, chapter in ((4, 8), (8, 9)):  # of a page
+        pages = torch.arange(2 * 5, device=DEVICE, dtype=torch.int32).view(2, 5)
+        found = flashbook.explain(flashbook.flash_attn_with_kvcache, long, make(10, rows, 2), make(10, rows, 2), cache_seqlens=7, block_table=pages)
+        assert found.chapter == chapter
 
     for options, backward in (({}, (7, 5)), ({"deterministic": True}, (7, 6)), ({"window_size": (3, 0)}, (9, 6)),
                               ({"window_size": (3, 0), "deterministic": True}, (9, 7)), ({"dropout_p": 0.1}, (9, 6))):

@@ -153,14 +153,15 @@ class RaggedPrefill(unittest.TestCase):
     def test_ours_and_flashinfer_take_the_same_pages_and_packed_queries(self):
         code, found, absent, said = self.run_script()
         self.assertEqual(code, 0, said)
-        names = {f"decode/{who}_p{rows}/bf16/d8/b3h4k2{word}" for who in ("ch08/step6", "flashinfer_fa2", "flashinfer_fa3") for rows in (16, 64)
+        names = {f"decode/{who}_p{rows}/bf16/d8/b3h4k2{word}" for who in ("ch09/step8", "flashinfer_fa2", "flashinfer_fa3") for rows in (16, 64)
                  for word in ("chunks/n192", "mixed/n128")}
+        names |= {f"decode/ch08/step6_p64/bf16/d8/b3h4k2{word}" for word in ("chunks/n192", "mixed/n128")}
         self.assertEqual(set(found), names)
         for name, entry in found.items():
             self.assertNotIn("error_occurred", entry, entry)
             self.assertLessEqual(entry["error"], entry["error_bound"], name)
         self.assertEqual(set(absent), {"cudnn_paged_p16", "cudnn_paged_p64"})
-        ours = found["decode/ch08/step6_p64/bf16/d8/b3h4k2mixed/n128"]
+        ours = found["decode/ch09/step8_p64/bf16/d8/b3h4k2mixed/n128"]
         self.assertEqual({key for key in ours if key.startswith("vs_")}, {f"vs_flashinfer_{which}_p{rows}" for which in ("fa2", "fa3") for rows in (16, 64)})
         pairs = 128 + 100 + sum(range(96, 129))  # of each query, the keys up to its own
         self.assertAlmostEqual(ours["FLOPS"] * ours["real_time"] * 1e-3, 4 * HEAD_DIM * HEADS * pairs)

@@ -190,6 +190,14 @@ FAULTS = {
     "no_barrier_09": Fault("09_masks/step2_varlen.cuh", "  __syncthreads();  // all buckets are empty\n", "__syncthreads();", "", (2,), VARLEN),
     "full_by_one_row_09": Fault("09_masks/step3_ranges.cuh", "first.has_all(first_key, last_key) && last.has_all(first_key, last_key);",
                                 "first.has_all(first_key, last_key)", "true", (2,), VARLEN),
+    # Of prompts against pages.
+    "one_page_a_tile_09": Fault("09_masks/step8_prompts.cuh", "pages.page_of(first_page, key) : 0;", "pages.page_of(first_page, key)",
+                                "pages.page_of(first_page, key - row)", (8,), ["--step", "8", "--page-rows", "16"]),
+    "next_head_is_later_09": Fault("09_masks/problem.cuh", "return row & (queries_among(policy, kRowsOfWarpgroup) - 1);",
+                                   "row & (queries_among(policy, kRowsOfWarpgroup) - 1)", "row", (8,),
+                                   ["--step", "8", "--kv-heads", "1", "--causal"]),
+    "tiles_of_one_head_09": Fault("09_masks/step8_prompts.cuh", "return tile_rows >> head_bits;", "tile_rows >> head_bits", "tile_rows", (8,),
+                                  ["--step", "8", "--kv-heads", "1"]),
     # Of its gradient. Query 127, the last of a tile, sees key 0 and no other.
     "skips_the_last_query_09": Fault("09_masks/step6_transposed.cuh", "if (last_query < begin || first_query >= end) return TileClass::skip;",
                                      "last_query < begin", "last_query <= begin", (6,),

@@ -1,6 +1,8 @@
 //| # Chapter 9's descriptor
 //|
-//| Five forward steps and two of the gradient, each with the masks that it knows. It runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so that a change to one policy does not compile the others; [launch.cuh](launch.cuh) and [backward_launch.cuh](backward_launch.cuh) have the launches.
+//| Five forward steps, two of the gradient and one that reads a cache, each with the masks that it knows. It runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so that a change to one policy does not compile the others; [launch.cuh](launch.cuh) and [backward_launch.cuh](backward_launch.cuh) have the launches.
+#include <bit>
+
 #include "chapters/09_masks/host/chapter.h"
 #include "chapters/09_masks/host/steps.h"
 #include "common/attention/cost.h"
@@ -12,7 +14,7 @@ namespace {
 
 using namespace masks;
 
-enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient, kInTurns };
+enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient, kInTurns, kPrompts };
 
 constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
 
@@ -29,20 +31,26 @@ Visibility unknown_to(Visibility v) {
   return v;
 }
 
-/// What no step of the chapter takes.
-std::string why_not_at_all(const Shape& shape) {
+/// What no step of the chapter takes, whether it reads a cache or not.
+std::string why_not_of_any_keys(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 9 takes f16 and bf16: choose one with --dtype";
   if (shape.is_latent()) return "latent keys are for chapter 8: give --head-dim 64, 128 or 256";
+  if (shape.e4m3_cache) return "a cache in e4m3 is for chapter 8's step 8: give --cache 16";
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
     return "chapter 9 takes at most 2^30 queries and keys: give fewer with --seqlen";
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)
     return "batch * heads * seqlen / 64 is at most 2^30: split the batch with --batch";
-  if (const std::string reason = why_not_on_one_gpu(shape); !reason.empty()) return reason;
-  if (shape.packed_queries > 0) return "packed queries against a cache are for chapter 8: give documents";
-  if (shape.paging.rows > 0) return "pages are for chapter 8: give keys and values of one piece a sequence";
+  return why_not_on_one_gpu(shape);
+}
+
+/// What steps 1 to 7 do not take.
+std::string why_not_at_all(const Shape& shape) {
+  if (const std::string reason = why_not_of_any_keys(shape); !reason.empty()) return reason;
+  if (shape.packed_queries > 0) return "packed queries against a cache are for step 8: give documents";
+  if (shape.paging.rows > 0) return "pages are for step 8: give keys and values of one piece a sequence";
   if (!shape.visibility.lengths.empty())
-    return "sequences of one batch with lengths of their own are for chapter 8: pack them, as documents";
+    return "sequences of one batch with lengths of their own are for step 8: pack them, as documents";
   const ScoreFunction& score = shape.score;
   if (!score.sinks.empty()) return "sinks are for chapter 8: give none";
   if ((score.softcap > 0 || !score.alibi.empty()) + !score.bias.values.empty() + (score.dropout > 0) > 1)
@@ -68,6 +76,27 @@ std::string why_not(const Shape& shape) {
     return "step 5 takes listed blocks without functions on scores: leave one of them out";
   if (kStep == kPairs && !v.dense.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
+  return "";
+}
+
+//| ## What is no prompt
+//|
+//| Step 8 takes a window, lengths, pages and packed queries. The rest that chapter 8 knows of a cache is not in its kernel.
+constexpr int kFewestPageRows = 8;  // the swizzle's pattern
+
+std::string why_no_prompt(const Shape& shape) {
+  if (const std::string reason = why_not_of_any_keys(shape); !reason.empty()) return reason;
+  Visibility v = shape.visibility;
+  v.window.left = v.window.right = -1, v.lengths.clear();
+  if (v != Visibility{})
+    return "step 8 takes a causal mask or a window: leave other masks out, or take steps 1 to 5";
+  if (shape.score != ScoreFunction{})
+    return "step 8 leaves scores as they are: leave softcaps, slopes and sinks out, or take chapter 8";
+  if (shape.paging.padded) return "rows before a sequence's first key are for chapter 8: leave paddings out";
+  const int rows = shape.paging.rows;
+  if (rows > 0 && rows < shape.seqlen_k && (rows < kFewestPageRows || !std::has_single_bit(unsigned(rows))))
+    return "pages have 8, 16, 32, ... rows in step 8, or all of a sequence: give such a number, or take "
+           "chapter 8";
   return "";
 }
 
@@ -121,11 +150,15 @@ void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream str
 template <int kStep, int64_t (*kWorkspace)(const Shape&)>
 constexpr Step row(const char* name, const char* idea,
                    void (*run)(const Shape&, const Tensors&, device::Stream)) {
-  constexpr Operation kOperation = kStep >= kGradient ? Operation::backward : Operation::forward;
+  constexpr Operation kOperation = kStep == kPrompts    ? Operation::decode
+                                   : kStep >= kGradient ? Operation::backward
+                                                        : Operation::forward;
   return {.name = name,
           .idea = idea,
           .operation = kOperation,
-          .why_not = kStep >= kGradient ? why_no_gradient : why_not<kStep>,
+          .why_not = kStep == kPrompts    ? why_no_prompt
+                     : kStep >= kGradient ? why_no_gradient
+                                          : why_not<kStep>,
           .workspace = kWorkspace,
           .run = run,
           .memory = memory<kOperation, kWorkspace>,
@@ -157,6 +190,10 @@ constexpr Step kSteps[] = {
     row<kInTurns, gradient_bytes<true>>(
         "deterministic", "The lists also say whose turn it is to add to dQ: the same bits every time.",
         run_gradient<true>),
+    row<kPrompts, prompts_workspace_bytes>("prompts against pages",
+                                           "A warp looks up the pages of a tile of keys, and heads that read "
+                                           "the same keys share a tile of queries.",
+                                           run_prompts),
 };
 
 }  // namespace

@@ -81,23 +81,38 @@ InBatch in_batch(const Shape& shape) {
 //|
 //| A small kernel runs before this one. It sets the counter to 0, and may do more (steps 2, 4 and 5). The launch is a dependent one: its
 //| blocks come while the small kernel ends, make their barriers, and wait for it.
+/// Tensor maps, and how a kernel names heads and rows in them.
+struct Maps {
+  TileMap q, k, v, o;
+  MapStrides q_strides, k_strides, v_strides, o_strides;
+};
+
+/// Those of tensors that are all of one kind: of batch entries, or packed.
+template <typename Traits>
+Maps maps_of(const Shape& shape, const Tensors& t, TileMap (*map)(const Shape&, TensorId, const void*, int),
+             MapStrides (*strides)(const Shape&, TensorId)) {
+  return {map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+          map(shape, TensorId::k, t.k, Traits::kKeys),
+          map(shape, TensorId::v, t.v, Traits::kKeys),
+          map(shape, TensorId::o, t.o, kRowsOfWarpgroup),
+          strides(shape, TensorId::q),
+          strides(shape, TensorId::k),
+          strides(shape, TensorId::v),
+          strides(shape, TensorId::o)};
+}
+
 /// Launches the kernel for `tiles` tiles of queries, or more than there are. The counter is 0.
 template <typename T, typename Traits, typename Policy>
 void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, const Policy& policy,
-                int64_t tiles, int* counter, TileMap (*map)(const Shape&, TensorId, const void*, int),
-                MapStrides (*map_strides)(const Shape&, TensorId)) {
+                int64_t tiles, int* counter, const Maps& maps) {
   const int blocks = int(std::min<int64_t>(tiles, device::multiprocessors()));
   Problem problem = problem_of(shape);
   problem.blocks = blocks;
-  problem.q_map_strides = map_strides(shape, TensorId::q),
-  problem.o_map_strides = map_strides(shape, TensorId::o);
-  problem.k_map_strides = map_strides(shape, TensorId::k),
-  problem.v_map_strides = map_strides(shape, TensorId::v);
-  device::launch_dependent(
-      masked<T, Traits, Policy>, dim3(blocks), dim3(Traits::kThreads), sizeof(BlockShared<T, Traits>), stream,
-      map(shape, TensorId::q, t.q, kRowsOfWarpgroup), map(shape, TensorId::k, t.k, Traits::kKeys),
-      map(shape, TensorId::v, t.v, Traits::kKeys), map(shape, TensorId::o, t.o, kRowsOfWarpgroup),
-      static_cast<T*>(t.o), t.lse, problem, policy, counter);
+  problem.q_map_strides = maps.q_strides, problem.o_map_strides = maps.o_strides;
+  problem.k_map_strides = maps.k_strides, problem.v_map_strides = maps.v_strides;
+  device::launch_dependent(masked<T, Traits, Policy>, dim3(blocks), dim3(Traits::kThreads),
+                           sizeof(BlockShared<T, Traits>), stream, maps.q, maps.k, maps.v, maps.o,
+                           static_cast<T*>(t.o), t.lse, problem, policy, counter);
 }
 
 /// Sets the counter to 0, where nothing else is launched before the kernel.
@@ -125,7 +140,8 @@ void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, c
   with_traits<kLight>(shape, [&]<typename T, typename Traits>() {
     const InBatch order = in_batch<Traits>(shape);
     const auto policy = policy_of.template operator()<Traits>(order);
-    run_masked<T, Traits>(shape, t, stream, policy, order.order.tiles, counter, tile_map, batch_strides);
+    run_masked<T, Traits>(shape, t, stream, policy, order.order.tiles, counter,
+                          maps_of<Traits>(shape, t, tile_map, batch_strides));
   });
 }
 

@@ -17,13 +17,13 @@ void run_varlen(const Shape& shape, const Tensors& tensors, device::Stream strea
     auto* counter = static_cast<int*>(tensors.workspace);
     int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));
     const Plan plan{sorted, sorted + documents.count};
-    device::launch(make_plan<Traits::kRows, Traits::kKeys>, dim3(1), dim3(kPlanThreads), 0, stream, documents,
-                   plan, counter);
+    device::launch(make_plan<Traits::kRows, Traits::kKeys, Packed>, dim3(1), dim3(kPlanThreads), 0, stream,
+                   Packed{documents}, plan, counter);
     const TileOrder order = tile_order(shape, Traits::kRows, true);
     const int64_t tiles = int64_t(shape.heads) * (shape.seqlen_q / Traits::kRows + documents.count);
     run_masked<T, Traits>(shape, tensors, stream,
-                          Varlen{{documents, plan, order.heads_of_section}, {ranges}, {}}, tiles, counter,
-                          varlen_map, varlen_strides);
+                          Varlen{{{documents}, plan, order.heads_of_section}, {ranges}, {}}, tiles, counter,
+                          maps_of<Traits>(shape, tensors, varlen_map, varlen_strides));
   });
 }
 

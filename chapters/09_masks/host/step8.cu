@@ -1,0 +1,155 @@
+//| # How step 8 is launched
+//|
+//| The host's part of [step8_prompts.cuh](../step8_prompts.cuh): maps of pages, and of queries whose heads share tiles.
+//|
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../../docs/figures/tile_order.svg)
+#include <bit>
+
+#include "chapters/09_masks/host/launch.cuh"
+#include "chapters/09_masks/host/steps.h"
+#include "chapters/09_masks/host/varlen_map.cuh"
+#include "chapters/09_masks/step8_prompts.cuh"
+
+namespace flashbook::masks {
+namespace {
+
+//| ## The map of pages
+//|
+//| It is `varlen_map`, with boxes of one piece and one panel, and a unit that divides the distance between pages, too.
+
+/// Elements that divide the distances between pages, heads and rows.
+int64_t page_unit(const Strides& strides) {
+  return std::gcd(std::gcd(strides.row, strides.head), strides.batch);
+}
+
+TileMap page_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+  constexpr uint64_t kNoEnd = std::numeric_limits<int>::max();
+  const bool by_panels = shape.head_dim % kPanel != 0;
+  const int columns = by_panels ? shape.head_dim : kPanel, panels = by_panels ? 1 : shape.head_dim / kPanel;
+  const Strides strides = shape.strides(tensor);
+  const uint64_t bytes = size_of(shape.dtype), row_bytes = uint64_t(strides.row) * bytes;
+  return {device::tensor_map(
+              {.dtype = shape.dtype,
+               .base = base,
+               .size = {uint64_t(columns), uint64_t(kRowsOfVarlenMap), uint64_t(panels), kNoEnd, kNoEnd},
+               .stride = {row_bytes, kPanelRowBytes, uint64_t(page_unit(strides)) * bytes,
+                          (uint64_t(1) << 34) - row_bytes},
+               .box = {kPanel, uint32_t(box_rows), 1, 1, 1},
+               .swizzle = Swizzle::b128}),
+          by_panels};
+}
+
+/// How a kernel names heads and rows in that map, and how far a page is from the next. Throws UsageError if
+/// the numbers get too large.
+std::pair<MapStrides, int> page_strides(const Shape& shape, TensorId tensor) {
+  const Strides strides = shape.strides(tensor);
+  const int64_t unit = page_unit(strides), pages = shape.paging.rows > 0 ? shape.paging.pages : shape.batch;
+  const int64_t page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
+  const double last = double(strides.batch) * double(pages) + double(strides.head) * shape.kv_heads +
+                      double(strides.row) * double(page_rows);
+  if (last / double(unit) > std::numeric_limits<int>::max())
+    throw device::UsageError("a cache of more than 2^31 rows in all heads: split the heads");
+  return {{int(strides.head / unit), int(strides.row / unit)}, int(strides.batch / unit)};
+}
+
+//| ## The map of queries
+//|
+//| A box has 16, 32 or 64 rows of one, two or four heads, one head after another. So heads that share a tile are a dimension of their own,
+//| and panels none: a row is one dimension, and boxes are panels, as of head dimensions that are no tile's.
+
+/// Heads that share a tile: of a group, as many as divide it of 1, 2 and 4, as a power of two.
+int head_bits_of(const Shape& shape) {
+  return std::min(std::countr_zero(unsigned(shape.heads / shape.kv_heads)), 2);
+}
+
+/// Q's or O's map. Packed, of seqlen_q queries in all, its rows are counted up to the end of a sequence.
+TileMap shared_map(const Shape& shape, TensorId tensor, const void* base, bool packed) {
+  constexpr uint64_t kNoEnd = std::numeric_limits<int>::max();
+  const int bits = head_bits_of(shape);
+  const Strides strides = shape.strides(tensor);
+  const uint64_t bytes = size_of(shape.dtype), row_bytes = uint64_t(strides.row) * bytes,
+                 head_bytes = uint64_t(strides.head) * bytes;
+  device::TensorTiles of = {
+      .dtype = shape.dtype,
+      .base = base,
+      .size = {uint64_t(shape.head_dim), uint64_t(shape.seqlen_q), uint64_t(1) << bits,
+               uint64_t(shape.heads >> bits), uint64_t(shape.batch)},
+      .stride = {row_bytes, head_bytes, head_bytes << bits, uint64_t(strides.batch) * bytes},
+      .box = {kPanel, uint32_t(kRowsOfWarpgroup >> bits), uint32_t(1) << bits, 1, 1},
+      .swizzle = Swizzle::b128};
+  if (packed) {
+    of.size[1] = kRowsOfVarlenMap, of.size[3] = of.size[4] = kNoEnd;
+    of.stride[2] = map_unit(shape, tensor), of.stride[3] = (uint64_t(1) << 34) - row_bytes;
+  }
+  return {device::tensor_map(of), true};
+}
+
+MapStrides shared_strides(const Shape& shape, TensorId tensor, bool packed) {
+  if (!packed) return batch_strides(shape, tensor);
+  const MapStrides strides = varlen_strides(shape, tensor);
+  return {strides.head << head_bits_of(shape), strides.row};
+}
+
+//| ## The launch
+
+template <typename T, typename Traits>
+void run_prompts(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const bool packed = shape.packed_queries > 0;
+  const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
+  const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
+  const bool whole = page_rows >= shape.seqlen_k;  // a page has all of a sequence
+  const int piece_rows = whole ? Traits::kKeys : std::min(page_rows, Traits::kKeys);
+  const int pages = ceil_div(shape.seqlen_k, page_rows), bits = head_bits_of(shape);
+  //| A sequence of packed queries is no batch entry. Its rows begin somewhere in one entry that has all of them.
+  Shape of_queries = shape;
+  if (packed) of_queries.batch = 1, of_queries.seqlen_q = shape.packed_queries;
+  const auto [k_strides, k_distance] = page_strides(shape, TensorId::k);
+  const auto [v_strides, v_distance] = page_strides(shape, TensorId::v);
+  const Maps maps{shared_map(of_queries, TensorId::q, t.q, packed),
+                  page_map(shape, TensorId::k, t.k, piece_rows),
+                  page_map(shape, TensorId::v, t.v, piece_rows),
+                  shared_map(of_queries, TensorId::o, t.o, packed),
+                  shared_strides(of_queries, TensorId::q, packed),
+                  k_strides,
+                  v_strides,
+                  shared_strides(of_queries, TensorId::o, packed)};
+
+  const CachedSequences sequences{packed ? table(TableId::document_query) : nullptr,
+                                  table(TableId::lengths),
+                                  shape.batch,
+                                  shape.seqlen_q,
+                                  shape.seqlen_k,
+                                  pages,
+                                  bits};
+  auto* counter = static_cast<int*>(t.workspace);
+  int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));
+  const Plan plan{sorted, sorted + shape.batch};
+  device::launch(make_plan<Traits::kRows, Traits::kKeys, CachedSequences>, dim3(1), dim3(kPlanThreads), 0,
+                 stream, sequences, plan, counter);
+  const Pages of_cache{table(TableId::page_table), whole ? 30 : std::countr_zero(unsigned(page_rows)),
+                       piece_rows, k_distance, v_distance};
+  //| To the kernel heads that share tiles are one head.
+  Shape of_kernel = of_queries;
+  of_kernel.heads >>= bits;
+  of_kernel.layout.o = of_queries.strides(TensorId::o);
+  const int rows = Traits::kRows >> bits, heads = tile_order(of_kernel, rows, true).heads_of_section;
+  const int64_t tiles = of_kernel.heads * (packed ? int64_t(shape.packed_queries / rows) + shape.batch
+                                                  : int64_t(shape.batch) * ceil_div(shape.seqlen_q, rows));
+  run_masked<T, Traits>(
+      of_kernel, t, stream,
+      Prompts{{sequences, plan, heads}, {{band_of(shape.visibility), {}}}, {}, of_cache, bits}, tiles,
+      counter, maps);
+}
+
+}  // namespace
+
+int64_t prompts_workspace_bytes(const Shape& shape) {
+  return kCounterBytes + int64_t(sizeof(int)) * (2 * int64_t(shape.batch) + 1);
+}
+
+void run_prompts(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  with_traits<true>(shape,
+                    [&]<typename T, typename Traits>() { run_prompts<T, Traits>(shape, tensors, stream); });
+}
+
+}  // namespace flashbook::masks

@@ -1,0 +1,137 @@
+// Chapter 9's step 8, many queries against a cache.
+#include "chapters/09_masks/host/chapter.h"
+#include "tests/chapters/caches.h"
+#include "tests/chapters/padded.h"
+
+namespace flashbook::testing {
+
+const Chapter& chapter_under_test = kMasks;
+const Operation operation_under_test = Operation::decode;
+const Chapter* const chapter_before = kMasksBefore;
+const int first_padded_step = 8;
+
+namespace {
+
+constexpr int kPrompts = 8;
+
+/// Eight heads of sequences that all have so many queries, their last ones.
+Shape prompts_of(int queries, std::vector<int> lengths, int head_dim = 64, int kv_heads = 2) {
+  Shape shape = cache_of(std::move(lengths), head_dim);
+  shape.seqlen_q = queries, shape.kv_heads = kv_heads;
+  return shape;
+}
+
+// Groups of 1, 2, 3, 4, 6 and 8 heads: tiles that one, two and four of them share.
+TEST_F(ChapterTest, GroupsOfAnySizeShareTiles) {
+  for (int heads : {1, 2, 3, 4, 6, 8})
+    for (int kv_heads : {1, 2}) {
+      Shape shape =
+          make_shape(130, 300, heads % 2 == 0 ? 64 : 128, true, DType::bf16, heads * kv_heads, kv_heads);
+      shape.batch = 2;
+      expect_right(shape, inputs_of(shape, InputKind::normal, 3));
+    }
+}
+
+// Fewer queries than a head has rows of a tile, one more, and several tiles; keys that end anywhere. What
+// lies behind a sequence's last key is NaN.
+TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
+  for (int head_dim : {64, 128, 256})
+    for (int queries : {1, 16, 33, 150}) {
+      const Shape shape = prompts_of(queries, {0, 1, 2, 63, 64, 65, 127, 128, 129, 700}, head_dim);
+      Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+      poison_tails(shape, inputs);
+      expect_right(shape, inputs);
+    }
+}
+
+TEST_F(ChapterTest, AWindowCountsFromEachSequencesLastKey) {
+  for (const Window window : {Window{.left = 0, .right = 0}, Window{.left = 127, .right = 0},
+                              Window{.left = 37, .right = 20}, Window{.left = -1, .right = 5}}) {
+    Shape shape = prompts_of(100, {90, 300, 700, 0}, 128);
+    shape.visibility.window = window;
+    expect_right(shape, inputs_of(shape, InputKind::normal, 3));
+    expect_right(in_pages(shape, 16, 2),
+                 scatter_pages(in_pages(shape, 16, 2), make_inputs(shape, InputKind::normal, 3)));
+  }
+}
+
+// Pages that no sequence uses and what lies behind a sequence's last key are NaN. Where the pages lie may not
+// show in a single bit, nor may it that there are pages.
+TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
+  for (int head_dim : {64, 128, 256})
+    for (int rows : {8, 16, 64, 128, 512}) {
+      const Shape shape = prompts_of(70, {0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
+      const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+      SCOPED_TRACE(describe(shape) + ", pages of " + std::to_string(rows));
+      const std::vector<std::byte> want = bits_of(shape, inputs, kPrompts);
+      for (uint64_t seed : {1, 2}) {
+        const Shape paged = in_pages(shape, rows, seed);
+        ASSERT_EQ(kMasks.step(kPrompts).why_not(paged), "");
+        EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), kPrompts) == want);
+      }
+    }
+}
+
+TEST_F(ChapterTest, AWrongPageShows) {
+  const Shape shape = in_pages(prompts_of(70, {100, 300}), 16, 1);
+  const Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3));
+  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  EXPECT_TRUE(check(shape, reference, run_once(kMasks, shape, inputs, kPrompts)).ok());
+  Shape wrong = shape;
+  std::swap(wrong.paging.table[2], wrong.paging.table[19 + 2]);  // of the other sequence
+  EXPECT_FALSE(check(shape, reference, run_once(kMasks, wrong, inputs, kPrompts)).o.ok);
+}
+
+// Some sequences decode, others read a chunk of their prompt, and one has nothing to do.
+TEST_F(ChapterTest, PackedQueriesReadTheirOwnSequences) {
+  Shape like = cache_of({1});
+  for (const bool by_token : {false, true})
+    for (int rows : {0, 16, 128}) {
+      expect_packed_right({kPrompts}, {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, rows, by_token);
+      like.visibility.window.left = 33;
+      expect_packed_right({kPrompts}, {0, 0, 3, 90, 1, 0}, {20, 0, 200, 90, 1500, 5}, like, rows, by_token);
+      like = cache_of({1}, rows == 0 ? 128 : 256);
+    }
+  expect_packed_right({kPrompts}, {1, 0, 270}, {3000, 0, 700}, cache_of({1}, 128), 64, true);
+}
+
+TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
+  const Shape shape = in_pages(prompts_of(100, {90, 300}, 128), 16, 3);
+  expect_same_bits(shape, scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 5)),
+                   kPrompts, device::machine() == device::Machine::gpu ? 200 : 2);
+}
+
+TEST(Prompts, SayWhatTheyTake) {
+  EXPECT_EQ(kMasks.steps_of(Operation::decode), std::vector<int>{kPrompts});
+  const Shape plain = prompts_of(70, {100, 300});
+  const auto why_not = [&](auto change) {
+    Shape shape = plain;
+    change(shape);
+    return kMasks.step(kPrompts).why_not(shape);
+  };
+  EXPECT_EQ(why_not([](Shape&) {}), "");
+  EXPECT_EQ(why_not([](Shape& s) { s = in_pages(s, 8, 1); }), "");
+  EXPECT_NE(why_not([](Shape& s) { s = in_pages(s, 4, 1); }).find("8, 16, 32"), std::string::npos);
+  EXPECT_NE(why_not([](Shape& s) { s.paging.padded = true; }).find("chapter 8"), std::string::npos);
+  EXPECT_NE(why_not([](Shape& s) { s.score.softcap = 3; }).find("chapter 8"), std::string::npos);
+  EXPECT_NE(why_not([](Shape& s) { s.visibility.prefix = 3; }).find("steps 1 to 5"), std::string::npos);
+  EXPECT_NE(why_not([](Shape& s) { s.e4m3_cache = true; }).find("--cache 16"), std::string::npos);
+  EXPECT_NE(kMasks.step(3).why_not(plain).find("step 8"), std::string::npos);
+}
+
+class TracedPrompts : public ChapterTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(TracedPrompts, BreakNoRuleOfMemory) {
+  const Shape shape = prompts_of(70, {0, 40, 300}, GetParam());
+  expect_right(shape, inputs_of(shape, InputKind::normal, 7));
+  for (int rows : {8, 64}) {
+    const Shape paged = in_pages(shape, rows, 1);
+    expect_right(paged, scatter_pages(paged, make_inputs(shape, InputKind::normal, 3)));
+  }
+  expect_packed_right({kPrompts}, {1, 40, 0}, {300, 90, 50}, cache_of({1}, GetParam()), 16, true);
+}
+
+INSTANTIATE_TEST_SUITE_P(HeadDims, TracedPrompts, ::testing::Values(64, 128, 256));
+
+}  // namespace
+}  // namespace flashbook::testing
