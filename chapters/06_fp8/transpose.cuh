@@ -1,7 +1,7 @@
 //| # V, transposed
 //|
-//| V lies in memory with the head dimension along its rows, and `wgmma` sums along rows. In 16 bits a descriptor may say
-//| "the other way"; in 8 bits there is no such descriptor. So V is transposed in shared memory, tile by tile, by two warps that
+//| V lies in memory with the head dimension along its rows, and `wgmma` sums along rows. In 16 bits a parameter of `wgmma` may
+//| say "the other way"; in 8 bits there is none. So V is transposed in shared memory, tile by tile, by two warps that
 //| do nothing else: TMA brings it as it is, they write it transposed into another pipeline, and consumers multiply from there.
 //|
 //| Row n of the transposed tile is a column of V. Their order is free, as that of the keys is:

@@ -3,14 +3,14 @@
 from svg import Figure
 
 LEFT, STEP, LEAST = 190, 17.5, -10
-# From the smallest thousandth of the numbers to the largest: N(0, 1) reaches down to 2^-9.6; rows of 4096 probabilities to 2^-9.5.
-ROWS = (("one scale, largest 40", -6.2, 8.8, "blue"), ("a tile's scale, largest 4", -2.8, 8.8, "blue"),
+# From the smallest thousandth of the numbers to the largest: N(0, 1) reaches from 2^-9.6 to 4; rows of 4096 probabilities to 2^-9.5.
+ROWS = (("one scale, largest 40", -6.2, 5.5, "blue"), ("a tile's scale, largest 4", -2.8, 8.8, "blue"),
         ("P, no offset", -9.5, 0, "amber"), ("P, offset 8", -1.5, 8, "amber"))
 
 
 def main():
     figure = Figure(540, 262, "e4m3 holds powers of two from -9 to 8.8, all bits from -6 on. One scale for a tensor whose largest element is 40 puts N(0, 1) at "
-                              "-6.2 to 8.8, a tile's own scale at -2.8 to 8.8. Probabilities without an offset lie from -9.5 to 0, with an offset of 8 from -1.5 to 8.")
+                              "-6.2 to 5.5, a tile's own scale at -2.8 to 8.8. Probabilities without an offset lie from -9.5 to 0, with an offset of 8 from -1.5 to 8.")
 
     def place(power):
         return LEFT + (power - LEAST) * STEP

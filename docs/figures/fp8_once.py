@@ -8,7 +8,7 @@ def main():
                               "The loaders of both blocks wait for the count of their head and then read transposed pieces from the workspace.")
     figure.text(16, 26, "V, in pieces", "bold")
     figure.text(16, 44, "who is free takes the next", "small soft")
-    takers = ("0", "1", "1", "0", "1", "")
+    takers = ("0", "0", "1", "0", "1", "")  # the second and the fifth lie above the boxes of their blocks
     for i, taker in enumerate(takers):
         figure.box(16 + 85 * i, 54, 78, 34, "amber" if taker else "")
         figure.text(55 + 85 * i, 76, f"block {taker}" if taker else "not yet", "small", "middle")
@@ -18,15 +18,16 @@ def main():
         figure.text(x + 119, 166, "take, transpose, store by TMA,", "small", "middle")
         figure.text(x + 119, 186, "then add 1 to done[head]: release", "small", "middle")
         figure.arrow(x + 119, 90, x + 119, 120)
-        figure.arrow(x + 119, 208, x + 119, 234)
-    figure.text(16, 254, "Workspace", "bold")
+        figure.arrow(x + 119, 208, x + 119, 230)
+    figure.text(16, 257, "Workspace", "bold")
+    figure.box(100, 232, 378, 40)
     for i, taker in enumerate(takers):
         figure.box(106 + 62 * i, 238, 56, 28, "green" if i < 4 else "")
     figure.text(485, 257, "done: 4", "small", "start")
     for x, block in ((16, 0), (286, 1)):
         figure.box(x, 296, 238, 40, "green")
         figure.text(x + 119, 321, f"loader of block {block}: acquire, then TMA", "small", "middle")
-        figure.arrow(x + 119, 268, x + 119, 294)
+        figure.arrow(x + 119, 274, x + 119, 294)
     figure.write(__file__)
 
 
