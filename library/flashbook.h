@@ -203,8 +203,8 @@ int flashbook_attention(int chapter, int step, const FlashbookShape* shape, cons
 int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                      const FlashbookTensors* tensors, void* stream);
 
-/** The same under a mask: windows, a softcap, slopes and sink logits, in chapter 8's steps 4 to 6. The
- * shape's `causal` is 0, since the mask says it. Returns a FlashbookStatus. */
+/** The same under a mask: windows, a softcap, slopes and sink logits, in chapter 8's steps 4 to 6; windows in
+ * chapter 9's step 8. The shape's `causal` is 0, since the mask says it. Returns a FlashbookStatus. */
 int flashbook_masked_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                             const FlashbookMask* mask, const FlashbookTensors* tensors, void* stream);
 
