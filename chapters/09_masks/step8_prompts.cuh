@@ -35,52 +35,45 @@ struct Pages {
   }
 };
 
-/// Keys of one head that the lanes of a warp bring, a piece each.
+/// K or V of one head, as the lanes of a warp bring it.
 struct Pieces {
-  const TileMap& map;
   MapStrides strides;
   int distance;  ///< from a page to the next
+  int head;
+
+  /// The map's fourth index for `rows` rows of a page from the one on that has `key`.
+  __device__ int place(const Pages& pages, int page, int key, int rows) const {
+    const int end = (key & ((1 << pages.bits) - 1)) + rows;  // in the page
+    return page * distance + head * strides.head + end * strides.row;
+  }
 };
 
-//| Each lane looks up the page of one piece and computes its coordinates. Then lane 0 asks for all pieces. If each lane asked for its own, the
-//| machine code would be a loop over the lanes, since the copy wants its coordinates in uniform registers. A shuffle makes them so.
-//|
-//| The tile's bytes are announced once, before the first copy. Where a piece has fewer rows than its box, TMA fills up with zeros, which
-//| count as bytes too.
-/// Brings a tile of keys from `first_key` on, piece by piece. All lanes of a warp.
+//| The tile's bytes are announced once, by lane 0, before any lane asks for a piece. Where a piece has fewer rows than its
+//| box, TMA fills up with zeros, which count as bytes too.
+/// Brings this lane's piece of a tile, of which `rows` rows are keys. All lanes of a warp.
 template <typename Traits, typename Shared>
 __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Traits::kStages>& state,
-                                               const Pieces& of, const Pages& pages, int kv_head,
-                                               const Sequence& sequence, int first_key) {
-  const int lane = threadIdx.x % 32, key = first_key + lane * pages.piece_rows;
-  const int own_rows = min(max(sequence.keys - key, 0), pages.piece_rows);
-  const int page =
-      own_rows > 0 && lane * pages.piece_rows < Traits::kKeys ? pages.page_of(sequence.first_key, key) : 0;
-  const int own_end = (key & ((1 << pages.bits) - 1)) + own_rows;  // in the page
-  const int own_place = page * of.distance + kv_head * of.strides.head + own_end * of.strides.row;
+                                               const TileMap& map, const Pages& pages, int rows, int place) {
+  constexpr int kPanels = Traits::kHeadDim / kPanel;
+  const int lane = threadIdx.x % 32, panel = lane % kPanels, row = lane / kPanels * pages.piece_rows;
   auto& tile = shared.pipeline.tile[state.stage];
   uint64_t* const full = &shared.pipeline.full[state.stage];
   wait_empty(shared.pipeline, state);
   if (lane == 0) mbarrier_arrive_expect_tx(full, sizeof(tile));
-#pragma unroll 2
-  for (int piece = 0; piece * pages.piece_rows < Traits::kKeys; ++piece) {
-    const int place = __shfl_sync(kWholeWarp, own_place, piece),
-              rows = __shfl_sync(kWholeWarp, own_rows, piece);
-    if (lane == 0)
-#pragma unroll
-      for (int panel = 0; panel < Traits::kHeadDim / kPanel; ++panel)
-        tma_load(tile.element[panel][piece * pages.piece_rows], of.map, full,
-                 {of.map.by_panels ? panel * kPanel : 0, kRowsOfVarlenMap - rows,
-                  of.map.by_panels ? 0 : panel, place, kWrap});
-  }
-  __syncwarp();
+  __syncwarp();  // the barrier knows of the bytes before any can land
+  if (row < Traits::kKeys)
+    tma_load(tile.element[panel][row], map, full,
+             {map.by_panels ? panel * kPanel : 0, kRowsOfVarlenMap - rows, map.by_panels ? 0 : panel, place,
+              kWrap});
   state.advance();
 }
 
 //| ## The producer's warp
 //|
-//| The thread that streams keys and values becomes a warp. Its order is `produce_keys`'s: keys run one tile ahead of values, whose pages
-//| each lane looks up once more, in the L1. To look up a page takes a microsecond at worst, under which the consumers work on what the pipeline has.
+//| The thread that streams keys and values becomes a warp. Its order is `produce_keys`'s: keys run one tile ahead of values.
+//|
+//| **Looked up a tile ahead.** The table's answer takes as long as a key's, half a microsecond and more. So the pages of the next tile of
+//| keys are asked for before the values of this one are sent. For the values they are asked for once more, which the L1 answers.
 /// A copy of what comes next. All lanes of a warp.
 template <typename T, int kStages>
 __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, PipelineState<kStages>& state) {
@@ -96,9 +89,8 @@ __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, Pipel
 template <typename Traits, typename Shared>
 __device__ void produce_pieces(Shared& shared, const TileMap& k_map, const TileMap& v_map,
                                const Problem& problem, const Pages& pages) {
-  const Pieces k{k_map, problem.k_map_strides, pages.k_distance};
-  const Pieces v{v_map, problem.v_map_strides, pages.v_distance};
-  const bool leads = threadIdx.x % 32 == 0;
+  constexpr int kPanels = Traits::kHeadDim / kPanel;
+  const int lane = threadIdx.x % 32, row = lane / kPanels * pages.piece_rows;
   PipelineState<kWorkStages> next;
   PipelineState<kBallotStages> ballots;
   PipelineState<Traits::kStages> state;
@@ -106,26 +98,47 @@ __device__ void produce_pieces(Shared& shared, const TileMap& k_map, const TileM
     const Work work = next_of_warp(shared.work, next);
     if (work.first_query < 0) return;
     int left = work.partial + work.full;
-    if (left < kTilesBefore && leads) mbarrier_arrive(&shared.near_end);
-    const int kv_head = work.head.head / problem.group;
+    if (left < kTilesBefore && lane == 0) mbarrier_arrive(&shared.near_end);
+    const int kv_head = work.head.head / problem.group, keys = work.sequence.keys;
+    const Pieces k{problem.k_map_strides, pages.k_distance, kv_head};
+    const Pieces v{problem.v_map_strides, pages.v_distance, kv_head};
+    /// How many rows of this lane's piece of a tile are keys, and its page.
+    const auto rows_of = [&](int first_key) { return min(max(keys - first_key - row, 0), pages.piece_rows); };
+    const auto look_up = [&](int first_key) {
+      return row < Traits::kKeys && rows_of(first_key) > 0
+                 ? pages.page_of(work.sequence.first_key, first_key + row)
+                 : 0;
+    };
     int before = -1;  // the first key of the tile whose values are still to be sent
+    const auto place_of_values = [&] {
+      return before < 0 ? 0 : v.place(pages, look_up(before), before + row, rows_of(before));
+    };
+    const auto fill_values = [&](int place) {
+      if (before >= 0) fill_by_pieces<Traits>(shared, state, v_map, pages, rows_of(before), place);
+    };
     while (left > 0) {
       const TileBallot ballot = next_of_warp(shared.ballots, ballots);
+      const auto first_key_of = [&](uint32_t tiles) {
+        return ballot.span.tile(ballot.first + 31 - __clz(int(tiles))) * Traits::kKeys;
+      };
+      int page = look_up(first_key_of(ballot.tiles));
       for (uint32_t tiles = ballot.tiles; tiles != 0; --left) {
-        const int bit = 31 - __clz(int(tiles));
-        tiles ^= 1u << bit;
-        const int first_key = ballot.span.tile(ballot.first + bit) * Traits::kKeys;
+        const int first_key = first_key_of(tiles), values = place_of_values();
+        tiles ^= 1u << (31 - __clz(int(tiles)));
         wait_empty(shared.pipeline, state);
-        if (leads) {
+        if (lane == 0) {
           if (left == kTilesBefore) mbarrier_arrive(&shared.near_end);
           shared.first_key[state.stage] = first_key;
         }
-        fill_by_pieces<Traits>(shared, state, k, pages, kv_head, work.sequence, first_key);
-        if (before >= 0) fill_by_pieces<Traits>(shared, state, v, pages, kv_head, work.sequence, before);
+        const int rows = rows_of(first_key);
+        fill_by_pieces<Traits>(shared, state, k_map, pages, rows,
+                               k.place(pages, page, first_key + row, rows));
+        if (tiles != 0) page = look_up(first_key_of(tiles));
+        fill_values(values);
         before = first_key;
       }
     }
-    if (before >= 0) fill_by_pieces<Traits>(shared, state, v, pages, kv_head, work.sequence, before);
+    fill_values(place_of_values());
   }
 }
 
