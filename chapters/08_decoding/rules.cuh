@@ -1,6 +1,6 @@
 //| # As models do it: windows, functions on scores, and sinks
 //|
-//| Most models do not let a query see every key of its cache as it is. Mistral, Gemma and gpt-oss give some or all layers a *window*, the
+//| Many models do not let a query see every key of its cache as it is. The first Mistral 7B, Gemma and gpt-oss give some or all layers a *window*, the
 //| last 128 to 4096 keys. Gemma 2 caps its scores. MPT takes a slope times the distance from them (ALiBi). And gpt-oss has learned a
 //| *sink logit* for each head: a score that belongs to no key, takes weight, and brings no value.
 //|
