@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   using Shared = BlockShared<T, Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
-  if (threadIdx.x == 0) initialise(shared);
+  if (threadIdx.x == 0) initialise(shared, HasProducer<Policy, Traits, Shared> ? 2 : 1);
   wait_for_launch_before();  // which sets the counter to 0, and may make a plan or classify tiles
   __syncthreads();           // the barriers are ready
 
@@ -313,11 +313,11 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
     if constexpr (HasProducer<Policy, Traits, Shared>) {
-      if (warp == 0) policy.template produce<Traits>(shared, k_map, v_map, problem);
+      policy.template produce<Traits>(shared, warp, q_map, k_map, v_map, problem);
     } else {
       if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem);
+      if (threadIdx.x == 32) produce_queries(shared, q_map, problem.q_map_strides);
     }
-    if (threadIdx.x == 32) produce_queries(shared, q_map, problem.q_map_strides, policy);
     if constexpr (Traits::kStoreByTma)
       if (threadIdx.x == 64) store_outputs(shared, output_map, problem.o_map_strides, policy);
     if (warp == 3) decide<Traits>(shared, problem, policy, counter);

@@ -52,15 +52,16 @@ struct BlockShared {
 };
 
 //| Each count is the number of those who arrive: one thread for `near_end`, all warps of the consumers for the stages of the pipeline.
-/// One thread makes the barriers, before the block's first __syncthreads.
+/// One thread makes the barriers, before the block's first __syncthreads. `ballot_readers`: threads, or
+/// warps.
 template <typename T, typename Traits>
-__device__ inline void initialise(BlockShared<T, Traits>& shared) {
+__device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_readers) {
   initialise(shared.pipeline, 1, Traits::kConsumers * kWarpsOfWarpgroup, "full", "empty");
   // Read by all warps of the consumers, by the threads that stream and bring queries, and by the one that
   // stores.
   initialise(shared.work, 1, Traits::kConsumers * kWarpsOfWarpgroup + (Traits::kStoreByTma ? 3 : 2),
              "work_full", "work_empty");
-  initialise(shared.ballots, 1, 1, "ballot_full", "ballot_empty");
+  initialise(shared.ballots, 1, ballot_readers, "ballot_full", "ballot_empty");
   mbarrier_init(&shared.near_end, 1);
   name_mbarrier(&shared.near_end, "near_end", 0);
   initialise(shared.barriers);

@@ -149,27 +149,26 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
   }
 }
 
-//| Where keys lie in pages (step 8), the policy has a warp of its own for this.
-/// A policy that streams keys and values itself, by a whole warp.
+//| Where keys lie in pages (step 8), the policy does this and the next itself, with two whole warps, which both read the ballots.
+/// A policy that brings queries, keys and values itself, by warps 0 and 1.
 template <typename Policy, typename Traits, typename Shared>
 concept HasProducer = requires(const Policy& policy, Shared& shared, const TileMap& map,
                                const Problem& problem) {
-  policy.template produce<Traits>(shared, map, map, problem);
+  policy.template produce<Traits>(shared, 0, map, map, map, problem);
 };
 
 //| ## Queries and outputs
 //|
 //| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and are not stored.
 /// The thread that brings queries.
-template <typename Shared, typename Policy>
-__device__ void produce_queries(Shared& shared, const TileMap& q_map, const MapStrides& strides,
-                                const Policy& policy) {
+template <typename Shared>
+__device__ void produce_queries(Shared& shared, const TileMap& q_map, const MapStrides& strides) {
   PipelineState<kWorkStages> next;
   for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
     load_queries(shared, q_map, parity, work.q_rows.row + work.first_query,
-                 work.q_rows.of(work.head.head, strides), queries_among(policy, kRowsOfWarpgroup));
+                 work.q_rows.of(work.head.head, strides));
   }
 }
 

@@ -35,14 +35,13 @@ struct Pages {
   }
 };
 
-/// K or V of one head, as the lanes of a warp bring it.
+/// K or V, as the lanes of a warp bring it.
 struct Pieces {
   MapStrides strides;
   int distance;  ///< from a page to the next
-  int head;
 
   /// The map's fourth index for `rows` rows of a page from the one on that has `key`.
-  __device__ int place(const Pages& pages, int page, int key, int rows) const {
+  __device__ int place(const Pages& pages, int page, int head, int key, int rows) const {
     const int end = (key & ((1 << pages.bits) - 1)) + rows;  // in the page
     return page * distance + head * strides.head + end * strides.row;
   }
@@ -68,12 +67,13 @@ __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Tra
   state.advance();
 }
 
-//| ## The producer's warp
+//| ## Two warps that ask
 //|
-//| The thread that streams keys and values becomes a warp. Its order is `produce_keys`'s: keys run one tile ahead of values.
-//|
-//| **Looked up a tile ahead.** The table's answer takes as long as a key's, half a microsecond and more. So the pages of the next tile of
-//| keys are asked for before the values of this one are sent. For the values they are asked for once more, which the L1 answers.
+//| To ask for a copy takes a lane some hundred clocks, and lanes of a warp ask one after another. With pages of 16 a tile of keys and its
+//| values are 32 copies, more than one warp has time for. So keys have a warp, and values have another: the one that brings queries. Each
+//| goes through all tiles, in the order of `produce_keys`: K of the first tile, then K of the next and V of the one before. What the other warp
+//| fills, it skips.
+
 /// A copy of what comes next. All lanes of a warp.
 template <typename T, int kStages>
 __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, PipelineState<kStages>& state) {
@@ -85,60 +85,105 @@ __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, Pipel
   return next;
 }
 
-/// The warp that streams keys and values from pages.
+/// What both warps know, and where each is.
 template <typename Traits, typename Shared>
-__device__ void produce_pieces(Shared& shared, const TileMap& k_map, const TileMap& v_map,
-                               const Problem& problem, const Pages& pages) {
-  constexpr int kPanels = Traits::kHeadDim / kPanel;
-  const int lane = threadIdx.x % 32, row = lane / kPanels * pages.piece_rows;
-  PipelineState<kWorkStages> next;
+struct Asker {
+  Shared& shared;
+  const TileMap& map;
+  const Pieces of;
+  const Pages& pages;
+  const int row;  ///< of this lane's piece in a tile
   PipelineState<kBallotStages> ballots;
   PipelineState<Traits::kStages> state;
-  for (;;) {
-    const Work work = next_of_warp(shared.work, next);
-    if (work.first_query < 0) return;
-    int left = work.partial + work.full;
-    if (left < kTilesBefore && lane == 0) mbarrier_arrive(&shared.near_end);
-    const int kv_head = work.head.head / problem.group, keys = work.sequence.keys;
-    const Pieces k{problem.k_map_strides, pages.k_distance, kv_head};
-    const Pieces v{problem.v_map_strides, pages.v_distance, kv_head};
-    /// How many rows of this lane's piece of a tile are keys, and its page.
-    const auto rows_of = [&](int first_key) { return min(max(keys - first_key - row, 0), pages.piece_rows); };
+
+  __device__ Asker(Shared& shared, const TileMap& map, const MapStrides& strides, int distance,
+                   const Pages& pages)
+      : shared(shared),
+        map(map),
+        of{strides, distance},
+        pages(pages),
+        row(int(threadIdx.x % 32) / (Traits::kHeadDim / kPanel) * pages.piece_rows) {}
+
+  //| **Looked up a tile ahead.** The table's answer takes as long as a key's, half a microsecond and more. So the page of the next tile
+  //| is asked for before the copies of this one are.
+  /// Has all tiles of a work brought, one after another. `skip(i)` goes past what the other warp fills before
+  /// tile i, `begin(first_key, left)` does what goes with a tile. All lanes.
+  template <typename Skip, typename Begin>
+  __device__ __forceinline__ void bring(const Work& work, int head, const Skip& skip, const Begin& begin) {
+    const auto rows_of = [&](int first_key) {
+      return min(max(work.sequence.keys - first_key - row, 0), pages.piece_rows);
+    };
     const auto look_up = [&](int first_key) {
       return row < Traits::kKeys && rows_of(first_key) > 0
                  ? pages.page_of(work.sequence.first_key, first_key + row)
                  : 0;
     };
-    int before = -1;  // the first key of the tile whose values are still to be sent
-    const auto place_of_values = [&] {
-      return before < 0 ? 0 : v.place(pages, look_up(before), before + row, rows_of(before));
-    };
-    const auto fill_values = [&](int place) {
-      if (before >= 0) fill_by_pieces<Traits>(shared, state, v_map, pages, rows_of(before), place);
-    };
-    while (left > 0) {
+    const int count = work.partial + work.full;
+    for (int done = 0; done < count;) {
       const TileBallot ballot = next_of_warp(shared.ballots, ballots);
       const auto first_key_of = [&](uint32_t tiles) {
         return ballot.span.tile(ballot.first + 31 - __clz(int(tiles))) * Traits::kKeys;
       };
       int page = look_up(first_key_of(ballot.tiles));
-      for (uint32_t tiles = ballot.tiles; tiles != 0; --left) {
-        const int first_key = first_key_of(tiles), values = place_of_values();
+      for (uint32_t tiles = ballot.tiles; tiles != 0; ++done) {
+        const int first_key = first_key_of(tiles), rows = rows_of(first_key);
+        const int place = of.place(pages, page, head, first_key + row, rows);
         tiles ^= 1u << (31 - __clz(int(tiles)));
-        wait_empty(shared.pipeline, state);
-        if (lane == 0) {
-          if (left == kTilesBefore) mbarrier_arrive(&shared.near_end);
-          shared.first_key[state.stage] = first_key;
-        }
-        const int rows = rows_of(first_key);
-        fill_by_pieces<Traits>(shared, state, k_map, pages, rows,
-                               k.place(pages, page, first_key + row, rows));
         if (tiles != 0) page = look_up(first_key_of(tiles));
-        fill_values(values);
-        before = first_key;
+        skip(done);
+        begin(first_key, count - done);
+        fill_by_pieces<Traits>(shared, state, map, pages, rows, place);
       }
     }
-    fill_values(place_of_values());
+  }
+};
+
+/// The warp that streams keys.
+template <typename Traits, typename Shared>
+__device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const Problem& problem,
+                                       const Pages& pages) {
+  Asker<Traits, Shared> keys(shared, map, problem.k_map_strides, pages.k_distance, pages);
+  const bool leads = threadIdx.x % 32 == 0;
+  for (PipelineState<kWorkStages> next;;) {
+    const Work work = next_of_warp(shared.work, next);
+    if (work.first_query < 0) return;
+    const int count = work.partial + work.full;
+    if (count < kTilesBefore && leads) mbarrier_arrive(&shared.near_end);
+    keys.bring(
+        work, work.head.head / problem.group,
+        [&](int tile) {
+          if (tile >= 2) keys.state.advance();  // the values of tile - 2
+        },
+        [&](int first_key, int left) {
+          wait_empty(shared.pipeline, keys.state);
+          if (left == kTilesBefore && leads) mbarrier_arrive(&shared.near_end);
+          if (leads) shared.first_key[keys.state.stage] = first_key;
+        });
+    for (int i = 0; i < min(count, 2); ++i) keys.state.advance();  // the last two tiles' values
+  }
+}
+
+/// The warp that brings queries and streams values.
+template <typename Traits, typename Shared>
+__device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map, const TileMap& v_map,
+                                           const Problem& problem, const Pages& pages, int queries) {
+  Asker<Traits, Shared> values(shared, v_map, problem.v_map_strides, pages.v_distance, pages);
+  PipelineState<kWorkStages> next;
+  for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
+    const Work work = next_of_warp(shared.work, next);
+    if (work.first_query < 0) return;
+    if (threadIdx.x % 32 == 0)
+      load_queries(shared, q_map, parity, work.q_rows.row + work.first_query,
+                   work.q_rows.of(work.head.head, problem.q_map_strides), queries);
+    __syncwarp();  // lane 0 has waited for the place
+    const int count = work.partial + work.full;
+    values.bring(
+        work, work.head.head / problem.group,
+        [&](int tile) {
+          if (tile == 0) values.state.advance();         // its keys
+          if (tile + 1 < count) values.state.advance();  // and the next tile's
+        },
+        [](int, int) {});
   }
 }
 
@@ -179,9 +224,11 @@ struct Prompts : InPlan<CachedSequences>, InRanges {
   int head_bits;
 
   template <typename Traits, typename Shared>
-  __device__ void produce(Shared& shared, const TileMap& k_map, const TileMap& v_map,
-                          const Problem& problem) const {
-    produce_pieces<Traits>(shared, k_map, v_map, problem, pages);
+  __device__ void produce(Shared& shared, int warp, const TileMap& q_map, const TileMap& k_map,
+                          const TileMap& v_map, const Problem& problem) const {
+    if (warp == 0) produce_keys_by_pieces<Traits>(shared, k_map, problem, pages);
+    if (warp == 1)
+      produce_queries_and_values<Traits>(shared, q_map, v_map, problem, pages, kRowsOfWarpgroup >> head_bits);
   }
 };
 
