@@ -13,8 +13,8 @@ runs beside a copy of as many bytes, since PyTorch has no kernel for keys that a
 --latent: its shapes alone. Two shapes are under rules, a window, or a softcap and sinks: of ours steps 4 to 6 take part, and of the peers
 FlashInfer, which knows the window and the softcap.
 --prefill: several queries a sequence, its last ones, packed and causal, in one launch. `chunks` are 8 sequences with 512 queries each and
-2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Ours are step 6 and chapter 9's step 8. Peers are cuDNN's paged attention and FlashInfer's
-batch prefill, planned beforehand, with its kernels fa2 and fa3. Here FLOPs count visible pairs.
+2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Ours are step 6 and chapter 9's step 8. Peers are cuDNN's paged
+attention and FlashInfer's batch prefill, planned beforehand, with its kernels fa2 and fa3. Here FLOPs count visible pairs.
 --ablation: step 4 in turn with itself, one switch turned at a time, and with step 3, on one sequence and on 16.
 `vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
 """

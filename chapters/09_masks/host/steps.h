@@ -13,7 +13,7 @@ void run_ranges(const Shape& shape, const Tensors& tensors, device::Stream strea
 void run_columns(const Shape& shape, const Tensors& tensors, device::Stream stream);    ///< step 4
 void run_functions(const Shape& shape, const Tensors& tensors, device::Stream stream);  ///< step 5
 
-void run_prompts(const Shape& shape, const Tensors& tensors, device::Stream stream);    ///< step 8
+void run_prompts(const Shape& shape, const Tensors& tensors, device::Stream stream);  ///< step 8
 
 /// Step 6, or, `in_turns`, step 7. Each head dimension is a file of its own, since they take long to compile.
 template <int kHeadDim>
@@ -27,7 +27,7 @@ constexpr int64_t kCounterBytes = 16;
 int64_t varlen_workspace_bytes(const Shape& shape);
 int64_t columns_workspace_bytes(const Shape& shape);
 int64_t functions_workspace_bytes(const Shape& shape);
-int64_t prompts_workspace_bytes(const Shape& shape);  ///< the plan
+int64_t prompts_workspace_bytes(const Shape& shape);                   ///< the plan
 int64_t gradients_workspace_bytes(const Shape& shape, bool in_turns);  ///< sums, and lists of tiles
 
 /// Whether steps 6 and 7 can number the rows of its workspace and the entries of its lists.
