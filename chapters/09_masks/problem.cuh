@@ -118,6 +118,7 @@ __device__ __forceinline__ int queries_among(const Policy& policy, int rows) {
     return rows;
 }
 
+//| From a row of the tile follow its query, by the lowest bits, and its head, by the others.
 /// Which of its head's queries in a consumer's tile has the consumer's row `row`.
 template <typename Policy>
 __device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
@@ -137,6 +138,7 @@ __device__ __forceinline__ Number head_of_row(const Policy& policy, Number head)
     return head;
 }
 
+//| What else kernels know of a launch is the same for all policies.
 /// The shape of one launch, but for what may be seen.
 struct Problem {
   int batch, seqlen_q, seqlen_k;

@@ -39,6 +39,7 @@ __device__ inline int sum_before(int value, int& total) {
   __syncthreads();  // all have read the sums of the call before
   if (lane == 31) of_warp[warp] = sum;
   __syncthreads();  // all warps have written theirs
+  //| Then each thread goes through the 32 sums.
   int before = 0;
   total = 0;
   for (int i = 0; i < kPlanThreads / 32; ++i) {
@@ -48,9 +49,8 @@ __device__ inline int sum_before(int value, int& total) {
   return before + sum - value;
 }
 
-/// Makes the plan for tiles of kRows queries and kKeys keys, and sets the counter to 0. One block of
-/// kPlanThreads. `Sequences` is Packed, or
-/// answers what it does.
+/// Makes the plan for tiles of kRows rows and kKeys keys, and sets the counter to 0. One block of
+/// kPlanThreads. `Sequences` is Packed, or answers what it does.
 template <int kRows, int kKeys, typename Sequences>
 __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, Plan plan, int* counter) {
   //| There is a bucket for each length in tiles of keys, the longest first. The kernel counts each bucket, sums the counts to
@@ -145,8 +145,12 @@ __device__ inline MapRows varlen_rows(int first, int count) {
 struct Packed : DocumentBounds {
   __device__ static int entry(int) { return 0; }  ///< of the batch: there is one
   __device__ static constexpr int queries_of(int tile_rows) { return tile_rows; }
-  __device__ static MapRows q_rows(int, const Sequence& s) { return varlen_rows(s.first_query, s.queries); }
-  __device__ static MapRows k_rows(int, const Sequence& s) { return varlen_rows(s.first_key, s.keys); }
+  __device__ MapRows q_rows(int, const Sequence& sequence) const {
+    return varlen_rows(sequence.first_query, sequence.queries);
+  }
+  __device__ MapRows k_rows(int, const Sequence& sequence) const {
+    return varlen_rows(sequence.first_key, sequence.keys);
+  }
 };
 
 /// In which order the tiles of planned sequences go.

@@ -74,6 +74,7 @@ __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Tra
 //| goes through all tiles, in the order of `produce_keys`: K of the first tile, then K of the next and V of the one before. What the other warp
 //| fills, it skips.
 
+//| The broadcasts count a warp as one reader: all its lanes read, and then lane 0 gives the place back.
 /// A copy of what comes next. All lanes of a warp.
 template <typename T, int kStages>
 __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, PipelineState<kStages>& state) {
@@ -85,6 +86,7 @@ __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, Pipel
   return next;
 }
 
+//| A lane has the same piece of every tile. Where its row is none of the tile's, the lane brings nothing.
 /// What both warps know, and where each is.
 template <typename Traits, typename Shared>
 struct Asker {
@@ -118,6 +120,7 @@ struct Asker {
                  ? pages.page_of(work.sequence.first_key, first_key + row)
                  : 0;
     };
+    //| As `produce_keys` does: the highest bit of a ballot is the next tile.
     const int count = work.partial + work.full;
     for (int done = 0; done < count;) {
       const TileBallot ballot = next_of_warp(shared.ballots, ballots);
@@ -138,6 +141,8 @@ struct Asker {
   }
 };
 
+//| **Keys.** Tile 0's keys have the first stage of a row, tile 1's the second, and from then on a stage of values lies between two of keys. This
+//| warp also says when the next row is wanted, and writes each tile's first key beside its stage.
 /// The warp that streams keys.
 template <typename Traits, typename Shared>
 __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const Problem& problem,
@@ -163,6 +168,8 @@ __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const
   }
 }
 
+//| **Queries and values.** Values are not wanted before the first scores. So this warp can wait for the queries' place while the other already sends
+//| keys of the new row.
 /// The warp that brings queries and streams values.
 template <typename Traits, typename Shared>
 __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map, const TileMap& v_map,
@@ -209,6 +216,7 @@ struct CachedSequences {
     const int own = first_query == nullptr ? queries : first_query[i + 1] - first;
     return {first, own, i * pages, lengths == nullptr ? keys : lengths[i]};
   }
+  //| Queries that are packed, and queries that are batch entries: the tensor map is step 2's, or step 3's.
   __device__ int queries_of(int tile_rows) const { return tile_rows >> head_bits; }
   __device__ int entry(int i) const { return first_query == nullptr ? i : 0; }
   __device__ MapRows q_rows(int i, const Sequence& s) const {
@@ -217,6 +225,7 @@ struct CachedSequences {
   __device__ static MapRows k_rows(int, const Sequence&) { return {}; }  ///< pages say it
 };
 
+//| The mask is step 3's, without documents: within its sequence a query sees what a window shows, aligned to the last key.
 /// Step 8.
 struct Prompts : InPlan<CachedSequences>, InRanges {
   Unchanged score;
