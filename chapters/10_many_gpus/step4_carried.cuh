@@ -7,7 +7,7 @@
 //|
 //| **Predicted** for 64k tokens, 16 heads of 128 and 2 H200s: a GPU has 32k * 16 rows of 128, 67 M elements, and merges once.
 //| It saves 0.54 GB, 0.13 ms at 4 TB/s. Under a causal mask a GPU computes 4 * 128 * 16 * 64k * 64k / 2 / 2 = 8.8 TFLOP, 11.1 ms
-//| at 790 TFLOP/s. So this step should bring 1 %. It does not: on two H100s step 3 is faster. See the chapter's box.
+//| at 790 TFLOP/s. So this step should bring 1 %. It does not: on two H200s step 3 is faster. See the chapter's box.
 //|
 //| ![A warpgroup's 64 rows belong to four warps; a row lies in four neighbouring lanes](../../docs/figures/wgmma_fragments.svg)
 #pragma once
