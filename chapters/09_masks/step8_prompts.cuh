@@ -107,7 +107,7 @@ struct Asker {
         row(int(threadIdx.x % 32) / (Traits::kHeadDim / kPanel) * pages.piece_rows) {}
 
   //| **Looked up a tile ahead.** The table's answer takes as long as a key's, half a microsecond and more. So the page of the next tile
-  //| is asked for before the copies of this one are.
+  //| is asked for before the copies of this one are; only a ballot's first tile waits for its page.
   /// Has all tiles of a work brought, one after another. `skip(i)` goes past what the other warp fills before
   /// tile i, `begin(first_key, left)` does what goes with a tile. All lanes.
   template <typename Skip, typename Begin>
@@ -169,7 +169,7 @@ __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const
 }
 
 //| **Queries and values.** Values are not wanted before the first scores. So this warp can wait for the queries' place while the other already sends
-//| keys of the new row.
+//| the keys of the new row's first ballot.
 /// The warp that brings queries and streams values.
 template <typename Traits, typename Shared>
 __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map, const TileMap& v_map,
@@ -200,8 +200,8 @@ __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map,
 //| a place in the table of pages.
 //|
 //| **Heads share tiles.** In the same call most sequences may decode, with one query each. A tile of 128 rows for each head would be nearly
-//| empty, and every head would read the keys again. So up to four heads of a group are rows of one tile. A tile that is nearly empty is computed whole all the
-//| same. But one of 128 keys takes some 1.7 us, in which memory brings 132 multiprocessors no more keys than that.
+//| empty, and every head would read the keys again. So up to four heads of a group are rows of one tile. A tile that is nearly empty is
+//| computed whole all the same. But a tile of 128 keys takes some 1.5 us, and memory takes 2.0 us to bring 132 multiprocessors theirs.
 /// Sequences of a cache with some queries each.
 struct CachedSequences {
   const int* first_query;  // [count + 1], or null: all have `queries`, and are batch entries

@@ -12,7 +12,7 @@ def main():
                               "12 come as zeros. Below, of a consumer's 64 rows four heads have 16 each, the same 16 queries.")
     looks = ("blue", "green", "amber", "blue")
     figure.text(16, 28, "Memory: pages of 32 rows", "bold")
-    figure.text(250, 28, "The warp: a lane a page", "bold")
+    figure.text(250, 28, "Two lanes a page, one a panel", "bold")
     figure.text(440, 28, "Stage: 128 keys, d = 128", "bold")
     top = {page: 44 + i % 4 * (HEIGHT + 8) for i, page in enumerate(range(PAGES))}
     for page in range(PAGES):
@@ -23,7 +23,7 @@ def main():
     for place, page in enumerate(TABLE):
         y = 44 + place * (HEIGHT + 8)
         figure.box(250, y, 150, HEIGHT, looks[place])
-        figure.text(258, y + 18, f"lane {place}: table says {page}", "small")
+        figure.text(258, y + 18, f"lanes {2 * place}, {2 * place + 1}: page {page}", "small")
         figure.text(258, y + 36, f"keys {place * ROWS} to {place * ROWS + (LAST if place == 3 else ROWS) - 1}", "small")
         figure.arrow(400, y + HEIGHT / 2, 436, y + HEIGHT / 2)
         for panel in range(2):

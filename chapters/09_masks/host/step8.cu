@@ -132,7 +132,10 @@ void run_prompts(const Shape& shape, const Tensors& t, device::Stream stream) {
   Shape of_kernel = of_queries;
   of_kernel.heads >>= bits;
   of_kernel.layout.o = of_queries.strides(TensorId::o);
-  const int rows = Traits::kRows >> bits, heads = tile_order(of_kernel, rows, true).heads_of_section;
+  //| A section of heads is measured by the longest sequence, since blocks work on one or two sequences at a time. The plan numbers the heads of
+  //| one batch entry.
+  const int rows = Traits::kRows >> bits;
+  const int heads = std::min(tile_order(of_kernel, rows, true).heads_of_section, of_kernel.heads);
   const int64_t tiles = of_kernel.heads * (packed ? int64_t(shape.packed_queries / rows) + shape.batch
                                                   : int64_t(shape.batch) * ceil_div(shape.seqlen_q, rows));
   run_masked<T, Traits>(
