@@ -260,8 +260,8 @@ void set_pages(const Chapter& chapter, Operation operation, uint64_t seed, Shape
   const auto [rows, shared] = std::pair(shape.paging.rows, shape.paging.shared);
   if (rows == 0 && shared == 0) return;
   if (operation != Operation::decode)
-    throw InputError("--page-rows and --shared-prefix are for a cache, which chapter ", chapter.number,
-                     " does not read: leave them out");
+    throw InputError("--page-rows and --shared-prefix are for a cache, which this step of chapter ",
+                     chapter.number, " does not read: leave them out, or choose another with --step");
   if (rows == 0) throw InputError("--shared-prefix is a prefix of pages: give --page-rows too");
   if (shared % rows != 0 || shared > shape.seqlen_k)
     throw InputError("--shared-prefix is ", shared,
