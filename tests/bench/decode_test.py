@@ -87,7 +87,8 @@ class C:
 
     def flashbook_masked_decode(self, chapter, step, shape, cache, mask, tensors, stream):
         s, c, m, t = shape._obj, cache._obj, mask._obj, tensors._obj
-        assert (chapter, step, s.causal, m.window_left, m.window_right, m.softcap) == (8, 6, 0, -1, 0, 0)
+        assert (chapter, step) in ((8, 6), (9, 8))
+        assert (s.causal, m.window_left, m.window_right, m.softcap) == (0, -1, 0, 0)
         first, lengths = (array(pointer, (s.batch + more,), "int32") for pointer, more in ((c.first_query, 1), (c.lengths, 0)))
         assert (c.queries, s.seqlen_q) == (first[-1], np.diff(first).max())
         table = array(c.page_table, (s.batch, -(-s.seqlen_k // c.page_rows)), "int32")

@@ -405,6 +405,7 @@ TEST(MaskedBackward, IsAStepOfTheChapter) {
   EXPECT_EQ(parse({}).options->steps, (std::vector<int>{1, 2, 3, 4, 5}));
   EXPECT_EQ(parse({"--step", "6"}).options->steps, std::vector<int>{kGradient});
   EXPECT_EQ(parse({"--step", "7"}).options->steps, std::vector<int>{kInTurns});
+  EXPECT_EQ(parse({"--step", "8"}).options->operation, Operation::decode);
   try {
     parse({"--step", "5", "--dq", "/tmp/dq.npy"});
     ADD_FAILURE() << "step 5 has no dQ";
@@ -412,11 +413,11 @@ TEST(MaskedBackward, IsAStepOfTheChapter) {
     EXPECT_NE(std::string(error.what()).find("--dq is for steps 6 to 7"), std::string::npos) << error.what();
   }
   const std::string help = parse({"--help"}).text;
-  for (const char* option : {"--window N", "--mask FILE", "--dropout P", "--output FILE", "--dq FILE"})
+  for (const char* option :
+       {"--window N", "--mask FILE", "--dropout P", "--page-rows N", "--output FILE", "--dq FILE"})
     EXPECT_NE(help.find(option), std::string::npos) << option;
-  for (const char* option : {"--page-rows", "--scaling"})
-    EXPECT_EQ(help.find(option), std::string::npos) << option;
-  EXPECT_THROW(parse({"--step", "8"}), InputError);
+  EXPECT_EQ(help.find("--scaling"), std::string::npos);
+  EXPECT_THROW(parse({"--step", "9"}), InputError);
 }
 
 }  // namespace
