@@ -23,20 +23,8 @@ int64_t page_unit(const Strides& strides) {
 }
 
 TileMap page_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
-  constexpr uint64_t kNoEnd = std::numeric_limits<int>::max();
-  const bool by_panels = shape.head_dim % kPanel != 0;
-  const int columns = by_panels ? shape.head_dim : kPanel, panels = by_panels ? 1 : shape.head_dim / kPanel;
-  const Strides strides = shape.strides(tensor);
-  const uint64_t bytes = size_of(shape.dtype), row_bytes = uint64_t(strides.row) * bytes;
-  return {device::tensor_map(
-              {.dtype = shape.dtype,
-               .base = base,
-               .size = {uint64_t(columns), uint64_t(kRowsOfVarlenMap), uint64_t(panels), kNoEnd, kNoEnd},
-               .stride = {row_bytes, kPanelRowBytes, uint64_t(page_unit(strides)) * bytes,
-                          (uint64_t(1) << 34) - row_bytes},
-               .box = {kPanel, uint32_t(box_rows), 1, 1, 1},
-               .swizzle = Swizzle::b128}),
-          by_panels};
+  const uint64_t unit = page_unit(shape.strides(tensor)) * int64_t(size_of(shape.dtype));
+  return map_to_an_end(shape, tensor, base, unit, box_rows, 1);
 }
 
 /// How a kernel names heads and rows in that map, and how far a page is from the next. Throws UsageError if
@@ -64,7 +52,6 @@ int head_bits_of(const Shape& shape) {
 
 /// Q's or O's map. Packed, of seqlen_q queries in all, its rows are counted up to the end of a sequence.
 TileMap shared_map(const Shape& shape, TensorId tensor, const void* base, bool packed) {
-  constexpr uint64_t kNoEnd = std::numeric_limits<int>::max();
   const int bits = head_bits_of(shape);
   const Strides strides = shape.strides(tensor);
   const uint64_t bytes = size_of(shape.dtype), row_bytes = uint64_t(strides.row) * bytes,
@@ -77,10 +64,7 @@ TileMap shared_map(const Shape& shape, TensorId tensor, const void* base, bool p
       .stride = {row_bytes, head_bytes, head_bytes << bits, uint64_t(strides.batch) * bytes},
       .box = {kPanel, uint32_t(kRowsOfWarpgroup >> bits), uint32_t(1) << bits, 1, 1},
       .swizzle = Swizzle::b128};
-  if (packed) {
-    of.size[1] = kRowsOfVarlenMap, of.size[3] = of.size[4] = kNoEnd;
-    of.stride[2] = map_unit(shape, tensor), of.stride[3] = (uint64_t(1) << 34) - row_bytes;
-  }
+  if (packed) count_to_an_end(of, map_unit(shape, tensor));
   return {device::tensor_map(of), true};
 }
 

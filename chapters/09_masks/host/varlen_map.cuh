@@ -30,23 +30,37 @@ inline MapStrides varlen_strides(const Shape& shape, TensorId tensor) {
   return {int(head), int(row)};
 }
 
-/// The map of a packed tensor, whose rows are counted up to the end of a sequence (step2_varlen.cuh).
-/// As of `tile_map`, its boxes are panels where head_dim is no number of them.
-inline TileMap varlen_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+/// Of a map {column, row, any, ...}: its rows are counted up to an end, which the last two dimensions say in
+/// units of `unit_bytes` (step2_varlen.cuh).
+inline void count_to_an_end(device::TensorTiles& tiles, uint64_t unit_bytes) {
   constexpr uint64_t kNoEnd = std::numeric_limits<int>::max();
+  tiles.size[1] = kRowsOfVarlenMap;
+  tiles.size[3] = tiles.size[4] = kNoEnd;
+  tiles.stride[2] = unit_bytes;
+  tiles.stride[3] = (uint64_t(1) << 34) - tiles.stride[0];  // times kWrap: 2^64 - rows of the map
+}
+
+/// The map of a packed tensor, or of pages, whose rows are counted up to the end of a sequence.
+/// As of `tile_map`, its boxes are panels where head_dim is no number of them, or where `box_panels` is 1.
+inline TileMap map_to_an_end(const Shape& shape, TensorId tensor, const void* base, uint64_t unit_bytes,
+                             int box_rows, int box_panels) {
   const bool by_panels = shape.head_dim % kPanel != 0;
   const int columns = by_panels ? shape.head_dim : kPanel, panels = by_panels ? 1 : shape.head_dim / kPanel;
-  const uint64_t row_bytes = uint64_t(shape.strides(tensor).row) * size_of(shape.dtype);
-  const uint64_t wrap_bytes = (uint64_t(1) << 34) - row_bytes;  // times kWrap: 2^64 - rows of the map
-  const int box_panels = by_panels ? 1 : tile_columns(shape.head_dim) / kPanel;
-  return {device::tensor_map(
-              {.dtype = shape.dtype,
-               .base = base,
-               .size = {uint64_t(columns), uint64_t(kRowsOfVarlenMap), uint64_t(panels), kNoEnd, kNoEnd},
-               .stride = {row_bytes, kPanelRowBytes, map_unit(shape, tensor), wrap_bytes},
-               .box = {kPanel, uint32_t(box_rows), uint32_t(box_panels), 1, 1},
-               .swizzle = Swizzle::b128}),
-          by_panels};
+  device::TensorTiles tiles = {
+      .dtype = shape.dtype,
+      .base = base,
+      .size = {uint64_t(columns), 0, uint64_t(panels), 0, 0},
+      .stride = {uint64_t(shape.strides(tensor).row) * size_of(shape.dtype), kPanelRowBytes, 0, 0},
+      .box = {kPanel, uint32_t(box_rows), by_panels ? 1 : uint32_t(box_panels), 1, 1},
+      .swizzle = Swizzle::b128};
+  count_to_an_end(tiles, unit_bytes);
+  return {device::tensor_map(tiles), by_panels};
+}
+
+/// That of a packed tensor.
+inline TileMap varlen_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
+  return map_to_an_end(shape, tensor, base, map_unit(shape, tensor), box_rows,
+                       tile_columns(shape.head_dim) / kPanel);
 }
 
 }  // namespace flashbook::masks
