@@ -42,7 +42,7 @@ std::pair<MapStrides, int> page_strides(const Shape& shape, TensorId tensor) {
 
 //| ## The map of queries
 //|
-//| A box has 16, 32 or 64 rows of one, two or four heads, one head after another. So heads that share a tile are a dimension of their own,
+//| A box has 64, 32 or 16 rows of one, two or four heads, one head after another. So heads that share a tile are a dimension of their own,
 //| and panels none: a row is one dimension, and boxes are panels, as of head dimensions that are no tile's.
 
 /// Heads that share a tile: of a group, as many as divide it of 1, 2 and 4, as a power of two.
@@ -116,8 +116,7 @@ void run_prompts(const Shape& shape, const Tensors& t, device::Stream stream) {
   Shape of_kernel = of_queries;
   of_kernel.heads >>= bits;
   of_kernel.layout.o = of_queries.strides(TensorId::o);
-  //| A section of heads is measured by the longest sequence, since blocks work on one or two sequences at a time. The plan numbers the heads of
-  //| one batch entry.
+  //| A section of heads is measured by the longest sequence, as if blocks worked on one at a time. The plan numbers the heads of one batch entry.
   const int rows = Traits::kRows >> bits;
   const int heads = std::min(tile_order(of_kernel, rows, true).heads_of_section, of_kernel.heads);
   const int64_t tiles = of_kernel.heads * (packed ? int64_t(shape.packed_queries / rows) + shape.batch
