@@ -42,6 +42,9 @@ FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK, E4M3_CACHE = 6, 8  # of chapter 8
 PROMPTS = 8  # of chapter 9
 MOST_ROWS, FEWEST_PAGE_ROWS = 64, 8  # of a tile of chapter 8; of a page that chapter 9 reads
+# Chapter 9 does not split keys. With fewer tiles of rows it keeps so few of 132 multiprocessors busy that chapter 8 is as fast: one of its tiles
+# takes 4.8 us on any of them, chapter 9's of twice the rows 1.45.
+FEWEST_TILES, TILE_ROWS = 20, 128
 BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # of chapter 6: its last step takes exponentials from a line
 MOST_PLANS = 4096
 MOST_UNREAD = 1 << 18  # log-sum-exps, 1 MiB
@@ -704,8 +707,14 @@ def of_one_page(tensor: Tensor, batch: int) -> Tensor:
 
 
 def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int) -> bool:
-    """Whether a sequence has more rows than a tile of chapter 8, in pages that chapter 9 can read."""
-    if q.dim() != 4 or k.dim() != 4 or not k.shape[1] or (most_queries or q.shape[2]) * q.shape[1] // k.shape[1] <= MOST_ROWS:
+    """Whether a sequence has more rows than a tile of chapter 8, in pages that chapter 9 can read, and all together have enough tiles."""
+    if q.dim() != 4 or k.dim() != 4 or not k.shape[1]:
+        return False
+    batch, heads, queries, _ = q.shape
+    group = heads // k.shape[1]
+    shared = next(count for count in (4, 2, 1) if group % count == 0)  # heads of a tile of chapter 9
+    tiles = batch * (heads // shared) * -(-queries * shared // TILE_ROWS)
+    if (most_queries or queries) * group <= MOST_ROWS or tiles < FEWEST_TILES:
         return False
     rows = k.shape[2]
     return pages is None or pages.shape[1] == 1 or (rows >= FEWEST_PAGE_ROWS and rows & (rows - 1) == 0)

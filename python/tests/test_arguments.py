@@ -408,7 +408,8 @@ def test_explain():
     assert (found.operation, found.chapter, found.step, found.copied, found.backward) == ("decode", 8, 6, (), None) and torch.equal(k, before)
     table_ = torch.arange(2, device=DEVICE, dtype=torch.int32)[:, None]
     flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], make(2, 32, 2), make(2, 32, 2), new, new, cache_seqlens=7, block_table=table_)
-    long = make(2, 40, 4)
+    assert said(flashbook.flash_attn_with_kvcache, make(2, 40, 4), k, v, cache_seqlens=7, causal=True) == ("decode", 8, 6)  # 4 tiles
+    long = make(2, 400, 4)
     assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, causal=True) == ("decode", 9, 8)
     assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, 6)
     for rows, chapter in ((4, 8), (8, 9)):  # of a page
