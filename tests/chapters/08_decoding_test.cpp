@@ -32,15 +32,7 @@ TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
       const Shape shape = cache_of({0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
       const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
       const Reference reference = make_reference(shape, inputs, all_rows(shape));
-      SCOPED_TRACE(describe(shape) + ", pages of " + std::to_string(rows));
-      for (int step : {kPages, kEqualWork}) {
-        const std::vector<std::byte> want = bits_of(shape, inputs, step);
-        for (uint64_t seed : {1, 2}) {
-          const Shape paged = in_pages(shape, rows, seed);
-          ASSERT_EQ(kDecoding.step(step).why_not(paged), "");
-          EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), step) == want) << "step " << step;
-        }
-      }
+      expect_pages_do_not_show({kPages, kEqualWork}, shape, inputs, rows);
       EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, inputs, kPages)).ok());
     }
 }

@@ -58,6 +58,21 @@ inline std::vector<std::byte> bits_of(const Shape& shape, const Inputs& inputs, 
   return call.download_bytes();
 }
 
+/// Pages that no sequence uses are NaN, as is what lies behind a sequence's last key. Where pages of `rows`
+/// lie may not show in a single bit, nor may it that there are pages.
+inline void expect_pages_do_not_show(const std::vector<int>& steps, const Shape& shape, const Inputs& inputs,
+                                     int rows) {
+  SCOPED_TRACE(describe(shape) + ", pages of " + std::to_string(rows));
+  for (int step : steps) {
+    const std::vector<std::byte> want = bits_of(shape, inputs, step);
+    for (uint64_t seed : {1, 2}) {
+      const Shape paged = in_pages(shape, rows, seed);
+      ASSERT_EQ(chapter_under_test.step(step).why_not(paged), "");
+      EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), step) == want) << "step " << step;
+    }
+  }
+}
+
 /// Sequences with so many queries each, one after another, against their caches; each held against FP64 by
 /// itself, by each of the steps. `by_token`: [queries, heads], not [heads, queries].
 inline void expect_packed_right(const std::vector<int>& steps, const std::vector<int>& queries,
