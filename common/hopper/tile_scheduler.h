@@ -23,8 +23,8 @@ namespace flashbook::hopper {
 enum class Schedule {
   single_tile,         ///< one for each block
   static_persistent,   ///< every gridDim.x-th
-  dynamic_persistent,  ///< what a counter gives, asked for while the tile before begins
-  in_order_persistent  ///< what a counter gives, asked for when it is needed: tiles begin in their order
+  dynamic_persistent,  ///< what a counter gives
+  in_order_persistent  ///< what a counter gives, the first tile too: tiles begin in their order
 };
 
 //| ## The order
@@ -36,9 +36,10 @@ struct TileOrder {
   int tiles;                      ///< of all heads
   device::Divisor tiles_of_head;  ///< query tiles of a head
   int batch;
-  device::Divisor heads;  ///< of Q
-  int heads_of_section;   ///< that are worked on at once
-  bool longest_first;     ///< within a section: the last queries of all its heads, then those before
+  device::Divisor heads;    ///< of Q
+  int heads_of_section;     ///< that are worked on at once
+  bool longest_first;       ///< within a section: the last queries of all its heads, then those before
+  bool asks_early = false;  ///< for the next tile: before this one's keys are sent for, not after
 };
 
 /// What a block works on: a tile of queries.
@@ -100,8 +101,12 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
 
 //| The thread that decides is short of registers: a `PipelineState` takes one more than a count. So it counts rounds: with two stages the last
 //| bit of the count is the stage, the bit before it the phase. The schedule says which tile is next: none, the one gridDim.x
-//| further on, or what the counter gives. The counter's answer takes hundreds of clocks, so it is asked for before
-//| `work_on` streams the tile's keys.
+//| further on, or what the counter gives.
+//|
+//| **When to ask the counter.** A block that has asked holds a tile that no other can take any more. Asked while the tile
+//| before begins, the answer is there in time, and the last tiles wait for the blocks that hold them. Asked when this tile's
+//| keys have been sent for, it takes hundreds of clocks, which lie under the stages that are full. So blocks ask late, but
+//| for short rows, whose keys are all on their way before the first is read.
 //|
 //| **A counter can reset itself.** A block asks once for each tile that it works on, so all blocks together ask `tiles`
 //| times. The block that is told `tiles - 1` has asked last, and sets the counter to 0 for the next launch. Otherwise each
@@ -122,9 +127,11 @@ __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const T
     if (work.query_tile < 0) return;
     if constexpr (kSchedule == Schedule::single_tile) index = order.tiles;
     if constexpr (kSchedule == Schedule::static_persistent) index += gridDim.x;
-    // Asked for now, needed when this tile's keys are under way: nobody waits for the answer.
-    if constexpr (kSchedule == Schedule::dynamic_persistent) index = gridDim.x + atomicAdd(counter, 1);
+    if (kSchedule == Schedule::dynamic_persistent && order.asks_early)
+      index = gridDim.x + atomicAdd(counter, 1);
     work_on(work);
+    if (kSchedule == Schedule::dynamic_persistent && !order.asks_early)
+      index = gridDim.x + atomicAdd(counter, 1);
     if constexpr (kSchedule == Schedule::in_order_persistent) index = atomicAdd(counter, 1);
     if (kResetsCounter && kSchedule == Schedule::dynamic_persistent &&
         index == int(gridDim.x) + order.tiles - 1)

@@ -67,7 +67,7 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
 //| What an H200 measured: the page has the table.
 
 /// Lengths up to which a version for short sequences is faster under a causal mask.
-constexpr int kShortD64 = 1024, kShortD128 = 2048, kShortD256 = 2048;
+constexpr int kShortD64 = 1024, kShortD128 = 2048;
 
 //| A version is a type that derives from `PersistentTraits` and changes a switch. So the compiler sees every combination that
 //| is used, and no other, and an `if constexpr` leaves nothing behind.
@@ -81,13 +81,6 @@ struct ShortD64 : PersistentTraits<64, 2, 128, 8, true> {
 /// themselves, so a fixed order pays.
 struct ShortD128 : PersistentTraits<128, 2, 128, 5, true> {
   static constexpr bool kPingpong = true;
-};
-
-/// The causal version for long sequences of head_dim 256. A persistent block asks for its next tile while it
-/// still has one, and then no other block can take it. With tiles as long as these that costs more time than
-/// starting a new block for each.
-struct LongD256 : PersistentTraits<256, 2, 64, 5, true> {
-  static constexpr Schedule kSchedule = Schedule::single_tile;
 };
 
 //| The choice is made on the host, by shape. `use` is called with one type; the program launches it, the tests check it,
@@ -105,8 +98,6 @@ void with_version(const Shape& shape, Use use) {
         if (shape.seqlen_q <= kShortD128) return use.template operator()<ShortD128>();
       use.template operator()<PersistentTraits<128, 2, 128, 5, kCausal>>();
     } else {
-      if constexpr (kCausal)
-        if (shape.seqlen_q > kShortD256) return use.template operator()<LongD256>();
       use.template operator()<PersistentTraits<256, 2, 64, 5, kCausal>>();
     }
   });

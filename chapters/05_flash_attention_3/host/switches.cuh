@@ -15,12 +15,10 @@ struct AsItIs : Traits {};
 
 //| The first two concern the tile scheduler: which block takes which tile, and whether blocks are persistent. At N = 512
 //| they bring the most.
-/// A block for every tile of queries: nothing of one lies under the next. Where step 5 does that already,
-/// persistent blocks.
+/// A block for every tile of queries: nothing of one lies under the next.
 template <typename Traits>
 struct OtherStay : Traits {
-  static constexpr Schedule kSchedule =
-      Traits::kSchedule == Schedule::single_tile ? Schedule::dynamic_persistent : Schedule::single_tile;
+  static constexpr Schedule kSchedule = Schedule::single_tile;
 };
 
 /// Under a causal mask every block takes each gridDim.x-th tile, without one whatever the counter gives.

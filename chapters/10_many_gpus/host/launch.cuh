@@ -44,20 +44,16 @@ void launch_attention(const Attention& a, device::Queue& queue) {
 //| ## Which version
 //|
 //| A whole result takes the version that chapter 5 takes for the same shape. A part takes the one for long sequences: who
-//| divides a sequence among GPUs has a long one. A version with a block for each tile leaves no multiprocessor free, so where some
-//| are to be spared another is taken.
+//| divides a sequence among GPUs has a long one.
 
 /// Lengths up to which a version for short sequences is faster under a causal mask (chapter 5).
-constexpr int kShortD64 = 1024, kShortD128 = 2048, kShortD256 = 2048;
+constexpr int kShortD64 = 1024, kShortD128 = 2048;
 
 struct ShortD64 : Version<64, 2, 128, 8, true, false> {
   static constexpr bool kLazy = false;
 };
 struct ShortD128 : Version<128, 2, 128, 5, true, false> {
   static constexpr bool kPingpong = true;
-};
-struct LongD256 : Version<256, 2, 64, 5, true, false> {
-  static constexpr Schedule kSchedule = Schedule::single_tile;
 };
 
 template <int kHeadDim, bool kCausal, bool kCarries>
@@ -86,8 +82,6 @@ void with_version(const Attention& a, Use use) {
     if (queries <= kShortD64) return use.template operator()<ShortD64>();
   } else if constexpr (kHeadDim == 128) {
     if (queries <= kShortD128) return use.template operator()<ShortD128>();
-  } else {
-    if (queries > kShortD256 && a.margin == 0) return use.template operator()<LongD256>();
   }
   use.template operator()<Long<kHeadDim, true, false>>();
 }
