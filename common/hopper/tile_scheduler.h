@@ -127,6 +127,7 @@ __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const T
     if (work.query_tile < 0) return;
     if constexpr (kSchedule == Schedule::single_tile) index = order.tiles;
     if constexpr (kSchedule == Schedule::static_persistent) index += gridDim.x;
+    //| The counter is asked here, or when `work_on` has sent for all keys of the tile.
     if (kSchedule == Schedule::dynamic_persistent && order.asks_early)
       index = gridDim.x + atomicAdd(counter, 1);
     work_on(work);

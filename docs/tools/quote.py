@@ -464,9 +464,9 @@ def latent_table(measured: Results) -> str:
 
 def ablation_table(measured: Results, chapter: str) -> str:
     """How many times as fast the chapter's last step is with one switch turned, in turn with the step as it is."""
-    names: dict[str, str] = {}  # switch -> what it does, in the order of the results
+    names: dict[str, str] = {}  # switch -> what it does, in the order of the results, the newest first
     lengths, shown = set(), []
-    for entry in measured.newest.values():
+    for entry in sorted(measured.newest.values(), key=lambda entry: str(entry.context["date"]), reverse=True):
         if entry.cell.kind == "ablation" and entry.cell.chapter == int(chapter) and "vs_as_it_is" in entry.values:
             names.setdefault(entry.cell.who, entry.cell.variant.replace("_", " "))
             lengths.add(entry.cell.seqlen)

@@ -6,7 +6,7 @@
    "whose": "a thread's own",
    "size": "256 KB a multiprocessor",
    "clocks": 5,
-   "bytes": 1513.3
+   "bytes": 1499.5
   },
   {
    "name": "shared memory",
@@ -27,19 +27,19 @@
    "whose": "the whole chip's",
    "size": "60 MB",
    "clocks": 283,
-   "bytes": 30.8
+   "bytes": 31.8
   },
   {
    "name": "device memory",
    "whose": "the whole chip's",
    "size": "141 GB",
-   "clocks": 664,
+   "clocks": 684,
    "bytes": 14.5
   }
  ],
- "multiplyAdds": 126.1,
+ "multiplyAdds": 125.0,
  "together": {
-  "L2 cache": 8.05,
+  "L2 cache": 8.31,
   "device memory": 3.78
  }
 };
