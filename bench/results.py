@@ -36,6 +36,8 @@ TIMED = ("forward", "backward", "decode", "masked", "cpu", "blocks", "ablation",
 BOOK_GPU = "h200"  # the machine that pages quote, the name of its folder here; releases of others stand beside it
 
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
+SHAPES = [(head_dim, mask) for head_dim in (64, 128, 256) for mask in ("full", "causal")]  # the papers'
+SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
 class Refused(Exception):
@@ -181,7 +183,7 @@ class Results:
         for entry in self.history:
             self.named.setdefault(entry.name, []).append(entry)
         self.newest = {name: entries[-1] for name, entries in self.named.items()}
-        self.in_turn_with_cudnn = bf16_run(self)
+        self.beside_peers = beside_peers(self)
 
     def context(self) -> dict[str, Any]:
         """The newest file's context, or {} without results. Timelines, and what is no attention, do not count."""
@@ -329,122 +331,51 @@ def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str,
 
 @dataclasses.dataclass(frozen=True)
 class InTurn:
-    """One cell of a step of ours, FlashAttention-3 and cuDNN in turn, in one process: TFLOP/s."""
+    """One cell of a step of ours, FlashAttention-3 and cuDNN in turn, in one process: TFLOP/s, the peers' by the medians of the rounds' ratios."""
 
     ours: float
     fa3: float
     cudnn: float
-    over_better: float  # the median of the rounds' ratios to the better peer of the round
+
+    @property
+    def over_better(self) -> float:
+        return self.ours / max(self.fa3, self.cudnn)
 
 
-@dataclasses.dataclass(frozen=True)
-class Fp8Steps:
-    """Chapter 6's steps and cuDNN's FP8, all in turn in one process: TFLOP/s by column, and which commit was measured."""
-
-    cells: dict[tuple[int, str, int], dict[str, float]]  # (head_dim, mask, seqlen) -> column -> TFLOP/s
-    said: str  # date and commit
-
-
-def complete_file(measured: Results, names: list[Name], field: str) -> dict[Name, Entry]:
-    """The entries of these names in the newest file that has all of them with that field; {} if none has."""
+def complete_file(measured: Results, names: list[Name], fields: set[str]) -> dict[Name, Entry]:
+    """The entries of these names in the newest file that has all of them with those fields; {} if none has."""
     files: dict[str, dict[Name, Entry]] = {}
     for name in names:
         for entry in measured.named.get(str(name), []):
-            if field in entry.values:
+            if fields <= entry.values.keys():
                 files.setdefault(entry.file, {})[name] = entry
     found = [entries for entries in files.values() if len(entries) == len(names)]
     return max(found, key=lambda entries: max(entry.when for entry in entries.values()), default={})
 
 
-def fp8_steps(measured: Results) -> Fp8Steps:
-    """Chapter 6's steps in turn with cuDNN's FP8: of the newest release that has every cell, or what was measured by hand before there was one.
-    FlashAttention-3's column, where it was not in that process, is cuDNN's times the ratio of the two in the table of one process."""
-    ratio = {(name.head_dim, name.mask, name.seqlen): cell.fa3 / cell.cudnn for name, cell in in_turn().items() if name.dtype == "e4m3"}
-    cells: dict[tuple[int, str, int], dict[str, float]] = {}
-    names = [Name("forward", f"ch06/{who}", "e4m3", *shape) for shape in ratio for who in ("step5", "step6", "step7", "step7_means", "step8")]
-    release = complete_file(measured, names, "vs_cudnn_frontend")
-    for name, entry in release.items():
-        rates = cells.setdefault((name.head_dim, name.mask, name.seqlen), {})
-        rates[name.variant] = entry.values["FLOPS"] / 1e12
-        if name.step == 7:
-            rates["cudnn"] = rates["step7"] / entry.values["vs_cudnn_frontend"]
-            if "vs_fa3" in entry.values:
-                rates["fa3"] = rates["step7"] / entry.values["vs_fa3"]
-    if release:
-        context = max(release.values(), key=lambda entry: entry.when).context
-        said = f"{context['date'][:10]}, commit {context['commit']}"
-    else:
-        with (RESULTS / "peers" / f"{BOOK_GPU}_fp8_steps.csv").open() as file:
-            said = file.readline().lstrip("# ").strip()
-            for row in csv.DictReader(file):
-                shape = int(row.pop("head_dim")), "causal" if row.pop("causal") == "1" else "full", int(row.pop("seqlen"))
-                cells[shape] = {column: float(rate) for column, rate in row.items()}
-    for shape, rates in cells.items():
-        rates.setdefault("fa3", rates["cudnn"] * ratio[shape])
-    return Fp8Steps(cells, said)
-
-
-def in_fp8_turn(measured: Results) -> dict[Name, InTurn]:
-    """Chapter 6's steps 7 and 8 beside cuDNN's FP8 in one process, and FlashAttention-3."""
-    found = {}
-    for (head_dim, mask, seqlen), rates in fp8_steps(measured).cells.items():
-        for step in (7, 8):
-            ours, fa3, cudnn = rates[f"step{step}"], rates["fa3"], rates["cudnn"]
-            name = Name("forward", f"ch06/step{step}", "e4m3", head_dim, mask, seqlen)
-            found[name] = InTurn(ours, fa3, cudnn, ours / max(fa3, cudnn))
+def beside_peers(measured: Results) -> dict[Name, Entry]:
+    """Chapter 5's step 5 and chapter 6's steps from 5 on, each type in the newest file in which every cell of it took turns with FlashAttention-3
+    and cuDNN in that type; none of a type without one."""
+    steps = {"bf16": ("ch05/step5",), "e4m3": tuple(f"ch06/{who}" for who in ("step5", "step6", "step7", "step7_means", "step8"))}
+    cudnn = {"bf16": "vs_cudnn", "e4m3": "vs_cudnn_frontend"}
+    found: dict[Name, Entry] = {}
+    for dtype, of_type in steps.items():
+        names = [Name("forward", who, dtype, *shape, seqlen) for shape in SHAPES for seqlen in SEQLENS for who in of_type]
+        found |= complete_file(measured, names, {cudnn[dtype], "vs_fa3"})
     return found
 
 
-def bf16_run(measured: Results) -> dict[Name, Entry]:
-    """Chapter 5's step 5 in the newest file in which it took turns with cuDNN in every cell of in_turn(); {} without one."""
-    return complete_file(measured, [name for name in in_turn() if name.dtype == "bf16"], "vs_cudnn")
-
-
-def in_bf16_turn(measured: Results) -> dict[Name, InTurn]:
-    """That run, and FlashAttention-3: as it was in that process, or by its ratio to cuDNN. cuDNN: as PyTorch calls it or its own frontend, the
-    faster of the two."""
+def in_turn(measured: Results, *of: str) -> dict[Name, InTurn]:
+    """What `beside_peers` has of these steps (ch05/step5, ...), as rates. cuDNN: as PyTorch calls it or its own frontend, the faster of the two.
+    Raises Unmeasured where there is none of a step."""
     found = {}
-    for name, entry in measured.in_turn_with_cudnn.items():
-        together = in_turn()[name]
-        ours = entry.values["FLOPS"] / 1e12
-        cudnn = ours / min(entry.values[field] for field in ("vs_cudnn", "vs_cudnn_frontend") if field in entry.values)  # by the rounds' ratios
-        fa3 = ours / entry.values["vs_fa3"] if "vs_fa3" in entry.values else cudnn * together.fa3 / together.cudnn
-        found[name] = InTurn(ours, fa3, cudnn, ours / max(fa3, cudnn))
-    return found
-
-
-def fa3_was_there(measured: Results) -> bool:
-    """Whether FlashAttention-3 was in that process, in every cell."""
-    return all("vs_fa3" in entry.values for entry in measured.in_turn_with_cudnn.values())
-
-
-def bf16_said(measured: Results) -> str:
-    """When that was, and at which commit."""
-    if not measured.in_turn_with_cudnn:
-        raise Unmeasured("chapter 5's step 5 never took turns with cuDNN in every cell of h200_in_turn.csv: bench/release --part forward does it")
-    context = next(iter(measured.in_turn_with_cudnn.values())).context
-    return f"{context['date'][:10]}, step 5 as of commit {context['commit']}"
-
-
-def beside_peers(measured: Results, fp8: tuple[str, ...] = ("ch06/step7",)) -> dict[Name, InTurn]:
-    """Our last steps beside peers of their type: chapter 5's, and of chapter 6 the last one with exact exponentials, or others."""
-    return in_bf16_turn(measured) | {name: cell for name, cell in in_fp8_turn(measured).items() if name.who in fp8}
-
-
-@functools.cache
-def in_turn() -> dict[Name, InTurn]:
-    """What ran in one process with the peers' own kernels, by the name of our step: chapter 5's in BF16, of the newest such process, and chapter 6's
-    in FP8."""
-    steps, found = {"bf16": "ch05/step5", "e4m3": "ch06/step5"}, {}
-    for file in (f"{BOOK_GPU}_in_turn.csv", f"{BOOK_GPU}_in_turn_2026_11_23.csv"):
-        with (RESULTS / "peers" / file).open() as rows:
-            for row in csv.DictReader(rows):
-                if row.get("operation", "forward") != "forward" or not row["cudnn_tflops"]:
-                    continue
-                name = Name("forward", row.get("ours_step") or steps[row["dtype"]], row["dtype"], int(row["head_dim"]),
-                            "causal" if row["causal"] == "1" else "full", int(row["seqlen"]))
-                better = row.get("ours_over_better") or min(row["ours_over_fa3"], row["ours_over_cudnn"], key=float)
-                found[name] = InTurn(float(row["ours_tflops"]), float(row["fa3_tflops"]), float(row["cudnn_tflops"]), float(better))
+    for name, entry in measured.beside_peers.items():
+        if name.who in of:
+            ours = entry.values["FLOPS"] / 1e12
+            cudnn = min(entry.values[field] for field in ("vs_cudnn", "vs_cudnn_frontend") if field in entry.values)
+            found[name] = InTurn(ours, ours / entry.values["vs_fa3"], ours / cudnn)
+    if lacking := set(of) - {name.who for name in found}:
+        raise Unmeasured(f"{', '.join(sorted(lacking))} never took turns with FlashAttention-3 and cuDNN in every cell: bench/release does it")
     return found
 
 

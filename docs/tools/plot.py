@@ -139,16 +139,9 @@ def shade(measured, key):
 
 
 def peer_tflops(measured, peer, **shape):
-    """{N: TFLOP/s} of a peer in BF16 that ran in turn with ours. FlashAttention-3: cuDNN's, times their ratio in one process."""
-    found = {}
-    for entry in measured.newest.values():
-        if entry.cell == Name("forward", "cudnn" if peer == "fa3" else peer, "bf16", seqlen=entry.cell.seqlen, **shape) and not entry.skipped:
-            found[entry.cell.seqlen] = tflops(entry)
-    if peer == "fa3":
-        cells = {name.seqlen: cell for name, cell in results.in_turn().items()
-                 if name == Name("forward", "ch05/step5", "bf16", seqlen=name.seqlen, **shape)}
-        found = {n: rate * cells[n].fa3 / cells[n].cudnn for n, rate in found.items() if n in cells}
-    return found
+    """{N: TFLOP/s} of a peer in BF16 that ran in turn with ours."""
+    return {entry.cell.seqlen: tflops(entry) for entry in measured.newest.values()
+            if entry.cell == Name("forward", peer, "bf16", seqlen=entry.cell.seqlen, **shape) and not entry.skipped}
 
 
 def origin(measured, processor=None):
@@ -224,12 +217,13 @@ def seqlen(measured, paper):
 
 def peers(measured, paper):
     """Lines by N: chapter 5's last step, and chapter 6's two last, over the better of FlashAttention-3 and cuDNN in the same type."""
-    if not results.in_bf16_turn(measured):
-        return False
     panels = {"ch05/step5": "BF16: chapter 5, step 5", "ch06/step7": "FP8: chapter 6, step 7", "ch06/step8": "FP8: step 8, by a line"}
+    shown = {name: entry for name, entry in measured.beside_peers.items() if name.who in panels}
+    if {name.who for name in shown} != set(panels):
+        return False
     figure, grid = paper.panels(1, 3, 7.4, 3.4, sharey=True)
     for axes, (who, title) in zip(grid.flat, panels.items()):
-        cells = {name: cell for name, cell in results.beside_peers(measured, tuple(panels)).items() if name.who == who}
+        cells = results.in_turn(measured, who)
         dtype = next(iter(cells)).dtype
         lengths = sorted({name.seqlen for name in cells})
         for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[6])):
@@ -245,8 +239,8 @@ def peers(measured, paper):
     for axes in grid[:, 0]:
         axes.set_ylabel("times as fast as the better peer")
     paper.legend(figure, grid[0, 0], 3)
-    paper.foot(figure, f"H200, in turn with cuDNN: BF16 {results.bf16_said(measured)}; FP8 {results.fp8_steps(measured).said}.\n"
-                       f"FlashAttention-3{' in FP8' if results.fa3_was_there(measured) else ''} by its ratio to cuDNN")
+    bf16, fp8 = (measured.origin(entry for name, entry in shown.items() if name.dtype == dtype) for dtype in ("bf16", "e4m3"))
+    paper.foot(figure, f"H200, in turn with both peers: BF16 {bf16}; FP8 {fp8}")
     paper.save(figure, "peers")
     return True
 

@@ -9,9 +9,8 @@ A number:  <!-- num forward/ch01/step4/bf16/d128/full/n4096 tflops .1f -->12.3<!
     (inputs, outputs and workspace over inputs and outputs), multiplied_tflops (of masked/...: of all pairs of executed tiles), of ncu/...
     also model_gbytes, l2_gbytes (between multiprocessors and L2), l2_model_gbytes,
     raced_tflops, raced_share (of what chapter 0's products reach at the highest clock): of the newest time in turn with cuDNN;
-    turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of the last steps of chapters 5 and
-    6, in turn with cuDNN in one process: FlashAttention-3 by its ratio to cuDNN in results/peers/h200_in_turn.csv; error, or any counter
-    of the result. The last word is a
+    turn_ours, turn_fa3, turn_cudnn (TFLOP/s) and turn_better (times as fast as the better of the two) of step 5 of chapter 5 and of
+    steps 5 to 8 of chapter 6, in turn with FlashAttention-3 and cuDNN in one process; error, or any counter of the result. The last word is a
     Python format. `num ratio A B .1f` is how many times as long A takes as B, `num ratio A B rmse .1f` how many times as much rmse it
     has, or of any counter. `num clocks FLOPS NAME .0f` is how many clocks of a multiprocessor so many FLOPs take at the rate that was measured,
     by 132 of them at 1.7 GHz, in three digits: what the boxes count with. `num on FOLDER ...` takes it from another card's
@@ -22,12 +21,12 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
            <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
            <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
-           <!-- table against 05 5 --> ... <!-- /table --> step 5 of chapter 5 or 6 against cuDNN and FlashAttention-3, in one process
+           <!-- table against 05 5 --> ... <!-- /table --> step 5 of chapter 5, or of 5 to 8 of chapter 6, against cuDNN and FlashAttention-3
            <!-- table peers --> ... <!-- /table -->       these steps and the peers of the same type at the ladder's shape, in one process
            <!-- table decode peers --> ... <!-- /table --> decoding: steps of chapter 8 and the peers; `decode pages`: with pages and without
            <!-- table ablation 05 --> ... <!-- /table -->  a chapter's last step with one switch turned at a time
            <!-- table means --> ... <!-- /table --> of these the values with a mean of 1, and the peers
-           <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 8 and cuDNN's FP8, in one process
+           <!-- table steps_in_turn --> ... <!-- /table --> chapter 6's steps 5 to 8 and the peers' FP8, in one process
            <!-- table long gpu --> ... <!-- /table --> errors of long rows; `long simulator` likewise
            <!-- table gradients 128 --> ... <!-- /table --> errors of dQ, dK and dV at a head_dim, by kind of inputs
            <!-- table backward 5 --> ... <!-- /table --> gradients by that step of chapter 7 and by the peers, in one process: times and memory
@@ -56,7 +55,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the pack
 
 from bench import results
 from bench.names import Name
-from bench.results import Entry, Refused, Results, Unmeasured
+from bench.results import SEQLENS, SHAPES, Entry, Refused, Results, Unmeasured
 from course import variant
 from docs.tools import blackwell, pages
 from docs.tools.pages import row
@@ -111,25 +110,16 @@ def raced(measured: Results, name: str | Name) -> Entry:
     return entry
 
 
-IN_TURN = ("turn_ours", "turn_fa3", "turn_cudnn", "turn_better")
+IN_TURN = {"turn_ours": "ours", "turn_fa3": "fa3", "turn_cudnn": "cudnn", "turn_better": "over_better"}
 
 
 def in_turn(measured: Results, name: str, field: str) -> float:
-    """A number of one process with cuDNN: TFLOP/s, or how many times as fast ours is as the better peer."""
-    cells = results.in_turn() | results.in_fp8_turn(measured) | results.in_bf16_turn(measured)
-    cell = {str(key): cell for key, cell in cells.items()}.get(name)
-    if cell is None:
-        raise Refused(f"{name} was not in turn with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5 (7, 8)/e4m3/... were")
-    return float(getattr(cell, {"turn_better": "over_better"}.get(field, field.removeprefix("turn_"))))
-
-
-def in_turn_with_steps(measured: Results, name: str) -> float:
-    """TFLOP/s of a step of chapter 6 in the run in which steps 5 to 8 took turns."""
-    for (head_dim, mask, seqlen), rates in results.fp8_steps(measured).cells.items():
-        for column, rate in rates.items():
-            if name == str(Name("forward", f"ch06/{column}", "e4m3", head_dim, mask, seqlen)):
-                return rate
-    raise Refused(f"{name} is not in that run: it has forward/ch06/step5 (to step8)/e4m3/...")
+    """A number of one process with FlashAttention-3 and cuDNN: TFLOP/s, or how many times as fast ours is as the better peer."""
+    cell = Name.parse(name)
+    found = results.in_turn(measured, cell.who) if cell else {}
+    if cell not in found:
+        raise Refused(f"{name} was not in turn with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5 (to step8)/e4m3/... were")
+    return float(getattr(found[cell], IN_TURN[field]))
 
 
 @functools.cache
@@ -158,8 +148,6 @@ def number(words: Sequence[str], measured: Results) -> str:
         name, field = words[:2]
         if field in IN_TURN:
             value = in_turn(measured, name, field)
-        elif field == "turn_steps":
-            value = in_turn_with_steps(measured, name)
         elif field in RACED:
             value = RACED[field](raced(measured, name), measured)
         else:
@@ -291,10 +279,6 @@ def kernels_table(measured: Results, chapter: str) -> str:
     return text + f"\nShared memory of a block, blocks on a multiprocessor; as launched without a mask. {measured.origin(found.values())}.\n"
 
 
-HEAD_DIMS, MASKS, SEQLENS = (64, 128, 256), ("full", "causal"), (512, 1024, 2048, 4096, 8192, 16384)  # the papers'
-SHAPES = [(head_dim, mask) for head_dim in HEAD_DIMS for mask in MASKS]
-
-
 def short(seqlen: int) -> str:
     return f"{seqlen // 1024}k" if seqlen >= 1024 else str(seqlen)
 
@@ -311,23 +295,18 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
             steps[entry.cell.who] = f"{entry.cell.step}: {label_of(entry)}"
     if not steps:
         raise Unmeasured(f"no step of chapter {chapter} was measured: ./flashbook bench {chapter} does it on a GPU")
-    together = results.in_turn()
-    itself = all(str(Name("forward", "fa3", "bf16", *shape, int(seqlen))) in measured.newest for shape in SHAPES)
     shown = []
 
     def tflops(who: str, head_dim: int, mask: str) -> str:
-        by_ratio = who == "fa3" and not itself
-        name = Name("forward", "cudnn" if by_ratio else who, "bf16", head_dim, mask, int(seqlen))
+        name = Name("forward", who, "bf16", head_dim, mask, int(seqlen))
         entry = raced(measured, name) if who in steps else measured.newest.get(str(name))
         if entry is None or entry.skipped:
             return "-"
         shown.append(entry)
-        cell = together[replace(name, who="ch05/step5")]
-        return f"{entry.values['FLOPS'] / 1e12 * (cell.fa3 / cell.cudnn if by_ratio else 1):.0f}"
+        return f"{entry.values['FLOPS'] / 1e12:.0f}"
 
     text = row("$d$, mask", *(titled(*shape) for shape in SHAPES)) + row("---", *["--:"] * len(SHAPES))
-    fa3 = "*FlashAttention-3*" if itself else "*FlashAttention-3, by its ratio to cuDNN*"
-    peers = ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", fa3)
+    peers = ("flash", "*FlashAttention-2*"), ("cudnn", "*cuDNN*"), ("fa3", "*FlashAttention-3*")
     for who, title in (*sorted(steps.items()), *peers):
         text += row(title, *(tflops(who, *shape) for shape in SHAPES))
     return text + f"\nTFLOP/s in turn with cuDNN, forward pass, N = {short(int(seqlen))}, BF16. Medians; {measured.origin(shown)}.\n"
@@ -335,11 +314,7 @@ def steps_table(measured: Results, chapter: str, seqlen: str) -> str:
 
 def against_table(measured: Results, chapter: str, step: str) -> str:
     """How many times as fast a step is as cuDNN and FlashAttention-3 in the same type, in turn in one process."""
-    together = results.in_turn()  # with FlashAttention-3's own kernels
-    every = together | results.in_fp8_turn(measured) | results.in_bf16_turn(measured)
-    cells = {name: cell for name, cell in every.items() if name.who == f"ch{chapter}/step{step}"}
-    if not cells:
-        raise Unmeasured(f"step {step} of chapter {chapter} was not in turn with peers: steps 5 of chapters 5 and 6 were, and steps 7 and 8")
+    cells = results.in_turn(measured, f"ch{chapter}/step{step}")
     peers: dict[str, Callable[[results.InTurn], float]] = {
         "cuDNN": lambda cell: cell.ours / cell.cudnn, "FlashAttention-3": lambda cell: cell.ours / cell.fa3,
         "the better of the two": lambda cell: cell.over_better}
@@ -353,28 +328,23 @@ def against_table(measured: Results, chapter: str, step: str) -> str:
         mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
         head_dim, mask, seqlen = min(ratios, key=lambda cell: ratios[cell])
         said.append(f"{mean:.3f} times {peer}, at least {min(ratios.values()):.3f} ({titled(head_dim, mask)}, N = {short(seqlen)})")
-    name, cell = next(iter(cells.items()))
-    dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
-    if cell is together.get(name):
-        how = f"all in one process; medians of five rounds, on an H200 on 2026-11-21, step {step} as of commit 4fb3efa"
-    else:
-        fa3 = " and FlashAttention-3 in one process" if name.dtype == "bf16" and results.fa3_was_there(measured) else (
-            " in one process, FlashAttention-3 by its ratio to cuDNN")
-        how = f"in turn with cuDNN{fa3}; medians, on an H200, " + (
-            results.bf16_said(measured) if name.dtype == "bf16" else results.fp8_steps(measured).said)
-    return text + f"\n{dtype}, {how}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
+    dtype = {"bf16": "BF16", "e4m3": "FP8"}[next(iter(cells)).dtype]
+    origin = measured.origin(measured.beside_peers[name] for name in cells)
+    return text + f"\n{dtype}, in turn in one process; medians, on an H200, {origin}. Geometric means of {len(cells)} cells: {'; '.join(said)}.\n"
 
 
 def peers_table(measured: Results) -> str:
     """The last steps of chapters 5 and 6 and the peers in the same type at the ladder's shape, in turn in one process."""
     text = row("Type", "ours", "TFLOP/s", "*FlashAttention-3*", "*cuDNN*", "ours over the better") + row("---", "---", *["--:"] * 4)
-    for name, cell in sorted(results.beside_peers(measured, ("ch06/step7", "ch06/step8")).items(), key=lambda item: item[0].who):
+    shown: dict[str, list[Entry]] = {"BF16": [], "FP8": []}
+    for name, cell in results.in_turn(measured, "ch05/step5", "ch06/step7", "ch06/step8").items():
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
-            text += row({"bf16": "BF16", "e4m3": "FP8"}[name.dtype], f"chapter {name.chapter}, step {name.step}",
-                        *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)), f"{cell.over_better:.2f}")
-    where = " in FP8" if results.fa3_was_there(measured) else ""
-    return text + (f"\nThe same shape; H200. In turn, one process for each type: BF16 {results.bf16_said(measured)}; FP8 "
-                   f"{results.fp8_steps(measured).said}. FlashAttention-3{where} by its ratio to cuDNN. Step 8 takes exponentials by a line.\n")
+            dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
+            shown[dtype].append(measured.beside_peers[name])
+            text += row(dtype, f"chapter {name.chapter}, step {name.step}", *(f"{value:.0f}" for value in (cell.ours, cell.fa3, cell.cudnn)),
+                        f"{cell.over_better:.2f}")
+    origins = "; ".join(f"{dtype} {measured.origin(entries)}" for dtype, entries in shown.items())
+    return text + f"\nThe same shape; H200. In turn, one process for each type: {origins}. Step 8 takes exponentials by a line.\n"
 
 
 EARLIER = "†"
@@ -576,29 +546,36 @@ def means_table(measured: Results) -> str:
 
 
 def in_turn_steps_table(measured: Results) -> str:
-    """Steps 5 to 8 of chapter 6, cuDNN's FP8 in one process, and how they stand to it and to FlashAttention-3."""
-    steps = results.fp8_steps(measured)
-    lengths = sorted({seqlen for _, _, seqlen in steps.cells})
-    text = row("$d$, mask", "TFLOP/s of", *map(short, lengths)) + row("---", "---", *["--:"] * len(lengths))
-    columns = {**{f"step{step}": f"step {step}" for step in (5, 6, 7, 8)}, "step7_means": "step 7, means", "cudnn": "*cuDNN*"}
+    """Steps 5 to 8 of chapter 6 and the peers' FP8 in one process, and how they stand to one another."""
+    columns = {**{f"step{step}": f"step {step}" for step in (5, 6, 7, 8)}, "step7_means": "step 7, means"}
+    cells: dict[tuple[int, str, int], dict[str, results.InTurn]] = {}
+    for name, cell in results.in_turn(measured, *(f"ch06/{column}" for column in columns)).items():
+        cells.setdefault((name.head_dim, name.mask, name.seqlen), {})[name.variant] = cell
+    text = row("$d$, mask", "TFLOP/s of", *map(short, SEQLENS)) + row("---", "---", *["--:"] * len(SEQLENS))
     for shape in SHAPES:
+        of_shape = [cells[shape[0], shape[1], seqlen] for seqlen in SEQLENS]
         for column, title in columns.items():
-            text += row(titled(*shape), title, *(f"{steps.cells[shape[0], shape[1], seqlen][column]:.0f}" for seqlen in lengths))
+            text += row(titled(*shape), title, *(f"{cell[column].ours:.0f}" for cell in of_shape))
+        text += row(titled(*shape), "*cuDNN*", *(f"{cell['step7'].cudnn:.0f}" for cell in of_shape))
+        text += row(titled(*shape), "*FlashAttention-3*", *(f"{cell['step7'].fa3:.0f}" for cell in of_shape))
 
-    def over(of: str, *to: str) -> str:
-        ratios = [rates[of] / max(rates[who] for who in to) for rates in steps.cells.values()]
+    def mean(ratios: list[float]) -> str:
         return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f} (least {min(ratios):.3f})"
 
+    def over(of: str, to: str) -> str:
+        return mean([cell[of].ours / cell[to].ours for cell in cells.values()])
+
     def price(seqlen: int) -> str:
-        dearest = max(rates["step7"] / rates["step7_means"] for (_, _, n), rates in steps.cells.items() if n == seqlen)
+        dearest = max(cell["step7"].ours / cell["step7_means"].ours for (_, _, n), cell in cells.items() if n == seqlen)
         return f"{100 * (dearest - 1):.1f} % at {short(seqlen)}"
 
-    better = ", ".join(f"step {step} {over(f'step{step}', 'cudnn', 'fa3')}" for step in (5, 6, 7, 8))
-    return text + (f"\nAll in turn in one process on an H200, medians; {steps.said}. \"Means\": given back. Geometric means over "
-                   f"{len(steps.cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
+    better = ", ".join(f"step {step} {mean([cell[f'step{step}'].over_better for cell in cells.values()])}" for step in (5, 6, 7, 8))
+    origin = measured.origin(entry for name, entry in measured.beside_peers.items() if name.dtype == "e4m3")
+    return text + (f"\nAll in turn in one process on an H200, medians; {origin}. \"Means\": given back. Geometric means over "
+                   f"{len(cells)} cells: step 6 is {over('step6', 'step5')} times step 5, step 7 {over('step7', 'step6')} times step 6, "
                    f"step 8 {over('step8', 'step7')} times step 7; step 7 with means given back {over('step7_means', 'step7')} times step 7. "
-                   f"So means take at most {', '.join(map(price, lengths))} more time. "
-                   f"Over the better of cuDNN and FlashAttention-3 by its ratio to cuDNN: {better}.\n")
+                   f"So means take at most {', '.join(map(price, SEQLENS))} more time. "
+                   f"Over the better of cuDNN and FlashAttention-3: {better}.\n")
 
 
 GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"

@@ -175,7 +175,7 @@ def merge() -> int:
 
     most = {(short(entry), entry.name) for entries in measured.named.values() for entry in says_more(entries)}
     # A table of one process is drawn whole from the file that it was in.
-    whole_files = {short(entry) for entry in measured.in_turn_with_cudnn.values()}
+    whole_files = {short(entry) for entry in measured.beside_peers.values()}
     whole_files |= {short(entry) for entry in measured.history if entry.cell.kind == "backward" and "vs_eager" in entry.values}
     every = {(short(entry), entry.name) for entry in measured.history}
     for needed in (most | {pair for pair in every if pair[0] in whole_files}, every):
