@@ -116,10 +116,10 @@ IN_TURN = {"turn_ours": "ours", "turn_fa3": "fa3", "turn_cudnn": "cudnn", "turn_
 def in_turn(measured: Results, name: str, field: str) -> float:
     """A number of one process with FlashAttention-3 and cuDNN: TFLOP/s, or how many times as fast ours is as the better peer."""
     cell = Name.parse(name)
-    found = results.in_turn(measured, cell.who) if cell else {}
-    if cell not in found:
+    found = results.in_turn(measured, cell.who).get(cell) if cell else None
+    if found is None:
         raise Refused(f"{name} was not in turn with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5 (to step8)/e4m3/... were")
-    return float(getattr(found[cell], IN_TURN[field]))
+    return float(getattr(found, IN_TURN[field]))
 
 
 @functools.cache
