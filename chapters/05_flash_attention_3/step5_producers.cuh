@@ -15,8 +15,8 @@ namespace flashbook::fa3 {
 
 //| ## Keys and values
 //|
-//| This thread runs ahead of all others. As soon as the last keys of one tile of queries are sent, it broadcasts the next tile and
-//| goes on filling stages, while the consumers still work on the one before. The counter that hands out tiles resets itself.
+//| This thread runs ahead of all others. When the last keys of one tile of queries are sent for, it takes the next tile, broadcasts
+//| it and goes on filling stages, while the consumers still work on the one before. The counter that hands out tiles resets itself.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values.
 template <typename Traits, typename Shared>
 __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap& v_map,

@@ -103,11 +103,10 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
 //| bit of the count is the stage, the bit before it the phase. The schedule says which tile is next: none, the one gridDim.x
 //| further on, or what the counter gives.
 //|
-//| **When to ask the counter.** A block that has asked holds a tile that no other can take any more. If it asks when the tile
-//| before begins, the answer is there in time, but at the end of the launch tiles wait for the blocks that hold them while
-//| others have nothing to do. If it asks when the last keys of the tile before have been sent for, the answer takes hundreds
-//| of clocks, in which the consumers work on the stages that are full. So blocks ask late. Only for short rows they ask
-//| early, `asks_early`: there late was measured to be slower.
+//| **When to ask the counter.** A block that has asked holds a tile that no other can take any more. If it asks when the tile before begins, the
+//| answer is there in time, but the launch's last tiles wait for the blocks that hold them. If it asks when the last keys of the tile before are
+//| sent for, the answer takes hundreds of clocks, in which the consumers work on the stages that are full. So blocks ask late. Only for short
+//| rows they ask early, `asks_early`: late was measured to be slower there.
 //|
 //| **A counter can reset itself.** A block asks once for each tile that it works on, so all blocks together ask `tiles`
 //| times. The block that is told `tiles - 1` has asked last, and sets the counter to 0 for the next launch. Otherwise each

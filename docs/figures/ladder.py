@@ -84,7 +84,7 @@ def rows_of_book(measured):
             rates[chapter] = max(rates.get(chapter, 0), entry.values["FLOPS"] / 1e12)
     for chapter, rate in rates.items():
         yield f"{chapter} {title(chapter)}", rate, True
-    for name, cell in sorted(results.beside_peers(measured).items(), key=lambda item: item[0].who):
+    for name, cell in sorted(results.in_turn(measured, "ch05/step5", "ch06/step7").items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
             yield f"chapter {name.chapter}, step {name.step}, {dtype}", cell.ours, True
@@ -178,7 +178,7 @@ def rates_forward(measured):
     """Of each shape, head_dim/mask/N, the rate of every step, chapter 6's in E4M3 and others' in BF16; without one of chapter 5's ideas; and of one
     process ours, FlashAttention-3's and cuDNN's, by type."""
     beside: dict[str, dict[str, list[float]]] = {}
-    for name, turn in results.beside_peers(measured).items():
+    for name, turn in results.in_turn(measured, "ch05/step5", "ch06/step7").items():
         beside.setdefault(name.dtype, {})[f"{name.head_dim}/{name.mask}/{name.seqlen}"] = [round(rate, 1) for rate in (turn.ours, turn.fa3, turn.cudnn)]
     rates: dict[str, dict[str, float]] = {}
     without: dict[str, list[list[object]]] = {}
