@@ -26,7 +26,7 @@ constexpr int kScoreAlign = 8;     // rows of S and P start at multiples of 8 el
 //|
 //| A block is one warp, so that as many rows as fit are under way: at N = 8192 a row is 32 KB, a block takes 1 KB more, and a
 //| multiprocessor of an H200 has 228 KB: it holds six. So each warp must ask for much at once: a thread issues eight loads before it
-//| looks at the first, 4 KB a warp and 24 KB for six. Enough: at 4.8 TB/s each of 132 multiprocessors gets 21 bytes a clock, so 664 * 21 bytes, 14 KB, in the 664 clocks of a load.
+//| looks at the first, 4 KB a warp and 24 KB for six. Enough: at 4.8 TB/s each of 132 multiprocessors gets 21 bytes a clock, so 684 * 21 bytes, 14 KB, in the 684 clocks of a load.
 //|
 //| Maximum and sum of the 32 lanes are combined by `__shfl_xor_sync`: in five rounds each lane takes the value of the lane
 //| whose number differs in one bit, and at the end all of them hold the result.
