@@ -113,9 +113,9 @@ def warnings_of(log: str, file: str) -> list[str]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One build or test at a time: another may be at work in the next window."""
+    """One build or test at a time: another, or ./flashbook, may be at work in the next window."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    with open(BUILD / ".course.lock", "w", encoding="utf-8") as lock:
+    with open(BUILD / ".lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The front door, ./flashbook, in a small tree whose cmake builds programs that say how they were called."""
+import fcntl
 import os
 import shutil
 import subprocess
@@ -34,7 +35,7 @@ class FrontDoor(unittest.TestCase):
         shutil.copytree(ROOT / "course", self.tree / "course", ignore=shutil.ignore_patterns("__pycache__"))
         (self.tree / "tests/exercises/ch01-scores.cu").touch()
         compiler = "#!/bin/sh\ncat >/dev/null\n"  # finds every header
-        for name, text in {"cmake": CMAKE, "g++": compiler, "clang++": compiler, "ctest": "#!/bin/sh\n", "apt-get": "#!/bin/sh\necho installs >&2\nexit 1\n"}.items():
+        for name, text in {"cmake": CMAKE, "g++": compiler, "clang++": compiler, "ctest": "#!/bin/sh\ncase \"$*\" in *\"-N -R none\"*) echo Total Tests: 0 ;; esac\n", "apt-get": "#!/bin/sh\necho installs >&2\nexit 1\n"}.items():
             (self.tree / "tools" / name).write_text(text)
             (self.tree / "tools" / name).chmod(0o755)
 
@@ -55,14 +56,15 @@ class FrontDoor(unittest.TestCase):
         elsewhere = self.tree / "elsewhere"
         done = self.call("run", "01", "--no-cuda", "--", "--q", "q.npy", folder=elsewhere)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(f"01_first in {elsewhere}: --q q.npy --json {self.tree}/build/sim/reports/01_first.json", done.stdout)
+        self.assertIn(f"01_first in {elsewhere}: --json {self.tree}/build/sim/reports/01_first.json --q q.npy", done.stdout)
         self.assertIn(f"memory in {elsewhere}: --seqlen 8k", self.call("memory", "--seqlen", "8k", folder=elsewhere).stdout)
 
     def test_without_options_fewer_kernels_are_built(self):
         done = self.call("run", "01", "02", "--no-cuda")
         self.assertIn(f"01_first in {self.tree}: --json", done.stdout)
         self.assertIn(f"02_second_quick in {self.tree}: --json", done.stdout)
-        self.assertIn(f"02_second in {self.tree}: --causal", self.call("run", "02", "--no-cuda", "--", "--causal").stdout)
+        of_its_own = self.call("run", "02", "--no-cuda", "--", "--causal").stdout
+        self.assertRegex(of_its_own, r"02_second in .*: --json \S+ --causal\n")
 
     def test_a_report_of_the_caller_s_own(self):
         done = self.call("run", "01", "--no-cuda", "--", "--json", "mine.json")
@@ -135,7 +137,8 @@ class FrontDoor(unittest.TestCase):
         self.refused("trace", "77", saying="there is no chapter 77")
 
     def test_unknown_words(self):
-        self.refused("runn", saying="did you mean ./flashbook run?")
+        for word in ("runn", "rn"):
+            self.refused(word, saying="did you mean ./flashbook run?")
         self.refused("xyz", saying="there is no command 'xyz': ./flashbook --help")
         self.refused("run", "second", saying="chapters are numbers such as 02")
         self.refused("run", "77", saying="there is no chapter 77: there are 01_first 02_second")
@@ -150,9 +153,31 @@ class FrontDoor(unittest.TestCase):
     def test_arguments_that_a_command_does_not_take(self):
         for *words, what in (("plot", "01"), ("docs", "--no-cuda"), ("test", "03"), ("bench", "--solved"), ("run", "--fast"), ("run", "--out")):
             self.refused(*words, what, saying=f"'{words[0]}' does not take {what}: ./flashbook {words[0]} --help")
+        self.refused("test", "--al", saying="'test' does not take --al (did you mean --all?): ./flashbook test --help")
+        self.refused("run", "01", "--causal", saying="; options of what it runs follow --")
         self.refused("course", "watch", "01", "--solved", saying="'course watch' does not take --solved")
         self.refused("course", "check", "--solved", saying="'course check' does not take --solved")
         self.refused("course", "check", "--", "--x", saying="'course check' does not take --x")
+
+    def test_a_filter_that_no_test_fits(self):
+        self.assertEqual(self.call("test", "--", "-R", "some").returncode, 0)
+        done = self.call("test", "--", "-R", "none")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no test fits -R none: ./flashbook test -- -N lists them, and test --all has more", done.stderr)
+
+    def test_who_builds_at_the_same_time_waits(self):
+        self.assertEqual(self.call("run", "01").returncode, 0)
+        with (self.tree / "build/sim/.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            waiting = subprocess.Popen([self.tree / "flashbook", "run", "01"], cwd=self.tree, text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                       env={**os.environ, "PATH": f"{self.tree / 'tools'}:{os.environ['PATH']}"})
+            said = waiting.stderr.readline()
+            while "waiting" not in said and said:
+                said = waiting.stderr.readline()
+            self.assertIn("another ./flashbook is at work in build/sim: waiting for it", said)
+            self.assertIsNone(waiting.poll())
+        waiting.communicate()
+        self.assertEqual(waiting.returncode, 0)
 
 
 if __name__ == "__main__":
