@@ -35,7 +35,7 @@ def why_none(folder: Path = BUILT) -> str:
     chapters = re.findall(r"^foreach\(chapter (.*)\)$", (WEB / "CMakeLists.txt").read_text(encoding="utf-8"), re.MULTILINE)[0].split()
     lacking = [chapter[:2] for chapter in chapters if chapter[:2] not in have]
     command = "cmake --preset web && cmake --build --preset web"
-    return f"the pages of chapters {', '.join(lacking)} have no Run: {command} builds their modules" if lacking else ""
+    return f"the pages of chapters {', '.join(lacking)} have no Run, which takes emscripten: {command} builds their modules" if lacking else ""
 
 
 # Pages that are no chapter's and have a panel: the chapter, the file whose faults come first, what is said, and what it stands before.
