@@ -30,7 +30,7 @@ enum class Schedule {
 //| ## The order
 //|
 //| The host writes the order down in five numbers (`launch.h`), and the kernel computes a tile's place from its index: no
-//| list lies in memory. `heads_of_section` is the number of heads whose keys and values fit in 32 MB.
+//| list lies in memory. `heads_of_section` is the number of heads that the caller wants in the L2 at once.
 /// The tiles of a launch, in order. Made by the host.
 struct TileOrder {
   int tiles;                      ///< of all heads

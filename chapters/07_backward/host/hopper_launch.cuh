@@ -193,7 +193,7 @@ struct Deterministic : Traits {
 //| longest tiles first as in step 5.
 /// The version of a launch of step 6.
 template <typename Traits>
-using InOrder = std::conditional_t<Traits::kSums == Sums::values, Traits, Deterministic<Traits>>;
+using Step6 = std::conditional_t<Traits::kSums == Sums::values, Traits, Deterministic<Traits>>;
 
 /// Calls `use.operator()<Traits>()` with the version for a head dimension, or with both.
 template <int kHeadDim, bool kCausal, typename Use>
@@ -236,7 +236,7 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int s
         case 4:
           return run_blocks<T, OneTile<Traits>>(shape, t, stream);
         default:
-          return run_blocks<T, InOrder<Traits>>(shape, t, stream);
+          return run_blocks<T, Step6<Traits>>(shape, t, stream);
       }
     });
   run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(shape, t, stream);
