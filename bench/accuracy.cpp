@@ -314,7 +314,8 @@ int study(const Options& options) {
       options.of_long ? std::span<const Variant>(kLongVariants) : kVariants;
   std::cerr << variants.size() << " ways to compute attention, of " << cases.size()
             << " inputs each, the last of " << describe(cases.back().shape) << ", held against FP64"
-            << (simulated ? "; in the simulator this takes minutes, fewer with a smaller --seqlen" : "")
+            << (simulated ? "; in the simulator the default shape takes minutes, a smaller --seqlen less"
+                          : "")
             << std::endl;
 
   std::vector<std::optional<Problem>> problems(cases.size());  // made when first needed, freed after

@@ -151,7 +151,7 @@ class FrontDoor(unittest.TestCase):
     def test_nothing_is_built_for_an_option_that_no_chapter_has(self):
         (self.tree / "chapters/02_second/host").mkdir()
         (self.tree / "chapters/02_second/host/chapter.cu").touch()
-        for *words, saying in (("run", "--", "--hed-dim", "64", "take --hed-dim (did you mean --head-dim?): ./flashbook run 01 -- --help"),
+        for *words, saying in (("run", "--", "--headdim", "64", "take --headdim (did you mean --head-dim?): ./flashbook run 01 -- --help"),
                                ("run", "02", "--", "--seqlne=4", "take --seqlne (did you mean --seqlen?)"),
                                ("profile", "02", "--", "--dqq", "take --dqq (did you mean --dq?)"), ("trace", "02", "--", "--wat", "take --wat: ")):
             self.refused(*words, saying=saying)
