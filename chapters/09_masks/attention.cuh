@@ -30,10 +30,10 @@ struct Consumer {
   BlockShared<T, Traits>& shared;
   const Problem& problem;
   const Policy& policy;
-  PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
-  const QueryPlace place;                 ///< of its queries, and of its output after them
-  const int number;                       ///< which consumer this is
-  const int query;                        ///< the first of this thread's two rows, in the sequence
+  PipelineState<Traits::kStages>& state;            ///< in the pipeline; goes on from tile to tile
+  const PipelineState<Traits::kQueryPlaces> place;  ///< of its queries, and of its output after them
+  const int number;                                 ///< which consumer this is
+  const int query;                                  ///< the first of this thread's two rows, in the sequence
   const Work& work;
   const uint64_t q, keys, values;  ///< descriptors: its queries, stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
@@ -43,7 +43,8 @@ struct Consumer {
   //| Descriptors are computed anew for every tile of queries, from constants, as in chapter 5.
   __device__ __forceinline__ Consumer(BlockShared<T, Traits>& shared, const Problem& problem,
                                       const Policy& policy, PipelineState<Traits::kStages>& state,
-                                      QueryPlace place, int number, int query, const Work& work)
+                                      const PipelineState<Traits::kQueryPlaces>& place, int number, int query,
+                                      const Work& work)
       : shared(shared),
         problem(problem),
         policy(policy),
@@ -52,7 +53,7 @@ struct Consumer {
         number(number),
         query(query),
         work(work),
-        q(k_major(shared.q[place.index][number])),
+        q(k_major(shared.q[place.stage][number])),
         keys(k_major(shared.pipeline.tile[0])),
         values(mn_major(shared.pipeline.tile[0])) {}
 
@@ -130,7 +131,7 @@ struct Consumer {
   /// Gives the place of the queries back, if that is all it is for: this warp has its last scores.
   __device__ __forceinline__ void release_queries() const {
     if constexpr (!Traits::kStoreByTma)
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.q_empty[place.index][number]);
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.q_empty[place.stage][number]);
   }
 
   //| ### Begin, step, end
@@ -231,7 +232,7 @@ struct Consumer {
   //| must be free again: by its output, which is zeros, or at once.
   /// One tile of queries.
   __device__ __forceinline__ void attend() {
-    mbarrier_wait(&shared.barriers.q_full[place.index][number], place.parity);  // the queries are there
+    mbarrier_wait(&shared.barriers.q_full[place.stage][number], place.phase);  // the queries are there
     int left = work.partial + work.full;
     if (left == 0) {
       __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
@@ -259,9 +260,9 @@ struct Consumer {
   __device__ __forceinline__ void hand_over(int first_row) {
     static_assert(Traits::kPingpong,
                   "the turn of the last values keeps the output from queries that are still read");
-    store_to_smem(shared.q[place.index][number], output, first_row);
+    store_to_smem(shared.q[place.stage][number], output, first_row);
     __syncwarp();  // all lanes have written
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.output_full[place.index][number]);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.output_full[place.stage][number]);
   }
 
   //| ### From sums to results
@@ -353,14 +354,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   //| as the sequence has rows.
   PipelineState<kWorkStages> next;
   PipelineState<Traits::kStages> state;
-  for (;;) {
+  for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
     wait_full(shared.work, next);
     const Work& work = shared.work.tile[next.stage];
     if (work.first_query < 0) return;
     const int query = work.first_query + number * queries_among(policy, kRowsOfWarpgroup) +
                       query_of_row(policy, row + int(threadIdx.x % 32 / 4));
-    Consumer<T, Traits, Policy> consumer(shared, problem, policy, state, QueryPlace::of<Traits>(next), number,
-                                         query, work);
+    Consumer<T, Traits, Policy> consumer(shared, problem, policy, state, place, number, query, work);
     consumer.attend();
     //| The output takes one of two ways, as in chapter 5: through shared memory and TMA, or straight from the registers.
     consumer.divide();

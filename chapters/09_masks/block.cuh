@@ -43,21 +43,7 @@ constexpr int kBallotStages =
 //| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
 //| | `q_empty` | the thread that stores, when TMA has read the output; at d = 256 lane 0 of each of its warps, when its last scores are computed | 1, or 4 | the thread that brings queries | parity 1 |
 //|
-//| The stage of a `Work` tells its tile's place, and the parity there: nobody keeps either.
-/// Where a tile of queries lies, and the parity of the tiles that lay there before.
-struct QueryPlace {
-  int index;
-  uint32_t parity;
-
-  /// Of the tile whose work is in that stage of the broadcast.
-  template <typename Traits>
-  __device__ static QueryPlace of(const PipelineState<kWorkStages>& work) {
-    static_assert(kWorkStages % (2 * Traits::kQueryPlaces) == 0,
-                  "a stage has the same place and parity in every round");
-    return {work.stage % Traits::kQueryPlaces, uint32_t(work.stage / Traits::kQueryPlaces % 2)};
-  }
-};
-
+//| Everybody goes through the places as through the stages of a pipeline, with a state of the same kind.
 /// The barriers at which consumers take their queries and hand over their outputs.
 template <int kPlaces, int kConsumers>
 struct QueryBarriers {

@@ -166,12 +166,13 @@ concept HasProducer = requires(const Policy& policy, Shared& shared, const TileM
 /// Has a tile's queries brought to their place, for each consumer `rows` of `head`, from `first_row` on. One
 /// thread.
 template <typename Traits, typename Shared>
-__device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_map, QueryPlace place,
-                                             int first_row, const Head& head, int rows = kRowsOfWarpgroup) {
+__device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_map,
+                                             const PipelineState<Traits::kQueryPlaces>& place, int first_row,
+                                             const Head& head, int rows = kRowsOfWarpgroup) {
   for (int i = 0; i < Traits::kConsumers; ++i) {
-    auto& queries = shared.q[place.index][i];
-    uint64_t* const full = &shared.barriers.q_full[place.index][i];
-    mbarrier_wait(&shared.barriers.q_empty[place.index][i], place.parity ^ 1);  // what lay here has been read
+    auto& queries = shared.q[place.stage][i];
+    uint64_t* const full = &shared.barriers.q_full[place.stage][i];
+    mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);  // what lay here has been read
     mbarrier_arrive_expect_tx(full, sizeof(queries));
     load(queries, q_map, full, first_row + i * rows, head);
   }
@@ -180,8 +181,8 @@ __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_ma
 /// The thread that brings queries.
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map, const MapStrides& strides) {
-  for (PipelineState<kWorkStages> next;;) {
-    const auto place = QueryPlace::of<Traits>(next);
+  PipelineState<kWorkStages> next;
+  for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
     load_queries<Traits>(shared, q_map, place, work.q_rows.row + work.first_query,
@@ -197,17 +198,17 @@ template <typename Traits, typename Shared, typename Policy>
 __device__ void store_outputs(Shared& shared, const TileMap& output_map, const MapStrides& strides,
                               const Policy& policy) {
   const int rows = queries_among(policy, kRowsOfWarpgroup);
-  for (PipelineState<kWorkStages> next;;) {
-    const auto place = QueryPlace::of<Traits>(next);
+  PipelineState<kWorkStages> next;
+  for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
     const Head head = work.q_rows.of(work.head.head, strides);
     for (int i = 0; i < Traits::kConsumers; ++i) {
-      mbarrier_wait(&shared.barriers.output_full[place.index][i], place.parity);  // four warps have written
-      store(shared.q[place.index][i], output_map, work.q_rows.row + work.first_query + i * rows, head);
+      mbarrier_wait(&shared.barriers.output_full[place.stage][i], place.phase);  // four warps have written
+      store(shared.q[place.stage][i], output_map, work.q_rows.row + work.first_query + i * rows, head);
       tma_store_commit();
       tma_store_wait_read<0>();  // other queries may come
-      mbarrier_arrive(&shared.barriers.q_empty[place.index][i]);
+      mbarrier_arrive(&shared.barriers.q_empty[place.stage][i]);
     }
   }
 }

@@ -175,8 +175,8 @@ template <typename Traits, typename Shared>
 __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map, const TileMap& v_map,
                                            const Problem& problem, const Pages& pages, int queries) {
   Asker<Traits, Shared> values(shared, v_map, problem.v_map_strides, pages.v_distance, pages);
-  for (PipelineState<kWorkStages> next;;) {
-    const auto place = QueryPlace::of<Traits>(next);
+  PipelineState<kWorkStages> next;
+  for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
     const Work work = next_of_warp(shared.work, next);
     if (work.first_query < 0) return;
     if (threadIdx.x % 32 == 0)

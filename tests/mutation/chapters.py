@@ -195,8 +195,8 @@ FAULTS = {
     "queries_before_the_store_has_read_09": Fault("09_masks/producer.cuh", "tma_store_wait_read<0>();  // other queries may come", "tma_store_wait_read<0>();",
                                                   "", (2,), ["--step", "2", "--lengths", "700,1500", "--causal", "--head-dim", "64"],
                                                   traced=["--step", "2", "--lengths", "700,1500", "--causal", *HEAD], says="data race"),
-    "queries_not_kept_waiting_09": Fault("09_masks/producer.cuh", "mbarrier_wait(&shared.barriers.q_empty[place.index][i], place.parity ^ 1);",
-                                         "mbarrier_wait(&shared.barriers.q_empty[place.index][i], place.parity ^ 1);", "", (),
+    "queries_not_kept_waiting_09": Fault("09_masks/producer.cuh", "mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);",
+                                         "mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);", "", (),
                                          traced=["--step", "2", "--lengths", "700,1500", "--causal", *HEAD], says="data race"),
     # Of prompts against pages.
     "one_page_a_tile_09": Fault("09_masks/step8_prompts.cuh", "pages.page_of(work.sequence.first_key, first_key + row)", "pages.page_of(work.sequence.first_key, first_key + row)",
