@@ -127,8 +127,8 @@ struct Consumer {
       return problem.scale_log2;
   }
 
-  //| Where the output takes the queries' place, the thread that stores gives it back.
-  /// Gives the place of the queries back, if that is all it is for: this warp has its last scores.
+  //| Where the output takes the queries' place, the place is given back by the thread that stores.
+  /// Says that this warp has its last scores, where that frees the place of the queries.
   __device__ __forceinline__ void release_queries() const {
     if constexpr (!Traits::kStoreByTma)
       if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.q_empty[place.stage][number]);

@@ -3,7 +3,7 @@
 //| Shared memory is that of chapter 5's step 5, with five differences. The broadcast of the next tile of queries is a `Work`:
 //| where rows lie, and how many tiles of keys come. `TileBallot` tells the thread that streams which tiles these are. A word beside
 //| each stage of the pipeline has its tile's first key. By the barrier `near_end` that thread tells the warp that decides that
-//| the next tile of queries is wanted. And queries have two places, of which outputs have none besides.
+//| the next tile of queries is wanted. And queries have two places, which outputs share with them.
 //|
 //| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads bring queries and store outputs; what lies between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
 #pragma once
@@ -32,7 +32,7 @@ constexpr int kBallotStages =
 
 //| ## Two places for queries
 //|
-//| The block's tiles of queries take the two places in turn. So the next queries come while this tile's last scores are still to be computed. A
+//| Tiles of queries take the two places in turn. So the next ones come while the last scores of this one are still to be computed. A
 //| consumer writes its output where its own queries were. TMA stores it from there, and then the place is free for the queries of the tile
 //| after next. At d = 256 shared memory has room for one place. There the output leaves from the registers, and the consumer itself
 //| gives the place back. A consumer has these barriers for each place:
@@ -41,7 +41,7 @@ constexpr int kBallotStages =
 //| | --- | --- | --- | --- | --- |
 //| | `q_full` | the thread that brings queries, with the bytes to come; then the bytes | 1 | the consumer | parity 0 |
 //| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
-//| | `q_empty` | the thread that stores, when TMA has read the output; at d = 256 lane 0 of each of its warps, when its last scores are computed | 1, or 4 | the thread that brings queries | parity 1 |
+//| | `q_empty` | the thread that stores, when TMA has read the output; at d = 256 lane 0 of each of its warps, after its last scores | 1, or 4 | the thread that brings queries | parity 1 |
 //|
 //| Everybody goes through the places as through the stages of a pipeline, with a state of the same kind.
 /// The barriers at which consumers take their queries and hand over their outputs.
@@ -68,7 +68,6 @@ struct BlockShared {
   uint64_t near_end;  ///< the thread that streams arrives when the next tile of queries is wanted
 };
 
-//| Each count is the number of those who arrive: one thread for `near_end`, all warps of the consumers for the stages of the pipeline.
 /// Makes the barriers of all places. `empties`: who arrive when a place is free.
 template <int kPlaces, int kConsumers>
 __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, int empties) {
@@ -84,6 +83,7 @@ __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, 
     }
 }
 
+//| Each count is the number of those who arrive: one thread for `near_end`, all warps of the consumers for the stages of the pipeline.
 /// One thread makes the barriers, before the block's first __syncthreads. `ballot_readers`: threads, or
 /// warps.
 template <typename T, typename Traits>

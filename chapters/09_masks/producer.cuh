@@ -161,8 +161,8 @@ concept HasProducer = requires(const Policy& policy, Shared& shared, const TileM
 //|
 //| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and are not stored.
 //|
-//| A place is free when TMA has read the output of the tile before last, and the last tile's has begun by then. So this thread hardly ever
-//| waits: queries come as soon as their tile is decided on.
+//| A place is free when TMA has read the output of the tile before last. Consumers hand that over when they begin the last tile. So queries come
+//| when their tile has been decided on, while the last tile's keys are still multiplied.
 /// Has a tile's queries brought to their place, for each consumer `rows` of `head`, from `first_row` on. One
 /// thread.
 template <typename Traits, typename Shared>
