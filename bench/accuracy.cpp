@@ -21,6 +21,7 @@
 #include "chapters/06_fp8/host/chapter.h"
 #include "common/app/call.h"
 #include "common/app/exit_code.h"
+#include "common/app/progress.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/attention/oracle.h"
@@ -146,14 +147,17 @@ Problem make_problem(const Shape& shape, const NamedInputs& kind) {
   // As many products for every length; a row of 4096 keys costs milliseconds.
   const int64_t row_count = std::min(kRows, kRows * 4096 / shape.seqlen_k);
   const std::vector<int64_t> rows = sample_rows(shape, row_count, kSeed);
-  Reference reference = make_reference(unrounded, inputs, rows);
+  ProgressLine progress(std::string(kind.name) + ", attention in FP64");
+  Reference reference =
+      make_reference(unrounded, inputs, rows, [&](double done) { progress.update(done / 2); });
   std::vector<double> fp8 = plain_fp8(shape, inputs, rows);
   for (auto* values : {&inputs.q, &inputs.k, &inputs.v}) round_to(shape.dtype, *values);
-  return {.shape = shape,
-          .inputs = UploadedInputs(Operation::forward, shape, inputs, Place::device),
-          .reference = std::move(reference),
-          .rounded = make_reference(shape, inputs, rows),
-          .plain_fp8 = std::move(fp8)};
+  return {
+      .shape = shape,
+      .inputs = UploadedInputs(Operation::forward, shape, inputs, Place::device),
+      .reference = std::move(reference),
+      .rounded = make_reference(shape, inputs, rows, [&](double done) { progress.update((1 + done) / 2); }),
+      .plain_fp8 = std::move(fp8)};
 }
 
 /// The median of some runs' times on a GPU; of one run in the simulator, whose time is nobody's.
@@ -304,12 +308,19 @@ int study(const Options& options) {
   const Shape& shape = cases.front().shape;
   const Cell cell{&kFp8, 1, shape};  // a kernel's: the context is that of the machine that runs kernels
   for (const auto& [key, value] : measuring_context({&cell, 1})) benchmark::AddCustomContext(key, value);
-  if (device::machine() == device::Machine::simulator)
-    benchmark::AddCustomContext("exact", std::getenv("FLASHBOOK_SIM_EXACT"));
+  const bool simulated = device::machine() == device::Machine::simulator;
+  if (simulated) benchmark::AddCustomContext("exact", std::getenv("FLASHBOOK_SIM_EXACT"));
+  const std::span<const Variant> variants =
+      options.of_long ? std::span<const Variant>(kLongVariants) : kVariants;
+  std::cerr << variants.size() << " ways to compute attention, of " << cases.size()
+            << " inputs each, the last of " << describe(cases.back().shape) << ", held against FP64"
+            << (simulated ? "; in the simulator the default shape takes minutes, a smaller --seqlen less"
+                          : "")
+            << std::endl;
 
   std::vector<std::optional<Problem>> problems(cases.size());  // made when first needed, freed after
   for (std::size_t i = 0; i < cases.size(); ++i)
-    for (const Variant& variant : options.of_long ? std::span<const Variant>(kLongVariants) : kVariants) {
+    for (const Variant& variant : variants) {
       const std::string name = std::string(cases[i].inputs.name) + "/" + variant.name + "/" +
                                std::string(name_of(variant.dtype)) + "/d" + std::to_string(shape.head_dim) +
                                "/full/n" + std::to_string(cases[i].shape.seqlen_k);

@@ -180,10 +180,10 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
 
 
 def race(tried: Attempt, progress: Progress = nothing) -> str:
-    """What the exercise's twin has to say of the first test that failed; of one that never ends or is slow it could say no more."""
+    """What the exercise's twin has to say of the first test that failed; empty if nothing."""
     exercise = tried.exercise
     failed = tried.failed
-    if tried.trouble or tried.mode or not failed or tried.verdicts[failed[0].name].status:
+    if tried.trouble or tried.mode or not failed or not modes.may_be_traced(tried.verdicts[failed[0].name]):
         return ""
     if "traced" not in modes.of(exercise, manifest.ROOT, has_twin(tried.program)):
         return ""

@@ -137,7 +137,9 @@ class Grader:
     def race(self, exercise: manifest.Exercise, answer: Written | None, result: Score, programs: Mapping[str, Path]) -> str:
         """What the exercise's traced twin says of the first test that failed and that students have; empty if there is neither."""
         failed = next((test.name for test in exercise.tests if not result.passed(test) and not test.hidden), "")
-        if not failed or not answer or "traced" not in modes.of(exercise, self.root, self.toolchain.knows(exercise.solved_program + modes.TWIN)):
+        if not failed or not answer or not modes.may_be_traced(result.verdicts[failed]):
+            return ""
+        if "traced" not in modes.of(exercise, self.root, self.toolchain.knows(exercise.solved_program + modes.TWIN)):
             return ""
         program = programs.get(modes.TWIN) or self.program(exercise, answer, modes.TWIN)[0]
         verdict = self.judge.run(program, exercise, failed, "traced", self.seed) if program else gtest.Verdict(True)

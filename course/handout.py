@@ -69,7 +69,7 @@ MARK = re.compile(r"(?<=\n)<!-- [^\n]*? -->\n|<!-- [^\n]*? -->")
 # Of a chapter's page: what students have already, and where that is.
 HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes the students'\s+copy(\.\s+There )?")
 TABLE = "<!-- exercises -->\n"
-EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # of the first exercise with code that is to be done
+EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # of the first exercise that is to be done, as course next has it
 # What students have at another place than the book.
 MOVED = {"AGENTS.md": "course/agents.md", ".github/workflows/exercises.yml": "course/exercises.yml"}
 # The chapter that a file belongs to.
@@ -128,9 +128,8 @@ def readme(root: Path, exercises: Sequence[manifest.Exercise], open_ones: Sequen
         points = f"{e.points} | {e.minutes or ''}" if e in open_ones else "solved |"
         lines.append(f"| [`{e.id}`]({page}) | {e.kind}: {e.title} | `{e.file}` | {points} |")
     text = (root / "course" / "student.md").read_text(encoding="utf-8")
-    example = min(open_ones, key=lambda e: (e.kind == "predict", e.number))
     for mark, what in EXAMPLE.items():
-        text = text.replace(mark, getattr(example, what))
+        text = text.replace(mark, getattr(open_ones[0], what))
     return text.replace(TABLE, "\n".join(lines) + "\n")
 
 

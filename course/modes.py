@@ -1,4 +1,5 @@
 """The modes of the simulator, in which the tests of a kernel run. What passes in the first runs in the others."""
+import re
 from pathlib import Path
 
 from course import variant
@@ -26,6 +27,12 @@ def environment(exercise: Exercise, mode: str, seed: int) -> dict[str, str]:
     of_variant = {} if exercise.variant is None else {variant.VARIABLE: str(exercise.variant)}
     return {**of_variant, "FLASHBOOK_SIM_THREADS": "1", "FLASHBOOK_SIM_ASYNC": LAZY if mode == "traced" else mode, "FLASHBOOK_COURSE_SEED": str(seed),
             "FLASHBOOK_SIM_SEED": str((seed or 1) if mode == "random" else 0)}
+
+
+def may_be_traced(failed: Verdict) -> bool:
+    """Whether the traced twin could say why a test failed: of one that never ends, is slow, or ends in a deadlock it knows no more. That says who
+    waits for what, and a race beside it would send its reader to other lines."""
+    return not failed.status and not re.search(r"\b(dead|live)lock in block ", failed.message)
 
 
 def beyond(traced: Verdict, known: Verdict) -> str:

@@ -1,6 +1,7 @@
 #include "common/app/options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "common/app/line.h"
@@ -21,6 +22,15 @@ bool takes(const Chapter& chapter, Change change) {
     change(shape);
     return step.why_not(shape).empty();
   });
+}
+
+/// What --head-dim may be.
+std::string head_dims_of(const Chapter& chapter) {
+  if (std::ranges::all_of(chapter.steps, &Step::latent)) return "576";
+  const bool padded = takes(chapter, [](Shape& s) { s.head_dim = 96; });
+  const bool latent = std::ranges::any_of(chapter.steps, &Step::latent);
+  return std::string(padded ? "a multiple of 8 up to 256" : "64, 128 or 256") +
+         (latent ? ", or 576: latent keys, which have a step of their own" : "");
 }
 
 std::string help_of(const TensorSpec& tensor) {
@@ -75,7 +85,6 @@ class Parser {
 
   void declare_shape() {
     const bool quantised = chapter_.takes(DType::e4m3);
-    const bool latent = std::ranges::any_of(chapter_.steps, &Step::latent);
     const bool e4m3_cache = std::ranges::any_of(chapter_.steps, &Step::e4m3_cache);
     line_.group("The shape");
     line_.count("--batch", "Batch size", shape_.batch);
@@ -86,12 +95,9 @@ class Parser {
     line_.value("--seqlen", "N", "Queries, and keys unless --seqlen-k is given; 4k means 4096",
                 [this](auto& v) { shape_.seqlen_q = shape_.seqlen_k = v.count(); });
     line_.count("--seqlen-k", "Keys", shape_.seqlen_k);
-    const bool padded = takes(chapter_, [](Shape& s) { s.head_dim = 96; });
-    line_.count("--head-dim",
-                latent   ? "64, 128 or 256; 576: latent keys, which have a step of their own"
-                : padded ? "A multiple of 8 up to 256"
-                         : "64, 128 or 256",
-                shape_.head_dim);
+    std::string head_dims = head_dims_of(chapter_);
+    head_dims[0] = char(std::toupper(head_dims[0]));
+    line_.count("--head-dim", head_dims.c_str(), shape_.head_dim);
     const bool has_ranks = takes(chapter_, [](Shape& s) { s.ranks = 2; });
     line_.count(
         "--ranks",
@@ -274,7 +280,10 @@ class Parser {
   void declare_rest() {
     const bool has_rows = std::ranges::any_of(
         chapter_.steps, [](const Step& step) { return step.operation != Operation::backward; });
-    line_.then([this] { validate(shape_); });
+    line_.then([this] {
+      validate_head_dim();
+      validate(shape_);
+    });
     line_.group("The shape");
     line_.value(
         "--layout", "NAME",
@@ -315,13 +324,25 @@ class Parser {
 
   void set_step(const Value& value) {
     if (value.text == "all") return;
-    const int64_t step = value.whole();
-    if (step < 1 || step > chapter_.last_step())
-      throw InputError("--step is ", value.text, ": chapter ", chapter_.number, " has steps 1 to ",
-                       chapter_.last_step(), ", or all; --list describes them");
+    int step = 1;
+    while (step <= chapter_.last_step() && std::to_string(step) != value.text) ++step;
+    if (step > chapter_.last_step())
+      value.refuse("give one step of chapter " + std::to_string(chapter_.number) + ", 1 to " +
+                   std::to_string(chapter_.last_step()) + ", or all; --list describes them");
     options_.every_step = false;
-    options_.steps = {int(step)};
-    options_.operation = chapter_.step(int(step)).operation;
+    options_.steps = {step};
+    options_.operation = chapter_.step(step).operation;
+  }
+
+  /// A head dimension that no chapter takes is answered with what the steps take that were asked for.
+  void validate_head_dim() const {
+    try {
+      validate({.head_dim = shape_.head_dim});
+    } catch (const InputError&) {
+      Chapter asked = chapter_;
+      if (!options_.every_step) asked.steps = asked.steps.subspan(std::size_t(options_.steps[0] - 1), 1);
+      throw InputError("--head-dim ", shape_.head_dim, " is not supported: give ", head_dims_of(asked));
+    }
   }
 
   /// A tensor's file, if the steps have that tensor.

@@ -11,6 +11,7 @@
 #include "common/app/whole_file.h"
 #include "common/attention/error.h"
 #include "common/attention/npy.h"
+#include "tests/support/input_error.h"
 
 namespace flashbook::testing {
 namespace {
@@ -187,6 +188,26 @@ TEST(CommandLine, HelpNamesWhatTheChapterTakes) {
     EXPECT_EQ(help.text.find(option), std::string::npos) << option;
 }
 
+TEST(CommandLine, AHeadDimThatNobodyTakesIsAnsweredWithWhatTheStepsTake) {
+  Step tiles = kNaiveAttention.step(1), padded = tiles, latent = tiles;
+  padded.why_not = [](const Shape& shape) { return why_not_dense(shape, HeadDims::padded); };
+  latent.latent = true;
+  const auto refused = [](std::vector<Step> steps, std::vector<const char*> more) {
+    Chapter chapter = kNaiveAttention;
+    chapter.steps = steps;
+    std::vector<const char*> words{chapter.name, "--head-dim", "7"};
+    words.insert(words.end(), more.begin(), more.end());
+    return input_error_of([&] { parse_command_line(int(words.size()), words.data(), chapter); });
+  };
+  const std::string begin = "--head-dim 7 is not supported: give ";
+  EXPECT_EQ(refused({tiles}, {}), begin + "64, 128 or 256");
+  EXPECT_EQ(refused({tiles, padded}, {}), begin + "a multiple of 8 up to 256");
+  EXPECT_EQ(refused({tiles, padded}, {"--step", "1"}), begin + "64, 128 or 256");
+  EXPECT_EQ(refused({tiles, latent}, {}),
+            begin + "64, 128 or 256, or 576: latent keys, which have a step of their own");
+  EXPECT_EQ(refused({tiles, latent}, {"--step", "2"}), begin + "576");
+}
+
 /// Words that cannot be used, and what the message must contain: the option and the cure.
 struct BadWords {
   std::vector<const char*> words;
@@ -213,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--seqlen", "99999999999999999999"}, {"--seqlen"}},
         BadWords{{"--seqlen", "9999999999k"}, {"--seqlen", "at most 2147483647"}},
         BadWords{{"--seqlen", "1", "--seqlen", "2"}, {"--seqlen"}},
-        BadWords{{"--head-dim", "100"}, {"--head-dim 100", "multiple of 8 up to 256"}},
+        BadWords{{"--head-dim", "100"}, {"--head-dim 100 is not supported: give 64, 128 or 256"}},
         BadWords{{"--heads", "8", "--kv-heads", "3"}, {"--kv-heads 3", "--heads 8"}},
         BadWords{{"--dtype", "e4m3"}, {"--dtype is 'e4m3'", "f32, f16, bf16"}},
         BadWords{{"--scaling", "block"}, {"--scaling", "e4m3"}},
@@ -223,8 +244,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--scale", "0"}, {"--scale"}}, BadWords{{"--scale", "-1"}, {"--scale"}},
         BadWords{{"--scale", "nan"}, {"--scale"}}, BadWords{{"--scale", "inf"}, {"--scale"}},
         BadWords{{"--scale", "x"}, {"--scale is 'x'", "0.125"}}, BadWords{{"--scale", "1e99"}, {"--scale"}},
-        BadWords{{"--step", "6"}, {"--step is 6", "1 to 5"}}, BadWords{{"--step", "0"}, {"--step is 0"}},
+        BadWords{{"--step", "6"}, {"--step is '6'", "1 to 5"}}, BadWords{{"--step", "0"}, {"--step is '0'"}},
         BadWords{{"--step", "two"}, {"--step is 'two'"}},
+        BadWords{{"--step", "1-3"}, {"--step is '1-3'", "give one step of chapter 1, 1 to 5, or all"}},
         BadWords{{"--layout", "sbhd"}, {"--layout is 'sbhd'", "bhsd, bshd or qkv"}},
         BadWords{{"--layout", "qkv", "--seqlen", "8", "--seqlen-k", "9"}, {"--layout qkv", "--seqlen-k"}},
         BadWords{{"--check", "some"}, {"--check", "full, sample, off"}},

@@ -22,6 +22,7 @@ def run(*options):
 
 class Study(unittest.TestCase):
     table: dict[Any, Any]
+    said: str
 
     @classmethod
     def setUpClass(cls):
@@ -31,6 +32,7 @@ class Study(unittest.TestCase):
             if done.returncode == 77:
                 sys.exit(77)
             assert done.returncode == 0, done.stderr
+            cls.said = done.stderr
             whole = json.loads(path.read_text())
             whole["context"]["commit"] = "abc"  # known, as ./flashbook accuracy makes it
             path.write_text(json.dumps(whole))
@@ -45,6 +47,9 @@ class Study(unittest.TestCase):
         self.assertEqual(len(self.table), 16)
         for by_kind in self.table.values():
             self.assertEqual(tuple(by_kind), KINDS)
+
+    def test_says_beforehand_what_it_computes(self):
+        self.assertTrue(self.said.startswith("16 ways to compute attention, of 3 inputs each, the last of batch 1, heads 1, N 200, d 128, full, f16, held"))
 
     def test_sixteen_bits_are_near_and_eight_are_not(self):
         for kind in KINDS:

@@ -972,6 +972,16 @@ class Report(unittest.TestCase):
         self.assertEqual(sum(test.get("score", 0) for test in got["tests"]), got["score"])
         self.assertTrue({test["status"] for test in got["tests"]} <= {"passed", "failed"})
 
+    def test_a_deadlock_is_not_traced(self):
+        grader = grade.Grader.__new__(grade.Grader)
+        grader.root, grader.seed, grader.toolchain = manifest.ROOT, 1, mock.Mock(knows=lambda _: True)
+        grader.judge = mock.Mock(run=lambda *_: gtest.Verdict(False, "data race at a.cuh:3"))
+        for said, why in (("1 of 8 numbers are wrong.", "data race at a.cuh:3"), ("launch: deadlock in block (0,0,0)", "")):
+            one = result("A.Worked")
+            one.verdicts["A.One"].message = said
+            with mock.patch("course.modes.of", return_value=["traced"]):
+                self.assertEqual(grader.race(one.exercise, Written(["kernel"]), one, {modes.TWIN: Path("p")}), why)
+
     def test_says_what_the_traced_run_found(self):
         one = result("A.Worked", "A.Two")
         one.why = "data race at a.cuh:3"

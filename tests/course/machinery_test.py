@@ -492,6 +492,12 @@ class TheBook(unittest.TestCase):
             tree = Path(folder) / "student"
             handout.make(root, tree)
             self.assertEqual(list(check.handout_faults(root, tree, exercises)), [])
+            told = subprocess.run([sys.executable, tree / "course/progress.py", "next"], capture_output=True, text=True, check=True).stdout
+            self.assertIn(f"./flashbook course try {told.split()[1].rstrip(',')}\n", (tree / "README.md").read_text())
+
+    def test_a_chapter_s_first_exercise_has_code(self):  # the hand-out begins with it, and traces it
+        for whole, own in manifest.wholes(manifest.load()).items():
+            self.assertNotEqual(own[0].kind, "predict", whole)
 
 
 if __name__ == "__main__":

@@ -143,12 +143,16 @@ class Run(unittest.TestCase):
             self.assertFalse(one.solved)
             self.assertEqual([call.args[-1] for call in ran.call_args_list], [30])
 
-    def test_an_endless_test_is_not_traced(self):
-        one = tried("ch01-a", False)
-        one.verdicts["A.0"].status = gtest.STOPPED
-        with mock.patch("course.attempt.build") as build, mock.patch("course.modes.of", return_value=["traced"]):
-            self.assertEqual(attempt.race(one), "")
-        build.assert_not_called()
+    def test_an_endless_test_and_a_deadlock_are_not_traced(self):
+        launch, traced = "launch <<<(1,1,1), (256,1,1), 0>>>: ", gtest.Verdict(False, "data race at a.cuh:3")
+        for verdict, is_traced in ((gtest.Verdict(False, "", gtest.STOPPED), False), (gtest.Verdict(False, f"{launch}deadlock in block (0,0,0): every thread waits"), False),
+                                   (gtest.Verdict(False, f"{launch}livelock in block (0,0,0): threads poll"), False), (gtest.Verdict(False, "1 of 8 numbers are wrong."), True)):
+            one = tried("ch01-a", False)
+            one.verdicts["A.0"] = verdict
+            with mock.patch("course.attempt.build", return_value=(True, "")) as build, mock.patch("course.modes.of", return_value=["traced"]), \
+                    mock.patch("course.gtest.run", return_value=traced):
+                self.assertEqual(attempt.race(one), traced.message if is_traced else "")
+            self.assertEqual(build.called, is_traced)
 
     def test_a_hidden_test_that_the_program_lacks_has_no_verdict(self):
         one = tried("ch01-a", hidden=1)

@@ -33,6 +33,9 @@ class FrontDoor(unittest.TestCase):
             (self.tree / name).mkdir(parents=True)
         shutil.copy(ROOT / "flashbook", self.tree)
         shutil.copytree(ROOT / "course", self.tree / "course", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "common/app", self.tree / "common/app")
+        (self.tree / "common/attention").mkdir()
+        shutil.copy(ROOT / "common/attention/operation.cpp", self.tree / "common/attention")
         (self.tree / "tests/exercises/ch01-scores.cu").touch()
         compiler = "#!/bin/sh\ncat >/dev/null\n"  # finds every header
         for name, text in {"cmake": CMAKE, "g++": compiler, "clang++": compiler, "ctest": "#!/bin/sh\ncase \"$*\" in *\"-N -R none\"*) echo Total Tests: 0 ;; esac\n", "apt-get": "#!/bin/sh\necho installs >&2\nexit 1\n"}.items():
@@ -144,6 +147,15 @@ class FrontDoor(unittest.TestCase):
         self.refused("run", "77", saying="there is no chapter 77: there are 01_first 02_second")
         self.assertIn("there is no exercise ch01-*. There are:", self.call("course", "try", "ch01-*").stderr)
         self.refused("course", "try", "score", saying="did you mean ch01-scores?")
+
+    def test_nothing_is_built_for_an_option_that_no_chapter_has(self):
+        (self.tree / "chapters/02_second/host").mkdir()
+        (self.tree / "chapters/02_second/host/chapter.cu").touch()
+        for *words, saying in (("run", "--", "--headdim", "64", "take --headdim (did you mean --head-dim?): ./flashbook run 01 -- --help"),
+                               ("run", "02", "--", "--seqlne=4", "take --seqlne (did you mean --seqlen?)"),
+                               ("profile", "02", "--", "--dqq", "take --dqq (did you mean --dq?)"), ("trace", "02", "--", "--wat", "take --wat: ")):
+            self.refused(*words, saying=saying)
+        self.assertFalse((self.tree / "build").exists())
 
     def test_nothing_is_built_for_a_submission_that_is_none(self):
         (self.tree / "course/grade.py").write_text("raise SystemExit(2)\n")
