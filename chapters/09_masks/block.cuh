@@ -68,6 +68,7 @@ struct BlockShared {
   uint64_t near_end;  ///< the thread that streams arrives when the next tile of queries is wanted
 };
 
+//| One thread fills a place, and one has its output stored. An output comes from four warps.
 /// Makes the barriers of all places. `empties`: who arrive when a place is free.
 template <int kPlaces, int kConsumers>
 __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, int empties) {
