@@ -30,10 +30,10 @@ struct Consumer {
   BlockShared<T, Traits>& shared;
   const Problem& problem;
   const Policy& policy;
-  PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
-  const uint32_t parity;                  ///< of the tiles of queries before this one
-  const int number;                       ///< which consumer this is
-  const int query;                        ///< the first of this thread's two rows, in the sequence
+  PipelineState<Traits::kStages>& state;            ///< in the pipeline; goes on from tile to tile
+  const PipelineState<Traits::kQueryPlaces> place;  ///< of its queries, and of its output after them
+  const int number;                                 ///< which consumer this is
+  const int query;                                  ///< the first of this thread's two rows, in the sequence
   const Work& work;
   const uint64_t q, keys, values;  ///< descriptors: its queries, stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
@@ -43,16 +43,17 @@ struct Consumer {
   //| Descriptors are computed anew for every tile of queries, from constants, as in chapter 5.
   __device__ __forceinline__ Consumer(BlockShared<T, Traits>& shared, const Problem& problem,
                                       const Policy& policy, PipelineState<Traits::kStages>& state,
-                                      uint32_t parity, int number, int query, const Work& work)
+                                      const PipelineState<Traits::kQueryPlaces>& place, int number, int query,
+                                      const Work& work)
       : shared(shared),
         problem(problem),
         policy(policy),
         state(state),
-        parity(parity),
+        place(place),
         number(number),
         query(query),
         work(work),
-        q(k_major(shared.q[number])),
+        q(k_major(shared.q[place.stage][number])),
         keys(k_major(shared.pipeline.tile[0])),
         values(mn_major(shared.pipeline.tile[0])) {}
 
@@ -126,6 +127,13 @@ struct Consumer {
       return problem.scale_log2;
   }
 
+  //| Where the output takes the queries' place, the place is given back by the thread that stores.
+  /// Says that this warp has its last scores, where that frees the place of the queries.
+  __device__ __forceinline__ void release_queries() const {
+    if constexpr (!Traits::kStoreByTma)
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.q_empty[place.stage][number]);
+  }
+
   //| ### Begin, step, end
   //|
   //| These are chapter 5's. Each step takes a turn where a version has pingpong (`Traits`), and so do the last values. All consumers of a block
@@ -144,7 +152,7 @@ struct Consumer {
     wgmma_wait<0>();
     wgmma_pin(scores);
     release(shared.pipeline, state);
-    if (is_last) release_queries(shared, number);
+    if (is_last) release_queries();
     state.advance();
     if (work.partial > 0)
       apply<true>(key, answers);
@@ -182,12 +190,11 @@ struct Consumer {
     Answers<kKeys> answers{};
     if constexpr (kMasked) answers = ask(key);
 
-    //| The stage of the keys is free as soon as the scores are there. Queries are given back with the last one of them, so that
-    //| the next queries come while the softmax still runs.
+    //| The stage of the keys is free as soon as the scores are there. So are queries with the last of them, where there is one place.
     wgmma_wait<1>();  // the scores are done; the values still run
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
-    if (is_last) release_queries(shared, number);
+    if (is_last) release_queries();
     apply<kMasked>(key, answers);
     float correction[2];
     const bool rescale = softmax_lazily(scores, rows, correction, scale_log2());
@@ -222,14 +229,14 @@ struct Consumer {
   //| ### One tile of queries
   //|
   //| A tile of queries that sees nothing at all has no tile of keys. Its queries have been loaded all the same, and their place
-  //| must be given back.
+  //| must be free again: by its output, which is zeros, or at once.
   /// One tile of queries.
   __device__ __forceinline__ void attend() {
-    mbarrier_wait(&shared.barriers.q_full[number], parity);  // the queries are there
+    mbarrier_wait(&shared.barriers.q_full[place.stage][number], place.phase);  // the queries are there
     int left = work.partial + work.full;
     if (left == 0) {
       __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
-      release_queries(shared, number);
+      release_queries();
 #pragma unroll
       for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
       rows = LazyRows::none();
@@ -243,6 +250,19 @@ struct Consumer {
 #pragma unroll 1
     while (left > 0) step<false>(--left == 0);
     end();
+  }
+
+  //| ### The output, where the queries were
+  //|
+  //| A product reads the queries of all four warps. So before a warp writes, all four must have their last scores. They have: each has taken
+  //| the turn of the last values since then, and a turn is a barrier of the consumer's threads. Without tiles of keys there are no products.
+  /// Hands this warp's rows of the output over to the thread that stores.
+  __device__ __forceinline__ void hand_over(int first_row) {
+    static_assert(Traits::kPingpong,
+                  "the turn of the last values keeps the output from queries that are still read");
+    store_to_smem(shared.q[place.stage][number], output, first_row);
+    __syncwarp();  // all lanes have written
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.output_full[place.stage][number]);
   }
 
   //| ### From sums to results
@@ -316,10 +336,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
       policy.template produce<Traits>(shared, warp, q_map, k_map, v_map, problem);
     } else {
       if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem);
-      if (threadIdx.x == 32) produce_queries(shared, q_map, problem.q_map_strides);
+      if (threadIdx.x == 32) produce_queries<Traits>(shared, q_map, problem.q_map_strides);
     }
     if constexpr (Traits::kStoreByTma)
-      if (threadIdx.x == 64) store_outputs(shared, output_map, problem.o_map_strides, policy);
+      if (threadIdx.x == 64) store_outputs<Traits>(shared, output_map, problem.o_map_strides, policy);
     if (warp == 3) decide<Traits>(shared, problem, policy, counter);
     return;
   }
@@ -334,19 +354,18 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   //| as the sequence has rows.
   PipelineState<kWorkStages> next;
   PipelineState<Traits::kStages> state;
-  for (uint32_t parity = 0;; parity ^= 1) {
+  for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
     wait_full(shared.work, next);
     const Work& work = shared.work.tile[next.stage];
     if (work.first_query < 0) return;
     const int query = work.first_query + number * queries_among(policy, kRowsOfWarpgroup) +
                       query_of_row(policy, row + int(threadIdx.x % 32 / 4));
-    Consumer<T, Traits, Policy> consumer(shared, problem, policy, state, parity, number, query, work);
+    Consumer<T, Traits, Policy> consumer(shared, problem, policy, state, place, number, query, work);
     consumer.attend();
     //| The output takes one of two ways, as in chapter 5: through shared memory and TMA, or straight from the registers.
     consumer.divide();
     if constexpr (Traits::kStoreByTma) {
-      hand_over_output(shared, number, parity,
-                       [&] { store_to_smem(shared.output[number], consumer.output, row); });
+      consumer.hand_over(row);
     } else {
       T* const first_row = o + work.head.batch * problem.o_strides.batch +
                            head_of_row(policy, work.head.head) * problem.o_strides.head +

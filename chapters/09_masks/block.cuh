@@ -1,14 +1,12 @@
 //| # The block
 //|
-//| Shared memory is that of chapter 5's step 5, with four differences. The broadcast of the next tile of queries is a `Work`:
+//| Shared memory is that of chapter 5's step 5, with five differences. The broadcast of the next tile of queries is a `Work`:
 //| where rows lie, and how many tiles of keys come. `TileBallot` tells the thread that streams which tiles these are. A word beside
-//| each stage of the pipeline has its tile's first key. And by the barrier `near_end` that thread tells the warp that decides that
-//| the next tile of queries is wanted.
+//| each stage of the pipeline has its tile's first key. By the barrier `near_end` that thread tells the warp that decides that
+//| the next tile of queries is wanted. And queries have two places, which outputs share with them.
 //|
 //| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads bring queries and store outputs; what lies between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
 #pragma once
-#include <type_traits>
-
 #include "chapters/09_masks/problem.cuh"
 #include "common/hopper/block.h"
 #include "common/hopper/pipeline.h"
@@ -32,8 +30,28 @@ struct TileBallot {
 constexpr int kBallotStages =
     1;  ///< more would only wait there: decisions are made shortly before they are needed
 
-//| The barriers of a consumer are chapter 5's ([`block.h`](../../common/hopper/block.h)).
-//| Of the whole block there is one more, `near_end`: the thread that streams arrives, once for each tile of queries, and lane 0 of the
+//| ## Two places for queries
+//|
+//| Tiles of queries take the two places in turn. So the next ones come while the last scores of this one are still to be computed. A
+//| consumer writes its output where its own queries were. TMA stores it from there, and then the place is free for the queries of the tile
+//| after next. At d = 256 shared memory has room for one place. There the output leaves from the registers, and the consumer itself
+//| gives the place back. A consumer has these barriers for each place:
+//|
+//| | barrier | who arrives | arrivals of a phase | who waits | first wait |
+//| | --- | --- | --- | --- | --- |
+//| | `q_full` | the thread that brings queries, with the bytes to come; then the bytes | 1 | the consumer | parity 0 |
+//| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
+//| | `q_empty` | the thread that stores, when TMA has read the output; at d = 256 lane 0 of each of its warps, after its last scores | 1, or 4 | the thread that brings queries | parity 1 |
+//|
+//| Everybody goes through the places as through the stages of a pipeline, with a state of the same kind.
+/// The barriers at which consumers take their queries and hand over their outputs.
+template <int kPlaces, int kConsumers>
+struct QueryBarriers {
+  uint64_t q_full[kPlaces][kConsumers], q_empty[kPlaces][kConsumers];
+  uint64_t output_full[kPlaces][kConsumers];
+};
+
+//| Of the whole block there is one more barrier, `near_end`: the thread that streams arrives, once for each tile of queries, and lane 0 of the
 //| warp that decides waits, first for parity 0.
 /// Shared memory of a block.
 template <typename T, typename Traits>
@@ -41,15 +59,30 @@ struct BlockShared {
   using KeyTile = Tile<T, Traits::kKeys, Traits::kHeadDim>;
   using QueryTile = Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>;
 
-  QueryTile q[Traits::kConsumers];
+  QueryTile q[Traits::kQueryPlaces][Traits::kConsumers];  ///< then the output, if TMA stores it
   Pipeline<KeyTile, Traits::kStages> pipeline;
-  std::conditional_t<Traits::kStoreByTma, QueryTile, Nothing> output[Traits::kConsumers];
   WorkBroadcast work;
   Pipeline<TileBallot, kBallotStages> ballots;
   int first_key[Traits::kStages];  ///< of the keys in a stage
-  BlockBarriers<Traits::kConsumers> barriers;
+  QueryBarriers<Traits::kQueryPlaces, Traits::kConsumers> barriers;
   uint64_t near_end;  ///< the thread that streams arrives when the next tile of queries is wanted
 };
+
+//| One thread fills a place, and one has its output stored. An output comes from four warps.
+/// Makes the barriers of all places. `empties`: who arrive when a place is free.
+template <int kPlaces, int kConsumers>
+__device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, int empties) {
+  for (int place = 0; place < kPlaces; ++place)
+    for (int i = 0; i < kConsumers; ++i) {
+      const int at = place * kConsumers + i;
+      mbarrier_init(&barriers.q_full[place][i], 1);
+      name_mbarrier(&barriers.q_full[place][i], "q_full", at);
+      mbarrier_init(&barriers.q_empty[place][i], empties);
+      name_mbarrier(&barriers.q_empty[place][i], "q_empty", at);
+      mbarrier_init(&barriers.output_full[place][i], kWarpsOfWarpgroup);
+      name_mbarrier(&barriers.output_full[place][i], "output_full", at);
+    }
+}
 
 //| Each count is the number of those who arrive: one thread for `near_end`, all warps of the consumers for the stages of the pipeline.
 /// One thread makes the barriers, before the block's first __syncthreads. `ballot_readers`: threads, or
@@ -64,7 +97,7 @@ __device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_rea
   initialise(shared.ballots, 1, ballot_readers, "ballot_full", "ballot_empty");
   mbarrier_init(&shared.near_end, 1);
   name_mbarrier(&shared.near_end, "near_end", 0);
-  initialise(shared.barriers);
+  initialise(shared.barriers, Traits::kStoreByTma ? 1 : kWarpsOfWarpgroup);
   fence_mbarrier_init();
 }
 

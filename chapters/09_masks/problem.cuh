@@ -169,7 +169,8 @@ struct KernelTraits {
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
   static constexpr int kStages = kHeadDim == 64 ? 8 : 5;    ///< of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the pipeline
+  static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for other queries beside Q and the pipeline
+  static constexpr int kQueryPlaces = kStoreByTma ? 2 : 1;  ///< tiles of queries that shared memory has
   static constexpr bool kPingpong = kHeadDim != 256;
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;  ///< of a thread, after setmaxnreg
   static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;

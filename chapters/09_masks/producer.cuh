@@ -160,30 +160,56 @@ concept HasProducer = requires(const Policy& policy, Shared& shared, const TileM
 //| ## Queries and outputs
 //|
 //| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and are not stored.
+//|
+//| A place is free when TMA has read the output of the tile before last. Consumers hand that over when they begin the last tile. So queries come
+//| when their tile has been decided on, while the last tile's keys are still multiplied.
+/// Has a tile's queries brought to their place, for each consumer `rows` of `head`, from `first_row` on. One
+/// thread.
+template <typename Traits, typename Shared>
+__device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_map,
+                                             const PipelineState<Traits::kQueryPlaces>& place, int first_row,
+                                             const Head& head, int rows = kRowsOfWarpgroup) {
+  for (int i = 0; i < Traits::kConsumers; ++i) {
+    auto& queries = shared.q[place.stage][i];
+    uint64_t* const full = &shared.barriers.q_full[place.stage][i];
+    mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);  // what lay here has been read
+    mbarrier_arrive_expect_tx(full, sizeof(queries));
+    load(queries, q_map, full, first_row + i * rows, head);
+  }
+}
+
 /// The thread that brings queries.
-template <typename Shared>
+template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map, const MapStrides& strides) {
   PipelineState<kWorkStages> next;
-  for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
+  for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
-    load_queries(shared, q_map, parity, work.q_rows.row + work.first_query,
-                 work.q_rows.of(work.head.head, strides));
+    load_queries<Traits>(shared, q_map, place, work.q_rows.row + work.first_query,
+                         work.q_rows.of(work.head.head, strides));
   }
 }
 
 //| The same rows are named when the output leaves. TMA leaves out those beyond the end of what the map calls the tensor: the
-//| end of the batch entry's rows, or of the packed sequence's.
+//| end of the batch entry's rows, or of the packed sequence's. `tma_store_wait_read` returns when TMA has read the tile from shared memory.
+//| Then other queries may come to its place. Only the end of the kernel says that the bytes have arrived in device memory.
 /// The thread that has outputs stored.
-template <typename Shared, typename Policy>
+template <typename Traits, typename Shared, typename Policy>
 __device__ void store_outputs(Shared& shared, const TileMap& output_map, const MapStrides& strides,
                               const Policy& policy) {
+  const int rows = queries_among(policy, kRowsOfWarpgroup);
   PipelineState<kWorkStages> next;
-  for (uint32_t parity = 0;; parity ^= 1) {
+  for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
-    store_outputs(shared, output_map, parity, work.q_rows.row + work.first_query,
-                  work.q_rows.of(work.head.head, strides), queries_among(policy, kRowsOfWarpgroup));
+    const Head head = work.q_rows.of(work.head.head, strides);
+    for (int i = 0; i < Traits::kConsumers; ++i) {
+      mbarrier_wait(&shared.barriers.output_full[place.stage][i], place.phase);  // four warps have written
+      store(shared.q[place.stage][i], output_map, work.q_rows.row + work.first_query + i * rows, head);
+      tma_store_commit();
+      tma_store_wait_read<0>();  // other queries may come
+      mbarrier_arrive(&shared.barriers.q_empty[place.stage][i]);
+    }
   }
 }
 

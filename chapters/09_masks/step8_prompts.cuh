@@ -176,12 +176,12 @@ __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map,
                                            const Problem& problem, const Pages& pages, int queries) {
   Asker<Traits, Shared> values(shared, v_map, problem.v_map_strides, pages.v_distance, pages);
   PipelineState<kWorkStages> next;
-  for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
+  for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
     const Work work = next_of_warp(shared.work, next);
     if (work.first_query < 0) return;
     if (threadIdx.x % 32 == 0)
-      load_queries(shared, q_map, parity, work.q_rows.row + work.first_query,
-                   work.q_rows.of(work.head.head, problem.q_map_strides), queries);
+      load_queries<Traits>(shared, q_map, place, work.q_rows.row + work.first_query,
+                           work.q_rows.of(work.head.head, problem.q_map_strides), queries);
     __syncwarp();  // lane 0 has waited for the place
     const int count = work.partial + work.full;
     values.bring(

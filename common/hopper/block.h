@@ -1,6 +1,6 @@
 //| # The frame of a block
 //|
-//| The persistent kernels of chapters 5, 6 and 9 differ in their main loops. What lies around the loop is the same: a
+//| The persistent kernels of chapters 5, 6 and 10 differ in their main loops. What lies around the loop is the same: a
 //| warpgroup of producers and two or three of consumers share the registers, one thread brings each consumer its next queries
 //| as soon as that has computed its last scores with the old ones, and one thread has the outputs stored. They and the
 //| consumers meet at these barriers, besides those of the pipeline and the broadcast of the next tile:
@@ -76,29 +76,27 @@ __device__ inline void initialise(BlockBarriers<kConsumers>& barriers) {
 //| Each consumer's queries have one place, and it is free as soon as the last *scores* with the old ones are computed;
 //| their product with V, the division and the store still run then. Chapter 6 has more brought with them: it says how many
 //| bytes, and asks for them itself.
-/// Brings each consumer its queries: `rows` of `head` from `first_row` on, the next `rows`, ... One thread.
+/// Brings each consumer its queries: 64 rows of `head` from `first_row` on, the next 64, ... One thread.
 /// `parity`: of the tiles of queries before this one. `more(consumer)` asks for `more_bytes` besides.
 template <typename Shared, typename Map, typename More>
 __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
-                                             const Head& head, uint32_t more_bytes, const More& more,
-                                             int rows = kRowsOfWarpgroup) {
+                                             const Head& head, uint32_t more_bytes, const More& more) {
   constexpr int kConsumers = sizeof(shared.q) / sizeof(shared.q[0]);
   auto& barriers = shared.barriers;
   for (int i = 0; i < kConsumers; ++i) {
     mbarrier_wait(&barriers.q_empty[i], parity ^ 1);  // the consumer's last scores are computed
     mbarrier_arrive_expect_tx(&barriers.q_full[i], sizeof(shared.q[i]) + more_bytes);
-    load(shared.q[i], q_map, &barriers.q_full[i], first_row + i * rows, head);
+    load(shared.q[i], q_map, &barriers.q_full[i], first_row + i * kRowsOfWarpgroup, head);
     more(i);
   }
 }
 
-//| Chapters 5 and 9 bring nothing more. A consumer has 64 rows of one head, or, in chapter 9's last step, fewer rows of several.
+//| Chapters 5 and 10 bring nothing more.
 /// The same, and nothing besides.
 template <typename Shared, typename Map>
 __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
-                                             const Head& head, int rows = kRowsOfWarpgroup) {
-  load_queries(
-      shared, q_map, parity, first_row, head, 0, [](int) {}, rows);
+                                             const Head& head) {
+  load_queries(shared, q_map, parity, first_row, head, 0, [](int) {});
 }
 
 /// Says that this warp has read its consumer's queries.
@@ -126,11 +124,11 @@ __device__ __forceinline__ void hand_over_output(Shared& shared, int consumer, u
 /// Has each consumer's output stored, as load_queries has its queries brought. One thread.
 template <typename Shared, typename Map>
 __device__ __forceinline__ void store_outputs(Shared& shared, const Map& output_map, uint32_t parity,
-                                              int first_row, const Head& head, int rows = kRowsOfWarpgroup) {
+                                              int first_row, const Head& head) {
   constexpr int kConsumers = sizeof(shared.output) / sizeof(shared.output[0]);
   for (int i = 0; i < kConsumers; ++i) {
     mbarrier_wait(&shared.barriers.output_full[i], parity);  // all four warps have written their rows
-    store(shared.output[i], output_map, first_row + i * rows, head);
+    store(shared.output[i], output_map, first_row + i * kRowsOfWarpgroup, head);
     tma_store_commit();
     tma_store_wait_read<0>();
     mbarrier_arrive(&shared.barriers.output_empty[i]);  // the consumer may write its next output

@@ -76,7 +76,7 @@ OWN = {
     "no_wait_for_scores_08": gone(DECODE, "wgmma_wait<0>();  // S is in registers", (1, 2, 3)),
     "keys_not_awaited_08": gone("08_decoding/step4_ring.cuh", "if (first == 0) wait_full(shared.ring, keys);  // K is in", (4, 5, 6, 8),
                                 "wait_full(shared.ring, keys);"),
-    "queries_not_awaited_09": gone(MASKS, "mbarrier_wait(&shared.barriers.q_full[number], parity);  // the queries are there", (1, 2, 3, 4, 5)),
+    "queries_not_awaited_09": gone(MASKS, "mbarrier_wait(&shared.barriers.q_full[place.stage][number], place.phase);  // the queries are there", (1, 2, 3, 4, 5)),
     "waits_for_one_product_09": Fault(MASKS, "wgmma_wait<1>();  // the scores are done; the values still run", "wgmma_wait<1>();", "wgmma_wait<2>();",
                                       (1, 2, 3, 4, 5)),
     "values_not_awaited_09": gone(MASKS, "wgmma_wait<0>();  // the values are done: P may be overwritten", (1, 2, 3, 4, 5)),

@@ -46,6 +46,7 @@ E4M3_CACHE = ["--cache", "e4m3", "--seqlen-k", "100"]
 LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
 
 VARLEN = ["--lengths", "60,200,100", "--causal"]
+LONGER = ["--lengths", "700,1500", "--causal", "--heads", "1", "--head-dim", "64"]
 # intervals.npy: queries 128 to 254 do not see keys 0 to 127.
 INTERVALS = ["--batch", "1", "--seqlen", "260", "--causal", "--mask", "tests/mutation/intervals.npy"]
 # bias.npy: of one head, distances -4 to 4.
@@ -192,6 +193,12 @@ FAULTS = {
     "no_barrier_09": Fault("09_masks/step2_varlen.cuh", "  __syncthreads();  // all buckets are empty\n", "__syncthreads();", "", (2,), VARLEN),
     "full_by_one_row_09": Fault("09_masks/step3_ranges.cuh", "first.has_all(first_key, last_key) && last.has_all(first_key, last_key);",
                                 "first.has_all(first_key, last_key)", "true", (2,), VARLEN),
+    # Blocks with three tiles of queries and more: the third comes where the first one's output was.
+    "queries_before_the_store_has_read_09": Fault("09_masks/producer.cuh", "tma_store_wait_read<0>();  // other queries may come", "tma_store_wait_read<0>();",
+                                                  "", (), traced=["--step", "2", *LONGER], says="data race"),
+    "queries_not_kept_waiting_09": Fault("09_masks/producer.cuh", "mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);",
+                                         "mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);", "", (),
+                                         traced=["--step", "2", *LONGER], says="data race"),
     # Of prompts against pages.
     "one_page_a_tile_09": Fault("09_masks/step8_prompts.cuh", "pages.page_of(work.sequence.first_key, first_key + row)", "pages.page_of(work.sequence.first_key, first_key + row)",
                                 "pages.page_of(work.sequence.first_key, first_key)", (8,), ["--step", "8", "--page-rows", "16"]),
