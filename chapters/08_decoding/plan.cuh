@@ -5,7 +5,7 @@
 //|
 //| * **Equal parts** (steps 4 and 5). Every item, which is a tile of rows with all its keys, is cut into the same number of
 //|   parts, a block each. With one long sequence among short ones the long one's blocks are still reading when all others
-//|   are done.
+//|   are done. If there are many items, none is cut, and a block may have several.
 //| * **Equal work** (step 6). All key tiles of all items are numbered through, and each block takes an equal run of them,
 //|   wherever an item ends. Two blocks differ by one tile at most, whatever the lengths are. (The idea is
 //|   stream-K's, arXiv 2301.03598.)
@@ -76,10 +76,10 @@ struct Segment {
 /// Where a block is.
 struct PlaceInPlan {
   Shares shares = {0, 0};  ///< of the blocks that have units; each = 0: equal parts
-  int base = 0;            ///< units before `batch`
+  int base = 0;            ///< units before `batch`; of equal parts, the block's part
   int batch = 0;
   int unit = 0;  ///< the next, counted from `base`; of equal parts, the item
-  int left = 0;  ///< units; of equal parts, segments
+  int left = 0;  ///< units; of equal parts, whether there is an item
 };
 
 /// The segments of a block, one after another. Each warp has its own copy and asks it in step with the
@@ -110,6 +110,7 @@ class Segments {
     if (!plan_.equal_work) {
       at.left = 1;
       at.unit = block / plan_.parts;
+      at.base = block % plan_.parts;
       return;
     }
     if (block >= blocks_) return;  // more blocks than units: this one has none
@@ -163,13 +164,13 @@ class Segments {
     return segment;
   }
 
-  //| **The next segment.** With equal parts a block has one. With equal work it takes what is left of the item at which it stands, at most
+  //| **The next segment.** With equal parts a block has one, or one of each of its items. With equal work it takes what is left of the item at which it stands, at most
   //| as many units as it has left, and goes on to the next item.
   /// The block's next segment, or false if it has had all.
   __device__ __forceinline__ bool next(Segment& segment) {
     if (at.left == 0) return false;
     if (at.shares.each == 0) {
-      const int item = at.unit, part = int(blockIdx.x) - item * plan_.parts;
+      const int item = at.unit, part = at.base;
       segment = item_of(item / plan_.items_of_sequence, item % plan_.items_of_sequence);
       const int tiles = tiles_of(segment.pack / problem_.packs, segment.length);
       const Shares shares = {tiles / plan_.parts, tiles % plan_.parts};
@@ -178,7 +179,9 @@ class Segments {
       segment.part = part;
       segment.parts = plan_.parts;
       segment.first_block = int(blockIdx.x) - part;
-      at.left = 0;
+      //| With fewer blocks than items, all of one part, a block goes on with the item that is as many further as there are blocks.
+      at.unit += int(gridDim.x);
+      at.left = at.unit < problem_.batch * plan_.items_of_sequence;
       return true;
     }
     //| Which other blocks have units of the same item follows from the numbers alone: `Shares::of` says which block has the item's first

@@ -129,6 +129,39 @@ TEST_F(Parts, AreEqualOnlyOfSequencesThatAreKnownToBe) {
   EXPECT_TRUE(ring_launch(shape, true).plan.equal_work);
 }
 
+// More items than multiprocessors, all of one length, are not cut: short ones are dealt to blocks that stay,
+// long ones have a block each, unless few blocks would have the last ones.
+TEST_F(Parts, AreWholeWhereThereAreManyItemsOfOneLength) {
+  const int processors = device::multiprocessors();
+  const auto with = [](int batch, int keys) {
+    Shape shape = shape_with(std::vector<int>(batch, keys));
+    shape.visibility.lengths.clear();
+    return shape;
+  };
+  for (int batch : {processors + processors * 6 / 10 + 1, 2 * processors, 3 * processors - 1}) {
+    for (int keys : {1, 2048, kShortItem, kShortItem + 1, 8192}) {
+      const RingLaunch launch = ring_launch(with(batch, keys), true, true);
+      EXPECT_FALSE(launch.plan.equal_work);
+      EXPECT_EQ(int(launch.plan.parts), 1);
+      EXPECT_EQ(launch.blocks, keys <= kShortItem ? processors : batch);
+      EXPECT_EQ(ring_launch(with(batch, keys), false, true).blocks, batch)
+          << "steps 4 and 5: a block an item";
+    }
+  }
+  EXPECT_TRUE(ring_launch(with(processors + 1, 2048), true, true).plan.equal_work)
+      << "one block would have two";
+  EXPECT_TRUE(ring_launch(with(2 * processors, 2048), true, false).plan.equal_work) << "lengths may differ";
+}
+
+// A block goes from one whole item to the next.
+TEST_F(Parts, OfWholeItemsAreThoseOfAnyNumberOfBlocks) {
+  for (int blocks : {1, 2, 3, 7, 8}) {
+    RingLaunch launch = equal_parts(shape_with({300, 1, 0, 129, 1000, 128, 64, 700}), 1);
+    launch.blocks = blocks;
+    expect_ring_right(shape_with({300, 1, 0, 129, 1000, 128, 64, 700}), launch);
+  }
+}
+
 // Blocks begin and end anywhere in a sequence; some have a dozen sequences, some have nothing.
 TEST_F(Parts, OfEqualWorkAreThoseOfAnyNumberOfBlocks) {
   const std::vector<int> many = {300, 1, 0, 129, 128, 5000, 0, 0, 64, 1, 2, 3, 257, 0};
@@ -205,6 +238,9 @@ TEST_F(Parts, OfAWindowHaveItsKeysAndNoOthers) {
 
 TEST_F(TracedParts, AreHandedFromBlockToBlock) {
   expect_ring_right(shape_with({1100}), equal_parts(shape_with({1100}), 3));
+  RingLaunch whole = equal_parts(shape_with({300, 0, 129}), 1);
+  whole.blocks = 2;
+  expect_ring_right(shape_with({300, 0, 129}), whole);
   expect_ring_right(shape_with({2600, 0, 300}, 2), equal_work(shape_with({2600, 0, 300}, 2), 20));
 }
 

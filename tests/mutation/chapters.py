@@ -150,6 +150,8 @@ FAULTS = {
                                      (6,), ["--step", "6", "--page-rows", "16", "--shared-prefix", "512"]),
     "shares_with_a_gap_08": Fault("08_decoding/plan.cuh", "return i * each + min(i, more);", "min(i, more)", "0", (4, 5, 6),
                                   ["--batch", "1", "--heads", "4", "--kv-heads", "1", "--seqlen-k", "2500"]),
+    "next_but_one_08": Fault("08_decoding/plan.cuh", "at.unit += int(gridDim.x);", "int(gridDim.x)", "int(gridDim.x) + 1", (6,),
+                             ["--batch", "240", "--heads", "1", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "40"]),
     # Windows, functions and sinks.
     "window_begins_late_08": Fault("08_decoding/rules.cuh", "return max(length - queries_of(problem, batch) - left, 0) & -align;",
                                    "length - queries_of(problem, batch) - left", "length - queries_of(problem, batch) - left + 1", (4, 5, 6),

@@ -71,12 +71,17 @@ struct WorkspaceLayout {
   }
 };
 
-//| Longest tiles first, in sections of heads: the first tiles of all heads of a section begin at once, and need all of its V. If V is
-//| short and must be transposed first, sections are smaller.
+//| Longest tiles first, in sections of heads: the first tiles of all heads of a section begin at once, and need all of its V. The
+//| fewer they are the sooner V is transposed, and the less the L2 has to hold; but a section ends with its shortest tiles, and in
+//| between too few of them may be left for all blocks. What is best an H200 measured.
 /// Keys and values of a section of heads, see tile_order.
-template <typename Traits>
-int64_t section_bytes(const Shape& shape) {
-  return int64_t(Traits::kTransposeOnce && shape.seqlen_k <= 1024 ? 8 : 32) << 20;
+template <int kHeadDim>
+int64_t section_bytes(int seqlen_k) {
+  const int megabytes = kHeadDim == 256    ? (seqlen_k <= 512 ? 16 : 8)
+                        : seqlen_k <= 1024 ? 8
+                        : seqlen_k <= 4096 ? 16
+                                           : 32;
+  return int64_t(megabytes) << 20;
 }
 
 /// One version of the kernel.
@@ -84,7 +89,7 @@ template <typename Traits>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kRows = Traits::kConsumers * kRowsOfWarpgroup;
   const TileOrder order = tile_order(shape, kRows, Traits::kSchedule == Schedule::dynamic_persistent,
-                                     section_bytes<Traits>(shape));
+                                     section_bytes<Traits::kHeadDim>(shape.seqlen_k));
   const WorkspaceLayout<Traits> layout(shape);
   auto* const counters = static_cast<int*>(t.workspace);
   TransposedValues values{};

@@ -129,6 +129,9 @@ inline int keys_seen_of(const Shape& shape) {
   return left < 0 ? shape.seqlen_k : int(std::min<int64_t>(shape.seqlen_k, int64_t(left) + shape.seqlen_q));
 }
 
+/// Keys up to which an item is short (measured on an H200).
+constexpr int kShortItem = 4096;
+
 /// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
 inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false) {
   const int rows = ring_row_tiles(shape) * kRowsOfMma;
@@ -144,10 +147,18 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
   //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain. And where
   //| all lengths are the same, that is a plan of equal parts.
   const bool parts_fill = items <= processors && 10 * items * parts >= 9 * processors;
-  if (parts_fill && even) equal_work = false;
+  //| If there are more items of the same length than multiprocessors, cuts are in vain, too, unless few blocks have the last ones: six of
+  //| ten keep memory busy. Short items go to blocks that stay, one after the other. Of long ones each has a block of its own: then the
+  //| next goes to whichever multiprocessor is free first, and that they are not equally fast counts more than a block's start.
+  const bool items_fill =
+      items > processors && 10 * ((items - 1) % processors + 1) >= 6 * int64_t(processors);
+  const bool stay = equal_work && items_fill && seen <= kShortItem;
+  if ((parts_fill || items_fill) && even) equal_work = false;
   if (shape.packed_queries > 0) equal_work = true;  // sequences have unequally many items
   const int64_t most = parts_fill ? items * parts : processors;
-  return {.blocks = equal_work ? int(std::min<int64_t>(most, items * key_tiles)) : int(items) * parts,
+  return {.blocks = equal_work ? int(std::min<int64_t>(most, items * key_tiles))
+                    : stay     ? processors
+                               : int(items) * parts,
           .plan = {.parts = equal_work ? 1 : parts,
                    .equal_work = equal_work,
                    .row_tiles = row_tiles,
