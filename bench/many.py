@@ -16,10 +16,14 @@ are eight, of 1/36 to 8/36 of the tokens, and `decode` is one query against so m
 mask is causal_p8 or causal_p8h64. `share` is the time of one GPU over that times the number of GPUs, the median over rounds; `vs_context_parallel`
 how many times as fast as PyTorch's faster way of the round. Exit code 1 if ours is wrong, 77 without two GPUs.
 
+Who gives no answer in 90 s, or ends its process, is skipped, and the result says so: the process is begun anew with the same tensors, and the
+others go on. Each such costs 90 s more than --seconds reckons with.
+
 machine/hop/copies_64mb is what a hop of a ring takes without attention beside it. NVLink multicast stays off: nothing here asks for it, and every
 process is started with it forbidden.
 """
 
+import abc
 import argparse
 import contextlib
 import datetime
@@ -190,6 +194,10 @@ class Failed(Exception):
     """A contestant gave no answer, or said why it has none."""
 
 
+class Silent(Failed):
+    """It gave no answer, and its process is over."""
+
+
 class Asked:
     """A process that answers lines."""
 
@@ -213,32 +221,81 @@ class Asked:
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
         except OSError:
-            raise Failed("its process has ended") from None
+            raise self.silent("its process has ended") from None
 
     def answer(self) -> str:
         try:
             found = self.lines.get(timeout=PATIENCE)
         except queue.Empty:
-            raise Failed(f"no answer in {PATIENCE} s") from None
+            raise self.silent(f"no answer in {PATIENCE} s") from None
         if found is None:
-            raise Failed("its process has ended")
+            raise self.silent("its process has ended")
         return found
+
+    def silent(self, reason: str) -> Silent:
+        """Ends the process: a late answer would be taken for that of the next question."""
+        self.end()
+        return Silent(reason)
 
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
 
 
-class OneProcess:
+class Place(abc.ABC):
+    """Processes that are asked together. If one of them is over, the next question begins all anew, and tells them their cell again."""
+
+    def __init__(self) -> None:
+        self.all: list[Asked] = []
+        self.cell: tuple[object, ...] = ()
+        self.checked: set[object] = set()  # who ran since they began
+
+    @abc.abstractmethod
+    def begin(self) -> list[Asked]:
+        """The processes."""
+
+    @abc.abstractmethod
+    def exchange(self, *words: object) -> Any:
+        """Tells them the words, and returns what they answer."""
+
+    def is_over(self) -> bool:
+        return not self.all or any(asked.process.poll() is not None for asked in self.all)
+
+    def ask(self, *words: object) -> Any:
+        verb, *arguments = words
+        if verb == "cell":
+            self.cell = words
+        if self.is_over():
+            self.end()
+            self.checked.clear()
+            self.all = self.begin()
+            if self.cell and verb != "cell":
+                self.exchange(*self.cell)
+        if verb == "time" and arguments[0] not in self.checked:
+            self.ask("check", arguments[0])  # loads its kernels
+        found = self.exchange(*words)
+        if verb == "check":
+            self.checked.add(arguments[0])
+        return found
+
+    def end(self) -> None:
+        for asked in self.all:
+            asked.end()
+
+
+class OneProcess(Place):
     """bench/many."""
 
     def __init__(self, program: pathlib.Path) -> None:
+        super().__init__()
         self.program = program
-        self.asked = Asked([program], {})
 
-    def ask(self, *words: object) -> str:
-        self.asked.tell(" ".join(map(str, words)))
-        found = self.asked.answer()
+    def begin(self) -> list[Asked]:
+        return [Asked([self.program], {})]
+
+    def exchange(self, *words: object) -> str:
+        self.all[0].tell(" ".join(map(str, words)))
+        found = self.all[0].answer()
         if found.startswith("error"):
             raise Failed(found.removeprefix("error: "))
         return found
@@ -253,19 +310,27 @@ class OneProcess:
     def time(self, who: str, launches: int) -> list[float]:
         return list(map(float, self.ask("time", who, launches).split()))
 
+    def drop(self) -> None:
+        if not self.is_over():
+            self.ask("drop")
 
-class RankProcesses:
+
+class RankProcesses(Place):
     """A process for each GPU. All are told the same, and a time is the slowest one's."""
 
     def __init__(self, ranks: int, library: pathlib.Path) -> None:
+        super().__init__()
+        self.ranks, self.library = ranks, library
+
+    def begin(self) -> list[Asked]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        env = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "FLASHBOOK_LIBRARY": str(library.resolve()),
+        env = {"WORLD_SIZE": str(self.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "FLASHBOOK_LIBRARY": str(self.library.resolve()),
                "PYTHONPATH": os.pathsep.join([str(results.ROOT / "python"), os.environ.get("PYTHONPATH", "")])}
-        self.all = [Asked([sys.executable, __file__, "--as-rank"], env | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, "@") for rank in range(ranks)]
+        return [Asked([sys.executable, __file__, "--as-rank"], env | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, "@") for rank in range(self.ranks)]
 
-    def ask(self, *words: object) -> list[Any]:
+    def exchange(self, *words: object) -> list[Any]:
         for asked in self.all:
             asked.tell(json.dumps(words))
         found = [json.loads(asked.answer()) for asked in self.all]
@@ -283,10 +348,6 @@ class RankProcesses:
 
     def time(self, who: str, launches: int) -> list[float]:
         return [max(times) for times in zip(*self.ask("time", who, launches))]
-
-    def end(self) -> None:
-        for asked in self.all:
-            asked.end()
 
 
 # ---- a cell ------------------------------------------------------------------------------------------------------------------------
@@ -346,42 +407,51 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) 
     """The entries of its results. Ours that are wrong are added to `wrong` and have none."""
     options = cell.options
     shape = (options.heads, options.kv_heads, options.head_dim, cell.seqlen)
-    flops = list(map(float, places["one"].ask("cell", options.ranks, *shape, cell.mask).split()))[cell.kind == "gradient"]
-    if "ranks" in places and any(place == "ranks" for place, _ in cell.contestants().values()):
-        try:
-            places["ranks"].ask("cell", *shape, cell.mask == "causal")
-        except Failed as reason:
-            print(f"{cell.kind} {cell.seqlen} without PyTorch: {reason}", file=sys.stderr)
-            places = {"one": places["one"]}
     contestants = cell.contestants()
     skipped: dict[str, str] = {}
     values: dict[str, dict[str, float]] = {who: {} for who in contestants}
     times: dict[str, list[float]] = {who: [] for who in contestants}
-
-    def skip(who: str, reason: str) -> None:
-        skipped[who] = reason
-        if reason.startswith(("no answer", "its process")) and contestants[who][0] == "ranks":  # the others of the place cannot be asked either
-            places["ranks"].end()
-            for other, (place, _) in contestants.items():
-                if place == "ranks":
-                    skipped.setdefault(other, reason)
-
-    for who, (place, called) in contestants.items():
-        if place not in places or who in skipped:
-            skipped.setdefault(who, "not here")
-            continue
+    flops = math.nan
+    try:
+        flops = list(map(float, places["one"].ask("cell", options.ranks, *shape, cell.mask).split()))[cell.kind == "gradient"]
+    except Silent as reason:
+        skipped = dict.fromkeys(contestants, f"the cell has no tensors: {reason}")
+    of_ranks = [who for who, (place, _) in contestants.items() if place == "ranks" and who not in skipped]
+    if of_ranks and "ranks" in places:
         try:
-            error, bound = places[place].check(called)
+            places["ranks"].ask("cell", *shape, cell.mask == "causal")
         except Failed as reason:
-            skip(who, str(reason))
+            skipped |= dict.fromkeys(of_ranks, f"the cell has no tensors: {reason}")
+    else:
+        skipped |= dict.fromkeys(of_ranks, "not here")
+
+    def ask(who: str, verb: str, *more: int) -> Any:
+        """What a contestant's place answers. Where it has no answer the contestant is skipped."""
+        place, called = contestants[who]
+        found = None
+        try:
+            found = getattr(places[place], verb)(called, *more)
+        except Failed as reason:
+            skipped[who] = str(reason)
+        if cell.seqlen > KEPT and place == "one":
+            try:
+                places["one"].drop()
+            except Failed as reason:
+                skipped.setdefault(who, str(reason))
+        return found
+
+    for who in contestants:
+        if who in skipped:
             continue
+        answer = ask(who, "check")
+        if who in skipped:
+            continue
+        error, bound = answer
         values[who] = {"error": error, "error_bound": bound}
         if not error <= bound:
+            skipped[who] = f"error {error:.1e}, bound {bound:.1e}"
             if who.startswith(("ch", "python")):
-                wrong.append(f"{cell.name(who)}: error {error:.1e}, bound {bound:.1e}")
-            skip(who, f"error {error:.1e}, bound {bound:.1e}")
-        if cell.seqlen > KEPT:
-            places["one"].ask("drop")
+                wrong.append(f"{cell.name(who)}: {skipped[who]}")
     runners = [who for who in contestants if who not in skipped]
     for _ in range(cell.rounds()):
         shuffle(runners)
@@ -389,14 +459,9 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) 
             if who in skipped:
                 continue
             time.sleep(race.NAP)
-            place, called = contestants[who]
-            try:
-                found = places[place].time(called, cell.launches())
+            found = ask(who, "time", cell.launches())
+            if who not in skipped:
                 times[who].append(statistics.median(found[len(found) > 1:]))
-            except Failed as reason:
-                skip(who, str(reason))
-            if cell.seqlen > KEPT:
-                places["one"].ask("drop")
     alone = times[cell.alone]
     peers = [times[who] for who in contestants if who.startswith("cp_") and who not in skipped]
     entries = []
@@ -517,8 +582,6 @@ def run(options):
                     options.who = [who for who in options.who if who == "ch10"]
                     places.pop("ranks").end()
             entries = measure(cell, places, random.Random(race.SEED).shuffle, wrong)
-            if "ranks" in places and any(asked.process.poll() is not None for asked in places["ranks"].all):
-                places.pop("ranks").end()
             context["date"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
             whole["context"] |= context | {"cards": str(options.ranks), "links": links()}
             names = {entry["name"] for entry in entries}
@@ -532,9 +595,8 @@ def run(options):
     except Failed as reason:
         raise results.Refused(str(reason)) from None
     finally:
-        places["one"].asked.end()
-        if "ranks" in places:
-            places["ranks"].end()
+        for place in places.values():
+            place.end()
 
 
 def main():

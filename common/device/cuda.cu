@@ -224,6 +224,15 @@ void copy_async(Stream stream, void* target, const void* source, std::size_t byt
   check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
 }
 
+void copy_rows_async(Stream stream, void* target, std::size_t target_pitch, const void* source,
+                     std::size_t source_pitch, std::size_t row_bytes, std::size_t rows) {
+  if (target_pitch == row_bytes && source_pitch == row_bytes)
+    return copy_async(stream, target, source, row_bytes * rows);
+  check(cudaMemcpy2DAsync(target, target_pitch, source, source_pitch, row_bytes, rows, cudaMemcpyDefault,
+                          stream),
+        "cudaMemcpy2DAsync");
+}
+
 std::vector<KernelResources> resources_of_kernels(const std::function<void()>& work) {
   std::vector<Launch> launches;
   noted = &launches;

@@ -65,4 +65,8 @@ class Queue {
 /// until the copy is waited for, nobody may write `source`, or touch `target`.
 void copy_async(Stream stream, void* target, const void* source, std::size_t bytes);
 
+/// The same of `rows` rows of `row_bytes`, which begin so many bytes apart: at least `row_bytes`.
+void copy_rows_async(Stream stream, void* target, std::size_t target_pitch, const void* source,
+                     std::size_t source_pitch, std::size_t row_bytes, std::size_t rows);
+
 }  // namespace flashbook::device

@@ -114,10 +114,22 @@ void Queue::synchronize() {
 }
 
 void copy_async(Stream stream, void* target, const void* source, std::size_t bytes) {
-  if (stream)
-    translated([&] { sim::enqueue_copy(queue_of(stream), target, source, bytes); });
-  else
-    backend::copy(target, source, bytes);
+  copy_rows_async(stream, target, bytes, source, bytes, bytes, 1);
+}
+
+void copy_rows_async(Stream stream, void* target, std::size_t target_pitch, const void* source,
+                     std::size_t source_pitch, std::size_t row_bytes, std::size_t rows) {
+  if (target_pitch < row_bytes || source_pitch < row_bytes)
+    throw DeviceError("a copy of rows of ", row_bytes, " bytes, which begin ",
+                      std::min(target_pitch, source_pitch), " apart");
+  const bool is_one = target_pitch == row_bytes && source_pitch == row_bytes;
+  const sim::Rows moved = {is_one ? rows * row_bytes : row_bytes, is_one ? 1 : rows, target_pitch,
+                           source_pitch};
+  translated([&] {
+    if (stream) return sim::enqueue_copy(queue_of(stream), target, source, moved);
+    sim::finish_all();
+    sim::copy_rows(target, source, moved);
+  });
 }
 
 void detail::run_on(Stream stream, std::function<void()> work) {

@@ -188,16 +188,25 @@ void enqueue(Queue& queue, std::function<void()> work) {
   queues().add(queue, {{std::move(work)}, {}});
 }
 
-void enqueue_copy(Queue& queue, void* target, const void* source, std::size_t bytes) {
-  for (const void* memory : {static_cast<const void*>(target), source})
-    if (!is_allocated(memory, bytes))
-      throw Error("a copy of " + std::to_string(bytes) + " bytes " + (memory == target ? "to" : "from") +
+void copy_rows(void* target, const void* source, const Rows& rows) {
+  for (std::size_t row = 0; row < rows.rows; ++row) {
+    std::byte* const to = static_cast<std::byte*>(target) + row * rows.target_pitch;
+    std::memcpy(to, static_cast<const std::byte*>(source) + row * rows.source_pitch, rows.row_bytes);
+    note_written(to, rows.row_bytes);
+  }
+}
+
+void enqueue_copy(Queue& queue, void* target, const void* source, const Rows& rows) {
+  for (const bool is_target : {true, false})
+    if (const std::size_t bytes = rows.bytes(is_target ? rows.target_pitch : rows.source_pitch);
+        !is_allocated(is_target ? target : source, bytes))
+      throw Error("a copy of " + std::to_string(bytes) + " bytes " + (is_target ? "to" : "from") +
                   " what is no allocation of device memory, or not all of it");
-  const auto begins = [=] { std::memset(target, 0xff, bytes); };
-  const auto lands = [=] {
-    std::memcpy(target, source, bytes);
-    note_written(target, bytes);
+  const auto begins = [=] {
+    for (std::size_t row = 0; row < rows.rows; ++row)
+      std::memset(static_cast<std::byte*>(target) + row * rows.target_pitch, 0xff, rows.row_bytes);
   };
+  const auto lands = [=] { copy_rows(target, source, rows); };
   const std::lock_guard lock(mutex);
   queues().add(queue, {{begins, lands}, {}});
 }

@@ -31,8 +31,18 @@ bool is_queue(const void* queue);
 int device_of(const Queue& queue);
 
 void enqueue(Queue& queue, std::function<void()> work);
+/// What a copy moves: rows, which begin a pitch apart, counted in bytes.
+struct Rows {
+  std::size_t row_bytes, rows, target_pitch, source_pitch;
+
+  /// From the beginning of the first to the end of the last.
+  std::size_t bytes(std::size_t pitch) const { return rows == 0 ? 0 : (rows - 1) * pitch + row_bytes; }
+};
+
+/// Copies them now.
+void copy_rows(void* target, const void* source, const Rows& rows);
 /// Copies device memory, from any device to any. Throws Error if it is not all allocated.
-void enqueue_copy(Queue& queue, void* target, const void* source, std::size_t bytes);
+void enqueue_copy(Queue& queue, void* target, const void* source, const Rows& rows);
 /// All that is in the queue now.
 Mark mark(const Queue& queue);
 /// What comes into the queue from now on waits for what the mark names.

@@ -1,7 +1,9 @@
 // Queues, events and copies between devices, on whatever machine the build has; and what happens in the
 // simulator, and may happen on a GPU, if a wait is missing.
 #include <memory>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/device/launch.h"
@@ -97,6 +99,34 @@ TEST_F(QueueTest, ThereIsNoDeviceBeyondTheLast) {
   EXPECT_THROW(device::use_device(-1), device::UsageError);
 }
 
+TEST_F(QueueTest, RowsAreTakenFromStripesAndPutIntoOthers) {
+  constexpr int kRows = 5, kWidth = 3, kFrom = 4, kTo = 7;  // floats
+  const std::vector<float> zeros(kRows * kTo);
+  std::vector<float> numbers(kRows * kFrom);
+  std::iota(numbers.begin(), numbers.end(), 1.0f);
+  Buffer from(Place::device, numbers.size() * sizeof(float));
+  from.upload(std::as_bytes(std::span(numbers)));
+  device::use_device(device::device_count() - 1);
+  Buffer to(Place::device, zeros.size() * sizeof(float));
+  device::use_device(0);
+  Queue queue;
+  const std::pair<int, int> pitches[] = {{kTo, kFrom}, {kWidth, kFrom}, {kTo, kWidth}, {kWidth, kWidth}};
+  for (const device::Stream stream : {device::Stream(nullptr), queue.stream()})
+    for (const auto& [to_pitch, from_pitch] : pitches) {
+      std::vector<float> values(zeros.size()), wanted = zeros;
+      to.upload(std::as_bytes(std::span(zeros)));
+      device::copy_rows_async(stream, to.data(), std::size_t(to_pitch) * sizeof(float), from.data(),
+                              std::size_t(from_pitch) * sizeof(float), kWidth * sizeof(float), kRows);
+      queue.synchronize();
+      device::synchronize();
+      to.download(std::as_writable_bytes(std::span(values)));
+      for (int row = 0; row < kRows; ++row)
+        for (int i = 0; i < kWidth; ++i)
+          wanted[std::size_t(row * to_pitch + i)] = numbers[std::size_t(row * from_pitch + i)];
+      EXPECT_EQ(values, wanted) << to_pitch << " " << from_pitch;
+    }
+}
+
 #ifndef __CUDACC__  // what only the simulator promises
 
 class SimulatedQueues : public sim::SimulatorTest {
@@ -144,6 +174,22 @@ TEST_F(SimulatedQueues, CopiesLandWhenSomebodyWaits) {
   EXPECT_EQ(*first(other), 7);
 }
 
+TEST_F(SimulatedQueues, ACopyOfRowsLeavesWhatIsBetweenThem) {
+  const std::vector<float> ones(4, 1), twos(4, 2), wanted{2, 1, 2, 1};
+  Buffer from(Place::device, 16), to(Place::device, 16);
+  from.upload(std::as_bytes(std::span(twos)));
+  const std::string wrong = in_any_order([&] {
+    Queue queue;
+    std::vector<float> values(4);
+    to.upload(std::as_bytes(std::span(ones)));
+    device::copy_rows_async(queue.stream(), to.data(), 8, from.data(), 4, 4, 2);
+    queue.synchronize();
+    to.download(std::as_writable_bytes(std::span(values)));
+    return values == wanted;
+  });
+  EXPECT_EQ(wrong, "");
+}
+
 TEST_F(SimulatedQueues, AFaultIsReportedToWhoeverWaits) {
   sim::options().async = sim::Async::lazy;
   Buffer values(Place::device, 4);
@@ -180,6 +226,9 @@ TEST_F(SimulatedQueues, DevicesHaveTheirMemoryAndQueues) {
             std::string::npos);
   EXPECT_NE(error_of(mine, queue.stream()).find("names a queue of device 1"), std::string::npos);
   EXPECT_THROW(device::copy_async(queue.stream(), mine.data(), others.data(), 5), device::DeviceError);
+  EXPECT_THROW(device::copy_rows_async(queue.stream(), mine.data(), 2, others.data(), 4, 2, 2),
+               device::DeviceError);  // six bytes of four
+  EXPECT_THROW(device::copy_rows_async(nullptr, mine.data(), 1, others.data(), 2, 2, 1), device::DeviceError);
 }
 
 #endif

@@ -54,26 +54,26 @@ std::unique_ptr<Program> program_of(int step, const Dealt& dealt) {
 
 std::byte* at(void* base, int64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
 
-//| Of every head a rank's tokens are a run or two, and each run is a copy. Of stripes each token is one.
+//| Of every head a rank's tokens are a run or two, and each run is a copy. In stripes its rows lie apart.
 /// Copies inputs to a rank, or its outputs from it.
 void copy(const Dealt& dealt, Role role) {
   for (const Dealt::Piece& piece : dealt.pieces) {
     if (piece.role != role) continue;
+    const auto width = std::size_t(piece.row_bytes), pitch = width * std::size_t(piece.stride);
     for (int64_t head = 0; head < piece.heads; ++head) {
       int64_t row = head * piece.tokens.total();
-      const auto copy_rows = [&](int64_t place, int count) {
-        std::byte* const whole = at(piece.whole, (head * piece.seqlen + place) * piece.row_bytes);
+      for (int run = 0; run < 2; ++run) {
+        const int count = piece.tokens.count[run];
+        const int64_t place =
+            head * piece.seqlen + int64_t(piece.tokens.first[run]) * piece.stride + piece.offset;
+        std::byte* const whole = at(piece.whole, place * piece.row_bytes);
         std::byte* const part = at(piece.part, row * piece.row_bytes);
-        if (count > 0)
-          device::copy_async(nullptr, role == Role::input ? part : whole, role == Role::input ? whole : part,
-                             std::size_t(count * piece.row_bytes));
+        if (count > 0 && role == Role::input)
+          device::copy_rows_async(nullptr, part, width, whole, pitch, width, std::size_t(count));
+        else if (count > 0)
+          device::copy_rows_async(nullptr, whole, pitch, part, width, width, std::size_t(count));
         row += count;
-      };
-      if (piece.stride > 1)
-        for (int token = 0; token < piece.tokens.total(); ++token)
-          copy_rows(int64_t(token) * piece.stride + piece.offset, 1);
-      else
-        for (int run = 0; run < 2; ++run) copy_rows(piece.tokens.first[run], piece.tokens.count[run]);
+      }
     }
   }
 }
@@ -130,16 +130,17 @@ Dealt Ranks::deal(int rank) const {
                                                  .documents = shape_.visibility.documents,
                                                  .margin = together_.margin});
   const Share& share = *dealt.share;
-  const int stride = order_ == Order::striped ? shape_.ranks : 1;
+  const bool is_striped = order_ == Order::striped;
+  const int stride = is_striped ? shape_.ranks : 1, offset = is_striped ? rank : 0;
   const auto of_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
     dealt.pieces.push_back({role, const_cast<void*>(tensor), part.data(), share.query_heads, shape_.seqlen_q,
-                            share.queries, row_bytes, stride, rank});
+                            share.queries, row_bytes, stride, offset});
   };
   const auto of_keys = [&](Role role, const void* k, const void* v, const Buffer& part) {
     for (int i = 0; i < 2; ++i)
       dealt.pieces.push_back({role, const_cast<void*>(i == 0 ? k : v),
                               at(part.data(), i * int64_t(part.bytes()) / 2), share.key_value_heads / 2,
-                              shape_.seqlen_k, share.keys, share.row_bytes, stride, rank});
+                              shape_.seqlen_k, share.keys, share.row_bytes, stride, offset});
   };
   const Role result = step_ == kGradient ? Role::input : Role::output;
   of_queries(Role::input, tensors_.q, share.q, share.row_bytes);

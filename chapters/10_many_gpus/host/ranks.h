@@ -24,7 +24,7 @@ struct Dealt {
     int seqlen;  ///< of `whole`
     Tokens tokens;
     int64_t row_bytes;
-    int stride = 1, offset = 0;  ///< of stripes: token i stands at i * stride + offset
+    int stride = 1, offset = 0;  ///< token i stands at place(i) * stride + offset
 
     int64_t bytes() const { return heads * tokens.total() * row_bytes; }
   };
