@@ -165,6 +165,17 @@ class Release(unittest.TestCase):
                          {STEP.format(64): (0.5, "of3"), STEP.format(128): (2.0, "of2"), STEP.format(256): (3.0, "of2")})
         self.assertEqual((found["context"]["commit"], len(found["context"]["calls"])), ("of3", 2))
 
+    def test_what_parts_that_were_not_taken_know_of_a_result_stays(self):
+        call = lambda day: {"date": f"2026-01-0{day}T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": f"of{day}"}
+        entry = lambda n, time, **more: {"name": STEP.format(n), "run_type": "iteration", "real_time": time, "time_unit": "ms", "call": 0, **more}
+        older = {"context": call(1) | {"calls": [call(1)]}, "benchmarks": [entry(64, 1.0, vs_cudnn=1.1, kernel1_registers=168), entry(128, 2.0, vs_cudnn=1.1, of_product=0.8)]}
+        newer = {"context": call(2) | {"calls": [call(2)]}, "benchmarks": [entry(64, 0.5, vs_cudnn=1.2), entry(128, 1.0, vs_cudnn=1.3)]}
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            found = {run["name"]: run for run in release.beside_older(newer, older)["benchmarks"]}
+        self.assertEqual((found[STEP.format(64)]["real_time"], found[STEP.format(64)]["kernel1_registers"]), (0.5, 168))
+        self.assertEqual((found[STEP.format(128)]["real_time"], found[STEP.format(128)]["of_product"]), (2.0, 0.8))
+        self.assertIn(f"1 older results stay, since they had contestants that the newer ones lack: {STEP.format(128)}", said.getvalue())
+
     def test_a_release_of_another_card_stands_beside_the_books(self):
         (self.folder / "R/parts").mkdir(parents=True)
         text = PROGRAM.replace("H200", "H100 80GB HBM3")
