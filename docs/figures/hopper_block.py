@@ -87,7 +87,8 @@ def persistent():
 
 def masks():
     figure = Figure(540, 540, "Four threads of warpgroup 0. Warp 3 decides: it broadcasts the next row, and passes the tiles of keys that the row needs to thread 0 as words of bits. "
-                              "Thread 0 streams these tiles, and says at near_end when the next row is wanted. Thread 32 brings queries to one of two places. The output is laid where its queries were; thread 64 has it stored, and gives the place back.")
+                              "Thread 0 streams these tiles, and says at near_end when the next row is wanted. Thread 32 brings queries to one of two places. "
+                              "The output is laid where its queries were; thread 64 has it stored, and gives the place back.")
     column(figure, "warpgroup 0")
     thread(figure, 40, 98, "warp 3: decides", "a lane classifies", "a tile of keys")
     thread(figure, 172, 92, "thread 0: keys", "streams K and V of", "the tiles it is told")
