@@ -86,8 +86,9 @@ def persistent():
 
 
 def masks():
-    figure = Figure(540, 520, "Four threads of warpgroup 0. Warp 3 decides: it broadcasts the next row, and passes the tiles of keys that the row needs to thread 0 as words of bits. "
-                              "Thread 0 streams these tiles, and says at near_end when the next row is wanted. Thread 32 brings queries, thread 64 stores outputs.")
+    figure = Figure(540, 540, "Four threads of warpgroup 0. Warp 3 decides: it broadcasts the next row, and passes the tiles of keys that the row needs to thread 0 as words of bits. "
+                              "Thread 0 streams these tiles, and says at near_end when the next row is wanted. Thread 32 brings queries to one of two places. "
+                              "The output is laid where its queries were; thread 64 has it stored, and gives the place back.")
     column(figure, "warpgroup 0")
     thread(figure, 40, 98, "warp 3: decides", "a lane classifies", "a tile of keys")
     thread(figure, 172, 92, "thread 0: keys", "streams K and V of", "the tiles it is told")
@@ -100,17 +101,20 @@ def masks():
     figure.line([(196, 168), (176, 168), (176, 190)])
     figure.arrow(176, 190, 158, 190)
     figure.text(270, 202, "ballot_full, ballot_empty", "small soft", "middle")
-    rows = (("", "", "pipeline", "a stage, its first key", "full, empty"),
-            ("thread 32: queries", "the next Q", "Q", "one a consumer", "q_full, q_empty"),
-            ("thread 64: outputs", "stores by TMA", "output", "one a consumer", "output_full, output_empty"))
-    for i, (who, what, where, holds, barriers) in enumerate(rows):
-        y = 216 + 88 * i
-        if who:
-            thread(figure, y, 48, who, what)
-        handed_over(figure, y, where, holds, barriers)
+    handed_over(figure, 216, "pipeline", "a stage, its first key", "full, empty")
+    thread(figure, 304, 48, "thread 32: queries", "the next Q")
+    thread(figure, 392, 48, "thread 64: outputs", "stores by TMA")
+    figure.arrow(40, 390, 40, 354)
+    figure.text(50, 376, "q_empty", "small soft")
+    shared(figure, 304, 136, "two places", "in each: Q of every", "consumer, and when", "it has been read,", "the output")
+    figure.text(270, 458, "q_full, output_full", "small soft", "middle")
+    for left, right in ((158, 194), (346, 382)):
+        figure.arrow(left, 328, right, 328)
+        figure.arrow(right, 416, left, 416)
     consumers(figure, 40, 208)
     figure.text(16, 492, "A row: a tile of queries and the tiles of keys that it needs.", "small")
     figure.text(16, 512, "X_full: there is something to take. X_empty: there is a place to fill.", "small")
+    figure.text(16, 532, "At d = 256 there is one place, and the output leaves from the registers.", "small")
     figure.write(str(Path(__file__).with_name("masks_block.py")))
 
 
