@@ -87,8 +87,8 @@ inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, i
 
 //| ## The order of tiles
 //|
-//| The sections of `tile_scheduler.h` are made here. 32 MB are well within the L2, which also holds queries and outputs
-//| on their way; a section has at least one key head, and all query heads that share it.
+//| The sections of `tile_scheduler.h` are made here. 32 MB, if the caller does not ask for less, are well within the L2, which also
+//| holds queries and outputs on their way; a section has at least one key head, and all query heads that share it.
 /// How many key heads a section has, of which each wants `bytes` of the L2.
 inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t section_bytes = int64_t(32) << 20) {
   return int(std::clamp<int64_t>(section_bytes / bytes, 1, int64_t(shape.batch) * shape.kv_heads));

@@ -10,8 +10,8 @@
 //| (`Schedule::static_persistent`).
 //|
 //| **L2.** Longest first for *all* heads at once would read every head's keys before it reads any twice, from device memory
-//| each time. So heads are taken in sections, as many as fit 32 MB of keys and values, and the longest go first within a
-//| section.
+//| each time. So heads are taken in sections, and the longest go first within a section. How many heads a section has, the
+//| host decides: in a forward pass as many as have 32 MB of keys and values, or 8 or 16 where that was measured to be faster.
 //|
 //| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
 #pragma once
