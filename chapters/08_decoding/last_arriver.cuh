@@ -84,7 +84,7 @@ __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Tra
   return total;
 }
 
-//| Where a finished row goes, the launch says. If it has only a part of all keys, as with [a shared prefix](host/launch.cuh), another kernel
+//| Where a finished row goes, the launch says. If it has only a part of all keys, as with [a shared prefix](host/shared_prefix.cuh), another kernel
 //| merges what it found, and wants float32.
 /// Stores a finished row, row `row` of the pack: in O, or in float32 if the launch has a part of all keys.
 /// One warp.

@@ -89,15 +89,17 @@ inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, i
 //|
 //| The sections of `tile_scheduler.h` are made here. 32 MB, if the caller does not ask for less, are well within the L2, which also
 //| holds queries and outputs on their way; a section has at least one key head, and all query heads that share it.
+constexpr int64_t kSectionBytes = int64_t(32) << 20;  ///< of the L2, for a section of heads
+
 /// How many key heads a section has, of which each wants `bytes` of the L2.
-inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t section_bytes = int64_t(32) << 20) {
+inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t section_bytes) {
   return int(std::clamp<int64_t>(section_bytes / bytes, 1, int64_t(shape.batch) * shape.kv_heads));
 }
 
 /// The order of tiles of `rows` queries. `longest_first`, for a causal mask: in sections of heads whose keys
 /// and values fit into `section_bytes`: of the L2 cache, beside what else is in it.
 inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
-                            int64_t section_bytes = int64_t(32) << 20) {
+                            int64_t section_bytes = kSectionBytes) {
   const int64_t bytes_of_kv_head =
       2 * int64_t(shape.seqlen_k) * shape.head_dim * int64_t(size_of(shape.dtype));
   const int kv_heads = kv_heads_of_section(shape, bytes_of_kv_head, section_bytes);
@@ -113,7 +115,7 @@ inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
 //| A gradient's block keeps keys, and while a head is worked on, its Q, dO and sums of dQ are wanted by every block: 8 bytes
 //| an element in 16 bits.
 /// How many key heads a section of a gradient has.
-inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_bytes = int64_t(32) << 20) {
+inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_bytes = kSectionBytes) {
   return kv_heads_of_section(shape,
                              int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q * shape.head_dim *
                                  int64_t(2 * size_of(shape.dtype) + sizeof(float)),

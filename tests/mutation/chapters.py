@@ -147,7 +147,7 @@ FAULTS = {
     "last_keys_08": Fault("08_decoding/step4_ring.cuh", "if (chunk_keys < kRowsOfMma || problem.causal) {", "chunk_keys < kRowsOfMma", "false", (4, 5, 6, 8)),
     "wrong_page_08": Fault("08_decoding/step4_ring.cuh", "cache.table[of.batch * cache.pages_of_sequence + (key >> cache.page_bits)]",
                            "key >> cache.page_bits", "(key >> cache.page_bits) / 2 * 2", (5,), ["--step", "5", "--page-rows", "16"]),
-    "prefix_counted_twice_08": Fault("08_decoding/host/launch.cuh", "found.of_rest.plan.first_key = shape.paging.shared;", "shape.paging.shared", "0",
+    "prefix_counted_twice_08": Fault("08_decoding/host/shared_prefix.cuh", "found.of_rest.plan.first_key = shape.paging.shared;", "shape.paging.shared", "0",
                                      (6,), ["--step", "6", "--page-rows", "16", "--shared-prefix", "512"]),
     "shares_with_a_gap_08": Fault("08_decoding/plan.cuh", "return i * each + min(i, more);", "min(i, more)", "0", (4, 5, 6),
                                   ["--batch", "1", "--heads", "4", "--kv-heads", "1", "--seqlen-k", "2500"]),

@@ -50,7 +50,7 @@ inline int64_t key_tiles(const Shape& shape) {
 
 /// The order of tiles of keys. Under a causal mask in sections of heads whose queries and sums of dQ fit the
 /// L2 cache.
-inline TileOrder key_order(const Shape& shape, bool sections, int64_t section_bytes = int64_t(32) << 20) {
+inline TileOrder key_order(const Shape& shape, bool sections, int64_t section_bytes) {
   return {int(key_tiles(shape)),
           ceil_div(shape.seqlen_k, kTileKeys),
           shape.batch,
@@ -101,7 +101,7 @@ template <typename T, typename Traits>
 void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
   //| Late dQ at short lengths: sections of 8 MB measured 5 to 8 % faster than of 32 under a causal mask. Step 6 has the
   //| shortest tiles first there, so a section ends with the longest of all its heads at once, and the fewer heads the better.
-  int64_t section_bytes = 32 << 20;
+  int64_t section_bytes = kSectionBytes;
   if (Traits::kLateDq && shape.seqlen_q <= kShort) section_bytes = 8 << 20;
   if (Traits::kDeterministic && Traits::kCausal) section_bytes = 4 << 20;
   if (!Traits::kSections) section_bytes = 0;  // of one head

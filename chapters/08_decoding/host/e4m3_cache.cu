@@ -1,5 +1,5 @@
 #include "chapters/08_decoding/host/e4m3_cache.h"
-#include "chapters/08_decoding/host/launch.cuh"
+#include "chapters/08_decoding/host/shared_prefix.cuh"
 #include "chapters/08_decoding/step8_e4m3_cache.cuh"
 #include "common/device/dispatch.h"
 

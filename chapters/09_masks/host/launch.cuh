@@ -53,8 +53,7 @@ inline Ranges ranges_of(const Shape& shape, const Tensors& t) {
 //| A section of heads (chapter 5) is as many heads as have their keys in the L2 at the same time. Under a window or in documents blocks
 //| use few of a head's keys at the same time, so a section has more heads, or all. Then all heads end together, with their short rows.
 
-constexpr int64_t kBytesInUse = int64_t(32) << 20;  ///< of the L2, for keys and values
-constexpr int kRowsInUse = 1024;                    ///< a head's queries that blocks work on at the same time
+constexpr int kRowsInUse = 1024;  ///< a head's queries that blocks work on at the same time
 
 /// Whether later queries see more keys, without a limit to the left. (Step 6 asks.)
 inline bool is_uneven(const Visibility& v) { return v.window.right >= 0 && v.window.left < 0; }
@@ -74,7 +73,7 @@ inline int64_t keys_in_use(const Shape& shape) {
 template <typename Traits>
 InBatch in_batch(const Shape& shape) {
   return {tile_order(shape, Traits::kRows, shape.visibility.window.right >= 0,
-                     kBytesInUse * shape.seqlen_k / keys_in_use(shape))};
+                     kSectionBytes * shape.seqlen_k / keys_in_use(shape))};
 }
 
 //| ## The launch

@@ -1,0 +1,83 @@
+//| # A prefix read once
+//|
+//| The first pages of all sequences may be the same. Attention over them, for all sequences at once, is a problem of its own: its
+//| rows are the queries of all sequences, so where the others have a query it has a sequence. Attention over the rest is step 6 from
+//| the first key behind the prefix on. Both write their rows in float32, and step 3's second kernel merges two parts.
+#pragma once
+#include "chapters/08_decoding/host/launch.cuh"
+
+namespace flashbook::decoding {
+
+/// The launches of step 6 with a prefix that all sequences share.
+struct SharedLaunch {
+  Shape prefix;  ///< what the launch over the prefix computes: sequences in place of queries, and the reverse
+  RingLaunch of_prefix, of_rest;
+};
+
+inline SharedLaunch shared_launch(const Shape& shape) {
+  SharedLaunch found = {.prefix = shape, .of_prefix = {}, .of_rest = {}};
+  std::swap(found.prefix.batch, found.prefix.seqlen_q);
+  found.prefix.seqlen_k = std::max(shape.paging.shared, 1);
+  found.of_prefix = ring_launch(found.prefix, true, true);
+  Shape rest = shape;
+  rest.seqlen_k = std::max(shape.seqlen_k - shape.paging.shared, 1);
+  found.of_rest = ring_launch(rest, true);
+  found.of_rest.plan.first_key = shape.paging.shared;
+  return found;
+}
+
+/// Bytes of the workspace, whatever the prefix's length is: a caller asks before it is known. Both launches
+/// have their counters and parts in the same place, one after the other.
+inline int64_t shared_workspace_bytes(const Shape& shape) {
+  const Shape prefix = shared_launch(shape).prefix;
+  const int row_tiles = std::max(ring_row_tiles(shape), ring_row_tiles(prefix));
+  const int64_t places = 2 * int64_t(device::multiprocessors()) * row_tiles * kRowsOfMma;
+  return kArrivalBytes + places * (shape.head_dim + 1) * int64_t(sizeof(float)) + partial_bytes(shape, 2);
+}
+
+template <typename T, int kHeadDim, int kElementBytes>
+void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const SharedLaunch launch = shared_launch(shape);
+  const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
+  const auto transposed = [](const Strides& s) { return Strides{s.row, s.head, s.batch}; };
+  Problem of_prefix = problem;
+  of_prefix.batch = shape.seqlen_q;
+  of_prefix.seqlen_q = shape.batch;
+  of_prefix.seqlen_k = shape.paging.shared;
+  of_prefix.causal = false;  // all queries are behind the prefix
+  of_prefix.lengths = nullptr;
+  of_prefix.q_strides = transposed(problem.q_strides);
+  of_prefix.number_strides = transposed(problem.number_strides);
+
+  //| The two results lie at the workspace's end.
+  auto* end = static_cast<unsigned char*>(t.workspace) + shared_workspace_bytes(shape);
+  const Partials both = partials_in(end - partial_bytes(shape, 2), shape, 2);
+  with_rows<kHeadDim, kElementBytes>(launch.prefix, [&]<typename Traits>() {
+    Workspace workspace = ring_workspace(t.workspace, launch.prefix, launch.of_prefix);
+    workspace.whole = both;
+    CacheOf<Traits> cache = cache_of<Traits>(shape, t);
+    cache.pages_of_sequence = 0;                           // the first sequence's pages are everybody's
+    if constexpr (kElementBytes == 1) cache.to_batch = 0;  // and so are its scales
+    run_ring<T, Traits>(of_prefix, cache, workspace, t, stream, launch.of_prefix.blocks,
+                        launch.of_prefix.plan);
+  });
+  with_rows<kHeadDim, kElementBytes>(shape, [&]<typename Traits>() {
+    Workspace workspace = ring_workspace(t.workspace, shape, launch.of_rest);
+    workspace.whole = {both.o + shape.q_elements(), both.lse + shape.q_rows()};
+    run_ring<T, Traits>(problem, cache_of<Traits>(shape, t), workspace, t, stream, launch.of_rest.blocks,
+                        launch.of_rest.plan);
+  });
+  run_merge<T, kHeadDim>(problem, both, 2, t, stream);
+}
+
+//| Without such a prefix a step is one launch.
+/// Steps 4 to 6, and of elements of one byte step 8, with as many rows as the shape needs.
+template <typename T, int kHeadDim, int kElementBytes = 2>
+void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
+  if (equal_work && shape.paging.shared > 0) return run_shared<T, kHeadDim, kElementBytes>(shape, t, stream);
+  const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
+  with_rows<kHeadDim, kElementBytes>(
+      shape, [&]<typename Traits>() { run_ring<T, Traits>(shape, t, stream, launch); });
+}
+
+}  // namespace flashbook::decoding
