@@ -329,6 +329,11 @@ def plant(folder, faults, all_faults):
         text = f"{head}{pragma}extern const int flashbook_fault;\n{line}{rest}"
         if not target.exists() or target.read_text(encoding="utf-8") != text:  # who includes it need not be compiled again
             target.write_text(text, encoding="utf-8")
+    # A file that has no fault any more would be found before the chapter's own.
+    for chapter in {Path(*Path(file).parts[:2]) for file in texts if file.startswith("chapters/")}:
+        for left in (Path(folder) / chapter).rglob("*.*h"):
+            if str(left.relative_to(folder)) not in texts:
+                left.unlink()
 
 
 def check(name, program, reports):
