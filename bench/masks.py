@@ -160,12 +160,14 @@ def ours(library, step, problem):
 
 
 def unmasked(library, problem):
-    """Chapter 5's last step, which knows no mask or the causal one."""
-    whole = problem.shape
-    causal = int(problem.word == "causal")
-    shape = Shape(whole.batch, HEADS, HEADS, whole.seqlen_q, whole.seqlen_k, HEAD_DIM, causal, whole.dtype, whole.scale)
-    found = peers.ours(library, 5, 5, peers.Problem(shape, "bf16", problem.q, problem.k, problem.v))
-    return dataclasses.replace(found, kind="masked")
+    """Chapter 5's last step, which knows no mask or the causal one. To it documents of one length are heads, each with its own keys."""
+    whole, causal = problem.shape, int(problem.word != "full")
+    documents = len(problem.lengths) or 1
+    heads, length = HEADS * documents, whole.seqlen_q // documents
+    shape = Shape(whole.batch, heads, heads, length, length, HEAD_DIM, causal, whole.dtype, whole.scale)
+    q, k, v = (tensor.view(whole.batch, heads, length, HEAD_DIM) for tensor in (problem.q, problem.k, problem.v))
+    found = peers.ours(library, 5, 5, peers.Problem(shape, "bf16", q, k, v))
+    return dataclasses.replace(found, kind="masked", run=lambda: found.run().view(problem.q.shape))
 
 
 def flex(problem, backend="TRITON"):
@@ -369,7 +371,7 @@ def contestants_of(library, options, problem):
     if problem.word in WIDTHS:
         return [ours(library, RANGES, problem)]
     found = [ours(library, step, problem) for step in options.step]
-    if problem.word in ("full", "causal"):
+    if problem.word in ("full", "causal", "documents"):
         found.append(unmasked(library, problem))
     takes = {"flex": (flex, problem.word != "dropout"), "flex_flash": (functools.partial(flex, backend="FLASH"), problem.word != "dropout"),
              "varlen": (varlen, bool(problem.lengths)),

@@ -34,9 +34,9 @@ __device__ __forceinline__ float& sums_at(RingShared<Traits>& shared,
                                           const PipelineState<Traits::kStages>& first, int warp, int row,
                                           int column) {
   const int byte = warp * Traits::kWarpSumBytes, four = column / 4;
-  int stage = first.stage + byte / kStageBytes;
+  int stage = first.stage + byte / Traits::kBytesOfStage;
   if (stage >= Traits::kStages) stage -= Traits::kStages;
-  auto* sums = reinterpret_cast<float*>(shared.ring.tile[stage].byte + byte % kStageBytes);
+  auto* sums = reinterpret_cast<float*>(shared.ring.tile[stage].byte + byte % Traits::kBytesOfStage);
   return sums[row * Traits::kHeadDim + (four ^ (four / 8 % 4 + row % 2 * 4)) * 4 + column % 4];
 }
 

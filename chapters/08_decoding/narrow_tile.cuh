@@ -94,7 +94,8 @@ __device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* fr
 /// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q, const NoScales&,
-                                              const Stage& tile, int chunk, int keys, const PlanType& plan) {
+                                              const Stage<Traits>& tile, int chunk, int keys,
+                                              const PlanType& plan) {
   const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
   const int row_bytes = plan.template columns<Traits::kHeadDim>() * 2, own = lane % 4 * 16;
   const unsigned char* row[2];
@@ -137,7 +138,7 @@ constexpr int kThreadColumns = kSpan<kHeadDim> / 4;
 /// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim / 2], const float* p,
-                                                NoScales&, const Stage& tile, int chunk, int keys,
+                                                NoScales&, const Stage<Traits>& tile, int chunk, int keys,
                                                 const PlanType& plan) {
   constexpr int kColumns = kGroupColumns<Traits::kHeadDim>;
   constexpr uint32_t kLowHalves = 0x5410, kHighHalves = 0x7632;

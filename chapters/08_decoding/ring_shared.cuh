@@ -20,16 +20,18 @@ constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a
 //| 16, 32 or 64 rows of queries; the warps that are not needed for more rows share the tile's keys. An element of the cache has two bytes,
 //| and in [step 8](step8_e4m3_cache.cuh) one: then a stage has twice as many keys.
 
-template <int kHeadDim_, int kRowTiles_, int kElementBytes_ = 2>
+template <int kHeadDim_, int kRowTiles_, int kElementBytes_ = 2, int kBlocks_ = 1>
 struct RingKernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kElementBytes = kElementBytes_;  ///< of K and V
   static constexpr int kRowTiles = kRowTiles_;          ///< of 16 rows: 1; up to d = 128 also 2 and 4
   static constexpr int kRows = kRowTiles * kRowsOfMma;  ///< of a tile of queries
   static constexpr int kRowBytes = kHeadDim * kElementBytes;
-  static constexpr int kKeys = kStageBytes / kRowBytes;  ///< of a tile of K or V: of 16 bits 256, 128, 64
+  static constexpr int kBlocks = kBlocks_;  ///< of a multiprocessor: 1; with 16 rows up to d = 128 also 2
+  static constexpr int kBytesOfStage = kStageBytes / kBlocks;
+  static constexpr int kKeys = kBytesOfStage / kRowBytes;  ///< of a tile of K or V: of 16 bits 256, 128, 64
   /// At d = 256 a thread has 128 sums and 64 registers of Q: only five warps may have that many.
-  static constexpr int kWarps = kHeadDim == 256 ? 4 : 8;
+  static constexpr int kWarps = (kHeadDim == 256 ? 4 : 8) / kBlocks;
   static constexpr int kKeyWarps = kWarps / kRowTiles;            ///< that share a tile's keys
   static constexpr int kChunks = kKeys / kRowsOfMma / kKeyWarps;  ///< of 16 keys, that a warp has of a tile
   /// Chunks whose scores a thread holds at a time: what registers are left for.
@@ -41,20 +43,21 @@ struct RingKernelTraits {
   static constexpr int kMostPartsOfLast = 48;  ///< that the last to arrive merges: more are a second kernel's
   /// A warp's sums, in float32, when warps merge: they fill whole stages of the ring.
   static constexpr int kWarpSumBytes = kRowsOfMma * kHeadDim * 4;
-  static constexpr int kMergeStages = kWarps * kWarpSumBytes / kStageBytes;
+  static constexpr int kMergeStages = ceil_div(kWarps * kWarpSumBytes, kBytesOfStage);
   static_assert(kChunks >= 1 && kMergeStages <= kStages,
                 "a tile has keys for every warp, and sums fit the ring");
 };
 
 //| A stage is 32 KB of keys or of values as they lie in memory, whatever their columns: of 16 bits 256 keys at $d = 64$, 128 at 128, 64 at 256.
+template <typename Traits>
 struct alignas(128) Stage {
-  unsigned char byte[kStageBytes];
+  unsigned char byte[Traits::kBytesOfStage];
 };
 
 /// Shared memory of a block.
 template <typename Traits>
 struct RingShared {
-  Pipeline<Stage, Traits::kStages> ring;
+  Pipeline<Stage<Traits>, Traits::kStages> ring;
   float max[Traits::kWarps][kRowsOfMma];  ///< of a warp's rows, times scale_log2
   float sum[Traits::kWarps][kRowsOfMma];
   // What each warp works on, and where it goes on: in registers they would crowd out sums.

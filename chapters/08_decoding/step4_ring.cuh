@@ -192,7 +192,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
 /// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
 /// `PlanType` is Plan, or Rules.
 template <typename T, typename Traits, typename PlanType>
-__global__ void __launch_bounds__(Traits::kThreads, 1)
+__global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
     ring(const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
          T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
          float* lse,  // [batch, heads, seqlen_q]

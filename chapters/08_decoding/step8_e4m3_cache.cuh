@@ -161,8 +161,8 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
 /// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q,
-                                              const CacheScales<Traits>& scales, const Stage& tile, int chunk,
-                                              int keys, const PlanType&) {
+                                              const CacheScales<Traits>& scales, const Stage<Traits>& tile,
+                                              int chunk, int keys, const PlanType&) {
   const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
   float sums[2][4] = {};  // columns 0-7, columns 8-15
 #pragma unroll
@@ -203,8 +203,8 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
 /// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim / 2], const float* p,
-                                                CacheScales<Traits>& scales, const Stage& tile, int chunk,
-                                                int keys, const PlanType&) {
+                                                CacheScales<Traits>& scales, const Stage<Traits>& tile,
+                                                int chunk, int keys, const PlanType&) {
   constexpr int kColumns = kGroupColumns<Traits::kHeadDim>;
   constexpr uint32_t kFirstTwo = 0x5140, kLastTwo = 0x7362;  // of four columns, of either key
   const int lane = threadIdx.x % 32;

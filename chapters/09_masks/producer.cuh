@@ -52,7 +52,9 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
   PipelineState<kBallotStages> ballot;
   int index = blockIdx.x;
   for (;; next.advance()) {
-    const Work work = policy.template work<Traits::kRows>(problem, index);
+    Work work = policy.template work<Traits::kRows>(problem, index);
+    if constexpr (CountsInDocuments<Policy>)
+      if (work.first_query >= 0) work.document = policy.document_of_all(work, Traits::kRows);
     Work& told = shared.work.tile[next.stage];
     if (leads) {
       wait_empty(shared.work, next);  // all have read what stood here before
@@ -74,7 +76,6 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
     }
     if (leads) {
       told.partial = partial, told.full = full;
-      if constexpr (CountsInDocuments<Policy>) told.document = policy.document_of_all(told, Traits::kRows);
       mbarrier_arrive(&shared.work.full[next.stage]);
     }
 

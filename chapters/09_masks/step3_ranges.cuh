@@ -156,15 +156,21 @@ struct Ranges {
   }
 };
 
-//| To classify any tile of keys the warp that decides needs the ranges of the first row and of the last. They are computed once.
+//| To classify any tile of keys the warp that decides needs the ranges of the first row and of the last. They are computed once. Where
+//| all rows lie in one document, nobody searches for it again.
 /// The tiles of keys for a tile of queries.
 template <int kKeys>
 struct RangeTiles {
   KeyRanges first, last;  ///< of its first row and of its last
   Span span;
 
-  __device__ RangeTiles(const Ranges& ranges, const Sequence& s, int first_query, int last_query)
-      : first(ranges.row(s, first_query)), last(ranges.row(s, last_query)) {
+  /// `document`: where all rows lie; without queries if they lie in several, or nobody has looked.
+  __device__ RangeTiles(const Ranges& ranges, const Sequence& s, int first_query, int last_query,
+                        const Sequence& document = {}) {
+    const auto row = [&](int query) {
+      return document.queries > 0 ? ranges.row_in(document, query) : ranges.row(s, query);
+    };
+    first = row(first_query), last = row(last_query);
     if (ranges.documents.count == 0) {
       span = Span::of(last.prefix_end, first.begin, last.end, kKeys);
     } else {  // from the first document's first visible key to the last one's last
@@ -215,7 +221,7 @@ struct InRanges {
 
   template <int kKeys>
   __device__ RangeTiles<kKeys> tiles(const Work& work, int last_query) const {
-    return {ranges, work.sequence, work.first_query, last_query};
+    return {ranges, work.sequence, work.first_query, last_query, work.document};
   }
   __device__ KeyRanges row(const Work& work, int query) const { return ranges.row(work.sequence, query); }
   __device__ KeyRanges row_in(const Sequence& document, int query) const {

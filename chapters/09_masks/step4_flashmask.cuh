@@ -166,7 +166,7 @@ struct ByColumns : InBatch, InRanges {
   }
   template <int kKeys>
   __device__ ColumnTiles<kKeys> tiles(const Work& work, int last_query) const {
-    return {{ranges, work.sequence, work.first_query, last_query},
+    return {{ranges, work.sequence, work.first_query, last_query, work.document},
             scanned.tiles + first_tile(work),
             work.first_query,
             last_query};

@@ -73,6 +73,7 @@ TEST_F(Parts, OfAnyNumberAreMergedByASecondKernel) {
 }
 
 /// A launch of the ring on `blocks` blocks, twice in one workspace.
+template <typename Traits = RingKernelTraits<kHeadDim, 1>>
 void expect_ring_right(const Shape& shape, const RingLaunch& launch) {
   SCOPED_TRACE(describe(shape) + ", " + std::to_string(launch.blocks) + " blocks");
   const Inputs inputs = make_inputs(shape, InputKind::drifting, 2);
@@ -85,7 +86,7 @@ void expect_ring_right(const Shape& shape, const RingLaunch& launch) {
   std::vector<std::byte> first;
   for (int i = 0; i < 2; ++i) {
     run.o.poison();
-    run_ring<__nv_bfloat16, RingKernelTraits<kHeadDim, 1>>(shape, run.tensors, nullptr, launch);
+    run_ring<__nv_bfloat16, Traits>(shape, run.tensors, nullptr, launch);
     device::synchronize();
     EXPECT_TRUE(check(shape, reference, run.outputs()).ok()) << "launch " << i + 1;
     const std::vector<std::byte> after = OwnCall::bytes_of(run.workspace), o = OwnCall::bytes_of(run.o);
@@ -129,8 +130,8 @@ TEST_F(Parts, AreEqualOnlyOfSequencesThatAreKnownToBe) {
   EXPECT_TRUE(ring_launch(shape, true).plan.equal_work);
 }
 
-// More items than multiprocessors, all of one length, are not cut: short ones are dealt to blocks that stay,
-// long ones have a block each, unless few blocks would have the last ones.
+// More items than multiprocessors, all of one length, are not cut: short ones are dealt evenly to blocks that
+// stay, long ones have a block each, unless few blocks would have the last ones.
 TEST_F(Parts, AreWholeWhereThereAreManyItemsOfOneLength) {
   const int processors = device::multiprocessors();
   const auto with = [](int batch, int keys) {
@@ -143,7 +144,8 @@ TEST_F(Parts, AreWholeWhereThereAreManyItemsOfOneLength) {
       const RingLaunch launch = ring_launch(with(batch, keys), true, true);
       EXPECT_FALSE(launch.plan.equal_work);
       EXPECT_EQ(int(launch.plan.parts), 1);
-      EXPECT_EQ(launch.blocks, keys <= kShortItem ? processors : batch);
+      const int rounds = ceil_div(batch, processors);
+      EXPECT_EQ(launch.blocks, keys <= kShortItem ? ceil_div(batch, rounds) : batch);
       EXPECT_EQ(ring_launch(with(batch, keys), false, true).blocks, batch)
           << "steps 4 and 5: a block an item";
     }
@@ -153,12 +155,41 @@ TEST_F(Parts, AreWholeWhereThereAreManyItemsOfOneLength) {
   EXPECT_TRUE(ring_launch(with(2 * processors, 2048), true, false).plan.equal_work) << "lengths may differ";
 }
 
+// Two blocks a multiprocessor, where at least nine of ten have short items, and equally many.
+TEST_F(Parts, AreDealtToTwiceAsManyBlocksThatAreHalfAsLarge) {
+  const int processors = device::multiprocessors();
+  const auto launch_of = [](int batch, int keys, int queries = 1, bool even = true, bool halves = true) {
+    Shape shape = shape_with(std::vector<int>(batch, keys), queries);
+    shape.visibility.lengths.clear();
+    return ring_launch(shape, true, even, halves);
+  };
+  for (int rounds : {1, 2, 5}) {
+    const int most = 2 * processors * rounds, least = ceil_div(9 * 2 * processors, 10) * rounds;
+    for (int batch : {least, std::max(least, most - 1), most}) {
+      const RingLaunch launch = launch_of(batch, 2048);
+      EXPECT_TRUE(launch.in_halves) << batch;
+      EXPECT_FALSE(launch.plan.equal_work);
+      EXPECT_EQ(launch.blocks, ceil_div(batch, rounds));
+    }
+    EXPECT_FALSE(launch_of(least - rounds, 2048).in_halves) << "few blocks would have something";
+  }
+  const int batch = 4 * processors;
+  EXPECT_TRUE(launch_of(batch, kShortItem).in_halves);
+  EXPECT_FALSE(launch_of(batch, kShortItem + 1).in_halves) << "long items";
+  EXPECT_FALSE(launch_of(batch, 2048, 9).in_halves) << "more than 16 rows";
+  EXPECT_FALSE(launch_of(batch, 2048, 1, false).in_halves) << "lengths may differ";
+  EXPECT_FALSE(launch_of(batch, 2048, 1, true, false).in_halves) << "no such kernel";
+  EXPECT_FALSE(launch_of(processors, 2048).in_halves) << "a multiprocessor has one item";
+}
+
 // A block goes from one whole item to the next.
 TEST_F(Parts, OfWholeItemsAreThoseOfAnyNumberOfBlocks) {
   for (int blocks : {1, 2, 3, 7, 8}) {
     RingLaunch launch = equal_parts(shape_with({300, 1, 0, 129, 1000, 128, 64, 700}), 1);
     launch.blocks = blocks;
     expect_ring_right(shape_with({300, 1, 0, 129, 1000, 128, 64, 700}), launch);
+    expect_ring_right<RingKernelTraits<kHeadDim, 1, 2, 2>>(shape_with({300, 1, 0, 129, 1000, 63, 64, 700}),
+                                                           launch);
   }
 }
 
@@ -241,6 +272,7 @@ TEST_F(TracedParts, AreHandedFromBlockToBlock) {
   RingLaunch whole = equal_parts(shape_with({300, 0, 129}), 1);
   whole.blocks = 2;
   expect_ring_right(shape_with({300, 0, 129}), whole);
+  expect_ring_right<RingKernelTraits<kHeadDim, 1, 2, 2>>(shape_with({300, 0, 129}), whole);
   expect_ring_right(shape_with({2600, 0, 300}, 2), equal_work(shape_with({2600, 0, 300}, 2), 20));
 }
 

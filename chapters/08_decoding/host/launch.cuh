@@ -107,6 +107,7 @@ inline int ring_row_tiles(const Shape& shape) {
 struct RingLaunch {
   int blocks;
   Plan plan;
+  bool in_halves;  ///< whether the kernel is the one with two blocks a multiprocessor
 };
 
 //| Under a window only its keys are dealt out. A copy brings whole pages, or a tile's share of one, so the first may begin before the
@@ -130,10 +131,11 @@ inline int keys_seen_of(const Shape& shape) {
 }
 
 /// Keys up to which an item is short (measured on an H200).
-constexpr int kShortItem = 4096;
+constexpr int kShortItem = 8192;
 
 /// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
-inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false) {
+/// `halves`: there is a kernel with two blocks a multiprocessor.
+inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false, bool halves = false) {
   const int rows = ring_row_tiles(shape) * kRowsOfMma;
   const int keys = kStageBytes / int(size_of(type_of(shape, TensorId::k))) / tile_columns(shape.head_dim);
   const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
@@ -150,20 +152,31 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
   //| If there are more items of the same length than multiprocessors, cuts are in vain, too, unless few blocks have the last ones: six of
   //| ten keep memory busy. Short items go to blocks that stay, one after the other. Of long ones each has a block of its own: then the
   //| next goes to whichever multiprocessor is free first, and that they are not equally fast counts more than a block's start.
+  //|
+  //| Between two items a block waits for queries, and its warps merge. So short items do better with two blocks a multiprocessor, of
+  //| half as many warps and half as large stages: the other block reads on meanwhile. And blocks that stay have equally many items, or one fewer:
+  //| 1024 items are four for each of 256 blocks, not four for 232 and three for 32.
+  const bool even_items = even && shape.packed_queries == 0;  // else sequences have unequally many
+  const bool short_items = equal_work && even_items && seen <= kShortItem && items > processors;
+  const auto staying = [&](int64_t most) { return ceil_div(items, ceil_div(items, most)); };
+  const int64_t pairs = staying(2 * int64_t(processors));
+  const bool in_halves =
+      halves && short_items && rows == kRowsOfMma && 10 * pairs >= 9 * 2 * int64_t(processors);
   const bool items_fill =
       items > processors && 10 * ((items - 1) % processors + 1) >= 6 * int64_t(processors);
-  const bool stay = equal_work && items_fill && seen <= kShortItem;
-  if ((parts_fill || items_fill) && even) equal_work = false;
-  if (shape.packed_queries > 0) equal_work = true;  // sequences have unequally many items
+  if (even_items && (parts_fill || items_fill || in_halves)) equal_work = false;
+  if (shape.packed_queries > 0) equal_work = true;
   const int64_t most = parts_fill ? items * parts : processors;
-  return {.blocks = equal_work ? int(std::min<int64_t>(most, items * key_tiles))
-                    : stay     ? processors
-                               : int(items) * parts,
+  return {.blocks = equal_work    ? int(std::min<int64_t>(most, items * key_tiles))
+                    : in_halves   ? int(pairs)
+                    : short_items ? int(staying(processors))
+                                  : int(items) * parts,
           .plan = {.parts = equal_work ? 1 : parts,
                    .equal_work = equal_work,
                    .row_tiles = row_tiles,
                    .items_of_sequence = shape.kv_heads * row_tiles,
-                   .first_key = 0}};
+                   .first_key = 0},
+          .in_halves = in_halves};
 }
 
 constexpr int64_t kArrivalBytes = kMostRingBlocks * kMostRingWarps * int64_t(sizeof(unsigned));

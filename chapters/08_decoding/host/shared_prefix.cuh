@@ -75,7 +75,11 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
 template <typename T, int kHeadDim, int kElementBytes = 2>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
   if (equal_work && shape.paging.shared > 0) return run_shared<T, kHeadDim, kElementBytes>(shape, t, stream);
-  const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
+  constexpr bool kHalves = kHeadDim < 256 && kElementBytes == 2;
+  const RingLaunch launch =
+      ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr, kHalves);
+  if constexpr (kHalves)
+    if (launch.in_halves) return run_ring<T, RingKernelTraits<kHeadDim, 1, 2, 2>>(shape, t, stream, launch);
   with_rows<kHeadDim, kElementBytes>(
       shape, [&]<typename Traits>() { run_ring<T, Traits>(shape, t, stream, launch); });
 }
