@@ -102,6 +102,7 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
   float sums[2][4] = {};  // columns 0-7, columns 8-15
 #pragma unroll
   for (int n = 0; n < 2; ++n) row[n] = tile.byte + min(first_key + 8 * n, keys - 1) * row_bytes + own;
+    //| Of every 64 columns a lane loads 16 of either key, for four products.
 #pragma unroll
   for (int step = 0; step < Traits::kHeadDim / 16; step += 4)
 #pragma unroll

@@ -157,7 +157,8 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
   //| half as many warps and half as large stages: the other block reads on meanwhile. And blocks that stay have equally many items, or one fewer:
   //| 1024 items are four for each of 256 blocks, not four for 232 and three for 32.
   const bool even_items = even && shape.packed_queries == 0;  // else sequences have unequally many
-  const bool short_items = equal_work && even_items && seen <= kShortItem && items > processors;
+  const bool short_items =
+      equal_work && even_items && keys_seen_of(shape) <= kShortItem && items > processors;
   const auto staying = [&](int64_t most) { return ceil_div(items, ceil_div(items, most)); };
   const int64_t pairs = staying(2 * int64_t(processors));
   const bool in_halves =
