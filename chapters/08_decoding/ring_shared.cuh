@@ -49,6 +49,7 @@ struct RingKernelTraits {
 };
 
 //| A stage is 32 KB of keys or of values as they lie in memory, whatever their columns: of 16 bits 256 keys at $d = 64$, 128 at 128, 64 at 256.
+//| Where a multiprocessor has two blocks, it is half of that.
 template <typename Traits>
 struct alignas(128) Stage {
   unsigned char byte[Traits::kBytesOfStage];

@@ -46,8 +46,7 @@ class TileClasses : public MachineTest {
 template <typename Policy>
 __device__ auto row_of(const Policy& policy, const Work& work, int query) {
   if constexpr (CountsInDocuments<Policy>)
-    if (const Sequence document = policy.document_of_all(work, kRows); document.queries > 0)
-      return policy.row_in(document, query);
+    if (work.document.queries > 0) return policy.row_in(work.document, query);
   return policy.row(work, query);
 }
 
@@ -58,7 +57,9 @@ __global__ void look(Policy policy, Problem problem, int tiles,
                      int* pairs) {        // [batch, heads, seqlen_q, seqlen_k]
   const int query_tiles = ceil_div(problem.seqlen_q, kRows), key_tiles = ceil_div(problem.seqlen_k, kKeys);
   for (int index = 0; index < tiles; ++index) {
-    const Work work = policy.template work<kRows>(problem, index);
+    Work work = policy.template work<kRows>(problem, index);
+    if constexpr (CountsInDocuments<Policy>)  // as the warp that decides does
+      work.document = policy.document_of_all(work, kRows);
     const int last_query = min(work.first_query + kRows, problem.seqlen_q) - 1;
     const int head = work.head.batch * problem.heads + work.head.head;
     const auto seen = policy.template tiles<kKeys>(work, last_query);
