@@ -30,6 +30,7 @@ from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter, Shape, Tensor
 
 NAP = 0.06  # seconds
 SEED = 1
+APART, NEAR = 0.03, 1.25  # rounds that lie further apart are too few; who takes at most so many times the fastest's time is near it
 UNFINISHED = 75  # the exit code of a call that left cells for the next one
 BEGAN = time.monotonic()
 SAME = ("commit", "machine", "gpu", "driver", "toolkit", "pytorch", "cudnn")  # what calls of one race have in common
@@ -163,13 +164,25 @@ def timed(contestant, cache_filler):
     return statistics.median(begin.elapsed_time(end) for begin, end in events[contestant.launches > 1:])
 
 
+def spread(contestant):
+    """How far its rounds lie apart, as a part of their median."""
+    return (max(contestant.milliseconds) - min(contestant.milliseconds)) / statistics.median(contestant.milliseconds)
+
+
 def race(contestants, rounds, shuffle, cache_filler):
-    """Times each in every round, in a new order."""
+    """Times each in every round, in a new order. Where rounds lie apart, those near the fastest have three times as many."""
     runners = [contestant for contestant in contestants if not contestant.skipped]
-    for _ in range(rounds):
-        shuffle(runners)
-        for contestant in runners:
-            contestant.milliseconds.append(timed(contestant, cache_filler))
+
+    def in_turn(runners, rounds):
+        for _ in range(rounds):
+            shuffle(runners)
+            for contestant in runners:
+                contestant.milliseconds.append(timed(contestant, cache_filler))
+
+    in_turn(runners, rounds)
+    if any(spread(contestant) > APART for contestant in runners):
+        medians = [statistics.median(contestant.milliseconds) for contestant in runners]
+        in_turn([contestant for contestant, median in zip(runners, medians, strict=True) if median <= NEAR * min(medians)], 2 * rounds)
 
 
 def before(contestant):
@@ -209,9 +222,8 @@ def entry(problem, contestant, contestants, flops):
             values["of_" + against] = ratio * flops / other.flops
         elif ours and not other.flops:
             values["vs_" + against + "_bf16" * in_bf16] = ratio
-    spread = (max(contestant.milliseconds) - min(contestant.milliseconds)) / median
     return found | {"real_time": median, "FLOPS": (contestant.flops or flops) / (median * 1e-3), "rounds": len(contestant.milliseconds),
-                    "launches": contestant.launches, "spread": spread} | values
+                    "launches": contestant.launches, "spread": spread(contestant)} | values
 
 
 def told(found):

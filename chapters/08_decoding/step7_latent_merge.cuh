@@ -74,7 +74,7 @@ __device__ __forceinline__ float scale_of_part(float largest) {
 /// Stores the warpgroup's half of a part, `output` times `inverse` by row. All lanes of a warp that has rows.
 __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t place, int warpgroup,
                                            int row_in_tile, const float (&output)[128],
-                                           const float (&inverse)[2], const float (&lse)[2]) {
+                                           const float (&inverse)[2]) {
   float factor[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -84,7 +84,7 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
       largest = fmaxf(largest, fmaxf(fabsf(output[i]), fabsf(output[i + 1])));
     const float scale = scale_of_part(quad_max(largest) * inverse[r]);
     factor[r] = inverse[r] / scale;
-    if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r) = {lse[r], scale};
+    if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r).scale = scale;
   }
   //| Of a piece's eight values the first two belong to the first row, the next two to the second, and so on in turn.
 #pragma unroll
@@ -169,46 +169,72 @@ template <int kCount, int kAtOnce>
 __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], const LatentParts& parts,
                                               const PartRange& range, const Square& square) {
   constexpr float kLog2E = 1.4426950408889634f;
-  const int lane = threadIdx.x % 32, row = square.first_row() + lane / 4;
+  const int lane = threadIdx.x % 32;
   const int thread = square.warpgroup() * kWarpgroup + square.first_row() / 16 * 32 + lane;
+  float max = -INFINITY, sum = 0;  // of row lane % 16; the sum over every other part
 #pragma unroll
   for (int n = 0; n < kCount; ++n) merged[n] = MergedPiece::none();
   for (int first = 0; first < range.count; first += kAtOnce) {
     uint4 o[kAtOnce][kCount];
-    PartRow rows[kAtOnce][2];
+    PartRow rows[kAtOnce / 2];
+    const auto place = [&](int i) {
+      return parts.place(range.row_tile, range.first_block, range.first + min(first + i, range.count - 1));
+    };
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+#pragma unroll
+      for (int n = 0; n < kCount; ++n) o[i][n] = parts.piece(place(i), square.piece() + n, thread);
+#pragma unroll
+    for (int i = 0; i < kAtOnce / 2; ++i)
+      rows[i] = parts.row(place(2 * i + lane / 16), square.warpgroup(), square.first_row() + lane % 16);
+    //| Weights first: a lane has one row of every other part.
+    float most = max;
+#pragma unroll
+    for (int i = 0; i < kAtOnce / 2; ++i) {
+      rows[i].lse = first + 2 * i + lane / 16 < range.count ? rows[i].lse * kLog2E : -INFINITY;
+      most = fmaxf(most, rows[i].lse);
+    }
+    most = fmaxf(most, __shfl_xor_sync(kWholeWarp, most, 16));
+    const float base = most == -INFINITY ? 0.0f : most, correction = exp2_approx(max - base);
+    max = most;
+    sum *= correction;
+#pragma unroll
+    for (int i = 0; i < kAtOnce / 2; ++i) {
+      const float weight = exp2_approx(rows[i].lse - base);
+      sum += weight;
+      rows[i].scale *= weight;
+    }
+    //| Then the lane's two rows of a piece take their factors from the lanes that have them.
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float factor = __shfl_sync(kWholeWarp, correction, lane / 4 + 8 * r);
+#pragma unroll
+      for (int n = 0; n < kCount; ++n)
+#pragma unroll
+        for (int i = 2 * r; i < 8; i += 4) merged[n].o[i] *= factor, merged[n].o[i + 1] *= factor;
+    }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int part = range.first + min(first + i, range.count - 1);
-      const int64_t place = parts.place(range.row_tile, range.first_block, part);
-#pragma unroll
-      for (int n = 0; n < kCount; ++n) o[i][n] = parts.piece(place, square.piece() + n, thread);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        rows[i][r] = parts.row(place, square.warpgroup(), row + 8 * r);
-        rows[i][r].lse = first + i < range.count ? rows[i][r].lse * kLog2E : -INFINITY;
-      }
-    }
-    //| Then each of the lane's two rows takes them in: first the new maximum, then the values, each times its part's weight and the power of
-    //| two.
+        const float factor = __shfl_sync(kWholeWarp, rows[i / 2].scale, i % 2 * 16 + lane / 4 + 8 * r);
 #pragma unroll
-    for (int n = 0; n < kCount; ++n)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        float most = rows[0][r].lse;
-#pragma unroll
-        for (int i = 1; i < kAtOnce; ++i) most = fmaxf(most, rows[i][r].lse);
-        const float base = merged[n].raise(r, most);
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const float weight = exp2_approx(rows[i][r].lse - base), scaled = weight * rows[i][r].scale;
-          if (weight == 0) continue;  // there may be no such part, and 0 times infinity is NaN
-          merged[n].weight[r] += weight;
+        for (int n = 0; n < kCount; ++n) {
           const float2 left = unpack_f16(r == 0 ? o[i][n].x : o[i][n].y);
           const float2 right = unpack_f16(r == 0 ? o[i][n].z : o[i][n].w);
-          merged[n].o[2 * r] += scaled * left.x, merged[n].o[2 * r + 1] += scaled * left.y;
-          merged[n].o[2 * r + 4] += scaled * right.x, merged[n].o[2 * r + 5] += scaled * right.y;
+          merged[n].o[2 * r] += factor * left.x, merged[n].o[2 * r + 1] += factor * left.y;
+          merged[n].o[2 * r + 4] += factor * right.x, merged[n].o[2 * r + 5] += factor * right.y;
         }
       }
+    }
+  }
+  sum += __shfl_xor_sync(kWholeWarp, sum, 16);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float row_max = __shfl_sync(kWholeWarp, max, lane / 4 + 8 * r),
+                row_sum = __shfl_sync(kWholeWarp, sum, lane / 4 + 8 * r);
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) merged[n].max[r] = row_max, merged[n].weight[r] = row_sum;
   }
 }
 
@@ -253,7 +279,7 @@ constexpr int kManyParts = 16;  ///< from so many on, several warps may share a 
 
 /// Counts the block's part of an item as stored. All consumers.
 __device__ __forceinline__ void announce_part(const LatentParts& parts, const Segment& item) {
-  named_barrier_sync<kBothWarpgroups, LatentKernelTraits::kConsumers>();  // all warps have stored theirs
+  named_barrier_sync<kValues, LatentKernelTraits::kConsumers>();  // all warps have stored theirs
   if (threadIdx.x == 0) red_add_release(parts.arrivals_of(item), 1u);
 }
 
@@ -266,7 +292,7 @@ __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const S
     if (atomicAdd(arrivals, 1u) == unsigned(2 * item.parts - 1))
       atomicExch(arrivals, 0u);  // as the next launch wants it
   }
-  named_barrier_sync<kBothWarpgroups,
+  named_barrier_sync<kValues,
                      LatentKernelTraits::kConsumers>();  // thread 0 has seen all parts, so all may read them
 }
 
@@ -315,7 +341,7 @@ __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentKernel
                          square);
     of_warps[warp][lane] = merged[0];
   }
-  named_barrier_sync<kBothWarpgroups, LatentKernelTraits::kConsumers>();  // all warps' sums are there
+  named_barrier_sync<kValues, LatentKernelTraits::kConsumers>();  // all warps' sums are there
   if (square.number >= begin + own || share > 0) return;
   MergedPiece merged = of_warps[warp][lane];
   for (int w = 1; w < sharers; ++w) merged.add(of_warps[warp + w][lane]);

@@ -16,17 +16,18 @@ namespace flashbook::decoding {
 struct LatentKernelTraits {
   static constexpr int kRows = 64;                       ///< of a tile of queries
   static constexpr int kKeys = 64;                       ///< of a tile of keys, at most a page
+  static constexpr int kStages = 3;                      ///< tiles of keys in shared memory
   static constexpr int kPanels = kLatentKeyDim / 64;     ///< of a key: 64 columns each
   static constexpr int kPosition = kPanels - 1;          ///< the panel that is no value
   static constexpr int kBoxPanels = 3;                   ///< that a copy brings
   static constexpr int kBoxes = kPanels / kBoxPanels;    ///< copies of a tile
   static constexpr int kHalfPanels = kPosition / 2;      ///< panels of values that a warpgroup multiplies by
   static constexpr int kHalf = kLatentValueDim / 2;      ///< columns of O that a warpgroup has
-  static constexpr int kWarps = 8, kConsumers = 32 * 8;  ///< of two warpgroups
-  static constexpr int kThreads = kConsumers + 128;      ///< and a producer's
-  /// A thread starts with 168 registers. They change hands by whole warpgroups, hence the producer's 128
-  /// threads.
-  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  static constexpr int kWarps = 8, kConsumers = 32 * 8;  ///< of the two warpgroups that have O
+  static constexpr int kThreads = kConsumers + 128;      ///< and of the one that makes the scores
+  static constexpr int kSteps = kLatentValueDim / kMmaK - 1;  ///< of 16 columns of Q, that lie in registers
+  /// A thread starts with 168 registers. They change hands by whole warpgroups.
+  static constexpr int kScoreRegisters = 184, kValueRegisters = 160;
 };
 
 //| ## How a tile lies
@@ -40,68 +41,98 @@ template <typename T>
 using LatentTile = Tile<T, 64, kLatentKeyDim>;
 constexpr int kPanelBytes = 64 * kPanelRowBytes;
 
-/// What a tile did to a row, for the warpgroup that did not compute its scores.
-struct RowUpdate {
-  float max;         ///< so far
-  float correction;  ///< what was summed before must be multiplied by it
-};
-
 /// Shared memory of a block.
 template <typename T>
 struct LatentShared {
-  LatentTile<T> q;
-  LatentTile<T> keys[2];                           ///< of even and of odd tiles
-  uint64_t full[2][LatentKernelTraits::kBoxes];    ///< three panels are there
-  uint64_t empty[2][LatentKernelTraits::kBoxes];   ///< all have read them
-  RowUpdate update[2][LatentKernelTraits::kRows];  ///< by even and by odd tiles
-  int4 changed[2];  ///< by even and odd tiles: whether O must be corrected, a number a warp
-  float sum[2][LatentKernelTraits::kRows];  ///< of each warpgroup's own tiles
-  Segment with_others[2];                   ///< the block's parts of items that other blocks have parts of
-  Segment segment[LatentKernelTraits::kWarps];                                   ///< that a warp works on
-  Segments<LatentKernelTraits::kKeys>::Place place[LatentKernelTraits::kWarps];  ///< and where it goes on
+  LatentTile<T> keys[LatentKernelTraits::kStages];
+  Tile<T, LatentKernelTraits::kRows, kPanel> q_position;                    ///< Q's last panel
+  T q_last[LatentKernelTraits::kRows][kMmaK];                               ///< and the 16 columns before it
+  uint64_t full[LatentKernelTraits::kStages][LatentKernelTraits::kBoxes];   ///< three panels are there
+  uint64_t empty[LatentKernelTraits::kStages][LatentKernelTraits::kBoxes];  ///< all have read them
+  uint64_t scored[LatentKernelTraits::kStages];                             ///< a tile's scores are computed
+  uint64_t published[LatentKernelTraits::kStages];                          ///< its P is written
+  uint64_t rows_known;                             ///< what a segment's rows came to is written
+  float correction[2][LatentKernelTraits::kRows];  ///< of O before a tile, in turn
+  Segment with_others[2];  ///< the block's parts of items that other blocks have parts of
+  Segment segment[2];      ///< that those who have O work on, and those who make scores
+  Segments<LatentKernelTraits::kKeys>::Place place[2];  ///< and where they go on
 };
 
-//| **Named barriers.** P of an even tile is *published* to the second warpgroup, P of an odd one to the first. Before that, a
-//| warpgroup's own four warps must agree that P is whole.
+//| **Named barriers.** Those who have O, those who make scores, and all when queries are loaded.
 enum LatentBarrier {
-  kBothWarpgroups = 1,  // 0 is __syncthreads
-  kScoresEven,
-  kPublishedEven,
-  kPublishedOdd,
-  kFirstWarpgroup,
-  kSecondWarpgroup
+  kValues = 1,  // 0 is __syncthreads
+  kScores,
+  kQueries
 };
 
-/// The phases of the two stages. A segment may end with an even tile, so each stage has its own.
-struct LatentPhases {
+//| **Flags.** A segment begins with the first stage, and a stage's phase goes on from segment to segment. All that changes between two
+//| values is a bit of one register: the phases of the three stages, which of two places has the next corrections, and the phase of the
+//| barrier that ends a segment.
+constexpr int kTurn = LatentKernelTraits::kStages, kSegment = kTurn + 1;
+
+/// What a thread must remember: a bit for each stage, kTurn and kSegment.
+struct LatentFlags {
   uint32_t bits = 0;
 
-  __device__ __forceinline__ uint32_t of(int stage) const { return bits >> stage & 1; }
-  __device__ __forceinline__ void advance(int stage) { bits ^= 1u << stage; }
+  __device__ __forceinline__ uint32_t of(int flag) const { return bits >> flag & 1; }
+  __device__ __forceinline__ void flip(int flag) { bits ^= 1u << flag; }
 };
+
+/// The stage after `stage`.
+__device__ __forceinline__ int next_stage(int stage) {
+  return stage == LatentKernelTraits::kStages - 1 ? 0 : stage + 1;
+}
+
+//| **Registers are short**: beside Q and scores, and beside O, a thread has some 24. Two remarks help the compiler, and cost next to
+//| nothing. What follows from a thread's number it would work out once and keep; `thread_number` gives it a number that it does not know
+//| from before. And descriptors must lie in uniform registers. A stage that changes from tile to tile it keeps in a thread's register, from
+//| where it copies 72 descriptors a tile; what a reduction of the warp gives is in a uniform one.
+
+/// The thread's number in the block. What is made of it is made anew each time, and takes no register in
+/// between.
+__device__ __forceinline__ unsigned thread_number() {
+  unsigned number = threadIdx.x;
+#ifdef __CUDACC__
+  asm volatile("" : "+r"(number));
+#endif
+  return number;
+}
+
+/// `value`, the same in all lanes, in a uniform register.
+__device__ __forceinline__ int uniform(int value) {
+  return int(__reduce_or_sync(kWholeWarp, unsigned(value)));
+}
+
+/// The first of a thread's two rows in a tile of 64; the other is 8 further.
+__device__ __forceinline__ int row_in_tile(unsigned thread) {
+  return thread % kWarpgroup / 32 * 16 + thread % 32 / 4;
+}
 
 //| ## The products
 //|
-//| Scores take 36 products: four for each of nine panels, each 16 columns deep. A warpgroup waits for three panels at a time.
+//| Scores take 36 products: four for each of nine panels, each 16 columns deep. Of 31 the left operand is in registers: 124 of a thread. The
+//| other five find theirs in shared memory. The warpgroup waits for three panels at a time.
 
 /// Issues scores = Q K^T of the tile in `stage`, as one group.
 template <typename T>
-__device__ __forceinline__ void issue_scores(float (&scores)[32], LatentShared<T>& shared, int stage,
-                                             uint32_t phase) {
-  const uint64_t q = k_major(shared.q);
+__device__ __forceinline__ void issue_scores(float (&scores)[32],
+                                             const uint32_t (&q)[LatentKernelTraits::kSteps][4],
+                                             LatentShared<T>& shared, int stage, uint32_t phase) {
+  constexpr int kSteps = LatentKernelTraits::kSteps, kBoxPanels = LatentKernelTraits::kBoxPanels;
+  const uint64_t position = k_major(shared.q_position);
+  const uint64_t last = wgmma_descriptor<Swizzle::b32>(shared.q_last, 16, 256);
   const uint64_t k = k_major(shared.keys[stage]);
   wgmma_pin(scores);
 #pragma unroll
-  for (int panel = 0; panel < LatentKernelTraits::kPanels; ++panel) {
-    if (panel % LatentKernelTraits::kBoxPanels == 0)
-      mbarrier_wait(&shared.full[stage][panel / LatentKernelTraits::kBoxPanels],
-                    phase);  // three panels are there
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const uint32_t at = panel * kPanelBytes + step * 32;
-      wgmma<T, 64>(scores, wgmma_advance(q, at), wgmma_advance(k, at), panel + step > 0);
-    }
+  for (int step = 0; step < LatentKernelTraits::kPanels * 4; ++step) {
+    const int panel = step / 4, in_panel = step % 4 * 32;  // bytes
+    if (step % (4 * kBoxPanels) == 0) mbarrier_wait(&shared.full[stage][panel / kBoxPanels], phase);
+    if (in_panel == 0) wgmma_fence();
+    const uint64_t keys = wgmma_advance(k, panel * kPanelBytes + in_panel);
+    if (step < kSteps)
+      wgmma<T, 64>(scores, q[step % kSteps], keys, step > 0);
+    else
+      wgmma<T, 64>(scores, step == kSteps ? last : wgmma_advance(position, in_panel), keys, true);
   }
   wgmma_commit();
 }
@@ -133,7 +164,7 @@ __device__ __forceinline__ void issue_accumulate(float (&output)[128], LatentSha
 /// panels.
 template <typename T>
 __device__ __forceinline__ void release(LatentShared<T>& shared, int stage, int warpgroup) {
-  const int box = threadIdx.x % 32;  // a lane for each
+  const int box = thread_number() % 32;  // a lane for each
   if (box >= warpgroup && box < LatentKernelTraits::kBoxes) mbarrier_arrive(&shared.empty[stage][box]);
 }
 

@@ -64,21 +64,24 @@ struct Consumer {
   }
 
   //| Most tiles of queries lie in one document. Then `work.document` has it, and no row searches for its own. One branch decides for both
-  //| rows.
-  /// What the policy says of a partial tile.
-  __device__ __forceinline__ Answers<kKeys> ask(int first_key) const {
-    Answers<kKeys> answers;
+  //| rows, and one whether there is a prefix to ask.
+  /// What the policy says of a partial tile. `document`: that of the work.
+  __device__ __forceinline__ Answers<kKeys> ask(int first_key, const Sequence& document) const {
+    Answers<kKeys> answers{};
     const auto see = [&](const auto& row_of) {
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        answers.seen[r] = columns_seen<kKeys / 4>(row_of(row_query(r)), first_key + 2 * int(threadIdx.x % 4));
+        answers.seen[r] |=
+            columns_seen<kKeys / 4>(row_of(row_query(r)), first_key + 2 * int(threadIdx.x % 4));
     };
     const auto search = [&](int query) { return policy.row(work, query); };
     if constexpr (CountsInDocuments<Policy>) {
-      if (work.document.queries > 0)
-        see([&, document = work.document](int query) { return policy.row_in(document, query); });
-      else
+      if (document.queries <= 0) {
         see(search);
+      } else {
+        see([&](int query) { return policy.row_in(document, query).own(); });
+        if (policy.has_prefix()) see([&](int query) { return policy.row_in(document, query).prefix(); });
+      }
     } else {
       see(search);
     }
@@ -141,20 +144,21 @@ struct Consumer {
   //|
   //| The first scores stand alone, each step has the scores of one tile and the values of the tile
   //| before it, and the last values stand alone. Partial tiles come first. So the first tile needs no mask only if none is partial.
-  /// The first scores of a tile of queries. `is_last`: there are no others.
-  __device__ __forceinline__ void begin(bool is_last) {
+  /// The first scores of a tile of queries. `masked`: of a partial tile; `is_last`: there are no others.
+  __device__ __forceinline__ void begin(bool masked, bool is_last) {
+    const Sequence document = work.document;
     wait_full(shared.pipeline, state);
     const int key = first_key<true>(state);
     wgmma_fence();
     issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
     Answers<kKeys> answers{};
-    if (work.partial > 0) answers = ask(key);
+    if (masked) answers = ask(key, document);
     wgmma_wait<0>();
     wgmma_pin(scores);
     release(shared.pipeline, state);
     if (is_last) release_queries();
     state.advance();
-    if (work.partial > 0)
+    if (masked)
       apply<true>(key, answers);
     else
       apply<false>(key, answers);
@@ -188,7 +192,7 @@ struct Consumer {
     issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
     pass_turn<Traits>(number);
     Answers<kKeys> answers{};
-    if constexpr (kMasked) answers = ask(key);
+    if constexpr (kMasked) answers = ask(key, work.document);
 
     //| The stage of the keys is free as soon as the scores are there. So are queries with the last of them, where there is one place.
     wgmma_wait<1>();  // the scores are done; the values still run
@@ -230,10 +234,10 @@ struct Consumer {
   //|
   //| A tile of queries that sees nothing at all has no tile of keys. Its queries have been loaded all the same, and their place
   //| must be free again: by its output, which is zeros, or at once.
-  /// One tile of queries.
-  __device__ __forceinline__ void attend() {
+  /// One tile of queries, by the counts of its work.
+  __device__ __forceinline__ void attend(int partial, int full) {
+    int left = partial + full;
     mbarrier_wait(&shared.barriers.q_full[place.stage][number], place.phase);  // the queries are there
-    int left = work.partial + work.full;
     if (left == 0) {
       __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
       release_queries();
@@ -243,10 +247,13 @@ struct Consumer {
       return;
     }
     //| `left` counts the tiles that have not begun. While it is above the number of full tiles, the next tile is a partial one:
-    //| the first loop goes down to that number, and the second goes on to 0.
-    begin(--left == 0);
+    //| the first loop goes down to that number, which it reads again, and the second goes on to 0.
+    begin(partial > 0, --left == 0);
+    if (partial > 1) {
 #pragma unroll 1
-    while (left > work.full) step<true>(--left == 0);
+      do step<true>(--left == 0);
+      while (left > work.full);
+    }
 #pragma unroll 1
     while (left > 0) step<false>(--left == 0);
     end();
@@ -357,11 +364,12 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
     wait_full(shared.work, next);
     const Work& work = shared.work.tile[next.stage];
+    const int partial = work.partial, full = work.full;
     if (work.first_query < 0) return;
     const int query = work.first_query + number * queries_among(policy, kRowsOfWarpgroup) +
                       query_of_row(policy, row + int(threadIdx.x % 32 / 4));
     Consumer<T, Traits, Policy> consumer(shared, problem, policy, state, place, number, query, work);
-    consumer.attend();
+    consumer.attend(partial, full);
     //| The output takes one of two ways, as in chapter 5: through shared memory and TMA, or straight from the registers.
     consumer.divide();
     if constexpr (Traits::kStoreByTma) {

@@ -89,13 +89,14 @@ struct Span {
 };
 
 //| Where there are documents, what a query sees depends on its document, which must first be found. A policy that may have documents has
-//| two more functions. `document_of_all` finds the document of a whole tile of queries. `row_in` has the keys of a query whose document is
-//| known. A sequence without documents counts as one document.
+//| three more functions. `document_of_all` finds the document of a whole tile of queries. `row_in` has the keys of a query whose document is
+//| known, and `has_prefix` says whether a query may see a prefix. A sequence without documents counts as one document.
 /// A policy, or a mask, that may have documents.
 template <typename Mask>
 concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
   mask.document_of_all(work, 0);
   mask.row_in(work.document, 0);
+  mask.has_prefix();
 };
 
 //| ## Heads that share a tile

@@ -92,12 +92,11 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
       }
 
     //| **Not too early.** A tile of queries that a block has asked for can no longer be taken by a block that is free. So the warp asks
-    //| for the next one only when the present one is about to end, early enough for a decision and the first loads.
-    if (leads) {
-      static_assert(kWorkStages % 2 == 0, "the stage tells the parity of the tiles of queries so far");
-      mbarrier_wait(&shared.near_end, next.stage % 2);
-      index = problem.blocks + atomicAdd(counter, 1);
-    }
+    //| for the next one only when the present one is about to end, early enough for a decision and the first loads. All lanes wait for that:
+    //| if one waited alone, the warp would go back and forth between it and the others.
+    static_assert(kWorkStages % 2 == 0, "the stage tells the parity of the tiles of queries so far");
+    mbarrier_wait(&shared.near_end, next.stage % 2);
+    if (leads) index = problem.blocks + atomicAdd(counter, 1);
     index = __shfl_sync(kWholeWarp, index, 0);
   }
 }

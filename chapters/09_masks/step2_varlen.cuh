@@ -89,23 +89,9 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
 
 //| ## Finding the sequence
 //|
-//| The lanes of the warp that decides search together: each looks at a 32nd of what is left. A thousand sequences take two rounds.
+//| The lanes of the warp that decides search together (`last_at_most` in `step3_ranges.cuh`). A thousand sequences take two rounds.
 //| A sequence without queries has no tile, and begins where the next one does. So the right one is the *last* that begins at the
 //| place or before it.
-/// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
-/// warp.
-__device__ inline int last_at_most(const int* ascending, int count, int place) {
-  int begin = 0;
-  while (count > 1) {
-    const int step = (count + 31) / 32, offset = int(threadIdx.x % 32) * step;
-    const bool is_before = offset < count && ascending[begin + offset] <= place;
-    const int last = (__popc(__ballot_sync(kWholeWarp, is_before)) - 1) * step;
-    begin += last;
-    count = min(step, count - last);
-  }
-  return begin;
-}
-
 //| ## Rows that end where the sequence does
 //|
 //| TMA leaves out what lies beyond the end of a *tensor*. At the end of a packed sequence lies the next one. Its keys could

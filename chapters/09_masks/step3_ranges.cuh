@@ -31,6 +31,18 @@ __device__ __forceinline__ uint32_t columns_among(int keys) {
   return uint32_t((uint64_t(1) << (inside / 8 * 2 + min(inside % 8, 2))) - 1);
 }
 
+//| What lies before a range's end and not before its beginning is in it.
+/// A range of keys.
+struct KeyRange {
+  int begin, end;
+
+  /// Bit i: whether it has the thread's column i. `first` is the key of its first column.
+  template <int kColumns>
+  __device__ uint32_t columns(int first) const {
+    return columns_among<kColumns>(end - first) & ~columns_among<kColumns>(begin - first);
+  }
+};
+
 /// Two ranges of keys, of which a query sees both.
 struct KeyRanges {
   int prefix_begin, prefix_end;
@@ -39,12 +51,13 @@ struct KeyRanges {
   __device__ bool sees(int key) const {
     return (key >= begin && key < end) || (key >= prefix_begin && key < prefix_end);
   }
-  //| What lies before a range's end and not before its beginning is in it. Both ranges are asked, whether there is a prefix or not.
-  /// Bit i: whether it has the thread's column i. `first` is the key of its first column.
+  __device__ KeyRange prefix() const { return {prefix_begin, prefix_end}; }
+  __device__ KeyRange own() const { return {begin, end}; }
+
+  /// As of one range: those of both, whether there is a prefix or not.
   template <int kColumns>
   __device__ uint32_t columns(int first) const {
-    const auto before = [&](int key) { return columns_among<kColumns>(key - first); };
-    return (before(end) & ~before(begin)) | (before(prefix_end) & ~before(prefix_begin));
+    return own().columns<kColumns>(first) | prefix().columns<kColumns>(first);
   }
   //| A document's ranges count from its own first key. `from` makes them count from the tensor's.
   /// The same, key `first` being number 0.
@@ -54,9 +67,9 @@ struct KeyRanges {
   //| A tile that begins in the prefix may go on in the window, if there is no gap between the two.
   /// Whether it has all keys from `first` to `last`.
   __device__ bool has_all(int first, int last) const {
-    const bool in_prefix = first >= prefix_begin && first < prefix_end;
-    if (in_prefix) return last < prefix_end || (last < end && begin <= prefix_end);
-    return first >= begin && last < end;
+    const bool in_prefix = (first >= prefix_begin) & (first < prefix_end);
+    return in_prefix ? (last < prefix_end) | ((last < end) & (begin <= prefix_end))
+                     : (first >= begin) & (last < end);
   }
 };
 
@@ -68,6 +81,9 @@ struct Band {
   int sinks, prefix;
 
   static constexpr int kNoLimit = 1 << 30;  ///< longer than a sequence may be, and no sum with it overflows
+
+  /// Whether a query may see the first keys besides.
+  __device__ bool has_prefix() const { return (sinks | prefix) != 0; }
 
   /// The keys of `query`, which the sequence has.
   __device__ KeyRanges ranges(const Sequence& s, int query) const {
@@ -83,15 +99,16 @@ struct Band {
 //| A query further down sees at least as far to the right, and begins no earlier. So if the first row and the last row see
 //| all keys of a tile, so do all rows between them. And what any of the rows sees begins where the first row's range does, and
 //| ends where the last row's does.
+//|
+//| Here `&` and `|` take the place of `&&` and `||`: lanes ask about different tiles, and would part at a branch.
 /// The class of the tile of keys from `first_key` on, by the ranges of the first and of the last row.
 __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRanges& last, int first_key,
                                             int keys) {
   const int last_key = first_key + keys - 1;
-  const bool in_prefix = first_key < last.prefix_end && last_key >= first.prefix_begin;
-  const bool in_band = first.begin < last.end && first_key < last.end && last_key >= first.begin;
-  if (!in_prefix && !in_band) return TileClass::skip;
-  const bool all = first.has_all(first_key, last_key) && last.has_all(first_key, last_key);
-  return all ? TileClass::full : TileClass::partial;
+  const bool in_prefix = (first_key < last.prefix_end) & (last_key >= first.prefix_begin);
+  const bool in_band = (first.begin < last.end) & (first_key < last.end) & (last_key >= first.begin);
+  const bool all = first.has_all(first_key, last_key) & last.has_all(first_key, last_key);
+  return !(in_prefix | in_band) ? TileClass::skip : all ? TileClass::full : TileClass::partial;
 }
 
 //| ## Documents as a mask
@@ -101,6 +118,22 @@ __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRan
 //|
 //| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents. A NaN in one of them
 //| reaches the other's rows, since 0 times NaN is NaN. Sequences of different users belong to step 2.
+
+//| A thread searches by halving, a warp by its lanes: each looks at a 32nd of what is left.
+
+/// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
+/// warp.
+__device__ inline int last_at_most(const int* ascending, int count, int place) {
+  int begin = 0;
+  while (count > 1) {
+    const int step = (count + 31) / 32, offset = int(threadIdx.x % 32) * step;
+    const bool is_before = offset < count && ascending[begin + offset] <= place;
+    const int last = (__popc(__ballot_sync(kWholeWarp, is_before)) - 1) * step;
+    begin += last;
+    count = min(step, count - last);
+  }
+  return begin;
+}
 
 /// Documents, as a kernel gets them.
 struct DocumentBounds {
@@ -149,9 +182,11 @@ struct Ranges {
   }
 
   /// The document of all `rows` queries from `first` on, or of those that exist; one without queries if they
-  /// lie in several.
+  /// lie in several. All lanes of a warp.
   __device__ Sequence document_of_all(const Sequence& s, int first, int rows) const {
-    const Sequence document = document_of(s, first);
+    const Sequence document = documents.count == 0
+                                  ? Sequence{0, s.queries, 0, s.keys}
+                                  : documents.at(last_at_most(documents.first_query, documents.count, first));
     return min(first + rows, s.queries) <= document.first_query + document.queries ? document : Sequence{};
   }
 };
@@ -167,10 +202,10 @@ struct RangeTiles {
   /// `document`: where all rows lie; without queries if they lie in several, or nobody has looked.
   __device__ RangeTiles(const Ranges& ranges, const Sequence& s, int first_query, int last_query,
                         const Sequence& document = {}) {
-    const auto row = [&](int query) {
-      return document.queries > 0 ? ranges.row_in(document, query) : ranges.row(s, query);
-    };
-    first = row(first_query), last = row(last_query);
+    if (document.queries > 0)
+      first = ranges.row_in(document, first_query), last = ranges.row_in(document, last_query);
+    else
+      first = ranges.row(s, first_query), last = ranges.row(s, last_query);
     if (ranges.documents.count == 0) {
       span = Span::of(last.prefix_end, first.begin, last.end, kKeys);
     } else {  // from the first document's first visible key to the last one's last
@@ -189,13 +224,40 @@ struct RangeTiles {
 //| ## The policy
 //|
 //| A sequence is a batch entry, its first row is row 0, and tiles of queries go in chapter 5's order.
+//|
+//| The warp that decides is waited for, and a division by a number that the host does not prepare takes it some 200 clocks. So the host
+//| prepares those of the order, too. The last section may have fewer heads than the others.
 /// Sequences that are batch entries: where their rows lie, and in which order their tiles go.
 struct InBatch {
   TileOrder order;
+  device::Divisor tiles_of_section, heads_of_section;
+  device::Divisor heads_of_last;  ///< section
+  int last_section;
+
+  InBatch() = default;
+  /// On the host.
+  InBatch(const TileOrder& order)
+      : order(order),
+        tiles_of_section(order.tiles_of_head * order.heads_of_section),
+        heads_of_section(order.heads_of_section),
+        heads_of_last((order.batch * order.heads - 1) % order.heads_of_section + 1),
+        last_section((order.batch * order.heads - 1) / order.heads_of_section) {}
+
+  /// What `tile_at` says, without a division.
+  __device__ WorkTile tile(int index) const {
+    if (index >= order.tiles) return {{0, 0}, -1};
+    if (!order.longest_first) return tile_at(order, index);
+    const int section = index / tiles_of_section, place = index % tiles_of_section;
+    const bool last = section == last_section;
+    const int row = last ? place / heads_of_last : place / heads_of_section;
+    const int head =
+        section * heads_of_section + place - row * (last ? int(heads_of_last) : int(heads_of_section));
+    return {{head % order.heads, head / order.heads}, order.tiles_of_head - 1 - row};
+  }
 
   template <int kRows>
   __device__ Work work(const Problem& problem, int index) const {
-    const WorkTile tile = tile_at(order, index);
+    const WorkTile tile = this->tile(index);
     const MapRows rows{0, 0, tile.head.batch};
     return {tile.head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile.query_tile * kRows, 0, 0};
   }
@@ -227,6 +289,7 @@ struct InRanges {
   __device__ KeyRanges row_in(const Sequence& document, int query) const {
     return ranges.row_in(document, query);
   }
+  __device__ bool has_prefix() const { return ranges.band.has_prefix(); }
   __device__ Sequence document_of_all(const Work& work, int rows) const {
     return ranges.document_of_all(work.sequence, work.first_query, rows);
   }

@@ -33,6 +33,7 @@ struct RangeMask {
   __device__ KeyRanges row_in(const Sequence& document, int query) const {
     return ranges.row_in(document, query);
   }
+  __device__ bool has_prefix() const { return ranges.band.has_prefix(); }
   __device__ Sequence document_of_all(const Work& work, int rows) const {
     return ranges.document_of_all(sequence, work.first_query, rows);
   }
@@ -327,6 +328,7 @@ struct ByFunctions : InBatch {
   __device__ auto row_in(const Sequence& document, int query) const requires CountsInDocuments<Mask> {
     return mask.row_in(document, query);
   }
+  __device__ bool has_prefix() const requires CountsInDocuments<Mask> { return mask.has_prefix(); }
   __device__ Sequence document_of_all(const Work& work, int rows) const requires CountsInDocuments<Mask> {
     return mask.document_of_all(work, rows);
   }

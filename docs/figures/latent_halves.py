@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes latent_halves.svg: chapter 8's latent attention, who computes which scores, and which half of O each of two warpgroups has; below, the
-order in which the tensor cores get their products. Lengths are those of the products: 36 of 32 clocks, 4 of 128 and 4 of 128."""
+"""Writes latent_halves.svg: chapter 8's latent attention, which warpgroup makes the scores and which half of O each of the others has; below, the
+order in which the tensor cores get their products. Lengths are those of the products: 36 of 32 clocks, and 2 times 4 of 128."""
 from svg import Figure
 
-SCORES, HALF = 1152, 512  # clocks: 36 products of 64 x 64 x 16, 4 of 64 x 256 x 16
-SOFTMAX = 640  # about
+SCORES, VALUES = 1152, 1024  # clocks: 36 products of 64 x 64 x 16, 8 of 64 x 256 x 16
+SOFTMAX = 900  # about
+ROUNDS = 2
 
 
 def bar(figure, x, y, clocks, scale, look, text):
@@ -13,9 +14,9 @@ def bar(figure, x, y, clocks, scale, look, text):
 
 
 def main():
-    figure = Figure(560, 474,
-                    "O's two halves: each warpgroup makes the scores of every other tile, and multiplies the probabilities of all tiles by its "
-                    "half of the values. Below, what is done at the same time.")
+    figure = Figure(560, 470,
+                    "Three warpgroups: one makes the scores and the probabilities of all tiles, two multiply them by half of the values each. "
+                    "Below, what is done at the same time.")
     figure.text(16, 26, "A tile of 64 keys: nine panels of 64 columns", "bold")
     for panel in range(9):
         look = "blue" if panel < 4 else "green" if panel < 8 else "amber"
@@ -26,37 +27,36 @@ def main():
     figure.text(290, 90, "values, right half", "small green")
     figure.text(544, 90, "position, later P", "small amber", "end")
 
-    figure.text(16, 126, "First warpgroup", "bold")
-    figure.box(16, 138, 248, 92, "blue")
-    figure.text(28, 160, "S = Q K of even tiles, softmax, P", "small")
-    figure.text(28, 184, "O, columns 0 to 255", "small")
-    figure.text(28, 204, "adds P V of all tiles", "small")
-    figure.text(296, 126, "Second warpgroup", "bold")
-    figure.box(296, 138, 248, 92, "green")
-    figure.text(308, 160, "S = Q K of odd tiles, softmax, P", "small")
-    figure.text(308, 184, "O, columns 256 to 511", "small")
-    figure.text(308, 204, "adds P V of all tiles", "small")
-    figure.arrow(266, 162, 294, 162, "amber")
-    figure.arrow(294, 192, 266, 192, "amber")
-    figure.text(280, 252, "P, new maxima and corrections change hands", "small amber", "middle")
+    for x, look, name, first, second in ((16, "amber", "Scores", "Q in registers", "S = Q K, softmax, P"),
+                                         (200, "blue", "Left half", "O, columns 0 to 255", "adds P V of all tiles"),
+                                         (384, "green", "Right half", "O, columns 256 to 511", "adds P V, fills the stage")):
+        figure.text(x, 126, name, "bold")
+        figure.box(x, 138, 160, 68, look)
+        figure.text(x + 12, 164, first, "small")
+        figure.text(x + 12, 188, second, "small")
+    figure.arrow(178, 160, 198, 160, "amber")
+    figure.line([(178, 222), (464, 222)], "amber")
+    figure.line([(96, 206), (96, 222), (180, 222)], "amber")
+    figure.arrow(464, 222, 464, 208, "amber")
+    figure.text(280, 240, "P, corrections, and when scores are computed", "small amber", "middle")
 
-    scale, left, y = 434 / (2 * SCORES + 4 * HALF), 110, 300
-    figure.text(16, 284, "A round of two tiles", "bold")
+    scale, left, y = 420 / (ROUNDS * (SCORES + VALUES)), 124, 290
+    figure.text(16, 274, "Two tiles", "bold")
     figure.text(16, y + 17, "tensor cores", "small")
-    odd, even_values, odd_values = left + SCORES * scale, left + 2 * SCORES * scale, left + (2 * SCORES + 2 * HALF) * scale
-    bar(figure, left, y, SCORES, scale, "blue", "S even")
-    bar(figure, odd, y, SCORES, scale, "green", "S odd")
-    bar(figure, even_values, y, 2 * HALF, scale, "amber", "P V even")
-    bar(figure, odd_values, y, 2 * HALF, scale, "amber", "P V odd")
-    figure.text(16, y + 53, "first", "small")
-    bar(figure, odd, y + 36, SOFTMAX, scale, "blue", "softmax")
-    figure.text(16, y + 89, "second", "small")
-    bar(figure, even_values, y + 72, SOFTMAX, scale, "green", "softmax")
-    figure.line([(odd + SOFTMAX * scale, y + 60), (odd + SOFTMAX * scale, y + 124)], "amber")
-    figure.text(odd + SOFTMAX * scale, y + 138, "P even", "small amber", "middle")
-    figure.line([(even_values + SOFTMAX * scale, y + 96), (even_values + SOFTMAX * scale, y + 124)], "amber")
-    figure.text(even_values + SOFTMAX * scale, y + 138, "P odd", "small amber", "middle")
-    figure.text(16, y + 164, "Each softmax is done while the tensor cores have other products.", "small")
+    figure.text(16, y + 53, "scores", "small")
+    for tile in range(ROUNDS):
+        at = left + tile * (SCORES + VALUES) * scale
+        after = at + SCORES * scale
+        name = f"t + {tile + 1}"
+        bar(figure, at, y, SCORES, scale, "amber", f"S of {name}")
+        bar(figure, after, y, VALUES, scale, "green", f"P V of t{f' + {tile}' if tile else ''}")
+        bar(figure, after, y + 36, SOFTMAX, scale, "amber", "softmax")
+        published = after + SOFTMAX * scale
+        figure.line([(published, y + 60), (published, y + 88)], "amber")
+        figure.text(published + 8, y + 104, f"P of {name}", "small amber", "end")
+        figure.line([(after, y + 24), (after, y + 36)], "green")
+    figure.text(16, y + 136, "Both halves have P of tile t, and wait until S of tile t + 1 is computed.", "small")
+    figure.text(16, y + 156, "So the softmax has their products to hide behind.", "small")
     figure.write(__file__)
 
 

@@ -515,6 +515,20 @@ class Missing(Case):
 
 
 class Racing(Case):
+    def test_rounds_that_lie_apart(self):
+        """Who is near the fastest has three times as many rounds then; nobody else, and nobody where all lie close together."""
+        for apart, rounds in ((0.05, (9, 9, 3)), (0.01, (3, 3, 3))):
+            times = {"ch05/step5": 1.0, "cudnn": 1.2, "eager": 3.0}
+            runners = [race.Contestant(who, "", None) for who in times]
+            drift = iter(range(100))
+
+            def timed(contestant, _, times=times, apart=apart, drift=drift):
+                return times[contestant.who] * (1 + apart * (next(drift) % 2))
+
+            with mock.patch.object(race, "timed", timed):
+                race.race([*runners, race.Contestant("flash", "", None, skipped="absent")], 3, Random(1).shuffle, None)
+            self.assertEqual(tuple(len(runner.milliseconds) for runner in runners), rounds)
+
     def test_a_round_is_compared_with_itself(self):
         shape = Shape(4, 16, 16, 4096, 4096, 128, 0, peers.DTYPES["bf16"], 0.1)
         problem = peers.Problem(shape, "bf16", None, None, None)

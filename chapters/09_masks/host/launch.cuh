@@ -72,8 +72,8 @@ inline int64_t keys_in_use(const Shape& shape) {
 
 template <typename Traits>
 InBatch in_batch(const Shape& shape) {
-  return {tile_order(shape, Traits::kRows, shape.visibility.window.right >= 0,
-                     kSectionBytes * shape.seqlen_k / keys_in_use(shape))};
+  return InBatch(tile_order(shape, Traits::kRows, shape.visibility.window.right >= 0,
+                            kSectionBytes * shape.seqlen_k / keys_in_use(shape)));
 }
 
 //| ## The launch
