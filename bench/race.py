@@ -170,7 +170,7 @@ def spread(contestant):
 
 
 def race(contestants, rounds, shuffle, cache_filler):
-    """Times each in every round, in a new order. Where rounds lie apart, those near the fastest have three times as many."""
+    """Times each in every round, in a new order. Where rounds lie apart, those have three times as many, and who is near the fastest."""
     runners = [contestant for contestant in contestants if not contestant.skipped]
 
     def in_turn(runners, rounds):
@@ -182,7 +182,8 @@ def race(contestants, rounds, shuffle, cache_filler):
     in_turn(runners, rounds)
     if any(spread(contestant) > APART for contestant in runners):
         medians = [statistics.median(contestant.milliseconds) for contestant in runners]
-        in_turn([contestant for contestant, median in zip(runners, medians, strict=True) if median <= NEAR * min(medians)], 2 * rounds)
+        in_turn([contestant for contestant, median in zip(runners, medians, strict=True)
+                 if median <= NEAR * min(medians) or spread(contestant) > APART], 2 * rounds)
 
 
 def before(contestant):

@@ -90,7 +90,8 @@ __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, Lat
   constexpr int kOfWarp = (kRows + kWarps - 1) / kWarps;
   const Pack of = problem.pack_of(segment.pack);
   const int warp = thread_number() / 32, lane = thread_number() % 32;
-  uint4 loaded[kOfWarp][3];  // a row has 72 pieces: two of a lane, and a third of eight of them
+  //| A row has 72 pieces of 16 bytes: two for each lane, and a third for eight of them.
+  uint4 loaded[kOfWarp][3];
 #pragma unroll
   for (int i = 0; i < kOfWarp; ++i) {
     const int row = segment.row_tile * kRows + warp + kWarps * i;
@@ -101,6 +102,7 @@ __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, Lat
       loaded[i][part] =
           exists && (part < 2 || lane < 8) ? *reinterpret_cast<const uint4*>(from + part * 256) : uint4{};
   }
+  //| All are on their way. Then each goes to its panel, exchanged with others as the swizzle says.
 #pragma unroll
   for (int i = 0; i < kOfWarp; ++i) {
     const int row = warp + kWarps * i;
@@ -219,6 +221,7 @@ __device__ __forceinline__ void make_scores(LatentShared<T>& shared, LatentFlags
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int next = next_stage(stage), keys = segment.length - tile * kKeys;
     issue_scores(scores, q, shared, uniform(stage), flags.of(stage));
+    //| While the tensor cores work: are the corrections of two tiles ago read? Then these may take their place.
     mbarrier_wait(&shared.empty[next][kLastBox], flags.of(next) ^ 1);  // tile - 2 has been added
     wgmma_wait<0>();
     wgmma_pin(scores);
@@ -242,9 +245,11 @@ __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags&
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int next = next_stage(stage), in_tile = row_in_tile(thread_number());
     mbarrier_wait(&shared.published[stage], flags.of(stage));  // P is there
+    //| P is there. Where a maximum has grown by much, O so far must be corrected.
     const float* corrections = shared.correction[flags.of(kTurn)];
     const float correction[2] = {corrections[in_tile], corrections[in_tile + 8]};
     if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1)) rescale_rows(output, correction);
+    //| The wait that gives the softmax something to hide behind; the last tile has nobody to wait for.
     if (tile + 1 < segment.end) mbarrier_wait(&shared.scored[next], flags.of(next));
     issue_accumulate(output, shared, uniform(stage), warpgroup);
     wgmma_wait<0>();
@@ -252,6 +257,7 @@ __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags&
     release(shared, stage, warpgroup);
     flags.flip(stage);
     flags.flip(kTurn);
+    //| The right half is the last to be done with a tile. So it asks for the tile that comes to the same place.
     if (warpgroup == 1)
       fill(shared, map, cache, problem, stage, flags.of(stage), segment, tile + LatentKernelTraits::kStages);
     stage = next;
@@ -281,6 +287,7 @@ __device__ __forceinline__ void announce_rows(LatentShared<T>& shared, const Row
     const float sum = quad_sum(rows.sum[r]), row_lse = log_sum_exp(rows.max[r] * problem.scale_log2, sum);
     const int row = segment.row_tile * LatentKernelTraits::kRows + in_tile;
     if (thread % 4 != 0) continue;
+    //| A lane of four has the row's sum. A row that has seen no key has 0, and a log-sum-exp of -inf.
     shared.correction[turn][in_tile] = sum > 0 ? 1 / sum : 0;
     if (row >= problem.rows()) continue;
     if (segment.parts > 1) {
@@ -393,6 +400,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
   static_assert(sizeof(LatentShared<T>) <= kMostSharedBytes, "more shared memory than a block may have");
   constexpr int kStages = LatentKernelTraits::kStages, kLast = kStages - 1;
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
+  //| All warps work out which keys the block has; one thread makes the barriers and leaves the beginning of both walks.
   Segments<LatentKernelTraits::kKeys> segments(plan, problem, gridDim.y);
   segments.begin(blockIdx.y);
   if (threadIdx.x == 0) {
@@ -410,6 +418,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     const Segment& segment = shared.segment[1];
     uint32_t in_registers[LatentKernelTraits::kSteps][4];
     while (next_segment<kScores, kWarpgroup>(segments, shared.segment[1], shared.place[1])) {
+      //| (One loop, and not three calls: what runs once is read from memory, instruction by instruction.)
 #pragma unroll 1
       for (int stage = 0; stage < kStages; ++stage) {
         if (stage == kLast) {
@@ -440,6 +449,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     finish_rows(shared, output, problem, segment, parts, flags, warpgroup, o);
     flags.flip(kTurn);
     flags.flip(kSegment);
+    //| A part of an item that others share waits in the workspace until all are stored.
     if (segment.parts > 1) {
       if (threadIdx.x == 0) shared.with_others[shared_items] = segment;
       ++shared_items;

@@ -213,6 +213,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
 #pragma unroll
         for (int i = 2 * r; i < 8; i += 4) merged[n].o[i] *= factor, merged[n].o[i + 1] *= factor;
     }
+    //| A part that is not there weighs nothing; its values are the last one's once more, so they are numbers.
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
 #pragma unroll

@@ -151,6 +151,7 @@ struct Consumer {
     const int key = first_key<true>(state);
     wgmma_fence();
     issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+    //| What the mask says is worked out while the tensor cores make the scores.
     Answers<kKeys> answers{};
     if (masked) answers = ask(key, document);
     wgmma_wait<0>();

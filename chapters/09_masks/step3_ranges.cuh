@@ -119,7 +119,7 @@ __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRan
 //| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents. A NaN in one of them
 //| reaches the other's rows, since 0 times NaN is NaN. Sequences of different users belong to step 2.
 
-//| A thread searches by halving, a warp by its lanes: each looks at a 32nd of what is left.
+//| A warp searches by its lanes: each looks at a 32nd of what is left.
 
 /// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
 /// warp.
@@ -134,6 +134,8 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
   }
   return begin;
 }
+
+//| A row of which nobody else knows the document finds it alone: a thread, by halving.
 
 /// Documents, as a kernel gets them.
 struct DocumentBounds {
@@ -243,6 +245,7 @@ struct InBatch {
         heads_of_last((order.batch * order.heads - 1) % order.heads_of_section + 1),
         last_section((order.batch * order.heads - 1) / order.heads_of_section) {}
 
+  //| Sections come one after the other. In a section all heads have their last tile of queries first, then all the one before.
   /// What `tile_at` says, without a division.
   __device__ WorkTile tile(int index) const {
     if (index >= order.tiles) return {{0, 0}, -1};

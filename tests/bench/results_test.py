@@ -516,18 +516,17 @@ class Missing(Case):
 
 class Racing(Case):
     def test_rounds_that_lie_apart(self):
-        """Who is near the fastest has three times as many rounds then; nobody else, and nobody where all lie close together."""
-        for apart, rounds in ((0.05, (9, 9, 3)), (0.01, (3, 3, 3))):
-            times = {"ch05/step5": 1.0, "cudnn": 1.2, "eager": 3.0}
+        """Whose rounds do has three times as many, and so has who is near the fastest; nobody has where all lie close together."""
+        times = {"ch05/step5": 1.0, "cudnn": 1.2, "eager": 3.0, "flash": 3.0}
+        for apart, rounds in ((0.05, [9, 9, 9, 3]), (0.01, [3, 3, 3, 3])):
             runners = [race.Contestant(who, "", None) for who in times]
-            drift = iter(range(100))
 
-            def timed(contestant, _, times=times, apart=apart, drift=drift):
-                return times[contestant.who] * (1 + apart * (next(drift) % 2))
+            def timed(contestant, _, apart=apart):
+                return times[contestant.who] * (1 + apart * (contestant.who == "eager" and len(contestant.milliseconds) % 2))
 
             with mock.patch.object(race, "timed", timed):
-                race.race([*runners, race.Contestant("flash", "", None, skipped="absent")], 3, Random(1).shuffle, None)
-            self.assertEqual(tuple(len(runner.milliseconds) for runner in runners), rounds)
+                race.race([*runners, race.Contestant("fa4", "", None, skipped="absent")], 3, Random(1).shuffle, None)
+            self.assertEqual([len(runner.milliseconds) for runner in runners], rounds)
 
     def test_a_round_is_compared_with_itself(self):
         shape = Shape(4, 16, 16, 4096, 4096, 128, 0, peers.DTYPES["bf16"], 0.1)
