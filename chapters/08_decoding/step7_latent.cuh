@@ -366,6 +366,8 @@ __device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys>
   return true;
 }
 
+//| **Barriers.** A third of a tile is given back by those who read it as values, and the last third by all who read P.
+
 /// Makes the barriers. How many warps give a third of a tile back? Four the first, which has values of the
 /// left half only; eight the second, with values of both, and the last, with values of the right half and P.
 /// One thread.
@@ -388,6 +390,8 @@ __device__ __forceinline__ void initialise(LatentShared<T>& shared) {
   name_mbarrier(&shared.rows_known, "rows known");
   fence_mbarrier_init();  // TMA sees the barriers
 }
+
+//| Then one segment after the other: queries, all tiles of keys, the rows' ends.
 
 /// Latent attention. Grid: {tiles of rows, blocks that share the keys}; shared memory: LatentShared.
 template <typename T>
