@@ -138,8 +138,8 @@ __device__ __forceinline__ void issue_scores(float (&scores)[32],
 }
 
 //| **P takes the place of the position.** When its scores are made, nobody needs a tile's ninth panel any more, and a tile of
-//| P is just as large: 64 rows of 64 probabilities. So P has no room of its own. There would be none: Q and two stages take
-//| 216 of 227 KB.
+//| P is just as large: 64 rows of 64 probabilities. So P has no room of its own. There would be none: three stages and what is there of Q take
+//| 226 of 227 KB.
 //|
 //| From there it is the left operand of both warpgroups. The right one is four panels of the same tile, read across.
 

@@ -196,10 +196,10 @@ FAULTS = {
     "over_the_next_09": Fault("09_masks/step2_varlen.cuh", "varlen_rows(sequence.first_query, sequence.queries)",
                               "varlen_rows(sequence.first_query, sequence.queries)", "MapRows{kRowsOfVarlenMap - first_query[count] + sequence.first_query, first_query[count], kWrap}", (2,), VARLEN,
                               traced=["--step", "2", *VARLEN, "--heads", "1", "--head-dim", "64"], says="data race"),
-    "other_sequence_09": Fault("09_masks/step2_varlen.cuh", "ascending[begin + offset] <= place;", "ascending[begin + offset] <= place",
+    "other_sequence_09": Fault("09_masks/step3_ranges.cuh", "ascending[begin + offset] <= place;", "ascending[begin + offset] <= place",
                                "(offset == 0 || ascending[begin + offset] < place)", (2,), VARLEN),
     "no_barrier_09": Fault("09_masks/step2_varlen.cuh", "  __syncthreads();  // all buckets are empty\n", "__syncthreads();", "", (2,), VARLEN),
-    "full_by_one_row_09": Fault("09_masks/step3_ranges.cuh", "first.has_all(first_key, last_key) && last.has_all(first_key, last_key);",
+    "full_by_one_row_09": Fault("09_masks/step3_ranges.cuh", "first.has_all(first_key, last_key) & last.has_all(first_key, last_key);",
                                 "first.has_all(first_key, last_key)", "true", (2,), VARLEN),
     # Blocks with three tiles of queries and more: the third comes where the first one's output was.
     "queries_before_the_store_has_read_09": Fault("09_masks/producer.cuh", "tma_store_wait_read<0>();  // other queries may come", "tma_store_wait_read<0>();",
