@@ -165,6 +165,7 @@ __device__ __forceinline__ void issue_accumulate(float (&output)[128], LatentSha
 template <typename T>
 __device__ __forceinline__ void release(LatentShared<T>& shared, int stage, int warpgroup) {
   const int box = thread_number() % 32;  // a lane for each
+  __syncwarp();                          // all lanes have read their corrections
   if (box >= warpgroup && box < LatentKernelTraits::kBoxes) mbarrier_arrive(&shared.empty[stage][box]);
 }
 
