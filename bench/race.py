@@ -170,13 +170,13 @@ def spread(contestant):
 
 
 def race(contestants, rounds, shuffle, cache_filler):
-    """Times each in every round, in a new order. Where rounds lie apart, those have three times as many, and who is near the fastest."""
+    """Times each in every round, in a new order. Whose rounds lie apart has three times as many, and so has then who is near the fastest."""
     runners = [contestant for contestant in contestants if not contestant.skipped]
 
-    def in_turn(runners, rounds):
-        for _ in range(rounds):
-            shuffle(runners)
-            for contestant in runners:
+    def in_turn(some, count):
+        for _ in range(count):
+            shuffle(some)
+            for contestant in some:
                 contestant.milliseconds.append(timed(contestant, cache_filler))
 
     in_turn(runners, rounds)

@@ -18,124 +18,15 @@
 //| ![Three warpgroups: one makes the scores and the probabilities of all tiles, two multiply them by half of the values each](../../docs/figures/latent_halves.svg)
 #pragma once
 #include "chapters/08_decoding/softmax.cuh"
+#include "chapters/08_decoding/step7_latent_loads.cuh"
 #include "chapters/08_decoding/step7_latent_merge.cuh"
 #include "common/ptx/barrier.h"
 #include "common/ptx/fence.h"
-#include "common/ptx/ldmatrix.h"
 #include "common/ptx/setmaxnreg.h"
 #include "common/ptx/stmatrix.h"
 #include "common/ptx/tma.h"
 
 namespace flashbook::decoding {
-
-/// Where the pages are. Without a table a sequence is one page.
-struct LatentCache {
-  const int* table;           ///< [batch, pages_of_sequence], or null
-  device::Divisor page_rows;  ///< a multiple of LatentKernelTraits::kKeys, if there is a table
-  int pages_of_sequence;
-};
-
-//| ## Tiles of keys
-//|
-//| A *panel* is 64 columns of a tile, and a key has nine ([`step7_latent_tiles.cuh`](step7_latent_tiles.cuh)). A tile comes in three
-//| copies of three panels, each with a barrier of its own, so the first products begin when the first third is there. Three warps ask for a
-//| third each. Nobody has only that to do: the warpgroup of the right half, which is done with a tile last, fills its place again. Only a
-//| segment's first three tiles are asked for by the warpgroup that makes the scores, since it begins a segment first.
-//|
-//| A tile never crosses a page, since a page has 64 keys or a multiple. Without a table the batch entry stands in the place of the page.
-
-/// Waits until `stage` is empty, `phase` being its next, and asks for a tile of a segment, if it has that
-/// one. A warpgroup.
-template <typename T>
-__device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap& map,
-                                     const LatentCache& cache, const Problem& problem, int stage,
-                                     uint32_t phase, const Segment& segment, int tile) {
-  const unsigned thread = thread_number();
-  const int box = thread / 32 % 4;
-  if (thread % 32 == 0 && box < LatentKernelTraits::kBoxes) {
-    const int panel = box * LatentKernelTraits::kBoxPanels;
-    uint64_t* full = &shared.full[stage][box];
-    mbarrier_wait(&shared.empty[stage][box], phase ^ 1);  // all have read the tile before
-    if (tile < segment.end) {
-      const Pack of = problem.pack_of(segment.pack);
-      const int key = tile * LatentKernelTraits::kKeys;
-      int row = key, page = of.batch;
-      if (cache.table != nullptr) {
-        row = key % cache.page_rows;
-        page = cache.table[of.batch * cache.pages_of_sequence + key / cache.page_rows];
-      }
-      //| The five indices of a box: column 0 of the panel, row, panel, key head, page.
-      mbarrier_arrive_expect_tx(full, LatentKernelTraits::kBoxPanels * kPanelBytes);
-      tma_load(shared.keys[stage].element[panel], map, full, {0, row, panel, of.kv_head, page});
-    }
-  }
-  __syncwarp();
-}
-
-//| ## Queries
-//|
-//| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor. Threads bring them, 16 bytes
-//| at a time, to where the swizzle wants them: to the last stage, which is free while the first two are being filled. All 384 threads
-//| do it, and **all loads come before the first store**: one trip to memory. (In one loop each store would wait for its load, and each load
-//| for the store before it. That is a trip for each row, 11 µs at the start of each segment. Two trips of 128 threads took some 3 µs
-//| more: [the table](appendix.md#latents-scores-by-one-warpgroup).)
-
-/// Brings rows `first_row` ... of a pack to `tile`, and their last panel to where it stays. Rows beyond the
-/// pack's last are zeros. All threads.
-template <typename T>
-__device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, LatentTile<T>& tile,
-                                                    const T* q,  // [batch, heads, seqlen_q, 576], strided
-                                                    const Problem& problem, const Segment& segment) {
-  constexpr int kWarps = LatentKernelTraits::kThreads / 32, kRows = LatentKernelTraits::kRows;
-  constexpr int kOfWarp = (kRows + kWarps - 1) / kWarps;
-  const Pack of = problem.pack_of(segment.pack);
-  const int warp = thread_number() / 32, lane = thread_number() % 32;
-  //| A row has 72 pieces of 16 bytes: two for each lane, and a third for eight of them.
-  uint4 loaded[kOfWarp][3];
-#pragma unroll
-  for (int i = 0; i < kOfWarp; ++i) {
-    const int row = segment.row_tile * kRows + warp + kWarps * i;
-    const bool exists = row < problem.rows();
-    const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane * 8;
-#pragma unroll
-    for (int part = 0; part < 3; ++part)
-      loaded[i][part] =
-          exists && (part < 2 || lane < 8) ? *reinterpret_cast<const uint4*>(from + part * 256) : uint4{};
-  }
-  //| All are on their way. Then each goes to its panel, exchanged with others as the swizzle says.
-#pragma unroll
-  for (int i = 0; i < kOfWarp; ++i) {
-    const int row = warp + kWarps * i;
-    if (row >= kRows) break;
-#pragma unroll
-    for (int part = 0; part < 2; ++part) *piece_of(tile, row, (lane + 32 * part) * 8) = loaded[i][part];
-    if (lane < 8) *piece_of(shared.q_position, row, lane * 8) = loaded[i][2];
-  }
-  fence_proxy_async();  // this thread's writes become visible to wgmma and TMA,
-  named_barrier_sync<kQueries, LatentKernelTraits::kThreads>();  // and all of them are there
-}
-
-//| The warpgroup that makes scores takes them from there, as `wgmma` wants a left operand: 16 columns are four registers of a thread. Of
-//| 36 times 16 columns 31 fit into registers. The next 16 go to shared memory, where the position is.
-
-/// Takes a warp's 16 rows of `tile` to registers, and 16 columns of them to where they stay. The warpgroup
-/// that makes scores.
-template <typename T>
-__device__ __forceinline__ void take_queries(uint32_t (&in_registers)[LatentKernelTraits::kSteps][4],
-                                             LatentShared<T>& shared, LatentTile<T>& tile) {
-  constexpr int kSteps = LatentKernelTraits::kSteps;
-  const unsigned thread = thread_number() % kWarpgroup;
-  const int row = thread / 32 * 16 + thread % 16, half = thread % 32 / 16;
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step)
-    ldmatrix_x4(in_registers[step], piece_of(tile, row, step * kMmaK + half * 8));
-  uint32_t last[4];
-  ldmatrix_x4(last, piece_of(tile, row, kSteps * kMmaK + half * 8));
-  stmatrix_x4(reinterpret_cast<unsigned char*>(shared.q_last) + swizzled(Swizzle::b32, row * 32 + half * 16),
-              last);
-  fence_proxy_async();                        // this thread's writes become visible to wgmma,
-  named_barrier_sync<kScores, kWarpgroup>();  // and all have read the tile: TMA may fill its place
-}
 
 //| ## From scores to P
 //|
@@ -232,6 +123,7 @@ __device__ __forceinline__ void make_scores(LatentShared<T>& shared, LatentFlags
     flags.flip(kTurn);
     stage = next;
   }
+  //| What the rows come to takes the next place of corrections: the tile before the last must have been added, too.
   mbarrier_wait(&shared.empty[next_stage(stage)][kLastBox], flags.of(next_stage(stage)) ^ 1);
 }
 
@@ -244,7 +136,7 @@ __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags&
 #pragma unroll 1
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int next = next_stage(stage), in_tile = row_in_tile(thread_number());
-    mbarrier_wait(&shared.published[stage], flags.of(stage));  // P is there
+    mbarrier_wait(&shared.published[stage], flags.of(stage));
     //| P is there. Where a maximum has grown by much, O so far must be corrected.
     const float* corrections = shared.correction[flags.of(kTurn)];
     const float correction[2] = {corrections[in_tile], corrections[in_tile + 8]};
@@ -308,7 +200,7 @@ __device__ __forceinline__ void announce_rows(LatentShared<T>& shared, const Row
 template <typename T>
 __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&output)[128],
                                             const Problem& problem, const Segment& segment,
-                                            const LatentParts& parts, LatentFlags& flags, int warpgroup,
+                                            const LatentParts& parts, const LatentFlags& flags, int warpgroup,
                                             T* o) {  // [batch, heads, seqlen_q, 512], strided
   const unsigned thread = thread_number();
   const int in_tile = row_in_tile(thread);
@@ -369,32 +261,7 @@ __device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys>
   return true;
 }
 
-//| **Barriers.** A third of a tile is given back by those who read it as values, and the last third by all who read P.
-
-/// Makes the barriers. How many warps give a third of a tile back? Four the first, which has values of the
-/// left half only; eight the second, with values of both, and the last, with values of the right half and P.
-/// One thread.
-template <typename T>
-__device__ __forceinline__ void initialise(LatentShared<T>& shared) {
-  for (int stage = 0; stage < LatentKernelTraits::kStages; ++stage) {
-    for (int box = 0; box < LatentKernelTraits::kBoxes; ++box) {
-      const int i = stage * LatentKernelTraits::kBoxes + box;
-      mbarrier_init(&shared.full[stage][box], 1);
-      name_mbarrier(&shared.full[stage][box], "full", i);
-      mbarrier_init(&shared.empty[stage][box], box == 0 ? 4 : 8);
-      name_mbarrier(&shared.empty[stage][box], "empty", i);
-    }
-    mbarrier_init(&shared.scored[stage], 4);
-    name_mbarrier(&shared.scored[stage], "scored", stage);
-    mbarrier_init(&shared.published[stage], 4);
-    name_mbarrier(&shared.published[stage], "published", stage);
-  }
-  mbarrier_init(&shared.rows_known, 4);
-  name_mbarrier(&shared.rows_known, "rows known");
-  fence_mbarrier_init();  // TMA sees the barriers
-}
-
-//| Then one segment after the other: queries, all tiles of keys, the rows' ends.
+//| The kernel goes from segment to segment: queries, all tiles of keys, what the rows come to.
 
 /// Latent attention. Grid: {tiles of rows, blocks that share the keys}; shared memory: LatentShared.
 template <typename T>
@@ -425,7 +292,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     const Segment& segment = shared.segment[1];
     uint32_t in_registers[LatentKernelTraits::kSteps][4];
     while (next_segment<kScores, kWarpgroup>(segments, shared.segment[1], shared.place[1])) {
-      //| (One loop, and not three calls: what runs once is read from memory, instruction by instruction.)
+      //| (In one loop, so that `fill` stands in the code once.)
 #pragma unroll 1
       for (int stage = 0; stage < kStages; ++stage) {
         if (stage == kLast) {

@@ -58,6 +58,30 @@ struct LatentShared {
   Segments<LatentKernelTraits::kKeys>::Place place[2];  ///< and where they go on
 };
 
+//| **Barriers.** How many warps give a third of a tile back? Four the first, which has values of the left half only; eight the second,
+//| with values of both, and the last, with values of the right half and P.
+
+/// Makes the barriers. One thread.
+template <typename T>
+__device__ __forceinline__ void initialise(LatentShared<T>& shared) {
+  for (int stage = 0; stage < LatentKernelTraits::kStages; ++stage) {
+    for (int box = 0; box < LatentKernelTraits::kBoxes; ++box) {
+      const int i = stage * LatentKernelTraits::kBoxes + box;
+      mbarrier_init(&shared.full[stage][box], 1);
+      name_mbarrier(&shared.full[stage][box], "full", i);
+      mbarrier_init(&shared.empty[stage][box], box == 0 ? 4 : 8);
+      name_mbarrier(&shared.empty[stage][box], "empty", i);
+    }
+    mbarrier_init(&shared.scored[stage], 4);
+    name_mbarrier(&shared.scored[stage], "scored", stage);
+    mbarrier_init(&shared.published[stage], 4);
+    name_mbarrier(&shared.published[stage], "published", stage);
+  }
+  mbarrier_init(&shared.rows_known, 4);
+  name_mbarrier(&shared.rows_known, "rows known");
+  fence_mbarrier_init();  // TMA sees the barriers
+}
+
 //| **Named barriers.** Those who have O, those who make scores, and all when queries are loaded.
 enum LatentBarrier {
   kValues = 1,  // 0 is __syncthreads

@@ -99,6 +99,22 @@ concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
   mask.has_prefix();
 };
 
+//| A warp searches by its lanes: each looks at a 32nd of what is left.
+
+/// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
+/// warp.
+__device__ inline int last_at_most(const int* ascending, int count, int place) {
+  int begin = 0;
+  while (count > 1) {
+    const int step = (count + 31) / 32, offset = int(threadIdx.x % 32) * step;
+    const bool is_before = offset < count && ascending[begin + offset] <= place;
+    const int last = (__popc(__ballot_sync(kWholeWarp, is_before)) - 1) * step;
+    begin += last;
+    count = min(step, count - last);
+  }
+  return begin;
+}
+
 //| ## Heads that share a tile
 //|
 //| A tile of queries has rows of one head. In step 8 up to four heads that read the same keys share it (chapter 8 packs them likewise). Of a consumer's 64 rows

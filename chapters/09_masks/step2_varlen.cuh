@@ -89,9 +89,10 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
 
 //| ## Finding the sequence
 //|
-//| The lanes of the warp that decides search together (`last_at_most` in `step3_ranges.cuh`). A thousand sequences take two rounds.
+//| The lanes of the warp that decides search together (`last_at_most` in `problem.cuh`). A thousand sequences take two rounds.
 //| A sequence without queries has no tile, and begins where the next one does. So the right one is the *last* that begins at the
 //| place or before it.
+//|
 //| ## Rows that end where the sequence does
 //|
 //| TMA leaves out what lies beyond the end of a *tensor*. At the end of a packed sequence lies the next one. Its keys could

@@ -119,22 +119,6 @@ __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRan
 //| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents. A NaN in one of them
 //| reaches the other's rows, since 0 times NaN is NaN. Sequences of different users belong to step 2.
 
-//| A warp searches by its lanes: each looks at a 32nd of what is left.
-
-/// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
-/// warp.
-__device__ inline int last_at_most(const int* ascending, int count, int place) {
-  int begin = 0;
-  while (count > 1) {
-    const int step = (count + 31) / 32, offset = int(threadIdx.x % 32) * step;
-    const bool is_before = offset < count && ascending[begin + offset] <= place;
-    const int last = (__popc(__ballot_sync(kWholeWarp, is_before)) - 1) * step;
-    begin += last;
-    count = min(step, count - last);
-  }
-  return begin;
-}
-
 //| A row of which nobody else knows the document finds it alone: a thread, by halving.
 
 /// Documents, as a kernel gets them.

@@ -192,7 +192,7 @@ FAULTS = {
     "over_the_next_09": Fault("09_masks/step2_varlen.cuh", "varlen_rows(sequence.first_query, sequence.queries)",
                               "varlen_rows(sequence.first_query, sequence.queries)", "MapRows{kRowsOfVarlenMap - first_query[count] + sequence.first_query, first_query[count], kWrap}", (2,), VARLEN,
                               traced=["--step", "2", *VARLEN, "--heads", "1", "--head-dim", "64"], says="data race"),
-    "other_sequence_09": Fault("09_masks/step3_ranges.cuh", "ascending[begin + offset] <= place;", "ascending[begin + offset] <= place",
+    "other_sequence_09": Fault("09_masks/problem.cuh", "ascending[begin + offset] <= place;", "ascending[begin + offset] <= place",
                                "(offset == 0 || ascending[begin + offset] < place)", (2,), VARLEN),
     "no_barrier_09": Fault("09_masks/step2_varlen.cuh", "  __syncthreads();  // all buckets are empty\n", "__syncthreads();", "", (2,), VARLEN),
     "full_by_one_row_09": Fault("09_masks/step3_ranges.cuh", "first.has_all(first_key, last_key) & last.has_all(first_key, last_key);",

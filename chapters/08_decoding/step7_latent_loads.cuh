@@ -1,0 +1,125 @@
+//| # Latent attention: loads
+//|
+//| How [step 7](step7_latent.cuh) gets its tiles of keys, by TMA, and its queries, by threads.
+//|
+//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
+#pragma once
+#include "chapters/08_decoding/step7_latent_tiles.cuh"
+#include "common/ptx/barrier.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/stmatrix.h"
+#include "common/ptx/tma.h"
+
+namespace flashbook::decoding {
+
+/// Where the pages are. Without a table a sequence is one page.
+struct LatentCache {
+  const int* table;           ///< [batch, pages_of_sequence], or null
+  device::Divisor page_rows;  ///< a multiple of LatentKernelTraits::kKeys, if there is a table
+  int pages_of_sequence;
+};
+
+//| ## Tiles of keys
+//|
+//| A *panel* is 64 columns of a tile, and a key has nine ([`step7_latent_tiles.cuh`](step7_latent_tiles.cuh)). A tile comes in three
+//| copies of three panels, each with a barrier of its own, so the first products begin when the first third is there. Three warps ask for a
+//| third each. Nobody has only that to do: the warpgroup of the right half, which is done with a tile last, fills its place again. Only a
+//| segment's first three tiles are asked for by the warpgroup that makes the scores, since it begins a segment first.
+//|
+//| A tile never crosses a page, since a page has 64 keys or a multiple. Without a table the batch entry stands in the place of the page.
+
+/// Waits until `stage` is empty, `phase` being its next, and asks for a tile of a segment, if it has that
+/// one. A warpgroup.
+template <typename T>
+__device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap& map,
+                                     const LatentCache& cache, const Problem& problem, int stage,
+                                     uint32_t phase, const Segment& segment, int tile) {
+  const unsigned thread = thread_number();
+  const int box = thread / 32 % 4;
+  if (thread % 32 == 0 && box < LatentKernelTraits::kBoxes) {
+    const int panel = box * LatentKernelTraits::kBoxPanels;
+    uint64_t* full = &shared.full[stage][box];
+    mbarrier_wait(&shared.empty[stage][box], phase ^ 1);  // all have read the tile before
+    if (tile < segment.end) {
+      const Pack of = problem.pack_of(segment.pack);
+      const int key = tile * LatentKernelTraits::kKeys;
+      int row = key, page = of.batch;
+      if (cache.table != nullptr) {
+        row = key % cache.page_rows;
+        page = cache.table[of.batch * cache.pages_of_sequence + key / cache.page_rows];
+      }
+      //| The five indices of a box: column 0 of the panel, row, panel, key head, page.
+      mbarrier_arrive_expect_tx(full, LatentKernelTraits::kBoxPanels * kPanelBytes);
+      tma_load(shared.keys[stage].element[panel], map, full, {0, row, panel, of.kv_head, page});
+    }
+  }
+  __syncwarp();
+}
+
+//| ## Queries
+//|
+//| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor. Threads bring them, 16 bytes
+//| at a time, to where the swizzle wants them: to the last stage, which is free while the first two are being filled. All 384 threads
+//| do it, and **all loads come before the first store**: one trip to memory. (In one loop each store would wait for its load, and each load
+//| for the store before it. That is a trip for each row, 11 µs at the start of each segment. Two trips of 128 threads, in a version
+//| with code for each stage, took some 3 µs more: [the table](appendix.md#latents-scores-by-one-warpgroup).)
+
+/// Brings a segment's rows to `tile`, and their last panel to where it stays. Rows beyond the pack's last are
+/// zeros. All threads.
+template <typename T>
+__device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, LatentTile<T>& tile,
+                                                    const T* q,  // [batch, heads, seqlen_q, 576], strided
+                                                    const Problem& problem, const Segment& segment) {
+  constexpr int kWarps = LatentKernelTraits::kThreads / 32, kRows = LatentKernelTraits::kRows;
+  constexpr int kOfWarp = (kRows + kWarps - 1) / kWarps;
+  const Pack of = problem.pack_of(segment.pack);
+  const int warp = thread_number() / 32, lane = thread_number() % 32;
+  //| A row has 72 pieces of 16 bytes: two for each lane, and a third for eight of them.
+  uint4 loaded[kOfWarp][3];
+#pragma unroll
+  for (int i = 0; i < kOfWarp; ++i) {
+    const int row = segment.row_tile * kRows + warp + kWarps * i;
+    const bool exists = row < problem.rows();
+    const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane * 8;
+#pragma unroll
+    for (int part = 0; part < 3; ++part)
+      loaded[i][part] =
+          exists && (part < 2 || lane < 8) ? *reinterpret_cast<const uint4*>(from + part * 256) : uint4{};
+  }
+  //| All are on their way. Then each goes to its panel, exchanged with others as the swizzle says.
+#pragma unroll
+  for (int i = 0; i < kOfWarp; ++i) {
+    const int row = warp + kWarps * i;
+    if (row >= kRows) break;
+#pragma unroll
+    for (int part = 0; part < 2; ++part) *piece_of(tile, row, (lane + 32 * part) * 8) = loaded[i][part];
+    if (lane < 8) *piece_of(shared.q_position, row, lane * 8) = loaded[i][2];
+  }
+  fence_proxy_async();  // this thread's writes become visible to wgmma and TMA,
+  named_barrier_sync<kQueries, LatentKernelTraits::kThreads>();  // and all of them are there
+}
+
+//| The warpgroup that makes scores takes them from there, as `wgmma` wants a left operand: 16 columns are four registers of a thread. Of
+//| 36 times 16 columns 31 fit into registers. The next 16 go to shared memory, where the position is.
+
+/// Takes a warp's 16 rows of `tile` to registers, and 16 columns of them to where they stay. The warpgroup
+/// that makes scores.
+template <typename T>
+__device__ __forceinline__ void take_queries(uint32_t (&in_registers)[LatentKernelTraits::kSteps][4],
+                                             LatentShared<T>& shared, LatentTile<T>& tile) {
+  constexpr int kSteps = LatentKernelTraits::kSteps;
+  const unsigned thread = thread_number() % kWarpgroup;
+  const int row = thread / 32 * 16 + thread % 16, half = thread % 32 / 16;
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+    ldmatrix_x4(in_registers[step], piece_of(tile, row, step * kMmaK + half * 8));
+  uint32_t last[4];
+  ldmatrix_x4(last, piece_of(tile, row, kSteps * kMmaK + half * 8));
+  stmatrix_x4(reinterpret_cast<unsigned char*>(shared.q_last) + swizzled(Swizzle::b32, row * 32 + half * 16),
+              last);
+  fence_proxy_async();                        // this thread's writes become visible to wgmma,
+  named_barrier_sync<kScores, kWarpgroup>();  // and all have read the tile: TMA may fill its place
+}
+
+}  // namespace flashbook::decoding
