@@ -38,6 +38,7 @@ struct Shares {
 struct Plan {
   // What only Rules (rules.cuh) has.
   static constexpr bool kWindow = false, kFunctions = false, kSinks = false, kRagged = false, kPadded = false;
+  static constexpr bool kEven = false;  // and what only EvenPlan has
   device::Divisor parts;              ///< equal parts: of each item. 1 if there is equal work
   int equal_work;                     ///< 1 or 0
   device::Divisor row_tiles;          ///< of a pack
@@ -57,6 +58,24 @@ struct Plan {
   __device__ static constexpr int columns() {
     return kHeadDim;
   }
+  /// How many units an item of `tiles` tiles has, and which block has a unit.
+  __device__ int units_of(int tiles) const { return max(tiles, 1); }
+  __device__ int block_of(int unit, const Shares& shares) const { return shares.of(unit); }
+};
+
+//| Where all sequences are equally long, the host can work it out. Then no block adds up lengths, and divisions are multiplications. That is
+//| 2 µs less before step 7's first product: code that runs once comes from memory, some 15 clocks an instruction
+//| ([the appendix](appendix.md#latents-the-beginning-and-the-end)).
+/// Equal work for sequences that are equally long. (Step 7)
+struct EvenPlan : Plan {
+  static constexpr bool kEven = true;
+  int units;                    ///< in all
+  device::Divisor of_block;     ///< units of a block; the last one may have fewer
+  device::Divisor of_item;      ///< units of an item
+  device::Divisor of_sequence;  ///< and of all items of a sequence
+
+  __device__ const device::Divisor& units_of(int /*tiles*/) const { return of_item; }
+  __device__ int block_of(int unit, const Shares&) const { return unit / of_block; }
 };
 
 //| A segment knows who else works on its item: the blocks of an item's parts follow one another, so the first one's number and the
@@ -83,7 +102,7 @@ struct PlaceInPlan {
 };
 
 /// The segments of a block, one after another. Each warp has its own copy and asks it in step with the
-/// others. `PlanType` is Plan, or Rules.
+/// others. `PlanType` is Plan, Rules, or EvenPlan.
 template <int kKeys, typename PlanType = Plan>
 class Segments {
  public:
@@ -95,7 +114,7 @@ class Segments {
       : plan_(plan), problem_(problem) {
     //| Equal work. A tile of keys for one tile of rows is a *unit*; an empty sequence's item counts as one, so that somebody
     //| writes its zeros. First the sum of all, a lane for every 32nd sequence.
-    if (!plan.equal_work) return;
+    if (PlanType::kEven || !plan.equal_work) return;
     int all = 0;
     for (int batch = lane(); batch < problem.batch; batch += 32) all += units_of_sequence(batch);
 #pragma unroll
@@ -107,6 +126,14 @@ class Segments {
 
   /// Goes to the first segment of a block. All lanes of a warp.
   __device__ __forceinline__ void begin(int block) {
+    if constexpr (PlanType::kEven) {
+      const int first = block * plan_.of_block;
+      at.left = min(int(plan_.of_block), plan_.units - first);
+      at.batch = first / plan_.of_sequence;
+      at.base = at.batch * plan_.of_sequence;
+      at.unit = first - at.base;
+      return;
+    }
     if (!plan_.equal_work) {
       at.left = 1;
       at.unit = block / plan_.parts;
@@ -169,7 +196,7 @@ class Segments {
   /// The block's next segment, or false if it has had all.
   __device__ __forceinline__ bool next(Segment& segment) {
     if (at.left == 0) return false;
-    if (at.shares.each == 0) {
+    if (!PlanType::kEven && at.shares.each == 0) {
       const int item = at.unit, part = at.base;
       segment = item_of(item / plan_.items_of_sequence, item % plan_.items_of_sequence);
       const int tiles = tiles_of(segment.pack / problem_.packs, segment.length);
@@ -186,7 +213,8 @@ class Segments {
     }
     //| Which other blocks have units of the same item follows from the numbers alone: `Shares::of` says which block has the item's first
     //| unit, and which its last.
-    const int length = problem_.length(at.batch), tiles = tiles_of(at.batch, length), units = max(tiles, 1);
+    const int length = problem_.length(at.batch), tiles = tiles_of(at.batch, length);
+    decltype(auto) units = plan_.units_of(tiles);
     const int item = at.unit / units, begin = at.unit % units, taken = min(units - begin, at.left);
     segment = item_of(at.batch, item);
     segment.begin = min(begin, tiles);
@@ -216,8 +244,8 @@ class Segments {
   }
   /// Says which blocks have the `units` units of an item, of which `first` is the first.
   __device__ void share(Segment& segment, int first, int units) const {
-    segment.first_block = at.shares.of(first);
-    segment.parts = at.shares.of(first + units - 1) - segment.first_block + 1;
+    segment.first_block = plan_.block_of(first, at.shares);
+    segment.parts = plan_.block_of(first + units - 1, at.shares) - segment.first_block + 1;
   }
   /// A segment's item, all but its tiles and parts.
   __device__ Segment item_of(int batch, int item) const {

@@ -242,21 +242,25 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 //| The plan counts blocks along x. Here x is the tile of rows, and the blocks that share keys lie along y: so two numbers of a
 //| segment are set anew.
 
+/// Takes down a segment, and where the plan goes on. One thread.
+__device__ __forceinline__ void take_down(Segment next, const PlaceInPlan& at, Segment& segment,
+                                          PlaceInPlan& place) {
+  next.row_tile = int(blockIdx.x);
+  next.part = int(blockIdx.y) - next.first_block;
+  segment = next;
+  place = at;
+}
+
 /// Goes on to the next segment, if there is one. `kThreads` threads that use `kBarrier` have `segment` and
 /// `place` in common.
-template <int kBarrier, int kThreads>
-__device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys>& segments, Segment& segment,
-                                             PlaceInPlan& place) {
+template <int kBarrier, int kThreads, typename PlanType>
+__device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys, PlanType>& segments,
+                                             Segment& segment, PlaceInPlan& place) {
   segments.at = place;
   Segment next;
   if (!segments.next(next)) return false;
   named_barrier_sync<kBarrier, kThreads>();  // all are done with the segment before
-  if (thread_number() % kThreads == 0) {
-    next.row_tile = int(blockIdx.x);
-    next.part = int(blockIdx.y) - next.first_block;
-    segment = next;
-    place = segments.at;
-  }
+  if (thread_number() % kThreads == 0) take_down(next, segments.at, segment, place);
   named_barrier_sync<kBarrier, kThreads>();  // and see this one
   return true;
 }
@@ -264,24 +268,27 @@ __device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys>
 //| The kernel goes from segment to segment: queries, all tiles of keys, what the rows come to.
 
 /// Latent attention. Grid: {tiles of rows, blocks that share the keys}; shared memory: LatentShared.
-template <typename T>
+template <typename T, typename PlanType>
 __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     latent(const T* q,                               // [batch, heads, seqlen_q, 576], strided
            const __grid_constant__ CUtensorMap map,  // of the cache: a box is 3 panels of 64 keys
            T* o,                                     // [batch, heads, seqlen_q, 512], strided
            float* lse,                               // [batch, heads, seqlen_q]
-           LatentCache cache, LatentParts parts, Problem problem, Plan plan) {
+           LatentCache cache, LatentParts parts, Problem problem, PlanType plan) {
   static_assert(sizeof(LatentShared<T>) <= kMostSharedBytes, "more shared memory than a block may have");
   constexpr int kStages = LatentKernelTraits::kStages, kLast = kStages - 1;
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
-  //| All warps work out which keys the block has; one thread makes the barriers and leaves the beginning of both walks.
-  Segments<LatentKernelTraits::kKeys> segments(plan, problem, gridDim.y);
-  segments.begin(blockIdx.y);
+  //| One thread makes the barriers. Meanwhile all the other warps work out which keys the block has, and one takes down its first segment.
   if (threadIdx.x == 0) {
     tma_prefetch(map);
     initialise(shared);
-    shared.place[0] = shared.place[1] = segments.at;
   }
+  Segments<LatentKernelTraits::kKeys, PlanType> segments(plan, problem, gridDim.y);
+  segments.begin(blockIdx.y);
+  Segment first;
+  const bool has_keys = segments.next(first);
+  if (threadIdx.x == kWarpgroup && has_keys)
+    for (int i = 0; i < 2; ++i) take_down(first, segments.at, shared.segment[i], shared.place[i]);
   __syncthreads();
 
   //| The warpgroup that makes scores. It asks for two tiles, then for queries by way of the third stage, then for the third tile.
@@ -291,13 +298,13 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     setmaxnreg_inc<LatentKernelTraits::kScoreRegisters>();
     const Segment& segment = shared.segment[1];
     uint32_t in_registers[LatentKernelTraits::kSteps][4];
-    while (next_segment<kScores, kWarpgroup>(segments, shared.segment[1], shared.place[1])) {
+    for (bool more = has_keys; more;
+         more = next_segment<kScores, kWarpgroup>(segments, shared.segment[1], shared.place[1])) {
       //| (In one loop, so that `fill` stands in the code once.)
 #pragma unroll 1
       for (int stage = 0; stage < kStages; ++stage) {
         if (stage == kLast) {
-          for (uint64_t& empty : shared.empty[kLast]) mbarrier_wait(&empty, flags.of(kLast) ^ 1);
-          load_latent_queries(shared, shared.keys[kLast], q, problem, segment);
+          named_barrier_sync<kQueries, LatentKernelTraits::kThreads>();  // the others have brought them
           take_queries(in_registers, shared, shared.keys[kLast]);
         }
         fill(shared, map, cache, problem, stage, flags.of(stage), segment, segment.begin + stage);
@@ -315,8 +322,8 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
   setmaxnreg_dec<LatentKernelTraits::kValueRegisters>();
   const Segment& segment = shared.segment[0];
   int shared_items = 0;
-  while (
-      next_segment<kValues, LatentKernelTraits::kConsumers>(segments, shared.segment[0], shared.place[0])) {
+  for (bool more = has_keys; more; more = next_segment<kValues, LatentKernelTraits::kConsumers>(
+                                       segments, shared.segment[0], shared.place[0])) {
     load_latent_queries(shared, shared.keys[kLast], q, problem, segment);
     float output[128] = {};
     add_values(shared, flags, output, map, cache, problem, segment, warpgroup);
@@ -335,6 +342,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     auto& of_warps = reinterpret_cast<MergedPiece(&)[LatentKernelTraits::kWarps][32]>(shared.keys[0]);
     for (int i = 0; i < shared_items; ++i)
       merge_share(of_warps, parts, shared.with_others[i], problem, o, lse);
+    if (threadIdx.x < shared_items) count_seen(parts, shared.with_others[threadIdx.x]);
   }
 }
 

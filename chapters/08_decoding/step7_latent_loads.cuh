@@ -6,6 +6,7 @@
 #pragma once
 #include "chapters/08_decoding/step7_latent_tiles.cuh"
 #include "common/ptx/barrier.h"
+#include "common/ptx/cp_async.h"
 #include "common/ptx/fence.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/stmatrix.h"
@@ -59,44 +60,39 @@ __device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap&
 
 //| ## Queries
 //|
-//| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor. Threads bring them, 16 bytes
-//| at a time, to where the swizzle wants them: to the last stage, which is free while the first two are being filled. All 384 threads
-//| do it, and **all loads come before the first store**: one trip to memory. (In one loop each store would wait for its load, and each load
-//| for the store before it. That is a trip for each row, 11 µs at the start of each segment. Two trips of 128 threads, in a version
-//| with code for each stage, took some 3 µs more: [the table](appendix.md#latents-scores-by-one-warpgroup).)
+//| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor. Threads bring them by
+//| `cp.async`, 16 bytes at a time, to where the swizzle wants them: to the last stage, which is free while the first two are being filled.
+//| The warpgroups that have O do it, while the other one asks for keys. A lane works out where one of the warp's eight rows lies.
+//|
+//| **All are on their way before anybody waits**: one trip to memory. (In a first version a loop loaded a piece and stored it, and each load
+//| waited for the store before it: a trip for each row, 11 µs at the start of each segment.) And **the loop is short**: a block's
+//| first instructions come from memory, too. With all loads written out, some 280 instructions, it took 4200 clocks until the last was on its way
+//| ([the table](appendix.md#latents-the-beginning-and-the-end)).
 
 /// Brings a segment's rows to `tile`, and their last panel to where it stays. Rows beyond the pack's last are
-/// zeros. All threads.
+/// zeros. Those who have O; all threads of the block meet at its end.
 template <typename T>
 __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, LatentTile<T>& tile,
                                                     const T* q,  // [batch, heads, seqlen_q, 576], strided
                                                     const Problem& problem, const Segment& segment) {
-  constexpr int kWarps = LatentKernelTraits::kThreads / 32, kRows = LatentKernelTraits::kRows;
-  constexpr int kOfWarp = (kRows + kWarps - 1) / kWarps;
-  const Pack of = problem.pack_of(segment.pack);
-  const int warp = thread_number() / 32, lane = thread_number() % 32;
+  constexpr int kRows = LatentKernelTraits::kRows, kOfWarp = kRows / LatentKernelTraits::kWarps;
+  const int lane = thread_number() % 32, first = thread_number() / 32 * kOfWarp;  // row of the warp
+  const int own = segment.row_tile * kRows + first + lane % kOfWarp;
+  const bool exists = own < problem.rows();
+  const int64_t before =
+      exists ? problem.offset(problem.q_strides, problem.pack_of(segment.pack), own) : 0;
+  const unsigned existing = __ballot_sync(kWholeWarp, exists);
   //| A row has 72 pieces of 16 bytes: two for each lane, and a third for eight of them.
-  uint4 loaded[kOfWarp][3];
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < kOfWarp; ++i) {
-    const int row = segment.row_tile * kRows + warp + kWarps * i;
-    const bool exists = row < problem.rows();
-    const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane * 8;
-#pragma unroll
-    for (int part = 0; part < 3; ++part)
-      loaded[i][part] =
-          exists && (part < 2 || lane < 8) ? *reinterpret_cast<const uint4*>(from + part * 256) : uint4{};
+    const T* from = q + __shfl_sync(kWholeWarp, before, i) + lane * 8;
+    const int row = first + i, bytes = existing >> i & 1 ? 16 : 0;  // else zeros
+    cp_async_cg(piece_of(tile, row, lane * 8), from, bytes);
+    cp_async_cg(piece_of(tile, row, 256 + lane * 8), from + 256, bytes);
+    if (lane < 8) cp_async_cg(piece_of(shared.q_position, row, lane * 8), from + 512, bytes);
   }
-  //| All are on their way. Then each goes to its panel, exchanged with others as the swizzle says.
-#pragma unroll
-  for (int i = 0; i < kOfWarp; ++i) {
-    const int row = warp + kWarps * i;
-    if (row >= kRows) break;
-#pragma unroll
-    for (int part = 0; part < 2; ++part) *piece_of(tile, row, (lane + 32 * part) * 8) = loaded[i][part];
-    if (lane < 8) *piece_of(shared.q_position, row, lane * 8) = loaded[i][2];
-  }
-  fence_proxy_async();  // this thread's writes become visible to wgmma and TMA,
+  cp_async_wait_all();
+  fence_proxy_async();  // this thread's rows become visible to wgmma and TMA,
   named_barrier_sync<kQueries, LatentKernelTraits::kThreads>();  // and all of them are there
 }
 

@@ -180,13 +180,23 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
     const auto place = [&](int i) {
       return parts.place(range.row_tile, range.first_block, range.first + min(first + i, range.count - 1));
     };
+    const auto load = [&](const auto& place_of) {  // of part `i` + `more`; i is a constant
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i)
+      for (int i = 0; i < kAtOnce; ++i)
 #pragma unroll
-      for (int n = 0; n < kCount; ++n) o[i][n] = parts.piece(place(i), square.piece() + n, thread);
+        for (int n = 0; n < kCount; ++n) o[i][n] = parts.piece(place_of(i, 0), square.piece() + n, thread);
 #pragma unroll
-    for (int i = 0; i < kAtOnce / 2; ++i)
-      rows[i] = parts.row(place(2 * i + lane / 16), square.warpgroup(), square.first_row() + lane % 16);
+      for (int i = 0; i < kAtOnce / 2; ++i)
+        rows[i] = parts.row(place_of(2 * i, lane / 16), square.warpgroup(), square.first_row() + lane % 16);
+    };
+    //| Places are worked out one by one only at the end of the parts. Else all but the first are equally far apart: constants of the
+    //| loads, and no instruction.
+    if (first + kAtOnce > range.count) {
+      load([&](int i, int more) { return place(i + more); });
+    } else {
+      const int64_t apart = place(1) - 2;
+      load([&](int i, int more) { return i == 0 ? place(more) : apart + 2 * more + 2 * i; });
+    }
     //| Weights first: a lane has one row of every other part.
     float most = max;
 #pragma unroll
@@ -290,11 +300,16 @@ __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const S
     unsigned* arrivals = parts.arrivals_of(item);
     while (load_acquire(arrivals) < unsigned(item.parts)) {
     }
-    if (atomicAdd(arrivals, 1u) == unsigned(2 * item.parts - 1))
-      atomicExch(arrivals, 0u);  // as the next launch wants it
   }
   named_barrier_sync<kValues,
                      LatentKernelTraits::kConsumers>();  // thread 0 has seen all parts, so all may read them
+}
+
+/// Counts the block as one that has seen all parts of an item. One thread, when others need not wait for it.
+__device__ __forceinline__ void count_seen(const LatentParts& parts, const Segment& item) {
+  unsigned* arrivals = parts.arrivals_of(item);
+  if (atomicAdd(arrivals, 1u) == unsigned(2 * item.parts - 1))
+    atomicExch(arrivals, 0u);  // as the next launch wants it
 }
 
 //| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few squares, so several warps share

@@ -10,6 +10,8 @@ namespace {
 struct LatentLaunch {
   int blocks;     ///< that share the keys
   int row_tiles;  ///< of 64 rows; each has `blocks` blocks
+  int units;      ///< in all, and of a block at most, if all sequences are as long as the shape says
+  int most;
   Plan plan;
 };
 
@@ -32,9 +34,12 @@ LatentLaunch latent_launch(const Shape& shape, bool even = false) {
   // each of 66 blocks has 31 or 32. Each of 64 has 32, which takes as long and makes fewer parts.
   const int64_t units = items * key_tiles;
   blocks = std::min(blocks, units);
-  if (const int64_t most = ceil_div(units, blocks); even) blocks = ceil_div(units, most);
+  const int64_t most = ceil_div(units, blocks);
+  if (even) blocks = ceil_div(units, most);
   return {.blocks = int(blocks),
           .row_tiles = row_tiles,
+          .units = int(units),
+          .most = int(most),
           .plan = {.parts = 1,
                    .equal_work = true,
                    .row_tiles = 1,
@@ -53,7 +58,8 @@ constexpr int64_t kRowsOfPart = 2 * LatentKernelTraits::kRows;
 
 template <typename T>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const LatentLaunch launch = latent_launch(shape, t.tables[int(TableId::lengths)] == nullptr);
+  const bool even = t.tables[int(TableId::lengths)] == nullptr;
+  const LatentLaunch launch = latent_launch(shape, even);
   LatentParts parts = {.arrivals = nullptr, .o = nullptr, .rows = nullptr, .blocks = launch.blocks};
   if (launch.blocks > 1) {
     parts.arrivals = static_cast<unsigned*>(t.workspace);
@@ -71,9 +77,14 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   // Blocks that share items wait for one another, so they must all run at the same time. One block for each
   // tile of rows shares nothing, and there may be more tiles of rows than run at the same time.
   const auto start = launch.blocks == 1 ? device::Start::plain : device::Start::cooperative;
-  device::launch(start, latent<T>, grid, dim3(LatentKernelTraits::kThreads), sizeof(LatentShared<T>), stream,
-                 static_cast<const T*>(t.q), map, static_cast<T*>(t.o), t.lse, cache, parts, problem,
-                 launch.plan);
+  const auto with = [&]<typename PlanType>(const PlanType& plan) {
+    device::launch(start, latent<T, PlanType>, grid, dim3(LatentKernelTraits::kThreads),
+                   sizeof(LatentShared<T>), stream, static_cast<const T*>(t.q), map, static_cast<T*>(t.o),
+                   t.lse, cache, parts, problem, plan);
+  };
+  if (!even) return with(launch.plan);
+  const int of_item = launch.units / (shape.batch * shape.kv_heads);
+  with(EvenPlan{launch.plan, launch.units, launch.most, of_item, of_item * shape.kv_heads});
 }
 
 }  // namespace
