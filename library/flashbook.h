@@ -86,7 +86,7 @@ typedef struct FlashbookTensors {
   void* o;
   float* lse;      /**< [batch, heads, seqlen_q], natural log-sum-exp */
   void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0. Of
-                      chapters 5 and 8 all 0 before the first call with it */
+                      chapters 5, 8 and 9, but for gradients, all 0 before the first call with it */
   /* Of FLASHBOOK_E4M3, each may be null. An element of Q, K or V stands for its encoding times its scale,
      plus the mean of its column. */
   const float* q_scale; /**< as the shape's scaling says, > 0; null: all are 1 */

@@ -328,13 +328,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
     T* o,                                        // [batch, heads, seqlen_q, head_dim], strided
     float* lse,                                  // [batch, heads, seqlen_q]
     const __grid_constant__ Problem problem, const __grid_constant__ Policy policy,
-    int* counter) {  // 0 at the start
+    int* counter) {  // 0 at the start, and at the end
   using Shared = BlockShared<T, Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) initialise(shared, HasProducer<Policy, Traits, Shared> ? 2 : 1);
-  wait_for_launch_before();  // which sets the counter to 0, and may make a plan or classify tiles
-  __syncthreads();           // the barriers are ready
+  if constexpr (Policy::kPrepared) wait_for_launch_before();  // which makes a plan, or classifies tiles
+  __syncthreads();                                            // the barriers are ready
 
   //| The producer gives registers back, and the consumers take them. 32 or 40 a thread (`Traits`) are enough to classify tiles.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
@@ -344,7 +344,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
       policy.template produce<Traits>(shared, warp, q_map, k_map, v_map, problem);
     } else {
       if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem);
-      if (threadIdx.x == 32) produce_queries<Traits>(shared, q_map, problem.q_map_strides);
+      if (warp == 1) produce_queries<Traits>(shared, q_map, problem, policy);
     }
     if constexpr (Traits::kStoreByTma)
       if (threadIdx.x == 64) store_outputs<Traits>(shared, output_map, problem.o_map_strides, policy);

@@ -10,6 +10,9 @@
 //| | which keys does this query see? | consumers, in partial tiles | `policy.row(work, query)`, which has `sees(key)` |
 //| | what becomes of a score? | consumers, in all tiles | `policy.score.row(work, query)`, called with a score and its key |
 //|
+//| It also says how many tiles of queries there are (`policy.count(problem)`), and whether a launch before this one prepares something
+//| (`kPrepared`).
+//|
 //| So a mask costs nothing where it hides nothing: the loop over full tiles has no code for it. Tiles in which no query sees
 //| a key are never loaded.
 //|

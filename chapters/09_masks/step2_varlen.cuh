@@ -49,10 +49,10 @@ __device__ inline int sum_before(int value, int& total) {
   return before + sum - value;
 }
 
-/// Makes the plan for tiles of kRows rows and kKeys keys, and sets the counter to 0. One block of
-/// kPlanThreads. `Sequences` is Packed, or answers what it does.
+/// Makes the plan for tiles of kRows rows and kKeys keys. One block of kPlanThreads. `Sequences` is Packed, or
+/// answers what it does.
 template <int kRows, int kKeys, typename Sequences>
-__global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, Plan plan, int* counter) {
+__global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, Plan plan) {
   //| There is a bucket for each length in tiles of keys, the longest first. The kernel counts each bucket, sums the counts to
   //| find where each begins, and then each sequence takes the next place of its bucket: a counting sort.
   __shared__ int bucket[kPlanThreads];  // the longest first; longer ones share bucket 0
@@ -60,7 +60,6 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
   const auto bucket_of = [&](const Sequence& s) {
     return kPlanThreads - 1 - min(ceil_div(s.keys, kKeys), kPlanThreads - 1);
   };
-  if (thread == 0) *counter = 0;
   bucket[thread] = 0;
   __syncthreads();  // all buckets are empty
   for (int i = thread; i < documents.count; i += kPlanThreads)
@@ -147,6 +146,11 @@ struct InPlan {
   Plan plan;
   int heads_of_section;
 
+  static constexpr bool kPrepared = true;
+
+  __device__ int count(const Problem& problem) const {
+    return plan.first_tile[documents.count] * problem.heads;
+  }
   template <int kRows>
   __device__ Work work(const Problem& problem, int index) const {
     const int tiles = plan.first_tile[documents.count];

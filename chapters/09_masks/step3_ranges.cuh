@@ -220,6 +220,8 @@ struct InBatch {
   device::Divisor heads_of_last;  ///< section
   int last_section;
 
+  static constexpr bool kPrepared = false;  ///< by a launch before
+
   InBatch() = default;
   /// On the host.
   InBatch(const TileOrder& order)
@@ -241,6 +243,9 @@ struct InBatch {
         section * heads_of_section + place - row * (last ? int(heads_of_last) : int(heads_of_section));
     return {{head % order.heads, head / order.heads}, order.tiles_of_head - 1 - row};
   }
+
+  /// How many tiles of queries there are.
+  __device__ int count(const Problem&) const { return order.tiles; }
 
   template <int kRows>
   __device__ Work work(const Problem& problem, int index) const {

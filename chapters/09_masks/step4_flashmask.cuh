@@ -101,13 +101,10 @@ __device__ inline Hidden of_warp(Hidden hidden, const Choose& choose) {
 
 //| A lane reads every 32nd key of the tile, and keeps the least and the largest of each bound that it has seen. Five rounds of
 //| shuffles then give the tile's. The last warps of the grid may have no tile.
-/// Scans the bounds of tiles of kKeys keys, and sets the counter to 0. Grid: (tiles of keys of all heads,
-/// four a block).
+/// Scans the bounds of tiles of kKeys keys. Grid: (tiles of keys of all heads, four a block).
 template <int kKeys>
 __global__ void __launch_bounds__(kScanThreads)
-    scan_columns(ColumnBounds columns, int seqlen_q, int seqlen_k, int heads_and_tiles, Scanned scanned,
-                 int* counter) {
-  if (blockIdx.x + threadIdx.x == 0) *counter = 0;
+    scan_columns(ColumnBounds columns, int seqlen_q, int seqlen_k, int heads_and_tiles, Scanned scanned) {
   const int tile = (blockIdx.x * kScanThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= heads_and_tiles) return;
   const int tiles_of_head = ceil_div(seqlen_k, kKeys);
@@ -154,6 +151,7 @@ struct ColumnTiles : RangeTiles<kKeys> {
 //| Query heads that share a key head share its intervals, or all heads share one set. `group` is how many heads share.
 /// Step 4.
 struct ByColumns : InBatch, InRanges {
+  static constexpr bool kPrepared = true;
   Scanned scanned;
   device::Divisor group;  ///< query heads that share a row of bounds
   int heads_of_columns;   ///< of a batch entry

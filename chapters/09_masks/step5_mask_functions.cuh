@@ -105,22 +105,19 @@ __device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Prob
   return __all_sync(kWholeWarp, seen == asked) ? TileClass::full : TileClass::partial;
 }
 
-//| This kernel runs before each launch of the attention kernel. So it also sets the counter of tiles to 0, which would take a
-//| launch of its own.
+//| This kernel runs before each launch of the attention kernel.
 /// A mask that knows the class of a tile.
 template <typename Mask, int kKeys>
 concept KnowsTiles = requires(const Mask& mask) {
   mask.template classify<kKeys>(0, 0, 0);
 };
 
-/// Writes the class of tiles of kRows queries by kKeys keys, and sets the counter to 0. Grid: (tiles of keys,
-/// four a block; tiles of queries; masks). Each warp has a tile.
+/// Writes the class of tiles of kRows queries by kKeys keys. Grid: (tiles of keys, four a block; tiles of
+/// queries; masks). Each warp has a tile.
 template <int kRows, int kKeys, typename Mask>
 __global__ void __launch_bounds__(kClassifyThreads)
     classify_tiles(const __grid_constant__ Mask mask, const __grid_constant__ Problem problem, int key_tiles,
-                   TileClass* classes,  // [masks, query tiles, key tiles]
-                   int* counter) {
-  if (blockIdx.x + blockIdx.y + blockIdx.z + threadIdx.x == 0) *counter = 0;
+                   TileClass* classes) {  // [masks, query tiles, key tiles]
   //| A warp has a tile of keys, a row of the grid a tile of queries. The compiler knows whether the mask has a `classify`.
   const int tile = (blockIdx.x * kClassifyThreads + threadIdx.x) / 32;
   if (tile >= key_tiles) return;
@@ -308,6 +305,7 @@ struct RandomDropout : Unchanged {
 /// Step 5.
 template <typename Mask, typename Score>
 struct ByFunctions : InBatch {
+  static constexpr bool kPrepared = true;
   Mask mask;
   const TileClass* classes;  // [masks, query tiles, key tiles]
   int query_tiles, key_tiles;

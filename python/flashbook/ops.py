@@ -36,7 +36,7 @@ HEAD_DIMS = (64, 128, 256)  # of tiles
 MOST_HEAD_DIM, UNIT_OF_HEAD_DIM = 256, 8  # of tensors; chapters 5 and 7 to 9 pad them
 ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
 LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim] without gaps only
-COUNTING = (HOPPER, DECODING)  # their workspace is 0 before the first call with it, and after every call
+COUNTING = (HOPPER, DECODING, MASKS)  # but for gradients, their workspace is 0 before the first call with it, and after every call
 VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK, E4M3_CACHE = 6, 8  # of chapter 8
@@ -79,6 +79,11 @@ class Plan:
     results: tuple[Tensor, ...] = ()  # without memory
     index: int = -1  # of the device, -1: the CPU
     simulated: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether blocks take their tiles from a counter, which lies in the workspace."""
+        return self.chapter in COUNTING and not (self.chapter == MASKS and self.step in (GRADIENT, IN_TURNS))
 
 
 _plans: dict[object, Plan] = {}
@@ -408,7 +413,7 @@ def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> t
     another; a CUDA graph has its own."""
     if plan.workspace == 0 or plan.memory is None:
         return 0, None
-    if plan.chapter not in COUNTING:
+    if not plan.counts:
         memory = torch.empty_like(plan.memory)
     elif plan.index < 0 or is_capturing():
         memory = torch.zeros_like(plan.memory)
@@ -852,7 +857,7 @@ class CachedCall:
         self.results = with_heads_and_rows_exchanged(plan.results[0]), plan.results[1]
         self.gradients: dict[object, tuple[Plan, tuple[Tensor, ...]]] = {}
         self.is_allowed = False  # whether a gradient is known not to be refused
-        self.is_short = plan.index >= 0 and not plan.empty and plan.chapter in COUNTING and plan.results[1].numel() <= MOST_UNREAD
+        self.is_short = plan.index >= 0 and not plan.empty and plan.mask is None and plan.counts and plan.results[1].numel() <= MOST_UNREAD
         self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of log-sum-exp and workspace, and what lies there
 
     def is_deterministic(self, asked: bool, q: Tensor) -> bool:

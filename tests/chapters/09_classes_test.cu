@@ -172,13 +172,12 @@ TEST_F(TileClasses, ByColumnsKeepTheirWord) {
     const Uploaded tables(shape);
     const int key_tiles = ceil_div(shape.seqlen_k, kKeys), tiles = shape.batch * columns.heads * key_tiles;
     device::Buffer hidden(device::Place::device, sizeof(Hidden) * tiles * kKeys);
-    device::Buffer counter(device::Place::device, sizeof(int));
     device::Buffer of_tiles(device::Place::device, sizeof(HiddenOfTile) * tiles);
     const Scanned scanned{static_cast<Hidden*>(hidden.data()), static_cast<HiddenOfTile*>(of_tiles.data())};
     const ColumnBounds bounds{static_cast<const int*>(tables.tensors.tables[int(TableId::columns)]),
                               columns.bounds, shape.visibility.window.right == 0};
     device::launch(scan_columns<kKeys>, dim3((tiles + 3) / 4), dim3(kScanThreads), 0, device::Stream{},
-                   bounds, shape.seqlen_q, shape.seqlen_k, tiles, scanned, static_cast<int*>(counter.data()));
+                   bounds, shape.seqlen_q, shape.seqlen_k, tiles, scanned);
     const int group = columns.heads == 1 ? shape.heads : shape.heads / shape.kv_heads;
     expect_truth(shape, ByColumns{order_of(shape),
                                   {ranges_of(shape, tables.tensors)},
@@ -206,12 +205,10 @@ TEST_F(TileClasses, ByFunctionsAreExact) {
     const Uploaded tables(shape);
     const int key_tiles = ceil_div(shape.seqlen_k, kKeys), query_tiles = ceil_div(shape.seqlen_q, kRows);
     device::Buffer classes(device::Place::device, sizeof(TileClass) * query_tiles * key_tiles);
-    device::Buffer counter(device::Place::device, sizeof(int));
     auto* const list = static_cast<TileClass*>(classes.data());
     const PairByPair pairs{{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tables.tensors)}};
     device::launch(classify_tiles<kRows, kKeys, PairByPair>, dim3((key_tiles + 3) / 4, query_tiles),
-                   dim3(kClassifyThreads), 0, device::Stream{}, pairs, problem_of(shape), key_tiles, list,
-                   static_cast<int*>(counter.data()));
+                   dim3(kClassifyThreads), 0, device::Stream{}, pairs, problem_of(shape), key_tiles, list);
     EXPECT_EQ(expect_truth(shape,
                            ByFunctions<PairByPair, Unchanged>{
                                order_of(shape), pairs, list, query_tiles, key_tiles, kRows, {}}),
@@ -253,24 +250,22 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
   const GradientProblem problem = gradient_problem_of(shape, tables, layout, 0, true);
   const int query_tiles = ceil_div(shape.seqlen_q, kRows) + layout.documents;
   const auto ints = [](int64_t count) { return device::Buffer(device::Place::device, sizeof(int) * count); };
-  device::Buffer counters = ints(4), sorted = ints(2 * layout.documents + 1),
+  device::Buffer entry_count = ints(1), sorted = ints(2 * layout.documents + 1),
                  entries = ints(int64_t(list_count) * layout.key_tiles * query_tiles),
                  turns = ints(int64_t(list_count) * layout.key_tiles * query_tiles);
   device::Buffer of_tile(device::Place::device, sizeof(QueryList) * list_count * layout.key_tiles);
   device::Buffer works(device::Place::device, sizeof(KeyWork) * layout.key_tiles);
   device::Buffer pairs = ints(shape.q_rows() * shape.seqlen_k);
-  const std::vector<int> zeros(4);
-  counters.upload(std::as_bytes(std::span(zeros)));
+  const int none_yet = 0;
+  entry_count.upload(std::as_bytes(std::span(&none_yet, 1)));
   const std::vector<int> none(shape.q_rows() * shape.seqlen_k);
   pairs.upload(std::as_bytes(std::span(none)));
-  auto* const counter = static_cast<int*>(counters.data());
   auto* const first = static_cast<int*>(sorted.data());
   const Plan plan{first, first + layout.documents};
   if (layout.documents > 0)
     device::launch(make_plan<kKeys, kRows, Packed>, dim3(1), dim3(kPlanThreads), 0, device::Stream{},
-                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}}, plan,
-                   counter + 2);
-  const auto mask = mask_of(layout, problem, counter + 2);
+                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}}, plan);
+  const auto mask = mask_of(layout, problem);
   using Mask = std::remove_const_t<decltype(mask)>;
   const MaskCount count = masks_of(shape);
   const KeyTiles tiles{{}, plan, 1, true};
@@ -283,7 +278,7 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
                     count.heads};
   device::launch(list_queries<kKeys, kRows, Mask>, dim3((layout.key_tiles + 3) / 4, list_count),
                  dim3(kListThreads), 0, device::Stream{}, mask, problem, tiles, lists,
-                 shape.seqlen_q % 2 == 0, counter + 1);
+                 shape.seqlen_q % 2 == 0, static_cast<int*>(entry_count.data()));
   device::launch(number_turns<kKeys, kRows, Mask>, dim3((layout.key_tiles + 3) / 4, list_count),
                  dim3(kListThreads), 0, device::Stream{}, mask, problem, tiles, lists);
   int key_tiles = layout.key_tiles;
@@ -371,15 +366,14 @@ TEST_F(TileClasses, ListsOfQueriesKeepTheirWord) {
         of_tiles(device::Place::device, sizeof(HiddenOfTile) * scanned_tiles);
     const int differ = expect_true_lists(
         shape, tables.tensors, count.masks,
-        [&](const WorkspaceLayout& layout, const GradientProblem& problem, int* counter) {
+        [&](const WorkspaceLayout& layout, const GradientProblem& problem) {
           Scanned scanned{nullptr, nullptr};
           if (columns.bounds > 0) {
             scanned = {static_cast<Hidden*>(hidden.data()), static_cast<HiddenOfTile*>(of_tiles.data())};
             const ColumnBounds bounds{static_cast<const int*>(tables.tensors.tables[int(TableId::columns)]),
                                       columns.bounds, shape.visibility.window.right == 0};
             device::launch(scan_columns<kKeys>, dim3((scanned_tiles + 3) / 4), dim3(kScanThreads), 0,
-                           device::Stream{}, bounds, shape.seqlen_q, shape.seqlen_k, scanned_tiles, scanned,
-                           counter);
+                           device::Stream{}, bounds, shape.seqlen_q, shape.seqlen_k, scanned_tiles, scanned);
           }
           return IntervalMask{
               band_of(shape.visibility),
@@ -420,7 +414,7 @@ TEST_F(TileClasses, ListsOfPairsAreExact) {
     const auto table = [&](TableId id) { return static_cast<const int*>(tables.tensors.tables[int(id)]); };
     EXPECT_EQ(
         expect_true_lists(shape, tables.tensors, masks,
-                          [&](const WorkspaceLayout&, const GradientProblem& problem, int* counter) {
+                          [&](const WorkspaceLayout&, const GradientProblem& problem) {
                             const PairMask mask{
                                 static_cast<const unsigned char*>(tables.tensors.tables[int(TableId::dense)]),
                                 v.dense.heads,
@@ -437,7 +431,7 @@ TEST_F(TileClasses, ListsOfPairsAreExact) {
                             device::launch(classify_tiles<kRows, kKeys, PairMask>,
                                            dim3((key_tiles + 3) / 4, query_tiles, masks),
                                            dim3(kClassifyThreads), 0, device::Stream{}, mask, problem,
-                                           key_tiles, static_cast<TileClass*>(classes.data()), counter);
+                                           key_tiles, static_cast<TileClass*>(classes.data()));
                             return mask;
                           }),
         0);
@@ -482,15 +476,14 @@ TEST_F(TileClasses, PackedSequencesSeeEachPairOnce) {
     shape.batch = 1;
     const Uploaded tables(shape);
     const DocumentBounds documents = documents_of(shape, tables.tensors);
-    device::Buffer counter(device::Place::device, sizeof(int)),
-        plan_buffer(device::Place::device, sizeof(int) * (2 * documents.count + 1)),
+    device::Buffer plan_buffer(device::Place::device, sizeof(int) * (2 * documents.count + 1)),
         pairs(device::Place::device, sizeof(int) * shape.heads * shape.seqlen_q * shape.seqlen_k);
     int* const sorted = static_cast<int*>(plan_buffer.data());
     const Plan plan{sorted, sorted + documents.count};
     std::vector<int> seen(pairs.bytes() / sizeof(int));
     pairs.upload(std::as_bytes(std::span(seen)));  // zeros
     device::launch(make_plan<kRows, kKeys, Packed>, dim3(1), dim3(kPlanThreads), 0, device::Stream{},
-                   Packed{documents}, plan, static_cast<int*>(counter.data()));
+                   Packed{documents}, plan);
     device::launch(look_at_varlen, dim3(1), dim3(32), 0, device::Stream{},
                    Varlen{{{documents}, plan, shape.heads}, {{band_of(shape.visibility), {}}}, {}},
                    problem_of(shape), static_cast<int*>(pairs.data()));

@@ -78,7 +78,7 @@ struct WorkspaceLayout {
     return rows * int64_t(sizeof(float)) * (2 + columns) +
            hidden * int64_t(sizeof(HiddenOfTile) + kTileKeys * sizeof(Hidden)) +
            lists * int64_t(sizeof(QueryList)) +
-           int64_t(sizeof(int)) * (4 + (documents > 0 ? 2 * documents + 1 : 0) + entries + classes +
+           int64_t(sizeof(int)) * (2 + (documents > 0 ? 2 * documents + 1 : 0) + entries + classes +
                                    (in_turns ? semaphores() + entries : 0));
   }
 };
@@ -159,7 +159,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   const Scanned scanned{layout.hidden > 0 ? hidden : nullptr,
                         layout.hidden > 0 ? left.take<HiddenOfTile>(layout.hidden) : nullptr};
   auto* const of_tile = left.take<QueryList>(layout.lists);
-  int* const counters = left.take<int>(4);
+  int* const counters = left.take<int>(2);
   workspace.counter = counters, workspace.entries = counters + 1;
   int* const sorted = left.take<int>(layout.documents > 0 ? 2 * layout.documents + 1 : 0);
   int* const entries = left.take<int>(layout.entries);
@@ -178,9 +178,8 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   const Plan plan{sorted, sorted + layout.documents};
   if (layout.documents > 0)
     device::launch(make_plan<kTileKeys, kQueries, Packed>, dim3(1), dim3(kPlanThreads), 0, stream,
-                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}}, plan,
-                   counters + 2);
-  const auto mask = mask_of(layout, problem, scanned, classes, counters + 2);
+                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}}, plan);
+  const auto mask = mask_of(layout, problem, scanned, classes);
   const int key_tiles = int(tiles_of(shape.seqlen_k, kTileKeys)), heads = kv_heads_of_gradient_section(shape);
   const KeyTiles tiles{{shape.batch * shape.kv_heads * key_tiles, key_tiles, shape.batch, shape.kv_heads,
                         heads, in_turns || is_uneven(shape.visibility)},
@@ -218,7 +217,7 @@ template <typename T, int kHeadDim, typename Score>
 void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns,
                       const Score& score) {
   const auto mask_of = [&](const WorkspaceLayout& layout, const GradientProblem&, const Scanned& scanned,
-                           TileClass*, int* counter) {
+                           TileClass*) {
     const MaskCount count = masks_of(shape);
     if (layout.hidden > 0) {
       const Visibility& v = shape.visibility;
@@ -227,7 +226,7 @@ void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream strea
       constexpr int kTilesOfBlock = kScanThreads / 32;
       device::launch(scan_columns<kTileKeys>, dim3(unsigned(tiles_of(layout.hidden, kTilesOfBlock))),
                      dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k,
-                     int(layout.hidden), scanned, counter);
+                     int(layout.hidden), scanned);
     }
     return IntervalMask{band_of(shape.visibility),
                         layout.documents > 0 ? DocumentBounds{} : documents_of(shape, t),
@@ -247,7 +246,7 @@ void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream, b
   const Visibility& v = shape.visibility;
   const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
   const auto mask_of = [&](const WorkspaceLayout& layout, const GradientProblem& problem, const Scanned&,
-                           TileClass* classes, int* counter) {
+                           TileClass* classes) {
     const int query_tiles = int(tiles_of(shape.seqlen_q, kQueries));
     const PairMask mask{
         v.dense.empty() ? nullptr : static_cast<const unsigned char*>(t.tables[int(TableId::dense)]),
@@ -265,7 +264,7 @@ void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream, b
     device::launch(classify_tiles<kQueries, kTileKeys, PairMask>,
                    dim3(unsigned(tiles_of(layout.key_tiles, kClassifyThreads / 32)), unsigned(query_tiles),
                         unsigned(masks_of(shape).masks)),
-                   dim3(kClassifyThreads), 0, stream, mask, problem, layout.key_tiles, classes, counter);
+                   dim3(kClassifyThreads), 0, stream, mask, problem, layout.key_tiles, classes);
     return mask;
   };
   run_with_mask<T, kHeadDim>(shape, t, stream, in_turns, mask_of, Unchanged{});

@@ -122,7 +122,8 @@ std::string why_no_gradient(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| Steps that make lists on the card keep them here. The others need no more than a counter, from which blocks take their tiles.
+//| Steps that make lists on the card keep them here. The others need no more than a counter, from which blocks take their tiles. It is 0
+//| before the first launch, and every launch leaves it so.
 int64_t counter_bytes(const Shape&) { return kCounterBytes; }
 
 /// Every tensor once, and what says what is visible.
@@ -162,6 +163,7 @@ constexpr Step row(const char* name, const char* idea,
           .workspace = kWorkspace,
           .run = run,
           .memory = memory<kOperation, kWorkspace>,
+          .zeroed = kOperation == Operation::backward ? nullptr : counter_bytes,
           .same_bits = kStep != kGradient};
 }
 

@@ -78,7 +78,7 @@ InBatch in_batch(const Shape& shape) {
 
 //| ## The launch
 //|
-//| A small kernel runs before this one. It sets the counter to 0, and may do more (steps 2, 4 and 5). The launch is a dependent one: its
+//| In steps 2, 4 and 5 a small kernel runs before this one, and makes a plan or classifies tiles. Then the launch is a dependent one: its
 //| blocks come while the small kernel ends, make their barriers, and wait for it.
 /// Tensor maps, and how a kernel names heads and rows in them.
 struct Maps {
@@ -109,14 +109,10 @@ void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, con
   problem.blocks = blocks;
   problem.q_map_strides = maps.q_strides, problem.o_map_strides = maps.o_strides;
   problem.k_map_strides = maps.k_strides, problem.v_map_strides = maps.v_strides;
-  device::launch_dependent(masked<T, Traits, Policy>, dim3(blocks), dim3(Traits::kThreads),
-                           sizeof(BlockShared<T, Traits>), stream, maps.q, maps.k, maps.v, maps.o,
-                           static_cast<T*>(t.o), t.lse, problem, policy, counter);
-}
-
-/// Sets the counter to 0, where nothing else is launched before the kernel.
-inline void clear_counter(const Tensors& t, device::Stream stream) {
-  device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, static_cast<int*>(t.workspace));
+  device::launch(Policy::kPrepared ? device::Start::dependent : device::Start::plain,
+                 masked<T, Traits, Policy>, dim3(blocks), dim3(Traits::kThreads),
+                 sizeof(BlockShared<T, Traits>), stream, maps.q, maps.k, maps.v, maps.o, static_cast<T*>(t.o),
+                 t.lse, problem, policy, counter);
 }
 
 /// Heads of a batch entry are an index of their own in its maps.
@@ -132,7 +128,7 @@ void with_traits(const Shape& shape, Body body) {
 }
 
 /// One step whose sequences are batch entries. `policy_of.operator()<Traits>(order)` makes its policy, and
-/// launches the kernels that run first, one of which sets the counter to 0.
+/// launches the kernel that prepares, if there is one.
 template <bool kLight, typename PolicyOf>
 void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, const PolicyOf& policy_of) {
   auto* counter = static_cast<int*>(t.workspace);

@@ -8,7 +8,6 @@ void run_pairs(const Shape& shape, const Tensors& tensors, device::Stream stream
   const Dense& dense = shape.visibility.dense;
   if (dense.empty()) return run_ranges(shape, tensors, stream);
   run_in_batch<false>(shape, tensors, stream, [&]<typename Traits>(const InBatch& order) {
-    clear_counter(tensors, stream);
     const auto* visible = static_cast<const unsigned char*>(tensors.tables[int(TableId::dense)]);
     return ByPairs{order, visible, dense.heads, {}};
   });

@@ -18,7 +18,7 @@ void run_varlen(const Shape& shape, const Tensors& tensors, device::Stream strea
     int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));
     const Plan plan{sorted, sorted + documents.count};
     device::launch(make_plan<Traits::kRows, Traits::kKeys, Packed>, dim3(1), dim3(kPlanThreads), 0, stream,
-                   Packed{documents}, plan, counter);
+                   Packed{documents}, plan);
     const TileOrder order = tile_order(shape, Traits::kRows, true);
     const int64_t tiles = int64_t(shape.heads) * (shape.seqlen_q / Traits::kRows + documents.count);
     run_masked<T, Traits>(shape, tensors, stream,

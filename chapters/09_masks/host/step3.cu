@@ -5,7 +5,6 @@ namespace flashbook::masks {
 
 void run_ranges(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   run_in_batch<true>(shape, tensors, stream, [&]<typename Traits>(const InBatch& order) {
-    clear_counter(tensors, stream);
     return ByRanges{order, {ranges_of(shape, tensors)}, {}};
   });
 }

@@ -19,8 +19,7 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream, cons
         device::launch(
             classify_tiles<Traits::kRows, Traits::kKeys, Mask>,
             dim3(unsigned(ceil_div(key_tiles, kClassifyThreads / 32)), unsigned(query_tiles), masks),
-            dim3(kClassifyThreads), 0, stream, mask, problem_of(shape), key_tiles, classes,
-            static_cast<int*>(tensors.workspace));
+            dim3(kClassifyThreads), 0, stream, mask, problem_of(shape), key_tiles, classes);
         return ByFunctions<Mask, Score>{order, mask, classes, query_tiles, key_tiles, Traits::kRows, score};
       });
 }
