@@ -39,11 +39,11 @@ struct Plan {
   // What only Rules (rules.cuh) has.
   static constexpr bool kWindow = false, kFunctions = false, kSinks = false, kRagged = false, kPadded = false;
   static constexpr bool kEven = false;  // and what only EvenPlan has
-  device::Divisor parts;              ///< equal parts: of each item. 1 if there is equal work
-  int equal_work;                     ///< 1 or 0
-  device::Divisor row_tiles;          ///< of a pack
-  device::Divisor items_of_sequence;  ///< packs * row_tiles
-  int first_key;                      ///< keys before are not read: another launch has them
+  device::Divisor parts;                ///< equal parts: of each item. 1 if there is equal work
+  int equal_work;                       ///< 1 or 0
+  device::Divisor row_tiles;            ///< of a pack
+  device::Divisor items_of_sequence;    ///< packs * row_tiles
+  int first_key;                        ///< keys before are not read: another launch has them
 
   //| What else a block must know, it asks: a plan with [rules](rules.cuh) answers for each sequence.
   /// The first key that is read of a sequence of `length`.
@@ -64,7 +64,7 @@ struct Plan {
 };
 
 //| Where all sequences are equally long, the host can work it out. Then no block adds up lengths, and divisions are multiplications. That is
-//| 2 µs less before step 7's first product: code that runs once comes from memory, some 15 clocks an instruction
+//| 1 µs less before step 7's first product: code that runs once comes from memory, some 15 clocks an instruction
 //| ([the appendix](appendix.md#latents-the-beginning-and-the-end)).
 /// Equal work for sequences that are equally long. (Step 7)
 struct EvenPlan : Plan {
@@ -124,6 +124,7 @@ class Segments {
     at.shares = {all / blocks_, all % blocks_};
   }
 
+  //| A block begins where its share does. The host's plan has all numbers for that.
   /// Goes to the first segment of a block. All lanes of a warp.
   __device__ __forceinline__ void begin(int block) {
     if constexpr (PlanType::kEven) {

@@ -66,7 +66,7 @@ __device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap&
 //|
 //| **All are on their way before anybody waits**: one trip to memory. (In a first version a loop loaded a piece and stored it, and each load
 //| waited for the store before it: a trip for each row, 11 µs at the start of each segment.) And **the loop is short**: a block's
-//| first instructions come from memory, too. With all loads written out, some 280 instructions, it took 4200 clocks until the last was on its way
+//| first instructions come from memory, too. With all loads written out, some 280 instructions, the last was on its way after 4200 clocks
 //| ([the table](appendix.md#latents-the-beginning-and-the-end)).
 
 /// Brings a segment's rows to `tile`, and their last panel to where it stays. Rows beyond the pack's last are
@@ -79,8 +79,7 @@ __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, Lat
   const int lane = thread_number() % 32, first = thread_number() / 32 * kOfWarp;  // row of the warp
   const int own = segment.row_tile * kRows + first + lane % kOfWarp;
   const bool exists = own < problem.rows();
-  const int64_t before =
-      exists ? problem.offset(problem.q_strides, problem.pack_of(segment.pack), own) : 0;
+  const int64_t before = exists ? problem.offset(problem.q_strides, problem.pack_of(segment.pack), own) : 0;
   const unsigned existing = __ballot_sync(kWholeWarp, exists);
   //| A row has 72 pieces of 16 bytes: two for each lane, and a third for eight of them.
 #pragma unroll 1

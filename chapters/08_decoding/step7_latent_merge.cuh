@@ -177,6 +177,8 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
   for (int first = 0; first < range.count; first += kAtOnce) {
     uint4 o[kAtOnce][kCount];
     PartRow rows[kAtOnce / 2];
+    //| Places are worked out one by one only at the end of the parts. Else all but the first are equally far apart: constants of the
+    //| loads, and no instruction.
     const auto place = [&](int i) {
       return parts.place(range.row_tile, range.first_block, range.first + min(first + i, range.count - 1));
     };
@@ -189,8 +191,6 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
       for (int i = 0; i < kAtOnce / 2; ++i)
         rows[i] = parts.row(place_of(2 * i, lane / 16), square.warpgroup(), square.first_row() + lane % 16);
     };
-    //| Places are worked out one by one only at the end of the parts. Else all but the first are equally far apart: constants of the
-    //| loads, and no instruction.
     if (first + kAtOnce > range.count) {
       load([&](int i, int more) { return place(i + more); });
     } else {

@@ -165,10 +165,6 @@ concept HasProducer = requires(const Policy& policy, Shared& shared, const TileM
 //|
 //| A place is free when TMA has read the output of the tile before last. Consumers hand that over when they begin the last tile. So queries come
 //| when their tile has been decided on, while the last tile's keys are still multiplied.
-//|
-//| **The first queries do not wait for the decision.** It takes a block's first 4000 clocks, since neither code nor bounds are in any cache. Which
-//| rows come first is known before: this thread works it out for itself. Documents of 1024 gain 1.1 %
-//| ([the appendix](appendix.md#what-is-between-documents-and-chapter-5)).
 /// Has a tile's queries brought to their place, for each consumer `rows` of `head`, from `first_row` on. One
 /// thread.
 template <typename Traits, typename Shared>
@@ -184,6 +180,9 @@ __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_ma
   }
 }
 
+//| **The first queries do not wait for the decision.** It takes a block's first 4000 clocks, since neither code nor bounds are in any cache. Which
+//| rows come first is known before that, and the warp that brings them works it out for itself. Documents of 1024 gain 1.1 %
+//| ([the appendix](appendix.md#what-is-between-documents-and-chapter-5)).
 /// The warp that brings queries; its first thread does.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Problem& problem,

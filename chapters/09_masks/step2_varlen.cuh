@@ -49,8 +49,8 @@ __device__ inline int sum_before(int value, int& total) {
   return before + sum - value;
 }
 
-/// Makes the plan for tiles of kRows rows and kKeys keys. One block of kPlanThreads. `Sequences` is Packed, or
-/// answers what it does.
+/// Makes the plan for tiles of kRows rows and kKeys keys. One block of kPlanThreads. `Sequences` is Packed,
+/// or answers what it does.
 template <int kRows, int kKeys, typename Sequences>
 __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, Plan plan) {
   //| There is a bucket for each length in tiles of keys, the longest first. The kernel counts each bucket, sums the counts to
@@ -146,8 +146,9 @@ struct InPlan {
   Plan plan;
   int heads_of_section;
 
-  static constexpr bool kPrepared = true;
+  static constexpr bool kPrepared = true;  ///< by make_plan
 
+  //| Only the device knows how many tiles there are.
   __device__ int count(const Problem& problem) const {
     return plan.first_tile[documents.count] * problem.heads;
   }

@@ -178,7 +178,8 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   const Plan plan{sorted, sorted + layout.documents};
   if (layout.documents > 0)
     device::launch(make_plan<kTileKeys, kQueries, Packed>, dim3(1), dim3(kPlanThreads), 0, stream,
-                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}}, plan);
+                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}},
+                   plan);
   const auto mask = mask_of(layout, problem, scanned, classes);
   const int key_tiles = int(tiles_of(shape.seqlen_k, kTileKeys)), heads = kv_heads_of_gradient_section(shape);
   const KeyTiles tiles{{shape.batch * shape.kv_heads * key_tiles, key_tiles, shape.batch, shape.kv_heads,

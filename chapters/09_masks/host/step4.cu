@@ -30,7 +30,8 @@ void run_columns(const Shape& shape, const Tensors& tensors, device::Stream stre
                               v.columns.bounds, v.window.right == 0};
     constexpr int kTilesOfBlock = kScanThreads / 32;
     device::launch(scan_columns<Traits::kKeys>, dim3(unsigned(ceil_div(tiles, kTilesOfBlock))),
-                   dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k, int(tiles), scanned);
+                   dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k, int(tiles),
+                   scanned);
     return ByColumns{order,           {ranges_of(shape, tensors)},
                      scanned,         v.columns.heads == 1 ? shape.heads : shape.heads / shape.kv_heads,
                      v.columns.heads, ceil_div(shape.seqlen_k, Traits::kKeys),
