@@ -131,7 +131,7 @@ inline int keys_seen_of(const Shape& shape) {
 }
 
 /// Keys up to which an item is short (measured on an H200).
-constexpr int kShortItem = 8192;
+constexpr int kShortItem = 4096;
 
 /// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
 /// `halves`: there is a kernel with two blocks a multiprocessor.
