@@ -70,7 +70,7 @@ __device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap&
 //| ([the table](appendix.md#latents-the-beginning-and-the-end)).
 
 /// Brings a segment's rows to `tile`, and their last panel to where it stays. Rows beyond the pack's last are
-/// zeros. Those who have O; all threads of the block meet at its end.
+/// zeros. Those who have O; the others wait for them at kQueries.
 template <typename T>
 __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, LatentTile<T>& tile,
                                                     const T* q,  // [batch, heads, seqlen_q, 576], strided
@@ -92,7 +92,7 @@ __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, Lat
   }
   cp_async_wait_all();
   fence_proxy_async();  // this thread's rows become visible to wgmma and TMA,
-  named_barrier_sync<kQueries, LatentKernelTraits::kThreads>();  // and all of them are there
+  named_barrier_arrive<kQueries, LatentKernelTraits::kThreads>();  // and to those who take them
 }
 
 //| The warpgroup that makes scores takes them from there, as `wgmma` wants a left operand: 16 columns are four registers of a thread. Of

@@ -213,8 +213,9 @@ __global__ void ask(PlanType plan, decoding::Problem problem, int blocks,
   int* to = found + int64_t(blockIdx.x) * kMostSegments * 5;
   for (Segment segment; segments.next(segment); to += 5) {
     const int start = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
-    const int numbers[] = {segment.pack, start + segment.begin * kKeys,
-                           min(start + segment.end * kKeys, segment.length), segment.part, segment.parts};
+    const int first = start + segment.begin * kKeys;  // of equal parts some have no tile
+    const int end = segment.begin == segment.end ? first : min(start + segment.end * kKeys, segment.length);
+    const int numbers[] = {segment.pack, first, end, segment.part, segment.parts};
     if (threadIdx.x == 0)
       for (int i = 0; i < 5; ++i) to[i] = numbers[i];
   }
