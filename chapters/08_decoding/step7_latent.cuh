@@ -342,7 +342,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     auto& of_warps = reinterpret_cast<MergedPiece(&)[LatentKernelTraits::kWarps][32]>(shared.keys[0]);
     for (int i = 0; i < shared_items; ++i)
       merge_share(of_warps, parts, shared.with_others[i], problem, o, lse);
-    if (threadIdx.x < shared_items) count_seen(parts, shared.with_others[threadIdx.x]);
+    if (int(threadIdx.x) < shared_items) count_seen(parts, shared.with_others[threadIdx.x]);
   }
 }
 

@@ -2,7 +2,7 @@
 (window.flashbookData ??= {}).kv_cache = {
  "decode": {
   "name": "decode/ch08/step6/bf16/d128/b16h32k8/n8192",
-  "tbps": 4.03
+  "tbps": 4.01
  },
  "prefill": {
   "bf16": {
