@@ -84,9 +84,11 @@ typedef struct FlashbookTensors {
   const void* k;
   const void* v;
   void* o;
-  float* lse;      /**< [batch, heads, seqlen_q], natural log-sum-exp */
-  void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0. Of
-                      chapters 5, 8 and 9, but for gradients, all 0 before the first call with it */
+  float* lse; /**< [batch, heads, seqlen_q], natural log-sum-exp */
+  /* Chapters 5, 8 and 9, but for gradients, keep counters in the workspace: all of it is 0 before the first
+     call with it. Every call leaves the counters 0, and nothing else may write there in between: another
+     chapter or a gradient needs memory of its own, or what it leaves must be cleared. */
+  void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0 */
   /* Of FLASHBOOK_E4M3, each may be null. An element of Q, K or V stands for its encoding times its scale,
      plus the mean of its column. */
   const float* q_scale; /**< as the shape's scaling says, > 0; null: all are 1 */

@@ -242,9 +242,9 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 //| The plan counts blocks along x. Here x is the tile of rows, and the blocks that share keys lie along y: so two numbers of a
 //| segment are set anew.
 
-/// Takes down a segment, and where the plan goes on. One thread.
-__device__ __forceinline__ void take_down(Segment next, const PlaceInPlan& at, Segment& segment,
-                                          PlaceInPlan& place) {
+/// Writes down a segment, and where the plan goes on. One thread.
+__device__ __forceinline__ void write_down(Segment next, const PlaceInPlan& at, Segment& segment,
+                                           PlaceInPlan& place) {
   next.row_tile = int(blockIdx.x);
   next.part = int(blockIdx.y) - next.first_block;
   segment = next;
@@ -260,7 +260,7 @@ __device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys,
   Segment next;
   if (!segments.next(next)) return false;
   named_barrier_sync<kBarrier, kThreads>();  // all are done with the segment before
-  if (thread_number() % kThreads == 0) take_down(next, segments.at, segment, place);
+  if (thread_number() % kThreads == 0) write_down(next, segments.at, segment, place);
   named_barrier_sync<kBarrier, kThreads>();  // and see this one
   return true;
 }
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
   static_assert(sizeof(LatentShared<T>) <= kMostSharedBytes, "more shared memory than a block may have");
   constexpr int kStages = LatentKernelTraits::kStages, kLast = kStages - 1;
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
-  //| One thread makes the barriers. Meanwhile all the other warps work out which keys the block has, and one takes down its first segment.
+  //| One thread makes the barriers. Meanwhile the other warps work out which keys the block has, and one writes its first segment down.
   if (threadIdx.x == 0) {
     tma_prefetch(map);
     initialise(shared);
@@ -286,19 +286,19 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
   Segments<LatentKernelTraits::kKeys, PlanType> segments(plan, problem, gridDim.y);
   segments.begin(blockIdx.y);
   Segment first;
-  const bool has_keys = segments.next(first);
-  if (threadIdx.x == kWarpgroup && has_keys)
-    for (int i = 0; i < 2; ++i) take_down(first, segments.at, shared.segment[i], shared.place[i]);
+  const bool has_segment = segments.next(first);
+  if (threadIdx.x == kWarpgroup && has_segment)
+    for (int i = 0; i < 2; ++i) write_down(first, segments.at, shared.segment[i], shared.place[i]);
   __syncthreads();
 
-  //| The warpgroup that makes scores. It asks for two tiles, then for queries by way of the third stage, then for the third tile.
+  //| The warpgroup that makes scores. It asks for two tiles, takes the queries that the others have brought to the third stage, and asks for the third tile.
   const int warpgroup = __shfl_sync(kWholeWarp, threadIdx.x / kWarpgroup, 0);
   LatentFlags flags;
   if (warpgroup == 2) {
     setmaxnreg_inc<LatentKernelTraits::kScoreRegisters>();
     const Segment& segment = shared.segment[1];
     uint32_t in_registers[LatentKernelTraits::kSteps][4];
-    for (bool more = has_keys; more;
+    for (bool more = has_segment; more;
          more = next_segment<kScores, kWarpgroup>(segments, shared.segment[1], shared.place[1])) {
       //| (In one loop, so that `fill` stands in the code once.)
 #pragma unroll 1
@@ -322,8 +322,8 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
   setmaxnreg_dec<LatentKernelTraits::kValueRegisters>();
   const Segment& segment = shared.segment[0];
   int shared_items = 0;
-  for (bool more = has_keys; more; more = next_segment<kValues, LatentKernelTraits::kConsumers>(
-                                       segments, shared.segment[0], shared.place[0])) {
+  for (bool more = has_segment; more; more = next_segment<kValues, LatentKernelTraits::kConsumers>(
+                                          segments, shared.segment[0], shared.place[0])) {
     load_latent_queries(shared, shared.keys[kLast], q, problem, segment);
     float output[128] = {};
     add_values(shared, flags, output, map, cache, problem, segment, warpgroup);

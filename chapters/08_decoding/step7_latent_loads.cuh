@@ -66,8 +66,8 @@ __device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap&
 //|
 //| **All are on their way before anybody waits**: one trip to memory. (In a first version a loop loaded a piece and stored it, and each load
 //| waited for the store before it: a trip for each row, 11 µs at the start of each segment.) And **the loop is short**: a block's
-//| first instructions come from memory, too. With all loads written out, some 280 instructions, the last was on its way after 4200 clocks
-//| ([the table](appendix.md#latents-the-beginning-and-the-end)).
+//| first instructions come from memory, too. With all loads written out, some 280 instructions, the last was on its way 4100 clocks after the
+//| segment was known ([the table](appendix.md#latents-the-beginning-and-the-end)).
 
 /// Brings a segment's rows to `tile`, and their last panel to where it stays. Rows beyond the pack's last are
 /// zeros. Those who have O; the others wait for them at kQueries.

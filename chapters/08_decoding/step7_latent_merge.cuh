@@ -177,8 +177,8 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
   for (int first = 0; first < range.count; first += kAtOnce) {
     uint4 o[kAtOnce][kCount];
     PartRow rows[kAtOnce / 2];
-    //| Places are worked out one by one only at the end of the parts. Else all but the first are equally far apart: constants of the
-    //| loads, and no instruction.
+    //| Places are worked out one by one only at the end of the parts. Else they are equally far apart, constants of the loads and no
+    //| instruction. Part 0 lies one place further, out of line.
     const auto place = [&](int i) {
       return parts.place(range.row_tile, range.first_block, range.first + min(first + i, range.count - 1));
     };
@@ -194,8 +194,8 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
     if (first + kAtOnce > range.count) {
       load([&](int i, int more) { return place(i + more); });
     } else {
-      const int64_t apart = place(1) - 2;
-      load([&](int i, int more) { return i == 0 ? place(more) : apart + 2 * more + 2 * i; });
+      const int64_t origin = place(1) - 2;  // where part 0 would lie in line
+      load([&](int i, int more) { return i == 0 ? place(more) : origin + 2 * more + 2 * i; });
     }
     //| Weights first: a lane has one row of every other part.
     float most = max;
@@ -305,7 +305,8 @@ __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const S
                      LatentKernelTraits::kConsumers>();  // thread 0 has seen all parts, so all may read them
 }
 
-/// Counts the block as one that has seen all parts of an item. One thread, when others need not wait for it.
+/// Counts the block as one that has seen all parts of an item. One thread, after the block's last merge, so
+/// that nobody waits for the addition.
 __device__ __forceinline__ void count_seen(const LatentParts& parts, const Segment& item) {
   unsigned* arrivals = parts.arrivals_of(item);
   if (atomicAdd(arrivals, 1u) == unsigned(2 * item.parts - 1))
@@ -313,7 +314,7 @@ __device__ __forceinline__ void count_seen(const LatentParts& parts, const Segme
 }
 
 //| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few squares, so several warps share
-//| one, each with some of the parts. Their results lie in shared memory for a moment, in the place of Q. The barrier in
+//| one, each with some of the parts. Their results lie in shared memory for a moment, in the first stage of keys. The barrier in
 //| `wait_for_parts` also keeps them from the block's next item, until all have read those of this one.
 
 /// Merges the block's share of an item's squares. All consumers.

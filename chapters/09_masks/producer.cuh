@@ -163,8 +163,8 @@ concept HasProducer = requires(const Policy& policy, Shared& shared, const TileM
 //|
 //| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and are not stored.
 //|
-//| A place is free when TMA has read the output of the tile before last. Consumers hand that over when they begin the last tile. So queries come
-//| when their tile has been decided on, while the last tile's keys are still multiplied.
+//| Where there are two places, the queries of tile n lie where those of n - 2 were. Consumers hand over the output of n - 2 when they begin n - 1.
+//| So the queries of n come as soon as n is decided on, while n - 1 is multiplied.
 /// Has a tile's queries brought to their place, for each consumer `rows` of `head`, from `first_row` on. One
 /// thread.
 template <typename Traits, typename Shared>
@@ -180,8 +180,8 @@ __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_ma
   }
 }
 
-//| **The first queries do not wait for the decision.** It takes a block's first 4000 clocks, since neither code nor bounds are in any cache. Which
-//| rows come first is known before that, and the warp that brings them works it out for itself. Documents of 1024 gain 1.1 %
+//| **The first queries do not wait for the decision.** It is made 4000 clocks after a block's first instruction, since neither code nor bounds are in any
+//| cache. Which rows come first is known after 1800, and the warp that brings them works it out for itself. Documents of 1024 gain 1.0 to 1.3 %
 //| ([the appendix](appendix.md#what-is-between-documents-and-chapter-5)).
 /// The warp that brings queries; its first thread does.
 template <typename Traits, typename Shared, typename Policy>

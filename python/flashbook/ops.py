@@ -36,7 +36,7 @@ HEAD_DIMS = (64, 128, 256)  # of tiles
 MOST_HEAD_DIM, UNIT_OF_HEAD_DIM = 256, 8  # of tensors; chapters 5 and 7 to 9 pad them
 ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
 LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim] without gaps only
-COUNTING = (HOPPER, DECODING, MASKS)  # but for gradients, their workspace is 0 before the first call with it, and after every call
+COUNTING = (HOPPER, DECODING, MASKS)  # but for gradients, their workspace has counters: all 0 before the first call with it, and left 0
 VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK, E4M3_CACHE = 6, 8  # of chapter 8
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def counts(self) -> bool:
-        """Whether blocks take their tiles from a counter, which lies in the workspace."""
+        """Whether the workspace has counters: all 0 before the first call with it, and left 0."""
         return self.chapter in COUNTING and not (self.chapter == MASKS and self.step in (GRADIENT, IN_TURNS))
 
 

@@ -10,8 +10,9 @@ namespace {
 struct LatentLaunch {
   int blocks;     ///< that share the keys
   int row_tiles;  ///< of 64 rows; each has `blocks` blocks
-  int units;      ///< in all, and of a block at most, if all sequences are as long as the shape says
-  int most;
+  // If all sequences are as long as the shape says:
+  int units;  ///< in all
+  int most;   ///< of a block
   Plan plan;
 };
 
