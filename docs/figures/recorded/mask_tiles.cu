@@ -83,13 +83,12 @@ std::vector<TileClass> classes_of(const Shape& shape) {
   const Columns& columns = shape.visibility.columns;
   if (columns.bounds == 0) return classes_by(ByRanges{order, {ranges}, {}}, shape);
   device::Buffer hidden(device::Place::device, sizeof(Hidden) * kLength);
-  device::Buffer counter(device::Place::device, sizeof(int));
   device::Buffer of_tiles(device::Place::device, sizeof(HiddenOfTile) * kTiles);
   const Scanned scanned{static_cast<Hidden*>(hidden.data()), static_cast<HiddenOfTile*>(of_tiles.data())};
   const ColumnBounds bounds{static_cast<const int*>(tensors.tables[int(TableId::columns)]), columns.bounds,
                             shape.visibility.window.right == 0};
   device::launch(scan_columns<kKeys>, dim3((kTiles + 3) / 4), dim3(kScanThreads), 0, device::Stream{}, bounds,
-                 kLength, kLength, kTiles, scanned, static_cast<int*>(counter.data()));
+                 kLength, kLength, kTiles, scanned);
   return classes_by(ByColumns{order, {ranges}, scanned, 1, 1, kTiles, kKeys, {}}, shape);
 }
 
