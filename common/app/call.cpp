@@ -116,7 +116,8 @@ Call::Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inp
     dealt_out_ = chapter.step(step).deal_out(shape, tensors_, together);
   if (chapter.step(step).zeroed == nullptr || workspace_.bytes() == 0) return;
   std::vector<std::byte> fresh(workspace_.bytes(), std::byte(kPoison));
-  std::fill_n(fresh.begin(), chapter.step(step).zeroed_bytes(shape), std::byte(0));
+  zeroed_ = chapter.step(step).zeroed_bytes(shape);
+  std::fill_n(fresh.begin(), zeroed_, std::byte(0));
   workspace_.upload(fresh);
 }
 
@@ -188,6 +189,13 @@ std::vector<std::byte> Call::download_bytes() const {
 int64_t Call::workspace_taken() const { return free_before_workspace_ - memory_free(); }
 
 int64_t Call::memory_free() const { return place_ == Place::device ? device::info().memory_free : 0; }
+
+bool Call::has_zeros() const {
+  if (zeroed_ == 0) return true;
+  std::vector<std::byte> all(workspace_.bytes());
+  workspace_.download(all);
+  return std::all_of(all.begin(), all.begin() + zeroed_, [](std::byte byte) { return byte == std::byte(0); });
+}
 
 Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
   const UploadedInputs uploaded(chapter.step(step).operation, shape, inputs, chapter.runs_on);

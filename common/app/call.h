@@ -79,6 +79,9 @@ class Call {
   /// All outputs as they lie, one after another: to be compared bit by bit.
   std::vector<std::byte> download_bytes() const;
 
+  /// Whether the bytes of the workspace that must be 0 before a launch (Step::zeroed) are 0 now.
+  bool has_zeros() const;
+
   /// Bytes of the device's memory that are taken since the workspace was about to be: the workspace, and the
   /// code of kernels that ran for the first time. 0 on the host.
   int64_t workspace_taken() const;
@@ -98,6 +101,7 @@ class Call {
   std::vector<Output> outputs_;
   int64_t free_before_workspace_;
   device::Buffer workspace_;
+  int64_t zeroed_ = 0;  ///< its first bytes, which must be 0 before a launch
   Tensors tensors_;
 };
 

@@ -21,6 +21,7 @@ void expect_right(const Shape& shape, const Inputs& inputs, int first_step) {
     ASSERT_EQ(chapter.step(step).why_not(shape), "");
     const Call call(chapter, shape, uploaded, step);
     call.run();
+    EXPECT_TRUE(call.has_zeros()) << "the next launch would find counters that are not 0";
     EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
   }
 }

@@ -78,7 +78,7 @@ InBatch in_batch(const Shape& shape) {
 
 //| ## The launch
 //|
-//| In steps 2, 4 and 5 a small kernel runs before this one, and makes a plan or classifies tiles. Then the launch is a dependent one: its
+//| In steps 2, 4, 5 and 8 a small kernel runs before this one, and makes a plan or classifies tiles. Then the launch is a dependent one: its
 //| blocks come while the small kernel ends, make their barriers, and wait for it.
 /// Tensor maps, and how a kernel names heads and rows in them.
 struct Maps {
