@@ -16,7 +16,7 @@ from unittest import mock
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH.parent))
-from bench import ncu_bytes, on_cpu, peers, race, results
+from bench import ncu_bytes, on_cpu, peers, race, results, rungs
 from bench.names import Name
 from bench.results import Refused
 from bench.structs import Shape
@@ -433,6 +433,17 @@ class Quoting(Case):
         self.assertIn(f">{5e11 / 1e15:.4f}<", self.quoted(span.replace(".3f", ".4f"))[0])
         _, wrong = self.quoted(self.span(f"{STEP4} raced_tflops .0f"))
         self.assertIn("in turn with cuDNN", wrong[0][1])
+
+    def test_what_programs_print_follows_the_results(self):
+        measured = results.Results([self.write(run_of(STEP1, 40.0), run_of(STEP4, 10.0), skipped(STEP4.replace("step4", "step5")))])
+        text = rungs.header(measured)
+        self.assertIn('"batch 4, heads 16, N 4096, d 128, full, bf16",', text)
+        self.assertIn(f"commit {measured.context()['commit']}", text)
+        self.assertIn('{"ch01/step1", 0, 0.04, 1.25e+11, 4e+10, 6.4e+09, 0},', text)
+        self.assertIn('{"ch01/step4", 0, 0.01, 5e+11, 1e+10, 6.4e+09, 4},', text)  # the factor is to the step before that was measured
+        self.assertNotIn("step5", text)
+        later = results.Results([self.write(run_of(STEP1, 40.0), run_of(STEP4, 20.0))])
+        self.assertIn('{"ch01/step4", 0, 0.02, 2.5e+11, 2e+10, 6.4e+09, 2},', rungs.header(later))
 
     def test_the_program_checks_and_mends(self):
         page = self.folder / "page.md"
