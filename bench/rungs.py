@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the book's GPU took for each step, as the programs print it beside their own rows: writes common/app/rungs.h from bench/results.
+"""What the book's GPU took for each step, which the programs print next to their own rows: writes common/app/rungs.h from bench/results.
 
     rungs.py [--check]    --check writes nothing; exit code 1 if the file is not what the results say
 """
@@ -93,8 +93,8 @@ def header(measured: Results) -> str:
         before = 0.0
         for step, entry in found:
             seconds = entry.milliseconds / 1e3
-            rungs.append(f'    {{"{step}", {len(shapes)}, {seconds:.4g}, {entry.values["FLOPS"]:.4g}, '
-                         f'{memory(entry):.4g}, {entry.values.get("workspace_bytes", 0):.4g}, {before / seconds:.3g}}},')
+            rungs.append(f'    {{"{step}", {len(shapes)}, {seconds:.6g}, {entry.values["FLOPS"]:.6g}, '
+                         f'{memory(entry):.6g}, {entry.values.get("workspace_bytes", 0):.6g}, {before / seconds:.3g}}},')
             before = seconds
         shapes.append(f'    {{"{ladder.what}",\n     "{ladder.described}",\n     "{measured.origin(entry for _, entry in found)}"}},')
     return HEADER.format(folder=measured.folder.name, card=measured.context()["gpu"].removeprefix("NVIDIA "), shapes="\n".join(shapes),

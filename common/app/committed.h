@@ -1,5 +1,5 @@
 /// \file
-/// What the book's GPU took for each step, from the committed results: beside the simulator's rows, whose
+/// What the book's GPU took for each step, from the committed results: for the simulator's rows, whose
 /// times say nothing about a GPU.
 #pragma once
 #include <span>

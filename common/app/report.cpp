@@ -51,9 +51,9 @@ std::string format_error(double error) { return format("%.1e", error); }
 
 std::string format_bytes(double bytes) { return bytes > 0 ? format_amount(bytes, "B") : "-"; }
 
-/// Text in lines of at most 120 columns: further ones are indented as far as the first's label reaches.
+/// Wraps text; continuation lines are indented by the label's width.
 void print_wrapped(std::ostream& out, const std::string& label, std::string text) {
-  const std::size_t width = kColumns - label.size();
+  const std::size_t width = kTextColumns - label.size();
   std::string before = label;
   while (text.size() > width) {
     std::size_t end = text.rfind(' ', width);
@@ -141,10 +141,6 @@ class Speeds {
   std::map<int, std::string> first_;                         ///< a chapter's first line
   std::vector<Line> lines_;
 };
-
-std::string took(const Committed& committed) {
-  return concat("what one ", committed.card, " took, from ", committed.folder);
-}
 
 /// How the step did.
 std::string outcome(const StepReport& step) {
@@ -266,7 +262,7 @@ void print_report(std::ostream& out, const Report& report, const Committed& comm
                        report.before));
   if (report.simulated && !speeds.lines().empty()) {
     print_wrapped(out, card + std::string(9 - std::min<std::size_t>(card.size(), 8), ' '),
-                  took(committed) + "; factor: times as fast as the step before");
+                  concat("times from ", committed.folder, "; factor: to the step before"));
     for (const std::string& line : speeds.lines()) print_wrapped(out, std::string(9, ' '), line);
   }
   out << "\n";
@@ -293,7 +289,7 @@ void print_ladder(std::ostream& out, const std::vector<Report>& reports, const C
       ++outcomes[outcome(step)];
       const CommittedRung* rung = committed.find(report.chapter, step.step);
       double memory = step.memory_bytes, workspace = step.workspace_bytes;
-      if (report.simulated) {  // beside a time in the book's shape go the bytes of that shape
+      if (report.simulated) {  // the times are for the book's shape, and so are the bytes
         memory = rung == nullptr ? 0 : rung->memory_bytes;
         workspace = rung == nullptr ? 0 : rung->workspace_bytes;
         if (memory == 0 && rung != nullptr &&
@@ -308,7 +304,9 @@ void print_ladder(std::ostream& out, const std::vector<Report>& reports, const C
       table.add(std::move(row));
     }
   if (std::ranges::any_of(reports, &Report::simulated) && !speeds.lines().empty())
-    print_wrapped(out, "", concat("The ladder, with ", took(committed), " in the shapes below\n"));
+    print_wrapped(
+        out, "",
+        concat("The ladder: ", committed.card, " times from ", committed.folder, ", in the shapes below\n"));
   table.drop_empty_columns();
   table.print(out);
   out << "\n";

@@ -58,14 +58,14 @@ std::string format_seconds(double seconds);
 /// "268 MB", "1.1 TFLOP": three digits and a decimal prefix
 std::string format_amount(double value, const std::string& unit);
 
-/// What a terminal shows in a line: tables are no wider.
-inline constexpr std::size_t kColumns = 120;
+/// Tables are at most this wide, and lines of text at most as wide as the narrowest terminal.
+inline constexpr std::size_t kColumns = 120, kTextColumns = 80;
 
-/// One program's results, with the reasons of anything wrong below the table. Beside the simulator's it has
-/// what the book's GPU took, and on a GPU likewise if the shape is the same.
+/// One program's results, with the reasons for anything wrong below the table. The simulator's rows also have
+/// the times of the book's GPU; a GPU's rows have them if the shape is the same.
 void print_report(std::ostream& out, const Report& report, const Committed& committed = committed_results());
 
-/// All programs' results as one table, a row for each step: what changes from step to step, and by how much.
+/// All programs' results as one table, a row per step: what changes from step to step, and by how much.
 void print_ladder(std::ostream& out, const std::vector<Report>& reports,
                   const Committed& committed = committed_results());
 
