@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the book's GPU took for each step, which the programs print next to their own rows: writes common/app/rungs.h from bench/results.
+"""Writes common/app/rungs.h from bench/results: the times of the book's GPU, which programs print next to their own rows.
 
-    rungs.py [--check]    --check writes nothing; exit code 1 if the file is not what the results say
+    rungs.py [--check]    --check writes nothing; exit code 1 if the file differs from the results
 """
 import argparse
 import dataclasses
@@ -40,7 +40,7 @@ inline constexpr Committed kCommitted = {{"{card}", "bench/results/{folder}", kR
 
 @dataclasses.dataclass(frozen=True)
 class Ladder:
-    """Steps that were measured in one shape: `name` of a result, with a place for the step, and the shape as programs describe it."""
+    """Steps that were measured in one shape: a result's name with {} for the step, and the shape as programs describe it."""
 
     name: str
     described: str
@@ -71,7 +71,8 @@ LADDERS = (
     Ladder("backward/{}/bf16/d128/full/n4096", BOOK + "bf16", steps(ch07=6), GRADIENT),
     Ladder("decode/{}/bf16/d128/b16h32k8/n8192", "batch 16, heads 32 (8 key heads), N 1 x 8192, d 128, full, bf16",
            (*steps(ch08=6), "ch08/step8")),
-    Ladder("decode/{}/bf16/d576/b64h128k1/n8192", "batch 64, heads 128 (1 key heads), N 1 x 8192, d 576 (latent), full, bf16", ("ch08/step7",)),
+    Ladder("decode/{}/bf16/d576/b64h128k1/n8192",
+           "batch 64, heads 128 (1 key heads), N 1 x 8192, d 576 (latent), full, bf16", ("ch08/step7",)),
     Ladder("masked/{}/bf16/d128/window/n8192", WINDOW, steps(ch09=5)),
     Ladder("masked/{}/bf16/d128/window/n8192", WINDOW, ("ch09/step6",), GRADIENT),
     Ladder("many/{}/bf16/d128/causal/n65536", RANKS, steps(ch10=5)),
@@ -93,17 +94,19 @@ def header(measured: Results) -> str:
         before = 0.0
         for step, entry in found:
             seconds = entry.milliseconds / 1e3
-            rungs.append(f'    {{"{step}", {len(shapes)}, {seconds:.6g}, {entry.values["FLOPS"]:.6g}, '
-                         f'{memory(entry):.6g}, {entry.values.get("workspace_bytes", 0):.6g}, {before / seconds:.3g}}},')
+            numbers = (seconds, entry.values["FLOPS"], memory(entry), entry.values.get("workspace_bytes", 0))
+            rungs.append(f'    {{"{step}", {len(shapes)}, {", ".join(f"{number:.6g}" for number in numbers)}, '
+                         f'{before / seconds:.3g}}},')
             before = seconds
-        shapes.append(f'    {{"{ladder.what}",\n     "{ladder.described}",\n     "{measured.origin(entry for _, entry in found)}"}},')
-    return HEADER.format(folder=measured.folder.name, card=measured.context()["gpu"].removeprefix("NVIDIA "), shapes="\n".join(shapes),
-                         rungs="\n".join(sorted(rungs)))
+        origin = measured.origin(entry for _, entry in found)
+        shapes.append(f'    {{"{ladder.what}",\n     "{ladder.described}",\n     "{origin}"}},')
+    card = measured.context()["gpu"].removeprefix("NVIDIA ")
+    return HEADER.format(folder=measured.folder.name, card=card, shapes="\n".join(shapes), rungs="\n".join(sorted(rungs)))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is not what the results say")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file differs from the results")
     options = parser.parse_args()
     try:
         text = header(results.load())
@@ -113,7 +116,7 @@ def main() -> int:
     if options.check:
         if FILE.read_text(encoding="utf-8") == text:
             return 0
-        print(f"{FILE.relative_to(results.ROOT)} differs from the results: python3 bench/rungs.py writes it", file=sys.stderr)
+        print("common/app/rungs.h differs from the results: python3 bench/rungs.py writes it", file=sys.stderr)
         return 1
     FILE.write_text(text, encoding="utf-8")
     return 0

@@ -435,12 +435,13 @@ class Quoting(Case):
         self.assertIn("in turn with cuDNN", wrong[0][1])
 
     def test_what_programs_print_follows_the_results(self):
-        measured = results.Results([self.write(run_of(STEP1, 40.0), run_of(STEP4, 10.0), skipped(STEP4.replace("step4", "step5")))])
+        step5 = skipped(STEP4.replace("step4", "step5"))
+        measured = results.Results([self.write(run_of(STEP1, 40.0), run_of(STEP4, 10.0), step5)])
         text = rungs.header(measured)
         self.assertIn('"batch 4, heads 16, N 4096, d 128, full, bf16",', text)
         self.assertIn(f"commit {measured.context()['commit']}", text)
         self.assertIn('{"ch01/step1", 0, 0.04, 1.25e+11, 4e+10, 6.4e+09, 0},', text)
-        self.assertIn('{"ch01/step4", 0, 0.01, 5e+11, 1e+10, 6.4e+09, 4},', text)  # the factor is to the step before that was measured
+        self.assertIn('{"ch01/step4", 0, 0.01, 5e+11, 1e+10, 6.4e+09, 4},', text)  # steps 2 and 3 were not measured
         self.assertNotIn("step5", text)
         later = results.Results([self.write(run_of(STEP1, 40.0), run_of(STEP4, 20.0))])
         self.assertIn('{"ch01/step4", 0, 0.02, 2.5e+11, 2e+10, 6.4e+09, 2},', rungs.header(later))
