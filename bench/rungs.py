@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes common/app/rungs.h from bench/results: the times of the book's GPU, which programs print next to their own rows.
+"""Writes common/app/rungs.h from bench/results: the times of the book's GPU, which programs print with their rows.
 
     rungs.py [--check]    --check writes nothing; exit code 1 if the file differs from the results
 """
@@ -40,7 +40,7 @@ inline constexpr Committed kCommitted = {{"{card}", "bench/results/{folder}", kR
 
 @dataclasses.dataclass(frozen=True)
 class Ladder:
-    """Steps that were measured in one shape: a result's name with {} for the step, and the shape as programs describe it."""
+    """Steps measured in one shape: a result's name with {} for the step, and the shape as programs describe it."""
 
     name: str
     described: str
@@ -101,12 +101,13 @@ def header(measured: Results) -> str:
         origin = measured.origin(entry for _, entry in found)
         shapes.append(f'    {{"{ladder.what}",\n     "{ladder.described}",\n     "{origin}"}},')
     card = measured.context()["gpu"].removeprefix("NVIDIA ")
-    return HEADER.format(folder=measured.folder.name, card=card, shapes="\n".join(shapes), rungs="\n".join(sorted(rungs)))
+    return HEADER.format(folder=measured.folder.name, card=card, shapes="\n".join(shapes),
+                         rungs="\n".join(sorted(rungs)))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file differs from the results")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is out of date")
     options = parser.parse_args()
     try:
         text = header(results.load())
