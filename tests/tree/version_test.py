@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The version of CMakeLists.txt is that of the newest release in CHANGELOG.md, of CITATION.cff and of the Python package."""
+import importlib
 import re
 import sys
 import types
@@ -27,7 +28,7 @@ class Version(unittest.TestCase):
         sys.path.insert(0, str(ROOT / "python" / "backend"))
         with mock.patch.dict(sys.modules, scikit_build_core=types.SimpleNamespace(build=mock.MagicMock()),
                              **{"scikit_build_core.build": mock.MagicMock()}):
-            import flashbook_build
+            flashbook_build = importlib.import_module("flashbook_build")
         [(version,)] = found("CMakeLists.txt", r"^project\(flashbook VERSION (\S+) ")
         flashbook_build.build_state("sdist")
         self.assertEqual(flashbook_build.dynamic_metadata({}, {}), {"version": version})
