@@ -2,8 +2,8 @@
 """columns.py FILE...: lines of C++ and CUDA have at most 110 columns, lines of Markdown at most 120.
 
 A longer line is allowed only where it cannot be broken: a row of a table, code in Markdown, and a line that is one word. Code spans, formulas,
-HTML tags, images and addresses of links count as one word, and so does a mark of docs/tools/quote.py, which must not begin a line, with the
-word before it. Prints a line for each fault; exit code 1 if there is one.
+HTML tags and addresses of links count as one word, and so does a mark of docs/tools/quote.py, which must not begin a line, with the word
+before it. Prints a line for each fault; exit code 1 if there is one.
 """
 import re
 import sys
@@ -13,7 +13,7 @@ from pathlib import Path
 MARKDOWN, CPP = 120, 110
 FENCE = re.compile(r"[\s>]*(```|~~~)")
 LEADING = re.compile(r"\s*(?:(?:///?<?|//\||>|[-*+]|\d+\.)\s+)*")
-WORD = re.compile(r"\s*<!--.*?-->(?:[^<]*<!-- /\w+ -->)?|`[^`]+`|\$\$.+?\$\$|\$[^$]+\$|</?[a-z][^>]*>|!\[[^\]]*\]\([^)]*\)|\]\([^)]*\)")
+WORD = re.compile(r"\s*<!--.*?-->(?:[^<]*<!-- /\w+ -->)?|`[^`]+`|\$\$.+?\$\$|\$[^$]+\$|</?[a-z][^>]*>|\]\([^)]*\)")
 
 
 def is_one_word(text: str) -> bool:

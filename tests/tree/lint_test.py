@@ -67,7 +67,7 @@ class Columns(unittest.TestCase):
         mark = f"<!-- num forward/{'n' * 99} ms .1f -->12.3<!-- /num -->"
         words = "word " * 30
         self.assertEqual(self.faults(
-            "a.md", f"| {words} |", f"> | {words} |", f"* [link](https://{'a' * 120}),", f"![{words}](a.svg)", f"takes {mark}", f"> {mark}, {mark}.",
+            "a.md", f"| {words} |", f"> | {words} |", f"* [link](https://{'a' * 120}),", f"takes {mark}", f"> {mark}, {mark}.",
             f"<!-- diff {words}-->", f"$${words}$$", f"> `{words}`", "```sh", words, "```", f"    {words}"), [])
         self.assertEqual(self.faults("a.md", f"takes {mark} ms", f"a [link](https://{'a' * 120})", f"{words}`code`"), [1, 2, 3])
         self.assertEqual(self.faults("a.cuh", f"//| | {words} |", f"/// https://{'a' * 120}", f"    {words};"), [3])
