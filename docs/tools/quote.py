@@ -48,6 +48,7 @@ import math
 import pathlib
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -667,6 +668,11 @@ TABLES: dict[str, Callable[..., str]] = {
     "map": map_table, "variants": variants_table, "wrong": wrong_table, "blackwell": blackwell_table}
 
 
+def wrapped(line: str) -> str:
+    """A row of a table as it is, a note below it at the width of a page's source."""
+    return line if line.startswith("|") else textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def table(words: Sequence[str], measured: Results) -> str:
     if words[0] not in TABLES:
         raise Refused(f"there is no table {words[0]}: there are {', '.join(TABLES)}")
@@ -674,7 +680,7 @@ def table(words: Sequence[str], measured: Results) -> str:
     if make.__code__.co_argcount != len(words):
         raise Refused(f"the table {words[0]} takes other words: quote.py --help shows them")
     try:
-        return make(measured, *words[1:])
+        return "".join(map(wrapped, make(measured, *words[1:]).splitlines(keepends=True)))
     except (KeyError, IndexError, StopIteration) as missing:
         raise Unmeasured(f"the table {' '.join(words)} needs a result that was never measured ({missing}): bench/release takes all") from None
 
