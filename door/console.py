@@ -69,7 +69,7 @@ def watched(*command: str | Path, log: Path | None = None) -> int:
             time.sleep(0.2)
             if time.monotonic() - heard >= SILENCE:
                 heard = time.monotonic()
-                say(f"  {heard - began:.0f} s: {last[:100] or 'at work'}")
+                say(f"  {heard - began:.0f} s: {last[:100] if log and last else 'at work'}")
 
     threading.Thread(target=remind, daemon=True).start()
     with (log or Path(os.devnull)).open("w", encoding="utf-8") as file:

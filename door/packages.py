@@ -24,6 +24,7 @@ TESTS = (*PROGRAMS, "GoogleTest")
 ON_PYPI = ("cmake", "ninja", "nlohmann-json")
 IN_ARCHIVES = ("CLI11", "nlohmann-json", "GoogleTest")
 CMAKE = (3, 24)
+TITLES = {"compiler": "a C++20 compiler", "cmake": "CMake 3.24", "ninja": "Ninja"}
 
 
 def compiler() -> list[str]:
@@ -51,7 +52,7 @@ def put_first(variable: str, *values: str | Path) -> None:
 
 def use_folder() -> None:
     """Puts what is in the build folder on the paths of what is called from here."""
-    for folder in (FOLDER / "root/usr/bin", FOLDER / "bin", FOLDER / "pypi/bin"):
+    for folder in (FOLDER / "root/usr/bin", FOLDER / "pypi/bin"):
         if folder.is_dir():
             put_first("PATH", folder)
     if prefixes():
@@ -89,8 +90,10 @@ def install(why: str, *names: str) -> bool:
 
 def refuse(names: Sequence[str]) -> NoReturn:
     """With the exact commands of this machine's package managers, or of all that are known."""
-    what = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    fail(f"{what} {'are' if len(names) > 1 else 'is'} missing and could not be installed. Install and run this again:\n"
+    titles = [TITLES.get(name, name) for name in names]
+    what = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+    are, them = ("are", "them") if len(names) > 1 else ("is", "it")
+    fail(f"{what} {are} missing and could not be installed. Install {them} and run this again:\n"
          + (answers(INSTALL, "--commands", *names) or "").rstrip())
 
 
@@ -143,7 +146,8 @@ def need(why: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
     required = [name for name in lacking if name in wanted]
     if not required:
         if lacking:
-            say(f"Without {' and '.join(lacking)}, what needs them is left out. To have all:\n" + (answers(INSTALL, "--commands", *lacking) or ""))
+            say(f"Without {' and '.join(lacking)}, what needs {'them' if len(lacking) > 1 else 'it'} is left out. To have all:\n"
+                + (answers(INSTALL, "--commands", *lacking) or "").rstrip())
         return
     hosts = set(re.findall(r"https://([^/\s]+)", (ROOT / "cmake/packages.cmake").read_text(encoding="utf-8")))
     if set(required) - {*IN_ARCHIVES} or not has_network() or not all(map(host_answers, hosts)):
