@@ -1,4 +1,5 @@
 """Where the launcher, ./flashbook, hands over."""
+
 import sys
 from pathlib import Path
 

@@ -1,4 +1,5 @@
 """Configuring and building, in build/sim and build/gpu."""
+
 from __future__ import annotations
 
 import os
@@ -36,10 +37,15 @@ def configure(preset: str, tests: bool = False) -> None:
         known = dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read_text(encoding="utf-8"), re.MULTILINE))
         source, was = known["CMAKE_HOME_DIRECTORY"], known["CMAKE_CXX_COMPILER"]
         if source != str(ROOT):
-            fail(f"build/{preset} was made in {source}, and a build cannot be moved: rm -r build/{preset}, and run this again")
+            fail(
+                f"build/{preset} was made in {source}, and a build cannot be moved: rm -r build/{preset}, and run this "
+                "again"
+            )
         if os.environ.get("CXX") and Path(shutil.which(packages.compiler()[0]) or "").resolve() != Path(was).resolve():
-            fail(f"build/{preset} was made with {was}, not with CXX, which is {os.environ['CXX']}: unset CXX, or rm -r build/{preset} "
-                 "and run this again")
+            fail(
+                f"build/{preset} was made with {was}, not with CXX, which is {os.environ['CXX']}: unset CXX, or "
+                f"rm -r build/{preset} and run this again"
+            )
     options = [f"-DFLASHBOOK_TESTS={'ON' if tests else known.get('FLASHBOOK_TESTS', 'OFF')}"]
     if preset == "gpu" and gpu.architecture():
         options.append(f"-DCMAKE_CUDA_ARCHITECTURES={gpu.architecture()}")
@@ -61,7 +67,9 @@ def build(preset: str, *targets: str, tests: bool = False) -> None:
 
 
 def has_target(preset: str, name: str) -> bool:
-    return bool(re.search(rf"^build {name}:", (folder(preset) / "build.ninja").read_text(encoding="utf-8"), re.MULTILINE))
+    return bool(
+        re.search(rf"^build {name}:", (folder(preset) / "build.ninja").read_text(encoding="utf-8"), re.MULTILINE)
+    )
 
 
 def files_to_compile(preset: str, targets: Sequence[str]) -> int:

@@ -1,4 +1,5 @@
 """What everything here has in common: where the tree is, commands that are printed and run, and refusals."""
+
 from __future__ import annotations
 
 import os
@@ -35,9 +36,11 @@ def answers(*command: str | Path, text: str = "") -> str | None:
 
 
 def printed(*command: str | Path, cwd: Path = ROOT) -> list[str]:
-    """The words of a command, which is printed. A program of this tree is called by its path from ROOT if that is `cwd`."""
-    words = [f"./{word.relative_to(ROOT)}" if isinstance(word, Path) and cwd == ROOT and ROOT in word.parents else str(word)
-             for word in command]
+    """The words of a command, which is printed. Programs of this tree have a path relative to ROOT if that is `cwd`."""
+    words = [
+        f"./{word.relative_to(ROOT)}" if isinstance(word, Path) and cwd == ROOT and ROOT in word.parents else str(word)
+        for word in command
+    ]
     say("$ " + shlex.join(words))
     return words
 
@@ -52,13 +55,15 @@ def show(*command: str | Path, cwd: Path = ROOT, out: int | None = None) -> int:
 
 
 def watched(*command: str | Path, log: Path | None = None) -> int:
-    """As show(), for commands that can be silent for long: says every few seconds that they are still at it. With `log`, their output goes
-    there; without it, to stderr. On a terminal, Ninja keeps its count in view by itself."""
+    """As show(), for commands that can be silent for long: prints a sign of life every few seconds. Output goes to
+    `log`, or to stderr without one. On a terminal, Ninja keeps its count in view by itself."""
     if log is None and sys.stderr.isatty():
         return show(*command, out=2)
     words, began, last, heard = printed(*command), time.monotonic(), "", time.monotonic()
     try:
-        child = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        child = subprocess.Popen(
+            words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
     except FileNotFoundError:
         fail(f"there is no program {words[0]}: install it, or put it on PATH")
     assert child.stdout

@@ -1,4 +1,5 @@
 """The course's commands: each builds what its script in course/ takes, and calls it."""
+
 from __future__ import annotations
 
 import argparse
@@ -58,9 +59,13 @@ def course(a: argparse.Namespace) -> int:
 
 def named(words: Sequence[str]) -> list[str]:
     """Chapters, exercises and capstones, as the course's own programs call them."""
-    return [number_of(word) if word.isdigit() else word if word == CAPSTONE else tree.known_exercise(word) for word in words]
+    return [
+        number_of(word) if word.isdigit() else word if word == CAPSTONE else tree.known_exercise(word) for word in words
+    ]
 
 
 def judges_of(names: Sequence[str]) -> list[str]:
     """What grading these chapters and exercises takes; all if there is no name, or none that is known."""
-    return [f"judges_{id}" for id in tree.exercises() if {id, id[2:4], id.partition("-")[0]} & {*names}] or ["exercises"]
+    return [f"judges_{id}" for id in tree.exercises() if {id, id[2:4], id.partition("-")[0]} & {*names}] or [
+        "exercises"
+    ]

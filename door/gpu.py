@@ -1,4 +1,5 @@
 """What this machine's GPU, driver and CUDA toolkit can do together."""
+
 from __future__ import annotations
 
 import functools
@@ -13,7 +14,10 @@ from door.console import answers, say
 HOPPER = "90a-real"
 OLDEST = (8, 0)  # compute capability of the kernels that are not for Hopper alone
 FIRST = 12  # CUDA's first version with C++20
-DRIVERS = {12: "525", 13: "580"}  # the oldest branch of the driver for a major version of CUDA, whose minor versions are compatible
+DRIVERS = {
+    12: "525",
+    13: "580",
+}  # the oldest driver branch per major version of CUDA, whose minor versions are compatible
 
 
 def nvidia_smi(*options: str) -> str:
@@ -46,21 +50,30 @@ def obstacle(name: str, capability: tuple[int, int], driver: str, nvcc: str) -> 
     needed = DRIVERS.get(major, "")
     too_old = int(of_driver[1]) < major if of_driver else int(driver.partition(".")[0]) < int(needed or 0)
     if too_old:
-        return (f"the driver {driver} of {name} is too old for {toolkit}: install "
-                + (f"driver {needed} or newer" if needed else "a newer driver") + ", or an older toolkit")
+        return (
+            f"the driver {driver} of {name} is too old for {toolkit}: install "
+            + (f"driver {needed} or newer" if needed else "a newer driver")
+            + ", or an older toolkit"
+        )
     if f"compute_{capability[0]}{capability[1]}\n" not in (answers(nvcc, "--list-gpu-arch") or "") + "\n":
-        return f"{toolkit} does not know {name} (compute capability {capability[0]}.{capability[1]}): install a newer toolkit"
+        number = ".".join(map(str, capability))
+        return f"{toolkit} does not know {name} (compute capability {number}): install a newer toolkit"
     return ""
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def architecture() -> str:
-    """What nvcc compiles for here, as CMake writes it; empty where everything runs in the simulator. Says why if there is a GPU."""
+    """What nvcc compiles for here, in CMake's spelling; empty if everything runs in the simulator, and then
+    why, where there is a GPU."""
     if not is_there():
         return ""
     gpu = query()
     nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    why = obstacle(*gpu, nvcc) if gpu else "there is an NVIDIA GPU, but nvidia-smi does not describe it: is its driver installed?"
+    why = (
+        obstacle(*gpu, nvcc)
+        if gpu
+        else "there is an NVIDIA GPU, but nvidia-smi does not describe it: is its driver installed?"
+    )
     if not gpu or why:
         say(f"{why[0].upper()}{why[1:]}. For now, the simulator.")
         return ""
@@ -68,8 +81,11 @@ def architecture() -> str:
     name, (major, minor), _ = gpu
     if (major, minor) == (9, 0):
         return HOPPER
-    say(f"{name} (compute capability {major}.{minor}): chapters {' '.join(chapter[:2] for chapter in tree.for_any_gpu())} run on it; "
-        "the others need Hopper (9.0), or no GPU, and run in the simulator.")
+    numbers = " ".join(chapter[:2] for chapter in tree.for_any_gpu())
+    say(
+        f"{name} (compute capability {major}.{minor}): chapters {numbers} run on it; "
+        "the others need Hopper (9.0), or no GPU, and run in the simulator."
+    )
     return f"{major}{minor}-real"
 
 

@@ -1,4 +1,5 @@
 """One build or test at a time in a build folder: another ./flashbook may be at work in the next window."""
+
 from __future__ import annotations
 
 import fcntl

@@ -1,5 +1,6 @@
-"""What builds need and how to get it: from the system's package manager, without root from its packages unpacked into the build folder
-(both door/install), from PyPI, or from the archives that cmake/packages.cmake pins by their hash."""
+"""What builds need and how to get it: from the system's package manager, from its packages unpacked into the build
+folder without root (both by door/install), from PyPI, or from the archives pinned in cmake/packages.cmake."""
+
 from __future__ import annotations
 
 import os
@@ -18,7 +19,12 @@ from door.console import ROOT, answers, fail, say, watched
 
 INSTALL = ROOT / "door/install"
 FOLDER = ROOT / "build/packages"
-HEADERS = {"CLI11": "CLI/CLI.hpp", "nlohmann-json": "nlohmann/json.hpp", "GoogleTest": "gtest/gtest.h", "benchmark": "benchmark/benchmark.h"}
+HEADERS = {
+    "CLI11": "CLI/CLI.hpp",
+    "nlohmann-json": "nlohmann/json.hpp",
+    "GoogleTest": "gtest/gtest.h",
+    "benchmark": "benchmark/benchmark.h",
+}
 PROGRAMS = ("compiler", "cmake", "ninja", "CLI11", "nlohmann-json")  # what the chapters' programs take
 TESTS = (*PROGRAMS, "GoogleTest")
 ON_PYPI = ("cmake", "ninja", "nlohmann-json")
@@ -42,12 +48,18 @@ def python_with(*modules: str) -> str | None:
 
 def prefixes() -> list[Path]:
     """Where libraries are in the build folder."""
-    return [path for path in (FOLDER / "root/usr", *FOLDER.glob("pypi/lib/python3*/site-packages/nlohmann_json")) if path.is_dir()]
+    return [
+        path
+        for path in (FOLDER / "root/usr", *FOLDER.glob("pypi/lib/python3*/site-packages/nlohmann_json"))
+        if path.is_dir()
+    ]
 
 
 def put_first(variable: str, *values: str | Path) -> None:
     known = os.environ.get(variable, "").split(os.pathsep)
-    os.environ[variable] = os.pathsep.join([*(str(value) for value in values if str(value) not in known), *filter(None, known)])
+    os.environ[variable] = os.pathsep.join(
+        [*(str(value) for value in values if str(value) not in known), *filter(None, known)]
+    )
 
 
 def use_folder() -> None:
@@ -64,7 +76,9 @@ def use_folder() -> None:
 def missing(wanted: Iterable[str]) -> list[str]:
     """Those that are not there."""
     wanted = list(wanted)
-    tests = "".join(f"#if !__has_include(<{file}>)\nmissing {name}\n#endif\n" for name, file in HEADERS.items() if name in wanted)
+    tests = "".join(
+        f"#if !__has_include(<{file}>)\nmissing {name}\n#endif\n" for name, file in HEADERS.items() if name in wanted
+    )
     places = [word for path in prefixes() for word in ("-isystem", str(path / "include"))]
     found = answers(*compiler(), *places, "-E", "-P", "-x", "c++", "-", text=tests) if tests and compiler() else tests
     absent = re.findall(r"^missing (\S+)", tests if found is None else found, re.MULTILINE)
@@ -93,19 +107,26 @@ def refuse(names: Sequence[str]) -> NoReturn:
     titles = [TITLES.get(name, name) for name in names]
     what = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
     are, them = ("are", "them") if len(names) > 1 else ("is", "it")
-    fail(f"{what} {are} missing and could not be installed. Install {them} and run this again:\n"
-         + (answers(INSTALL, "--commands", *names) or "").rstrip())
+    fail(
+        f"{what} {are} missing and could not be installed. Install {them} and run this again:\n"
+        + (answers(INSTALL, "--commands", *names) or "").rstrip()
+    )
 
 
 def has_network() -> bool:
     """Whether this machine has an interface that leads anywhere."""
     known = [Path(name) for name in ("/proc/net/route", "/proc/net/if_inet6") if Path(name).exists()]
-    lines = [line.split() for path in known for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("Iface")]
+    lines = [
+        line.split()
+        for path in known
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if not line.startswith("Iface")
+    ]
     return not known or any("lo" not in words for words in lines)
 
 
 def host_answers(host: str, port: int = 443) -> bool:
-    """Whether it does so within a second; looking its name up may take longer, and is not waited for. A proxy is believed."""
+    """Whether a host answers within a second, the lookup of its name included. A proxy is assumed to answer."""
     if urllib.request.getproxies():
         return True
     found: list[bool] = []
@@ -146,10 +167,16 @@ def need(why: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
     required = [name for name in lacking if name in wanted]
     if not required:
         if lacking:
-            say(f"Without {' and '.join(lacking)}, what needs {'them' if len(lacking) > 1 else 'it'} is left out. To have all:\n"
-                + (answers(INSTALL, "--commands", *lacking) or "").rstrip())
+            them = "them" if len(lacking) > 1 else "it"
+            say(
+                f"Without {' and '.join(lacking)}, what needs {them} is left out. To have all:\n"
+                + (answers(INSTALL, "--commands", *lacking) or "").rstrip()
+            )
         return
     hosts = set(re.findall(r"https://([^/\s]+)", (ROOT / "cmake/packages.cmake").read_text(encoding="utf-8")))
     if set(required) - {*IN_ARCHIVES} or not has_network() or not all(map(host_answers, hosts)):
         refuse(required)
-    say(f"flashbook: downloading {' '.join(required)} from {' '.join(hosts)} into the build folder, for at most 15 seconds each")
+    say(
+        f"flashbook: downloading {' '.join(required)} from {' '.join(hosts)} into the build folder, for at most 15 "
+        "seconds each"
+    )

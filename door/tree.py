@@ -1,4 +1,5 @@
 """What chapters and exercises this copy has."""
+
 from __future__ import annotations
 
 import argparse
@@ -26,8 +27,15 @@ def has_kernels(name: str) -> bool:
 
 def for_any_gpu() -> list[str]:
     """Chapters with kernels that their CMakeLists.txt does not tie to one architecture."""
-    texts = {path.parts[-3]: path.read_text(encoding="utf-8") for path in (ROOT / "chapters").glob("[0-9][0-9]_*/host/CMakeLists.txt")}
-    return sorted(name for name, text in texts.items() if ".cu" in text and not re.search(r"flashbook_chapter\([^)]*ARCHITECTURES", text))
+    texts = {
+        path.parts[-3]: path.read_text(encoding="utf-8")
+        for path in (ROOT / "chapters").glob("[0-9][0-9]_*/host/CMakeLists.txt")
+    }
+    return sorted(
+        name
+        for name, text in texts.items()
+        if ".cu" in text and not re.search(r"flashbook_chapter\([^)]*ARCHITECTURES", text)
+    )
 
 
 def exercises() -> list[str]:
@@ -38,7 +46,11 @@ def known_exercise(id: str) -> str:
     """`id`, or the message with those that it may have meant."""
     meant = re.sub(r"^ch(?=\d-)", "ch0", id)
     near = " ".join(other for other in exercises() if meant in other)
-    cure = f"; did you mean {near}?" if near else f". There are:\n{textwrap.fill(' '.join(exercises()), 110, break_on_hyphens=False)}"
+    cure = (
+        f"; did you mean {near}?"
+        if near
+        else f". There are:\n{textwrap.fill(' '.join(exercises()), 110, break_on_hyphens=False)}"
+    )
     return id if id in exercises() else fail(f"there is no exercise {id}{cure}")
 
 
@@ -47,7 +59,9 @@ def number_of(word: str) -> str:
     if re.fullmatch(r"\d\d?", word):
         return f"{int(word):02}"
     meant = [name[:2] for name in folders() if word in name]
-    raise argparse.ArgumentTypeError(f"'{word}' is no chapter: chapters are numbers such as {' '.join(meant) or '01'}, options follow --")
+    raise argparse.ArgumentTypeError(
+        f"'{word}' is no chapter: chapters are numbers such as {' '.join(meant) or '01'}, options follow --"
+    )
 
 
 def number_or_capstone(word: str) -> str:

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""How the front door gets what is missing, with stand-ins for package managers, and without a network. bare_root.py does it for real."""
+"""How the front door gets what is missing, with stand-ins for package managers, and without a network. bare_root.py
+does it for real."""
+
 import contextlib
 import io
 import os
@@ -19,8 +21,12 @@ sys.path.insert(0, str(ROOT))
 from door import packages
 
 TOOLS = ("bash sh env sed cat tail cut find touch mkdir sleep timeout sort readlink rm ln tr printf").split()
-MANAGERS = {"apt-get": "apt-get install -y g++ libgtest-dev", "dnf": "dnf install -y gcc-c++ gtest-devel",
-            "pacman": "pacman -S --needed --noconfirm gcc gtest", "brew": "brew install gcc googletest"}
+MANAGERS = {
+    "apt-get": "apt-get install -y g++ libgtest-dev",
+    "dnf": "dnf install -y gcc-c++ gtest-devel",
+    "pacman": "pacman -S --needed --noconfirm gcc gtest",
+    "brew": "brew install gcc googletest",
+}
 
 
 class Packages(unittest.TestCase):
@@ -44,12 +50,23 @@ class Packages(unittest.TestCase):
         (self.tools / name).chmod(0o755)
 
     def manager(self, name, code=0):
-        self.tool(name, f'case "$*" in *print-uris*) echo "\'file:/mirror/dists/x/InRelease\' x" ;; *) echo "{name} $*" >>calls; exit {code} ;; esac')
+        self.tool(
+            name,
+            'case "$*" in *print-uris*) echo "\'file:/mirror/dists/x/InRelease\' x" && exit ;; esac\n'
+            f'echo "{name} $*" >>calls\nexit {code}',
+        )
         self.tool("apt-config", "exit 0")
 
     def call(self, *words, before=()):
-        return subprocess.run([*before, *words], cwd=self.tree, env={"PATH": str(self.tools), "HOME": str(self.folder)}, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [*before, *words],
+            cwd=self.tree,
+            env={"PATH": str(self.tools), "HOME": str(self.folder)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def calls(self):
         """What package managers were asked, without options that say how."""
@@ -84,7 +101,13 @@ class Packages(unittest.TestCase):
     def test_a_manager_that_fails_is_asked_once_more_with_fresh_lists(self):
         self.manager("apt-get")
         self.assertEqual(self.call("door/install", "to test", "cmake").returncode, 0)
-        self.tool("apt-get", (self.tools / "apt-get").read_text().partition("\n")[2].replace("exit 0", 'case "$*" in *install*) exit 1 ;; esac'))
+        self.tool(
+            "apt-get",
+            (self.tools / "apt-get")
+            .read_text()
+            .partition("\n")[2]
+            .replace("exit 0", 'case "$*" in *install*) exit 1 ;; esac'),
+        )
         (self.tree / "calls").unlink()
         self.assertEqual(self.call("door/install", "to test", "cmake").returncode, 1)
         self.assertEqual([call.split()[1] for call in self.calls()][:3], ["install", "update", "install"])
@@ -99,8 +122,12 @@ class Packages(unittest.TestCase):
         began = time.monotonic()
         done = self.call("./flashbook", "run", before=alone)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("flashbook: a C++20 compiler, CMake 3.24, Ninja, CLI11 and nlohmann-json are missing and could not be installed. Install them and run "
-                      "this again:\n  apt-get install -y g++ cmake ninja-build libcli11-dev nlohmann-json3-dev\n", done.stderr)
+        self.assertIn(
+            "flashbook: a C++20 compiler, CMake 3.24, Ninja, CLI11 and nlohmann-json are missing and could not be "
+            "installed. Install them and run "
+            "this again:\n  apt-get install -y g++ cmake ninja-build libcli11-dev nlohmann-json3-dev\n",
+            done.stderr,
+        )
         used = time.monotonic() - began
         self.assertLess(used, 20)  # a busy machine's; bare_root.py holds the two seconds
 
@@ -108,22 +135,49 @@ class Packages(unittest.TestCase):
         """Each source has what the one before it lacks."""
         asked, lacking = [], [["cmake", "CLI11"], ["cmake", "CLI11"], ["CLI11"]]
         said = io.StringIO()
-        with (mock.patch.multiple(packages, missing=lambda _: lacking.pop(0), install=lambda _, *names: asked.append(("system", *names)),
-                                  from_pypi=lambda names: asked.append(("PyPI", *names)), has_network=lambda: True,
-                                  host_answers=lambda host: bool(asked.append((host,))) or True), contextlib.redirect_stderr(said)):
+
+        def answers(host):
+            asked.append((host,))
+            return True
+
+        with (
+            mock.patch.multiple(
+                packages,
+                missing=lambda _: lacking.pop(0),
+                install=lambda _, *names: asked.append(("system", *names)),
+                from_pypi=lambda names: asked.append(("PyPI", *names)),
+                has_network=lambda: True,
+                host_answers=answers,
+            ),
+            contextlib.redirect_stderr(said),
+        ):
             packages.need("to test", packages.PROGRAMS)
         self.assertEqual(asked, [("system", "cmake", "CLI11"), ("PyPI", "cmake"), ("github.com",)])
-        self.assertIn("downloading CLI11 from github.com into the build folder, for at most 15 seconds", said.getvalue())
+        self.assertIn(
+            "downloading CLI11 from github.com into the build folder, for at most 15 seconds", said.getvalue()
+        )
 
     def test_archives_that_cannot_be_reached_are_not_waited_for(self):
-        with (mock.patch.multiple(packages, missing=lambda _: ["CLI11"], install=lambda *_: False, has_network=lambda: True, host_answers=lambda _: False),
-              contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as refused):
+        with (
+            mock.patch.multiple(
+                packages,
+                missing=lambda _: ["CLI11"],
+                install=lambda *_: False,
+                has_network=lambda: True,
+                host_answers=lambda _: False,
+            ),
+            contextlib.redirect_stderr(io.StringIO()) as said,
+            self.assertRaises(SystemExit) as refused,
+        ):
             packages.need("to test", packages.PROGRAMS)
         self.assertEqual(refused.exception.code, 2)
         self.assertIn("CLI11 is missing and could not be installed", said.getvalue())
 
     def test_what_is_optional_is_left_out(self):
-        with (mock.patch.multiple(packages, missing=lambda _: ["numpy"], install=lambda *_: False), contextlib.redirect_stderr(io.StringIO()) as said):
+        with (
+            mock.patch.multiple(packages, missing=lambda _: ["numpy"], install=lambda *_: False),
+            contextlib.redirect_stderr(io.StringIO()) as said,
+        ):
             packages.need("to test", packages.TESTS, ["numpy"])
         self.assertIn("Without numpy, what needs it is left out", said.getvalue())
 
