@@ -39,7 +39,7 @@ Adder = Callable[..., Parser]
 
 
 def adder(commands: Any) -> Adder:
-    """What adds a command with its help; `more` is said only in the command's own help."""
+    """A function that adds a command; `more` appears only in the command's own help."""
 
     def add(
         name: str, call: Callable[[argparse.Namespace], int], help: str, more: str = "", cuda: bool = False

@@ -1,4 +1,4 @@
-"""What everything here has in common: where the tree is, commands that are printed and run, and refusals."""
+"""Shared by all modules here: paths, commands that are printed and run, and refusals."""
 
 from __future__ import annotations
 

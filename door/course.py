@@ -14,7 +14,7 @@ from door.build import build, configure, folder
 from door.console import HERE, fail, show
 from door.tree import CAPSTONE, number_of
 
-BEST = ("05_flash_attention_3", "07_backward")  # beside which course/times.py times capstones
+BEST = ("05_flash_attention_3", "07_backward")  # course/times.py times capstones next to these
 GRADED = re.compile(rf"\d\d?|ch\d\d-[a-z0-9-]+|{CAPSTONE}(?:-[a-z0-9-]+)?")
 WHY = "to build exercises"
 
@@ -65,7 +65,7 @@ def named(words: Sequence[str]) -> list[str]:
 
 
 def judges_of(names: Sequence[str]) -> list[str]:
-    """What grading these chapters and exercises takes; all if there is no name, or none that is known."""
+    """The targets for grading these chapters and exercises; all if there is no name, or none that is known."""
     return [f"judges_{id}" for id in tree.exercises() if {id, id[2:4], id.partition("-")[0]} & {*names}] or [
         "exercises"
     ]

@@ -153,7 +153,7 @@ def from_pypi(names: Sequence[str]) -> None:
 
 
 def need(why: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Sees to it that everything wanted is there, or refuses. What is `optional` is left out if it cannot be had."""
+    """Sees to it that everything wanted is there, or refuses. Anything `optional` may be missing in the end."""
     use_folder()
     lacking = missing([*wanted, *optional])
     if lacking:

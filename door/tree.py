@@ -1,4 +1,4 @@
-"""What chapters and exercises this copy has."""
+"""The chapters and exercises that this copy has."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Gpus(unittest.TestCase):
         (self.tools / name).chmod(0o755)
 
     def reports(self, row="", cuda="", nvcc="13.0"):
-        """(architecture, what is said) on a machine where nvidia-smi and nvcc say so."""
+        """(architecture, message) on a machine whose nvidia-smi and nvcc report this."""
         table = f"echo '| NVIDIA-SMI 1  Driver Version: 1  CUDA Version: {cuda} |'" if cuda else "exit 0"
         self.tool("nvidia-smi", f"case $1 in --query-gpu=*) echo '{row}' ;; *) {table} ;; esac")
         listed = "\\n".join(f"compute_{number}" for number in KNOWN.get(nvcc, "").split())

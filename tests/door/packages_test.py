@@ -69,7 +69,7 @@ class Packages(unittest.TestCase):
         )
 
     def calls(self):
-        """What package managers were asked, without options that say how."""
+        """The calls of package managers, without apt's settings."""
         text = (self.tree / "calls").read_text() if (self.tree / "calls").exists() else ""
         return [re.sub(r"(-q|-o \S+) ", "", line) for line in text.splitlines() if not line.startswith("sudo")]
 
