@@ -75,4 +75,4 @@ def has_target(preset: str, name: str) -> bool:
 def files_to_compile(preset: str, targets: Sequence[str]) -> int:
     """How many object files of the targets are not there yet."""
     commands = answers("ninja", "-C", str(folder(preset)), "-t", "commands", *targets) or ""
-    return sum(not (folder(preset) / name).exists() for name in set(re.findall(r" -o (\S+\.o) -c ", commands)))
+    return sum(not (folder(preset) / name).exists() for name in set(re.findall(r" -o (\S+\.o)(?=\s|$)", commands)))

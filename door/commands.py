@@ -218,9 +218,8 @@ def docs(a: argparse.Namespace) -> int:
     ]
     if lacking and not packages.install("to build the site", *lacking):
         fail(f"the site takes {' '.join(lacking)}: apt-get install -y {' '.join(lacking)}")
-    packages.use_folder()
-    return show(
-        packages.python_with("markdown_it", "mdit_py_plugins", "pygments") or sys.executable,
-        Path("docs/build"),
-        *a.options,
-    )
+    python = packages.python_with("markdown_it", "mdit_py_plugins", "pygments")
+    if not python:
+        names = "python3-markdown-it python3-mdit-py-plugins python3-pygments"
+        fail(f"no Python has the site's modules: apt-get install -y {names}")
+    return show(python, "docs/build", *a.options)

@@ -83,8 +83,8 @@ def architecture() -> str:
         return HOPPER
     numbers = " ".join(chapter[:2] for chapter in tree.for_any_gpu())
     say(
-        f"{name} (compute capability {major}.{minor}): chapters {numbers} run on it; "
-        "the others need Hopper (9.0), or no GPU, and run in the simulator."
+        f"{name} (compute capability {major}.{minor}): chapters {numbers} run on it; the others need Hopper (9.0) or no "
+        "GPU at all, so they run in the simulator."
     )
     return f"{major}{minor}-real"
 
