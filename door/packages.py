@@ -10,7 +10,6 @@ import shutil
 import socket
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -127,7 +126,9 @@ def has_network() -> bool:
 
 def host_answers(host: str, port: int = 443) -> bool:
     """Whether a host answers within a second, the lookup of its name included. A proxy is assumed to answer."""
-    if urllib.request.getproxies():
+    from urllib.request import getproxies  # takes longer to import than everything else here
+
+    if getproxies():
         return True
     found: list[bool] = []
 

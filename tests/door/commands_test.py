@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -55,6 +56,7 @@ class FrontDoor(unittest.TestCase):
         }.items():
             (self.tree / "tools" / name).write_text(text)
             (self.tree / "tools" / name).chmod(0o755)
+        (self.tree / "tools/python3").symlink_to(sys.executable)
 
     def call(self, *words, folder=None, door=None, **environment):
         path = f"{self.tree / 'tools'}:{os.environ['PATH']}"
