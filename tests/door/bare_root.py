@@ -111,16 +111,13 @@ def fresh(base: Path, case: str, user: str) -> Path:
 
 
 def refuses_offline(base: Path) -> list[str]:
-    root, faults = fresh(base, "offline", "ada"), []
+    faults = []
     for user in ("ada", "root"):
-        code, said, seconds = (
-            call(root, user, "run", offline=True)
-            if user == "ada"
-            else call(fresh(base, "offline", "root"), user, "run", offline=True)
-        )
-        print(f"offline, as {user}: exit code {code} after {seconds:.1f} s", flush=True)
+        code, said, seconds = call(fresh(base, "offline", user), user, "run", offline=True)
+        told = f"offline, as {user}: exit code {code} after {seconds:.1f} s"
+        print(told, flush=True)
         if code != 2 or seconds > SECONDS or "apt-get install -y python3 g++ cmake" not in said:
-            faults.append(f"offline, as {user}: exit code {code} after {seconds:.1f} s:\n{said}")
+            faults.append(f"{told}:\n{said}")
     return faults
 
 
