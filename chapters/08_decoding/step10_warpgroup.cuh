@@ -8,8 +8,8 @@
 //| `wgmma` reads a tile of keys once per 64 rows, and the scores of one tile are computed while the values of the tile
 //| before are multiplied. Everything else stays: the plan of step 6, the boxes of step 9, merging.
 //|
-//| **Budget** (d = 128): 64 rows of Q per warpgroup, 16 KB; four stages of 32 KB. Registers of a consumer thread: scores 64,
-//| O 64, P 32.
+//| **Budget** (d = 128): 64 rows of Q per warpgroup, 16 KB; six stages of 32 KB, since two of them are always being read.
+//| Registers of a consumer thread: scores 64, O 64, P 32.
 #pragma once
 #include "chapters/08_decoding/last_arriver.cuh"
 #include "chapters/08_decoding/step9_boxes.cuh"
@@ -19,15 +19,16 @@
 
 namespace flashbook::decoding {
 
-/// One or two warpgroups of 64 rows each.
+//| Two warpgroups share each tile of keys. At d = 256 their registers do not suffice.
+
 template <int kHeadDim_, int kConsumers_>
 struct WarpgroupTraits {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kConsumers = kConsumers_;  ///< warpgroups
+  static constexpr int kConsumers = kConsumers_;  ///< warpgroups: 1, or up to d = 128 also 2
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
   static constexpr int kPanels = kHeadDim / kPanel;
-  static constexpr int kStages = kHeadDim == 64 ? 8 : 4;
+  static constexpr int kStages = kHeadDim == 64 ? 12 : 6;  ///< 192 KB
   static constexpr int kWarps = kConsumers * kWarpsOfWarpgroup;
   /// And the producer: a warp, or with two consumers a warpgroup, which gives its registers to them.
   static constexpr int kThreads = kWarps * 32 + (kConsumers == 1 ? 32 : kWarpgroup);

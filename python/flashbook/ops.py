@@ -39,12 +39,11 @@ LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim
 COUNTING = (HOPPER, DECODING, MASKS)  # but for gradients, their workspace has counters: all 0 before the first call with it, and left 0
 VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
-EQUAL_WORK, E4M3_CACHE = 6, 8  # of chapter 8
+EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUPS = 6, 8, 9, 10  # of chapter 8
 PROMPTS = 8  # of chapter 9
-MOST_ROWS, FEWEST_PAGE_ROWS = 64, 8  # of a tile of chapter 8; of a page that chapter 9 reads
-# Chapter 9 does not split keys. With fewer tiles of rows it keeps so few of 132 multiprocessors busy that chapter 8 is as fast: one of its tiles
-# takes 4.8 us on any of them, chapter 9's of twice the rows 1.45.
-FEWEST_TILES, TILE_ROWS = 20, 128
+# Rows, heads of a group times tokens, of a tile of chapter 8's ring, and of a block of its step 10; rows of a page that step 10 and chapter 9 read.
+RING_ROWS, BLOCK_ROWS, MIN_PAGE_ROWS = 16, 128, 8
+FEWEST_TILES, TILE_ROWS = 20, 128  # chapter 9 does not split keys: fewer tiles of rows than this leave most multiprocessors idle
 BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # of chapter 6: its last step takes exponentials from a line
 MOST_PLANS = 4096
 MOST_UNREAD = 1 << 18  # log-sum-exps, 1 MiB
@@ -652,22 +651,23 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
 def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
            softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
            first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None,
-           v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
+           v_scale: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
     """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
     is [batch, most pages of a sequence]; slopes are [heads] or [batch, heads], sinks [heads]; paddings, [batch], are rows before a
     sequence's first key. With first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to
-    most_queries. Of e4m3, k_scale and v_scale are [batch, heads]."""
-    rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries, k_scale, v_scale
+    most_queries. Of e4m3, k_scale and v_scale are [batch, heads]. `unsplit`: a sequence has the same bits alone and in any batch."""
+    rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries, k_scale, v_scale, unsplit
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, *rules)
     with on(plan):
-        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings, first_query, k_scale, v_scale)
+        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings, first_query, k_scale, v_scale, unsplit)
 
 
 def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
                 softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
-                first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None, v_scale: Tensor | None = None) -> Plan:
+                first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None, v_scale: Tensor | None = None,
+                unsplit: bool = False) -> Plan:
     of_batch = q.shape[:1] if first_query is None or first_query.dim() != 1 else (len(first_query) - 1,)
     for name, array, size in (("cache_seqlens", lengths, of_batch), ("block_table", pages, None), ("cache_leftpad", paddings, of_batch),
                               ("cu_seqlens_q", first_query, (of_batch[0] + 1,))):
@@ -690,7 +690,7 @@ def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: 
             raise ValueError(f"{name} is for a cache in float8_e4m3fn beside float16 or bfloat16, and k is {k.dtype}, q {q.dtype}: leave it out")
         if scales.shape != (q.shape[0], k.shape[1]):
             raise ValueError(f"{name} is {tuple(scales.shape)}: give {(q.shape[0], k.shape[1])}, [batch, kv_heads]")
-    given = slopes is not None, sinks is not None, paddings is not None, 0 if first_query is None else most_queries
+    given = slopes is not None, sinks is not None, paddings is not None, 0 if first_query is None else most_queries, unsplit
     key = ("decode", q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale,
            left, right, softcap, given, None if pages is None else pages.shape)
     plan = _plans.get(key)
@@ -711,22 +711,29 @@ def of_one_page(tensor: Tensor, batch: int) -> Tensor:
     return tensor.new_empty_strided((batch, *tensor.shape[1:]), (0, *tensor.stride()[1:]))
 
 
-def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int) -> bool:
-    """Whether a sequence has more rows than a tile of chapter 8, in pages that chapter 9 can read, and all together have enough tiles."""
-    if q.dim() != 4 or k.dim() != 4 or not k.shape[1]:
-        return False
-    batch, heads, queries, _ = q.shape
-    group = heads // k.shape[1]
+def decode_step(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int, e4m3: bool, of_chapter_8: bool, unsplit: bool) -> tuple[int, int, str]:
+    """Chapter and step that read a cache, and why. `of_chapter_8`: chapter 9 does not know the call's rules."""
+    if e4m3:
+        return DECODING, E4M3_CACHE, "a cache in float8_e4m3fn"
+    batch, heads, queries, head_dim = q.shape
+    if not k.shape[1] or not heads:
+        return DECODING, EQUAL_WORK, "an empty call"
+    group, queries = heads // k.shape[1], most_queries or queries
+    rows, page_rows = group * queries, k.shape[2]
+    in_panels = pages is None or pages.shape[1] == 1 or (page_rows >= MIN_PAGE_ROWS and page_rows & (page_rows - 1) == 0)
     shared = next(count for count in (4, 2, 1) if group % count == 0)  # heads of a tile of chapter 9
-    tiles = batch * (heads // shared) * -(-queries * shared // TILE_ROWS)
-    if (most_queries or queries) * group <= MOST_ROWS or tiles < FEWEST_TILES:
-        return False
-    rows = k.shape[2]
-    return pages is None or pages.shape[1] == 1 or (rows >= FEWEST_PAGE_ROWS and rows & (rows - 1) == 0)
+    tiles = batch * (heads // shared) * -(-q.shape[2] * shared // TILE_ROWS)
+    if rows > BLOCK_ROWS and in_panels and not of_chapter_8 and (unsplit or tiles >= FEWEST_TILES):
+        return MASKS, PROMPTS, "many queries against a cache"
+    if rows > RING_ROWS and in_panels:
+        return DECODING, WARPGROUPS, f"{rows} rows, heads of a group times tokens: enough for a warpgroup"
+    if k.stride(2) == head_dim:
+        return DECODING, EQUAL_WORK, "a cache whose keys of a head are contiguous"
+    return DECODING, BOXES, "a cache whose keys of a head are strided"
 
 
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
-                sinks: bool, paddings: bool, most_queries: int) -> Plan:
+                sinks: bool, paddings: bool, most_queries: int, unsplit: bool) -> Plan:
     if pages is None:
         check_tensors(q, k, v, True)
     else:
@@ -743,10 +750,9 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     if e4m3 and (masked or paddings or most_queries):
         raise NotImplementedError("a cache in float8_e4m3fn meets no window, softcap, slopes, s_aux, cache_leftpad and packed queries: leave them "
                                   "out, or give a cache of 16 bits")
-    cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3))  # it asks only whether arrays are there
-    of_chapter_8 = e4m3 or softcap > 0 or slopes or sinks or paddings
-    chapter, step = (DECODING, E4M3_CACHE if e4m3 else EQUAL_WORK) if of_chapter_8 or not is_prompt(q, k, pages, most_queries) else (MASKS, PROMPTS)
-    plan = planned(Plan(chapter=chapter, step=step), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
+    cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3), splits=int(unsplit))  # it asks only whether arrays are there
+    chapter, step, reason = decode_step(q, k, pages, most_queries, e4m3, softcap > 0 or slopes or sinks or paddings, unsplit)
+    plan = planned(Plan(chapter=chapter, step=step, reason=reason), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
                    0.0, False, -1, SCALE_OF_HEAD if e4m3 else 0, cache)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
     if plan.shape is None:
@@ -774,7 +780,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
 
 def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, slopes: Tensor | None = None,
                   sinks: Tensor | None = None, paddings: Tensor | None = None, first_query: Tensor | None = None, k_scale: Tensor | None = None,
-                  v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
+                  v_scale: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
     o, lse = torch.empty_like(plan.results[0]), torch.empty_like(plan.results[1])
     if plan.empty:
         lse = lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
@@ -782,7 +788,8 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
     workspace, _memory = workspace_of(plan, stream, address)
-    cache = Cache(None if lengths is None else address(lengths), e4m3=int(plan.chapter == DECODING and plan.step == E4M3_CACHE))
+    cache = Cache(None if lengths is None else address(lengths), e4m3=int(plan.chapter == DECODING and plan.step == E4M3_CACHE),
+                  splits=int(unsplit))
     if pages is not None:
         cache.page_table, cache.page_rows, cache.pages = address(pages), k.shape[2], k.shape[0]
     if paddings is not None:

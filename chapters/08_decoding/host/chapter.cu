@@ -6,7 +6,7 @@
 #include "chapters/08_decoding/host/latent.h"
 #include "chapters/08_decoding/host/rules.h"
 #include "chapters/08_decoding/host/shared_prefix.cuh"
-#include "chapters/08_decoding/host/warpgroup_launch.cuh"
+#include "chapters/08_decoding/host/warpgroup.h"
 #include "common/attention/cost.h"
 #include "common/attention/pages.h"
 #include "common/device/dispatch.h"

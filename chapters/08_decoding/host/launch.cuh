@@ -170,7 +170,7 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
       int64_t(keys_seen_of(shape)) + begin_at - 1;  // and a page's other keys
   const int key_tiles = int(ceil_div(std::min<int64_t>(seen, shape.seqlen_k), keys));
   const int processors = device::multiprocessors();
-  const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
+  const int parts = shape.unsplit ? 1 : int(std::clamp<int64_t>(processors / items, 1, key_tiles));
   //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a merge. Where equal
   //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain. And where
   //| all lengths are the same, that is a plan of equal parts.
@@ -187,12 +187,13 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
       equal_work && even_items && keys_seen_of(shape) <= kShortItem && items > processors;
   const auto staying = [&](int64_t most) { return ceil_div(items, ceil_div(items, most)); };
   const int64_t pairs = staying(2 * int64_t(processors));
-  const bool in_halves =
-      halves && short_items && rows == kRowsOfMma && 10 * pairs >= 9 * 2 * int64_t(processors);
+  const bool in_halves = halves && short_items && !shape.unsplit && rows == kRowsOfMma &&
+                         10 * pairs >= 9 * 2 * int64_t(processors);
   const bool items_fill =
       items > processors && 10 * ((items - 1) % processors + 1) >= 6 * int64_t(processors);
   if (even_items && (parts_fill || items_fill || in_halves)) equal_work = false;
   if (shape.packed_queries > 0) equal_work = true;
+  if (shape.unsplit) equal_work = false;
   const int64_t most = parts_fill ? items * parts : processors;
   return {.blocks = equal_work    ? int(std::min<int64_t>(most, items * key_tiles))
                     : in_halves   ? int(pairs)
@@ -216,6 +217,18 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
   RingLaunch launch = plan_launch(shape, ring_row_tiles(shape) * kRowsOfMma, keys,
                                   copies_begin_at(shape, keys, boxes), equal_work, even, halves);
   launch.boxes = boxes;
+  return launch;
+}
+
+//| Step 10's blocks have the rows of a warpgroup, or of two.
+/// A launch of step 10. `even`: all sequences are as long as the shape says.
+inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
+  const int columns = tile_columns(shape.head_dim), keys = columns == 256 ? 64 : 128;
+  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
+  const int groups = columns < 256 && rows > kRowsOfWarpgroup ? 2 : 1;
+  const int begin_at = has_pages(shape) ? box_keys_of(shape, keys) : 1;
+  RingLaunch launch = plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even);
+  launch.boxes = true;
   return launch;
 }
 

@@ -1,27 +1,12 @@
 //| # How step 10 is launched
 //|
-//| The plan is step 6's for blocks of 64 or 128 rows, and rules are those of steps 4 to 6.
+//| The plan is step 6's for blocks of 64 or 128 rows (`warpgroup_launch`), and rules are those of steps 4 to 6.
 #pragma once
 #include "chapters/08_decoding/host/rules_launch.cuh"
 #include "chapters/08_decoding/host/warpgroup.h"
 #include "chapters/08_decoding/step10_warpgroup.cuh"
 
 namespace flashbook::decoding {
-
-/// Keys of a tile, and rows of a block: 64 if all of a pack's rows fit.
-constexpr int warpgroup_keys(int columns) { return columns == 256 ? 64 : 128; }
-inline int warpgroup_rows(const Shape& shape) {
-  return int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q <= kRowsOfWarpgroup ? kRowsOfWarpgroup
-                                                                                   : 2 * kRowsOfWarpgroup;
-}
-
-inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
-  const int keys = warpgroup_keys(tile_columns(shape.head_dim));
-  const int begin_at = has_pages(shape) ? box_keys_of(shape, keys) : 1;
-  RingLaunch launch = plan_launch(shape, warpgroup_rows(shape), keys, begin_at, true, even);
-  launch.boxes = true;
-  return launch;
-}
 
 template <typename T, typename Traits, typename PlanType>
 void launch_warpgroups(const Shape& shape, const Problem& problem, const Tensors& t, device::Stream stream,
@@ -56,8 +41,8 @@ void run_warpgroups(const Shape& shape, const Tensors& t, device::Stream stream)
       launch_warpgroups<T, Traits>(shape, problem_with_rules(shape, t), t, stream, launch,
                                    rules_of<true, true>(shape, t, launch));
     };
-    launch.rows == kRowsOfWarpgroup ? run.template operator()<WarpgroupTraits<kHeadDim, 1>>()
-                                    : run.template operator()<WarpgroupTraits<kHeadDim, 2>>();
+    if (launch.rows == kRowsOfWarpgroup) return run.template operator()<WarpgroupTraits<kHeadDim, 1>>();
+    if constexpr (kHeadDim < 256) run.template operator()<WarpgroupTraits<kHeadDim, 2>>();
   });
 }
 
