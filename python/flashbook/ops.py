@@ -76,6 +76,7 @@ class Plan:
     workspace: int = 0  # bytes
     memory: Tensor | None = None  # the workspace, without memory
     results: tuple[Tensor, ...] = ()  # without memory
+    reason: str = ""  # for the step, where a cache is read
     index: int = -1  # of the device, -1: the CPU
     simulated: bool = False
 
@@ -716,13 +717,13 @@ def decode_step(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int, e
     if e4m3:
         return DECODING, E4M3_CACHE, "a cache in float8_e4m3fn"
     batch, heads, queries, head_dim = q.shape
-    if not k.shape[1] or not heads:
+    if not heads:
         return DECODING, EQUAL_WORK, "an empty call"
     group, queries = heads // k.shape[1], most_queries or queries
     rows, page_rows = group * queries, k.shape[2]
     in_panels = pages is None or pages.shape[1] == 1 or (page_rows >= MIN_PAGE_ROWS and page_rows & (page_rows - 1) == 0)
     shared = next(count for count in (4, 2, 1) if group % count == 0)  # heads of a tile of chapter 9
-    tiles = batch * (heads // shared) * -(-q.shape[2] * shared // TILE_ROWS)
+    tiles = batch * (heads // shared) * -(-q.shape[2] * shared // TILE_ROWS)  # packed, q has all queries
     if rows > BLOCK_ROWS and in_panels and not of_chapter_8 and (unsplit or tiles >= FEWEST_TILES):
         return MASKS, PROMPTS, "many queries against a cache"
     if rows > RING_ROWS and in_panels:
@@ -928,7 +929,7 @@ _definitions.define(f"backward_with_bias(Tensor d_o, Tensor q, Tensor k, Tensor 
                     "Tensor? seed=None) -> (Tensor, Tensor, Tensor, Tensor)")
 _definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, int left=-1, int right=-1, float softcap=0.0, "
                     "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0, "
-                    "Tensor? k_scale=None, Tensor? v_scale=None) -> (Tensor, Tensor)")
+                    "Tensor? k_scale=None, Tensor? v_scale=None, bool unsplit=False) -> (Tensor, Tensor)")
 for _operator in (forward, backward, backward_with_bias, decode):
     for _place in ("CPU", "CUDA"):
         _definitions.impl(_operator.__name__, _operator, _place)

@@ -405,13 +405,15 @@ def test_explain():
 
     before, new = k.clone(), make(2, 1, 2)
     found = flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], k, v, new, new, cache_seqlens=7)
-    assert (found.operation, found.chapter, found.step, found.copied, found.backward) == ("decode", 8, 6, (), None) and torch.equal(k, before)
+    assert (found.operation, found.chapter, found.step, found.copied, found.backward) == ("decode", 8, 9, (), None) and torch.equal(k, before)
+    by_head = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (k, v)]
+    assert said(flashbook.flash_attn_with_kvcache, q[:, :1], *by_head, cache_seqlens=7) == ("decode", 8, 6)
     table_ = torch.arange(2, device=DEVICE, dtype=torch.int32)[:, None]
     flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], make(2, 32, 2), make(2, 32, 2), new, new, cache_seqlens=7, block_table=table_)
-    assert said(flashbook.flash_attn_with_kvcache, make(2, 40, 4), k, v, cache_seqlens=7, causal=True) == ("decode", 8, 6)  # 4 tiles
+    assert said(flashbook.flash_attn_with_kvcache, make(2, 40, 4), k, v, cache_seqlens=7, causal=True) == ("decode", 8, 10)  # 80 rows
     long = make(2, 400, 4)
     assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, causal=True) == ("decode", 9, 8)
-    assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, 6)
+    assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, 10)
     for rows, chapter in ((4, 8), (8, 9)):  # of a page
         pages = torch.arange(2 * 5, device=DEVICE, dtype=torch.int32).view(2, 5)
         found = flashbook.explain(flashbook.flash_attn_with_kvcache, long, make(10, rows, 2), make(10, rows, 2), cache_seqlens=7, block_table=pages)
