@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bench import ncu_bytes
+from bench.race import LAYOUTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN, LIBRARY = ROOT / "build/gpu/bin", ROOT / "build/gpu/lib/libflashbook.so"
@@ -150,6 +151,8 @@ FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
 DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
 CHUNK_PEERS = ("cudnn_paged", "flashinfer_fa2", "flashinfer_fa3")
 DECODE = r"decode/(ch08/step\d(_p\d+)?(_once)?|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
+CELLS = (rf"(decode|called)/(ch08/step(6|9|10)|ch09/step8|fa3|cudnn|cudnn_frontend|flashinfer(_tc|_fa2|_fa3)?)/bf16/d{either((64, 128, 256))}"
+         rf"/b\d+h\d+k\d+t\d+(ragged)?_{either(LAYOUTS)}(_p\d+)?/n\d+")
 MASKED = r"masked/(ch09/step[1-5]|ch05/step5|flex|flex_flash|varlen|flash2|fa3|dense)/bf16/d128/\w+/n\d+"
 GRADIENTS = names("backward", r"(ch07/step[2-6]|\w+)")
 
@@ -164,7 +167,10 @@ PARTS = (
          steps(6, 8), ("cudnn", "cudnn_frontend", "fa3", "product"), masks=FULL, lengths=AT_4K, dtype="e4m3"),
     Part("backward", "backward", 160, "chapter 7's steps and the peers, every shape",
          race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS)), GRADIENTS, resumes=True),
-    Part("decode", "decode", 65, "one query a sequence: chapter 8 and the peers", race("decode.py", "--peers", DECODE_PEERS), DECODE, resumes=True),
+    Part("cells", "decode", 330, "caches as their users have them, both orders in memory, the GPU alone and as called",
+         race("decode.py"), CELLS, resumes=True),
+    Part("decode", "decode", 65, "one query a sequence: chapter 8 and the peers", race("decode.py", "--one-query", "--peers", DECODE_PEERS), DECODE,
+         resumes=True),
     Part("prefill", "decode", 20, "chunks of prompts against pages: chapters 8 and 9 and the peers",
          race("decode.py", "--prefill", "--peers", words(CHUNK_PEERS)),
          rf"decode/(ch08/step6_p64|(ch09/step8|{either(CHUNK_PEERS)})_p(16|64))/bf16/d128/(b8h32k8chunks/n16384|b34h32k8mixed/n4096)", resumes=True),
@@ -186,7 +192,7 @@ PARTS = (
     Part("machine", "machine", 5, "chapter 0: what the card takes for a load, a product, an exponential", program("00_the_machine", "--json"),
          r"machine/[\w/]+", ("00_the_machine",)),
     Part("flex_decode", "decode", 20, "FlexAttention on one query a sequence",
-         race("decode.py", "--shape", "2", "--step", "6", "--peers", "cudnn,flex", "--pages", "0"), DECODE, resumes=True),
+         race("decode.py", "--one-query", "--shape", "2", "--step", "6", "--peers", "cudnn,flex", "--pages", "0"), DECODE, resumes=True),
     Part("blocks", "machine", 8, "chapter 3's tiles from 16 to 128, and its step 3 on chapter 4's",
          program("forward", "--block-sizes", "--max-seconds", "0.1", "--out"), r"blocks/.*", ("forward",)),
     Part("timeline", "machine", 8, "stamps of chapter 5's loops", program("timeline"), r"timeline/.*", ("timeline",)),

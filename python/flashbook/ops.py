@@ -39,9 +39,10 @@ LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim
 COUNTING = (HOPPER, DECODING, MASKS)  # but for gradients, their workspace has counters: all 0 before the first call with it, and left 0
 VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
-EQUAL_WORK, E4M3_CACHE = 6, 8  # of chapter 8
+EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUP = 6, 8, 9, 10  # steps of chapter 8
 PROMPTS = 8  # of chapter 9
-MOST_ROWS, FEWEST_PAGE_ROWS = 64, 8  # of a tile of chapter 8; of a page that chapter 9 reads
+FEW_ROWS, MOST_ROWS = 16, 128  # up to which chapter 8's steps 6 and 9 are chosen; of a block of its step 10
+FEWEST_PAGE_ROWS = 8  # of a page that chapter 8's step 10 and chapter 9 can read
 # Chapter 9 does not split keys. With fewer tiles of rows it keeps so few of 132 multiprocessors busy that chapter 8 is as fast: one of its tiles
 # takes 4.8 us on any of them, chapter 9's of twice the rows 1.45.
 FEWEST_TILES, TILE_ROWS = 20, 128
@@ -69,6 +70,7 @@ class Plan:
     empty: bool = False  # there is nothing to launch
     chapter: int = 0
     step: int = 0
+    reason: str = ""  # why, against a cache
     shape: Shape | None = None
     mask: Mask | None = None  # but for its pointers
     call: Any = None  # the C function
@@ -551,6 +553,8 @@ def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int
     check_tensors(q, k, v)
     plan = Plan()
     plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, scaling, chapter, step, dropout, reach)
+    if plan.chapter == DECODING and not chapter:
+        _, plan.step, _ = chosen_decode(q, k, v, None, True, 0)
     plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling, dropout=dropout, reach=reach)
     plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), lse_without_memory(q)
     return plan
@@ -712,7 +716,7 @@ def of_one_page(tensor: Tensor, batch: int) -> Tensor:
 
 
 def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int) -> bool:
-    """Whether a sequence has more rows than a tile of chapter 8, in pages that chapter 9 can read, and all together have enough tiles."""
+    """Whether a sequence has more rows than a block of chapter 8, in pages that chapter 9 can read, and all together have enough tiles."""
     if q.dim() != 4 or k.dim() != 4 or not k.shape[1]:
         return False
     batch, heads, queries, _ = q.shape
@@ -723,6 +727,28 @@ def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int) -> 
         return False
     rows = k.shape[2]
     return pages is None or pages.shape[1] == 1 or (rows >= FEWEST_PAGE_ROWS and rows & (rows - 1) == 0)
+
+
+def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, prompt: bool) -> tuple[int, int, str]:
+    """Chapter and step of attention against a cache, and why. `rows` are the queries of a sequence times the query heads
+    per key head, `contiguous` says whether the rows of a head are, and `page_rows` is 0 without pages."""
+    if e4m3:
+        return DECODING, E4M3_CACHE, "a cache of one byte per element"
+    if prompt:
+        return MASKS, PROMPTS, "many queries against a cache"
+    if rows > FEW_ROWS and not 0 < page_rows < FEWEST_PAGE_ROWS:
+        return DECODING, WARPGROUP, f"a cache, and more than {FEW_ROWS} rows, queries times heads per key head"
+    if rows <= FEW_ROWS and contiguous:
+        return DECODING, EQUAL_WORK, "a cache in which the keys of a head are contiguous"
+    return DECODING, BOXES, "a cache in which the keys of several heads are interleaved"
+
+
+def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, most_queries: int) -> tuple[int, int, str]:
+    """choose_decode of a call's tensors."""
+    rows = (most_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
+    contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
+    prompt = not of_chapter_8 and is_prompt(q, k, pages, most_queries)
+    return choose_decode(rows, contiguous, 0 if pages is None else k.shape[2], is_e4m3_cache(q, k), prompt)
 
 
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
@@ -745,8 +771,8 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
                                   "out, or give a cache of 16 bits")
     cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3))  # it asks only whether arrays are there
     of_chapter_8 = e4m3 or softcap > 0 or slopes or sinks or paddings
-    chapter, step = (DECODING, E4M3_CACHE if e4m3 else EQUAL_WORK) if of_chapter_8 or not is_prompt(q, k, pages, most_queries) else (MASKS, PROMPTS)
-    plan = planned(Plan(chapter=chapter, step=step), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
+    chapter, step, reason = chosen_decode(q, k, v, pages, of_chapter_8, most_queries)
+    plan = planned(Plan(chapter=chapter, step=step, reason=reason), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
                    0.0, False, -1, SCALE_OF_HEAD if e4m3 else 0, cache)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
     if plan.shape is None:
