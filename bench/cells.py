@@ -11,6 +11,7 @@ from an idle GPU to the result. FlashInfer's plan, which a model makes once for 
 both. FlashAttention-3 chooses by itself how many parts it splits the keys into.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -110,18 +111,10 @@ class Problem:
         return q, k, v
 
 
-def set_strides(shape: Shape, **tensors: Any) -> None:
-    for name, tensor in tensors.items():
-        for axis, stride in zip(("batch", "head", "row"), tensor.stride()):
-            setattr(shape, f"{name}_{axis}_stride", stride)
-
-
 def make_problem(cell: Cell) -> Problem:
     torch.manual_seed(SEED)
-    made = lambda *sizes: torch.randn(*sizes, device="cuda", dtype=torch.bfloat16)
-    sizes = cell.batch, cell.kv_heads, cell.keys, cell.head_dim
-    k, v = (made(*sizes) if cell.layout == "bhsd" else made(sizes[0], sizes[2], sizes[1], sizes[3]).transpose(1, 2) for _ in "kv")
-    q = made(cell.batch, cell.tokens, cell.heads, cell.head_dim).transpose(1, 2)
+    k, v = (race.randn(cell.layout, cell.batch, cell.kv_heads, cell.keys, cell.head_dim, torch.bfloat16) for _ in "kv")
+    q = race.randn("bshd", cell.batch, cell.heads, cell.tokens, cell.head_dim, torch.bfloat16)
     shape = Shape(cell.batch, cell.heads, cell.kv_heads, cell.tokens, cell.keys, cell.head_dim, 1, peers.DTYPES["bf16"], 1 / math.sqrt(cell.head_dim))
     found = Problem(cell, shape, q, k, v, (k, v))
     if cell.page_rows or cell.ragged:
@@ -130,7 +123,7 @@ def make_problem(cell: Cell) -> Problem:
         order = torch.randperm(cell.batch * cell.keys // cell.page_rows, device="cuda")
         found.cache = caches.in_pages(k, order, cell.page_rows), caches.in_pages(v, order, cell.page_rows)
         found.table = order.to(torch.int32).view(cell.batch, -1)
-    set_strides(shape, q=q, k=found.cache[0], v=found.cache[1], o=q)
+    race.set_strides(shape, q=q, k=found.cache[0], v=found.cache[1], o=q)
     return found
 
 
@@ -215,15 +208,15 @@ def peer(who: str, problem: Problem) -> list[Contestant]:
         if lacking:
             return [lacking]
     makers = {"fa3": fa3, "cudnn": cudnn, "cudnn_frontend": cudnn_frontend}
-    context: Any = Contestant.context
-    if who == "cudnn":
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        context = lambda: sdpa_kernel(SDPBackend.CUDNN_ATTENTION)
-    label = "cuDNN, as PyTorch calls it" if who == "cudnn" else packages.PACKAGES["flashinfer" if who.startswith("flashinfer") else who].label
+    label = "cuDNN, as PyTorch calls it" if who == "cudnn" else packages.PACKAGES[who if who in makers else "flashinfer"].label
+    context: Any = contextlib.nullcontext
     try:
+        if who == "cudnn":
+            from torch.nn.attention import SDPBackend, sdpa_kernel
+
+            context = lambda: sdpa_kernel(SDPBackend.CUDNN_ATTENTION)
         run = makers[who](problem) if who in makers else flashinfer(who, problem)
-    except Exception as error:  # of packages of others: any
+    except Exception as error:  # other people's packages raise anything
         return [Contestant(who, label, None, skipped=(str(error).splitlines() or [type(error).__name__])[0])]
     return [Contestant(who, label, race.Replayed(run), context=context), Contestant(who, label, run, context=context, called=True)]
 

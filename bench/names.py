@@ -2,6 +2,7 @@
 
     forward/ch05/step5/bf16/d128/causal/n8192           a step of a chapter
     forward/cudnn/bf16/d128/full/n8192                  a peer
+    forward/ch05/step5/bf16/d128/causal_bshd/n8192      tensors [batch, seqlen, heads, d]; without the word [batch, heads, seqlen, d]
     ablation/ch05/one_loop/bf16/d128/full/n4096         a step with a switch turned
     ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192   the same of decoding
     triton/ch05/step2/bf16/d128/full/n4096              the same step, in turn with one in Triton, which is triton/triton/...
@@ -34,7 +35,7 @@ KINDS = ("forward", "backward", "decode", "called", "masked", "cpu", "ablation",
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
-MASKS = ("full", "causal")  # of all kinds but those of OWN_WORDS
+MASKS = ("full", "causal", "full_bshd", "causal_bshd")  # of all kinds but those of OWN_WORDS
 OWN_WORDS = ("masked", "decode", "called", "ablation", "cpu", "generation", "many")
 PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
                      r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)

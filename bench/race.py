@@ -10,6 +10,7 @@ A race can be taken in several calls: with --seconds a call ends before its limi
 one goes on where the file ends. The context has a part for each call, and an entry says of which one it is.
 """
 
+import argparse
 import contextlib
 import ctypes
 import dataclasses
@@ -29,7 +30,7 @@ from typing import Any
 from bench import results
 from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter, Shape, Tensors
 
-LAYOUTS = ("bhsd", "bshd")  # how tensors and caches lie: [batch, heads, seqlen, d], or with the heads of a token side by side
+LAYOUTS = ("bhsd", "bshd")  # of tensors and caches in memory: [batch, heads, seqlen, d] or [batch, seqlen, heads, d]
 NAP = 0.06  # seconds
 SEED = 1
 APART, NEAR = 0.03, 1.25  # rounds that lie further apart are too few; who takes at most so many times the fastest's time is near it
@@ -374,6 +375,37 @@ def add_options(parser):
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     add_calls(parser)
+
+
+def add_layout(parser):
+    """The option of every program that times attention: a bench covers both layouts (tests/bench/layouts_test.py)."""
+    parser.add_argument("--layout", type=layouts, default=list(LAYOUTS),
+                        help=f"order of the tensors in memory: {','.join(LAYOUTS)} (default: both)")
+
+
+def layouts(text):
+    """["bhsd", "bshd"] of "bhsd,bshd"."""
+    if unknown := [word for word in text.split(",") if word not in LAYOUTS]:
+        raise argparse.ArgumentTypeError(f"'{unknown[0]}' is no layout: give some of {','.join(LAYOUTS)}, with commas between")
+    return text.split(",")
+
+
+def in_layout(word: str, layout: str) -> str:
+    """What a mask is called in the names of results."""
+    return word if layout == LAYOUTS[0] else f"{word}_{layout}"
+
+
+def randn(layout, batch, heads, rows, head_dim, dtype):
+    """Normal random numbers, a view [batch, heads, rows, head_dim] of a tensor in that layout."""
+    made = lambda *sizes: torch.randn(*sizes, device="cuda", dtype=dtype)
+    return made(batch, heads, rows, head_dim) if layout == "bhsd" else made(batch, rows, heads, head_dim).transpose(1, 2)
+
+
+def set_strides(struct, **tensors):
+    """The strides of views [batch, heads, rows, head_dim], in a struct of flashbook.h."""
+    for name, tensor in tensors.items():
+        for axis, stride in zip(("batch", "head", "row"), tensor.stride()):
+            setattr(struct, f"{name}_{axis}_stride", stride)
 
 
 def add_calls(parser):
