@@ -1,9 +1,9 @@
 """Caches as their users have them. bench/decode.py times these cells unless it is given a mode.
 
-`bshd` is the order of FlashAttention, vLLM and Hugging Face: [batch, seqlen, kv_heads, d], or pages [rows, kv_heads, d],
-which FlashInfer calls NHD. `bhsd` is [batch, kv_heads, seqlen, d], or pages [kv_heads, rows, d] (HND). Queries are the
-last tokens of their sequence, under a causal mask. With pages, and where lengths differ, every contestant gets the
-lengths as a tensor; a full cache in one piece comes without.
+`bshd` is the order of FlashAttention, vLLM and Hugging Face: [batch, seqlen, kv_heads, d], or pages
+[rows, kv_heads, d], which FlashInfer calls NHD. `bhsd` is [batch, kv_heads, seqlen, d], or pages [kv_heads, rows, d]
+(HND). Queries are the last tokens of their sequence, under a causal mask. With pages, and where lengths differ, every
+contestant gets the lengths as a tensor; a full cache in one piece comes without.
 
 Each cell is timed in two ways. `decode/...` is the GPU alone, the replay of a CUDA graph: for ours, of the C function
 with the step that the Python package chooses, and with each of --step. `called/...` is what a Python caller waits for,
@@ -11,6 +11,7 @@ from an idle GPU to the result. FlashInfer's plan, which a model makes once for 
 both. FlashAttention-3 chooses by itself how many parts it splits the keys into.
 """
 
+import collections
 import contextlib
 import ctypes
 import dataclasses
@@ -62,10 +63,13 @@ class Cell:
     def lengths(self) -> list[int]:
         """Keys of each sequence, in no order."""
         steps = max(self.batch - 1, 1)
-        return [round(self.keys * 2 ** (-5 * (7 * b % self.batch) / steps)) if self.ragged else self.keys for b in range(self.batch)]
+        return [
+            round(self.keys * 2 ** (-5 * (7 * b % self.batch) / steps)) if self.ragged else self.keys
+            for b in range(self.batch)
+        ]
 
     def kv_bytes(self) -> int:
-        """Of the keys and values that must be read, once."""
+        """The keys and values that must be read, once."""
         return 4 * sum(self.lengths) * self.kv_heads * self.head_dim
 
     def flops(self) -> int:
@@ -73,12 +77,30 @@ class Cell:
         return 4 * self.head_dim * self.heads * pairs
 
 
-SHAPES = [Cell(1, 32, 8, 8192), Cell(1, 32, 8, 131072), Cell(16, 32, 8, 4096), Cell(64, 64, 8, 8192), Cell(128, 32, 8, 2048), Cell(32, 16, 16, 8192)]
-OTHERS = [Cell(16, 64, 4, 8192), Cell(16, 32, 8, 8192, head_dim=64), Cell(16, 16, 4, 8192, head_dim=256), Cell(32, 32, 8, 16384, ragged=True)]
-CASES = [(tokens, 0) for tokens in TOKENS] + [(tokens, rows) for rows in PAGES for tokens in TOKENS_OF_PAGES]  # (tokens, rows of a page)
-CELLS = [dataclasses.replace(shape, tokens=tokens, page_rows=rows, layout=layout)
-         for shapes, cases in ((SHAPES, CASES), (OTHERS, [(1, 0), (8, 0), (1, 64), (8, 64)]))
-         for shape in shapes for tokens, rows in cases for layout in LAYOUTS]
+SHAPES = [
+    Cell(1, 32, 8, 8192),
+    Cell(1, 32, 8, 131072),
+    Cell(16, 32, 8, 4096),
+    Cell(64, 64, 8, 8192),
+    Cell(128, 32, 8, 2048),
+    Cell(32, 16, 16, 8192),
+]
+OTHERS = [
+    Cell(16, 64, 4, 8192),
+    Cell(16, 32, 8, 8192, head_dim=64),
+    Cell(16, 16, 4, 8192, head_dim=256),
+    Cell(32, 32, 8, 16384, ragged=True),
+]
+CASES = [(tokens, 0) for tokens in TOKENS] + [
+    (tokens, rows) for rows in PAGES for tokens in TOKENS_OF_PAGES
+]  # (tokens, rows of a page)
+CELLS = [
+    dataclasses.replace(shape, tokens=tokens, page_rows=rows, layout=layout)
+    for shapes, cases in ((SHAPES, CASES), (OTHERS, [(1, 0), (8, 0), (1, 64), (8, 64)]))
+    for shape in shapes
+    for tokens, rows in cases
+    for layout in LAYOUTS
+]
 
 
 @dataclasses.dataclass
@@ -115,7 +137,17 @@ def make_problem(cell: Cell) -> Problem:
     torch.manual_seed(SEED)
     k, v = (race.randn(cell.layout, cell.batch, cell.kv_heads, cell.keys, cell.head_dim, torch.bfloat16) for _ in "kv")
     q = race.randn("bshd", cell.batch, cell.heads, cell.tokens, cell.head_dim, torch.bfloat16)
-    shape = Shape(cell.batch, cell.heads, cell.kv_heads, cell.tokens, cell.keys, cell.head_dim, 1, peers.DTYPES["bf16"], 1 / math.sqrt(cell.head_dim))
+    shape = Shape(
+        cell.batch,
+        cell.heads,
+        cell.kv_heads,
+        cell.tokens,
+        cell.keys,
+        cell.head_dim,
+        1,
+        peers.DTYPES["bf16"],
+        1 / math.sqrt(cell.head_dim),
+    )
     found = Problem(cell, shape, q, k, v, (k, v))
     if cell.page_rows or cell.ragged:
         found.lengths = torch.tensor(cell.lengths, device="cuda", dtype=torch.int32)
@@ -127,7 +159,7 @@ def make_problem(cell: Cell) -> Problem:
     return found
 
 
-# ---- contestants -------------------------------------------------------------------------------------------------------------------
+# ---- contestants -----------------------------------------------------------------------------------------------------
 
 
 def ours(library: Any, chapter: int, step: int, problem: Problem) -> Contestant:
@@ -148,7 +180,12 @@ def ours(library: Any, chapter: int, step: int, problem: Problem) -> Contestant:
 
     def launch() -> Any:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        race.must(library, library.c.flashbook_decode(chapter, step, ctypes.byref(shape), ctypes.byref(cache), ctypes.byref(tensors), stream))
+        race.must(
+            library,
+            library.c.flashbook_decode(
+                chapter, step, ctypes.byref(shape), ctypes.byref(cache), ctypes.byref(tensors), stream
+            ),
+        )
         return o
 
     found.run, found.keeps = race.Replayed(launch), (lse, workspace)
@@ -159,7 +196,10 @@ def package(problem: Problem) -> tuple[Contestant, int, int]:
     """The Python package, and the chapter and the step that it chooses."""
     from flashbook import explain, flash_attn_with_kvcache
 
-    tensors, options = problem.by_token(), {"cache_seqlens": problem.lengths, "block_table": problem.table, "causal": True}
+    tensors, options = (
+        problem.by_token(),
+        {"cache_seqlens": problem.lengths, "block_table": problem.table, "causal": True},
+    )
     said = explain(flash_attn_with_kvcache, *tensors, **options)
     run = lambda: flash_attn_with_kvcache(*tensors, **options).transpose(1, 2)
     return Contestant(f"ch{said.chapter:02}/step{said.step}", said.name, run, called=True), said.chapter, said.step
@@ -167,23 +207,31 @@ def package(problem: Problem) -> tuple[Contestant, int, int]:
 
 def fa3(problem: Problem) -> Any:
     q, k, v = problem.by_token()
-    return lambda: flash_attention_3.with_cache(q, k, v, problem.shape.scale, problem.lengths, problem.table).transpose(1, 2)
+    return lambda: flash_attention_3.with_cache(q, k, v, problem.shape.scale, problem.lengths, problem.table).transpose(
+        1, 2
+    )
 
 
 def cudnn(problem: Problem) -> Any:
-    """As PyTorch calls it: several queries have a mask in memory, since its own causal mask is aligned with the first key."""
+    """As PyTorch calls it. Several queries have a mask in memory, since PyTorch aligns its own with the first key."""
     from torch.nn.functional import scaled_dot_product_attention
 
     cell, (k, v), mask = problem.cell, problem.cache, None
     if cell.tokens > 1:
         hidden = torch.ones(cell.tokens, cell.keys, device="cuda", dtype=torch.bool).triu(cell.keys - cell.tokens + 1)
-        mask = torch.zeros(cell.tokens, cell.keys, device="cuda", dtype=torch.bfloat16).masked_fill(hidden, float("-inf"))
-    return lambda: scaled_dot_product_attention(problem.q, k, v, attn_mask=mask, scale=problem.shape.scale, enable_gqa=True)
+        mask = torch.zeros(cell.tokens, cell.keys, device="cuda", dtype=torch.bfloat16).masked_fill(
+            hidden, float("-inf")
+        )
+    return lambda: scaled_dot_product_attention(
+        problem.q, k, v, attn_mask=mask, scale=problem.shape.scale, enable_gqa=True
+    )
 
 
 def cudnn_frontend(problem: Problem) -> Any:
     queries = None if problem.lengths is None else torch.full_like(problem.lengths, problem.cell.tokens)
-    return caches.cudnn(problem.q, *problem.cache, problem.shape.scale, problem.cell.tokens > 1, problem.table, problem.lengths, queries)
+    return caches.cudnn(
+        problem.q, *problem.cache, problem.shape.scale, problem.cell.tokens > 1, problem.table, problem.lengths, queries
+    )
 
 
 def flashinfer(who: str, problem: Problem) -> Any:
@@ -192,7 +240,9 @@ def flashinfer(who: str, problem: Problem) -> Any:
     first = torch.arange(cell.batch + 1, device="cuda", dtype=torch.int32) * cell.tokens if cell.tokens > 1 else None
     order, pages = ("NHD", by_token[1:]) if cell.layout == "bshd" else ("HND", problem.cache)
     packed = [tensor.view(-1, cell.heads, cell.head_dim) for tensor in (q, o)]
-    launch = caches.flashinfer(who, packed[0], packed[1], pages, order, problem.table, problem.lengths, problem.shape.scale, first)
+    launch = caches.flashinfer(
+        who, packed[0], packed[1], pages, order, problem.table, problem.lengths, problem.shape.scale, first
+    )
 
     def run() -> Any:
         launch()
@@ -208,7 +258,9 @@ def peer(who: str, problem: Problem) -> list[Contestant]:
         if lacking:
             return [lacking]
     makers = {"fa3": fa3, "cudnn": cudnn, "cudnn_frontend": cudnn_frontend}
-    label = "cuDNN, as PyTorch calls it" if who == "cudnn" else packages.PACKAGES[who if who in makers else "flashinfer"].label
+    label = f"cuDNN {torch.backends.cudnn.version()}, as PyTorch calls it"
+    if who != "cudnn":
+        label = packages.PACKAGES[who if who in makers else "flashinfer"].label
     context: Any = contextlib.nullcontext
     try:
         if who == "cudnn":
@@ -218,12 +270,16 @@ def peer(who: str, problem: Problem) -> list[Contestant]:
         run = makers[who](problem) if who in makers else flashinfer(who, problem)
     except Exception as error:  # other people's packages raise anything
         return [Contestant(who, label, None, skipped=(str(error).splitlines() or [type(error).__name__])[0])]
-    return [Contestant(who, label, race.Replayed(run), context=context), Contestant(who, label, run, context=context, called=True)]
+    return [
+        Contestant(who, label, race.Replayed(run), context=context),
+        Contestant(who, label, run, context=context, called=True),
+    ]
 
 
 def peers_of(cell: Cell, asked: Iterable[str]) -> list[str]:
     """Those that can read such a cache, FlashInfer once for each of its kernels."""
-    found = [who for who in asked if who in ("fa3", "cudnn_frontend") or (who == "cudnn" and not cell.page_rows and not cell.ragged)]
+    able = {"fa3", "cudnn_frontend"} if cell.page_rows or cell.ragged else {"fa3", "cudnn_frontend", "cudnn"}
+    found = [who for who in asked if who in able]
     if "flashinfer" in asked and cell.page_rows:
         found += ["flashinfer", "flashinfer_tc"] if cell.tokens == 1 else ["flashinfer_fa2", "flashinfer_fa3"]
     return found
@@ -231,12 +287,17 @@ def peers_of(cell: Cell, asked: Iterable[str]) -> list[str]:
 
 def contestants_of(options: Any, cell: Cell, library: Any) -> tuple[Problem, list[Contestant], int]:
     problem = make_problem(cell)
-    called, chapter, step = package(problem)
-    chosen = ours(library, chapter, step, problem)
-    found = [chosen, called] if not options.before else [chosen]  # a process has one package
-    for contestant in found:
-        contestant.values["chosen"] = 1
-    found += [ours(library, CHAPTER, other, problem) for other in options.step or () if (CHAPTER, other) != (chapter, step)]
+    try:
+        called, chapter, step = package(problem)
+    except (NotImplementedError, RuntimeError, ValueError) as error:  # the package refuses the call
+        reason, step = str(error).splitlines()[0], 0
+        found = [Contestant(f"ch{CHAPTER:02}/package", "the package", None, skipped=reason, called=True)]
+    else:
+        chosen = ours(library, chapter, step, problem)
+        found = [chosen, called] if not options.before else [chosen]  # a process has one package
+        for contestant in found:
+            contestant.values["chosen"] = 1
+    found += [ours(library, CHAPTER, other, problem) for other in options.step or () if other != step]
     found += [contestant for who in peers_of(cell, options.peers) for contestant in peer(who, problem)]
     for contestant in found:
         contestant.values["bytes"], contestant.nap = cell.kv_bytes(), NAP
@@ -247,7 +308,7 @@ def check(problem: Problem, contestants: list[Contestant]) -> None:
     race.check_outputs(problem, contestants, caches.largest_error, LAUNCHES)
 
 
-# ---- the program -------------------------------------------------------------------------------------------------------------------
+# ---- the program -----------------------------------------------------------------------------------------------------
 
 
 def pick(pattern: str) -> dict[str, Cell]:
@@ -256,20 +317,22 @@ def pick(pattern: str) -> dict[str, Cell]:
 
 
 def row(*columns: Any) -> str:
-    return f"{columns[0]:10} {columns[1]:6} {columns[2]:12}" + "".join(f"{column:>14}" for column in columns[3:])
+    return f"{columns[0]:10} {columns[1]:6} {columns[2]:12} {columns[3]:>6}" + "".join(
+        f"{column:>16}" for column in columns[4:]
+    )
 
 
 def summary(entries: list[dict[str, Any]]) -> Iterator[str]:
     """A table of the chosen steps over the fastest peer, by group of cells, and each cell that is behind."""
     groups: dict[tuple[str, str, str], list[tuple[float, float, str]]] = {}
-    without: dict[tuple[str, str], int] = {}
+    skipped: collections.Counter[tuple[str, str]] = collections.Counter()
     for entry in entries:
         name = Name.parse(entry["name"])
         sizes = name and re.fullmatch(rf"\w+?_({'|'.join(LAYOUTS)})(?:_p(\d+))?", name.mask)
         if name is None or not sizes:
             continue
         if entry.get("error_occurred"):
-            without[name.kind + "/" + name.who, entry["error_message"]] = without.get((name.kind + "/" + name.who, entry["error_message"]), 0) + 1
+            skipped[f"{name.kind}/{name.who}", entry["error_message"]] += 1
             continue
         peers_of_cell = {key[3:]: value for key, value in entry.items() if key.startswith("vs_") and key != "vs_before"}
         if not entry.get("chosen") or not peers_of_cell:
@@ -278,17 +341,25 @@ def summary(entries: list[dict[str, Any]]) -> Iterator[str]:
         ratio = peers_of_cell[best]
         found = ratio, entry["bytes_per_second"] / 1e12, f"{name}: {ratio:.3f} of {best}"
         timing = "as called" if name.kind == "called" else "GPU alone"
-        for group in ((timing, sizes[1], f"pages of {sizes[2]}" if sizes[2] else "one piece"), (timing, "both", "all")):
-            groups.setdefault(group, []).append(found)
+        cache = f"pages of {sizes[2]}" if sizes[2] else "contiguous"
+        for layout, of_group in ((sizes[1], cache), (sizes[1], "all"), ("both", "all")):
+            groups.setdefault((timing, layout, of_group), []).append(found)
     yield row("timing", "layout", "cache", "cells", "over best peer", "least", "below 1.00", "TB/s", "best peer's")
     for group, cells in sorted(groups.items()):
         ratios, rates = [ratio for ratio, *_ in cells], [rate for _, rate, _ in cells]
-        yield row(*group, len(cells), f"{statistics.geometric_mean(ratios):.3f}", f"{min(ratios):.3f}", sum(ratio < 1 for ratio in ratios),
-                  f"{statistics.median(rates):.2f}", f"{statistics.median(rate / ratio for ratio, rate, _ in cells):.2f}")
+        yield row(
+            *group,
+            len(cells),
+            f"{statistics.geometric_mean(ratios):.3f}",
+            f"{min(ratios):.3f}",
+            sum(ratio < 1 for ratio in ratios),
+            f"{statistics.median(rates):.2f}",
+            f"{statistics.median(rate / ratio for ratio, rate, _ in cells):.2f}",
+        )
     for ratio, _, words in sorted(cell for group, cells in groups.items() if group[1] == "both" for cell in cells):
         if ratio < 1:
             yield words
-    for (who, reason), count in sorted(without.items()):
+    for (who, reason), count in sorted(skipped.items()):
         yield f"{who} skipped in {count}: {reason}"
 
 
