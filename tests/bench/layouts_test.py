@@ -1,6 +1,6 @@
 """Every bench program that races attention covers both layouts, [batch, heads, seqlen, d] and
-[batch, seqlen, heads, d]: the test takes the cells that a program races by default and looks for the twin of each. cells_test.py and masks_test.py
-check that the tensors are in the layout that a name promises."""
+[batch, seqlen, heads, d]: the test takes the cells that a program races by default and looks for the twin of each.
+cells_test.py and masks_test.py check that the tensors are in the layout that a name promises."""
 
 import ast
 import importlib
