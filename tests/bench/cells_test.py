@@ -216,7 +216,7 @@ class Cells(unittest.TestCase):
         self.assertIn("decode/ch08/step9/bf16/d8/b3h4k2t3_bshd_p16/n256: error", said)
 
     def test_a_layout_that_the_word_does_not_say_is_wrong(self):
-        """The kernel reads by the strides that it is told."""
+        """The kernel reads by the strides in the struct."""
         with mock.patch.object(race, "set_strides"):
             code, _, said = self.run_script("--only", "t3_bshd/")
         self.assertEqual(code, 1, said)
