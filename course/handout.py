@@ -67,7 +67,7 @@ LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", 
 # What scripts look for in a page and a reader has no use for, with its line where it has one of its own.
 MARK = re.compile(r"(?<=\n)<!-- [^\n]*? -->\n|<!-- [^\n]*? -->")
 # Of a chapter's page: what students have already, and where that is.
-HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes the students'\s+copy(\.\s+There )?")
+HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes\s+the\s+students'\s+copy(\.\s+There )?")
 TABLE = "<!-- exercises -->\n"
 EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # of the first exercise that is to be done, as course next has it
 # What students have at another place than the book.

@@ -455,3 +455,5 @@ void flashbook_free(void* memory) {
 const char* flashbook_last_error(void) { return last_error.c_str(); }
 
 const char* flashbook_toolkit(void) { return flashbook::toolkit(); }
+
+const char* flashbook_version(void) { return FLASHBOOK_VERSION; }

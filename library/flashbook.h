@@ -260,6 +260,9 @@ const char* flashbook_last_error(void);
 /** What compiled the kernels: "nvcc 13.0.88". */
 const char* flashbook_toolkit(void);
 
+/** The version of the library: "0.4.0". */
+const char* flashbook_version(void);
+
 #ifdef __cplusplus
 }
 #endif

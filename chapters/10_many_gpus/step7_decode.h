@@ -3,9 +3,9 @@
 //| The cache of every sequence is divided by tokens, queries by heads, as tensor-parallel projections leave them. Two exchanges, both
 //| small:
 //|
-//|     all-gather:   every rank receives the queries of all heads             2 bytes an element
+//|     all-gather:   every rank receives the queries of all heads        2 bytes an element
 //|     compute:      all queries on the keys of this rank: a part in float32
-//|     all-to-all:   a part's heads go to the ranks whose heads they are      4 bytes an element, for each rank
+//|     all-to-all:   a part's heads go to the ranks whose heads they are 4 bytes an element, for each rank
 //|     compute:      merge P parts, round
 //|
 //| A rank reads 1/P of the cache. So P GPUs are P times as fast as one, but for the exchanges, whose bytes do not depend on the length. By

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
 
+#include "common/app/committed.h"
 #include "common/app/table.h"
 #include "common/app/whole_file.h"
 #include "common/attention/error.h"
@@ -31,6 +33,7 @@ constexpr std::pair<const char*, double StepReport::*> kOfStep[] = {
     {"memory_bytes", &StepReport::memory_bytes},
     {"requested_bytes", &StepReport::requested_bytes},
     {"workspace_bytes", &StepReport::workspace_bytes},
+    {"book_memory_bytes", &StepReport::book_memory_bytes},
     {"seconds", &StepReport::seconds}};
 
 std::string format(const char* pattern, double value) {
@@ -46,28 +49,119 @@ std::string three_digits(double value) {
 
 std::string format_error(double error) { return format("%.1e", error); }
 
-/// Time, speed, FLOPs and bytes: columns of both tables.
-std::vector<std::string> cost_texts(const Report& report, const StepReport& step) {
-  const bool timed = step.seconds > 0;
-  return {timed ? format_seconds(step.seconds) : "-",
-          report.on_gpu && timed ? three_digits(step.flops / step.seconds / 1e12) : "-",
-          format_amount(step.flops, "FLOP"),
-          step.memory_bytes > 0 ? format_amount(step.memory_bytes, "B") : "-"};
+std::string format_bytes(double bytes) { return bytes > 0 ? format_amount(bytes, "B") : "-"; }
+
+/// Wraps text; continuation lines are indented by the label's width.
+void print_wrapped(std::ostream& out, const std::string& label, std::string text) {
+  const std::size_t width = kTextColumns - label.size();
+  std::string before = label;
+  while (text.size() > width) {
+    std::size_t end = text.rfind(' ', width);
+    if (end == std::string::npos || end == 0) end = text.find(' ', width);
+    if (end == std::string::npos) break;
+    out << before << text.substr(0, end) << "\n";
+    text.erase(0, end + 1);
+    before.assign(label.size(), ' ');
+  }
+  out << before << text << "\n";
 }
 
-/// Of the operation's first output, O or dQ, which stands for them all where there is room for one.
-std::string verdict_number(const StepReport& step, double Verdict::*number) {
-  return step.oracle.empty() ? "-" : format_error(step.oracle.front().verdict.*number);
+/// How fast a step is; 0: not known.
+struct Speed {
+  double seconds = 0, flops_per_second = 0, factor = 0;  ///< times as fast as the step before
+};
+
+/// Time, TFLOP/s and factor.
+std::vector<std::string> speed_texts(const Speed& speed) {
+  return {speed.seconds > 0 ? format_seconds(speed.seconds) : "-",
+          speed.flops_per_second > 0 ? three_digits(speed.flops_per_second / 1e12) : "-",
+          speed.factor > 0 ? three_digits(speed.factor) + "x" : "-"};
 }
 
-/// A row with its last column, which says how the step did; "-" before it where nothing is known.
-std::vector<std::string> finished(std::vector<std::string> row, const StepReport& step, std::size_t columns) {
-  row.resize(columns, "-");
-  row.push_back(!step.why_not.empty() ? "cannot run"
-                : !step.ok()          ? "WRONG"
-                : step.oracle.empty() ? "unchecked"
-                                      : "right");
-  return row;
+std::string shape_of(const Report& report, const StepReport& step) {
+  return step.shape.empty() ? report.shape : step.shape;
+}
+
+/// The speeds of steps: measured here, or, where only the simulator ran, what the book's GPU took.
+class Speeds {
+ public:
+  explicit Speeds(const Committed& committed) : committed_(committed) {}
+
+  /// Steps come in their order.
+  Speed of(const Report& report, const StepReport& step) {
+    if (!step.why_not.empty()) return {};
+    if (report.simulated) {
+      const CommittedRung* rung = committed_.find(report.chapter, step.step);
+      if (rung == nullptr) return {};
+      const CommittedShape& shape = committed_.shape_of(*rung);
+      note(report.chapter, step.step, concat(shape.what, shape.described, "; ", shape.origin));
+      return {rung->seconds, rung->flops_per_second, rung->factor};
+    }
+    if (step.seconds <= 0) return {};
+    const std::string where = concat("measured here, ", report.machine, ": ", shape_of(report, step));
+    note(report.chapter, step.step, where);
+    double& before = before_[{where, step.flops}];  // a gradient has more FLOPs in the same shape
+    const Speed speed{step.seconds, report.on_gpu ? step.flops / step.seconds : 0,
+                      before > 0 ? before / step.seconds : 0};
+    before = step.seconds;
+    return speed;
+  }
+
+  /// In which shape these times were taken, a line for each shape: "chapters 1, 3: batch 4, ...". A step
+  /// whose chapter has another line has its own number.
+  std::vector<std::string> lines() const {
+    std::vector<std::string> texts;
+    for (const Line& line : lines_) {
+      std::string label;
+      for (const auto& [what, names] : {std::pair("chapter", &line.chapters), std::pair("step", &line.steps)})
+        if (!names->empty())
+          label += concat(label.empty() ? "" : ", ", what, names->find(',') == std::string::npos ? " " : "s ",
+                          *names);
+      texts.push_back(concat(label, ": ", line.text));
+    }
+    return texts;
+  }
+
+ private:
+  struct Line {
+    std::string text, chapters, steps;
+  };
+
+  void note(int chapter, int step, const std::string& text) {
+    auto line = std::ranges::find(lines_, text, &Line::text);
+    if (line == lines_.end()) line = lines_.insert(line, {text, "", ""});
+    const auto [first, is_new] = first_.try_emplace(chapter, text);
+    if (!is_new && first->second == text) return;
+    std::string& names = is_new ? line->chapters : line->steps;
+    names += concat(names.empty() ? "" : ", ", chapter, is_new ? "" : "." + std::to_string(step));
+  }
+
+  const Committed& committed_;
+  std::map<std::pair<std::string, double>, double> before_;  ///< seconds
+  std::map<int, std::string> first_;                         ///< a chapter's first line
+  std::vector<Line> lines_;
+};
+
+/// How the step did.
+std::string outcome(const StepReport& step) {
+  return !step.why_not.empty() ? "not run"
+         : !step.ok()          ? "WRONG"
+         : step.oracle.empty() ? "unchecked"
+                               : "right";
+}
+
+/// The worst error of the operation's first output, O or dQ, which stands for them all.
+std::string error_text(const StepReport& step) {
+  return step.oracle.empty() ? "-" : format_error(step.oracle.front().verdict.max_error);
+}
+
+/// A last column for what the others do not say: the simulator's time, or on a GPU what the book's took for
+/// the same.
+std::string other_time(const Report& report, const StepReport& step, const Committed& committed) {
+  if (report.simulated) return step.seconds > 0 ? format_seconds(step.seconds) : "-";
+  const CommittedRung* rung = report.on_gpu ? committed.find(report.chapter, step.step) : nullptr;
+  const bool is_same = rung != nullptr && committed.shape_of(*rung).described == shape_of(report, step);
+  return is_same ? format_seconds(rung->seconds) : "-";
 }
 
 bool all_ok(const std::vector<TensorVerdict>& verdicts) {
@@ -142,55 +236,90 @@ std::string format_amount(double value, const std::string& unit) {
   return (i == 0 ? format("%.0f", value) : three_digits(value)) + " " + prefixes[i] + unit;
 }
 
-void print_report(std::ostream& out, const Report& report) {
-  out << "Chapter " << report.chapter << ": " << report.title << "\n";
-  out << "machine  " << report.machine
-      << (report.simulated ? " (times are the simulator's, not a GPU's)" : "") << "\n";
-  out << "shape    " << report.shape << "\n";
-  out << "checked  " << report.checked_rows << " against the FP64 oracle";
-  if (!report.before.empty()) out << "; " << report.before;
-  out << "\n\n";
-
-  Table table("rlrrrrrrrrl", {"step", "", "time", "TFLOP/s", "FLOPs", "memory", "workspace", "worst error",
-                              "bound", "rel. RMS", ""});
+void print_report(std::ostream& out, const Report& report, const Committed& committed) {
+  const std::string card(committed.card);
+  Speeds speeds(committed);
+  Table table("rlrrrrlrrrr",
+              {"step", "", "memory", "L2", "workspace", "error", "", report.simulated ? card : "time",
+               "TFLOP/s", "factor", report.simulated ? "simulated" : card});
   for (const StepReport& step : report.steps) {
-    std::vector<std::string> row = {std::to_string(step.step), step.name};
-    if (step.why_not.empty()) {
-      std::ranges::move(cost_texts(report, step), std::back_inserter(row));
-      row.push_back(step.workspace_bytes > 0 ? format_amount(step.workspace_bytes, "B") : "-");
-      for (const auto& [_, number] : kOfVerdict) row.push_back(verdict_number(step, number));
-    }
-    table.add(finished(std::move(row), step, 10));
+    std::vector<std::string> row = {std::to_string(step.step),
+                                    step.name,
+                                    format_bytes(step.memory_bytes),
+                                    format_bytes(step.requested_bytes),
+                                    format_bytes(step.workspace_bytes),
+                                    error_text(step),
+                                    outcome(step)};
+    std::ranges::move(speed_texts(speeds.of(report, step)), std::back_inserter(row));
+    row.push_back(other_time(report, step, committed));
+    table.add(std::move(row));
   }
+  out << "Chapter " << report.chapter << ": " << report.title << "\n";
+  print_wrapped(out, "machine  ", report.machine);
+  print_wrapped(out, "shape    ", report.shape);
+  print_wrapped(out, "checked  ",
+                concat(report.checked_rows, " against the FP64 oracle", report.before.empty() ? "" : "; ",
+                       report.before));
+  if (report.simulated && !speeds.lines().empty()) {
+    print_wrapped(out, card + std::string(9 - std::min<std::size_t>(card.size(), 8), ' '),
+                  concat("times from ", committed.folder, "; factor: to the step before"));
+    for (const std::string& line : speeds.lines()) print_wrapped(out, std::string(9, ' '), line);
+  }
+  out << "\n";
+
+  table.drop_empty_columns();
   table.print(out);
 
   for (const StepReport& step : report.steps) {
-    if (!step.shape.empty()) out << "step " << step.step << " has a shape of its own: " << step.shape << "\n";
+    if (!step.shape.empty())
+      print_wrapped(out, concat("step ", step.step, " has a shape of its own: "), step.shape);
     if (!step.why_not.empty()) out << "step " << step.step << " cannot run: " << step.why_not << "\n";
     print_failures(out, step.step, step.oracle, "the oracle");
     print_failures(out, step.step, step.before, "the chapter before");
   }
 }
 
-void print_ladder(std::ostream& out, const std::vector<Report>& reports) {
-  bool simulated = false;
-  Table table("rrlllrrrrrl", {"chapter", "step", "", "machine", "shape", "time", "TFLOP/s", "FLOPs", "memory",
-                              "worst error", ""});
+void print_ladder(std::ostream& out, const std::vector<Report>& reports, const Committed& committed) {
+  Speeds speeds(committed);
+  std::map<std::string, int> outcomes;
+  Table table("rlrrrrrrl", {"step", "", "memory", "workspace", "time", "TFLOP/s", "factor",
+                            std::string(committed.card), ""});
   for (const Report& report : reports)
     for (const StepReport& step : report.steps) {
-      simulated = simulated || report.simulated;
-      std::vector<std::string> row = {std::to_string(report.chapter), std::to_string(step.step), step.name,
-                                      report.machine, step.shape.empty() ? report.shape : step.shape};
-      if (step.why_not.empty()) {
-        std::ranges::move(cost_texts(report, step), std::back_inserter(row));
-        row.push_back(verdict_number(step, &Verdict::max_error));
+      ++outcomes[outcome(step)];
+      const CommittedRung* rung = committed.find(report.chapter, step.step);
+      double memory = step.memory_bytes, workspace = step.workspace_bytes;
+      if (report.simulated) {  // the times are for the book's shape, and so are the bytes
+        memory = rung == nullptr ? 0 : rung->memory_bytes;
+        workspace = rung == nullptr ? 0 : rung->workspace_bytes;
+        if (memory == 0 && rung != nullptr &&
+            step.book_shape.starts_with(committed.shape_of(*rung).described))
+          memory = step.book_memory_bytes;
       }
-      table.add(finished(std::move(row), step, 10));
+      std::vector<std::string> row = {concat(report.chapter, ".", step.step), step.name, format_bytes(memory),
+                                      format_bytes(workspace)};
+      std::ranges::move(speed_texts(speeds.of(report, step)), std::back_inserter(row));
+      row.push_back(report.simulated ? "-" : other_time(report, step, committed));
+      row.push_back(outcome(step) == "right" ? "-" : outcome(step));
+      table.add(std::move(row));
     }
+  if (std::ranges::any_of(reports, &Report::simulated) && !speeds.lines().empty())
+    print_wrapped(
+        out, "",
+        concat("The ladder: ", committed.card, " times from ", committed.folder, ", in the shapes below\n"));
+  table.drop_empty_columns();
   table.print(out);
-  out << "\nFLOPs and memory (bytes to and from device memory) are by the cost model; errors are against "
-         "FP64.\n";
-  if (simulated) out << "Times in the simulator say nothing about a GPU.\n";
+  out << "\n";
+  std::string checked;
+  for (const auto& [how, count] : outcomes) checked += concat(checked.empty() ? "" : ", ", count, " ", how);
+  print_wrapped(out, "steps    ", checked + ", against FP64");
+  print_wrapped(out, "memory   ", "bytes to and from device memory, by the cost model");
+  print_wrapped(out, "factor   ", "times as fast as the step before, at the same sizes");
+  std::string label = "shape    ";
+  for (const std::string& line : speeds.lines()) {
+    print_wrapped(out, label, line);
+    label.assign(label.size(), ' ');
+  }
 }
 
 void write_json(const std::filesystem::path& file, const Report& report) {
@@ -198,6 +327,7 @@ void write_json(const std::filesystem::path& file, const Report& report) {
   for (const StepReport& step : report.steps) {
     json entry = {{"step", step.step}, {"name", step.name}};
     if (!step.shape.empty()) entry["shape"] = step.shape;
+    if (!step.book_shape.empty()) entry["book_shape"] = step.book_shape;
     if (!step.why_not.empty()) {
       entry["why_not"] = step.why_not;
     } else {
@@ -225,6 +355,7 @@ Report read_json(const std::filesystem::path& file) {
       from.at("step").get_to(step.step);
       from.at("name").get_to(step.name);
       step.shape = from.value("shape", "");
+      step.book_shape = from.value("book_shape", "");
       step.why_not = from.value("why_not", "");
       for (const auto& [name, number] : kOfStep) step.*number = from.value(name, 0.0);
       step.reps = from.value("reps", 0);

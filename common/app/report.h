@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/app/committed.h"
 #include "common/app/verdict.h"
 #include "common/attention/operation.h"
 #include "common/attention/shape.h"
@@ -26,6 +27,8 @@ struct StepReport {
   double memory_bytes = 0;                 ///< by the chapter's cost model; 0 on the host
   double requested_bytes = 0;              ///< asked for by the multiprocessors, likewise; 0 without a model
   double workspace_bytes = 0;              ///< device memory beyond inputs and outputs
+  std::string book_shape = {};             ///< that a default run has on a GPU, described
+  double book_memory_bytes = 0;            ///< memory_bytes in that shape; 0: not known
   std::vector<TensorVerdict> oracle = {};  ///< against the oracle; empty if not held against it
   std::vector<TensorVerdict> before = {};  ///< against the chapter before, likewise
   double seconds = 0;  ///< median time of one run; 0 if not timed, as wrong results are not
@@ -37,15 +40,15 @@ struct StepReport {
 /// What one program reports.
 struct Report {
   int chapter = 0;
-  std::string name, title;
-  std::string machine;       ///< "NVIDIA H200", "simulator", "CPU, 2 cores"
-  bool on_gpu = false;       ///< only then is a time worth TFLOP/s
-  bool simulated = false;    ///< times are the simulator's
-  std::string shape;         ///< described
-  std::string checked_rows;  ///< "every row", "512 of 262144 rows", "nothing (--check off)"
-  std::string before;  ///< what it was compared with: "chapter 1, step 2, every head", or why not; empty for
-                       ///< chapter 1
-  std::vector<StepReport> steps;
+  std::string name = {}, title = {};
+  std::string machine = {};       ///< "NVIDIA H200", "simulator", "CPU, 2 cores"
+  bool on_gpu = false;            ///< only then is a time worth TFLOP/s
+  bool simulated = false;         ///< times are the simulator's
+  std::string shape = {};         ///< described
+  std::string checked_rows = {};  ///< "every row", "512 of 262144 rows", "nothing (--check off)"
+  std::string before = {};  ///< what it was compared with: "chapter 1, step 2, every head", or why not; empty
+                            ///< for chapter 1
+  std::vector<StepReport> steps = {};
 
   bool ok() const;  ///< no step that ran was wrong
 };
@@ -55,11 +58,16 @@ std::string format_seconds(double seconds);
 /// "268 MB", "1.1 TFLOP": three digits and a decimal prefix
 std::string format_amount(double value, const std::string& unit);
 
-/// One program's results, with the reasons of anything wrong below the table.
-void print_report(std::ostream& out, const Report& report);
+/// Tables are at most this wide, and lines of text at most as wide as the narrowest terminal.
+inline constexpr std::size_t kColumns = 120, kTextColumns = 80;
 
-/// All programs' results as one table, a row a step.
-void print_ladder(std::ostream& out, const std::vector<Report>& reports);
+/// One program's results, with the reasons for anything wrong below the table. The simulator's rows also have
+/// the times of the book's GPU; a GPU's rows have them if the shape is the same.
+void print_report(std::ostream& out, const Report& report, const Committed& committed = committed_results());
+
+/// All programs' results as one table, a row per step: what changes from step to step, and by how much.
+void print_ladder(std::ostream& out, const std::vector<Report>& reports,
+                  const Committed& committed = committed_results());
 
 /// Writes the report as JSON, whole or not at all. Throws InputError if the file cannot be written.
 void write_json(const std::filesystem::path& file, const Report& report);

@@ -229,6 +229,19 @@ void name_machine(const Chapter& chapter, Report& report) {
   report.simulated = !report.on_gpu;
 }
 
+/// The default shape with such keys as the step takes.
+Shape shape_for(const Step& step, const Shape& shape) {
+  return step.latent ? with_latent_keys(shape) : step.e4m3_cache ? with_e4m3_cache(shape) : shape;
+}
+
+/// What the step moves in such a shape by its cost model; 0 if the model asks for a kernel that this program
+/// was built without.
+double modelled_bytes(const Step& step, const Shape& shape) try {
+  return step.memory_bytes(shape);
+} catch (const std::exception&) {
+  return 0;
+}
+
 /// Runs the steps that can run the shape of `options`.
 RunResult run_shape(const Options& options, const Chapter& chapter, const Chapter* before) {
   const Shape& shape = options.shape;
@@ -270,12 +283,15 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
   const UploadedInputs uploaded(options.operation, shape, inputs, chapter.runs_on);
   for (int step : steps) {
     const Step& row = chapter.step(step);
+    const Shape book = shape_for(row, chapter.gpu_shape);
     StepReport entry{.step = step,
                      .name = row.name,
                      .flops = flops(shape, row.operation),
                      .memory_bytes = row.memory_bytes(shape),
                      .requested_bytes = row.requested_bytes(shape),
-                     .workspace_bytes = double(row.workspace_bytes(shape))};
+                     .workspace_bytes = double(row.workspace_bytes(shape)),
+                     .book_shape = describe(book),
+                     .book_memory_bytes = modelled_bytes(row, book)};
     const Call call(chapter, shape, uploaded, step, options.together);
     {
       ProgressLine progress("running step " + std::to_string(step));
@@ -303,7 +319,7 @@ void run_other_keys(const Options& options, const Chapter& chapter, Report& repo
     const Step& step = chapter.step(entry.step);
     if (!step.latent && !step.e4m3_cache) continue;
     Options own = options;
-    own.shape = step.latent ? with_latent_keys(options.shape) : with_e4m3_cache(options.shape);
+    own.shape = shape_for(step, options.shape);
     own.steps = {entry.step};
     const Report ran = run_shape(own, chapter, nullptr).report;
     entry = ran.steps.front();

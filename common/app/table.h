@@ -16,6 +16,15 @@ class Table {
     add(std::move(head));
   }
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  /// Drops the columns that have "-" in every row but the head.
+  void drop_empty_columns() {
+    for (std::size_t i = alignment_.size(); i-- > 0;) {
+      const auto is_empty = [i](const auto& row) { return row[i] == "-"; };
+      if (!std::all_of(rows_.begin() + 1, rows_.end(), is_empty)) continue;
+      alignment_.erase(i, 1);
+      for (auto& row : rows_) row.erase(row.begin() + std::ptrdiff_t(i));
+    }
+  }
   void print(std::ostream& out) const {
     std::vector<std::size_t> width(alignment_.size(), 0);
     for (const auto& row : rows_)

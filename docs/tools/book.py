@@ -14,8 +14,9 @@ PAGE_ORDER = ("glossary", "which_one_when", "often_said", "in_pytorch", "claims"
 
 
 # Pages about the house: file and its name on the site.
-HOUSE = {"CONTRIBUTING.md": "contributing", "docs/README.md": "writing", "bench/README.md": "bench", "bench/results/peers/README.md": "peers",
-         "chapters/capstones/README.md": "capstones", "course/README.md": "course", "python/README.md": "python"}
+HOUSE = {"CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog", "docs/README.md": "writing", "bench/README.md": "bench",
+         "bench/results/peers/README.md": "peers", "chapters/capstones/README.md": "capstones", "course/README.md": "course",
+         "python/README.md": "python"}
 
 
 # What chapter 5 teaches and later chapters share: its files are pages of the first chapter whose text links to them.

@@ -26,7 +26,7 @@ QUOTED = re.compile(r"([ >]*)<!-- num\b[^>]*-->")  # at the start of a line, whe
 DIFFERENCE = re.compile(r"<!-- diff (\S+) .*\bto (\S+?)( .*)?-->\s*")
 SHOWN_FAULT = re.compile(r"<!-- fault chapter (\w+) -->\s*")
 LEXERS = {"cpp": CppLexer, "c++": CppLexer, "cuda": CppLexer, "c": CppLexer, "python": PythonLexer, "py": PythonLexer}
-SUMMARY = re.compile(r"<summary>(.*?)</summary>")
+SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.DOTALL)
 ADDRESS = re.compile(r'\b(href|src|srcset)="([^"]+)"')
 
 

@@ -48,6 +48,7 @@ import math
 import pathlib
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -368,7 +369,6 @@ DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "
 
 
 LATENT = 576  # elements of a latent key
-OTHERS = ("shared", "window", "rules", "chunks", "mixed")  # shapes of decoding that stand in no table
 
 
 def decode_table(measured: Results, beside: str) -> str:
@@ -381,7 +381,8 @@ def decode_table(measured: Results, beside: str) -> str:
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
         cell = entry.cell
-        if cell.kind == "decode" and cell.head_dim != LATENT and not entry.skipped and not cell.mask.endswith(OTHERS):
+        is_row = cell.kind == "decode" and cell.head_dim != LATENT and re.fullmatch(r"b\d+h\d+k\d+(uneven)?", cell.mask)
+        if is_row and not entry.skipped:
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any(ours in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
@@ -391,8 +392,7 @@ def decode_table(measured: Results, beside: str) -> str:
     ratios = []
     for (seqlen, head_dim, word), by_who in sorted(found.items()):
         sizes = re.fullmatch(r"b(\d+)h(\d+)k(\d+)(uneven)?", word)
-        if not sizes:
-            raise Refused(f"{word} is no shape of decoding: it reads b16h32k8")
+        assert sizes
         values = by_who[ours].values if ours in by_who else {}
         ratio = min((values[name] for name in against if name in values), default=None)
         ratios += [ratio] if ratio else []
@@ -667,6 +667,11 @@ TABLES: dict[str, Callable[..., str]] = {
     "map": map_table, "variants": variants_table, "wrong": wrong_table, "blackwell": blackwell_table}
 
 
+def wrapped(line: str) -> str:
+    """A row of a table as it is, a note below it at the width of a page's source."""
+    return line if line.startswith("|") else textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def table(words: Sequence[str], measured: Results) -> str:
     if words[0] not in TABLES:
         raise Refused(f"there is no table {words[0]}: there are {', '.join(TABLES)}")
@@ -674,7 +679,7 @@ def table(words: Sequence[str], measured: Results) -> str:
     if make.__code__.co_argcount != len(words):
         raise Refused(f"the table {words[0]} takes other words: quote.py --help shows them")
     try:
-        return make(measured, *words[1:])
+        return "".join(map(wrapped, make(measured, *words[1:]).splitlines(keepends=True)))
     except (KeyError, IndexError, StopIteration) as missing:
         raise Unmeasured(f"the table {' '.join(words)} needs a result that was never measured ({missing}): bench/release takes all") from None
 

@@ -1,6 +1,6 @@
-"""The build backend: scikit-build-core's, told for which machine the kernels are, which wheels have in their version.
+"""The build backend: scikit-build-core's, told which machine the kernels are for, which wheels have in their version.
 
-0.1.0+sim has the simulator, 0.1.0+cu13 kernels for GPUs, by nvcc 13. A source distribution is for both, and is called 0.1.0.
+0.4.0+sim has the simulator, 0.4.0+cu13 kernels for GPUs, compiled by nvcc 13. A source distribution is for both: 0.4.0.
 """
 
 import os
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from scikit_build_core import build
@@ -65,4 +66,13 @@ def build_state(state: str) -> None:
 
 
 def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) -> dict[str, str]:
-    return {"version": project["version"] + ("" if _state["build"] == "sdist" else _state["suffix"])}
+    return {"version": cmake_version() + ("" if _state["build"] == "sdist" else _state["suffix"])}
+
+
+def cmake_version() -> str:
+    """The version of the CMake project, which is one folder up, or in `book` in a source distribution."""
+    python = Path(__file__).resolve().parents[1]
+    project = next(folder for folder in (python / "book", python.parent) if (folder / "CMakeLists.txt").is_file())
+    found = re.search(r"^project\(flashbook VERSION (\S+)", (project / "CMakeLists.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert found is not None, f"{project}/CMakeLists.txt names no version"
+    return found[1]

@@ -22,9 +22,9 @@ from flashbook.interface import (
 from flashbook.ranks import context_parallel, shard, unshard
 
 try:
-    from flashbook._version import __version__  # which the build writes, with the machine that the kernels are for: 0.1.0+sim
+    from flashbook._version import __version__  # which the build writes, with the machine that the kernels are for: 0.4.0+sim
 except ModuleNotFoundError:  # a checkout
-    __version__ = "0.1.0"
+    __version__ = "0+checkout"
 __all__ = ["Explanation", "attention", "context_parallel", "explain", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
            "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache",
            "scaled_dot_product_attention", "shard", "unshard"]

@@ -39,11 +39,13 @@ LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim
 COUNTING = (HOPPER, DECODING, MASKS)  # but for gradients, their workspace has counters: all 0 before the first call with it, and left 0
 VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
-EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUPS = 6, 8, 9, 10  # of chapter 8
+EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUP = 6, 8, 9, 10  # steps of chapter 8
 PROMPTS = 8  # of chapter 9
-# Rows, heads of a group times tokens, of a tile of chapter 8's ring, and of a block of its step 10; rows of a page that step 10 and chapter 9 read.
-RING_ROWS, BLOCK_ROWS, MIN_PAGE_ROWS = 16, 128, 8
-FEWEST_TILES, TILE_ROWS = 20, 128  # chapter 9 does not split keys: fewer tiles of rows than this leave most multiprocessors idle
+FEW_ROWS, MOST_ROWS = 16, 128  # up to which chapter 8's steps 6 and 9 are chosen; of a block of its step 10
+FEWEST_PAGE_ROWS = 8  # of a page that chapter 8's step 10 and chapter 9 can read
+# Chapter 9 does not split keys. With fewer tiles of rows it keeps so few of 132 multiprocessors busy that chapter 8 is as fast: one of its tiles
+# takes 4.8 us on any of them, chapter 9's of twice the rows 1.45.
+FEWEST_TILES, TILE_ROWS = 20, 128
 BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # of chapter 6: its last step takes exponentials from a line
 MOST_PLANS = 4096
 MOST_UNREAD = 1 << 18  # log-sum-exps, 1 MiB
@@ -68,6 +70,7 @@ class Plan:
     empty: bool = False  # there is nothing to launch
     chapter: int = 0
     step: int = 0
+    reason: str = ""  # why, against a cache
     shape: Shape | None = None
     mask: Mask | None = None  # but for its pointers
     call: Any = None  # the C function
@@ -551,6 +554,8 @@ def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int
     check_tensors(q, k, v)
     plan = Plan()
     plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, scaling, chapter, step, dropout, reach)
+    if plan.chapter == DECODING and not chapter:
+        _, plan.step, _ = chosen_decode(q, k, v, None, True, 0)
     plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling, dropout=dropout, reach=reach)
     plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), lse_without_memory(q)
     return plan
@@ -712,25 +717,41 @@ def of_one_page(tensor: Tensor, batch: int) -> Tensor:
     return tensor.new_empty_strided((batch, *tensor.shape[1:]), (0, *tensor.stride()[1:]))
 
 
-def decode_step(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int, e4m3: bool, of_chapter_8: bool, unsplit: bool) -> tuple[int, int, str]:
-    """Chapter and step that read a cache, and why. `of_chapter_8`: chapter 9 does not know the call's rules."""
-    if e4m3:
-        return DECODING, E4M3_CACHE, "a cache in float8_e4m3fn"
-    batch, heads, queries, head_dim = q.shape
-    if not heads:
-        return DECODING, EQUAL_WORK, "an empty call"
-    group, queries = heads // k.shape[1], most_queries or queries
-    rows, page_rows = group * queries, k.shape[2]
-    in_panels = pages is None or pages.shape[1] == 1 or (page_rows >= MIN_PAGE_ROWS and page_rows & (page_rows - 1) == 0)
+def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int, unsplit: bool) -> bool:
+    """Whether a sequence has more rows than a block of chapter 8, in pages that chapter 9 can read, and all together have enough tiles."""
+    if q.dim() != 4 or k.dim() != 4 or not k.shape[1]:
+        return False
+    batch, heads, queries, _ = q.shape
+    group = heads // k.shape[1]
     shared = next(count for count in (4, 2, 1) if group % count == 0)  # heads of a tile of chapter 9
-    tiles = batch * (heads // shared) * -(-q.shape[2] * shared // TILE_ROWS)  # packed, q has all queries
-    if rows > BLOCK_ROWS and in_panels and not of_chapter_8 and (unsplit or tiles >= FEWEST_TILES):
+    tiles = batch * (heads // shared) * -(-queries * shared // TILE_ROWS)
+    if (most_queries or queries) * group <= MOST_ROWS or (tiles < FEWEST_TILES and not unsplit):
+        return False
+    rows = k.shape[2]
+    return pages is None or pages.shape[1] == 1 or (rows >= FEWEST_PAGE_ROWS and rows & (rows - 1) == 0)
+
+
+def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, prompt: bool) -> tuple[int, int, str]:
+    """Chapter and step of attention against a cache, and why. `rows` are the queries of a sequence times the query heads
+    per key head, `contiguous` says whether the rows of a head are, and `page_rows` is 0 without pages."""
+    if e4m3:
+        return DECODING, E4M3_CACHE, "a cache of one byte per element"
+    if prompt:
         return MASKS, PROMPTS, "many queries against a cache"
-    if rows > RING_ROWS and in_panels:
-        return DECODING, WARPGROUPS, f"{rows} rows, heads of a group times tokens: enough for a warpgroup"
-    if k.stride(2) == head_dim:
-        return DECODING, EQUAL_WORK, "a cache whose keys of a head are contiguous"
-    return DECODING, BOXES, "a cache whose keys of a head are strided"
+    if rows > FEW_ROWS and not 0 < page_rows < FEWEST_PAGE_ROWS:
+        return DECODING, WARPGROUP, f"a cache, and more than {FEW_ROWS} rows, queries times heads per key head"
+    if rows <= FEW_ROWS and contiguous:
+        return DECODING, EQUAL_WORK, "a cache in which the keys of a head are contiguous"
+    return DECODING, BOXES, "a cache in which the keys of several heads are interleaved"
+
+
+def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, most_queries: int,
+                  unsplit: bool) -> tuple[int, int, str]:
+    """choose_decode of a call's tensors."""
+    rows = (most_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
+    contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
+    prompt = not of_chapter_8 and is_prompt(q, k, pages, most_queries, unsplit)
+    return choose_decode(rows, contiguous, 0 if pages is None or pages.shape[1] == 1 else k.shape[2], is_e4m3_cache(q, k), prompt)
 
 
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
@@ -752,7 +773,8 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
         raise NotImplementedError("a cache in float8_e4m3fn meets no window, softcap, slopes, s_aux, cache_leftpad and packed queries: leave them "
                                   "out, or give a cache of 16 bits")
     cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3), splits=int(unsplit))  # it asks only whether arrays are there
-    chapter, step, reason = decode_step(q, k, pages, most_queries, e4m3, softcap > 0 or slopes or sinks or paddings, unsplit)
+    of_chapter_8 = e4m3 or softcap > 0 or slopes or sinks or paddings
+    chapter, step, reason = chosen_decode(q, k, v, pages, of_chapter_8, most_queries, unsplit)
     plan = planned(Plan(chapter=chapter, step=step, reason=reason), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
                    0.0, False, -1, SCALE_OF_HEAD if e4m3 else 0, cache)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)

@@ -16,7 +16,7 @@ from unittest import mock
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH.parent))
-from bench import ncu_bytes, on_cpu, peers, race, results
+from bench import ncu_bytes, on_cpu, peers, race, results, rungs
 from bench.names import Name
 from bench.results import Refused
 from bench.structs import Shape
@@ -420,7 +420,7 @@ class Quoting(Case):
         self.assertEqual(self.quoted(mended), (mended, []))
         self.assertIn("| 64, none | cuDNN | 0.80 | 1.25 |", mended)
         self.assertIn("| 64, none | FlashAttention-3 | 2.00 | 2.00 |", mended)
-        self.assertIn("times the better of the two, at least 0.800 (64, none, N = 512)", mended)
+        self.assertIn("times the better of the two, at least 0.800 (64, none, N = 512)", " ".join(mended.split()))
         self.assertIn("2026-01-03, commit abc3. Geometric means", mended)
         for field, want in (("turn_ours", "0.500"), ("turn_fa3", "0.250"), ("turn_cudnn", "0.625"), ("turn_better", "0.800")):
             self.assertIn(f">{want}<", self.quoted(self.span(f"forward/ch05/step5/bf16/d64/full/n512 {field} .3f"))[0])
@@ -433,6 +433,18 @@ class Quoting(Case):
         self.assertIn(f">{5e11 / 1e15:.4f}<", self.quoted(span.replace(".3f", ".4f"))[0])
         _, wrong = self.quoted(self.span(f"{STEP4} raced_tflops .0f"))
         self.assertIn("in turn with cuDNN", wrong[0][1])
+
+    def test_what_programs_print_follows_the_results(self):
+        step5 = skipped(STEP4.replace("step4", "step5"))
+        measured = results.Results([self.write(run_of(STEP1, 40.0), run_of(STEP4, 10.0), step5)])
+        text = rungs.header(measured)
+        self.assertIn('"batch 4, heads 16, N 4096, d 128, full, bf16",', text)
+        self.assertIn(f"commit {measured.context()['commit']}", text)
+        self.assertIn('{"ch01/step1", 0, 0.04, 1.25e+11, 4e+10, 6.4e+09, 0},', text)
+        self.assertIn('{"ch01/step4", 0, 0.01, 5e+11, 1e+10, 6.4e+09, 4},', text)  # steps 2 and 3 were not measured
+        self.assertNotIn("step5", text)
+        later = results.Results([self.write(run_of(STEP1, 40.0), run_of(STEP4, 20.0))])
+        self.assertIn('{"ch01/step4", 0, 0.02, 2.5e+11, 2e+10, 6.4e+09, 2},', rungs.header(later))
 
     def test_the_program_checks_and_mends(self):
         page = self.folder / "page.md"

@@ -2,6 +2,7 @@
 #include "tests/chapters/conformance.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "common/app/call.h"
 #include "common/app/expected.h"
@@ -88,6 +89,31 @@ TEST_F(Program, IsRightAndAgreesWithTheChapterBefore) {
     EXPECT_FALSE(step.oracle.empty());
     EXPECT_EQ(step.before.empty(), chapter_before == nullptr) << report.before;
     EXPECT_GT(step.seconds, 0);
+  }
+}
+
+// Every column at its widest, and every name.
+TEST_F(Program, HasRowsThatFitATerminal) {
+  for (const bool simulated : {true, false}) {
+    Report report{
+        .chapter = chapter_under_test.number, .machine = "-", .on_gpu = !simulated, .simulated = simulated};
+    const TensorVerdict verdict{TensorId::o, {.ok = true, .max_error = 1e-3, .worst = ""}};
+    for (int step = 1; step <= chapter_under_test.last_step(); ++step) {
+      const CommittedRung* rung = committed_results().find(report.chapter, step);
+      report.steps.push_back({.step = step,
+                              .name = chapter_under_test.step(step).name,
+                              .shape = rung ? std::string(committed_results().shape_of(*rung).described) : "",
+                              .flops = 1e15,
+                              .memory_bytes = 9.99e9,
+                              .requested_bytes = 9.99e9,
+                              .workspace_bytes = 9.99e9,
+                              .oracle = {verdict},
+                              .seconds = 0.0999});
+    }
+    std::stringstream out;
+    print_report(out, report);
+    print_ladder(out, {report});
+    for (std::string line; std::getline(out, line);) EXPECT_LE(line.size(), kColumns) << line;
   }
 }
 

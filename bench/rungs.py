@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Writes common/app/rungs.h from bench/results: the times of the book's GPU, which programs print with their rows.
+
+    rungs.py [--check]    --check writes nothing; exit code 1 if the file differs from the results
+"""
+import argparse
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Iterator
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/rungs.py
+
+from bench import results
+from bench.results import Entry, Results
+
+FILE = results.ROOT / "common" / "app" / "rungs.h"
+HEADER = """\
+// Written by bench/rungs.py from bench/results/{folder}: do not edit.
+#pragma once
+#include "common/app/committed.h"
+
+namespace flashbook {{
+
+// clang-format off
+inline constexpr CommittedShape kRungShapes[] = {{
+{shapes}
+}};
+
+inline constexpr CommittedRung kRungs[] = {{
+{rungs}
+}};
+// clang-format on
+
+inline constexpr Committed kCommitted = {{"{card}", "bench/results/{folder}", kRungShapes, kRungs}};
+
+}}  // namespace flashbook
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ladder:
+    """Steps measured in one shape: a result's name with {} for the step, and the shape as programs describe it."""
+
+    name: str
+    described: str
+    steps: tuple[str, ...]  # chNN/stepN
+    what: str = ""  # "gradient: "
+
+    def entries(self, measured: Results) -> Iterator[tuple[str, Entry]]:
+        """The newest in turn with a matrix product, as the README's ladder has it, or else the newest."""
+        for step in self.steps:
+            name = self.name.format(step)
+            entry = measured.raced(name, "of_product") or measured.newest.get(name)
+            if entry and not entry.skipped:
+                yield step, entry
+
+
+def steps(**last: int) -> tuple[str, ...]:
+    """steps(ch03=2) is ch03/step1, ch03/step2."""
+    return tuple(f"{chapter}/step{step}" for chapter, count in last.items() for step in range(1, count + 1))
+
+
+BOOK = "batch 4, heads 16, N 4096, d 128, full, "
+WINDOW = "batch 2, heads 16, N 8192, d 128, window of 1024 keys before and 0 after, bf16"
+RANKS = "batch 1, heads 16, N 65536, d 128, causal, bf16, 2 ranks"
+GRADIENT = "gradient: "
+LADDERS = (
+    Ladder("forward/{}/bf16/d128/full/n4096", BOOK + "bf16", steps(ch01=5, ch03=3, ch04=6, ch05=5)),
+    Ladder("forward/{}/e4m3/d128/full/n4096", BOOK + "e4m3", steps(ch06=8)),
+    Ladder("backward/{}/bf16/d128/full/n4096", BOOK + "bf16", steps(ch07=6), GRADIENT),
+    Ladder("decode/{}/bf16/d128/b16h32k8/n8192", "batch 16, heads 32 (8 key heads), N 1 x 8192, d 128, full, bf16",
+           (*steps(ch08=6), "ch08/step8")),
+    Ladder("decode/{}/bf16/d576/b64h128k1/n8192",
+           "batch 64, heads 128 (1 key heads), N 1 x 8192, d 576 (latent), full, bf16", ("ch08/step7",)),
+    Ladder("masked/{}/bf16/d128/window/n8192", WINDOW, steps(ch09=5)),
+    Ladder("masked/{}/bf16/d128/window/n8192", WINDOW, ("ch09/step6",), GRADIENT),
+    Ladder("many/{}/bf16/d128/causal/n65536", RANKS, steps(ch10=5)),
+    Ladder("many/{}/bf16/d128/causal/n65536", RANKS, ("ch10/step6",), GRADIENT),
+)
+
+
+def memory(entry: Entry) -> float:
+    """Bytes by the step's cost model, or 0: a rate of decoding counts keys and values once, whatever the step reads."""
+    return 0 if entry.cell.kind == "decode" else entry.values.get("bytes_per_second", 0) * entry.milliseconds / 1e3
+
+
+def header(measured: Results) -> str:
+    """The text of common/app/rungs.h."""
+    shapes, rungs = [], []
+    for ladder in LADDERS:
+        if not (found := list(ladder.entries(measured))):
+            continue
+        before = 0.0
+        for step, entry in found:
+            seconds = entry.milliseconds / 1e3
+            numbers = (seconds, entry.values["FLOPS"], memory(entry), entry.values.get("workspace_bytes", 0))
+            rungs.append(f'    {{"{step}", {len(shapes)}, {", ".join(f"{number:.6g}" for number in numbers)}, '
+                         f'{before / seconds:.3g}}},')
+            before = seconds
+        origin = measured.origin(entry for _, entry in found)
+        shapes.append(f'    {{"{ladder.what}",\n     "{ladder.described}",\n     "{origin}"}},')
+    card = measured.context()["gpu"].removeprefix("NVIDIA ")
+    return HEADER.format(folder=measured.folder.name, card=card, shapes="\n".join(shapes),
+                         rungs="\n".join(sorted(rungs)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is out of date")
+    options = parser.parse_args()
+    try:
+        text = header(results.load())
+    except results.Refused as reason:
+        print(f"rungs.py: {reason}", file=sys.stderr)
+        return 2
+    if options.check:
+        if FILE.read_text(encoding="utf-8") == text:
+            return 0
+        print("common/app/rungs.h differs from the results: python3 bench/rungs.py writes it", file=sys.stderr)
+        return 1
+    FILE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
