@@ -79,7 +79,6 @@ class Plan:
     workspace: int = 0  # bytes
     memory: Tensor | None = None  # the workspace, without memory
     results: tuple[Tensor, ...] = ()  # without memory
-    reason: str = ""  # for the step, where a cache is read
     index: int = -1  # of the device, -1: the CPU
     simulated: bool = False
 

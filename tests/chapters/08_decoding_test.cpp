@@ -208,8 +208,6 @@ TEST_F(ChapterTest, UnsplitSequencesHaveTheSameBitsInAnyBatch) {
         one.batch = 1, one.visibility.lengths = {shape.visibility.lengths[batch]};
         Inputs own = inputs;
         for (auto member : {&Inputs::q, &Inputs::k, &Inputs::v}) own.*member = part(inputs.*member, batch, shape.batch);
-        for (auto member : {&Inputs::k_scale, &Inputs::v_scale})
-          if (!(inputs.*member).empty()) own.*member = part(inputs.*member, batch, shape.batch);
         const Outputs alone = run_once(kDecoding, one, own, step);
         EXPECT_TRUE(alone.o == part(all.o, batch, shape.batch) && alone.lse == part(all.lse, batch, shape.batch))
             << "step " << step << ", sequence " << batch << ", " << queries << " queries";
