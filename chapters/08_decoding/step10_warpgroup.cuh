@@ -30,8 +30,8 @@ struct WarpgroupTraits {
   static constexpr int kPanels = kHeadDim / kPanel;
   static constexpr int kStages = kHeadDim == 64 ? 12 : 6;  ///< 192 KB
   static constexpr int kWarps = kConsumers * kWarpsOfWarpgroup;
-  /// And the producer: a warp, or with two consumers a warpgroup, which gives its registers to them.
-  static constexpr int kThreads = kWarps * 32 + (kConsumers == 1 ? 32 : kWarpgroup);
+  /// And the producers: two warps, or with two consumers a warpgroup, which gives its registers to them.
+  static constexpr int kThreads = kWarps * 32 + (kConsumers == 1 ? 64 : kWarpgroup);
   /// With equal work the last to arrive merges up to this many parts. Equal parts are many, and so are their
   /// rows: a second kernel merges them.
   static constexpr int kMaxPartsOfLast = 48;
@@ -56,17 +56,19 @@ __device__ __forceinline__ void sync_warpgroup() {
     named_barrier_sync<kSecondGroup, kWarpgroup>();
 }
 
-//| ## The producer
+//| ## Two producers
 //|
 //| `wgmma` wants a swizzle, whose rows are 128 bytes, so a box is a panel of 64 columns. Each lane has the same box of every
-//| tile. A page has at least eight keys here: the swizzle's pattern repeats after eight rows.
+//| tile. A page has at least eight keys here: the swizzle's pattern repeats after eight rows. As in step 9 keys have a warp,
+//| and values have another.
 //|
-//| The order is that of the consumers: a tile's values come after the next tile's keys. A box behind the last key would be
-//| read in vain, and left out it would leave old bytes behind, which may be NaN. So it is asked for beyond the map's end,
-//| and comes as zeros.
+//| The order of the stages is that of the consumers: a tile's values come after the next tile's keys. A box behind the last
+//| key would be read in vain, and left out it would leave old bytes behind, which may be NaN. So it is asked for beyond the
+//| map's end, and comes as zeros.
 
-template <typename T, typename Traits, typename PlanType>
-__device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& shared, const KeyMaps& maps,
+/// Fills the stages of keys, or those of values. One warp.
+template <bool kValues, typename T, typename Traits, typename PlanType>
+__device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& shared, const CUtensorMap& map,
                                                const Cache& cache, const Problem& problem,
                                                const PlanType& plan,
                                                Segments<Traits::kKeys, PlanType>& segments) {
@@ -82,12 +84,20 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
     const auto page_of = [&](int tile) {
       const int key = start + tile * Traits::kKeys;
       if (cache.table == nullptr) return of.batch;
-      return in_tile < Traits::kKeys && key < segment.length
+      return in_tile < Traits::kKeys && tile < segment.end && key < segment.length
                  ? cache.table[of.batch * cache.pages_of_sequence + (key >> cache.page_bits)]
                  : 0;
     };
-    /// Brings this lane's box of a tile of K or V.
-    const auto bring = [&](const CUtensorMap& map, int tile, int page) {
+    //| The table's answer takes as long as a key's, so a page is looked up two tiles ahead.
+    int page = page_of(segment.begin), next_page = page_of(segment.begin + 1);
+    for (int tile = segment.begin; tile < segment.end; ++tile) {
+      const int page_after = page_of(tile + 2);
+      if (kValues) {
+        if (tile == segment.begin) state.advance();    // its keys
+        if (tile + 1 < segment.end) state.advance();   // those of the next tile
+      } else if (tile >= segment.begin + 2) {
+        state.advance();  // the values of the tile before the last
+      }
       wait_empty(shared.ring, state);
       auto& stage = shared.ring.tile[state.stage];
       uint64_t* full = &shared.ring.full[state.stage];
@@ -103,17 +113,11 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
       }
       __syncwarp();
       state.advance();
-    };
-    //| The table's answer takes as long as a key's, so a page is looked up a tile ahead.
-    int page = 0, next_page = page_of(segment.begin);
-    for (int tile = segment.begin; tile < segment.end; ++tile) {
-      const int page_before = page;
       page = next_page;
-      if (tile + 1 < segment.end) next_page = page_of(tile + 1);
-      bring(maps.k, tile, page);
-      if (tile > segment.begin) bring(maps.v, tile - 1, page_before);
+      next_page = page_after;
     }
-    if (segment.begin < segment.end) bring(maps.v, segment.end - 1, page);
+    if (!kValues)
+      for (int i = 0; i < min(segment.end - segment.begin, 2); ++i) state.advance();  // the last tiles' values
   }
 }
 
@@ -364,8 +368,8 @@ __device__ __forceinline__ void finish_parts_of_rows(const Problem& problem, con
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
-//| | `full` | the producer's lane 0 with the bytes of a tile; then the bytes | 1 | every consumer thread | parity 0 |
-//| | `empty` | lane 0 of each consumer warp, when its products have read the tile | 4 per warpgroup | the producer warp | parity 1 |
+//| | `full` | a producer's lane 0 with the bytes of a tile; then the bytes | 1 | every consumer thread | parity 0 |
+//| | `empty` | lane 0 of each consumer warp, when its products have read the tile | 4 per warpgroup | a producer warp | parity 1 |
 
 /// Attention of all tiles of 64 or 128 rows. Grid: as many blocks as the plan wants; shared memory:
 /// WarpgroupShared. `PlanType` is Plan, or Rules.
@@ -393,7 +397,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   __syncthreads();             // and so do all threads
   if (warp >= Traits::kWarps) {
     if constexpr (Traits::kConsumers == 2) setmaxnreg_dec<kProducerRegisters<2>>();
-    if (warp == Traits::kWarps) produce_panels(shared, maps, cache, problem, plan, segments);
+    if (warp == Traits::kWarps) produce_panels<false>(shared, maps.k, cache, problem, plan, segments);
+    if (warp == Traits::kWarps + 1) produce_panels<true>(shared, maps.v, cache, problem, plan, segments);
     return;
   }
   if constexpr (Traits::kConsumers == 2) setmaxnreg_inc<kConsumerRegisters<2>>();

@@ -32,14 +32,18 @@ struct KeyMaps {
 /// read, so smaller ones waste fewer bytes.
 constexpr int kBoxKeys = 64;
 
-//| ## The producer
+//| ## Two producers
 //|
-//| Each lane issues a box. A box that begins behind the last key is left out, so the stage expects the bytes of the others.
-//| The last box may reach beyond the sequence's end. It brings whatever the cache holds there, and as in step 4 no consumer
-//| reads it.
+//| Each lane issues a box. With pages of 16 keys a tile of keys and its values are 16 boxes, and a warp issues one after
+//| another. So keys have a warp and values have another. Both go through all stages in the same order, and each skips what
+//| the other fills.
+//|
+//| A box that begins behind the last key is left out, so the stage expects the bytes of the others. The last box may reach
+//| beyond the sequence's end. It brings whatever the cache holds there, and as in step 4 no consumer reads it.
 
-template <typename Traits, typename PlanType>
-__device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const KeyMaps& maps,
+/// Fills the stages of keys, or those of values. One warp.
+template <bool kValues, typename Traits, typename PlanType>
+__device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const CUtensorMap& map,
                                               const Cache& cache, const Problem& problem,
                                               const PlanType& plan,
                                               Segments<Traits::kKeys, PlanType>& segments) {
@@ -70,29 +74,31 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
       const int page = __shfl_sync(kWholeWarp, pages, looked_up * cache.copies + lane % cache.copies);
       const int first_key = start + tile * Traits::kKeys;
       const int keys = min(Traits::kKeys, (segment.length - first_key + box_keys - 1) & -box_keys);
-#pragma unroll 1
-      for (int tensor = 0; tensor < 2; ++tensor) {  // K, then V
-        wait_empty(shared.ring, state);
-        uint64_t* full = &shared.ring.full[state.stage];
-        if (lane == 0) mbarrier_arrive_expect_tx(full, keys * row_bytes);
-        __syncwarp();  // the barrier knows of the bytes before any can land
-        //| With pages of 1 to 3 keys a tile has more boxes than the warp has lanes, and each lane issues several.
-        for (int in_tile = lane * box_keys; in_tile < keys; in_tile += 32 * box_keys) {
-          const int key = first_key + in_tile;
-          int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
-          if constexpr (PlanType::kWindow) in_page += plan.rows_before(of.batch);
-          tma_load(shared.ring.tile[state.stage].byte + in_tile * row_bytes, tensor == 0 ? maps.k : maps.v,
-                   full, {0, in_page, of.kv_head, in_tile == lane * box_keys ? page : page_of(key)},
-                   cache.keep);
-        }
-        __syncwarp();
-        state.advance();
-      }
-    }
-    for (int i = 0; i < Traits::kMergeStages; ++i) {
+      if (kValues) state.advance();  // the tile's keys
       wait_empty(shared.ring, state);
-      __syncwarp();  // all lanes have seen the stage empty
-      if (lane == 0) mbarrier_arrive(&shared.ring.full[state.stage]);
+      uint64_t* full = &shared.ring.full[state.stage];
+      if (lane == 0) mbarrier_arrive_expect_tx(full, keys * row_bytes);
+      __syncwarp();  // the barrier knows of the bytes before any can land
+      //| With pages of 1 to 3 keys a tile has more boxes than the warp has lanes, and each lane issues several.
+      for (int in_tile = lane * box_keys; in_tile < keys; in_tile += 32 * box_keys) {
+        const int key = first_key + in_tile;
+        int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
+        if constexpr (PlanType::kWindow) in_page += plan.rows_before(of.batch);
+        tma_load(shared.ring.tile[state.stage].byte + in_tile * row_bytes, map, full,
+                 {0, in_page, of.kv_head, in_tile == lane * box_keys ? page : page_of(key)}, cache.keep);
+      }
+      __syncwarp();
+      state.advance();
+      if (!kValues) state.advance();
+    }
+    //| Then the consumers merge, in stages that the two hand out in turn. No warp may skip more stages than the ring has: it
+    //| would wait for a phase of `empty` while that barrier is still two phases behind, and take the phase before for it.
+    for (int i = 0; i < Traits::kMergeStages; ++i) {
+      if (i % 2 == int(kValues)) {
+        wait_empty(shared.ring, state);
+        __syncwarp();  // all lanes have seen the stage empty
+        if (lane == 0) mbarrier_arrive(&shared.ring.full[state.stage]);
+      }
       state.advance();
     }
   }
@@ -100,13 +106,16 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
 
 //| ## The kernel
 //|
-//| It differs from step 4's in the maps, and in the producer that reads them. A cache whose bytes already lie next to each
-//| other keeps step 4's copies: they end where the sequence does.
+//| It differs from step 4's in the maps, and in the producers that read them. Boxes must land at multiples of 128 bytes. A
+//| few short rows do not; then one of the producers is step 4's, and the other has nothing to do.
+
+/// Warps that produce.
+constexpr int kBoxProducers = 2;
 
 /// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
 /// `PlanType` is Plan, or Rules.
 template <typename T, typename Traits, typename PlanType>
-__global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
+__global__ void __launch_bounds__(Traits::kConsumers + kBoxProducers * 32, Traits::kBlocks)
     ring_of_boxes(const __grid_constant__ KeyMaps maps,
                   const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
                   T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
@@ -115,6 +124,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
   using Shared = RingShared<Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
+  const int warp = threadIdx.x / 32;
   if (threadIdx.x == Traits::kConsumers && maps.in_boxes) {
     tma_prefetch(maps.k);
     tma_prefetch(maps.v);
@@ -126,11 +136,15 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
   segments.begin(blockIdx.x);  // all the other warps, meanwhile
   __syncthreads();             // and so do all threads
-  if (threadIdx.x / 32 == Traits::kWarps) {
-    if (maps.in_boxes) return produce_boxes<Traits>(shared, maps, cache, problem, plan, segments);
-    return produce<Traits>(shared, cache, problem, plan, segments);
+  if (warp < Traits::kWarps) {
+    consume<T, Traits>(shared, cache, problem, plan, segments, workspace, q, o, lse);
+  } else if (!maps.in_boxes) {
+    if (warp == Traits::kWarps) produce<Traits>(shared, cache, problem, plan, segments);
+  } else if (warp == Traits::kWarps) {
+    produce_boxes<false>(shared, maps.k, cache, problem, plan, segments);
+  } else {
+    produce_boxes<true>(shared, maps.v, cache, problem, plan, segments);
   }
-  consume<T, Traits>(shared, cache, problem, plan, segments, workspace, q, o, lse);
 }
 
 }  // namespace flashbook::decoding

@@ -741,14 +741,14 @@ def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, promp
         return DECODING, WARPGROUP, f"a cache, and more than {FEW_ROWS} rows, queries times heads per key head"
     if rows <= FEW_ROWS and contiguous:
         return DECODING, EQUAL_WORK, "a cache in which the keys of a head are contiguous"
-    return DECODING, BOXES, "a cache in which the keys of several heads are interleaved"
+    return DECODING, BOXES, "a cache in pages, or in which the keys of several heads are interleaved"
 
 
 def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, most_queries: int,
                   unsplit: bool) -> tuple[int, int, str]:
     """choose_decode of a call's tensors."""
     rows = (most_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
-    contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
+    contiguous = pages is None and k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
     prompt = not of_chapter_8 and is_prompt(q, k, pages, most_queries, unsplit)
     return choose_decode(rows, contiguous, 0 if pages is None or pages.shape[1] == 1 else k.shape[2], is_e4m3_cache(q, k), prompt)
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <climits>
 
 #include "chapters/08_decoding/host/parts.h"
 #include "chapters/08_decoding/step1_pack_gqa.cuh"
@@ -135,7 +136,7 @@ inline int box_keys_of(const Shape& shape, int tile_keys) {
 /// Whether step 9 brings the cache in boxes.
 inline bool fits_boxes(const Shape& shape, int tile_keys) {
   const int bytes = shape.head_dim * int(size_of(type_of(shape, TensorId::k)));
-  return !rows_are_dense(shape) && box_keys_of(shape, tile_keys) * bytes % 128 == 0;
+  return box_keys_of(shape, tile_keys) * bytes % 128 == 0;
 }
 
 /// Keys that one copy brings: of a tile whose rows are dense as many as lie in one page. `boxes`: by step 9.
@@ -161,9 +162,9 @@ constexpr int kShortItem = 4096;
 
 /// A plan for blocks of `rows` rows and tiles of `keys` keys, whose copies begin at multiples of `begin_at`
 /// keys. Without `equal_work`: equal parts. `even`: all sequences are as long as the shape says. `halves`:
-/// there is a kernel with two blocks a multiprocessor.
+/// there is a kernel with two blocks a multiprocessor. Items of up to `short_item` keys go to blocks that stay.
 inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_at, bool equal_work,
-                              bool even, bool halves = false) {
+                              bool even, bool halves = false, int short_item = kShortItem) {
   const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
   const int64_t seen =
@@ -184,7 +185,7 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
   //| 1024 items are four for each of 256 blocks, not four for 232 and three for 32.
   const bool even_items = even && shape.packed_queries == 0;  // else sequences have unequally many
   const bool short_items =
-      equal_work && even_items && keys_seen_of(shape) <= kShortItem && items > processors;
+      equal_work && even_items && keys_seen_of(shape) <= short_item && items > processors;
   const auto staying = [&](int64_t most) { return ceil_div(items, ceil_div(items, most)); };
   const int64_t pairs = staying(2 * int64_t(processors));
   const bool in_halves = halves && short_items && !shape.unsplit && rows == kRowsOfMma &&
@@ -227,7 +228,8 @@ inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int groups = columns < 256 && rows > kRowsOfWarpgroup ? 2 : 1;
   const int begin_at = has_pages(shape) ? box_keys_of(shape, keys) : 1;
-  RingLaunch launch = plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even);
+  //| Its blocks stay whatever the items' length is: the producers bring the next item's tiles while the consumers finish.
+  RingLaunch launch = plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even, false, INT_MAX);
   launch.boxes = true;
   return launch;
 }
@@ -339,14 +341,15 @@ void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const KeyMap
               const Workspace& workspace, const Tensors& t, device::Stream stream, int blocks,
               const PlanType& plan) {
   constexpr bool kIsPlain = std::is_same_v<PlanType, Plan> && Traits::kElementBytes == 2;
-  const auto launch = [&](auto kernel, const auto&... first) {
-    device::launch(kernel, dim3(blocks), dim3(Traits::kThreads), sizeof(RingShared<Traits>), stream, first...,
-                   static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace, problem, plan);
+  const auto launch = [&](auto kernel, int producers, const auto&... first) {
+    device::launch(kernel, dim3(blocks), dim3(Traits::kConsumers + producers * 32), sizeof(RingShared<Traits>),
+                   stream, first..., static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace,
+                   problem, plan);
   };
   if constexpr (kIsPlain)
-    if (maps == nullptr) launch(ring<T, Traits, PlanType>);
+    if (maps == nullptr) launch(ring<T, Traits, PlanType>, 1);
   if (!kIsPlain || maps != nullptr)
-    launch(ring_of_boxes<T, Traits, PlanType>, maps == nullptr ? KeyMaps{} : *maps);
+    launch(ring_of_boxes<T, Traits, PlanType>, kBoxProducers, maps == nullptr ? KeyMaps{} : *maps);
   int fewest = plan.items_of_sequence;
   if constexpr (PlanType::kRagged)
     if (plan.first_query != nullptr)
