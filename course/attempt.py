@@ -1,18 +1,17 @@
 """An exercise as its student sees it: built where it stands, its tests one by one."""
-import fcntl
 import hashlib
 import json
 import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from course import gate, gtest, manifest, modes, regions, times, variant
 from course.score import Score
+from door.lock import alone
 
 Progress = Callable[[str], None]  # is told each line of ninja's count
 Show = Callable[[manifest.Test, gtest.Verdict], None]
@@ -111,15 +110,6 @@ def warnings_of(log: str, file: str) -> list[str]:
     return list(dict.fromkeys(line for line in readable(log) if line.startswith(f"{file}:") and "warning:" in line))
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """One build or test at a time: another, or ./flashbook, may be at work in the next window."""
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with open(BUILD / ".lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def ninja(target: str, progress: Progress, folder: Path = BUILD) -> tuple[bool, str]:
     """(whether it could be built, the log). `progress`: called with each line of ninja's count."""
     log = ""
@@ -187,7 +177,7 @@ def race(tried: Attempt, progress: Progress = nothing) -> str:
         return ""
     if "traced" not in modes.of(exercise, manifest.ROOT, has_twin(tried.program)):
         return ""
-    with alone():
+    with alone(BUILD):
         if not build(exercise, tried.program + modes.TWIN, progress)[0]:
             return ""
         told = Attempt(exercise, mode="traced", of_solution=tried.of_solution)
@@ -207,7 +197,7 @@ def time_on_a_gpu(tried: Attempt, progress: Progress = nothing) -> None:
         return
     known = (GPU_BUILD / "build.ninja").read_text(encoding="utf-8")
     book = [name for name in (times.CHAPTERS.get(exercise.id, ""), exercise.solved_program) if name and f"build bin/{name}:" in known]
-    with alone():
+    with alone(BUILD):
         for target in dict.fromkeys((tried.program, *book)):
             built, log = ninja(target, progress, GPU_BUILD)
             if not built:
@@ -229,7 +219,7 @@ def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progres
     refused = refusal(exercise)
     if refused:
         return Attempt(exercise, refused, headline="the grader would refuse it")
-    with alone():
+    with alone(BUILD):
         built, log = build(exercise, tried.program, progress)
         tried.warnings = [*strayed(exercise), *warnings_of(log, exercise.file)]
         if not built:

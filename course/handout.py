@@ -25,8 +25,8 @@ from docs.tools.interactive import scripts_of
 
 # What a student needs; * also crosses folders. What is not named here stays at home.
 HANDED_OUT = (
-    ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook", "cmake/ptxas_gate",
-    "cmake/wgmma_registers.py",
+    ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook",
+    "door/*.py", "door/install", "door/python", "cmake/ptxas_gate", "cmake/wgmma_registers.py",
     "cmake/packages.cmake", "cmake/test_suites.cmake", "chapters/CMakeLists.txt", "chapters/*/host/CMakeLists.txt",
     "chapters/*.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
     "chapters/*/exercises/exercises.json",

@@ -2,11 +2,14 @@
 /// The options of a program, in groups.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <list>
+#include <numeric>
 #include <ostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/app/readings.h"
 #include "common/attention/error.h"
@@ -60,7 +63,7 @@ class Line {
     } catch (const CLI::CallForHelp&) {
       return app_.help();
     } catch (const CLI::ParseError& error) {
-      throw InputError(one_line(error.what()), " (--help lists the options)");
+      throw InputError(one_line(error.what()), meant(argc, argv), " (--help lists the options)");
     }
     for (const auto& [value, read, option] : declared_) {
       if (option == nullptr || option->count() == 0) continue;
@@ -92,6 +95,36 @@ class Line {
     Read read;
     CLI::Option* parsed = nullptr;  ///< null: what is done in between
   };
+
+  /// Suggests the option closest to the first unknown one; nothing if none is close.
+  std::string meant(int argc, const char* const* argv) const {
+    for (int i = 1; i < argc; ++i) {
+      const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));
+      std::string best;
+      size_t least = 3;  // edits that still look like a slip
+      for (const auto& [value, read, option] : declared_)
+        if (option != nullptr && edits(word, value.option) < least) {
+          best = value.option;
+          least = edits(word, best);
+        }
+      if (word.starts_with("--") && least > 0 && !best.empty()) return "; did you mean " + best + "?";
+    }
+    return "";
+  }
+
+  /// How many letters to insert, delete or replace (Levenshtein, 1966).
+  static size_t edits(const std::string& from, const std::string& to) {
+    std::vector<size_t> row(to.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 1; i <= from.size(); ++i) {
+      size_t diagonal = std::exchange(row[0], i);
+      for (size_t j = 1; j <= to.size(); ++j) {
+        const size_t replaced = diagonal + (from[i - 1] != to[j - 1]);
+        diagonal = std::exchange(row[j], std::min({row[j - 1] + 1, row[j] + 1, replaced}));
+      }
+    }
+    return row.back();
+  }
 
   CLI::App app_;
   std::string group_ = "Options";

@@ -271,6 +271,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--q", "none.npy", "--k", "none.npy", "--v", "none.npy"}, {"none.npy"}},
         BadWords{{"--wat"}, {"--wat", "--help"}}, BadWords{{"wat"}, {"wat", "--help"}}));
 
+TEST(CommandLine, AnUnknownOptionIsAnsweredWithTheOneThatWasMeant) {
+  EXPECT_NE(error_of({"--headdim", "64"}).find("; did you mean --head-dim? (--help"), std::string::npos);
+  EXPECT_NE(error_of({"--causal", "--seqlne=4"}).find("; did you mean --seqlen? (--help"), std::string::npos);
+  EXPECT_EQ(error_of({"--quadratic"}).find("did you mean"), std::string::npos);
+  EXPECT_EQ(error_of({"--heads"}).find("did you mean"), std::string::npos);  // known, and lacks its value
+}
+
 TEST(CommandLine, TheOtherMachineIsRefused) {
   if (device::machine() == device::Machine::gpu)
     EXPECT_NE(error_of({"--device", "sim"}).find("cmake --preset sim"), std::string::npos);

@@ -13,7 +13,7 @@ typos....................................................................Failed
 - hook id: typos
   exit code: 2, and many words
 schema of workflows..................................(no files to check)Skipped
-mypy of the front door...................................................Passed
+mypy.....................................................................Passed
 """
 
 

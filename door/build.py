@@ -1,0 +1,78 @@
+"""Configuring and building, in build/sim and build/gpu."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from door import gpu, packages
+from door.console import ROOT, answers, fail, watched
+from door.lock import alone
+
+
+def folder(preset: str) -> Path:
+    return ROOT / "build" / preset
+
+
+def program(preset: str, name: str) -> Path:
+    return folder(preset) / "bin" / name
+
+
+configured: set[tuple[str, bool]] = set()  # in this process
+
+
+def configure(preset: str, tests: bool = False) -> None:
+    """With tests where they are asked for; otherwise they stay in a build that has them."""
+    if (preset, tests) in configured or (preset, True) in configured:
+        return
+    configured.add((preset, tests))
+    if not os.access(ROOT, os.W_OK):
+        fail(f"{ROOT} cannot be written to: copy it to a folder of your own, and build there")
+    cache, known = folder(preset) / "CMakeCache.txt", {}
+    if cache.exists():
+        known = dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read_text(encoding="utf-8"), re.MULTILINE))
+        source, was = known["CMAKE_HOME_DIRECTORY"], known["CMAKE_CXX_COMPILER"]
+        if source != str(ROOT):
+            fail(
+                f"build/{preset} was made in {source}, and a build cannot be moved: rm -r build/{preset}, and run this "
+                "again"
+            )
+        if os.environ.get("CXX") and Path(shutil.which(packages.compiler()[0]) or "").resolve() != Path(was).resolve():
+            fail(
+                f"build/{preset} was made with {was}, not with CXX, which is {os.environ['CXX']}: unset CXX, or "
+                f"rm -r build/{preset} and run this again"
+            )
+    options = [f"-DFLASHBOOK_TESTS={'ON' if tests else known.get('FLASHBOOK_TESTS', 'OFF')}"]
+    if preset == "gpu" and gpu.architecture():
+        options.append(f"-DCMAKE_CUDA_ARCHITECTURES={gpu.architecture()}")
+    log = ROOT / "build/configure.log"
+    with alone(folder(preset)):
+        if watched("cmake", "--preset", preset, *options, log=log):
+            lacking = packages.missing(packages.TESTS if tests else packages.PROGRAMS)
+            if lacking:
+                packages.refuse(lacking)
+            sys.stderr.write(log.read_text(encoding="utf-8"))
+            fail(f"cmake could not configure build/{preset}, see above")
+
+
+def build(preset: str, *targets: str, tests: bool = False) -> None:
+    configure(preset, tests)
+    with alone(folder(preset)):
+        if watched("cmake", "--build", "--preset", preset, *(["--target", *targets] if targets else [])):
+            fail(f"build/{preset} did not compile, see above")
+
+
+def has_target(preset: str, name: str) -> bool:
+    return bool(
+        re.search(rf"^build {name}:", (folder(preset) / "build.ninja").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+
+
+def files_to_compile(preset: str, targets: Sequence[str]) -> int:
+    """How many object files of the targets are not there yet."""
+    commands = answers("ninja", "-C", str(folder(preset)), "-t", "commands", *targets) or ""
+    return sum(not (folder(preset) / name).exists() for name in set(re.findall(r" -o (\S+\.o)(?=\s|$)", commands)))

@@ -1,0 +1,225 @@
+"""run, test, bench, accuracy, profile, trace, memory, generate, plot and docs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from door import gpu, packages, tree
+from door.build import build, configure, files_to_compile, folder, has_target, program
+from door.console import HERE, ROOT, answers, fail, say, show
+
+MACHINE = "00_"  # chapter 0 measures the machine: it takes no shape, and has no rung on the ladder
+
+
+def run(a: argparse.Namespace) -> int:
+    """Chapter by chapter: built, run, shown; the ladder last."""
+    names = [tree.folder_of(number) for number in a.chapters] or [
+        name for name in tree.folders() if not name.startswith(MACHINE)
+    ]
+    own_report = any(word.startswith("--json") for word in a.options)
+    if own_report and len(names) > 1:
+        fail(
+            f"--json names one file, and there are {len(names)} chapters: run one, as in ./flashbook run 01 -- --json X"
+        )
+    packages.need("to build the chapters", packages.PROGRAMS)
+    presets = {name: gpu.preset(name, a.cuda) for name in names}
+    targets: dict[str, list[str]] = {}
+    for preset in sorted(set(presets.values())):
+        configure(preset)
+        targets[preset] = [
+            name + ("_quick" if not a.options and has_target(preset, name + "_quick") else "")
+            for name in names
+            if presets[name] == preset
+        ]
+    last = presets[names[-1]]
+    ladder = ["ladder"] if len(names) > 1 else []  # one chapter prints all there is
+    worst, written = 0, []
+    for number, name in enumerate(names, 1):
+        preset = presets[name]
+        if len(names) > 1:
+            left = sum(
+                files_to_compile(each, [*rest, *(ladder if each == last else [])]) for each, rest in targets.items()
+            )
+            say(f"\n== {name}, {number} of {len(names)}" + (f": {left} files left to compile in all" if left else ""))
+        target = targets[preset].pop(0)
+        build(preset, target, *(ladder if number == len(names) else []))
+        report = folder(preset) / "reports" / f"{name}.json"
+        report.parent.mkdir(exist_ok=True)
+        report.unlink(missing_ok=True)
+        is_attention = not name.startswith(MACHINE)
+        words = [
+            *(["--json", str(report)] if is_attention and not own_report else []),
+            *(a.options if is_attention or len(names) == 1 else []),
+        ]
+        print(flush=True)
+        code = show(program(preset, target), *words, cwd=HERE)
+        if code == 2 and number == 1 and a.options:  # the others would refuse them as well
+            return code
+        worst = code or worst
+        written += [report] if report.exists() else []
+    if len(written) > 1:
+        print(flush=True)
+        subprocess.run([program(last, "ladder"), *written], check=False)
+    return worst
+
+
+def test(a: argparse.Namespace) -> int:
+    everything = a.all or tree.STUDENT
+    packages.need("to build the tests", packages.TESTS, ["benchmark", "numpy"] if everything else [])
+    standard = [] if everything else ["standard_tests"]
+    parts: list[tuple[str, list[str], list[str]]] = [
+        (gpu.preset(cuda=a.cuda), standard, [])
+    ]  # preset, targets, options
+    if (
+        parts[0][0] == "gpu" and gpu.architecture() != gpu.HOPPER
+    ):  # the chapters it can run, and the rest in the simulator
+        on_gpu = [name for name in tree.for_any_gpu() if (ROOT / "tests/chapters" / f"{name}_test.cpp").exists()]
+        theirs = rf"^test_({'|'.join(on_gpu)})\."
+        parts = [
+            ("gpu", [f"test_{name}" for name in on_gpu], ["-R", theirs, "-E", "NOT_BUILT"]),
+            ("sim", standard, ["-E", theirs]),
+        ]
+    worst, some = 0, False
+    for preset, targets, chosen in parts:
+        build(preset, *targets, tests=True)
+        ctest = ("ctest", "--preset", f"{preset}-all" if everything else preset, *chosen)
+        if a.options and "Total Tests: 0" in (answers(*ctest, "-N", *a.options) or ""):
+            continue
+        some = True
+        worst = show(*ctest, "-j", str(os.cpu_count()), *a.options) or worst
+    if not some:
+        fail(
+            f"no test fits {shlex.join(a.options)}: ./flashbook test {'--all ' * everything}-- -N lists them"
+            + ("" if everything else ", and test --all has more")
+        )
+    return worst
+
+
+def measure(a: argparse.Namespace) -> int:
+    """bench: chapters on a GPU, or CPU chapters without one. accuracy: chapter 6's study. The result is filed."""
+    name, selection, preset = a.command, [], gpu.preset(cuda=getattr(a, "cuda", True))
+    if a.command == "bench":
+        name, selection = (
+            "forward",
+            ["--chapter", ",".join(str(int(number)) for number in a.chapters)] if a.chapters else [],
+        )
+        on_cpu = [
+            chapter[:2] for chapter in tree.folders() if (ROOT / "chapters" / chapter / "host/chapter.cpp").exists()
+        ]
+        if preset == "sim" and not {tree.folder_of(number)[:2] for number in a.chapters or ["01"]} <= set(on_cpu):
+            reason = "the GPU cannot be used" if gpu.is_there() else "no GPU: kernels are measured on one"
+            fail(f"{reason}; CPU chapters can be measured with ./flashbook bench {' '.join(on_cpu)}", 77)
+    packages.need("to build the bench", (*packages.PROGRAMS, "benchmark"))
+    limits = ["00_the_machine"] if preset == "gpu" and name == "forward" else []  # what the card can do at most
+    build(preset, name, *limits)
+    result = folder(preset) / f"{name}.json"
+    result.unlink(missing_ok=True)
+    os.environ["FLASHBOOK_COMMIT"] = (
+        os.environ.get("FLASHBOOK_COMMIT") or (answers("git", "describe", "--always", "--dirty") or "unknown").strip()
+    )
+    of_card: list[str | Path] = [folder(preset) / "machine.json"] * len(limits)
+    return (
+        show(program(preset, name), *selection, "--out", result, *a.options)
+        or any(show(program(preset, limit), "--json", file) for limit, file in zip(limits, of_card))
+        or (name == "forward" and show(sys.executable, "bench/results.py", "beside", result, *of_card))
+        or show(sys.executable, "bench/results.py", "add", result, *of_card)
+    )
+
+
+def profile(a: argparse.Namespace) -> int:
+    name, ncu = tree.folder_of(a.chapter), ROOT / "bench/ncu_profile.py"
+    if not tree.has_kernels(name):
+        fail(
+            "chapter 00 counts by itself: ./flashbook run 00"
+            if a.chapter == "00"
+            else f"chapter {a.chapter} runs on the CPU: there is no kernel to profile"
+        )
+    packages.need("to build the chapter", packages.PROGRAMS)
+    preset = gpu.preset(name, a.cuda and ncu.exists())
+    target = program(preset, name if preset == "gpu" else f"{name}_traced")
+    build(preset, target.name)
+    counts: list[str | Path] = [sys.executable, ncu, "--run"] if preset == "gpu" else []
+    return show(*counts, target, *a.options, cwd=HERE)
+
+
+def trace(a: argparse.Namespace) -> int:
+    if not re.fullmatch(r"\d+(-\d+)?", a.blocks):
+        fail(f"--blocks {a.blocks}: give a block, or the first and the last, as in 0-1")
+    traced, is_chapter = HERE / a.what, a.what.isdigit()
+    if "/" in a.what:
+        if traced.is_dir() or not os.access(traced, os.X_OK):
+            fail(f"{a.what} is no program that can be run: build it first")
+    else:
+        name = tree.folder_of(tree.number_of(a.what)) if is_chapter else f"exercise.{tree.known_exercise(a.what)}"
+        if is_chapter and not tree.has_kernels(name):
+            fail(f"chapter {tree.number_of(a.what)} has no kernel to trace: ./flashbook run {tree.number_of(a.what)}")
+        if not is_chapter and not (ROOT / "tests/exercises" / f"{a.what}.cu").exists():
+            fail(f"{a.what} launches no kernel: there is nothing to trace")
+        packages.need("to build the program", packages.PROGRAMS if is_chapter else packages.TESTS)
+        configure("sim", tests=not is_chapter)
+        quick = "" if any(word.startswith(("--head-dim", "--dtype")) for word in a.options) else "_traced_quick"
+        twin = next(
+            (twin for twin in (quick, "_traced") if twin and has_target("sim", name + twin)), ""
+        )  # or it is traced itself
+        traced = program("sim", f"{name}{twin}")
+        build("sim", traced.name, tests=not is_chapter)
+    events = folder("sim") / "reports/events.json"
+    events.parent.mkdir(parents=True, exist_ok=True)
+    events.unlink(missing_ok=True)
+    os.environ.update(FLASHBOOK_SIM_EVENTS=str(events), FLASHBOOK_SIM_EVENTS_BLOCKS=a.blocks)
+    code = show(traced, *a.options, cwd=HERE, out=subprocess.DEVNULL if is_chapter else None)
+    if not events.exists() or events.stat().st_size == 0:
+        return code or fail(f"{a.what} launched no kernel: there is nothing to trace")
+    page = ["--html", a.out, *(["--perfetto", a.perfetto] if a.perfetto else [])]
+    if failed := show(sys.executable, ROOT / "common/simulator/events/page.py", events, *page, cwd=HERE):
+        return failed
+    print(
+        f"{a.out} is the page: open it in a browser"
+        + (f"; {a.perfetto} is for https://ui.perfetto.dev" if a.perfetto else "")
+    )
+    return code
+
+
+SERVING = {
+    "memory": "what the cache of keys and values takes (chapter 8): ./flashbook memory --model llama-2-70b",
+    "generate": "a toy decoder writes tokens with and without a cache (chapter 8)",
+}
+
+
+def serving(name: str, options: Sequence[str]) -> int:
+    if not (ROOT / "chapters/08_decoding").is_dir():
+        fail(f"{name} belongs to chapter 8, which this copy does not have")
+    packages.need("to build the program", packages.PROGRAMS)
+    preset = gpu.preset("08_decoding", name == "generate" and "--no-cuda" not in options)
+    build(preset, name)
+    return show(program(preset, name), *(word for word in options if word not in ("--no-cuda", "--")), cwd=HERE)
+
+
+def plot(a: argparse.Namespace) -> int:
+    packages.need("to draw the plots", ["matplotlib"])
+    python = packages.python_with("matplotlib") or sys.executable
+    return show(python, "docs/tools/plot.py", *a.options) or show(python, "docs/tools/quote.py")
+
+
+def docs(a: argparse.Namespace) -> int:
+    lacking = [
+        name
+        for name in (ROOT / "docs/packages").read_text(encoding="utf-8").split()
+        if shutil.which("dpkg-query")
+        and "install ok installed" not in (answers("dpkg-query", "-W", "-f", "${Status}", name) or "")
+    ]
+    if lacking and not packages.install("to build the site", *lacking):
+        fail(f"the site takes {' '.join(lacking)}: apt-get install -y {' '.join(lacking)}")
+    python = packages.python_with("markdown_it", "mdit_py_plugins", "pygments")
+    if not python:
+        names = "python3-markdown-it python3-mdit-py-plugins python3-pygments"
+        fail(f"no Python has the site's modules: apt-get install -y {names}")
+    return show(python, "docs/build", *a.options)

@@ -1,0 +1,88 @@
+"""Shared by all modules here: paths, commands that are printed and run, and refusals."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parents[1]
+HERE = ROOT if Path.cwd() == ROOT else Path(os.environ.get("PWD", os.getcwd()))  # the folder that file options refer to
+SILENCE = 4.0  # seconds without output after which there is a sign of life
+
+
+def fail(text: str, code: int = 2) -> NoReturn:
+    """One line that names the cure."""
+    print(f"flashbook: {text}", file=sys.stderr)
+    sys.exit(code)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def answers(*command: str | Path, text: str = "") -> str | None:
+    """What a command prints; None if it fails or does not exist."""
+    if not command or not shutil.which(command[0]):
+        return None
+    done = subprocess.run(command, input=text, text=True, capture_output=True, cwd=ROOT, check=False)
+    return done.stdout if done.returncode == 0 else None
+
+
+def printed(*command: str | Path, cwd: Path = ROOT) -> list[str]:
+    """The words of a command, which is printed. Programs of this tree have a path relative to ROOT if that is `cwd`."""
+    words = [
+        f"./{word.relative_to(ROOT)}" if isinstance(word, Path) and cwd == ROOT and ROOT in word.parents else str(word)
+        for word in command
+    ]
+    say("$ " + shlex.join(words))
+    return words
+
+
+def show(*command: str | Path, cwd: Path = ROOT, out: int | None = None) -> int:
+    """Prints a command, then runs it; its exit code."""
+    words = printed(*command, cwd=cwd)
+    try:
+        return subprocess.run(words, cwd=cwd, check=False, stdout=out).returncode
+    except FileNotFoundError:
+        fail(f"there is no program {words[0]}: install it, or put it on PATH")
+
+
+def watched(*command: str | Path, log: Path | None = None) -> int:
+    """As show(), for commands that can be silent for long: prints a sign of life every few seconds. Output goes to
+    `log`, or to stderr without one. On a terminal, Ninja keeps its count in view by itself."""
+    if log is None and sys.stderr.isatty():
+        return show(*command, out=2)
+    words, began, last, heard = printed(*command), time.monotonic(), "", time.monotonic()
+    try:
+        child = subprocess.Popen(
+            words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+    except FileNotFoundError:
+        fail(f"there is no program {words[0]}: install it, or put it on PATH")
+    assert child.stdout
+
+    def remind() -> None:
+        nonlocal heard
+        while child.poll() is None:
+            time.sleep(0.2)
+            if time.monotonic() - heard >= SILENCE:
+                heard = time.monotonic()
+                say(f"  {heard - began:.0f} s: {last[:100] if log and last else 'at work'}")
+
+    threading.Thread(target=remind, daemon=True).start()
+    with (log or Path(os.devnull)).open("w", encoding="utf-8") as file:
+        for line in child.stdout:
+            last = line.strip() or last
+            file.write(line)
+            if log is None:
+                sys.stderr.write(line)
+                sys.stderr.flush()
+                heard = time.monotonic()
+    return child.wait()

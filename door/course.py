@@ -1,0 +1,71 @@
+"""The course's commands: each builds what its script in course/ takes, and calls it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from door import gpu, packages, tree
+from door.build import build, configure, folder
+from door.console import HERE, fail, show
+from door.tree import CAPSTONE, number_of
+
+BEST = ("05_flash_attention_3", "07_backward")  # course/times.py times capstones next to these
+GRADED = re.compile(rf"\d\d?|ch\d\d-[a-z0-9-]+|{CAPSTONE}(?:-[a-z0-9-]+)?")
+WHY = "to build exercises"
+
+
+def course(a: argparse.Namespace) -> int:
+    words: list[str | Path] = list(getattr(a, "what", []))
+    solved = ["--solved"] if getattr(a, "solved", False) else []
+    script = {"try": "try_exercise", "status": "progress", "next": "progress"}.get(a.action, a.action)
+    if a.action in ("try", "watch"):
+        words = [*named(getattr(a, "what", [])), *solved]
+        packages.need(WHY, packages.TESTS)
+        if getattr(a, "times", False):
+            words.append("--times")
+            if gpu.preset() == "gpu":
+                configure("gpu", tests=True)
+        if not (folder("sim") / "tests/exercises").exists():  # Ninja sees to the rest
+            configure("sim", tests=True)
+    elif a.action == "next":
+        words = ["next"]
+    elif a.action == "slides":
+        words = [number_of(str(word)) if str(word).isdigit() else word for word in words]
+    elif a.action == "handout":
+        words = [HERE / a.folder, *a.chapters, *solved]
+    elif a.action == "grade":
+        names = [number_of(word) if word.isdigit() else word for word in a.what if GRADED.fullmatch(word)]
+        submissions = [HERE / word for word in a.what if not GRADED.fullmatch(word)]
+        if not submissions:
+            fail("course grade takes a submission: ./flashbook course grade ../submissions/ada")
+        words = [*submissions, *names]
+    elif a.action == "check":
+        names = named(a.what)
+        words = [*names]
+    # Where there is no submission course/grade.py says what is wrong, and nothing is built for it.
+    if a.action == "check" or (a.action == "grade" and any(os.path.exists(path) for path in submissions)):
+        packages.need(WHY, packages.TESTS)
+        build("sim", *judges_of(names), tests=True)
+        if "--times" in a.options and gpu.preset() == "gpu":
+            best = BEST if any(CAPSTONE in target for target in judges_of(names)) else ()
+            build("gpu", *judges_of(names), *best, tests=True)
+    return show(sys.executable, f"course/{script}.py", *words, *a.options)
+
+
+def named(words: Sequence[str]) -> list[str]:
+    """Chapters, exercises and capstones, as the course's own programs call them."""
+    return [
+        number_of(word) if word.isdigit() else word if word == CAPSTONE else tree.known_exercise(word) for word in words
+    ]
+
+
+def judges_of(names: Sequence[str]) -> list[str]:
+    """The targets for grading these chapters and exercises; all if there is no name, or none that is known."""
+    return [f"judges_{id}" for id in tree.exercises() if {id, id[2:4], id.partition("-")[0]} & {*names}] or [
+        "exercises"
+    ]

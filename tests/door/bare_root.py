@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""The README's two commands in a bare Debian: bare_root.py [root|user|offline ...] [-- COMMAND ...] (default: all three
+cases; `run`, then `test`). The root, made by debootstrap from the mirror that apt uses here, has neither a compiler nor
+Python, and gets a fresh copy of this tree's files. There is no terminal, and GitHub is unreachable. Cases: as root; as
+a user without privileges; without a network, where the door refuses within two seconds. Takes root, apt and debootstrap;
+elsewhere it prints why it skips."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build/bare"
+SECONDS = 2.0  # that a refusal without a network may take
+INSIDE = (
+    'mount -t proc proc "$0/proc" && exec chroot --userspec="$1" "$0" /usr/bin/env -i PATH="$PATH" HOME="$2" "${@:3}"'
+)
+
+
+def mirror() -> tuple[str, str]:
+    """(URI, suite) of the first entry of apt's sources."""
+    wanted = subprocess.run(["apt-get", "--print-uris", "update"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^'(http\S+?)/dists/(\w+)/(?:In)?Release'", wanted, re.MULTILINE)
+    if not found:
+        sys.exit("***Skipped: apt's sources name no mirror")
+    return found[1], found[2]
+
+
+def make_base() -> Path:
+    base = FOLDER / "base"
+    if not base.exists():
+        uri, suite = mirror()
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        unfinished = FOLDER / "unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        subprocess.run(
+            ["debootstrap", "--variant=minbase", suite, unfinished, uri], check=True, stdout=subprocess.DEVNULL
+        )
+        subprocess.run(["chroot", unfinished, "useradd", "-m", "ada"], check=True)
+        for name in ("/etc/resolv.conf", *map(str, Path("/etc/apt/apt.conf.d").glob("*.conf"))):
+            shutil.copy(name, f"{unfinished}{name}")
+        (unfinished / "etc/hosts").write_text(
+            Path("/etc/hosts").read_text(encoding="utf-8") + "\n127.0.0.1 github.com\n", encoding="utf-8"
+        )
+        unfinished.rename(base)
+    return base
+
+
+def call(root: Path, user: str, *words: str, offline: bool = False) -> tuple[int, str, float]:
+    """(exit code, what was said, seconds) of the door, called in its tree in the root."""
+    home = "/root" if user == "root" else f"/home/{user}"
+    name = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        *(["--net"] if offline else []),
+        "bash",
+        "-c",
+        INSIDE,
+        str(root),
+        f"{user}:{user}",
+        home,
+        "sh",
+        "-c",
+        'cd ~/flashbook && exec ./flashbook "$@"',
+        "sh",
+        *words,
+    ]
+    began, log = time.monotonic(), FOLDER / f"{root.name}-{words[0]}.log"
+    with log.open("w", encoding="utf-8") as file:
+        code = subprocess.run(
+            name,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            check=False,
+            env={**os.environ, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+        ).returncode
+    return code, log.read_text(encoding="utf-8", errors="replace"), time.monotonic() - began
+
+
+def fresh(base: Path, case: str, user: str) -> Path:
+    """A copy of the bare root with a copy of this tree's files, the user's own."""
+    root = FOLDER / case
+    subprocess.run(["rm", "-rf", "--one-file-system", root], check=True)
+    subprocess.run(["cp", "-a", "--reflink=auto", base, root], check=True)
+    tree = root / ("root" if user == "root" else f"home/{user}") / "flashbook"
+    names = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        check=True,
+    ).stdout
+    tree.mkdir()
+    packed = subprocess.run(
+        ["tar", "-C", ROOT, "--null", "--ignore-failed-read", "-T", "-", "-c"],
+        input=names,
+        capture_output=True,
+        check=True,
+    ).stdout
+    subprocess.run(["tar", "-C", tree, "-x", "--no-same-owner"], input=packed, check=True)
+    subprocess.run(["chroot", root, "chown", "-R", f"{user}:{user}", f"/{tree.relative_to(root)}"], check=True)
+    return root
+
+
+def refuses_offline(base: Path) -> list[str]:
+    faults = []
+    for user in ("ada", "root"):
+        code, said, seconds = call(fresh(base, "offline", user), user, "run", offline=True)
+        told = f"offline, as {user}: exit code {code} after {seconds:.1f} s"
+        print(told, flush=True)
+        if code != 2 or seconds > SECONDS or "apt-get install -y python3 g++ cmake" not in said:
+            faults.append(f"{told}:\n{said}")
+    return faults
+
+
+def works(base: Path, case: str, commands: list[list[str]]) -> list[str]:
+    user = "root" if case == "root" else "ada"
+    root, faults = fresh(base, case, user), []
+    for words in commands:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        code, said, seconds = call(root, user, *words)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+        print(
+            f"as {case}: ./flashbook {' '.join(words)}: exit code {code} after {seconds:.0f} s, {cpu:.0f} s of CPU",
+            flush=True,
+        )
+        if code:
+            faults.append(
+                f"as {case}: ./flashbook {' '.join(words)}: exit code {code}:\n" + "\n".join(said.splitlines()[-30:])
+            )
+    return faults
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    cases, commands = (
+        words[:cut] or ["offline", "root", "user"],
+        [words[cut + 1 :]] if words[cut + 1 :] else [["run"], ["test"]],
+    )
+    if os.geteuid() != 0 or not all(map(shutil.which, ("debootstrap", "apt-get", "unshare"))):
+        print("***Skipped: a bare root takes root, apt and debootstrap (apt-get install debootstrap)")
+        return 0
+    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "--net", "true"], check=False).returncode:
+        print("***Skipped: this container may not make namespaces")
+        return 0
+    base = make_base()
+    faults = [
+        fault
+        for case in cases
+        for fault in (refuses_offline(base) if case == "offline" else works(base, case, commands))
+    ]
+    print("\n".join(faults))
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
