@@ -169,7 +169,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
                                             PipelineState<Traits::kStages>& state, const Problem& problem,
                                             const PlanType& plan, const Segment& segment, int group, int row,
                                             int first_row, float (&output)[Traits::kHeadDim / 2],
-                                            Rows& rows) {
+                                            LazyRows& rows) {
   constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
   constexpr uint32_t kTileBytes = sizeof(shared.ring.tile[0]);
   const uint64_t q = k_major(shared.q[group]), keys = k_major(shared.ring.tile[0]);
@@ -180,7 +180,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
   Fragments<kKeys> p;
 #pragma unroll
   for (float& x : output) x = 0;
-  rows = Rows::none();
+  rows = LazyRows::none();
 
   wait_full(shared.ring, state);  // the first tile's keys are in
   wgmma_fence();
@@ -191,7 +191,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
   state.advance();
   change_and_mask<Traits>(scores, problem, plan, segment, row, first_unseen,
                           first_key + segment.begin * kKeys);
-  online_softmax(scores, rows, correction, problem.scale_log2);
+  hopper::softmax(scores, rows, correction, problem.scale_log2);
   round_to_fragments<T>(p, scores);
 
 #pragma unroll 1
@@ -210,13 +210,13 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     wgmma_pin(scores);
     release(shared.ring, k_state);
     change_and_mask<Traits>(scores, problem, plan, segment, row, first_unseen, first_key + tile * kKeys);
-    online_softmax<true>(scores, rows, correction, problem.scale_log2);
+    const bool rescale = softmax_lazily(scores, rows, correction, problem.scale_log2);
     wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
     release(shared.ring, v_state);
     round_to_fragments<T>(p, scores);
-    if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1)) rescale_rows(output, correction);
+    if (rescale) rescale_rows(output, correction);
   }
 
   //| The last tile's values. The cache may hold anything behind the last key, NaN too, and 0 * NaN is NaN. So the consumers
@@ -414,7 +414,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     fence_proxy_async();  // Q, which threads wrote, is visible to wgmma
     sync_warpgroup();     // that of all four warps
     float output[Traits::kHeadDim / 2] = {}, row_lse[2];
-    Rows rows = Rows::none();
+    LazyRows rows = LazyRows::none();
     if (segment.begin < segment.end)
       attend_rows(shared, state, problem, plan, segment, group, row, first_row, output, rows);
     finish_rows(output, rows, row_lse, problem.scale_log2);
