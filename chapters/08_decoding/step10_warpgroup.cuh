@@ -8,13 +8,14 @@
 //| `wgmma` reads a tile of keys once per 64 rows, and the scores of one tile are computed while the values of the tile
 //| before are multiplied. Everything else stays: the plan of step 6, the boxes of step 9, merging.
 //|
-//| **Budget** (d = 128): 64 rows of Q per warpgroup, 16 KB; six stages of 32 KB, since two of them are always being read.
-//| Registers of a consumer thread: scores 64, O 64, P 32.
+//| **Budget** (d = 128): two places for 64 rows of Q per warpgroup, 16 KB each; with one warpgroup six stages of 32 KB, with
+//| two five. Two of them are always being read. Registers of a consumer thread: scores 64, O 64, P 32.
 #pragma once
 #include "chapters/08_decoding/last_arriver.cuh"
 #include "chapters/08_decoding/step9_boxes.cuh"
 #include "common/hopper/block.h"
 #include "common/hopper/epilogue.h"
+#include "common/ptx/cp_async.h"
 #include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::decoding {
@@ -28,9 +29,11 @@ struct WarpgroupTraits {
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
   static constexpr int kPanels = kHeadDim / kPanel;
-  static constexpr int kStages = kHeadDim == 64 ? 12 : 6;  ///< 192 KB
+  /// What 227 KB hold beside two places of queries.
+  static constexpr int kStages = kHeadDim == 64 ? 12 : kHeadDim == 128 && kConsumers == 1 ? 6 : 5;
   static constexpr int kWarps = kConsumers * kWarpsOfWarpgroup;
-  /// And the producers: two warps, or with two consumers a warpgroup, which gives its registers to them.
+  /// And the producers: two warps, or with two consumers a warpgroup, which gives registers to them: of three
+  /// times 168 it keeps 56, and they have 224.
   static constexpr int kThreads = kWarps * 32 + (kConsumers == 1 ? 64 : kWarpgroup);
   /// With equal work the last to arrive merges up to this many parts. Equal parts are many, and so are their
   /// rows: a second kernel merges them.
@@ -41,8 +44,10 @@ struct WarpgroupTraits {
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct WarpgroupShared {
-  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
+  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[2][Traits::kConsumers];  ///< of a segment, and of the next
   Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> ring;
+  Segment segment[2][Traits::kWarps];  ///< of each warp, and its next
+  PlaceInPlan at[Traits::kWarps];
 };
 
 /// Named barriers: the block's, one per warpgroup, all consumers.
@@ -79,19 +84,10 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
   Segment segment;
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
-    const int start = plan.first_key_of(problem, of.batch, segment.length) + in_tile;
-    /// The page of this lane's box of a tile, if there is such a key.
-    const auto page_of = [&](int tile) {
-      const int key = start + tile * Traits::kKeys;
-      if (cache.table == nullptr) return of.batch;
-      return in_tile < Traits::kKeys && tile < segment.end && key < segment.length
-                 ? cache.table[of.batch * cache.pages_of_sequence + (key >> cache.page_bits)]
-                 : 0;
-    };
-    //| The table's answer takes as long as a key's, so a page is looked up two tiles ahead.
-    int page = page_of(segment.begin), next_page = page_of(segment.begin + 1);
+    const int start = plan.first_key_of(problem, of.batch, segment.length);
+    PagesAhead pages(cache, of.batch, segment, start, Traits::kKeys);
     for (int tile = segment.begin; tile < segment.end; ++tile) {
-      const int page_after = page_of(tile + 2);
+      const int page = pages.of(tile, lane / Traits::kPanels % cache.copies);
       if (kValues) {
         if (tile == segment.begin) state.advance();    // its keys
         if (tile + 1 < segment.end) state.advance();   // those of the next tile
@@ -104,7 +100,7 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
       if (lane == 0) mbarrier_arrive_expect_tx(full, sizeof(stage));
       __syncwarp();  // the barrier knows of the bytes before any can land
       if (in_tile < Traits::kKeys) {
-        const int key = start + tile * Traits::kKeys;
+        const int key = start + tile * Traits::kKeys + in_tile;
         int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
         if constexpr (PlanType::kWindow) in_page += plan.rows_before(of.batch);
         tma_load(stage.element[panel][in_tile], map, full,
@@ -113,8 +109,6 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
       }
       __syncwarp();
       state.advance();
-      page = next_page;
-      next_page = page_after;
     }
     if (!kValues)
       for (int i = 0; i < min(segment.end - segment.begin, 2); ++i) state.advance();  // the last tiles' values
@@ -123,8 +117,9 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
 
 //| ## Queries
 //|
-//| A warpgroup copies its rows of the pack to where the swizzle wants them. Rows beyond the last, and columns beyond the
-//| tensor's, are zeros.
+//| A warpgroup copies its rows of the pack to where the swizzle wants them, by `cp.async`. It does so for the next segment
+//| while it works on this one, into a second place: a load that is waited for takes some microseconds while every block
+//| reads, and all blocks would wait at the same time. Rows beyond the last, and columns beyond the tensor's, are zeros.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>& tile, const T* q,
                                           const Problem& problem, const PlanType& plan, int pack,
@@ -132,15 +127,16 @@ __device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHea
   constexpr int kPieces = Traits::kHeadDim / 8;  // of a row
   const Pack of = plan.rows_at(problem, pack);
   const int rows = plan.rows_of(problem, pack), columns = plan.template columns<Traits::kHeadDim>();
-#pragma unroll 4
+#pragma unroll 1  // a row's address takes some registers
   for (int i = threadIdx.x % kWarpgroup; i < kRowsOfWarpgroup * kPieces; i += kWarpgroup) {
     const int row = i / kPieces, column = i % kPieces * 8;
-    uint4 piece = make_uint4(0, 0, 0, 0);
+    uint4* to = piece_of(tile, row, column);
     if (first_row + row < rows && (!PlanType::kPadded || column < columns))
-      piece = *reinterpret_cast<const uint4*>(q + problem.offset(problem.q_strides, of, first_row + row) +
-                                              column);
-    *piece_of(tile, row, column) = piece;
+      cp_async_cg(to, q + problem.offset(problem.q_strides, of, first_row + row) + column);
+    else
+      *to = make_uint4(0, 0, 0, 0);
   }
+  cp_async_commit();
 }
 
 //| ## A segment's tiles
@@ -162,17 +158,17 @@ __device__ __forceinline__ void change_and_mask(float (&scores)[Traits::kKeys / 
   mask(scores, last, tile_key);
 }
 
-/// What a warpgroup's rows come to over a segment. `row`: of the pack, the first of the thread's two;
+/// What a warpgroup's rows, `q`, come to over a segment. `row`: of the pack, the first of the thread's two;
 /// `first_row`: the block's.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
                                             PipelineState<Traits::kStages>& state, const Problem& problem,
-                                            const PlanType& plan, const Segment& segment, int group, int row,
+                                            const PlanType& plan, const Segment& segment, uint64_t q, int row,
                                             int first_row, float (&output)[Traits::kHeadDim / 2],
                                             LazyRows& rows) {
   constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
   constexpr uint32_t kTileBytes = sizeof(shared.ring.tile[0]);
-  const uint64_t q = k_major(shared.q[group]), keys = k_major(shared.ring.tile[0]);
+  const uint64_t keys = k_major(shared.ring.tile[0]);
   const uint64_t values = mn_major(shared.ring.tile[0]);
   const int first_key = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
   const int first_unseen = problem.last_key(segment.length, first_row) + 1;  // by some row
@@ -396,27 +392,46 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   segments.begin(blockIdx.x);  // all the other warps, meanwhile
   __syncthreads();             // and so do all threads
   if (warp >= Traits::kWarps) {
-    if constexpr (Traits::kConsumers == 2) setmaxnreg_dec<kProducerRegisters<2>>();
+    if constexpr (Traits::kConsumers == 2) setmaxnreg_dec<56>();
     if (warp == Traits::kWarps) produce_panels<false>(shared, maps.k, cache, problem, plan, segments);
     if (warp == Traits::kWarps + 1) produce_panels<true>(shared, maps.v, cache, problem, plan, segments);
     return;
   }
-  if constexpr (Traits::kConsumers == 2) setmaxnreg_inc<kConsumerRegisters<2>>();
+  if constexpr (Traits::kConsumers == 2) setmaxnreg_inc<224>();
 
   const int group = warp / kWarpsOfWarpgroup;
   const int row_in_block = warp * kRowsOfMma + int(threadIdx.x) % 32 / 4;  // and 8 further
   PipelineState<Traits::kStages> state;
-  for (Segment segment; segments.next(segment);) {
+  //| What a warp works on lies in shared memory: in registers it would crowd out sums.
+  /// Goes on to the next segment, if there is one, and has its queries brought.
+  const auto begin_next = [&](int place) {
+    segments.at = shared.at[warp];
+    Segment next;
+    if (!segments.next(next)) return false;
+    __syncwarp();  // all lanes have read where they are
+    if (threadIdx.x % 32 == 0) {
+      shared.segment[place][warp] = next;
+      shared.at[warp] = segments.at;
+    }
+    load_rows<T, Traits>(shared.q[place][group], q, problem, plan, next.pack,
+                         next.row_tile * Traits::kRows + group * kRowsOfWarpgroup);
+    return true;
+  };
+  if (threadIdx.x % 32 == 0) shared.at[warp] = segments.at;
+  __syncwarp();
+  bool is_there = begin_next(0);
+  for (int place = 0; is_there; place ^= 1) {
+    cp_async_wait<0>();   // this thread's pieces of Q are in,
+    fence_proxy_async();  // visible to wgmma,
+    sync_warpgroup();     // and those of all four warps, which are done with the other place
+    const Segment& segment = shared.segment[place][warp];
+    is_there = begin_next(place ^ 1);
     const int first_row = segment.row_tile * Traits::kRows, row = first_row + row_in_block;
-    sync_warpgroup();  // all warps are done with the queries of the segment before
-    load_rows<T, Traits>(shared.q[group], q, problem, plan, segment.pack,
-                         first_row + group * kRowsOfWarpgroup);
-    fence_proxy_async();  // Q, which threads wrote, is visible to wgmma
-    sync_warpgroup();     // that of all four warps
     float output[Traits::kHeadDim / 2] = {}, row_lse[2];
     LazyRows rows = LazyRows::none();
     if (segment.begin < segment.end)
-      attend_rows(shared, state, problem, plan, segment, group, row, first_row, output, rows);
+      attend_rows(shared, state, problem, plan, segment, k_major(shared.q[place][group]), row, first_row,
+                  output, rows);
     finish_rows(output, rows, row_lse, problem.scale_log2);
     store_rows<T, Traits>(output, row_lse, problem, plan, segment, row, first_row, workspace, o, lse);
     if (plan.equal_work && 1 < segment.parts && segment.parts <= Traits::kMaxPartsOfLast)

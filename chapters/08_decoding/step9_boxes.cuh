@@ -32,6 +32,51 @@ struct KeyMaps {
 /// read, so smaller ones waste fewer bytes.
 constexpr int kBoxKeys = 64;
 
+//| ## Pages ahead of time
+//|
+//| The table's answer takes as long as a key's: some microseconds while every block reads. So the lanes of a producer look up
+//| the pages of 32 boxes at once, those of several tiles, and the next 32 while these are being asked for.
+
+/// The pages of a segment's boxes. All lanes of a warp call it together, tile by tile.
+class PagesAhead {
+ public:
+  /// `start`: the segment's first key. A tile of `keys` keys is brought in `cache.copies` boxes.
+  __device__ __forceinline__ PagesAhead(const Cache& cache, int batch, const Segment& segment, int start,
+                                        int keys)
+      : cache_(cache), batch_(batch), length_(segment.length), start_(start), keys_(keys) {
+    next_ = look_up(segment.begin);
+    left_ = 0;
+  }
+
+  /// The page of box `box` of the next tile, which is `tile`.
+  __device__ __forceinline__ int of(int tile, int box) {
+    const int tiles_at_once = 32 / cache_.copies;
+    if (left_ == 0) {
+      now_ = next_;
+      next_ = look_up(tile + tiles_at_once);
+      left_ = tiles_at_once;
+    }
+    const int from = (tiles_at_once - left_--) * cache_.copies + box;
+    return __shfl_sync(kWholeWarp, now_, from);
+  }
+
+  /// The page that has a key, if there is such a key.
+  __device__ __forceinline__ int page_of(int key) const {
+    if (cache_.table == nullptr) return batch_;
+    return key < length_ ? cache_.table[batch_ * cache_.pages_of_sequence + (key >> cache_.page_bits)] : 0;
+  }
+
+ private:
+  __device__ __forceinline__ int look_up(int tile) const {
+    const int lane = threadIdx.x % 32;
+    return page_of(start_ + (tile + lane / cache_.copies) * keys_ + lane % cache_.copies * cache_.copy_rows);
+  }
+
+  const Cache& cache_;
+  int batch_, length_, start_, keys_;
+  int now_, next_, left_;  // the lane's page of this round and of the next, and how many tiles are left
+};
+
 //| ## Two producers
 //|
 //| Each lane issues a box. With pages of 16 keys a tile of keys and its values are 16 boxes, and a warp issues one after
@@ -49,29 +94,14 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
                                               Segments<Traits::kKeys, PlanType>& segments) {
   const int lane = threadIdx.x % 32, box_keys = cache.copy_rows;
   const int row_bytes = plan.template columns<Traits::kHeadDim>() * Traits::kElementBytes;
-  const int tiles_at_once = 32 / cache.copies;  // whose pages are looked up
   PipelineState<Traits::kStages> state;
   Segment segment;
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
     const int start = plan.first_key_of(problem, of.batch, segment.length);
-    /// The page that has a key, if there is such a key.
-    const auto page_of = [&](int key) {
-      if (cache.table == nullptr) return of.batch;
-      return key < segment.length ? cache.table[of.batch * cache.pages_of_sequence + (key >> cache.page_bits)]
-                                  : 0;
-    };
-    const auto look_up = [&](int tile) {
-      return page_of(start + (tile + lane / cache.copies) * Traits::kKeys + lane % cache.copies * box_keys);
-    };
-    int pages = look_up(segment.begin), next_pages = look_up(segment.begin + tiles_at_once), looked_up = 0;
-    for (int tile = segment.begin; tile < segment.end; ++tile, ++looked_up) {
-      if (looked_up == tiles_at_once) {
-        pages = next_pages;
-        next_pages = look_up(tile + tiles_at_once);
-        looked_up = 0;
-      }
-      const int page = __shfl_sync(kWholeWarp, pages, looked_up * cache.copies + lane % cache.copies);
+    PagesAhead pages(cache, of.batch, segment, start, Traits::kKeys);
+    for (int tile = segment.begin; tile < segment.end; ++tile) {
+      const int page = pages.of(tile, lane % cache.copies);
       const int first_key = start + tile * Traits::kKeys;
       const int keys = min(Traits::kKeys, (segment.length - first_key + box_keys - 1) & -box_keys);
       if (kValues) state.advance();  // the tile's keys
@@ -85,7 +115,7 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
         int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
         if constexpr (PlanType::kWindow) in_page += plan.rows_before(of.batch);
         tma_load(shared.ring.tile[state.stage].byte + in_tile * row_bytes, map, full,
-                 {0, in_page, of.kv_head, in_tile == lane * box_keys ? page : page_of(key)}, cache.keep);
+                 {0, in_page, of.kv_head, in_tile == lane * box_keys ? page : pages.page_of(key)}, cache.keep);
       }
       __syncwarp();
       state.advance();
