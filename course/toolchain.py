@@ -1,6 +1,7 @@
 """Compiles exercises with a text of one's choice in the place of the book's. The commands are those that Ninja has for the book's own
 build; only the folder of the sources is another. Libraries hold no exercise and are taken from that build as they are, and headers that all
 tests include are compiled once."""
+import itertools
 import shlex
 import shutil
 import subprocess
@@ -83,7 +84,8 @@ class Toolchain:
         if listed.returncode:
             raise Fault(f"{self.build} cannot build {target}: build the target exercises there first")
         # Without ccache, which would have to see what a student must not, and without what reads ptxas's messages for the book.
-        return [words[1:] if Path(words[0]).name in ("ccache", "ptxas_gate") else words for words in map(shlex.split, listed.stdout.splitlines())]
+        launchers = {"ccache", "ptxas_gate", "--fail"}
+        return [list(itertools.dropwhile(lambda word: Path(word).name in launchers, shlex.split(line))) for line in listed.stdout.splitlines()]
 
     def texts(self, exercise: Exercise, answer: Written | None) -> dict[str, str]:
         """The files that change, by name: that of the exercise, and its own hidden tests."""

@@ -12,7 +12,7 @@ namespace flashbook::device {
 /// Why there is no kernel for `what`. Of a quick program, whose kernels are those of a run without options,
 /// what builds the others.
 inline std::logic_error no_kernel(const std::string& what) {
-#ifdef FLASHBOOK_ONLY_HEAD_DIM_64
+#ifdef FLASHBOOK_ONLY_HEAD_DIM
   return std::logic_error("this program has no kernel for " + what +
                           ": ./flashbook run with the option builds one that has");
 #else
@@ -51,14 +51,17 @@ void with_16_bit_type(DType dtype, Body body) {
 }
 
 /// Calls `body.operator()<kHeadDim>()` with `head_dim` as a constant: 64, 128 or 256. A build with
-/// FLASHBOOK_ONLY_HEAD_DIM_64 has no kernels for the others, one with FLASHBOOK_WITHOUT_HEAD_DIM_256 none for
-/// that.
+/// FLASHBOOK_ONLY_HEAD_DIM=64 or 128 has no kernels for the others, one with FLASHBOOK_WITHOUT_HEAD_DIM_256
+/// none for 256.
 template <typename Body>
 void with_head_dim(int head_dim, Body body) {
   switch (head_dim) {
+#ifdef FLASHBOOK_ONLY_HEAD_DIM
+    case FLASHBOOK_ONLY_HEAD_DIM:
+      return body.template operator()<FLASHBOOK_ONLY_HEAD_DIM>();
+#else
     case 64:
       return body.template operator()<64>();
-#ifndef FLASHBOOK_ONLY_HEAD_DIM_64
     case 128:
       return body.template operator()<128>();
 #ifndef FLASHBOOK_WITHOUT_HEAD_DIM_256

@@ -7,24 +7,14 @@
 #include "common/app/call.h"
 #include "common/app/expected.h"
 #include "common/app/runner.h"
+#include "tests/chapters/right.h"
 #include "tests/support/cases.h"
 #include "tests/support/shapes.h"
 
 namespace flashbook::testing {
 
 void expect_right(const Shape& shape, const Inputs& inputs, int first_step) {
-  const Chapter& chapter = chapter_under_test;
-  const Expected expected(operation_under_test, shape, inputs, all_rows(shape));
-  const UploadedInputs uploaded(operation_under_test, shape, inputs, chapter.runs_on);
-  for (int step : steps_under_test()) {
-    if (step < first_step || !chapter.step(step).is_for(shape)) continue;
-    SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
-    ASSERT_EQ(chapter.step(step).why_not(shape), "");
-    const Call call(chapter, shape, uploaded, step);
-    call.run();
-    EXPECT_TRUE(call.has_zeros()) << "the next launch would find counters that are not 0";
-    EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
-  }
+  expect_steps_right(chapter_under_test, operation_under_test, shape, inputs, first_step);
 }
 
 Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed) {
@@ -72,24 +62,7 @@ namespace {
 class Program : public ChapterTest {};
 
 TEST_F(Program, IsRightAndAgreesWithTheChapterBefore) {
-  const char* words[] = {chapter_under_test.name, "--seqlen", "300", "--causal", "--reps", "1"};
-  Options options = *parse_command_line(int(std::size(words)), words, chapter_under_test).options;
-  options.operation = operation_under_test;
-  options.steps = steps_under_test();
-  const Report report = run(options, chapter_under_test, chapter_before).report;
-  ASSERT_EQ(report.steps.size(), steps_under_test().size());
-  for (const StepReport& step : report.steps) {
-    const Step& descriptor = chapter_under_test.step(step.step);
-    if (descriptor.latent || descriptor.e4m3_cache) {  // which these inputs are not for
-      EXPECT_NE(step.why_not, "");
-      continue;
-    }
-    EXPECT_EQ(describe_failure(step.oracle, "the oracle"), "") << "step " << step.step;
-    EXPECT_EQ(describe_failure(step.before, "the chapter before"), "") << "step " << step.step;
-    EXPECT_FALSE(step.oracle.empty());
-    EXPECT_EQ(step.before.empty(), chapter_before == nullptr) << report.before;
-    EXPECT_GT(step.seconds, 0);
-  }
+  expect_program_right(chapter_under_test, chapter_before, operation_under_test);
 }
 
 // Every column at its widest, and every name.

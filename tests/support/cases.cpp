@@ -109,13 +109,14 @@ std::vector<Shape> pairwise_shapes(const Chapter& chapter) {
   }
 }
 
-std::vector<Shape> quick_shapes(const Chapter& chapter) {
+std::vector<Shape> quick_shapes(const Chapter& chapter, int head_dim) {
   constexpr double kMostFlops = 3e7;
   constexpr std::size_t kCount = 8;
   std::vector<Shape> shapes = pairwise_shapes(chapter);
   const bool has_bf16 = std::ranges::find(chapter.dtypes, DType::bf16) != chapter.dtypes.end();
   std::erase_if(shapes, [&](const Shape& shape) {
-    return flops(shape) > kMostFlops || (shape.dtype == DType::f16 && has_bf16);
+    return flops(shape) > kMostFlops || (shape.dtype == DType::f16 && has_bf16) ||
+           (head_dim != 0 && shape.head_dim != head_dim);
   });
   std::vector<Shape> chosen;
   for (std::size_t i = 0; i < kCount; ++i) chosen.push_back(shapes[shapes.size() * i / kCount]);

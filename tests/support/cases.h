@@ -16,8 +16,8 @@ std::vector<Shape> every_shape(const Chapter& chapter);
 std::vector<Shape> pairwise_shapes(const Chapter& chapter);
 
 /// Eight of these that take little time, for runs that are slow; without f16 where there is bf16, whose
-/// kernels do the same.
-std::vector<Shape> quick_shapes(const Chapter& chapter);
+/// kernels do the same. With a head dimension, eight with no other, some of them repeated.
+std::vector<Shape> quick_shapes(const Chapter& chapter, int head_dim = 0);
 
 /// A name for GoogleTest: "q127_k190_d64_f16_group4_causal".
 std::string name_of(const Shape& shape);

@@ -42,9 +42,10 @@ class NewChapter(unittest.TestCase):
             tests = "".join(path.read_text() for path in build.rglob("CTestTestfile.cmake"))
             for test in (f"test_{NEW}.full", f"numpy.{NEW}"):
                 self.assertIn(f"add_test([=[{test}]=]", tests)
-            listed = (build / "library/chapters.cpp").read_text()
-            self.assertIn(f"#include \"chapters/{NEW}/host/chapter.h\"", listed)
-            self.assertIn(f"&{DESCRIPTOR}", listed)
+            for file in ("library/chapters.cpp", "generated/tests/chapters/every_chapter.h"):
+                listed = (build / file).read_text()
+                self.assertIn(f"#include \"chapters/{NEW}/host/chapter.h\"", listed)
+                self.assertIn(f"&{DESCRIPTOR}", listed)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+/// \file
+/// Whether a chapter's steps compute what they should.
+#pragma once
+#include <gtest/gtest.h>
+
+#include "common/app/call.h"
+#include "common/app/expected.h"
+#include "common/app/runner.h"
+
+namespace flashbook::testing {
+
+/// Runs every step for `operation` from `first_step` on, and compares it with the oracle.
+inline void expect_steps_right(const Chapter& chapter, Operation operation, const Shape& shape,
+                               const Inputs& inputs, int first_step = 1) {
+  const Expected expected(operation, shape, inputs, all_rows(shape));
+  const UploadedInputs uploaded(operation, shape, inputs, chapter.runs_on);
+  for (int step : chapter.steps_of(operation)) {
+    if (step < first_step || !chapter.step(step).is_for(shape)) continue;
+    SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
+    ASSERT_EQ(chapter.step(step).why_not(shape), "");
+    const Call call(chapter, shape, uploaded, step);
+    call.run();
+    EXPECT_TRUE(call.has_zeros()) << "the next launch would find counters that are not 0";
+    EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
+  }
+}
+
+/// What a reader runs: every step for `operation`, compared with the oracle and with the chapter before.
+inline void expect_program_right(const Chapter& chapter, const Chapter* before, Operation operation) {
+  const char* words[] = {chapter.name, "--seqlen", "300", "--causal", "--reps", "1"};
+  Options options = *parse_command_line(int(std::size(words)), words, chapter).options;
+  options.operation = operation;
+  options.steps = chapter.steps_of(operation);
+  const Report report = run(options, chapter, before).report;
+  ASSERT_EQ(report.steps.size(), options.steps.size());
+  for (const StepReport& step : report.steps) {
+    const Step& descriptor = chapter.step(step.step);
+    if (descriptor.latent || descriptor.e4m3_cache) {  // these inputs are not for it
+      EXPECT_NE(step.why_not, "");
+      continue;
+    }
+    EXPECT_EQ(describe_failure(step.oracle, "the oracle"), "") << "step " << step.step;
+    EXPECT_EQ(describe_failure(step.before, "the chapter before"), "") << "step " << step.step;
+    EXPECT_FALSE(step.oracle.empty());
+    EXPECT_EQ(step.before.empty(), before == nullptr) << report.before;
+    EXPECT_GT(step.seconds, 0);
+  }
+}
+
+}  // namespace flashbook::testing
