@@ -8,8 +8,8 @@
 //| `wgmma` reads a tile of keys once per 64 rows, and the scores of one tile are computed while the values of the tile
 //| before are multiplied. Everything else stays: the plan of step 6, the boxes of step 9, merging.
 //|
-//| **Budget** (d = 128): two places for 64 rows of Q per warpgroup, 16 KB each; with one warpgroup six stages of 32 KB, with
-//| two five. Two of them are always being read. Registers of a consumer thread: scores 64, O 64, P 32.
+//| **Budget** (d = 128): 32 KB of Q, two places for 64 rows or one for 128; six stages of 32 KB. Two of them are always being
+//| read. Registers of a consumer thread: scores 64, O 64, P 32.
 #pragma once
 #include "chapters/08_decoding/last_arriver.cuh"
 #include "chapters/08_decoding/step9_boxes.cuh"
@@ -29,8 +29,8 @@ struct WarpgroupTraits {
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
   static constexpr int kPanels = kHeadDim / kPanel;
-  /// What 227 KB hold beside two places of queries.
-  static constexpr int kStages = kHeadDim == 64 ? 12 : kHeadDim == 128 && kConsumers == 1 ? 6 : 5;
+  static constexpr int kQueryPlaces = kConsumers == 1 ? 2 : 1;
+  static constexpr int kStages = kHeadDim == 64 ? 12 : kHeadDim == 128 ? 6 : 5;  ///< what 227 KB hold beside Q
   static constexpr int kWarps = kConsumers * kWarpsOfWarpgroup;
   /// And the producers: two warps, or with two consumers a warpgroup, which gives registers to them: of three
   /// times 168 it keeps 56, and they have 224.
@@ -44,9 +44,9 @@ struct WarpgroupTraits {
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct WarpgroupShared {
-  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[2][Traits::kConsumers];  ///< of a segment, and of the next
+  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kQueryPlaces][Traits::kConsumers];
   Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> ring;
-  Segment segment[2][Traits::kWarps];  ///< of each warp, and its next
+  Segment segment[Traits::kQueryPlaces][Traits::kWarps];  ///< what each warp works on, and its next
   PlaceInPlan at[Traits::kWarps];
 };
 
@@ -119,7 +119,9 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
 //|
 //| A warpgroup copies its rows of the pack to where the swizzle wants them, by `cp.async`. It does so for the next segment
 //| while it works on this one, into a second place: a load that is waited for takes some microseconds while every block
-//| reads, and all blocks would wait at the same time. Rows beyond the last, and columns beyond the tensor's, are zeros.
+//| reads, and all blocks would wait at the same time. Two warpgroups have no room for that, since a sixth stage brings
+//| more: their next queries come while the results are stored. Rows beyond the last, and columns beyond the tensor's, are
+//| zeros.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>& tile, const T* q,
                                           const Problem& problem, const PlanType& plan, int pack,
@@ -417,21 +419,26 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                          next.row_tile * Traits::kRows + group * kRowsOfWarpgroup);
     return true;
   };
+  constexpr int kLastPlace = Traits::kQueryPlaces - 1;
   if (threadIdx.x % 32 == 0) shared.at[warp] = segments.at;
   __syncwarp();
   bool is_there = begin_next(0);
-  for (int place = 0; is_there; place ^= 1) {
+  for (int place = 0; is_there; place = kLastPlace - place) {
     cp_async_wait<0>();   // this thread's pieces of Q are in,
     fence_proxy_async();  // visible to wgmma,
     sync_warpgroup();     // and those of all four warps, which are done with the other place
-    const Segment& segment = shared.segment[place][warp];
-    is_there = begin_next(place ^ 1);
+    const Segment segment = shared.segment[place][warp];
+    if (kLastPlace == 1) is_there = begin_next(1 - place);
     const int first_row = segment.row_tile * Traits::kRows, row = first_row + row_in_block;
     float output[Traits::kHeadDim / 2] = {}, row_lse[2];
     LazyRows rows = LazyRows::none();
     if (segment.begin < segment.end)
       attend_rows(shared, state, problem, plan, segment, k_major(shared.q[place][group]), row, first_row,
                   output, rows);
+    if (kLastPlace == 0) {
+      sync_warpgroup();  // all four warps are done with Q
+      is_there = begin_next(0);
+    }
     finish_rows(output, rows, row_lse, problem.scale_log2);
     store_rows<T, Traits>(output, row_lse, problem, plan, segment, row, first_row, workspace, o, lse);
     if (plan.equal_work && 1 < segment.parts && segment.parts <= Traits::kMaxPartsOfLast)

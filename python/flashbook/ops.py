@@ -43,6 +43,8 @@ EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUP = 6, 8, 9, 10  # steps of chapter 8
 PROMPTS = 8  # of chapter 9
 FEW_ROWS, MOST_ROWS = 16, 128  # up to which chapter 8's steps 6 and 9 are chosen; of a block of its step 10
 FEWEST_PAGE_ROWS = 8  # of a page that chapter 8's step 10 and chapter 9 can read
+SHORT_PAGE_ROWS = 64  # pages of fewer rows are short
+MULTIPROCESSORS = 132  # of an H100 and an H200
 # Chapter 9 does not split keys. With fewer tiles of rows it keeps so few of 132 multiprocessors busy that chapter 8 is as fast: one of its tiles
 # takes 4.8 us on any of them, chapter 9's of twice the rows 1.45.
 FEWEST_TILES, TILE_ROWS = 20, 128
@@ -730,9 +732,10 @@ def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int, uns
     return pages is None or pages.shape[1] == 1 or (rows >= FEWEST_PAGE_ROWS and rows & (rows - 1) == 0)
 
 
-def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, prompt: bool) -> tuple[int, int, str]:
+def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, prompt: bool, many: bool = False) -> tuple[int, int, str]:
     """Chapter and step of attention against a cache, and why. `rows` are the queries of a sequence times the query heads
-    per key head, `contiguous` says whether the rows of a head are, and `page_rows` is 0 without pages."""
+    per key head, `contiguous` says whether the rows of a head are, `page_rows` is 0 without pages, and `many` says whether
+    there are more sequences times key heads than multiprocessors."""
     if e4m3:
         return DECODING, E4M3_CACHE, "a cache of one byte per element"
     if prompt:
@@ -741,16 +744,20 @@ def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, promp
         return DECODING, WARPGROUP, f"a cache, and more than {FEW_ROWS} rows, queries times heads per key head"
     if rows <= FEW_ROWS and contiguous:
         return DECODING, EQUAL_WORK, "a cache in which the keys of a head are contiguous"
-    return DECODING, BOXES, "a cache in pages, or in which the keys of several heads are interleaved"
+    if many and FEWEST_PAGE_ROWS <= page_rows < SHORT_PAGE_ROWS:  # random pages take longer, and its ring is deeper
+        return DECODING, WARPGROUP, f"a large batch with pages of fewer than {SHORT_PAGE_ROWS} rows"
+    return DECODING, BOXES, "a cache in which the keys of several heads are interleaved"
 
 
 def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, most_queries: int,
                   unsplit: bool) -> tuple[int, int, str]:
-    """choose_decode of a call's tensors."""
+    """choose_decode of a call's tensors. `unsplit`: whatever the batch is."""
     rows = (most_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
-    contiguous = pages is None and k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
+    contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
     prompt = not of_chapter_8 and is_prompt(q, k, pages, most_queries, unsplit)
-    return choose_decode(rows, contiguous, 0 if pages is None or pages.shape[1] == 1 else k.shape[2], is_e4m3_cache(q, k), prompt)
+    page_rows = 0 if pages is None or pages.shape[1] == 1 else k.shape[2]
+    many = not unsplit and q.shape[0] * k.shape[1] > MULTIPROCESSORS
+    return choose_decode(rows, contiguous, page_rows, is_e4m3_cache(q, k), prompt, many)
 
 
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
