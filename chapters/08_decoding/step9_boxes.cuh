@@ -95,6 +95,7 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
   const int lane = threadIdx.x % 32, box_keys = cache.copy_rows;
   const int row_bytes = plan.template columns<Traits::kHeadDim>() * Traits::kElementBytes;
   PipelineState<Traits::kStages> state;
+  bool keys_are_next = true;  // the warp of values has had the last stage
   Segment segment;
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
@@ -120,11 +121,13 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
       __syncwarp();
       state.advance();
       if (!kValues) state.advance();
+      keys_are_next = true;
     }
-    //| Then the consumers merge, in stages that the two hand out in turn. No warp may skip more stages than the ring has: it
-    //| would wait for a phase of `empty` while that barrier is still two phases behind, and take the phase before for it.
-    for (int i = 0; i < Traits::kMergeStages; ++i) {
-      if (i % 2 == int(kValues)) {
+    //| Then the consumers merge, in stages that the two hand out in turn, also from one empty sequence to the next. No warp may
+    //| skip as many stages as the ring has: it would wait for a phase of `empty` while that barrier is still two phases behind,
+    //| and take the phase before for it.
+    for (int i = 0; i < Traits::kMergeStages; ++i, keys_are_next = !keys_are_next) {
+      if (keys_are_next != kValues) {
         wait_empty(shared.ring, state);
         __syncwarp();  // all lanes have seen the stage empty
         if (lane == 0) mbarrier_arrive(&shared.ring.full[state.stage]);
