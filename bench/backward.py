@@ -2,7 +2,7 @@
 """Times gradients in turn: chapter 7's steps, and PyTorch's by cuDNN, by FlashAttention-2 and written out, with P in memory.
 
     backward.py [--step 2,5] [--peers cudnn,flash,eager,fa2,...] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
-                [--rounds 5] [--out FILE] [--library FILE]
+                [--layout bhsd,bshd] [--rounds 5] [--out FILE] [--library FILE]
     backward.py --accuracy [...]   no times: the errors of dQ, dK and dV against FP64, for four kinds of inputs
     backward.py --ablation [...]   step 5 in turn with itself, one switch turned at a time, and with step 4, at d = 64 and 128
 
@@ -46,9 +46,9 @@ class Problem(peers.Problem):
     lse: Any = None
 
 
-def make_problem(dtype, head_dim, causal, seqlen, kind="normal"):
+def make_problem(dtype, head_dim, causal, seqlen, kind="normal", layout=race.LAYOUTS[0]):
     """The papers' shapes, as in peers.py. O and the log-sum-exp are PyTorch's own. Kinds of inputs as in attention/inputs.h."""
-    base = peers.make_problem(dtype, head_dim, causal, seqlen)
+    base = peers.make_problem(dtype, head_dim, causal, seqlen, layout)
     q, k, v = base.q, base.k, base.v
     if kind == "outliers":
         q, k, v = (tensor + 10 * torch.randn_like(tensor) * (torch.rand_like(tensor) < 0.001) for tensor in (q, k, v))
@@ -58,7 +58,7 @@ def make_problem(dtype, head_dim, causal, seqlen, kind="normal"):
         factor = (1e4 / ((q[0, 0].float() @ k[0, 0].float().mT).abs().max() * base.shape.scale)).sqrt().item()
         q, k = q * factor, k * factor
     o, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, bool(causal), False, scale=base.shape.scale)
-    return Problem(base.shape, dtype, q, k, v, (), torch.randn_like(q), o.contiguous(), lse.contiguous())
+    return Problem(base.shape, dtype, q, k, v, (), layout, torch.randn_like(q), torch.empty_like(q).copy_(o), lse.contiguous())
 
 
 def ours(library, step, problem, ablation=False):
@@ -73,6 +73,8 @@ def ours(library, step, problem, ablation=False):
     inputs = (problem.q, problem.k, problem.v, problem.o, problem.lse)
     tensors = Tensors(*(t.data_ptr() for t in (*inputs, workspace)))
     pointers = Gradients(*(t.data_ptr() for t in (problem.d_o, *gradients)))
+    if problem.layout != race.LAYOUTS[0]:
+        race.set_strides(pointers, **dict(zip(("d_o", "dq", "dk", "dv"), (problem.d_o, *gradients))))
     found.values = {"workspace_bytes": size, "tensor_bytes": sum(t.nbytes for t in (*inputs, problem.d_o, *gradients)),
                     "bytes": library.cost(CHAPTER, step, problem.shape)[1]}
 
@@ -166,16 +168,17 @@ def steps_of(options, library):
     return options.step or range(1, race.steps_of(library, CHAPTER) + 1)
 
 
-def cell(options, head_dim, mask, seqlen, library):
-    problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
+def cell(options, head_dim, mask, seqlen, layout, library):
+    problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen, layout=layout)
     contestants = [ours(library, step, problem, options.ablation) for step in steps_of(options, library)]
     contestants += [peer(who, problem) for who in options.peers]
     return problem, contestants, library.cost(CHAPTER, 1, problem.shape)[0]
 
 
 def run(options, library):
-    race.run(options, library, check, {f"d{head_dim}/{mask}/n{seqlen}": functools.partial(cell, options, head_dim, mask, seqlen)
-                                       for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen})
+    race.run(options, library, check, {
+        f"d{head_dim}/{race.in_layout(mask, layout)}/n{seqlen}": functools.partial(cell, options, head_dim, mask, seqlen, layout)
+        for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen for layout in options.layout})
 
 
 def errors(options, library):
@@ -214,8 +217,10 @@ def parse():
     parser.add_argument("--seqlen", type=whole_numbers)
     parser.add_argument("--ablation", action="store_true", help="step 5 and its switches, without peers")
     parser.add_argument("--accuracy", action="store_true", help="errors at the first of --seqlen (default: 4k) instead of times")
+    race.add_layout(parser)
     race.add_options(parser)
     options = parser.parse_args()
+    options.layout = options.layout[:1] if options.ablation else options.layout
     options.seqlen = options.seqlen or ([4096] if options.accuracy else [512, 1024, 4096, 16384])
     options.head_dim = options.head_dim or ([64, 128] if options.ablation else [64, 128, 256])
     options.peers = [] if options.ablation else [who for who in options.peers.split(",") if who and who != "none"]

@@ -1,22 +1,31 @@
 #!/usr/bin/env python3
-"""Times decoding in turn: chapter 8's steps, its pages and its plans, and PyTorch's kernels, one query a sequence; and chunks of prompts.
+"""Times decoding, every contestant interleaved with the others in one process (bench/race.py).
 
-    decode.py [--latent | --prefill | --ablation] [--step 1,2,...] [--peers cudnn,flash,...] [--pages 16,64,128] [--shape 0,1,...]
-              [--rounds 5] [--out FILE] [--library FILE]
+    decode.py [--only REGEX] [--step 6,9,10] [--peers fa3,cudnn,...] [--rounds 5] [--seconds S] [--resume]
+              [--out FILE] [--library FILE]
+    decode.py --summary FILE   prints the table that ends such a run, and needs no GPU
+    decode.py --one-query | --latent | --prefill | --ablation [--step 1,2,...] [--peers cudnn,flash,...]
+              [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
-As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
-is the median of the rounds. Step 8 reads the same keys and values rounded to e4m3, half the bytes. cuDNN's paged attention and FlashInfer
-read pages of 64 and of 16 where their packages, nvidia-cudnn-frontend and flashinfer-python, are installed;
-of FlashInfer both kernels take part, the plain one and that of its option `use_tensor_cores`.
-`bytes_per_second` counts the keys and values that must be read, once, whoever reads them and how often. Latent attention, step 7,
-runs beside a copy of as many bytes, since PyTorch has no kernel for keys that are values too, and beside FlashInfer's.
---latent: its shapes alone. Two shapes are under rules, a window, or a softcap and sinks: of ours steps 4 to 6 take part, and of the peers
-FlashInfer, which knows the window and the softcap.
---prefill: several queries a sequence, its last ones, packed and causal, in one launch. `chunks` are 8 sequences with 512 queries each and
-2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Ours are step 6 and chapter 9's step 8. Peers are cuDNN's paged
-attention and FlashInfer's batch prefill, planned beforehand, with its kernels fa2 and fa3. Here FLOPs count visible pairs.
---ablation: step 4 in turn with itself, one switch turned at a time, and with step 3, on one sequence and on 16.
-`vs_cudnn` is how many times as fast as cuDNN ours is. Ours is checked against float64 attention first.
+Without a mode it times caches as their users have them (bench/cells.py): both orders in memory, pages of 16 to 256
+rows, 1 to 16 query tokens, groups of 1 to 16 heads, beside FlashAttention-3, cuDNN and FlashInfer, both the GPU alone
+and as called from Python.
+
+--one-query  the steps of chapter 8 in [batch, heads, seqlen, d] with one query per sequence, its pages and its plans,
+             and PyTorch's kernels. Step 8 reads the same keys and values rounded to e4m3, half the bytes. Two shapes
+             have a window, or a softcap and sinks: steps 4 to 6 take part, and FlashInfer, which supports the first
+             two. Includes the shapes of --latent.
+--latent     latent attention, step 7, beside FlashInfer's and a copy of as many bytes, since PyTorch has no kernel
+             whose keys are also its values.
+--prefill    several queries per sequence, its last ones, packed and causal, in one launch: `chunks` are 8 sequences
+             with 512 queries each and 2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Step 6
+             and chapter 9's step 8 take part, cuDNN's paged attention, and FlashInfer's batch prefill with its kernels
+             fa2 and fa3, planned beforehand. FLOPs count visible pairs.
+--ablation   step 4 with one switch turned at a time, and step 3, on one sequence and on 16.
+
+cuDNN's paged attention and FlashInfer take part where nvidia-cudnn-frontend and flashinfer-python are installed.
+`bytes_per_second` counts the keys and values that must be read, once, however often a kernel reads them. `vs_cudnn`
+is how many times as fast as cuDNN ours is. Our results are checked against float64 attention before they are timed.
 """
 
 import argparse
@@ -25,6 +34,7 @@ import dataclasses
 import functools
 import importlib.util
 import itertools
+import json
 import math
 import pathlib
 import sys
@@ -32,7 +42,8 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/decode.py
 
-from bench import packages, peers, race
+from bench import caches, cells, packages, peers, race
+from bench.caches import in_pages, largest_error
 from bench.names import Name
 from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Cache, Mask, Shape, Tensors
@@ -172,15 +183,6 @@ def make_ragged(problem, sizes):
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
 
 
-def in_pages(tensor, order, rows):
-    """[batch, heads, keys, head_dim] to [pages, heads, rows, head_dim]; `order[i]` is where page i goes."""
-    if tensor.dtype == torch.float8_e4m3fn:  # which PyTorch cannot index
-        return in_pages(tensor.view(torch.uint8), order, rows).view(tensor.dtype)
-    batch, heads, keys, head_dim = tensor.shape
-    pages = tensor.view(batch, heads, keys // rows, rows, head_dim).transpose(1, 2).reshape(-1, heads, rows, head_dim).contiguous()
-    return torch.empty_like(pages).index_copy_(0, order, pages)
-
-
 def ours(library, step, problem, page_rows=0, once=False, ablation=False, chapter=CHAPTER):
     """A step, with its keys in pages of `page_rows` in random order, or without pages. `once`: a shared prefix is read once; otherwise
     every sequence reads it, from the same pages."""
@@ -274,7 +276,9 @@ def paged_peer(who, problem, page_rows):
     found.keeps = (keys, values, table, lengths)
     try:
         if who == "cudnn_paged":
-            found.run = cudnn_paged(problem, keys, values, table, lengths)
+            queries = problem.first_query.diff() if problem.is_ragged() else torch.ones_like(lengths)
+            found.run = caches.cudnn(problem.q, keys, values, shape.scale, problem.is_ragged(), table, lengths, queries, problem.first_query,
+                                     shape.seqlen_q)
         elif problem.is_latent():
             found.run = flashinfer_latent(problem, keys, values, table, lengths)
         else:
@@ -284,66 +288,14 @@ def paged_peer(who, problem, page_rows):
     return found
 
 
-def cudnn_paged(problem, k, v, table, lengths):
-    """A launch of cuDNN's graph for one query a sequence, or for packed ones, by its frontend for Python."""
-    cudnn = importlib.import_module("cudnn")
-    shape, q, o = problem.shape, problem.q, torch.empty_like(problem.q)
-    graph = cudnn.pygraph(io_data_type=cudnn.data_type.BFLOAT16, intermediate_data_type=cudnn.data_type.FLOAT,
-                          compute_data_type=cudnn.data_type.FLOAT)
-    column = lambda tensor: tensor.view(shape.batch, 1, -1, 1)
-    tensors = [k, v, column(problem.first_query.diff() if problem.is_ragged() else torch.ones_like(lengths)), column(lengths), column(table)]
-    of_k, of_v, of_queries, of_keys, of_table = nodes = [graph.tensor_like(tensor) for tensor in tensors]
-    dim, stride = list(q.shape), list(q.stride())
-    if problem.is_ragged():  # as if each had the most queries, and where they begin, in elements
-        row = shape.heads * shape.head_dim
-        dim, stride = [shape.batch, shape.heads, shape.seqlen_q, shape.head_dim], [shape.seqlen_q * row, shape.head_dim, row, 1]
-        tensors.append((problem.first_query * row).view(-1, 1, 1, 1))
-        nodes.append(graph.tensor_like(tensors[-1]))
-    of_q = graph.tensor(dim=dim, stride=stride, data_type=cudnn.data_type.BFLOAT16)
-    result, _ = graph.sdpa(q=of_q, k=of_k, v=of_v, is_inference=True, attn_scale=shape.scale, use_padding_mask=True, seq_len_q=of_queries,
-                           seq_len_kv=of_keys, paged_attention_k_table=of_table, paged_attention_v_table=of_table,
-                           paged_attention_max_seq_len_kv=shape.seqlen_k, use_causal_mask_bottom_right=problem.is_ragged())
-    result.set_output(True).set_dim(dim).set_stride(stride)
-    if problem.is_ragged():
-        for node in (of_q, result):
-            node.set_ragged_offset(nodes[-1])
-    graph.build([cudnn.heur_mode.A])
-    workspace = torch.empty(graph.get_workspace_size(), device="cuda", dtype=torch.uint8)
-    pack = dict(zip([of_q, *nodes, result], [q, *tensors, o], strict=True))
-
-    def run():
-        graph.execute(pack, workspace)
-        return o
-
-    return run
-
-
-def used_pages(problem, page_rows, table, lengths):
-    """(where each sequence's pages begin, [batch + 1]; all pages in use), as FlashInfer wants them."""
-    pages = (lengths + page_rows - 1) // page_rows
-    first = torch.nn.functional.pad(pages.cumsum(0), (1, 0)).to(torch.int32)
-    rows = table.view(problem.shape.batch, -1)
-    return first, torch.cat([row[:count] for row, count in zip(rows, pages.tolist(), strict=True)])
-
-
 def flashinfer(problem, cache, table, lengths, who):
-    """A launch of FlashInfer's decoding or, of packed queries, of its batch prefill, planned beforehand."""
-    shape, page_rows, package = problem.shape, cache[0].shape[2], importlib.import_module("flashinfer")
-    first, used = used_pages(problem, page_rows, table, lengths)
-    workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
-    if problem.is_ragged():
-        wrapper = package.BatchPrefillWithPagedKVCacheWrapper(workspace, "HND", backend=who.removeprefix("flashinfer_"))
-        plan = functools.partial(wrapper.plan, problem.first_query, causal=True)
-    else:
-        wrapper = package.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=who == "flashinfer_tc")
-        plan = wrapper.plan
-    plan(first, used, (lengths - 1) % page_rows + 1, shape.heads, shape.kv_heads, shape.head_dim, page_rows, q_data_type=problem.q.dtype,
-         kv_data_type=problem.q.dtype, sm_scale=shape.scale, window_left=problem.window - 1, logits_soft_cap=problem.softcap)
     o = torch.empty_like(problem.q)
-    queries, of_queries = (tensor.transpose(1, 2).view(-1, shape.heads, shape.head_dim) for tensor in (problem.q, o))
+    queries, of_queries = (tensor.transpose(1, 2).view(-1, problem.shape.heads, problem.shape.head_dim) for tensor in (problem.q, o))
+    launch = caches.flashinfer(who, queries, of_queries, cache, "HND", table, lengths, problem.shape.scale, problem.first_query, problem.window,
+                               problem.softcap)
 
     def run():
-        wrapper.run(queries, tuple(cache), out=of_queries)
+        launch()
         return o
 
     return run
@@ -352,7 +304,7 @@ def flashinfer(problem, cache, table, lengths, who):
 def flashinfer_latent(problem, latents, positions, table, lengths):
     """A launch of FlashInfer's latent attention, which has the latents and the keys' positions in two caches."""
     shape, page_rows = problem.shape, latents.shape[2]
-    first, used = used_pages(problem, page_rows, table, lengths)
+    first, used = caches.used_pages(page_rows, table, lengths)
     workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
     wrapper = importlib.import_module("flashinfer").mla.BatchMLAPagedAttentionWrapper(workspace)
     wrapper.plan(torch.arange(shape.batch + 1, device="cuda", dtype=torch.int32), first, used, lengths, shape.heads, LATENT_VALUE,
@@ -365,35 +317,6 @@ def flashinfer_latent(problem, latents, positions, table, lengths):
         return o.unsqueeze(2)
 
     return run
-
-
-# ---- right before fast -------------------------------------------------------------------------------------------------------------
-
-
-def capped(softcap, sink, q, k, v, visible, scale):
-    """peers.plain with a softcap and a sink."""
-    scores = (softcap * torch.tanh((q @ k.mT) * scale / softcap)).masked_fill(~visible, float("-inf"))
-    return torch.softmax(torch.cat([scores, sink.to(q.dtype).expand(len(q), 1)], -1), -1)[:, :-1] @ v
-
-
-def largest_error(problem, o):
-    """The largest error of the first, a middle and the last head against float64, and the book's bound."""
-    shape, error, plain_error, largest = problem.shape, 0.0, 0.0, 0.0
-    for b, h in ((0, 0), (shape.batch // 3, shape.heads // 2), (shape.batch - 1, shape.heads - 1)):
-        keys = shape.seqlen_k if problem.lengths is None else int(problem.lengths[b])
-        of = h // (shape.heads // shape.kv_heads)
-        q, k, v = problem.rows(problem.q, b, h), problem.k[b, of, :keys], problem.v[b, of, :keys]
-        visible = torch.ones(len(q), keys, device="cuda", dtype=torch.bool).tril(keys - len(q))
-        if problem.window:
-            visible[:, :-problem.window] = False
-        plain = functools.partial(capped, problem.softcap, problem.sinks[h]) if problem.sinks is not None else peers.plain
-        exact = plain(q.double(), k.double(), v.double(), visible, shape.scale)
-        far = lambda result, exact=exact: (result.double() - exact).abs().max().item()
-        plain_error = max(plain_error, far(plain(q, k, v, visible, shape.scale)))
-        largest = max(largest, exact.abs().max().item())
-        this = far(problem.rows(o, b, h))
-        error = this if math.isnan(this) else max(error, this)
-    return error, 2 * plain_error + torch.finfo(torch.bfloat16).eps * 2 ** math.floor(math.log2(largest))
 
 
 def check(problem, contestants):
@@ -413,24 +336,36 @@ def check(problem, contestants):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--latent", action="store_true", help="latent attention's shapes alone")
-    parser.add_argument("--prefill", action="store_true", help="shapes of unequally many queries alone, which are left out otherwise")
-    parser.add_argument("--ablation", action="store_true", help="step 4 and its switches, without peers")
-    parser.add_argument("--step", type=whole_numbers, help="default: all")
-    parser.add_argument("--peers", default=",".join((*PEERS, *PAGED)), help=f"some of {','.join((*PEERS, *PAGED))}, or none")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--summary", type=pathlib.Path, metavar="FILE", help="the table of a result file")
+    modes.add_argument("--one-query", action="store_true", help="chapter 8's ladder, and latent attention")
+    modes.add_argument("--latent", action="store_true", help="latent attention's shapes alone")
+    modes.add_argument("--prefill", action="store_true", help="shapes of unequally many queries")
+    modes.add_argument("--ablation", action="store_true", help="step 4 and its switches, without peers")
+    parser.add_argument("--only", default="", metavar="REGEX", help="without a mode: cells such as d128/b64h64k8t16_bshd_p64/n8192 that match")
+    parser.add_argument("--step", type=whole_numbers, help="default: all; without a mode, steps beside the one that the package chooses")
+    parser.add_argument("--peers", help=f"some of {','.join(cells.PEERS)}, with a mode some of {','.join((*PEERS, *PAGED))} (default: all), or none")
     parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
     parser.add_argument("--shape", type=whole_numbers,
-                        help="which, counted from 0 (default: all of one query); 8 is uneven, 9 has a shared prefix, 10 to 17 are latent, "
+                        help="with a mode, which ones, from 0 (default: all of one query); 8 is uneven, 9 has a shared prefix, 10 to 17 are latent, "
                              "18 has a window, 19 a softcap and sinks, 20 and 21 have unequally many queries")
     race.add_options(parser)
     options = parser.parse_args()
     first, ragged = len(SHAPES) + 2, len(ALL_SHAPES) - len(RAGGED)
     of_all = (range(first, first + len(LATENT)) if options.latent else range(ragged, len(ALL_SHAPES)) if options.prefill
               else (0, 2) if options.ablation else range(ragged))
+    options.of_users = not (options.one_query or options.latent or options.prefill or options.ablation)
+    if not options.of_users and options.only:
+        parser.error(f"--only {options.only} is given with a mode: leave one out, or choose shapes with --shape")
+    if options.of_users and options.shape:
+        parser.error("--shape is given without a mode: choose cells with --only, or give --one-query")
     options.shape = options.shape or of_all
-    options.peers = [] if options.peers == "none" else options.peers.split(",")
-    if not set(options.peers) <= {*PEERS, *PAGED}:
-        parser.error(f"--peers takes {','.join((*PEERS, *PAGED))}, with commas between, or none")
+    known = cells.PEERS if options.of_users else (*PEERS, *PAGED)
+    options.peers = list(known) if options.peers is None else [] if options.peers == "none" else options.peers.split(",")
+    if unknown := [who for who in options.peers if who not in known]:
+        parser.error(f"--peers has {unknown[0]}: give some of {','.join(known)}, with commas between, or none")
+    if options.of_users and not cells.pick(options.only):
+        parser.error(f"--only {options.only} matches no cell: they read like {cells.CELLS[0]}")
     return options
 
 
@@ -468,13 +403,19 @@ def cell(options, number, library):
 
 
 def run(options, library):
+    if options.of_users:
+        cells.run(options, library)
+        return
     race.run(options, library, check, {f"shape{number}": functools.partial(cell, options, number) for number in options.shape})
 
 
 def main():
     global torch  # noqa: PLW0603
     options = parse()
-    torch = peers.torch = race.pytorch("decode.py")
+    if options.summary:
+        print(*cells.summary(json.loads(options.summary.read_text(encoding="utf-8"))["benchmarks"]), sep="\n")
+        return 0
+    torch = peers.torch = packages.torch = caches.torch = cells.torch = race.pytorch("decode.py")
     return 77 if torch is None else race.measure("decode.py", options, run, "ablation" if options.ablation else "flashbook_shared")
 
 

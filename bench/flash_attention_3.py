@@ -7,6 +7,7 @@ xFormers 0.0.34 brings them, forward and backward, in BF16 and f16, as operators
 
 import ctypes
 import functools
+import importlib
 import importlib.util
 import pathlib
 from typing import Any
@@ -27,20 +28,35 @@ def operators() -> pathlib.Path | None:
 
 
 @functools.cache
-def flash_attn_func() -> Any:
-    """A function with those of FlashAttention-3's arguments that a race passes, on tensors [batch, seqlen, heads, head_dim], with a gradient."""
+def library() -> Any:
+    """torch.ops.flash_attn_3, with the wheel's kernels or those of FlashAttention-3's own package."""
     import torch
 
+    if operators() is None:
+        importlib.import_module("flash_attn_interface")
+        return torch.ops.flash_attn_3
     runtime = [path for folder in folders("nvidia.cuda_runtime") for path in folder.glob("lib/libcudart.so.12")]
     if runtime:  # else the system's
         ctypes.CDLL(str(runtime[0]))
     torch.ops.load_library(str(operators()))
-    library = torch.ops.flash_attn_3
+    return torch.ops.flash_attn_3
+
+
+def with_cache(q: Any, k: Any, v: Any, softmax_scale: float, seqused_k: Any = None, page_table: Any = None) -> Any:
+    """O of a sequence's last queries, [batch, queries, heads, head_dim], against a cache or pages [.., rows, kv_heads, head_dim]. How many parts
+    the keys are split into is left to the kernel's own choice."""
+    return library().fwd(q, k, v, softmax_scale=softmax_scale, is_causal=True, seqused_k=seqused_k, page_table=page_table, num_splits=0)[0]
+
+
+@functools.cache
+def flash_attn_func() -> Any:
+    """A function with those of FlashAttention-3's arguments that a race passes, on tensors [batch, seqlen, heads, head_dim], with a gradient."""
+    import torch
 
     class Attention(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, q: Any, k: Any, v: Any, options: dict[str, Any]) -> Any:
-            o, lse, *_ = library.fwd(q, k, v, num_splits=1, **options)
+            o, lse, *_ = library().fwd(q, k, v, num_splits=1, **options)
             ctx.save_for_backward(q, k, v, o, lse)
             ctx.options = options
             return o
@@ -49,7 +65,7 @@ def flash_attn_func() -> Any:
         def backward(ctx: Any, d_o: Any) -> Any:
             q, k, v, o, lse = ctx.saved_tensors
             gradients = [torch.empty_like(tensor) for tensor in (q, k, v)]
-            library.bwd(d_o.contiguous(), q, k, v, o, lse, *gradients, **ctx.options)
+            library().bwd(d_o.contiguous(), q, k, v, o, lse, *gradients, **ctx.options)
             return *gradients, None
 
     def attend(q: Any, k: Any, v: Any, softmax_scale: float, causal: bool = False, window_size: tuple[int, int] = (-1, -1),

@@ -3,7 +3,7 @@
 windows and dense masks, and FlashAttention-3's package where it is installed.
 
     masks.py [--mask causal,window,...] [--step 1,2,3,4,5] [--peers flex,varlen,flash2,...] [--rounds 5] [--out FILE]
-             [--library FILE]
+             [--layout bhsd,bshd] [--library FILE]
     masks.py --backward [...]   step 6 and FlexAttention's gradient; step6_bias: with that of the bias
 
 As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
@@ -63,9 +63,10 @@ class Problem:
     keeps: Any = ()
     encoded: tuple[()] = ()  # nothing is quantised
     d_o: Any = None  # of gradients
+    layout: str = race.LAYOUTS[0]
 
     def name(self, contestant):
-        return str(Name("masked", contestant.who, "bf16", HEAD_DIM, self.word, self.shape.seqlen_q))
+        return str(Name("masked", contestant.who, "bf16", HEAD_DIM, race.in_layout(self.word, self.layout), self.shape.seqlen_q))
 
     def flops(self):
         pairs = self.visible.sum().item() if self.word != "causal" else self.shape.seqlen_q**2 / 2
@@ -83,17 +84,19 @@ class Problem:
         return self.visible.sum().item() / ((math.prod(tiles.shape) if step == PAIRS else tiles.sum().item()) * rows * keys)
 
 
-def make_problem(word):
+def make_problem(word, layout=race.LAYOUTS[0]):
     torch.manual_seed(SEED)
     lengths = LENGTHS if word == "lengths" else (LENGTH // 8,) * 8 if word == "documents" else ()
     batch, n = (1, sum(LENGTHS)) if word == "lengths" else (2, LENGTH)
     shape = Shape(batch, HEADS, HEADS, n, n, HEAD_DIM, 0, peers.DTYPES["bf16"], 1 / math.sqrt(HEAD_DIM))
-    q, k, v = (torch.randn(batch, HEADS, n, HEAD_DIM, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    q, k, v = (race.randn(layout, batch, HEADS, n, HEAD_DIM, torch.bfloat16) for _ in range(3))
+    if layout != race.LAYOUTS[0]:
+        race.set_strides(shape, q=q, k=k, v=v, o=q)
     row, column = torch.arange(n, device="cuda")[:, None], torch.arange(n, device="cuda")[None]
     fields: dict[str, Any] = {} if word in ("full", "softcap") else {"window_right": 0}
     visible = torch.ones(n, n, device="cuda", dtype=torch.bool) if word in ("full", "softcap") else row >= column
     hidden_from = None  # for each key, from which query on it is not seen
-    found = Problem(word, shape, Mask(), q, k, v, visible, lengths)
+    found = Problem(word, shape, Mask(), q, k, v, visible, lengths, layout=layout)
     if word.startswith("window"):
         fields["window_left"] = width = WIDTHS.get(word, WINDOW)
         found.visible &= row - column <= width
@@ -166,6 +169,8 @@ def unmasked(library, problem):
     heads, length = HEADS * documents, whole.seqlen_q // documents
     shape = Shape(whole.batch, heads, heads, length, length, HEAD_DIM, causal, whole.dtype, whole.scale)
     q, k, v = (tensor.view(whole.batch, heads, length, HEAD_DIM) for tensor in (problem.q, problem.k, problem.v))
+    if problem.layout != race.LAYOUTS[0]:
+        race.set_strides(shape, q=q, k=k, v=v, o=q)
     found = peers.ours(library, 5, 5, peers.Problem(shape, "bf16", q, k, v))
     return dataclasses.replace(found, kind="masked", run=lambda: found.run().view(problem.q.shape))
 
@@ -282,6 +287,8 @@ def our_gradient(library, problem, learns=False):
     workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
     pointers = Gradients(*(t.data_ptr() for t in (d_o_of(problem), *gradients)))
+    if problem.layout != race.LAYOUTS[0]:
+        race.set_strides(pointers, **dict(zip(("d_o", "dq", "dk", "dv"), (d_o_of(problem), *gradients))))
     if learns:
         gradients.append(torch.full_like(problem.bias, float("nan")))
         pointers.d_bias = gradients[-1].data_ptr()
@@ -371,7 +378,7 @@ def contestants_of(library, options, problem):
     if problem.word in WIDTHS:
         return [ours(library, RANGES, problem)]
     found = [ours(library, step, problem) for step in options.step]
-    if problem.word in ("full", "causal", "documents"):
+    if problem.word in ("full", "causal") or (problem.word == "documents" and problem.layout == "bhsd"):
         found.append(unmasked(library, problem))
     takes = {"flex": (flex, problem.word != "dropout"), "flex_flash": (functools.partial(flex, backend="FLASH"), problem.word != "dropout"),
              "varlen": (varlen, bool(problem.lengths)),
@@ -446,6 +453,7 @@ def parse():
     parser.add_argument("--mask", default=",".join(MASKS), help=f"some of {','.join(MASKS)}")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
     parser.add_argument("--backward", action="store_true", help=f"step {GRADIENT} and FlexAttention's gradient, in place of forward passes")
+    race.add_layout(parser)
     race.add_options(parser)
     options = parser.parse_args()
     options.mask = options.mask.split(",")
@@ -459,14 +467,15 @@ def parse():
     return options
 
 
-def cell(options, word, library):
-    problem = make_problem(word)
+def cell(options, word, layout, library):
+    problem = make_problem(word, layout)
     return problem, contestants_of(library, options, problem), problem.flops() * (2.5 if options.backward else 1)
 
 
 def run(options, library):
     check = lambda problem, contestants: race.check_outputs(problem, contestants, gradient_error if options.backward else largest_error, 10)
-    race.run(options, library, check, {word: functools.partial(cell, options, word) for word in options.mask})
+    race.run(options, library, check, {race.in_layout(word, layout): functools.partial(cell, options, word, layout)
+                                       for word in options.mask for layout in options.layout})
 
 
 def main():

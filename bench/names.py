@@ -2,6 +2,7 @@
 
     forward/ch05/step5/bf16/d128/causal/n8192           a step of a chapter
     forward/cudnn/bf16/d128/full/n8192                  a peer
+    forward/ch05/step5/bf16/d128/causal_bshd/n8192      tensors [batch, seqlen, heads, d]; without the word [batch, heads, seqlen, d]
     ablation/ch05/one_loop/bf16/d128/full/n4096         a step with a switch turned
     ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192   the same of decoding
     triton/ch05/step2/bf16/d128/full/n4096              the same step, in turn with one in Triton, which is triton/triton/...
@@ -15,6 +16,8 @@
     decode/ch08/step6_p64_once/bf16/d128/b64h32k8shared/n9216   all sequences have a prefix in common, which is read once
     decode/ch08/step6/bf16/d128/b16h32k8window/n8192   of 8192 keys a query sees the last 1024; `rules`: all, with a softcap and sinks
     decode/ch08/step6_p64/bf16/d128/b8h32k8chunks/n16384   chunks of prompts, packed; b34h32k8mixed: beside sequences that decode
+    decode/ch08/step10/bf16/d128/b64h64k8t16_bshd_p64/n8192   16 query tokens; pages of 64, [rows, kv_heads, d]; bhsd: [kv_heads, rows, d]
+    called/ch08/step10/bf16/d128/b64h64k8t16_bshd_p64/n8192   the same by the Python package, with the time of the host
     cpu/ch02/step5/f32/d64/c16h8/n4096                  on 16 cores, 8 heads
     python/flash_attn_func/bf16/d128/causal/n4096       the Python package, in turn with the C function that it calls
     training/sdpa/bf16/d64/causal/n2048                 a step of python/examples/train_text.py
@@ -27,13 +30,13 @@
 import dataclasses
 import re
 
-KINDS = ("forward", "backward", "decode", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training", "generation",
-         "many", *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
+KINDS = ("forward", "backward", "decode", "called", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training",
+         "generation", "many", *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
-MASKS = ("full", "causal")  # of all kinds but those of OWN_WORDS
-OWN_WORDS = ("masked", "decode", "ablation", "cpu", "generation", "many")
+MASKS = ("full", "causal", "full_bshd", "causal_bshd")  # of all kinds but those of OWN_WORDS
+OWN_WORDS = ("masked", "decode", "called", "ablation", "cpu", "generation", "many")
 PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
                      r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)
 MACHINE = re.compile(r"machine/(?P<who>[a-z]\w*(/[a-z]\w*)+)", re.ASCII)

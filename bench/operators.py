@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times the Python package in turn with the C function that it calls, and how long the host takes for a call.
 
-    operators.py [--seqlen 2k,4k,8k,16k] [--head-dim 64,128] [--rounds 5] [--out FILE] [--library FILE]
+    operators.py [--seqlen 2k,4k,8k,16k] [--head-dim 64,128] [--layout bhsd,bshd] [--rounds 5] [--out FILE] [--library FILE]
 
 As bench/race.py says: in every round each contestant is timed once, in random order, after a nap. `vs_c` is how many times as fast as the C function
 the package is on the device; both launch the same kernel. `host_us` is what the host spends on a call, the output allocated
@@ -99,38 +99,47 @@ def package(problem):
     return Contestant("flash_attn_func", "the package", lambda: flash_attn_func(q, k, v, causal=causal).transpose(1, 2), kind="python")
 
 
+def cells_of(options):
+    """(head_dim, mask, seqlen, layout) of every cell, by name."""
+    return {f"d{head_dim}/{race.in_layout(mask, layout)}/n{seqlen}": (head_dim, mask, seqlen, layout) for head_dim in options.head_dim
+            for mask in ("full", "causal") for seqlen in options.seqlen for layout in options.layout}
+
+
 def run(options, library):
     whole = {"context": race.context(library), "benchmarks": []}
     cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
     shuffle = random.Random(race.SEED).shuffle
     host = on_the_host(library, shuffle)
     print("  ".join(f"{name} {value:.2f}" for name, value in host.items()), flush=True)
-    for head_dim in options.head_dim:
-        for mask in ("full", "causal"):
-            for seqlen in options.seqlen:
-                problem = peers.make_problem("bf16", head_dim, mask == "causal", seqlen)
-                direct, ours = peers.ours(library, 5, 5, problem), package(problem)
-                peers.check(problem, [direct, ours])
-                race.race([direct, ours], options.rounds, shuffle, cache_filler)
-                ours.values |= host | {"vs_c": statistics.median(c / o for c, o in zip(direct.milliseconds, ours.milliseconds))}
-                found = race.entry(problem, ours, [], library.cost(5, 5, problem.shape)[0])
-                found["name"] = found["run_name"] = str(Name("python", ours.who, "bf16", head_dim, mask, seqlen))
-                whole["benchmarks"].append(found)
-                print(f"{found['name']:48} {found['real_time']:8.3f} ms {found['FLOPS'] / 1e12:7.1f} TFLOP/s  C x{found['vs_c']:.3f}", flush=True)
-                options.out.write_text(json.dumps(whole, indent=1) + "\n")
-                del problem, direct, ours
+    for head_dim, mask, seqlen, layout in cells_of(options).values():
+        problem = peers.make_problem("bf16", head_dim, mask == "causal", seqlen, layout)
+        direct, ours = peers.ours(library, 5, 5, problem), package(problem)
+        peers.check(problem, [direct, ours])
+        race.race([direct, ours], options.rounds, shuffle, cache_filler)
+        ours.values |= host | {"vs_c": statistics.median(c / o for c, o in zip(direct.milliseconds, ours.milliseconds))}
+        found = race.entry(problem, ours, [], library.cost(5, 5, problem.shape)[0])
+        found["name"] = found["run_name"] = str(Name("python", ours.who, "bf16", head_dim, race.in_layout(mask, layout), seqlen))
+        whole["benchmarks"].append(found)
+        print(f"{found['name']:48} {found['real_time']:8.3f} ms {found['FLOPS'] / 1e12:7.1f} TFLOP/s  C x{found['vs_c']:.3f}", flush=True)
+        options.out.write_text(json.dumps(whole, indent=1) + "\n")
+        del problem, direct, ours
 
 
-def main():
-    global torch  # noqa: PLW0603
+def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seqlen", type=whole_numbers, default=[2048, 4096, 8192, 16384])
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
     parser.add_argument("--out", type=pathlib.Path)
+    race.add_layout(parser)
     parser.set_defaults(before=None, resume=False)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    global torch  # noqa: PLW0603
+    options = parse()
     os.environ["FLASHBOOK_LIBRARY"] = str(options.library)
     torch = peers.torch = race.pytorch("operators.py")
     return 77 if torch is None else race.measure("operators.py", options, run)

@@ -174,7 +174,8 @@ class Graph:
         self.cudnn = module("cudnn")
         self.handle = handle()
         kinds = self.cudnn.data_type
-        self.kinds = {torch.float8_e4m3fn: kinds.FP8_E4M3, torch.bfloat16: kinds.BFLOAT16, torch.float16: kinds.HALF, torch.float32: kinds.FLOAT}
+        self.kinds = {torch.float8_e4m3fn: kinds.FP8_E4M3, torch.bfloat16: kinds.BFLOAT16, torch.float16: kinds.HALF, torch.float32: kinds.FLOAT,
+                      torch.int32: kinds.INT32}
         self.graph = self.cudnn.pygraph(io_data_type=self.kinds[dtype], intermediate_data_type=kinds.FLOAT, compute_data_type=kinds.FLOAT,
                                         handle=self.handle)
         self.pack: dict[Any, Any] = {}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bench import ncu_bytes
+from bench.race import LAYOUTS, in_layout
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN, LIBRARY = ROOT / "build/gpu/bin", ROOT / "build/gpu/lib/libflashbook.so"
@@ -61,13 +62,14 @@ def contestants(steps: str) -> list[str]:
 
 
 def grid(name: str, file: str, seconds: float, what: str, steps: str, peers: Iterable[str] = (), dims: Iterable[int] = DIMS,
-         masks: Iterable[str] = MASKS, lengths: Iterable[int] = LENGTHS, dtype: str = "bf16") -> Part:
+         masks: Iterable[str] = MASKS, lengths: Iterable[int] = LENGTHS, dtype: str = "bf16", layout: str = LAYOUTS[0]) -> Part:
     """peers.py over a grid of shapes."""
     who = contestants(steps)
     who += [peer + "_bf16" * (dtype == "e4m3" and peer not in ("product", "cudnn_frontend", "fa3")) for peer in peers]
     command = race("peers.py", "--dtype", dtype, "--step", steps, "--peers", words(peers) or "none", "--head-dim", words(dims),
-                   "--mask", words(masks), "--seqlen", words(lengths))
-    return Part(name, file, seconds, what, command, names("forward", either(who), dtype, dims, masks, lengths), resumes=True)
+                   "--mask", words(masks), "--seqlen", words(lengths), "--layout", layout)
+    named = [in_layout(mask, layout) for mask in masks]
+    return Part(name, file, seconds, what, command, names("forward", either(who), dtype, dims, named, lengths), resumes=True)
 
 
 def program(name: str, *options: str) -> Commands:
@@ -150,6 +152,8 @@ FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
 DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
 CHUNK_PEERS = ("cudnn_paged", "flashinfer_fa2", "flashinfer_fa3")
 DECODE = r"decode/(ch08/step\d(_p\d+)?(_once)?|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
+CELLS = (rf"(decode|called)/(ch08/step(6|9|10)|ch09/step8|fa3|cudnn|cudnn_frontend|flashinfer(_tc|_fa2|_fa3)?)/bf16/d{either((64, 128, 256))}"
+         rf"/b\d+h\d+k\d+t\d+(ragged)?_{either(LAYOUTS)}(_p\d+)?/n\d+")
 MASKED = r"masked/(ch09/step[1-5]|ch05/step5|flex|flex_flash|varlen|flash2|fa3|dense)/bf16/d128/\w+/n\d+"
 GRADIENTS = names("backward", r"(ch07/step[2-6]|\w+)")
 
@@ -163,21 +167,34 @@ PARTS = (
     grid("fp8_ladder", "fp8", 20, "every step of chapter 6, N 4096, no mask",
          steps(6, 8), ("cudnn", "cudnn_frontend", "fa3", "product"), masks=FULL, lengths=AT_4K, dtype="e4m3"),
     Part("backward", "backward", 160, "chapter 7's steps and the peers, every shape",
-         race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS)), GRADIENTS, resumes=True),
-    Part("decode", "decode", 65, "one query a sequence: chapter 8 and the peers", race("decode.py", "--peers", DECODE_PEERS), DECODE, resumes=True),
+         race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS), "--layout", LAYOUTS[0]), GRADIENTS, resumes=True),
+    Part("cells", "decode", 330, "caches as their users have them, both orders in memory, the GPU alone and as called",
+         race("decode.py"), CELLS, resumes=True),
+    Part("decode", "decode", 65, "one query a sequence: chapter 8 and the peers", race("decode.py", "--one-query", "--peers", DECODE_PEERS), DECODE,
+         resumes=True),
     Part("prefill", "decode", 20, "chunks of prompts against pages: chapters 8 and 9 and the peers",
          race("decode.py", "--prefill", "--peers", words(CHUNK_PEERS)),
          rf"decode/(ch08/step6_p64|(ch09/step8|{either(CHUNK_PEERS)})_p(16|64))/bf16/d128/(b8h32k8chunks/n16384|b34h32k8mixed/n4096)", resumes=True),
-    Part("masked", "masked", 70, "chapter 9 and the peers under every mask", race("masks.py"), MASKED, resumes=True),
-    Part("masked_backward", "masked", 65, "the same of gradients", race("masks.py", "--backward"),
+    Part("masked", "masked", 70, "chapter 9 and the peers under every mask", race("masks.py", "--layout", LAYOUTS[0]), MASKED, resumes=True),
+    Part("masked_backward", "masked", 65, "the same of gradients", race("masks.py", "--backward", "--layout", LAYOUTS[0]),
          r"masked/(ch09/step6(_bias)?|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
+    grid("forward_bshd", "forward", 60, "the last step and the fastest peers on [batch, seqlen, heads, d]", "5.5", ("cudnn", "cudnn_frontend", "fa3"),
+         layout="bshd"),
+    Part("backward_bshd", "backward", 60, "the same of gradients",
+         race("backward.py", "--step", "5,6", "--peers", "cudnn,cudnn_frontend,fa3", "--layout", "bshd"),
+         names("backward", r"(ch07/step[56]|cudnn|cudnn_frontend|fa3)", masks=("full_bshd", "causal_bshd"), lengths=(512, 1024, 4096, 16384)),
+         resumes=True),
+    Part("masked_bshd", "masked", 50, "chapter 9 and FlashAttention-3 on [batch, seqlen, heads, d]",
+         race("masks.py", "--peers", "fa3", "--layout", "bshd"), MASKED, resumes=True),
+    Part("masked_backward_bshd", "masked", 30, "chapter 9's gradients likewise",
+         race("masks.py", "--backward", "--peers", "none", "--layout", "bshd"), r"masked/ch09/step6(_bias)?/bf16/d128/\w+_bshd/n\d+", resumes=True),
     grid("short_long", "forward", 40, "lengths from 64 to 256, and 32k and 64k", "5.5", ("cudnn", "flash", "eager"), (64, 128),
          lengths=(64, 128, 256, 32768, 65536)),
     grid("steps5", "forward", 35, "chapter 5's steps 1 to 4 in turn with cuDNN, at three lengths", "5.1,5.2,5.3,5.4", ("cudnn",), lengths=LONGEST),
     grid("steps4", "forward", 12, "chapter 4's steps in turn with FlashAttention-2, N 4096", steps(4, 6), ("flash",), (64, 256), FULL, AT_4K),
     grid("steps4_5", "forward", 12, "step 5 of chapter 4 at a short and a long N", "4.5", ("flash",), (64, 256), lengths=(512, 8192)),
     grid("steps3", "forward", 10, "chapter 3's steps 1 and 2 at a short and a long N", "3.1,3.2", (), (128,), FULL, (1024, 16384)),
-    Part("backward_first", "backward", 20, "step 1 of chapter 7", race("backward.py", "--step", "1", "--peers", "none"),
+    Part("backward_first", "backward", 20, "step 1 of chapter 7", race("backward.py", "--step", "1", "--peers", "none", "--layout", LAYOUTS[0]),
          names("backward", "ch07/step1", lengths=(512, 1024, 4096, 16384)), resumes=True),
     Part("many", "many", 120, "chapter 10 on two cards", of_two_cards, r"(many|machine/hop)/.*", ("many", *SHARED), resumes=True, cards=2),
     Part("resources", "machine", 30, "registers, shared memory and occupancy of every kernel",
@@ -186,7 +203,7 @@ PARTS = (
     Part("machine", "machine", 5, "chapter 0: what the card takes for a load, a product, an exponential", program("00_the_machine", "--json"),
          r"machine/[\w/]+", ("00_the_machine",)),
     Part("flex_decode", "decode", 20, "FlexAttention on one query a sequence",
-         race("decode.py", "--shape", "2", "--step", "6", "--peers", "cudnn,flex", "--pages", "0"), DECODE, resumes=True),
+         race("decode.py", "--one-query", "--shape", "2", "--step", "6", "--peers", "cudnn,flex", "--pages", "0"), DECODE, resumes=True),
     Part("blocks", "machine", 8, "chapter 3's tiles from 16 to 128, and its step 3 on chapter 4's",
          program("forward", "--block-sizes", "--max-seconds", "0.1", "--out"), r"blocks/.*", ("forward",)),
     Part("timeline", "machine", 8, "stamps of chapter 5's loops", program("timeline"), r"timeline/.*", ("timeline",)),

@@ -2,7 +2,7 @@
 """Times our kernels in turn with PyTorch's, or with versions of themselves, in one process.
 
     peers.py [--chapter 1] [--step 2] [--peers cudnn,flash,...] [--head-dim 128] [--mask full,causal] [--seqlen 512,...,16k] [--dtype bf16]
-             [--rounds 5] [--resume] [--seconds S] [--out FILE] [--library build/gpu/lib/libflashbook.so]
+             [--layout bhsd,bshd] [--rounds 5] [--resume] [--seconds S] [--out FILE] [--library build/gpu/lib/libflashbook.so]
     peers.py --step 4.6,5.5 [...]   step 6 of chapter 4 in turn with step 5 of chapter 5; 6.7_means: with the means given back
     peers.py --ablation [...]   chapter 5's last step in turn with itself, one switch turned at a time; --chapter 4: chapter 4's step 5, and step 4
     peers.py --cpu [...]        chapter 2's last step in turn with PyTorch's attention on the CPU: bench/on_cpu.py
@@ -47,26 +47,29 @@ class Problem:
     k: Any
     v: Any
     encoded: Any = ()  # what ours reads, if that is not q, k and v: their e4m3
+    layout: str = race.LAYOUTS[0]
 
     def name(self, contestant):
-        mask = "causal" if self.shape.causal else "full"
+        mask = race.in_layout("causal" if self.shape.causal else "full", self.layout)
         # Values of e4m3 draw less power than random ones of BF16, so a peer on them is measured under a name of its own.
         in_bf16 = bool(self.encoded) and not contestant.encoded and not contestant.who.startswith("ch") and contestant.who != "product"
         return str(Name(contestant.kind, contestant.who + in_bf16 * "_bf16", self.dtype, self.shape.head_dim, mask, self.shape.seqlen_q))
 
 
-def make_problem(dtype, head_dim, causal, seqlen):
+def make_problem(dtype, head_dim, causal, seqlen, layout=race.LAYOUTS[0]):
     """The papers' shapes: batch * N = 16384 tokens, heads * head_dim = 2048; normal random inputs."""
     batch, heads = max(1, 16384 // seqlen), 2048 // head_dim
     shape = Shape(batch, heads, heads, seqlen, seqlen, head_dim, int(causal), DTYPES[dtype], 1 / math.sqrt(head_dim))
     torch.manual_seed(SEED)
     kind = torch.float16 if dtype == "f16" else torch.bfloat16
-    q, k, v = (torch.randn(batch, heads, seqlen, head_dim, device="cuda", dtype=kind) for _ in range(3))
+    q, k, v = (race.randn(layout, batch, heads, seqlen, head_dim, kind) for _ in range(3))
+    if layout != race.LAYOUTS[0]:
+        race.set_strides(shape, q=q, k=k, v=v, o=q)
     if dtype != "e4m3":
-        return Problem(shape, dtype, q, k, v)
+        return Problem(shape, dtype, q, k, v, layout=layout)
     encoded = tuple(tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v))
     q, k, v = (tensor.to(kind) for tensor in encoded)
-    return Problem(shape, dtype, q, k, v, encoded)
+    return Problem(shape, dtype, q, k, v, encoded, layout)
 
 
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
@@ -246,8 +249,10 @@ def parse():
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
     parser.add_argument("--mask", default="full,causal")
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
+    race.add_layout(parser)
     race.add_options(parser)
     options = parser.parse_args()
+    options.layout = options.layout[:1] if options.ablation else options.layout
     options.peers, options.mask = [] if options.ablation or options.peers == "none" else options.peers.split(","), options.mask.split(",")
     for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
         if not set(given) <= set(known):
@@ -270,16 +275,17 @@ def pick_ours(library, options):
     return [(number, step, False) for number in options.chapter or [6 if options.dtype == "e4m3" else 5] for step in steps_of(number)]
 
 
-def cell(options, chosen, head_dim, mask, seqlen, library):
-    problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen)
+def cell(options, chosen, head_dim, mask, seqlen, layout, library):
+    problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen, layout)
     contestants = [ours(library, chapter, step, problem, options.ablation, means) for chapter, step, means in chosen]
     return problem, contestants + [peer(who, problem) for who in options.peers], library.cost(*chosen[0][:2], problem.shape)[0]
 
 
 def run(options, library):
     chosen = pick_ours(library, options)
-    race.run(options, library, check, {f"d{head_dim}/{mask}/n{seqlen}": functools.partial(cell, options, chosen, head_dim, mask, seqlen)
-                                       for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen})
+    race.run(options, library, check, {
+        f"d{head_dim}/{race.in_layout(mask, layout)}/n{seqlen}": functools.partial(cell, options, chosen, head_dim, mask, seqlen, layout)
+        for head_dim in options.head_dim for mask in options.mask for seqlen in options.seqlen for layout in options.layout})
 
 
 def main():

@@ -3,12 +3,14 @@
 The card's power is limited, so what ran before changes what is measured. Therefore: in every round each contestant is timed once, in
 random order, after a nap of 60 ms; a time is the median of some launches between CUDA events, L2 flushed before each; a result is the
 median of the rounds. A contestant whose name begins with `ch` is ours: it is checked first, and is compared with the others by the median of
-the rounds' ratios. With --before LIBRARY another build's kernels run too: what a change of the house did to ours, cell by cell, is `vs_before`.
+the rounds' ratios. A contestant that is `called` is timed as its caller waits for it: the card is idle when the host begins. Such are compared with
+each other only. With --before LIBRARY another build's kernels run too: what a change of the house did to ours, cell by cell, is `vs_before`.
 
 A race can be taken in several calls: with --seconds a call ends before its limit, with exit code 75 if cells are left, and with --resume the next
 one goes on where the file ends. The context has a part for each call, and an entry says of which one it is.
 """
 
+import argparse
 import contextlib
 import ctypes
 import dataclasses
@@ -28,6 +30,7 @@ from typing import Any
 from bench import results
 from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter, Shape, Tensors
 
+LAYOUTS = ("bhsd", "bshd")  # of tensors and caches in memory: [batch, heads, seqlen, d] or [batch, seqlen, heads, d]
 NAP = 0.06  # seconds
 SEED = 1
 APART, NEAR = 0.03, 1.25  # rounds that lie further apart are too few; who takes at most so many times the fastest's time is near it
@@ -46,7 +49,8 @@ class Library:
         self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be looked for elsewhere
         for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name"):
             getattr(self.c, name).restype = ctypes.c_char_p
-        for name in ("flashbook_workspace_bytes", "flashbook_masked_workspace_bytes", "flashbook_masked_decode_workspace_bytes"):
+        for name in ("flashbook_workspace_bytes", "flashbook_masked_workspace_bytes", "flashbook_decode_workspace_bytes",
+                     "flashbook_masked_decode_workspace_bytes"):
             getattr(self.c, name).restype = ctypes.c_int64
         self.c.flashbook_attention.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(Shape), ctypes.POINTER(Tensors), ctypes.c_void_p]
 
@@ -109,9 +113,32 @@ class Contestant:
     milliseconds: list[float] = dataclasses.field(default_factory=list)  # of every round
     keeps: Any = ()  # tensors that live as long as their pointers are used
     kind: str = "forward"  # or "ablation": the first part of its result's name
+    called: bool = False  # timed with the host's part of it
+    nap: float | None = None  # seconds before it is timed, if not NAP
     flops: float = 0  # of a launch, if not the problem's
     encoded: bool = False  # a peer that reads the problem's e4m3, where it has such
     install: str = ""  # how to get the package that it lacks; then it is named once, and is in no cell
+
+
+class Replayed:
+    """A launch as a CUDA graph, which its first call captures and every call replays: what it takes the card alone."""
+
+    def __init__(self, launch):
+        self.launch, self.graph, self.o = launch, None, None
+
+    def __call__(self):
+        if self.graph is None:
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):  # what a first launch allocates and loads cannot be captured
+                self.launch()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.o = self.launch()
+            self.graph = graph
+        self.graph.replay()
+        return self.o
 
 
 def check_outputs(problem, contestants, largest_error, launches):
@@ -149,12 +176,14 @@ class Wrong(Exception):
 
 def timed(contestant, cache_filler):
     """Milliseconds: the median of the contestant's launches, after a nap."""
-    time.sleep(NAP)
+    time.sleep(NAP if contestant.nap is None else contestant.nap)
     events = []
     with contestant.context():
         for _ in range(contestant.launches + (contestant.launches > 1)):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             cache_filler.zero_()  # takes long enough that the launch below waits for nothing but the card
+            if contestant.called:
+                torch.cuda.synchronize()
             begin.record()
             contestant.run()
             end.record()
@@ -215,7 +244,7 @@ def entry(problem, contestant, contestants, flops):
     ours = contestant.who.startswith("ch")
     for other in contestants:
         against = "as_it_is" if other.who.endswith("/as_it_is") else "before" if other.who == before(contestant) else other.who
-        if other.skipped or other is contestant or against.startswith("ch"):
+        if other.skipped or other is contestant or other.called != contestant.called or against.startswith("ch"):
             continue
         ratio = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
         in_bf16 = bool(problem.encoded) and not other.encoded and against not in ("as_it_is", "before")  # a peer without FP8 runs in BF16
@@ -346,6 +375,37 @@ def add_options(parser):
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
     add_calls(parser)
+
+
+def add_layout(parser):
+    """The option of every program that times attention: a bench covers both layouts (tests/bench/layouts_test.py)."""
+    parser.add_argument("--layout", type=layouts, default=list(LAYOUTS),
+                        help=f"order of the tensors in memory: {','.join(LAYOUTS)} (default: both)")
+
+
+def layouts(text):
+    """["bhsd", "bshd"] of "bhsd,bshd"."""
+    if unknown := [word for word in text.split(",") if word not in LAYOUTS]:
+        raise argparse.ArgumentTypeError(f"'{unknown[0]}' is no layout: give some of {','.join(LAYOUTS)}, with commas between")
+    return text.split(",")
+
+
+def in_layout(word: str, layout: str) -> str:
+    """What a mask is called in the names of results."""
+    return word if layout == LAYOUTS[0] else f"{word}_{layout}"
+
+
+def randn(layout, batch, heads, rows, head_dim, dtype):
+    """Normal random numbers, a view [batch, heads, rows, head_dim] of a tensor in that layout."""
+    made = lambda *sizes: torch.randn(*sizes, device="cuda", dtype=dtype)
+    return made(batch, heads, rows, head_dim) if layout == "bhsd" else made(batch, rows, heads, head_dim).transpose(1, 2)
+
+
+def set_strides(struct, **tensors):
+    """The strides of views [batch, heads, rows, head_dim], in a struct of flashbook.h."""
+    for name, tensor in tensors.items():
+        for axis, stride in zip(("batch", "head", "row"), tensor.stride()):
+            setattr(struct, f"{name}_{axis}_stride", stride)
 
 
 def add_calls(parser):

@@ -31,7 +31,7 @@ from bench.names import DTYPES, Name
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 STUDIES = ("accuracy/", "long/")  # what the simulator may say
-TIMED = ("forward", "backward", "decode", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training",
+TIMED = ("forward", "backward", "decode", "called", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training",
          "generation", "many", "triton")  # others count, or tell errors
 BOOK_GPU = "h200"  # the machine that pages quote, the name of its folder here; releases of others stand beside it
 

@@ -193,6 +193,9 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
   if (cache.first_query != nullptr && cache.queries < 1)
     throw InputError("queries is " + std::to_string(cache.queries) + ": give how many there are, at least 1");
   if (cache.first_query != nullptr) shape.packed_queries = cache.queries;
+  if (cache.splits < 0 || cache.splits > 1)
+    throw InputError("splits is " + std::to_string(cache.splits) + ": give 0 or 1");
+  shape.unsplit = cache.splits == 1;
   if (mask != nullptr) {
     if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
     apply_mask(completed(mask), shape);

@@ -124,7 +124,9 @@ typedef struct FlashbookCache {
    * have seqlen_q. */
   const int32_t* first_query;
   int32_t queries;   /**< all together; 0 without first_query */
-  int32_t reserved2; /**< 0 */
+  /** 1: each sequence's keys are read by one block, so that its result has the same bits alone and in any
+   * batch; a small batch then leaves multiprocessors idle. 0: keys are split as that is fastest. */
+  int32_t splits;
 } FlashbookCache;
 
 /** What a query may see, and functions on scores (chapters 8 and 9; common/attention/visibility.h and

@@ -198,6 +198,13 @@ class Segments {
   __device__ __forceinline__ bool next(Segment& segment) {
     if (at.left == 0) return false;
     if (!PlanType::kEven && at.shares.each == 0) {
+      if constexpr (PlanType::kRagged)  // a sequence of fewer queries than the longest has fewer items
+        while (at.unit % plan_.items_of_sequence >=
+               plan_.items_of(problem_, at.unit / plan_.items_of_sequence)) {
+          at.unit += int(gridDim.x);
+          at.left = at.unit < problem_.batch * plan_.items_of_sequence;
+          if (at.left == 0) return false;
+        }
       const int item = at.unit, part = at.base;
       segment = item_of(item / plan_.items_of_sequence, item % plan_.items_of_sequence);
       const int tiles = tiles_of(segment.pack / problem_.packs, segment.length);

@@ -147,18 +147,24 @@ struct Rules : Plan {
   //| $$\mathrm{LSE}' = \log(e^{\mathrm{LSE}} + e^b), \qquad O' = e^{\mathrm{LSE} - \mathrm{LSE}'} \, O .$$
   //|
   //| It is the merge rule, of a part whose values are 0. A row without keys has O = 0, and its log-sum-exp is the sink logit.
-  /// A merged row of a query head, with the head's sink and with what scores lack. One warp.
+  /// Takes a head's sink, and what scores lack, into a finished row's log-sum-exp. Returns the factor of its O.
+  __device__ float take_sink(float& lse, int head) const {
+    constexpr float kLn2 = 0.6931471805599453f;
+    lse += score_offset;
+    const float sink = sinks == nullptr ? -INFINITY : sinks[head];
+    if (sink == -INFINITY) return 1;
+    const float max = fmaxf(lse, sink), weight = exp2_approx((lse - max) / kLn2);
+    const float sum = weight + exp2_approx((sink - max) / kLn2);
+    lse = max + __log2f(sum) * kLn2;
+    return weight / sum;
+  }
+
+  /// The same of a merged row of a query head. One warp.
   template <int kHeadDim>
   __device__ WarpRow<kHeadDim> finished(WarpRow<kHeadDim> row, int head) const {
-    constexpr float kLn2 = 0.6931471805599453f;
-    row.lse += score_offset;
-    const float sink = sinks == nullptr ? -INFINITY : sinks[head];
-    if (sink == -INFINITY) return row;
-    const float max = fmaxf(row.lse, sink), weight = exp2_approx((row.lse - max) / kLn2);
-    const float sum = weight + exp2_approx((sink - max) / kLn2), factor = weight / sum;
+    const float factor = take_sink(row.lse, head);
 #pragma unroll
     for (int c = 0; c < row.kColumns; ++c) row.value[c] *= factor;
-    row.lse = max + __log2f(sum) * kLn2;
     return row;
   }
 };

@@ -185,34 +185,21 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
   scales.finish(sums.output);
   return sums;
 }
-//| ## The kernel
+
+//| ## The consumers
 //|
-//| The last warp produces, all others consume. Each warp goes through the block's segments ([`plan.cuh`](plan.cuh)) on its own.
+//| A consumer warp has 16 rows of the tile of queries. The warps with the same rows deal the chunks of keys out in turn.
 
-/// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
-/// `PlanType` is Plan, or Rules.
+/// All segments of the block, in step with the producer. Consumer warps.
 template <typename T, typename Traits, typename PlanType>
-__global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
-    ring(const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
-         T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
-         float* lse,  // [batch, heads, seqlen_q]
-         CacheOf<Traits> cache, Workspace workspace, Problem problem, PlanType plan) {
-  using Shared = RingShared<Traits>;
-  constexpr int kMostPartsOfLast = Traits::kMostPartsOfLast;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
-  Shared& shared = *dynamic_shared<Shared>();
-  //| `full` waits for the producer's lane and its bytes, `empty` for one lane of each consumer warp.
-  if (threadIdx.x == 0) {
-    initialise(shared.ring, 1, Traits::kWarps, "full", "empty");
-    fence_mbarrier_init();  // TMA sees the barriers,
-  }
-  Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
-  segments.begin(blockIdx.x);  // all the other warps, meanwhile
-  __syncthreads();             // and so do all threads
+__device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheOf<Traits>& cache,
+                                        const Problem& problem, const PlanType& plan,
+                                        Segments<Traits::kKeys, PlanType>& segments,
+                                        const Workspace& workspace,
+                                        const T* q,    // [batch, heads, seqlen_q, kHeadDim], strided
+                                        T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
+                                        float* lse) {  // [batch, heads, seqlen_q]
   const int warp = threadIdx.x / 32;
-  if (warp == Traits::kWarps) return produce<Traits>(shared, cache, problem, plan, segments);
-
-  //| A consumer warp has 16 rows of the tile of queries. The warps with the same rows deal the chunks of keys out in turn.
   const int row_in_tile = warp / Traits::kKeyWarps * kRowsOfMma, key_warp = warp % Traits::kKeyWarps;
   PipelineState<Traits::kStages> state;
   const Segment& segment = shared.segment[warp];
@@ -231,10 +218,37 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
     const WarpSums<Traits> sums =
         attend<T, Traits>(shared, state, queries, scales, problem, segment, plan, key_warp);
     finish_block<T, Traits>(shared, state, sums, problem, plan, segment, workspace, o, lse);
-    if (1 < segment.parts && segment.parts <= kMostPartsOfLast)
+    if (1 < segment.parts && segment.parts <= Traits::kMostPartsOfLast)
       finish_parts<T, Traits>(problem, plan, segment, workspace, o, lse);
     segments.at = shared.place[warp];
   }
+}
+
+//| ## The kernel
+//|
+//| The last warp produces, all others consume. Each warp goes through the block's segments ([`plan.cuh`](plan.cuh)) on its own.
+
+/// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
+/// `PlanType` is Plan, or Rules.
+template <typename T, typename Traits, typename PlanType>
+__global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
+    ring(const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
+         T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
+         float* lse,  // [batch, heads, seqlen_q]
+         CacheOf<Traits> cache, Workspace workspace, Problem problem, PlanType plan) {
+  using Shared = RingShared<Traits>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
+  Shared& shared = *dynamic_shared<Shared>();
+  //| `full` waits for the producer's lane and its bytes, `empty` for one lane of each consumer warp.
+  if (threadIdx.x == 0) {
+    initialise(shared.ring, 1, Traits::kWarps, "full", "empty");
+    fence_mbarrier_init();  // TMA sees the barriers,
+  }
+  Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);  // all the other warps, meanwhile
+  __syncthreads();             // and so do all threads
+  if (threadIdx.x / 32 == Traits::kWarps) return produce<Traits>(shared, cache, problem, plan, segments);
+  consume<T, Traits>(shared, cache, problem, plan, segments, workspace, q, o, lse);
 }
 
 }  // namespace flashbook::decoding

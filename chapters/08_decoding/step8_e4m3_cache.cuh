@@ -15,7 +15,7 @@
 //|
 //| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next](../../docs/figures/decode_lanes.svg)
 #pragma once
-#include "chapters/08_decoding/step4_ring.cuh"
+#include "chapters/08_decoding/step9_boxes.cuh"
 
 namespace flashbook::decoding {
 

@@ -44,6 +44,7 @@ Inputs moved(const Shape& shape, const Inputs& inputs, const Shape& to, Ends end
 Shape without_pages(const Shape& shape) {
   Shape dense = shape;
   dense.paging = {};
+  dense.layout.k = dense.layout.v = {};  // they were those of pages
   return dense;
 }
 

@@ -109,6 +109,9 @@ struct Shape {
   /// caller's table says where they begin. Q and O are [queries, heads] or the reverse by strides of heads
   /// and rows, the log-sum-exp is [heads, queries]. 0: all have seqlen_q. Oracle and cost do not know of it.
   int packed_queries = 0;
+  /// No block shares a sequence's keys with another, so that a sequence's result has the same bits alone and
+  /// in any batch. A step that decodes may then leave multiprocessors idle.
+  bool unsplit = false;
   int ranks = 1;  ///< GPUs among which the tokens are divided; the tensors above are those of all together
   std::optional<TokenOrder> order = {};  ///< which tokens each of them has. None: as the step has it
 

@@ -214,7 +214,7 @@ def write_rates(measured):
             **rates_forward(measured),
             "own": {2: rates_by(measured, r"forward/(?P<who>ch02)/step(?P<step>\d)/f32/d64/full/n(?P<shape>\d+)", lambda entry: round(entry.values["FLOPS"] / 1e9, 1)),
                     7: rates_by(measured, r"backward/(?P<who>\w+)(?:/step(?P<step>\d))?/bf16/d(?P<shape>\d+/\w+/n\d+)", lambda entry: round(entry.values["FLOPS"] / 1e12, 1)),
-                    8: rates_by(measured, r"decode/(?P<who>\w+)(?:/step(?P<step>5(?=_p64)|[12346](?!_))(?:_p64)?)?/bf16/(?P<shape>d(128|256)/\w+(?<!chunks)(?<!mixed)/n\d+)",
+                    8: rates_by(measured, r"decode/(?P<who>\w+)(?:/step(?P<step>5(?=_p64)|[12346](?!_))(?:_p64)?)?/bf16/(?P<shape>d(128|256)/b\d+h\d+k\d+[a-z]*(?<!chunks)(?<!mixed)/n\d+)",
                                 lambda entry: round(entry.values["bytes_per_second"] / 1e12, 2)),
                     9: rates_by(measured, r"masked/(?P<who>ch09(?=/step)|flex|varlen|flash2|dense)(?:/step(?P<step>[1-5]))?/bf16/d128/(?P<shape>\w+)/n\d+",
                                 lambda entry: round(entry.values["FLOPS"] / 1e12, 1))}}

@@ -369,7 +369,6 @@ DECODERS = {"peers": {"ch08/step4": "step 4", "ch08/step6": "step 6", "cudnn": "
 
 
 LATENT = 576  # elements of a latent key
-OTHERS = ("shared", "window", "rules", "chunks", "mixed")  # shapes of decoding that stand in no table
 
 
 def decode_table(measured: Results, beside: str) -> str:
@@ -382,7 +381,8 @@ def decode_table(measured: Results, beside: str) -> str:
     found: dict[tuple[int, int, str], dict[str, Entry]] = {}
     for entry in measured.newest.values():
         cell = entry.cell
-        if cell.kind == "decode" and cell.head_dim != LATENT and not entry.skipped and not cell.mask.endswith(OTHERS):
+        is_row = cell.kind == "decode" and cell.head_dim != LATENT and re.fullmatch(r"b\d+h\d+k\d+(uneven)?", cell.mask)
+        if is_row and not entry.skipped:
             found.setdefault((entry.cell.seqlen, entry.cell.head_dim, entry.cell.mask), {})[entry.cell.who] = entry
     if not any(ours in by_who for by_who in found.values()):
         raise Unmeasured("decoding was never measured: bench/decode.py does it")
@@ -392,8 +392,7 @@ def decode_table(measured: Results, beside: str) -> str:
     ratios = []
     for (seqlen, head_dim, word), by_who in sorted(found.items()):
         sizes = re.fullmatch(r"b(\d+)h(\d+)k(\d+)(uneven)?", word)
-        if not sizes:
-            raise Refused(f"{word} is no shape of decoding: it reads b16h32k8")
+        assert sizes
         values = by_who[ours].values if ours in by_who else {}
         ratio = min((values[name] for name in against if name in values), default=None)
         ratios += [ratio] if ratio else []

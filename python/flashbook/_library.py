@@ -41,7 +41,7 @@ class Cache(_Struct):
 
     _fields_ = [("size", ctypes.c_size_t), ("lengths", ctypes.c_void_p), ("page_table", ctypes.c_void_p), ("page_rows", ctypes.c_int32),
                 ("pages", ctypes.c_int32), ("shared_keys", ctypes.c_int32), ("e4m3", ctypes.c_int32), ("paddings", ctypes.c_void_p),
-                ("first_query", ctypes.c_void_p), ("queries", ctypes.c_int32), ("reserved2", ctypes.c_int32)]
+                ("first_query", ctypes.c_void_p), ("queries", ctypes.c_int32), ("splits", ctypes.c_int32)]
 
 
 class Mask(_Struct):

@@ -105,8 +105,7 @@ def _of_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right:
 def _of_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, *rules: Any) -> Explanation:
     ops.check_decode(q, k, v, lengths, pages, scale, *rules)
     plan = ops.decode_plan(q, k, v, lengths, pages, scale, *rules)
-    reason = "many queries against a cache" if plan.chapter == ops.MASKS else "a cache" if plan.mask is None else "a cache under a mask"
-    return _of("decode", plan, reason, {"q": q, "k": k, "v": v})
+    return _of("decode", plan, plan.reason, {"q": q, "k": k, "v": v})
 
 
 def _of_backward(o: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,

@@ -218,7 +218,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     Args:
         q: [batch, seqlen_q, heads, head_dim], or with cu_seqlens_q [all queries, heads, head_dim]
         k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows of a page, kv_heads, head_dim] with page_table; a page has
-            1, 2, 4, 8, ... rows, fastest from 16 on and if the rows of a head lie side by side in memory (README)
+            1, 2, 4, 8, ... rows, and is fastest with 64 or more
         k, v: [batch, new keys, kv_heads, head_dim], written to the cache behind cache_seqlens keys; None: nothing
         cache_seqlens: keys in the cache before that: [batch], int32, or one number; None: the cache is full
         rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens, cache_batch_idx, cache_leftpad: as in flashbook.flash_attn_with_kvcache;
@@ -228,7 +228,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         causal: the last query sees all keys, the one before it one less, ...
         cu_seqlens_q: [batch + 1], int32: where each sequence's queries begin. With page_table, cache_seqlens and max_seqlen_q, the most queries of
             a sequence, and without new keys; lse is [heads, all queries]
-        num_splits, pack_gqa: hints
+        num_splits: 1: no sequence's keys are split over blocks, so its result has the same bits alone and in any batch; any other number is a
+            hint, and so is pack_gqa
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]. FlashAttention-3 returns its parts behind these two
         s_aux: [heads], a learned score of each head that belongs to no key (gpt-oss): e^s_aux is a term of every row's sum, and of the
             log-sum-exp. It is vLLM's fork that has this argument, so it is taken by name only
@@ -263,11 +264,11 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         lengths = interface._lengths(page_table, cache_seqlens, page_table.shape[1] * k_cache.shape[1])
         sinks = s_aux.float() if isinstance(s_aux, Tensor) and s_aux.is_floating_point() else s_aux
         o, lse = interface.cached_packed(q, k_cache, v_cache, cu_seqlens_q, max_seqlen_q, lengths, page_table, scale, left, right, softcap,
-                                         sinks=sinks)
+                                         sinks=sinks, unsplit=num_splits == 1)
         return (o, lse) if with_lse else o
     rotary = interface._rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
     o, lse = interface.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, scale, left, right, softcap, None, s_aux, cache_batch_idx,
-                              cache_leftpad, rotary, k_scale, v_scale)
+                              cache_leftpad, rotary, k_scale, v_scale, num_splits == 1)
     return (o, lse) if with_lse else o
 
 

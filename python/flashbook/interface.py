@@ -482,7 +482,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     Args:
         q: [batch, seqlen_q, heads, head_dim]
         k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows of a page, kv_heads, head_dim] with block_table; a page has
-            1, 2, 4, 8, ... rows, fastest from 16 on and if the rows of a head lie side by side in memory (README)
+            1, 2, 4, 8, ... rows, and is fastest with 64 or more
         k, v: [batch, new keys, kv_heads, head_dim], written to the cache behind cache_seqlens keys; None: nothing
         rotary_cos, rotary_sin: [positions, half of the columns that rotate]: k is rotated by its places in the cache, and q by its own key's, or
             without causal and window_size by that of the first new key. By PyTorch, before the kernel
@@ -494,7 +494,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         window_size, softcap: as in flash_attn_func. Keys before the window are not read
         rotary_interleaved: columns 0 and 1 are a pair, 2 and 3, ...; False: 0 and the first of the second half, ...
         alibi_slopes: [heads] or [batch, heads], float32
-        num_splits: a hint that nobody needs: chapter 8 deals the keys out evenly by itself
+        num_splits: 1: no sequence's keys are split over blocks, so its result has the same bits alone and in any batch; small batches of long
+            sequences then take longer. Any other number is a hint: chapter 8 splits the keys by itself
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q], +inf where a query sees no key
         s_aux: [heads], a learned score of each head that belongs to no key (gpt-oss): e^s_aux is a term of every row's sum, and of the
             log-sum-exp. FlashAttention-2 has no such argument, so it is taken by name only
@@ -510,7 +511,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         raise ValueError(f"cache_batch_idx is given, and cache_seqlens is None: give it too, {k_cache.shape[1]} if the cache is full ({ORDER_2})")
     rotary = _rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, None)
     o, lse = cached(q, k_cache, v_cache, k, v, cache_seqlens, block_table, softmax_scale, left, right, softcap, alibi_slopes, s_aux, cache_batch_idx,
-                    cache_leftpad, rotary)
+                    cache_leftpad, rotary, unsplit=num_splits == 1)
     if not return_softmax_lse:
         return o
     may_be_empty = cache_seqlens is not None or cache_leftpad is not None or _may_have_empty_rows(q.shape[1], k_cache.shape[1], right)
@@ -520,7 +521,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
 def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Tensor | None, cache_seqlens: int | Tensor | None,
            pages: Tensor | None, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None = None,
            sinks: Tensor | None = None, entries: Tensor | None = None, paddings: Tensor | None = None,
-           rotary: Rotary | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
+           rotary: Rotary | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None,
+           unsplit: bool = False) -> tuple[Tensor, Tensor]:
     """Attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All that is refused is refused before anything is written.
     k_scale and v_scale are those of a cache in float8_e4m3fn. `entries` are the cache's entries that the sequences are, `paddings` rows before
     their first keys."""
@@ -557,9 +559,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     written = _lengths(q, cache_seqlens, whole - added)  # keys in the cache, paddings too
     views: tuple[Any, ...] = (q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     scale = _scale(softmax_scale, q.shape[-1])
-    rules: tuple[Any, ...] = (left, right, softcap, slopes, sinks, paddings)
-    if k_scale is not None or v_scale is not None:
-        rules += (None, 0, k_scale, v_scale)
+    rules: tuple[Any, ...] = (left, right, softcap, slopes, sinks, paddings, None, 0, k_scale, v_scale, unsplit)
     if q.dtype == k_cache.dtype and q.shape[1] > MOST_QUERIES and written is None and pages is None and paddings is None and sinks is None:
         if ops.is_masked(left, right, softcap, slopes is not None, -1) and not (softcap and slopes is not None):
             o, lse = attend(*views, softmax_scale, left, right, softcap, slopes, None, None, False)
@@ -581,7 +581,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
 
 def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tensor, most_queries: int, lengths: Tensor, pages: Tensor,
                   softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None = None, sinks: Tensor | None = None,
-                  paddings: Tensor | None = None) -> tuple[Tensor, Tensor]:
+                  paddings: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
     """Attention of queries that are packed one sequence after another, [all queries, heads, head_dim], against pages, in one launch: some
     sequences decode, and others read a chunk of their prompt. The log-sum-exp is [heads, all queries]."""
     arguments.tensors(3, "[all queries, heads, head_dim]", q=q)
@@ -600,7 +600,7 @@ def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tens
     views: tuple[Any, ...] = (q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     call = ops.decode if ops.is_untraced(q, k_cache, v_cache) else torch.ops.flashbook.decode
     o, lse = call(*padded(*views), lengths, pages, _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, sinks, paddings, first_query,
-                  most_queries)
+                  most_queries, unsplit=unsplit)
     return o[0, :, :, :q.shape[-1]].transpose(0, 1), lse[0]
 
 

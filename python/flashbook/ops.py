@@ -39,9 +39,12 @@ LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim
 COUNTING = (HOPPER, DECODING, MASKS)  # but for gradients, their workspace has counters: all 0 before the first call with it, and left 0
 VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
-EQUAL_WORK, E4M3_CACHE = 6, 8  # of chapter 8
+EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUP = 6, 8, 9, 10  # steps of chapter 8
 PROMPTS = 8  # of chapter 9
-MOST_ROWS, FEWEST_PAGE_ROWS = 64, 8  # of a tile of chapter 8; of a page that chapter 9 reads
+FEW_ROWS, MOST_ROWS = 16, 128  # up to which chapter 8's steps 6 and 9 are chosen; of a block of its step 10
+FEWEST_PAGE_ROWS = 8  # of a page that chapter 8's step 10 and chapter 9 can read
+SHORT_PAGE_ROWS = 64  # pages of fewer rows are short
+MULTIPROCESSORS = 132  # of an H100 and an H200
 # Chapter 9 does not split keys. With fewer tiles of rows it keeps so few of 132 multiprocessors busy that chapter 8 is as fast: one of its tiles
 # takes 4.8 us on any of them, chapter 9's of twice the rows 1.45.
 FEWEST_TILES, TILE_ROWS = 20, 128
@@ -69,6 +72,7 @@ class Plan:
     empty: bool = False  # there is nothing to launch
     chapter: int = 0
     step: int = 0
+    reason: str = ""  # why, against a cache
     shape: Shape | None = None
     mask: Mask | None = None  # but for its pointers
     call: Any = None  # the C function
@@ -551,6 +555,8 @@ def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int
     check_tensors(q, k, v)
     plan = Plan()
     plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, scaling, chapter, step, dropout, reach)
+    if plan.chapter == DECODING and not chapter:
+        _, plan.step, _ = chosen_decode(q, k, v, None, True, 0)
     plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling, dropout=dropout, reach=reach)
     plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), lse_without_memory(q)
     return plan
@@ -652,22 +658,23 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
 def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
            softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
            first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None,
-           v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
+           v_scale: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
     """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
     is [batch, most pages of a sequence]; slopes are [heads] or [batch, heads], sinks [heads]; paddings, [batch], are rows before a
     sequence's first key. With first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to
-    most_queries. Of e4m3, k_scale and v_scale are [batch, heads]."""
-    rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries, k_scale, v_scale
+    most_queries. Of e4m3, k_scale and v_scale are [batch, heads]. `unsplit`: a sequence has the same bits alone and in any batch."""
+    rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries, k_scale, v_scale, unsplit
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, *rules)
     with on(plan):
-        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings, first_query, k_scale, v_scale)
+        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings, first_query, k_scale, v_scale, unsplit)
 
 
 def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
                 softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
-                first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None, v_scale: Tensor | None = None) -> Plan:
+                first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None, v_scale: Tensor | None = None,
+                unsplit: bool = False) -> Plan:
     of_batch = q.shape[:1] if first_query is None or first_query.dim() != 1 else (len(first_query) - 1,)
     for name, array, size in (("cache_seqlens", lengths, of_batch), ("block_table", pages, None), ("cache_leftpad", paddings, of_batch),
                               ("cu_seqlens_q", first_query, (of_batch[0] + 1,))):
@@ -690,7 +697,7 @@ def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: 
             raise ValueError(f"{name} is for a cache in float8_e4m3fn beside float16 or bfloat16, and k is {k.dtype}, q {q.dtype}: leave it out")
         if scales.shape != (q.shape[0], k.shape[1]):
             raise ValueError(f"{name} is {tuple(scales.shape)}: give {(q.shape[0], k.shape[1])}, [batch, kv_heads]")
-    given = slopes is not None, sinks is not None, paddings is not None, 0 if first_query is None else most_queries
+    given = slopes is not None, sinks is not None, paddings is not None, 0 if first_query is None else most_queries, unsplit
     key = ("decode", q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale,
            left, right, softcap, given, None if pages is None else pages.shape)
     plan = _plans.get(key)
@@ -711,22 +718,50 @@ def of_one_page(tensor: Tensor, batch: int) -> Tensor:
     return tensor.new_empty_strided((batch, *tensor.shape[1:]), (0, *tensor.stride()[1:]))
 
 
-def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int) -> bool:
-    """Whether a sequence has more rows than a tile of chapter 8, in pages that chapter 9 can read, and all together have enough tiles."""
+def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int, unsplit: bool) -> bool:
+    """Whether a sequence has more rows than a block of chapter 8, in pages that chapter 9 can read, and all together have enough tiles."""
     if q.dim() != 4 or k.dim() != 4 or not k.shape[1]:
         return False
     batch, heads, queries, _ = q.shape
     group = heads // k.shape[1]
     shared = next(count for count in (4, 2, 1) if group % count == 0)  # heads of a tile of chapter 9
     tiles = batch * (heads // shared) * -(-queries * shared // TILE_ROWS)
-    if (most_queries or queries) * group <= MOST_ROWS or tiles < FEWEST_TILES:
+    if (most_queries or queries) * group <= MOST_ROWS or (tiles < FEWEST_TILES and not unsplit):
         return False
     rows = k.shape[2]
     return pages is None or pages.shape[1] == 1 or (rows >= FEWEST_PAGE_ROWS and rows & (rows - 1) == 0)
 
 
+def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, prompt: bool, many: bool = False) -> tuple[int, int, str]:
+    """Chapter and step of attention against a cache, and why. `rows` are the queries of a sequence times the query heads
+    per key head, `contiguous` says whether the rows of a head are, `page_rows` is 0 without pages, and `many` says whether
+    there are more sequences times key heads than multiprocessors."""
+    if e4m3:
+        return DECODING, E4M3_CACHE, "a cache of one byte per element"
+    if prompt:
+        return MASKS, PROMPTS, "many queries against a cache"
+    if rows > FEW_ROWS and not 0 < page_rows < FEWEST_PAGE_ROWS:
+        return DECODING, WARPGROUP, f"a cache, and more than {FEW_ROWS} rows, queries times heads per key head"
+    if rows <= FEW_ROWS and contiguous:
+        return DECODING, EQUAL_WORK, "a cache in which the keys of a head are contiguous"
+    if many and FEWEST_PAGE_ROWS <= page_rows < SHORT_PAGE_ROWS:  # random pages take longer, and its ring is deeper
+        return DECODING, WARPGROUP, f"a large batch with pages of fewer than {SHORT_PAGE_ROWS} rows"
+    return DECODING, BOXES, "a cache in which the keys of several heads are interleaved"
+
+
+def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, most_queries: int,
+                  unsplit: bool) -> tuple[int, int, str]:
+    """choose_decode of a call's tensors. `unsplit`: whatever the batch is."""
+    rows = (most_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
+    contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
+    prompt = not of_chapter_8 and is_prompt(q, k, pages, most_queries, unsplit)
+    page_rows = 0 if pages is None or pages.shape[1] == 1 else k.shape[2]
+    many = not unsplit and q.shape[0] * k.shape[1] > MULTIPROCESSORS
+    return choose_decode(rows, contiguous, page_rows, is_e4m3_cache(q, k), prompt, many)
+
+
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
-                sinks: bool, paddings: bool, most_queries: int) -> Plan:
+                sinks: bool, paddings: bool, most_queries: int, unsplit: bool) -> Plan:
     if pages is None:
         check_tensors(q, k, v, True)
     else:
@@ -743,10 +778,10 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     if e4m3 and (masked or paddings or most_queries):
         raise NotImplementedError("a cache in float8_e4m3fn meets no window, softcap, slopes, s_aux, cache_leftpad and packed queries: leave them "
                                   "out, or give a cache of 16 bits")
-    cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3))  # it asks only whether arrays are there
+    cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3), splits=int(unsplit))  # it asks only whether arrays are there
     of_chapter_8 = e4m3 or softcap > 0 or slopes or sinks or paddings
-    chapter, step = (DECODING, E4M3_CACHE if e4m3 else EQUAL_WORK) if of_chapter_8 or not is_prompt(q, k, pages, most_queries) else (MASKS, PROMPTS)
-    plan = planned(Plan(chapter=chapter, step=step), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
+    chapter, step, reason = chosen_decode(q, k, v, pages, of_chapter_8, most_queries, unsplit)
+    plan = planned(Plan(chapter=chapter, step=step, reason=reason), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
                    0.0, False, -1, SCALE_OF_HEAD if e4m3 else 0, cache)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
     if plan.shape is None:
@@ -774,7 +809,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
 
 def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, slopes: Tensor | None = None,
                   sinks: Tensor | None = None, paddings: Tensor | None = None, first_query: Tensor | None = None, k_scale: Tensor | None = None,
-                  v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
+                  v_scale: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
     o, lse = torch.empty_like(plan.results[0]), torch.empty_like(plan.results[1])
     if plan.empty:
         lse = lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
@@ -782,7 +817,8 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
     workspace, _memory = workspace_of(plan, stream, address)
-    cache = Cache(None if lengths is None else address(lengths), e4m3=int(plan.chapter == DECODING and plan.step == E4M3_CACHE))
+    cache = Cache(None if lengths is None else address(lengths), e4m3=int(plan.chapter == DECODING and plan.step == E4M3_CACHE),
+                  splits=int(unsplit))
     if pages is not None:
         cache.page_table, cache.page_rows, cache.pages = address(pages), k.shape[2], k.shape[0]
     if paddings is not None:
@@ -921,7 +957,7 @@ _definitions.define(f"backward_with_bias(Tensor d_o, Tensor q, Tensor k, Tensor 
                     "Tensor? seed=None) -> (Tensor, Tensor, Tensor, Tensor)")
 _definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, int left=-1, int right=-1, float softcap=0.0, "
                     "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0, "
-                    "Tensor? k_scale=None, Tensor? v_scale=None) -> (Tensor, Tensor)")
+                    "Tensor? k_scale=None, Tensor? v_scale=None, bool unsplit=False) -> (Tensor, Tensor)")
 for _operator in (forward, backward, backward_with_bias, decode):
     for _place in ("CPU", "CUDA"):
         _definitions.impl(_operator.__name__, _operator, _place)

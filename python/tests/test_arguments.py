@@ -405,13 +405,18 @@ def test_explain():
 
     before, new = k.clone(), make(2, 1, 2)
     found = flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], k, v, new, new, cache_seqlens=7)
-    assert (found.operation, found.chapter, found.step, found.copied, found.backward) == ("decode", 8, 6, (), None) and torch.equal(k, before)
+    assert (found.operation, found.chapter, found.step, found.copied, found.backward) == ("decode", 8, 9, (), None) and torch.equal(k, before)
     table_ = torch.arange(2, device=DEVICE, dtype=torch.int32)[:, None]
     flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], make(2, 32, 2), make(2, 32, 2), new, new, cache_seqlens=7, block_table=table_)
-    assert said(flashbook.flash_attn_with_kvcache, make(2, 40, 4), k, v, cache_seqlens=7, causal=True) == ("decode", 8, 6)  # 4 tiles
+    assert said(flashbook.flash_attn_with_kvcache, make(2, 40, 4), k, v, cache_seqlens=7, causal=True) == ("decode", 8, 10)  # 80 rows
+    heads_first = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (k, v)]
+    assert said(flashbook.flash_attn_with_kvcache, q[:, :8], *heads_first, cache_seqlens=9) == ("decode", 8, 6)
+    assert said(flashbook.flash_attn_with_kvcache, q[:, :9], *heads_first, cache_seqlens=9) == ("decode", 8, 10)
+    assert said(flashbook.flash_attn_func, q[:, :1], k, v) == ("forward", 8, 9)
+    assert said(flashbook.flash_attn_func, q[:, :1], *heads_first) == ("forward", 8, 6)
     long = make(2, 400, 4)
     assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, causal=True) == ("decode", 9, 8)
-    assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, 6)
+    assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, 10)
     for rows, chapter in ((4, 8), (8, 9)):  # of a page
         pages = torch.arange(2 * 5, device=DEVICE, dtype=torch.int32).view(2, 5)
         found = flashbook.explain(flashbook.flash_attn_with_kvcache, long, make(10, rows, 2), make(10, rows, 2), cache_seqlens=7, block_table=pages)
@@ -455,6 +460,13 @@ def test_the_choice_without_a_machine():
     chosen = [kind(masked=True, functions=True), kind(masked=True, packed=True), kind(masked=True), kind(dtype=torch.float8_e4m3fn), kind(padded=True),
               (2, 5), kind(hopper=False), kind(queries=1), kind()]
     assert rows == chosen
+
+
+def test_the_choice_against_a_cache():
+    kind = lambda rows, contiguous=False, page_rows=0, **of: ops.choose_decode(rows, contiguous, page_rows, of.get("e4m3", False), of.get("prompt", False))[:2]
+    assert kind(16) == kind(1, page_rows=16) == (8, 9) and kind(16, True) == kind(4, True, 4) == (8, 6)
+    assert kind(17) == kind(17, True) == kind(64, page_rows=8) == (8, 10) and kind(17, page_rows=4) == kind(17, True, 4) == (8, 9)
+    assert kind(512, prompt=True) == (9, 8) and kind(4, e4m3=True) == (8, 8)
 
 
 def test_what_only_hopper_has(monkeypatch):

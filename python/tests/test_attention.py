@@ -459,7 +459,7 @@ def test_every_step(chapter):
 @pytest.mark.kernels
 @pytest.mark.parametrize("pages", [0, 16, 64])
 @pytest.mark.parametrize("new", [0, 1, 3])
-@pytest.mark.parametrize("queries, causal", [(1, False), (3, True)])
+@pytest.mark.parametrize("queries, causal", [(1, False), (3, True), (12, True)])
 def test_cache(pages, new, queries, causal):
     batch, heads, kv_heads, d, most = 3, 4, 2, 64, 128 + 64
     lengths = torch.tensor([5, 130, 64], device=DEVICE, dtype=torch.int32)
@@ -611,6 +611,24 @@ def test_packed_queries_against_pages(rule, chapter):
 
 
 @pytest.mark.kernels
+@pytest.mark.kernels
+@pytest.mark.parametrize("by_token", (True, False))
+@pytest.mark.parametrize("queries", (1, 5))
+def test_num_splits_1_gives_the_same_bits_in_any_batch(by_token, queries):
+    """A sequence alone and among others (flash-attention#1897, #2450; vllm#58131)."""
+    lengths = torch.tensor([1000, 1, 17, 300, 900, 64, 129, 999], device=DEVICE, dtype=torch.int32)
+    make = lambda rows, heads: torch.randn(8, rows, heads, 64, device=DEVICE, dtype=torch.bfloat16)
+    q, k, v = make(queries, 8), make(1000, 2), make(1000, 2)
+    if not by_token:
+        k, v = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (k, v))
+    call = lambda part: flashbook.flash_attn_with_kvcache(q[part], k[part], v[part], cache_seqlens=lengths[part], causal=True, num_splits=1,
+                                                          return_softmax_lse=True)
+    o, lse = call(slice(None))
+    for i in range(8):
+        alone = call(slice(i, i + 1))
+        assert torch.equal(alone[0], o[i:i + 1]) and torch.equal(alone[1], lse[i:i + 1])
+
+
 @pytest.mark.parametrize("padded", [False, True])
 def test_entries_of_a_cache_and_paddings(padded):
     """cache_batch_idx says which entry a sequence is, cache_leftpad where it begins; new keys go to the right places."""

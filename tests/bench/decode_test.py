@@ -51,12 +51,11 @@ def pytorch():
     """The part of PyTorch that the script uses."""
     torch, random = masks_test.pytorch(), np.random.default_rng(2)
     torch.float8_e4m3fn = np.float16  # no tensor here is of that type
-    for name in ("randn", "ones", "tensor"):
+    for name in ("randn", "ones", "tensor", "full_like"):
         made = getattr(torch, name)
         setattr(torch, name, lambda *of, made=made, **others: made(*of, **others).view(Packed))
     torch.randperm = lambda n, device: random.permutation(n).view(Packed)
     torch.empty_like = lambda like: np.empty_like(like).view(Packed)  # with the strides of what it is like, as PyTorch's
-    torch.full_like = lambda like, value: np.full_like(like, value).view(Packed)
     torch.softmax = lambda scores, axis: scores.view(Tensor).softmax(axis)
     torch.cat = lambda tensors: np.concatenate(tensors).view(Packed)
     pad = lambda tensor, sizes: np.pad(tensor, sizes).view(Packed)
@@ -83,7 +82,7 @@ class C:
     """flashbook.h: attention by what the structs say."""
 
     def __init__(self):
-        self.flashbook_masked_decode_workspace_bytes = mock.Mock(return_value=64)
+        self.flashbook_masked_decode_workspace_bytes = self.flashbook_decode_workspace_bytes = mock.Mock(return_value=64)
 
     def flashbook_masked_decode(self, chapter, step, shape, cache, mask, tensors, stream):
         s, c, m, t = shape._obj, cache._obj, mask._obj, tensors._obj

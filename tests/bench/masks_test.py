@@ -44,6 +44,10 @@ class Tensor(np.ndarray):
     def transpose(self, a, b):  # type: ignore[override]
         return np.swapaxes(self, a, b)
 
+    def stride(self, axis=None):
+        strides = [stride // self.itemsize for stride in self.strides]
+        return strides if axis is None else strides[axis]
+
     def contiguous(self):
         return np.ascontiguousarray(self).view(Tensor)
 
@@ -103,7 +107,7 @@ def pytorch():
     torch.tensor = lambda values, device=None, dtype=np.int64: np.array(values).astype(dtype).view(Tensor)
     torch.empty = lambda size, device, dtype: np.zeros(min(size, 4096), dtype).view(Tensor)
     torch.full = lambda size, value, device, dtype: np.full(size, value, dtype).view(Tensor)
-    torch.full_like = lambda like, value: np.full(like.shape, value, like.dtype).view(Tensor)
+    torch.full_like = lambda like, value: np.full_like(like, value).view(Tensor)  # with the strides of what it is like, as PyTorch's
     torch.randn_like = lambda like: random.standard_normal(like.shape).astype(like.dtype).view(Tensor)
     torch.stack = lambda tensors: np.stack(tensors).view(Tensor)
     torch.exp2, torch.tanh = np.exp2, np.tanh
@@ -117,6 +121,15 @@ def pytorch():
 def array(pointer, shape, dtype="float32"):
     """What lies at an address."""
     return np.ctypeslib.as_array((ENTRIES[dtype] * int(np.prod(shape))).from_address(pointer)).reshape(shape)
+
+
+def strided(struct, name, pointer, sizes):
+    """A tensor by the strides that a struct of flashbook.h has of it; all 0: without gaps."""
+    strides = [getattr(struct, f"{name}_{axis}_stride") for axis in ("batch", "head", "row")]
+    if not any(strides):
+        return array(pointer, sizes)
+    extent = 1 + sum((count - 1) * stride for count, stride in zip(sizes, [*strides, 1]))
+    return np.lib.stride_tricks.as_strided(array(pointer, (extent,)), sizes, [4 * stride for stride in (*strides, 1)])
 
 
 class C:
@@ -136,7 +149,7 @@ class C:
         s, m, t = shape._obj, mask._obj, tensors._obj
         self.calls.append((step, m.columns is not None))
         size = (s.batch, s.heads, s.seqlen_q, s.head_dim)
-        q, k, v, o = (array(pointer, size) for pointer in (t.q, t.k, t.v, t.o))
+        q, k, v, o = (strided(s, name, getattr(t, name), size) for name in "qkvo")
         i, j = np.arange(s.seqlen_q)[:, None], np.arange(s.seqlen_k)[None]
         seen = np.ones((s.seqlen_q, s.seqlen_k), bool)
         if m.window_right >= 0:
@@ -217,7 +230,7 @@ class Masks(unittest.TestCase):
             stack.enter_context(mock.patch.object(race, "NAP", 0))
             stack.enter_context(mock.patch.object(race.subprocess, "run", lambda *a, **k: types.SimpleNamespace(returncode=1)))
             stack.enter_context(mock.patch.object(results, "commit", lambda: "abc"))
-            stack.enter_context(mock.patch.object(sys, "argv", ["masks.py", "--library", __file__, "--out", str(out), "--rounds", "1", *words]))
+            stack.enter_context(mock.patch.object(sys, "argv", ["masks.py", "--library", __file__, "--out", str(out), "--rounds", "1", "--layout", "bhsd", *words]))
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
             code = masks.main()
@@ -252,6 +265,17 @@ class Masks(unittest.TestCase):
         for who in masks.PEERS:
             self.assertTrue(who in self.absent or any(f"/{who}/" in name and "error_occurred" in entry for name, entry in found.items()), who)
         self.assertIn("python3 setup.py install", self.absent["fa3"])
+
+    def test_heads_side_by_side_have_names_of_their_own(self):
+        words = ("full", "causal", "window", "documents", "prefix", "lengths", "bias")
+        code, found, _ = self.run_script("--mask", ",".join(words), "--step", "2,3,5", "--peers", "none", "--layout", "bshd")
+        self.assertEqual(code, 0)
+        for word in words:
+            entry = found[f"masked/ch09/step5/bf16/d8/{word}_bshd/n{164 if word == 'lengths' else 160}"]
+            self.assertLessEqual(entry["error"], entry["error_bound"])
+        self.assertTrue(all("_bshd/" in name for name in found))
+        with mock.patch.object(race, "set_strides"):  # kernels are told of the other layout
+            self.assertEqual(self.run_script("--mask", "full", "--step", "3", "--peers", "none", "--layout", "bshd")[0], 1)
 
     def test_gradients_have_names_of_their_own(self):
         with mock.patch.object(masks, "gradient_error", lambda problem, gradients: (0.0, 1.0)):  # there is no autograd here

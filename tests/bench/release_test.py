@@ -317,7 +317,7 @@ class Packages(unittest.TestCase):
             arange=lambda n, **options: 1, _dynamo=types.SimpleNamespace(reset=lambda: None), compile=lambda function, dynamic: function,
             cuda=types.SimpleNamespace(current_stream=lambda: types.SimpleNamespace(cuda_stream=7)))
         cudnn = types.SimpleNamespace(pygraph=Graph, create_handle=lambda: "handle", heur_mode=types.SimpleNamespace(A="A"), set_stream=mock.Mock(),
-                                      data_type=types.SimpleNamespace(FP8_E4M3="8", BFLOAT16="b", HALF="h", FLOAT="f"))
+                                      data_type=types.SimpleNamespace(FP8_E4M3="8", BFLOAT16="b", HALF="h", FLOAT="f", INT32="i"))
         self.cudnn, self.seen = cudnn, list[Any]()
 
         def attend(*tensors, **options):

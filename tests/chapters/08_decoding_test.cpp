@@ -22,7 +22,8 @@ TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
 
 // ---- pages
 
-constexpr int kRing = 4, kPages = 5, kEqualWork = 6, kLatent = 7, kE4m3Cache = 8;
+constexpr int kRing = 4, kPages = 5, kEqualWork = 6, kLatent = 7, kE4m3Cache = 8, kBoxes = 9, kWarpgroups = 10;
+const std::vector<int> kPaged = {kPages, kEqualWork, kBoxes, kWarpgroups};
 
 // Pages that no sequence uses and what lies behind a sequence's last key are NaN. Where the pages lie may not
 // show in a single bit, nor may it that there are pages.
@@ -32,7 +33,7 @@ TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
       const Shape shape = cache_of({0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
       const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
       const Reference reference = make_reference(shape, inputs, all_rows(shape));
-      expect_pages_do_not_show({kPages, kEqualWork}, shape, inputs, rows);
+      expect_pages_do_not_show(kPaged, shape, inputs, rows);
       EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, inputs, kPages)).ok());
     }
 }
@@ -41,7 +42,7 @@ TEST_F(ChapterTest, AWrongPageShows) {
   const Shape shape = in_pages(cache_of({100, 300}), 16, 1);
   const Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3));
   const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  for (int step : {kPages, kEqualWork}) {
+  for (int step : kPaged) {
     EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, inputs, step)).ok());
     Shape wrong = shape;
     std::swap(wrong.paging.table[2], wrong.paging.table[19 + 2]);  // of the other sequence
@@ -122,7 +123,101 @@ void expect_same_bits_of(const Shape& shape, int step, int on_gpu) {
 
 // Blocks arrive in another order each time, and whoever comes last merges.
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
-  for (int step : {kRing, kEqualWork}) expect_same_bits_of(cache_of({5000, 1, 77, 0, 900}, 128), step, 5000);
+  for (int step : {kRing, kEqualWork, kBoxes, kWarpgroups}) expect_same_bits_of(cache_of({5000, 1, 77, 0, 900}, 128), step, 5000);
+}
+
+// ---- the layouts that people have
+
+/// [batch, seqlen, heads, head_dim], or with pages [pages, rows, kv_heads, head_dim]. What nobody should read
+/// is NaN.
+void expect_right_by_token(const std::vector<int>& steps, Shape shape, int rows) {
+  if (rows > 0) shape = in_pages(shape, rows, 5);
+  shape.layout = layout_bshd(shape);
+  const Shape plain = without_pages(shape);
+  const Inputs clean = make_inputs(plain, InputKind::normal, 7);
+  Inputs inputs = clean;
+  poison_tails(shape, inputs);
+  const Reference reference = make_reference(plain, clean, all_rows(plain));
+  if (rows > 0) inputs = scatter_pages(shape, inputs);
+  for (int step : steps) {
+    SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
+    ASSERT_EQ(kDecoding.step(step).why_not(shape), "");
+    const CheckResult result = check(plain, reference, run_once(kDecoding, shape, inputs, step));
+    EXPECT_TRUE(result.o.ok) << result.o.worst << ", bound " << result.o.bound;
+    EXPECT_TRUE(result.lse.ok) << result.lse.worst << ", bound " << result.lse.bound;
+  }
+}
+
+// Boxes of a whole tile and of a page, and rows that are no boxes since they would begin between multiples of
+// 128 bytes.
+TEST_F(ChapterTest, CachesByTokenAreRight) {
+  for (int head_dim : {64, 128, 256, 72, 80, 136}) {
+    const Shape shape = cache_of({0, 1, 63, 64, 129, 300}, head_dim);
+    for (int rows : {0, 16, 64}) expect_right_by_token({kEqualWork, kBoxes, kWarpgroups}, shape, rows);
+  }
+  for (int rows : {1, 2, 4, 8, 32, 256, 300}) {
+    expect_right_by_token({kBoxes}, cache_of({0, 2, 70, 300}), rows);
+    expect_right_by_token({kBoxes}, cache_of({0, 2, 70, 300}, 72), rows);
+    if (rows >= 8) expect_right_by_token({kWarpgroups}, cache_of({0, 2, 70, 300}), rows);
+  }
+}
+
+// From one row to more than a block of two warpgroups has, split over blocks and whole.
+TEST_F(ChapterTest, TokensOfCachesByTokenAreRowsOfTiles) {
+  for (const auto& [heads, queries] : {std::pair(2, 1), {8, 4}, {16, 8}, {16, 9}, {6, 33}, {32, 20}})
+    for (int head_dim : {64, 256}) {
+      Shape shape = cache_of({40, 700, 0, 7}, head_dim);
+      shape.heads = heads, shape.seqlen_q = queries;
+      expect_right_by_token({kBoxes, kWarpgroups}, shape, queries % 2 == 0 ? 16 : 0);
+    }
+  Shape one = cache_of({9000}, 128);  // more parts than the last to arrive merges
+  one.heads = 20, one.kv_heads = 1;
+  expect_right_by_token({kBoxes, kWarpgroups}, one, 64);
+  std::vector<int> lengths(17, 200);
+  lengths[5] = 3000;  // which is cut, and the others are not
+  expect_right_by_token({kBoxes, kWarpgroups}, cache_of(lengths), 16);
+}
+
+TEST_F(ChapterTest, CachesByTokenAreRightInAnyOrder) {
+  for (int seed = 0; seed < 12; ++seed) {
+    const RandomWarpOrder order(seed);
+    const InBackground background(std::array{Async::eager, Async::lazy, Async::random}[seed % 3], seed);
+    Shape shape = cache_of({5 * seed, 1, 400, 150}, 64 << seed % 2);
+    shape.seqlen_q = 1 + seed % 5 * 4;
+    expect_right_by_token({kBoxes, kWarpgroups}, shape, seed % 4 == 3 ? 0 : 16 << seed % 4);
+  }
+}
+
+// ---- batch invariance
+
+// A sequence's bits do not depend on which others are in its batch, if no sequence is split.
+TEST_F(ChapterTest, UnsplitSequencesHaveTheSameBitsInAnyBatch) {
+  for (int step : {kRing, kEqualWork, kE4m3Cache, kBoxes, kWarpgroups})
+    for (int queries : {1, 5}) {
+      Shape shape = cache_of({1000, 1, 17, 300, 2000, 64, 129, 0}, step == kEqualWork ? 128 : 64);
+      shape.seqlen_q = queries, shape.unsplit = true;
+      if (step == kE4m3Cache) shape = with_e4m3_cache(shape);
+      const Inputs inputs = make_inputs(shape, InputKind::normal, 5);
+      const Outputs all = run_once(kDecoding, shape, inputs, step);
+      const auto part = [](const std::vector<float>& of, int index, int count) {
+        const std::size_t size = of.size() / std::size_t(count);
+        return std::vector(of.begin() + std::ptrdiff_t(index * size), of.begin() + std::ptrdiff_t((index + 1) * size));
+      };
+      for (int batch = 0; batch < shape.batch; ++batch) {
+        Shape one = shape;
+        one.batch = 1, one.visibility.lengths = {shape.visibility.lengths[batch]};
+        Inputs own = inputs;
+        for (auto member : {&Inputs::q, &Inputs::k, &Inputs::v}) own.*member = part(inputs.*member, batch, shape.batch);
+        const Outputs alone = run_once(kDecoding, one, own, step);
+        EXPECT_TRUE(alone.o == part(all.o, batch, shape.batch) && alone.lse == part(all.lse, batch, shape.batch))
+            << "step " << step << ", sequence " << batch << ", " << queries << " queries";
+      }
+    }
+}
+
+TEST(Decoding, SaysWhichPagesFillPanels) {
+  EXPECT_EQ(kDecoding.step(kWarpgroups).why_not(in_pages(cache_of({100}), 4, 1)),
+            "pages of 4 rows are not supported by this step: use pages of 8 rows or more, or step 9");
 }
 
 // ---- latent attention
@@ -202,7 +297,8 @@ TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
       {latent_of({600, 30}, 64), latent}, {cache_of({1700}), kRing},
       {latent_of({3000}, 16), latent},    {with_e4m3_cache(cache_of({1700})), kE4m3Cache},
       {cache_of({900}, 128), kEqualWork}, {latent_of({70}, 64), latent},
-      {cache_of({1700, 20}), kEqualWork}};
+      {cache_of({1700, 20}), kEqualWork}, {cache_of({1700, 20}), kBoxes},
+      {cache_of({1700, 20}), kWarpgroups}, {cache_of({2000}), kEqualWork}};
   int64_t bytes = 0;
   for (const auto& [shape, step] : calls)
     bytes = std::max(bytes, kDecoding.step(step).workspace_bytes(shape));
@@ -431,7 +527,7 @@ const ScoreFunction kFunctions[] = {{},
                                     {.sinks = sinks_of(8)},
                                     {.softcap = 3, .alibi = slopes_of(8), .sinks = sinks_of(8)}};
 
-/// The same by steps 4 to 6 and without pages, or by steps 5 and 6 with pages of `rows`. A table names a page
+/// The same by all steps from 4 on without pages, and by those that know pages with pages of `rows`. A table names a page
 /// of NaN for every page that no query sees.
 void expect_right_by_rules(const Shape& shape, const std::vector<int>& page_rows, uint64_t seed = 3) {
   const Inputs clean = make_inputs(shape, InputKind::normal, seed);
@@ -448,8 +544,9 @@ void expect_right_by_rules(const Shape& shape, const std::vector<int>& page_rows
         paged.paging.table[batch * of_sequence + page] = paged.paging.pages - 1;
     const UploadedInputs uploaded(Operation::decode, paged, scattered, device::Place::device);
     const Reference reference = make_reference(shape, clean, all_rows(shape));
-    for (int step : {kPages, kEqualWork}) {
+    for (int step : kPaged) {
       SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(paged));
+      if (step == kWarpgroups && rows < 8) continue;
       ASSERT_EQ(kDecoding.step(step).why_not(paged), "");
       const Call call(kDecoding, paged, uploaded, step);
       call.run();
@@ -621,7 +718,7 @@ TEST_F(RulesTest, EveryLaunchWithRulesGivesTheSameBits) {
   Shape shape = cache_of({5000, 1, 77, 0, 900}, 128);
   shape.visibility.window = {.left = 3000, .right = 0};
   shape.score.sinks = sinks_of(8);
-  for (int step : {kRing, kEqualWork}) expect_same_bits_of(shape, step, 1000);
+  for (int step : {kRing, kEqualWork, kBoxes, kWarpgroups}) expect_same_bits_of(shape, step, 1000);
 }
 
 // A prefix that is shared is read like other keys under a rule; the first keys of a window hide it.
@@ -673,16 +770,19 @@ TEST_F(RulesTest, PackedQueriesReadTheirOwnSequences) {
   Shape like = cache_of({1});
   for (const bool by_token : {false, true})
     for (int rows : {0, 16}) {
-      expect_packed_right({kPages, kEqualWork}, {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, rows,
+      expect_packed_right(kPaged, {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, rows,
                           by_token);
       like.visibility.window.left = 33;
       like.score = {.softcap = 9, .alibi = slopes_of(8), .sinks = sinks_of(8)};
-      expect_packed_right({kPages, kEqualWork}, {0, 0, 3, 90, 1, 0}, {20, 0, 200, 90, 1500, 5}, like, rows,
+      expect_packed_right(kPaged, {0, 0, 3, 90, 1, 0}, {20, 0, 200, 90, 1500, 5}, like, rows,
                           by_token);
       like = cache_of({1}, by_token ? 128 : 256);
     }
-  expect_packed_right({kPages, kEqualWork}, {1, 0, 70}, {5000, 0, 700}, like, 64, true);
-  expect_packed_right({kPages, kEqualWork}, {1}, {9000}, like, 0,
+  expect_packed_right(kPaged, {1, 0, 70}, {5000, 0, 700}, like, 64, true);
+  like.unsplit = true;
+  expect_packed_right(kPaged, {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, 16, true);
+  like.unsplit = false;
+  expect_packed_right(kPaged, {1}, {9000}, like, 0,
                       false);  // more parts than the last to arrive merges
 }
 
@@ -694,7 +794,7 @@ TEST_F(RulesTest, APageMayBeAWholeSequence) {
   const Reference reference = make_reference(shape, inputs, all_rows(shape));
   shape.paging = {.rows = shape.seqlen_k, .pages = 5, .table = {4, 1, 3}};
   const Inputs scattered = scatter_pages(shape, inputs);
-  for (int step : {kPages, kEqualWork})
+  for (int step : kPaged)
     EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, scattered, step)).ok());
 }
 
@@ -752,7 +852,7 @@ TEST_F(TracedCache, OfRulesBreaksNoRuleOfMemory) {
   shape.visibility.window.left = 77;
   shape.score = {.softcap = 5, .alibi = slopes_of(8), .sinks = sinks_of(8)};
   expect_right_by_rules(shape, {16});
-  expect_packed_right({kPages, kEqualWork}, {1, 20, 0, 1}, {200, 40, 9, 3}, shape, 16, true);
+  expect_packed_right(kPaged, {1, 20, 0, 1}, {200, 40, 9, 3}, shape, 16, true);
   shape.score = {.sinks = sinks_of(8)};
   expect_right_by_rules(shape, {64});
   shape.visibility = {.window = {.left = 600, .right = 0}, .lengths = {1200, 40}};
@@ -780,6 +880,13 @@ TEST_F(TracedCache, OfASharedPrefixBreaksNoRuleOfMemory) {
   Shape shape = cache_of({300, 70, 65, 140});
   shape.paging = random_pages(shape, 32, 64, 1);
   expect_right(shape, make_inputs(shape, InputKind::normal, 3), kEqualWork);
+}
+
+TEST_F(TracedCache, ByTokenBreaksNoRuleOfMemory) {
+  Shape shape = cache_of({0, 900, 1, 130, 64}, 128);
+  expect_right_by_token({kBoxes, kWarpgroups}, shape, 0);
+  shape.seqlen_q = 20;
+  expect_right_by_token({kWarpgroups}, shape, 16);
 }
 
 TEST_F(TracedCache, OfManySequencesBreaksNoRuleOfMemory) {

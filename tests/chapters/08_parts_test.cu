@@ -238,7 +238,7 @@ TEST_F(Parts, OfAWindowHaveItsKeysAndNoOthers) {
           on_device.upload(std::as_bytes(std::span(lengths)));
           Tensors tensors;
           tensors.tables[int(TableId::lengths)] = on_device.data();
-          const Rules<false> rules = rules_of<false>(shape, tensors, launch.plan, kKeys);
+          const Rules<false> rules = rules_of<false>(shape, tensors, launch);
           std::vector<int> said(std::size_t(launch.blocks) * kMostSegments * 5, -1);
           device::Buffer found(device::Place::device, said.size() * sizeof(int));
           found.upload(std::as_bytes(std::span(said)));

@@ -81,6 +81,7 @@ inline void expect_packed_right(const std::vector<int>& steps, const std::vector
   shape.seqlen_q = std::max(1, *std::ranges::max_element(queries));
   shape.visibility.window = like.visibility.window;
   shape.score = like.score;
+  shape.unsplit = like.unsplit;
   std::vector<int> first = {0};
   for (int count : queries) first.push_back(first.back() + count);
   const int total = first.back(), d = shape.head_dim;

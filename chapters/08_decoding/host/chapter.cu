@@ -6,6 +6,7 @@
 #include "chapters/08_decoding/host/latent.h"
 #include "chapters/08_decoding/host/rules.h"
 #include "chapters/08_decoding/host/shared_prefix.cuh"
+#include "chapters/08_decoding/host/warpgroup.h"
 #include "common/attention/cost.h"
 #include "common/attention/pages.h"
 #include "common/device/dispatch.h"
@@ -62,6 +63,7 @@ Shape shape_of_cache(int batch, int heads, int kv_heads, int seqlen_k, int head_
 
 constexpr int64_t kMostBlocks = 65535;  // of a grid's y
 constexpr int kMostKeys = 1 << 30;
+constexpr int kRowsOfSwizzle = 8;  // after which its pattern repeats
 
 int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
@@ -131,6 +133,18 @@ std::string why_not_e4m3_cache(const Shape& shape) {
   return why_not<6>(of_16_bits);
 }
 
+std::string why_not_warpgroups(const Shape& shape) {
+  if (std::string reason = why_not<10>(shape); !reason.empty()) return reason;
+  if (has_pages(shape) && shape.paging.rows < kRowsOfSwizzle)
+    return "pages of " + std::to_string(shape.paging.rows) +
+           " rows are not supported by this step: use pages of 8 rows or more, or step 9";
+  return "";
+}
+
+int64_t warpgroup_bytes(const Shape& shape) {
+  return ring_workspace_bytes(shape, warpgroup_launch(shape, false));
+}
+
 //| ## The workspace
 //|
 //| Partial results, if the keys are split: a row of O in float32 and its log-sum-exp for each query and part. From step 4 on there are counters of arrived blocks, too. Those must be zero before the first call, and the last block of a sequence sets its own back.
@@ -176,7 +190,7 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   const int columns = tile_columns(shape.head_dim);
   if (kStep >= 4 && (has_rules(shape) || columns != shape.head_dim))
     return device::with_head_dim(
-        columns, [&]<int kHeadDim>() { run_with_rules<kHeadDim>(shape, tensors, stream, kStep == 6); });
+        columns, [&]<int kHeadDim>() { run_with_rules<kHeadDim>(shape, tensors, stream, kStep >= 6, kStep >= 9); });
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
     switch (kStep) {
       case 1:
@@ -186,9 +200,15 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
       case 3:
         return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, group_of(shape), parts_of(shape));
       default:
-        return run_ring<T, kHeadDim>(shape, tensors, stream, kStep == 6);
+        return run_ring<T, kHeadDim>(shape, tensors, stream, kStep >= 6, kStep >= 9);
     }
   });
+}
+
+/// Step 10.
+void run_step10(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  device::with_head_dim(tile_columns(shape.head_dim),
+                        [&]<int kHeadDim>() { run_warpgroups<kHeadDim>(shape, tensors, stream); });
 }
 
 /// Of step 3, whose merge asks for parts without keys, too, and leaves aside whatever lies there.
@@ -234,6 +254,22 @@ constexpr Step kSteps[] = {
      .memory = memory<ring_bytes<6>>,
      .zeroed = counters<shared_bytes>,
      .e4m3_cache = true},
+    {.name = "boxes of rows",
+     .idea = "Tensor maps fetch many keys of one head at once, whatever lies between them.",
+     .operation = Operation::decode,
+     .why_not = why_not<9>,
+     .workspace = shared_bytes,
+     .run = run<9>,
+     .memory = memory<ring_bytes<6>>,
+     .zeroed = counters<shared_bytes>},
+    {.name = "a warpgroup's rows",
+     .idea = "Several tokens of a group fill the rows of wgmma, which reads each key once.",
+     .operation = Operation::decode,
+     .why_not = why_not_warpgroups,
+     .workspace = warpgroup_bytes,
+     .run = run_step10,
+     .memory = memory<warpgroup_bytes>,
+     .zeroed = counters<warpgroup_bytes>},
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ std::string why_not_scales(const Shape& shape) {
 
 void run_e4m3_cache(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
-    run_ring<T, kHeadDim, 1>(shape, tensors, stream, true);
+    run_ring<T, kHeadDim, 1>(shape, tensors, stream, true, true);
   });
 }
 

@@ -4,10 +4,11 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <climits>
 
 #include "chapters/08_decoding/host/parts.h"
 #include "chapters/08_decoding/step1_pack_gqa.cuh"
-#include "chapters/08_decoding/step4_ring.cuh"
+#include "chapters/08_decoding/step9_boxes.cuh"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
 #include "common/hopper/launch.h"
@@ -108,6 +109,9 @@ struct RingLaunch {
   int blocks;
   Plan plan;
   bool in_halves;  ///< whether the kernel is the one with two blocks a multiprocessor
+  bool boxes;      ///< whether it is step 9's
+  int rows;        ///< of a block
+  int begin_at;    ///< copies begin at multiples of this many keys
 };
 
 //| Under a window only its keys are dealt out. A copy brings whole pages, or a tile's share of one, so the first may begin before the
@@ -117,11 +121,34 @@ inline bool rows_are_dense(const Shape& shape) {
   return shape.strides(TensorId::k).row == shape.head_dim && shape.strides(TensorId::v).row == shape.head_dim;
 }
 
-/// Keys of a sequence that may begin a copy are multiples of this. A sequence of one page needs none, nor do
-/// copies of single rows.
-inline int copies_begin_at(const Shape& shape, int tile_keys) {
-  const int rows = shape.paging.rows;
-  return rows == 0 || rows >= shape.seqlen_k || !rows_are_dense(shape) ? 1 : std::min(rows, tile_keys);
+/// Whether keys lie in pages that are shorter than a sequence.
+inline bool has_pages(const Shape& shape) {
+  return shape.paging.rows > 0 && shape.paging.rows < shape.seqlen_k;
+}
+
+//| Step 9's boxes begin at multiples of 128 bytes in shared memory. Boxes of a few short rows do not, and then each key is a
+//| copy of its own, as in step 6.
+/// Keys of one of step 9's boxes.
+inline int box_keys_of(const Shape& shape, int tile_keys) {
+  return std::min({kBoxKeys, tile_keys, has_pages(shape) ? shape.paging.rows : tile_keys});
+}
+
+/// Whether step 9 brings the cache in boxes.
+inline bool fits_boxes(const Shape& shape, int tile_keys) {
+  const int bytes = shape.head_dim * int(size_of(type_of(shape, TensorId::k)));
+  return box_keys_of(shape, tile_keys) * bytes % 128 == 0;
+}
+
+/// Keys that one copy brings: of a tile whose rows are dense as many as lie in one page. `boxes`: by step 9.
+inline int copy_rows_of(const Shape& shape, int tile_keys, bool boxes) {
+  if (boxes && fits_boxes(shape, tile_keys)) return box_keys_of(shape, tile_keys);
+  if (!rows_are_dense(shape)) return 1;
+  return shape.paging.rows > 0 ? std::min(shape.paging.rows, tile_keys) : tile_keys;
+}
+
+/// Keys of a sequence that may begin a copy are multiples of this. A sequence of one page needs none.
+inline int copies_begin_at(const Shape& shape, int tile_keys, bool boxes = false) {
+  return has_pages(shape) ? copy_rows_of(shape, tile_keys, boxes) : 1;
 }
 
 /// How many keys some query sees, at most: the last ones of a sequence.
@@ -133,18 +160,18 @@ inline int keys_seen_of(const Shape& shape) {
 /// Keys up to which an item is short (measured on an H200).
 constexpr int kShortItem = 4096;
 
-/// Steps 4 and 5: equal parts. Step 6: equal work. `even`: all sequences are as long as the shape says.
-/// `halves`: there is a kernel with two blocks a multiprocessor.
-inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false, bool halves = false) {
-  const int rows = ring_row_tiles(shape) * kRowsOfMma;
-  const int keys = kStageBytes / int(size_of(type_of(shape, TensorId::k))) / tile_columns(shape.head_dim);
+/// A plan for blocks of `rows` rows and tiles of `keys` keys, whose copies begin at multiples of `begin_at`
+/// keys. Without `equal_work`: equal parts. `even`: all sequences are as long as the shape says. `halves`:
+/// there is a kernel with two blocks a multiprocessor. Items of up to `short_item` keys go to blocks that stay.
+inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_at, bool equal_work,
+                              bool even, bool halves = false, int short_item = kShortItem) {
   const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
   const int64_t seen =
-      int64_t(keys_seen_of(shape)) + copies_begin_at(shape, keys) - 1;  // and a page's other keys
+      int64_t(keys_seen_of(shape)) + begin_at - 1;  // and a page's other keys
   const int key_tiles = int(ceil_div(std::min<int64_t>(seen, shape.seqlen_k), keys));
   const int processors = device::multiprocessors();
-  const int parts = int(std::clamp<int64_t>(processors / items, 1, key_tiles));
+  const int parts = shape.unsplit ? 1 : int(std::clamp<int64_t>(processors / items, 1, key_tiles));
   //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a merge. Where equal
   //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain. And where
   //| all lengths are the same, that is a plan of equal parts.
@@ -158,15 +185,16 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
   //| 1024 items are four for each of 256 blocks, not four for 232 and three for 32.
   const bool even_items = even && shape.packed_queries == 0;  // else sequences have unequally many
   const bool short_items =
-      equal_work && even_items && keys_seen_of(shape) <= kShortItem && items > processors;
+      equal_work && even_items && keys_seen_of(shape) <= short_item && items > processors;
   const auto staying = [&](int64_t most) { return ceil_div(items, ceil_div(items, most)); };
   const int64_t pairs = staying(2 * int64_t(processors));
-  const bool in_halves =
-      halves && short_items && rows == kRowsOfMma && 10 * pairs >= 9 * 2 * int64_t(processors);
+  const bool in_halves = halves && short_items && !shape.unsplit && rows == kRowsOfMma &&
+                         10 * pairs >= 9 * 2 * int64_t(processors);
   const bool items_fill =
       items > processors && 10 * ((items - 1) % processors + 1) >= 6 * int64_t(processors);
   if (even_items && (parts_fill || items_fill || in_halves)) equal_work = false;
   if (shape.packed_queries > 0) equal_work = true;
+  if (shape.unsplit) equal_work = false;
   const int64_t most = parts_fill ? items * parts : processors;
   return {.blocks = equal_work    ? int(std::min<int64_t>(most, items * key_tiles))
                     : in_halves   ? int(pairs)
@@ -177,7 +205,33 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
                    .row_tiles = row_tiles,
                    .items_of_sequence = shape.kv_heads * row_tiles,
                    .first_key = 0},
-          .in_halves = in_halves};
+          .in_halves = in_halves,
+          .boxes = false,
+          .rows = rows,
+          .begin_at = begin_at};
+}
+
+/// Steps 4 and 5: equal parts. Step 6: equal work. `boxes`: the launch is step 9's.
+inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false, bool halves = false,
+                              bool boxes = false) {
+  const int keys = kStageBytes / int(size_of(type_of(shape, TensorId::k))) / tile_columns(shape.head_dim);
+  RingLaunch launch = plan_launch(shape, ring_row_tiles(shape) * kRowsOfMma, keys,
+                                  copies_begin_at(shape, keys, boxes), equal_work, even, halves);
+  launch.boxes = boxes;
+  return launch;
+}
+
+//| Step 10's blocks have the rows of a warpgroup, or of two.
+/// A launch of step 10. `even`: all sequences are as long as the shape says.
+inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
+  const int columns = tile_columns(shape.head_dim), keys = columns == 256 ? 64 : 128;
+  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
+  const int groups = columns < 256 && rows > kRowsOfWarpgroup ? 2 : 1;
+  const int begin_at = has_pages(shape) ? box_keys_of(shape, keys) : 1;
+  //| Its blocks stay whatever the items' length is: the producers bring the next item's tiles while the consumers finish.
+  RingLaunch launch = plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even, false, INT_MAX);
+  launch.boxes = true;
+  return launch;
 }
 
 constexpr int64_t kArrivalBytes = kMostRingBlocks * kMostRingWarps * int64_t(sizeof(unsigned));
@@ -186,12 +240,12 @@ constexpr int64_t kArrivalBytes = kMostRingBlocks * kMostRingWarps * int64_t(siz
 /// none.
 inline int64_t ring_workspace_bytes(const Shape& shape, const RingLaunch& launch) {
   if (!launch.plan.equal_work && launch.plan.parts == 1) return 0;
-  const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
+  const int64_t places = 2 * int64_t(launch.blocks) * launch.rows;
   return kArrivalBytes + places * (tile_columns(shape.head_dim) + 1) * int64_t(sizeof(float));
 }
 
 inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaunch& launch) {
-  const int64_t places = 2 * int64_t(launch.blocks) * ring_row_tiles(shape) * kRowsOfMma;
+  const int64_t places = 2 * int64_t(launch.blocks) * launch.rows;
   auto* arrivals = static_cast<unsigned*>(memory);
   auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(memory) + kArrivalBytes);
   return {.partials = {o, o + places * tile_columns(shape.head_dim)}, .arrivals = arrivals, .whole = {}};
@@ -202,18 +256,15 @@ inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaun
 /// Bytes of keys and values up to which the L2 is asked to keep nothing of them.
 constexpr double kEvictFirstBytes = 128e6;
 
-/// The cache, of which one copy brings a tile of `tile_keys` keys or a page, or one key if rows have gaps
-/// between them.
-inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
+/// The cache, in tiles of `tile_keys` keys. `boxes`: step 9 reads it.
+inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys, bool boxes) {
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
   const auto bytes = int64_t(size_of(type_of(shape, TensorId::k)));
   const auto in_bytes = [&](TensorId tensor) {
     const Strides strides = shape.strides(tensor);
     return Strides{strides.batch * bytes, strides.head * bytes, strides.row * bytes};
   };
-  const int copy_rows = !rows_are_dense(shape)  ? 1
-                        : shape.paging.rows > 0 ? std::min(page_rows, tile_keys)
-                                                : tile_keys;
+  const int copy_rows = copy_rows_of(shape, tile_keys, boxes);
   return {.k = static_cast<const unsigned char*>(t.k),
           .v = static_cast<const unsigned char*>(t.v),
           .k_strides = in_bytes(TensorId::k),
@@ -230,8 +281,8 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys) {
 //| The scales of an e4m3 cache are found by three strides: one of all is at 0 whatever is asked for. A page's keys are those of all sequences that have it.
 /// cache_of, and what else the configuration reads.
 template <typename Traits>
-CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t) {
-  const Cache cache = cache_of(shape, t, Traits::kKeys);
+CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t, bool boxes = false) {
+  const Cache cache = cache_of(shape, t, Traits::kKeys, boxes);
   if constexpr (Traits::kElementBytes == 2) {
     return cache;
   } else {
@@ -249,6 +300,33 @@ CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t) {
   }
 }
 
+//| A map's rows end where a page does, or a sequence without pages: boxes that reach beyond bring zeros.
+/// The map of K or V whose boxes are `box_keys` keys by `box_columns` columns of a head: {column, key in its
+/// page, key head, page}.
+inline CUtensorMap box_map(const Shape& shape, const Tensors& t, TensorId id, int box_keys, int box_columns,
+                           Swizzle swizzle) {
+  const DType type = type_of(shape, id);
+  const Strides strides = shape.strides(id);
+  const uint64_t bytes = size_of(type);
+  const std::vector<int64_t> dims = dims_of(shape, id);  // [batch or pages, heads, rows, head_dim]
+  return device::tensor_map(
+      {.dtype = type,
+       .base = id == TensorId::k ? t.k : t.v,
+       .size = {uint64_t(dims[3]), uint64_t(dims[2]), uint64_t(dims[1]), uint64_t(dims[0])},
+       .stride = {strides.row * bytes, strides.head * bytes, strides.batch * bytes},
+       .box = {uint32_t(box_columns), uint32_t(box_keys), 1, 1},
+       .swizzle = swizzle});
+}
+
+/// Step 9's maps of a cache in tiles of `tile_keys` keys.
+inline KeyMaps key_maps(const Shape& shape, const Tensors& t, int tile_keys) {
+  if (!fits_boxes(shape, tile_keys)) return {};
+  const auto map = [&](TensorId id) {
+    return box_map(shape, t, id, box_keys_of(shape, tile_keys), shape.head_dim, Swizzle::none);
+  };
+  return {map(TensorId::k), map(TensorId::v), true};
+}
+
 /// The most parts that an item can have. With equal work all items of a sequence are of one size, so one has
 /// at most its share of all units; and the smallest share of a block is at least half the largest.
 /// `packs`: the fewest items that a sequence has.
@@ -256,13 +334,22 @@ inline int most_parts(const Plan& plan, int blocks, int packs) {
   return plan.equal_work ? 2 * blocks / packs + 2 : int(plan.parts);
 }
 
-/// A launch of the ring, and of the kernel that merges many parts. `plan` is Plan, or Rules.
+/// A launch of the ring, and of the kernel that merges many parts. `plan` is Plan, or Rules. `maps`: step 9's,
+/// or null. With rules, and with elements of one byte, there is only step 9's kernel.
 template <typename T, typename Traits, typename PlanType>
-void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const Workspace& workspace,
-              const Tensors& t, device::Stream stream, int blocks, const PlanType& plan) {
-  device::launch(ring<T, Traits, PlanType>, dim3(blocks), dim3(Traits::kThreads), sizeof(RingShared<Traits>),
-                 stream, static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace, problem,
-                 plan);
+void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const KeyMaps* maps,
+              const Workspace& workspace, const Tensors& t, device::Stream stream, int blocks,
+              const PlanType& plan) {
+  constexpr bool kIsPlain = std::is_same_v<PlanType, Plan> && Traits::kElementBytes == 2;
+  const auto launch = [&](auto kernel, int producers, const auto&... first) {
+    device::launch(kernel, dim3(blocks), dim3(Traits::kConsumers + producers * 32), sizeof(RingShared<Traits>),
+                   stream, first..., static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace,
+                   problem, plan);
+  };
+  if constexpr (kIsPlain)
+    if (maps == nullptr) launch(ring<T, Traits, PlanType>, 1);
+  if (!kIsPlain || maps != nullptr)
+    launch(ring_of_boxes<T, Traits, PlanType>, kBoxProducers, maps == nullptr ? KeyMaps{} : *maps);
   int fewest = plan.items_of_sequence;
   if constexpr (PlanType::kRagged)
     if (plan.first_query != nullptr)
@@ -277,10 +364,21 @@ inline Workspace workspace_of(const Shape& shape, const Tensors& t, const RingLa
   return ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
 }
 
+/// The same of a whole problem. `plan` is the launch's, or has its rules.
+template <typename T, typename Traits, typename PlanType>
+void run_ring(const Shape& shape, const Problem& problem, const Workspace& workspace, const Tensors& t,
+              device::Stream stream, const RingLaunch& launch, const PlanType& plan) {
+  const CacheOf<Traits> cache = cache_of<Traits>(shape, t, launch.boxes);
+  if (!launch.boxes)
+    return run_ring<T, Traits>(problem, cache, nullptr, workspace, t, stream, launch.blocks, plan);
+  const KeyMaps maps = key_maps(shape, t, Traits::kKeys);
+  run_ring<T, Traits>(problem, cache, &maps, workspace, t, stream, launch.blocks, plan);
+}
+
 template <typename T, typename Traits>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
-  run_ring<T, Traits>(problem_of(shape, t, shape.heads / shape.kv_heads), cache_of<Traits>(shape, t),
-                      workspace_of(shape, t, launch), t, stream, launch.blocks, launch.plan);
+  run_ring<T, Traits>(shape, problem_of(shape, t, shape.heads / shape.kv_heads),
+                      workspace_of(shape, t, launch), t, stream, launch, launch.plan);
 }
 
 /// Calls `body` with the configuration, its template argument, that has as many rows as the shape needs.

@@ -18,6 +18,7 @@ std::string why_not_rules(const Shape& shape);
 Shape without_rules(Shape shape);
 
 template <int kHeadDim>
-void run_with_rules(const Shape& shape, const Tensors& tensors, device::Stream stream, bool equal_work);
+void run_with_rules(const Shape& shape, const Tensors& tensors, device::Stream stream, bool equal_work,
+                    bool boxes);
 
 }  // namespace flashbook::decoding

@@ -14,20 +14,20 @@ namespace flashbook::decoding {
 //| The window goes into the plan, whose launch has made parts of the window's keys. Slopes are divided by what the softmax will
 //| multiply scores by, the scale or a softcap's $2c$.
 template <bool kFunctions, bool kPadded = false>
-Rules<kFunctions, kPadded> rules_of(const Shape& shape, const Tensors& t, const Plan& plan, int tile_keys) {
+Rules<kFunctions, kPadded> rules_of(const Shape& shape, const Tensors& t, const RingLaunch& launch) {
   using Of = Rules<kFunctions, kPadded>;
   const Window& window = shape.visibility.window;
   const double cap = shape.score.softcap;
   const auto floats = [&](TableId id) { return static_cast<const float*>(t.tables[int(id)]); };
-  Of rules = {plan};
+  Of rules = {launch.plan};
   rules.left = window.left < 0 ? Of::kNoLimit : std::min(window.left, Of::kNoLimit);
   rules.right = window.right < 0 ? shape.seqlen_q : std::min(window.right, shape.seqlen_q);
 
-  rules.align = copies_begin_at(shape, tile_keys);
+  rules.align = launch.begin_at;
   rules.paddings = static_cast<const int*>(t.tables[int(TableId::paddings)]);
   if (shape.packed_queries > 0)
     rules.first_query = static_cast<const int*>(t.tables[int(TableId::document_query)]);
-  rules.tile_rows = ring_row_tiles(shape) * kRowsOfMma;
+  rules.tile_rows = launch.rows;
   rules.sinks = floats(TableId::sinks);
   rules.slopes = floats(TableId::slopes);
   rules.softcap_factor = cap > 0 ? float(-2 * std::numbers::log2e * shape.scale / cap) : 0.0f;
@@ -38,8 +38,7 @@ Rules<kFunctions, kPadded> rules_of(const Shape& shape, const Tensors& t, const 
   return rules;
 }
 
-template <typename T, int kHeadDim, bool kFunctions, bool kPadded = false>
-void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
+inline Problem problem_with_rules(const Shape& shape, const Tensors& t) {
   Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   problem.causal = false;  // the rules say it
   //| Where queries are packed, what stands for a batch entry is a row.
@@ -50,17 +49,25 @@ void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream,
   }
   if (const double cap = shape.score.softcap; cap > 0)
     problem.scale_log2 = float(2 * cap * std::numbers::log2e);
+  return problem;
+}
+
+template <typename T, int kHeadDim, bool kFunctions, bool kPadded = false>
+void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
+  const Problem problem = problem_with_rules(shape, t);
   with_rows<kHeadDim>(shape, [&]<typename Traits>() {
-    run_ring<T, Traits>(problem, cache_of<Traits>(shape, t), workspace_of(shape, t, launch), t, stream,
-                        launch.blocks, rules_of<kFunctions, kPadded>(shape, t, launch.plan, Traits::kKeys));
+    run_ring<T, Traits>(shape, problem, workspace_of(shape, t, launch), t, stream, launch,
+                        rules_of<kFunctions, kPadded>(shape, t, launch));
   });
 }
 
 //| Three kernels for each type and tile of rows: one with functions on scores, one without, and one for all tensors with fewer columns than tiles.
-/// Steps 4 to 6 with rules.
+/// Steps 4 to 6 and 9 with rules.
 template <int kHeadDim>
-void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
-  const RingLaunch launch = ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr);
+void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work,
+                    bool boxes) {
+  const RingLaunch launch =
+      ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr, false, boxes);
   const bool functions = shape.score.softcap > 0 || !shape.score.alibi.empty();
   device::with_16_bit_type(shape.dtype, [&]<typename T>() {
     if (shape.head_dim != kHeadDim) return run_with_rules<T, kHeadDim, true, true>(shape, t, stream, launch);

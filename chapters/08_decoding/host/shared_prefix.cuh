@@ -14,14 +14,14 @@ struct SharedLaunch {
   RingLaunch of_prefix, of_rest;
 };
 
-inline SharedLaunch shared_launch(const Shape& shape) {
+inline SharedLaunch shared_launch(const Shape& shape, bool boxes = false) {
   SharedLaunch found = {.prefix = shape, .of_prefix = {}, .of_rest = {}};
   std::swap(found.prefix.batch, found.prefix.seqlen_q);
   found.prefix.seqlen_k = std::max(shape.paging.shared, 1);
-  found.of_prefix = ring_launch(found.prefix, true, true);
+  found.of_prefix = ring_launch(found.prefix, true, true, false, boxes);
   Shape rest = shape;
   rest.seqlen_k = std::max(shape.seqlen_k - shape.paging.shared, 1);
-  found.of_rest = ring_launch(rest, true);
+  found.of_rest = ring_launch(rest, true, false, false, boxes);
   found.of_rest.plan.first_key = shape.paging.shared;
   return found;
 }
@@ -36,8 +36,8 @@ inline int64_t shared_workspace_bytes(const Shape& shape) {
 }
 
 template <typename T, int kHeadDim, int kElementBytes>
-void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const SharedLaunch launch = shared_launch(shape);
+void run_shared(const Shape& shape, const Tensors& t, device::Stream stream, bool boxes) {
+  const SharedLaunch launch = shared_launch(shape, boxes);
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   const auto transposed = [](const Strides& s) { return Strides{s.row, s.head, s.batch}; };
   Problem of_prefix = problem;
@@ -55,29 +55,31 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream) {
   with_rows<kHeadDim, kElementBytes>(launch.prefix, [&]<typename Traits>() {
     Workspace workspace = ring_workspace(t.workspace, launch.prefix, launch.of_prefix);
     workspace.whole = both;
-    CacheOf<Traits> cache = cache_of<Traits>(shape, t);
+    CacheOf<Traits> cache = cache_of<Traits>(shape, t, boxes);
+    const KeyMaps maps = boxes ? key_maps(shape, t, Traits::kKeys) : KeyMaps{};
     cache.pages_of_sequence = 0;                           // the first sequence's pages are everybody's
     if constexpr (kElementBytes == 1) cache.to_batch = 0;  // and so are its scales
-    run_ring<T, Traits>(of_prefix, cache, workspace, t, stream, launch.of_prefix.blocks,
-                        launch.of_prefix.plan);
+    run_ring<T, Traits>(of_prefix, cache, boxes ? &maps : nullptr, workspace, t, stream,
+                        launch.of_prefix.blocks, launch.of_prefix.plan);
   });
   with_rows<kHeadDim, kElementBytes>(shape, [&]<typename Traits>() {
     Workspace workspace = ring_workspace(t.workspace, shape, launch.of_rest);
     workspace.whole = {both.o + shape.q_elements(), both.lse + shape.q_rows()};
-    run_ring<T, Traits>(problem, cache_of<Traits>(shape, t), workspace, t, stream, launch.of_rest.blocks,
-                        launch.of_rest.plan);
+    run_ring<T, Traits>(shape, problem, workspace, t, stream, launch.of_rest, launch.of_rest.plan);
   });
   run_merge<T, kHeadDim>(problem, both, 2, t, stream);
 }
 
 //| Without such a prefix a step is one launch.
-/// Steps 4 to 6, and of elements of one byte step 8, with as many rows as the shape needs.
+/// Steps 4 to 6 and 9, and of elements of one byte step 8, with as many rows as the shape needs.
 template <typename T, int kHeadDim, int kElementBytes = 2>
-void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work) {
-  if (equal_work && shape.paging.shared > 0) return run_shared<T, kHeadDim, kElementBytes>(shape, t, stream);
+void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work,
+              bool boxes = false) {
+  if (equal_work && shape.paging.shared > 0)
+    return run_shared<T, kHeadDim, kElementBytes>(shape, t, stream, boxes);
   constexpr bool kHalves = kHeadDim < 256 && kElementBytes == 2;
   const RingLaunch launch =
-      ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr, kHalves);
+      ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr, kHalves, boxes);
   if constexpr (kHalves)
     if (launch.in_halves) return run_ring<T, RingKernelTraits<kHeadDim, 1, 2, 2>>(shape, t, stream, launch);
   with_rows<kHeadDim, kElementBytes>(

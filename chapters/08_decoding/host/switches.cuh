@@ -69,8 +69,8 @@ void run_turned(const Shape& shape, const Tensors& t, device::Stream stream) {
   auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
   const Workspace workspace = {
       {o, o + places_of_turned(launch) * shape.head_dim}, static_cast<unsigned*>(t.workspace), {}};
-  run_ring<T, Traits>(problem_of(shape, t, shape.heads / shape.kv_heads), cache_of<Traits>(shape, t),
-                      workspace, t, stream, launch.blocks, launch.plan);
+  run_ring<T, Traits>(shape, problem_of(shape, t, shape.heads / shape.kv_heads), workspace, t, stream, launch,
+                      launch.plan);
 }
 
 }  // namespace flashbook::decoding

@@ -1,0 +1,12 @@
+/// \file
+/// Step 10. Each head dimension is a file of its own, since they take long to compile.
+#pragma once
+#include "common/attention/tensors.h"
+#include "common/device/device.h"
+
+namespace flashbook::decoding {
+
+template <int kHeadDim>
+void run_warpgroups(const Shape& shape, const Tensors& tensors, device::Stream stream);
+
+}  // namespace flashbook::decoding

@@ -1,0 +1,49 @@
+//| # How step 10 is launched
+//|
+//| The plan is step 6's for blocks of 64 or 128 rows (`warpgroup_launch`), and rules are those of steps 4 to 6.
+#pragma once
+#include "chapters/08_decoding/host/rules_launch.cuh"
+#include "chapters/08_decoding/host/warpgroup.h"
+#include "chapters/08_decoding/step10_warpgroup.cuh"
+
+namespace flashbook::decoding {
+
+template <typename T, typename Traits, typename PlanType>
+void launch_warpgroups(const Shape& shape, const Problem& problem, const Tensors& t, device::Stream stream,
+                       const RingLaunch& launch, const PlanType& plan) {
+  const int box_keys = box_keys_of(shape, Traits::kKeys);
+  const auto map = [&](TensorId id) { return box_map(shape, t, id, box_keys, kPanel, Swizzle::b128); };
+  Cache cache = cache_of(shape, t, Traits::kKeys, true);
+  cache.copy_rows = box_keys;
+  const Workspace workspace = workspace_of(shape, t, launch);
+  device::launch(warpgroups<T, Traits, PlanType>, dim3(launch.blocks), dim3(Traits::kThreads),
+                 sizeof(WarpgroupShared<T, Traits>), stream, KeyMaps{map(TensorId::k), map(TensorId::v), true},
+                 static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace, problem, plan);
+  //| Equal parts have a second kernel. With equal work it has what more blocks share than one warp should merge.
+  int fewest = plan.items_of_sequence;
+  if constexpr (PlanType::kRagged)
+    if (plan.first_query != nullptr) fewest = problem.packs;
+  const int most = most_parts(plan, launch.blocks, fewest);
+  if (most <= (plan.equal_work ? Traits::kMaxPartsOfLast : 1)) return;
+  device::launch_dependent(merge_many<T, Traits, PlanType>,
+                           dim3(Traits::kRows, problem.batch * plan.items_of_sequence), dim3(kManyWarps * 32),
+                           0, stream, workspace, static_cast<T*>(t.o), t.lse, launch.blocks, problem, plan);
+}
+
+template <int kHeadDim>
+void run_warpgroups(const Shape& shape, const Tensors& t, device::Stream stream) {
+  const RingLaunch launch = warpgroup_launch(shape, t.tables[int(TableId::lengths)] == nullptr);
+  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+    const auto run = [&]<typename Traits>() {
+      if (shape.head_dim == kHeadDim && !has_rules(shape))
+        return launch_warpgroups<T, Traits>(shape, problem_of(shape, t, shape.heads / shape.kv_heads), t,
+                                            stream, launch, launch.plan);
+      launch_warpgroups<T, Traits>(shape, problem_with_rules(shape, t), t, stream, launch,
+                                   rules_of<true, true>(shape, t, launch));
+    };
+    if (launch.rows == kRowsOfWarpgroup) return run.template operator()<WarpgroupTraits<kHeadDim, 1>>();
+    if constexpr (kHeadDim < 256) run.template operator()<WarpgroupTraits<kHeadDim, 2>>();
+  });
+}
+
+}  // namespace flashbook::decoding

@@ -1,0 +1,449 @@
+//| # Step 10: rows for a warpgroup
+//|
+//| **What step 9 leaves.** With several query tokens a pack has more rows: four tokens of eight heads make 32, sixteen make
+//| 128. The ring gives its warps 16 rows each, so with 64 rows four warps read every key from shared memory, and with 128
+//| rows two blocks read every key from the L2. Neither keeps up with device memory any more.
+//|
+//| **What this step does.** From 17 rows on, most of a warpgroup's 64 rows are in use. So this is chapter 5's kernel again:
+//| `wgmma` reads a tile of keys once per 64 rows, and the scores of one tile are computed while the values of the tile
+//| before are multiplied. Everything else stays: the plan of step 6, the boxes of step 9, merging.
+//|
+//| **Budget** (d = 128): 32 KB of Q, two places for 64 rows or one for 128; six stages of 32 KB. Two of them are always being
+//| read. Registers of a consumer thread: scores 64, O 64, P 32.
+#pragma once
+#include "chapters/08_decoding/last_arriver.cuh"
+#include "chapters/08_decoding/step9_boxes.cuh"
+#include "common/hopper/block.h"
+#include "common/hopper/epilogue.h"
+#include "common/ptx/cp_async.h"
+#include "common/ptx/setmaxnreg.h"
+
+namespace flashbook::decoding {
+
+//| Two warpgroups share each tile of keys. At d = 256 their registers do not suffice.
+
+template <int kHeadDim_, int kConsumers_>
+struct WarpgroupTraits {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kConsumers = kConsumers_;  ///< warpgroups: 1, or up to d = 128 also 2
+  static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
+  static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
+  static constexpr int kPanels = kHeadDim / kPanel;
+  static constexpr int kQueryPlaces = kConsumers == 1 ? 2 : 1;
+  static constexpr int kStages = kHeadDim == 64 ? 12 : kHeadDim == 128 ? 6 : 5;  ///< what 227 KB hold beside Q
+  static constexpr int kWarps = kConsumers * kWarpsOfWarpgroup;
+  /// And the producers: two warps, or with two consumers a warpgroup, which gives registers to them: of three
+  /// times 168 it keeps 56, and they have 224.
+  static constexpr int kThreads = kWarps * 32 + (kConsumers == 1 ? 64 : kWarpgroup);
+  /// With equal work the last to arrive merges up to this many parts. Equal parts are many, and so are their
+  /// rows: a second kernel merges them.
+  static constexpr int kMaxPartsOfLast = 48;
+  static constexpr int kMostPartsOfLast = 1;  ///< what the second kernel leaves out
+};
+
+/// Shared memory of a block.
+template <typename T, typename Traits>
+struct WarpgroupShared {
+  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kQueryPlaces][Traits::kConsumers];
+  Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> ring;
+  Segment segment[Traits::kQueryPlaces][Traits::kWarps];  ///< what each warp works on, and its next
+  PlaceInPlan at[Traits::kWarps];
+};
+
+/// Named barriers: the block's, one per warpgroup, all consumers.
+enum WarpgroupBarrier { kFirstGroup = 1, kSecondGroup = 2, kBothGroups = 3 };
+
+/// Waits for the other warps of the thread's warpgroup.
+__device__ __forceinline__ void sync_warpgroup() {
+  if (threadIdx.x < kWarpgroup)
+    named_barrier_sync<kFirstGroup, kWarpgroup>();
+  else
+    named_barrier_sync<kSecondGroup, kWarpgroup>();
+}
+
+//| ## Two producers
+//|
+//| `wgmma` wants a swizzle, whose rows are 128 bytes, so a box is a panel of 64 columns. Each lane has the same box of every
+//| tile. A page has at least eight keys here: the swizzle's pattern repeats after eight rows. As in step 9 keys have a warp,
+//| and values have another.
+//|
+//| The order of the stages is that of the consumers: a tile's values come after the next tile's keys. A box behind the last
+//| key would be read in vain, and left out it would leave old bytes behind, which may be NaN. So it is asked for beyond the
+//| map's end, and comes as zeros.
+
+/// Fills the stages of keys, or those of values. One warp.
+template <bool kValues, typename T, typename Traits, typename PlanType>
+__device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& shared, const CUtensorMap& map,
+                                               const Cache& cache, const Problem& problem,
+                                               const PlanType& plan,
+                                               Segments<Traits::kKeys, PlanType>& segments) {
+  constexpr int kBeyondTheEnd = 1 << 30;
+  const int lane = threadIdx.x % 32, panel = lane % Traits::kPanels;
+  const int in_tile = lane / Traits::kPanels * cache.copy_rows;  // the first key of this lane's box
+  PipelineState<Traits::kStages> state;
+  Segment segment;
+  while (segments.next(segment)) {
+    const Pack of = problem.pack_of(segment.pack);
+    const int start = plan.first_key_of(problem, of.batch, segment.length);
+    PagesAhead pages(cache, of.batch, segment, start, Traits::kKeys);
+    for (int tile = segment.begin; tile < segment.end; ++tile) {
+      const int page = pages.of(tile, lane / Traits::kPanels % cache.copies);
+      if (kValues) {
+        if (tile == segment.begin) state.advance();    // its keys
+        if (tile + 1 < segment.end) state.advance();   // those of the next tile
+      } else if (tile >= segment.begin + 2) {
+        state.advance();  // the values of the tile before the last
+      }
+      wait_empty(shared.ring, state);
+      auto& stage = shared.ring.tile[state.stage];
+      uint64_t* full = &shared.ring.full[state.stage];
+      if (lane == 0) mbarrier_arrive_expect_tx(full, sizeof(stage));
+      __syncwarp();  // the barrier knows of the bytes before any can land
+      if (in_tile < Traits::kKeys) {
+        const int key = start + tile * Traits::kKeys + in_tile;
+        int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
+        if constexpr (PlanType::kWindow) in_page += plan.rows_before(of.batch);
+        tma_load(stage.element[panel][in_tile], map, full,
+                 {panel * kPanel, key < segment.length ? in_page : kBeyondTheEnd, of.kv_head, page},
+                 cache.keep);
+      }
+      __syncwarp();
+      state.advance();
+    }
+    if (!kValues)
+      for (int i = 0; i < min(segment.end - segment.begin, 2); ++i) state.advance();  // the last tiles' values
+  }
+}
+
+//| ## Queries
+//|
+//| A warpgroup copies its rows of the pack to where the swizzle wants them, by `cp.async`. It does so for the next segment
+//| while it works on this one, into a second place: a load that is waited for takes some microseconds while every block
+//| reads, and all blocks would wait at the same time. Two warpgroups have no room for that, since a sixth stage brings
+//| more: their next queries come while the results are stored. Rows beyond the last, and columns beyond the tensor's, are
+//| zeros.
+template <typename T, typename Traits, typename PlanType>
+__device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>& tile, const T* q,
+                                          const Problem& problem, const PlanType& plan, int pack,
+                                          int first_row) {
+  constexpr int kPieces = Traits::kHeadDim / 8;  // of a row
+  const Pack of = plan.rows_at(problem, pack);
+  const int rows = plan.rows_of(problem, pack), columns = plan.template columns<Traits::kHeadDim>();
+#pragma unroll 1  // a row's address takes some registers
+  for (int i = threadIdx.x % kWarpgroup; i < kRowsOfWarpgroup * kPieces; i += kWarpgroup) {
+    const int row = i / kPieces, column = i % kPieces * 8;
+    uint4* to = piece_of(tile, row, column);
+    if (first_row + row < rows && (!PlanType::kPadded || column < columns))
+      cp_async_cg(to, q + problem.offset(problem.q_strides, of, first_row + row) + column);
+    else
+      *to = make_uint4(0, 0, 0, 0);
+  }
+  cp_async_commit();
+}
+
+//| ## A segment's tiles
+//|
+//| Chapter 5's loop: the scores of a tile are issued before the values of the tile before, and the softmax runs under that
+//| product. A tile asks for its mask only where some row does not see all of it.
+
+/// Whether a key is behind the last one, or hidden from a row, or its score is changed by the plan's rules.
+template <typename Traits, typename PlanType>
+__device__ __forceinline__ void change_and_mask(float (&scores)[Traits::kKeys / 2], const Problem& problem,
+                                                const PlanType& plan, const Segment& segment, int row,
+                                                int first_unseen, int tile_key) {
+  if constexpr (PlanType::kFunctions || PlanType::kWindow)
+#pragma unroll
+    for (int chunk = 0; chunk < Traits::kKeys / kRowsOfMma; ++chunk)
+      plan.change(scores + 8 * chunk, problem, segment, row, tile_key + chunk * kRowsOfMma);
+  if (tile_key + Traits::kKeys <= first_unseen) return;
+  const int last[2] = {problem.last_key(segment.length, row), problem.last_key(segment.length, row + 8)};
+  mask(scores, last, tile_key);
+}
+
+/// What a warpgroup's rows, `q`, come to over a segment. `row`: of the pack, the first of the thread's two;
+/// `first_row`: the block's.
+template <typename T, typename Traits, typename PlanType>
+__device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
+                                            PipelineState<Traits::kStages>& state, const Problem& problem,
+                                            const PlanType& plan, const Segment& segment, uint64_t q, int row,
+                                            int first_row, float (&output)[Traits::kHeadDim / 2],
+                                            LazyRows& rows) {
+  constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
+  constexpr uint32_t kTileBytes = sizeof(shared.ring.tile[0]);
+  const uint64_t keys = k_major(shared.ring.tile[0]);
+  const uint64_t values = mn_major(shared.ring.tile[0]);
+  const int first_key = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
+  const int first_unseen = problem.last_key(segment.length, first_row) + 1;  // by some row
+  float scores[kKeys / 2], correction[2];
+  Fragments<kKeys> p;
+#pragma unroll
+  for (float& x : output) x = 0;
+  rows = LazyRows::none();
+
+  wait_full(shared.ring, state);  // the first tile's keys are in
+  wgmma_fence();
+  issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+  wgmma_wait<0>();
+  wgmma_pin(scores);
+  release(shared.ring, state);
+  state.advance();
+  change_and_mask<Traits>(scores, problem, plan, segment, row, first_unseen,
+                          first_key + segment.begin * kKeys);
+  hopper::softmax(scores, rows, correction, problem.scale_log2);
+  round_to_fragments<T>(p, scores);
+
+#pragma unroll 1
+  for (int tile = segment.begin + 1; tile < segment.end; ++tile) {
+    const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
+    state = v_state.next();
+    wait_full(shared.ring, k_state);  // this tile's keys are in
+    wgmma_pin(output);
+    wgmma_pin(p);
+    wgmma_fence();
+    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
+    wait_full(shared.ring, v_state);  // and the values of the tile before
+    wgmma_fence();
+    issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
+    wgmma_wait<1>();  // the scores are done; the product with V still runs
+    wgmma_pin(scores);
+    release(shared.ring, k_state);
+    change_and_mask<Traits>(scores, problem, plan, segment, row, first_unseen, first_key + tile * kKeys);
+    const bool rescale = softmax_lazily(scores, rows, correction, problem.scale_log2);
+    wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
+    wgmma_pin(output);
+    wgmma_pin(p);
+    release(shared.ring, v_state);
+    round_to_fragments<T>(p, scores);
+    if (rescale) rescale_rows(output, correction);
+  }
+
+  //| The last tile's values. The cache may hold anything behind the last key, NaN too, and 0 * NaN is NaN. So the consumers
+  //| overwrite those rows with zeros first, all of them together.
+  wait_full(shared.ring, state);
+  const int keys_left = segment.length - (first_key + (segment.end - 1) * kKeys);
+  if (keys_left < kKeys) {
+    constexpr int kPieces = kHeadDim / 8;
+    for (int i = keys_left * kPieces + threadIdx.x; i < kKeys * kPieces; i += Traits::kWarps * 32)
+      *piece_of(shared.ring.tile[state.stage], i / kPieces, i % kPieces * 8) = make_uint4(0, 0, 0, 0);
+    fence_proxy_async();                                    // the zeros are visible to wgmma
+    named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // those of all threads
+  }
+  wgmma_pin(output);
+  wgmma_pin(p);
+  wgmma_fence();
+  issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
+  wgmma_wait<0>();
+  wgmma_pin(output);
+  wgmma_pin(p);
+  release(shared.ring, state);
+  state.advance();
+}
+
+//| ## Results and parts
+//|
+//| A thread stores its parts of two rows: finished, in O; or in float32, where other blocks have keys of the same item.
+
+/// Stores what a warpgroup's rows came to, or the block's part of it.
+template <typename T, typename Traits, typename PlanType>
+__device__ __forceinline__ void store_rows(float (&output)[Traits::kHeadDim / 2], float (&row_lse)[2],
+                                           const Problem& problem, const PlanType& plan,
+                                           const Segment& segment, int row, int first_row,
+                                           const Workspace& workspace, T* o, float* lse) {
+  constexpr int kHeadDim = Traits::kHeadDim;
+  const Pack of = plan.rows_at(problem, segment.pack);
+  const int rows = plan.rows_of(problem, segment.pack), lane = threadIdx.x % 4;
+  if (segment.parts > 1) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (row + 8 * r >= rows) continue;
+      const int64_t place = place_of<Traits>(segment.first_block, segment.part, row + 8 * r - first_row);
+      auto* to = reinterpret_cast<float2*>(workspace.partials.o + place * kHeadDim) + lane;
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 8; ++i)
+        to[4 * i] = make_float2(output[4 * i + 2 * r], output[4 * i + 2 * r + 1]);
+      if (lane == 0) workspace.partials.lse[place] = row_lse[r];
+    }
+    return;
+  }
+  if constexpr (PlanType::kSinks) {
+    float factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      factor[r] = plan.take_sink(row_lse[r], of.first_head + (row + 8 * r) % problem.pack);
+    rescale_rows(output, factor);
+  }
+  store_from_registers<T>(
+      output, row, rows, [&](int at) { return o + problem.offset(problem.o_strides, of, at); }, 1.0f,
+      plan.template columns<kHeadDim>());
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    if (lane == 0 && row + 8 * r < rows) lse[problem.number(of, row + 8 * r)] = row_lse[r];
+}
+
+//| **The last to arrive** merges, as in step 4, a warp its 16 rows. A row alone would wait for memory twice, for the weights
+//| and then for the parts. Four rows at a time wait together.
+
+/// Merges rows `first` ... `end` - 1, four at a time; `place(part, row)` says where a part of a row is. One
+/// warp.
+template <int kHeadDim, typename Place, typename Store>
+__device__ __forceinline__ void merge_rows(const Partials& partials, int parts, int first, int end,
+                                           Place place, Store store) {
+  constexpr float kLn2 = 0.6931471805599453f;
+  constexpr int kAtOnce = 4, kPartsAtOnce = 32 / kAtOnce;  // a lane has one part of one row
+  const int lane = threadIdx.x % 32, own_part = lane / kAtOnce;
+#pragma unroll 1
+  for (int row = first; row < end; row += kAtOnce) {
+    WarpRow<kHeadDim> sum[kAtOnce] = {};
+    const int own_row = min(row + lane % kAtOnce, end - 1);
+    float max = -INFINITY;  // of the lane's own row
+#pragma unroll 1
+    for (int part = own_part; part < parts; part += kPartsAtOnce)
+      max = fmaxf(max, partials.lse[place(part, own_row)]);
+#pragma unroll
+    for (int distance = kAtOnce; distance < 32; distance *= 2)
+      max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
+    float weights = 0;
+    for (int group = 0; group < parts; group += kPartsAtOnce) {
+      const int part = group + own_part;
+      const float lse = part < parts ? partials.lse[place(part, own_row)] : -INFINITY;
+      const float own_weight = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);
+      weights += own_weight;
+#pragma unroll 2
+      for (int i = 0; i < kPartsAtOnce && group + i < parts; ++i)
+#pragma unroll
+        for (int r = 0; r < kAtOnce; ++r) {
+          WarpRow<kHeadDim> of_part;
+          of_part.load(partials.o + place(group + i, min(row + r, end - 1)) * kHeadDim);
+          const float weight = __shfl_sync(kWholeWarp, own_weight, i * kAtOnce + r);
+          if (weight == 0) continue;
+#pragma unroll
+          for (int c = 0; c < of_part.kColumns; ++c) sum[r].value[c] += weight * of_part.value[c];
+        }
+    }
+#pragma unroll
+    for (int distance = kAtOnce; distance < 32; distance *= 2)
+      weights += __shfl_xor_sync(kWholeWarp, weights, distance);
+    const float inverse = weights > 0 ? 1 / weights : 0;
+    const float lse = weights > 0 ? max + __log2f(weights) * kLn2 : -INFINITY;
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) {
+      const float factor = __shfl_sync(kWholeWarp, inverse, r);
+      sum[r].lse = __shfl_sync(kWholeWarp, lse, r);
+#pragma unroll
+      for (int c = 0; c < sum[r].kColumns; ++c) sum[r].value[c] *= factor;
+      if (row + r < end) store(sum[r], row + r);
+    }
+  }
+}
+
+/// Counts the warp as arrived, and merges its 16 rows if it is the last. All consumer warps.
+template <typename T, typename Traits, typename PlanType>
+__device__ __forceinline__ void finish_parts_of_rows(const Problem& problem, const PlanType& plan,
+                                                     const Segment& segment, const Workspace& workspace,
+                                                     int first_row, T* o, float* lse) {
+  const int warp = threadIdx.x / 32, rows = plan.rows_of(problem, segment.pack) - first_row;
+  const int first = warp * kRowsOfMma, end = min(first + kRowsOfMma, rows);  // of the block's rows
+  if (first >= end) return;
+  __syncwarp();  // all lanes have written their part
+  bool is_last = false;
+  if (threadIdx.x % 32 == 0) {
+    unsigned* arrived = &workspace.arrivals[segment.first_block * kMostRingWarps + warp];
+    is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
+    if (is_last) atomicExch(arrived, 0u);  // as the next launch wants it
+  }
+  if (!__any_sync(kWholeWarp, is_last)) return;
+  __syncwarp();  // what lane 0 has taken over, all lanes may read
+  const Pack of = plan.rows_at(problem, segment.pack);
+  merge_rows<Traits::kHeadDim>(
+      workspace.partials, segment.parts, first, end,
+      [&](int part, int row) { return int64_t(place_of<Traits>(segment.first_block, part, row)); },
+      [&](const WarpRow<Traits::kHeadDim>& row, int tile_row) {
+        store_finished<T>(row, workspace.whole, problem, plan, of, first_row + tile_row, o, lse);
+      });
+}
+
+//| ## The kernel
+//|
+//| | barrier | who arrives | arrivals of a phase | who waits | first wait |
+//| | --- | --- | --- | --- | --- |
+//| | `full` | a producer's lane 0 with the bytes of a tile; then the bytes | 1 | every consumer thread | parity 0 |
+//| | `empty` | lane 0 of each consumer warp, when its products have read the tile | 4 per warpgroup | a producer warp | parity 1 |
+
+/// Attention of all tiles of 64 or 128 rows. Grid: as many blocks as the plan wants; shared memory:
+/// WarpgroupShared. `PlanType` is Plan, or Rules.
+template <typename T, typename Traits, typename PlanType>
+__global__ void __launch_bounds__(Traits::kThreads, 1)
+    warpgroups(const __grid_constant__ KeyMaps maps,
+               const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
+               T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
+               float* lse,  // [batch, heads, seqlen_q]
+               Cache cache, Workspace workspace, Problem problem, PlanType plan) {
+  using Shared = WarpgroupShared<T, Traits>;
+  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
+  Shared& shared = *dynamic_shared<Shared>();
+  const int warp = warp_of_block();
+  if (threadIdx.x == Traits::kWarps * 32) {
+    tma_prefetch(maps.k);
+    tma_prefetch(maps.v);
+  }
+  if (threadIdx.x == 0) {
+    initialise(shared.ring, 1, Traits::kWarps, "full", "empty");
+    fence_mbarrier_init();  // TMA sees the barriers,
+  }
+  Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
+  segments.begin(blockIdx.x);  // all the other warps, meanwhile
+  __syncthreads();             // and so do all threads
+  if (warp >= Traits::kWarps) {
+    if constexpr (Traits::kConsumers == 2) setmaxnreg_dec<56>();
+    if (warp == Traits::kWarps) produce_panels<false>(shared, maps.k, cache, problem, plan, segments);
+    if (warp == Traits::kWarps + 1) produce_panels<true>(shared, maps.v, cache, problem, plan, segments);
+    return;
+  }
+  if constexpr (Traits::kConsumers == 2) setmaxnreg_inc<224>();
+
+  const int group = warp / kWarpsOfWarpgroup;
+  const int row_in_block = warp * kRowsOfMma + int(threadIdx.x) % 32 / 4;  // and 8 further
+  PipelineState<Traits::kStages> state;
+  //| What a warp works on lies in shared memory: in registers it would crowd out sums.
+  /// Goes on to the next segment, if there is one, and has its queries brought.
+  const auto begin_next = [&](int place) {
+    segments.at = shared.at[warp];
+    Segment next;
+    if (!segments.next(next)) return false;
+    __syncwarp();  // all lanes have read where they are
+    if (threadIdx.x % 32 == 0) {
+      shared.segment[place][warp] = next;
+      shared.at[warp] = segments.at;
+    }
+    load_rows<T, Traits>(shared.q[place][group], q, problem, plan, next.pack,
+                         next.row_tile * Traits::kRows + group * kRowsOfWarpgroup);
+    return true;
+  };
+  constexpr int kLastPlace = Traits::kQueryPlaces - 1;
+  if (threadIdx.x % 32 == 0) shared.at[warp] = segments.at;
+  __syncwarp();
+  bool is_there = begin_next(0);
+  for (int place = 0; is_there; place = kLastPlace - place) {
+    cp_async_wait<0>();   // this thread's pieces of Q are in,
+    fence_proxy_async();  // visible to wgmma,
+    sync_warpgroup();     // and those of all four warps, which are done with the other place
+    const Segment segment = shared.segment[place][warp];
+    if (kLastPlace == 1) is_there = begin_next(1 - place);
+    const int first_row = segment.row_tile * Traits::kRows, row = first_row + row_in_block;
+    float output[Traits::kHeadDim / 2] = {}, row_lse[2];
+    LazyRows rows = LazyRows::none();
+    if (segment.begin < segment.end)
+      attend_rows(shared, state, problem, plan, segment, k_major(shared.q[place][group]), row, first_row,
+                  output, rows);
+    if (kLastPlace == 0) {
+      sync_warpgroup();  // all four warps are done with Q
+      is_there = begin_next(0);
+    }
+    finish_rows(output, rows, row_lse, problem.scale_log2);
+    store_rows<T, Traits>(output, row_lse, problem, plan, segment, row, first_row, workspace, o, lse);
+    if (plan.equal_work && 1 < segment.parts && segment.parts <= Traits::kMaxPartsOfLast)
+      finish_parts_of_rows<T, Traits>(problem, plan, segment, workspace, first_row, o, lse);
+  }
+}
+
+}  // namespace flashbook::decoding

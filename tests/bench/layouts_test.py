@@ -1,0 +1,125 @@
+"""Every bench program that races attention covers both layouts, [batch, heads, seqlen, d] and
+[batch, seqlen, heads, d]: the test takes the cells that a program races by default and looks for the twin of each.
+cells_test.py and masks_test.py check that the tensors are in the layout that a name promises."""
+
+import ast
+import importlib
+import pathlib
+import re
+import sys
+import types
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from bench import cells, operators, race
+
+# Its kernel is a lesson's, which lays the rows of all heads one after another.
+ONE_LAYOUT = {"in_triton"}
+MODES = {
+    "decode": ("--one-query", "--latent", "--prefill", "--ablation"),
+    "peers": ("--ablation",),
+    "backward": ("--ablation",),
+}
+
+
+def racing():
+    """{module: which of race's functions it calls}, of all programs in bench/."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "bench").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            call = node.func if isinstance(node, ast.Call) else None
+            if (
+                isinstance(call, ast.Attribute)
+                and isinstance(call.value, ast.Name)
+                and call.value.id == "race"
+                and call.attr in ("run", "race")
+            ):
+                found.setdefault(path.stem, set()).add(call.attr)
+    return found
+
+
+def parsed(program, *words):
+    with mock.patch.object(sys, "argv", [program, *words]):
+        return importlib.import_module(f"bench.{program}").parse()
+
+
+def names_of(program, *words):
+    """The names of the cells that a program gives to race.run."""
+    library = types.SimpleNamespace(
+        chapters=lambda: [types.SimpleNamespace(number=number, steps=5, on_device=1) for number in (5, 7, 8)]
+    )
+    options = parsed(program, *words)
+    options.library, options.out = pathlib.Path("libflashbook.so"), pathlib.Path("not there")
+    with (
+        mock.patch.object(race, "run", mock.Mock()) as run,
+        mock.patch.dict("os.environ"),
+        mock.patch.object(sys, "path", list(sys.path)),
+    ):
+        importlib.import_module(f"bench.{program}").run(options, library)
+    return list(run.call_args.args[3])
+
+
+def layout_of(name):
+    """(its layout, its name without)"""
+    found = re.search(rf"_({'|'.join(race.LAYOUTS)})(?=/|_p\d|$)", name)
+    return (found[1], name[: found.start()] + name[found.end() :]) if found else (race.LAYOUTS[0], name)
+
+
+class Layouts(unittest.TestCase):
+    def covers_both(self, names):
+        layouts: dict[str, set[str]] = {}
+        for name in names:
+            layout, rest = layout_of(name)
+            layouts.setdefault(rest, set()).add(layout)
+        self.assertGreater(len(layouts), 5)
+        self.assertEqual([rest for rest, of in layouts.items() if of != set(race.LAYOUTS)], [])
+
+    def test_every_program_that_races_has_each_cell_in_both(self):
+        programs = racing()
+        self.assertEqual(set(programs) - {"cells"}, {"backward", "decode", "in_triton", "masks", "operators", "peers"})
+        for program in sorted(set(programs) - ONE_LAYOUT - {"cells"}):  # which decode runs
+            with self.subTest(program):
+                if program == "operators":
+                    self.assertEqual(programs[program], {"race"})
+                    self.covers_both(operators.cells_of(parsed(program)))
+                else:
+                    self.assertIn("run", programs[program])
+                    self.covers_both(names_of(program))
+
+    def test_one_layout_alone_is_noticed(self):
+        for program in ("peers", "backward", "masks"):
+            with self.subTest(program), self.assertRaises(AssertionError):
+                self.covers_both(names_of(program, "--layout", "bshd"))
+        with (
+            mock.patch.object(cells, "CELLS", [cell for cell in cells.CELLS if cell.layout == "bshd"]),
+            self.assertRaises(AssertionError),
+        ):
+            self.covers_both(names_of("decode"))
+
+    def test_modes_of_a_chapter_stay_in_its_own(self):
+        """A chapter's steps and their switches, which need not read both."""
+        for program, modes in MODES.items():
+            for mode in modes:
+                self.assertEqual(
+                    {layout_of(name)[0] for name in names_of(program, mode)}, {race.LAYOUTS[0]}, (program, mode)
+                )
+
+    def test_caches_as_users_have_them(self):
+        for layout in race.LAYOUTS:
+            of_table = [
+                cell
+                for cell in cells.CELLS
+                if cell.layout == layout and (cell.head_dim, cell.ragged) == (128, False) and cell.kv_heads > 4
+            ]
+            self.assertEqual(len(of_table), 66)
+            self.assertEqual({cell.tokens for cell in of_table}, {1, 2, 4, 8, 16})
+            self.assertEqual({cell.page_rows for cell in of_table}, {0, 16, 64, 256})
+        self.assertEqual({cell.heads // cell.kv_heads for cell in cells.CELLS}, {1, 4, 8, 16})
+        self.assertEqual({cell.head_dim for cell in cells.CELLS}, {64, 128, 256})
+        self.assertEqual(len({str(cell) for cell in cells.CELLS}), len(cells.CELLS))
+
+
+if __name__ == "__main__":
+    unittest.main()
