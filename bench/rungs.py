@@ -87,7 +87,8 @@ def memory(entry: Entry) -> float:
 
 def header(measured: Results) -> str:
     """The text of common/app/rungs.h."""
-    shapes, rungs = [], []
+    shapes: list[str] = []
+    rungs: list[str] = []
     for ladder in LADDERS:
         if not (found := list(ladder.entries(measured))):
             continue

@@ -123,7 +123,7 @@ typedef struct FlashbookCache {
    * and rows; lse is [heads, queries]; and the shape's seqlen_q is the most queries of a sequence. Null: all
    * have seqlen_q. */
   const int32_t* first_query;
-  int32_t queries;   /**< all together; 0 without first_query */
+  int32_t queries; /**< all together; 0 without first_query */
   /** 1: each sequence's keys are read by one block, so that its result has the same bits alone and in any
    * batch; a small batch then leaves multiprocessors idle. 0: keys are split as that is fastest. */
   int32_t splits;

@@ -147,7 +147,8 @@ struct Rules : Plan {
   //| $$\mathrm{LSE}' = \log(e^{\mathrm{LSE}} + e^b), \qquad O' = e^{\mathrm{LSE} - \mathrm{LSE}'} \, O .$$
   //|
   //| It is the merge rule, of a part whose values are 0. A row without keys has O = 0, and its log-sum-exp is the sink logit.
-  /// Takes a head's sink, and what scores lack, into a finished row's log-sum-exp. Returns the factor of its O.
+  /// Takes a head's sink, and what scores lack, into a finished row's log-sum-exp. Returns the factor of its
+  /// O.
   __device__ float take_sink(float& lse, int head) const {
     constexpr float kLn2 = 0.6931471805599453f;
     lse += score_offset;

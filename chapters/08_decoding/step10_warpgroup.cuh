@@ -30,7 +30,9 @@ struct WarpgroupTraits {
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
   static constexpr int kPanels = kHeadDim / kPanel;
   static constexpr int kQueryPlaces = kConsumers == 1 ? 2 : 1;
-  static constexpr int kStages = kHeadDim == 64 ? 12 : kHeadDim == 128 ? 6 : 5;  ///< what 227 KB hold beside Q
+  static constexpr int kStages = kHeadDim == 64    ? 12
+                                 : kHeadDim == 128 ? 6
+                                                   : 5;  ///< what 227 KB hold beside Q
   static constexpr int kWarps = kConsumers * kWarpsOfWarpgroup;
   /// And the producers: two warps, or with two consumers a warpgroup, which gives registers to them: of three
   /// times 168 it keeps 56, and they have 224.
@@ -89,8 +91,8 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
     for (int tile = segment.begin; tile < segment.end; ++tile) {
       const int page = pages.of(tile, lane / Traits::kPanels % cache.copies);
       if (kValues) {
-        if (tile == segment.begin) state.advance();    // its keys
-        if (tile + 1 < segment.end) state.advance();   // those of the next tile
+        if (tile == segment.begin) state.advance();   // its keys
+        if (tile + 1 < segment.end) state.advance();  // those of the next tile
       } else if (tile >= segment.begin + 2) {
         state.advance();  // the values of the tile before the last
       }
@@ -111,7 +113,8 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
       state.advance();
     }
     if (!kValues)
-      for (int i = 0; i < min(segment.end - segment.begin, 2); ++i) state.advance();  // the last tiles' values
+      for (int i = 0; i < min(segment.end - segment.begin, 2); ++i)
+        state.advance();  // the last tiles' values
   }
 }
 
@@ -225,7 +228,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     constexpr int kPieces = kHeadDim / 8;
     for (int i = keys_left * kPieces + threadIdx.x; i < kKeys * kPieces; i += Traits::kWarps * 32)
       *piece_of(shared.ring.tile[state.stage], i / kPieces, i % kPieces * 8) = make_uint4(0, 0, 0, 0);
-    fence_proxy_async();                                    // the zeros are visible to wgmma
+    fence_proxy_async();                                     // the zeros are visible to wgmma
     named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // those of all threads
   }
   wgmma_pin(output);

@@ -116,7 +116,8 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
         int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
         if constexpr (PlanType::kWindow) in_page += plan.rows_before(of.batch);
         tma_load(shared.ring.tile[state.stage].byte + in_tile * row_bytes, map, full,
-                 {0, in_page, of.kv_head, in_tile == lane * box_keys ? page : pages.page_of(key)}, cache.keep);
+                 {0, in_page, of.kv_head, in_tile == lane * box_keys ? page : pages.page_of(key)},
+                 cache.keep);
       }
       __syncwarp();
       state.advance();

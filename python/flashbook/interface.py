@@ -600,7 +600,7 @@ def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tens
     views: tuple[Any, ...] = (q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     call = ops.decode if ops.is_untraced(q, k_cache, v_cache) else torch.ops.flashbook.decode
     o, lse = call(*padded(*views), lengths, pages, _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, sinks, paddings, first_query,
-                  most_queries, unsplit=unsplit)
+                  most_queries, None, None, unsplit)
     return o[0, :, :, :q.shape[-1]].transpose(0, 1), lse[0]
 
 

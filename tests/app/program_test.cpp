@@ -104,7 +104,8 @@ TEST_F(ProgramOnDevice, TheLadderPutsReportsTogether) {
   ASSERT_EQ(chapter1("--seqlen 20 --json " + file("a.json")).code, 0);
   const Finished ladder = run_command(std::string(FLASHBOOK_BINARY_DIR) + "/ladder " + file("a.json"));
   EXPECT_EQ(ladder.code, 0);
-  for (const char* part : {"1.1", "one thread per score", "a tile of registers", "5 right", "TFLOP/s", "factor"})
+  for (const char* part :
+       {"1.1", "one thread per score", "a tile of registers", "5 right", "TFLOP/s", "factor"})
     EXPECT_NE(ladder.output.find(part), std::string::npos) << ladder.output;
 }
 

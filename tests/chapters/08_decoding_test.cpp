@@ -22,7 +22,8 @@ TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
 
 // ---- pages
 
-constexpr int kRing = 4, kPages = 5, kEqualWork = 6, kLatent = 7, kE4m3Cache = 8, kBoxes = 9, kWarpgroups = 10;
+constexpr int kRing = 4, kPages = 5, kEqualWork = 6, kLatent = 7, kE4m3Cache = 8, kBoxes = 9,
+              kWarpgroups = 10;
 const std::vector<int> kPaged = {kPages, kEqualWork, kBoxes, kWarpgroups};
 
 // Pages that no sequence uses and what lies behind a sequence's last key are NaN. Where the pages lie may not
@@ -123,7 +124,8 @@ void expect_same_bits_of(const Shape& shape, int step, int on_gpu) {
 
 // Blocks arrive in another order each time, and whoever comes last merges.
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
-  for (int step : {kRing, kEqualWork, kBoxes, kWarpgroups}) expect_same_bits_of(cache_of({5000, 1, 77, 0, 900}, 128), step, 5000);
+  for (int step : {kRing, kEqualWork, kBoxes, kWarpgroups})
+    expect_same_bits_of(cache_of({5000, 1, 77, 0, 900}, 128), step, 5000);
 }
 
 // ---- the layouts that people have
@@ -201,15 +203,18 @@ TEST_F(ChapterTest, UnsplitSequencesHaveTheSameBitsInAnyBatch) {
       const Outputs all = run_once(kDecoding, shape, inputs, step);
       const auto part = [](const std::vector<float>& of, int index, int count) {
         const std::size_t size = of.size() / std::size_t(count);
-        return std::vector(of.begin() + std::ptrdiff_t(index * size), of.begin() + std::ptrdiff_t((index + 1) * size));
+        return std::vector(of.begin() + std::ptrdiff_t(index * size),
+                           of.begin() + std::ptrdiff_t((index + 1) * size));
       };
       for (int batch = 0; batch < shape.batch; ++batch) {
         Shape one = shape;
         one.batch = 1, one.visibility.lengths = {shape.visibility.lengths[batch]};
         Inputs own = inputs;
-        for (auto member : {&Inputs::q, &Inputs::k, &Inputs::v}) own.*member = part(inputs.*member, batch, shape.batch);
+        for (auto member : {&Inputs::q, &Inputs::k, &Inputs::v})
+          own.*member = part(inputs.*member, batch, shape.batch);
         const Outputs alone = run_once(kDecoding, one, own, step);
-        EXPECT_TRUE(alone.o == part(all.o, batch, shape.batch) && alone.lse == part(all.lse, batch, shape.batch))
+        EXPECT_TRUE(alone.o == part(all.o, batch, shape.batch) &&
+                    alone.lse == part(all.lse, batch, shape.batch))
             << "step " << step << ", sequence " << batch << ", " << queries << " queries";
       }
     }
@@ -294,10 +299,10 @@ TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
 TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
   const int latent = kLatent;
   const std::vector<std::pair<Shape, int>> calls = {
-      {latent_of({600, 30}, 64), latent}, {cache_of({1700}), kRing},
-      {latent_of({3000}, 16), latent},    {with_e4m3_cache(cache_of({1700})), kE4m3Cache},
-      {cache_of({900}, 128), kEqualWork}, {latent_of({70}, 64), latent},
-      {cache_of({1700, 20}), kEqualWork}, {cache_of({1700, 20}), kBoxes},
+      {latent_of({600, 30}, 64), latent},  {cache_of({1700}), kRing},
+      {latent_of({3000}, 16), latent},     {with_e4m3_cache(cache_of({1700})), kE4m3Cache},
+      {cache_of({900}, 128), kEqualWork},  {latent_of({70}, 64), latent},
+      {cache_of({1700, 20}), kEqualWork},  {cache_of({1700, 20}), kBoxes},
       {cache_of({1700, 20}), kWarpgroups}, {cache_of({2000}), kEqualWork}};
   int64_t bytes = 0;
   for (const auto& [shape, step] : calls)
@@ -527,8 +532,8 @@ const ScoreFunction kFunctions[] = {{},
                                     {.sinks = sinks_of(8)},
                                     {.softcap = 3, .alibi = slopes_of(8), .sinks = sinks_of(8)}};
 
-/// The same by all steps from 4 on without pages, and by those that know pages with pages of `rows`. A table names a page
-/// of NaN for every page that no query sees.
+/// The same by all steps from 4 on without pages, and by those that know pages with pages of `rows`. A table
+/// names a page of NaN for every page that no query sees.
 void expect_right_by_rules(const Shape& shape, const std::vector<int>& page_rows, uint64_t seed = 3) {
   const Inputs clean = make_inputs(shape, InputKind::normal, seed);
   Inputs inputs = clean;
@@ -770,12 +775,10 @@ TEST_F(RulesTest, PackedQueriesReadTheirOwnSequences) {
   Shape like = cache_of({1});
   for (const bool by_token : {false, true})
     for (int rows : {0, 16}) {
-      expect_packed_right(kPaged, {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, rows,
-                          by_token);
+      expect_packed_right(kPaged, {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, rows, by_token);
       like.visibility.window.left = 33;
       like.score = {.softcap = 9, .alibi = slopes_of(8), .sinks = sinks_of(8)};
-      expect_packed_right(kPaged, {0, 0, 3, 90, 1, 0}, {20, 0, 200, 90, 1500, 5}, like, rows,
-                          by_token);
+      expect_packed_right(kPaged, {0, 0, 3, 90, 1, 0}, {20, 0, 200, 90, 1500, 5}, like, rows, by_token);
       like = cache_of({1}, by_token ? 128 : 256);
     }
   expect_packed_right(kPaged, {1, 0, 70}, {5000, 0, 700}, like, 64, true);

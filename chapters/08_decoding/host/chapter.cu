@@ -189,8 +189,9 @@ template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   const int columns = tile_columns(shape.head_dim);
   if (kStep >= 4 && (has_rules(shape) || columns != shape.head_dim))
-    return device::with_head_dim(
-        columns, [&]<int kHeadDim>() { run_with_rules<kHeadDim>(shape, tensors, stream, kStep >= 6, kStep >= 9); });
+    return device::with_head_dim(columns, [&]<int kHeadDim>() {
+      run_with_rules<kHeadDim>(shape, tensors, stream, kStep >= 6, kStep >= 9);
+    });
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
     switch (kStep) {
       case 1:

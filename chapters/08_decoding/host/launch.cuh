@@ -162,13 +162,13 @@ constexpr int kShortItem = 4096;
 
 /// A plan for blocks of `rows` rows and tiles of `keys` keys, whose copies begin at multiples of `begin_at`
 /// keys. Without `equal_work`: equal parts. `even`: all sequences are as long as the shape says. `halves`:
-/// there is a kernel with two blocks a multiprocessor. Items of up to `short_item` keys go to blocks that stay.
+/// there is a kernel with two blocks a multiprocessor. Items of up to `short_item` keys go to blocks that
+/// stay.
 inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_at, bool equal_work,
                               bool even, bool halves = false, int short_item = kShortItem) {
   const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
-  const int64_t seen =
-      int64_t(keys_seen_of(shape)) + begin_at - 1;  // and a page's other keys
+  const int64_t seen = int64_t(keys_seen_of(shape)) + begin_at - 1;  // and a page's other keys
   const int key_tiles = int(ceil_div(std::min<int64_t>(seen, shape.seqlen_k), keys));
   const int processors = device::multiprocessors();
   const int parts = shape.unsplit ? 1 : int(std::clamp<int64_t>(processors / items, 1, key_tiles));
@@ -229,7 +229,8 @@ inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
   const int groups = columns < 256 && rows > kRowsOfWarpgroup ? 2 : 1;
   const int begin_at = has_pages(shape) ? box_keys_of(shape, keys) : 1;
   //| Its blocks stay whatever the items' length is: the producers bring the next item's tiles while the consumers finish.
-  RingLaunch launch = plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even, false, INT_MAX);
+  RingLaunch launch =
+      plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even, false, INT_MAX);
   launch.boxes = true;
   return launch;
 }
@@ -334,17 +335,17 @@ inline int most_parts(const Plan& plan, int blocks, int packs) {
   return plan.equal_work ? 2 * blocks / packs + 2 : int(plan.parts);
 }
 
-/// A launch of the ring, and of the kernel that merges many parts. `plan` is Plan, or Rules. `maps`: step 9's,
-/// or null. With rules, and with elements of one byte, there is only step 9's kernel.
+/// A launch of the ring, and of the kernel that merges many parts. `plan` is Plan, or Rules. `maps`: step
+/// 9's, or null. With rules, and with elements of one byte, there is only step 9's kernel.
 template <typename T, typename Traits, typename PlanType>
 void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const KeyMaps* maps,
               const Workspace& workspace, const Tensors& t, device::Stream stream, int blocks,
               const PlanType& plan) {
   constexpr bool kIsPlain = std::is_same_v<PlanType, Plan> && Traits::kElementBytes == 2;
   const auto launch = [&](auto kernel, int producers, const auto&... first) {
-    device::launch(kernel, dim3(blocks), dim3(Traits::kConsumers + producers * 32), sizeof(RingShared<Traits>),
-                   stream, first..., static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace,
-                   problem, plan);
+    device::launch(kernel, dim3(blocks), dim3(Traits::kConsumers + producers * 32),
+                   sizeof(RingShared<Traits>), stream, first..., static_cast<const T*>(t.q),
+                   static_cast<T*>(t.o), t.lse, cache, workspace, problem, plan);
   };
   if constexpr (kIsPlain)
     if (maps == nullptr) launch(ring<T, Traits, PlanType>, 1);

@@ -17,8 +17,9 @@ void launch_warpgroups(const Shape& shape, const Problem& problem, const Tensors
   cache.copy_rows = box_keys;
   const Workspace workspace = workspace_of(shape, t, launch);
   device::launch(warpgroups<T, Traits, PlanType>, dim3(launch.blocks), dim3(Traits::kThreads),
-                 sizeof(WarpgroupShared<T, Traits>), stream, KeyMaps{map(TensorId::k), map(TensorId::v), true},
-                 static_cast<const T*>(t.q), static_cast<T*>(t.o), t.lse, cache, workspace, problem, plan);
+                 sizeof(WarpgroupShared<T, Traits>), stream,
+                 KeyMaps{map(TensorId::k), map(TensorId::v), true}, static_cast<const T*>(t.q),
+                 static_cast<T*>(t.o), t.lse, cache, workspace, problem, plan);
   //| Equal parts have a second kernel. With equal work it has what more blocks share than one warp should merge.
   int fewest = plan.items_of_sequence;
   if constexpr (PlanType::kRagged)
