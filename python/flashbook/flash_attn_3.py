@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flashbook import arguments, interface, ops
 from flashbook.arguments import ORDER_3
-from flashbook.interface import Window
+from flashbook.interface import ALL_KEYS, Window
 
 WithLse = tuple[Tensor, Tensor]  # o, lse
 Options = tuple[float | None, int, int, float]
@@ -32,6 +32,13 @@ def _options(softmax_scale: float | None, causal: bool, qv: Tensor | None, windo
                      sm_margin=(arguments.whole_number("sm_margin", sm_margin, ORDER_3), 0, f"kernels take all multiprocessors, {THEIRS}"))
     left, right = arguments.window(window_size, ORDER_3)
     return scale, left, 0 if causal else right, arguments.softcap(softcap, ORDER_3)
+
+
+def _key_of_options(softmax_scale: float | None, causal: bool, window_size: Window, attention_chunk: int, softcap: float, num_splits: int,
+                    pack_gqa: bool | None, sm_margin: int) -> object:
+    """These in the key of a call (interface.py)."""
+    return (softmax_scale, causal, interface.exactly(window_size), attention_chunk, softcap, num_splits, pack_gqa, sm_margin, softmax_scale.__class__,
+            causal.__class__, attention_chunk.__class__, softcap.__class__, num_splits.__class__, pack_gqa.__class__, sm_margin.__class__)
 
 
 def _contiguous(*scales: Tensor | None) -> ops.Scales:
@@ -57,7 +64,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
                     sm_margin: int = ..., *, return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = None, causal: bool = False, qv: Tensor | None = None,
                     q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
-                    window_size: Window = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0, num_splits: int = 1,
+                    window_size: Window = ALL_KEYS, attention_chunk: int = 0, softcap: float = 0.0, num_splits: int = 1,
                     pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
                     return_attn_probs: bool = False) -> Tensor | WithLse:
     """Attention.
@@ -105,7 +112,7 @@ def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = ..., ca
                               softcap: float = ..., deterministic: bool = ..., num_heads_q: int | None = ..., sm_margin: int = ..., *,
                               return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = None, causal: bool = False, q_descale: Tensor | None = None,
-                              k_descale: Tensor | None = None, v_descale: Tensor | None = None, window_size: Window = (-1, -1),
+                              k_descale: Tensor | None = None, v_descale: Tensor | None = None, window_size: Window = ALL_KEYS,
                               attention_chunk: int = 0, softcap: float = 0.0, deterministic: bool = False, num_heads_q: int | None = None,
                               sm_margin: int = 0, return_attn_probs: bool = False) -> Tensor | WithLse:
     """flash_attn_func of the three parts of qkv, read where they lie: [batch, seqlen, 3, heads, head_dim]; or [batch, seqlen, heads + 2 *
@@ -150,7 +157,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
 def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
                            seqused_q: Tensor | None = None, seqused_k: Tensor | None = None, softmax_scale: float | None = None,
                            causal: bool = False, qv: Tensor | None = None, q_descale: Tensor | None = None, k_descale: Tensor | None = None,
-                           v_descale: Tensor | None = None, window_size: Window = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+                           v_descale: Tensor | None = None, window_size: Window = ALL_KEYS, attention_chunk: int = 0, softcap: float = 0.0,
                            num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
                            return_attn_probs: bool = False) -> Tensor | WithLse:
     """Attention of sequences that are packed one after another.
@@ -210,7 +217,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             cu_seqlens_q: Tensor | None = None, cu_seqlens_k_new: Tensor | None = None, max_seqlen_q: int | None = None,
                             rotary_seqlens: Tensor | None = None, q_descale: Tensor | None = None, k_descale: Tensor | None = None,
                             v_descale: Tensor | None = None, softmax_scale: float | None = None, causal: bool = False,
-                            window_size: Window = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True,
+                            window_size: Window = ALL_KEYS, attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True,
                             scheduler_metadata: Tensor | None = None, num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
                             return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | WithLse:
     """Attention of a few queries against a cache, into which k and v are written first.
@@ -240,6 +247,20 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     Not supported: qv, cu_seqlens_k_new, q_descale, attention_chunk, sm_margin.
     Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
     """
+    key: object = None
+    if (k is None and v is None and qv is None and rotary_cos is None and rotary_sin is None and cache_batch_idx is None and cache_leftpad is None
+            and cu_seqlens_q is None and cu_seqlens_k_new is None and q_descale is None and k_descale is None and v_descale is None and s_aux is None
+            and ops.is_untraced(q, k_cache, v_cache)):
+        try:
+            key = ("cache of 3", ops.signature(q, k_cache, v_cache), ops.signature_of_array(cache_seqlens), ops.signature_of_array(page_table),
+                   _key_of_options(softmax_scale, causal, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin),
+                   rotary_interleaved, return_softmax_lse, rotary_interleaved.__class__, return_softmax_lse.__class__)
+            known = interface.known_call(key)
+        except TypeError:
+            known = key = None  # below it is taken, or named
+        if known is not None and not ops.wants_gradient(q, k_cache, v_cache):
+            o, lse = known.forward(q, k_cache, v_cache, cache_seqlens, page_table, return_softmax_lse)
+            return (o, lse) if return_softmax_lse else o
     scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_3)
     with_lse = arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_3)
@@ -268,14 +289,14 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         return (o, lse) if with_lse else o
     rotary = interface._rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
     o, lse = interface.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, scale, left, right, softcap, None, s_aux, cache_batch_idx,
-                              cache_leftpad, rotary, k_scale, v_scale, num_splits == 1)
+                              cache_leftpad, rotary, k_scale, v_scale, num_splits == 1, key)
     return (o, lse) if with_lse else o
 
 
 def get_scheduler_metadata(batch_size: int, max_seqlen_q: int, max_seqlen_k: int, num_heads_q: int, num_heads_kv: int, headdim: int,
                            cache_seqlens: Tensor, qkv_dtype: torch.dtype = torch.bfloat16, headdim_v: int | None = None,
                            cu_seqlens_q: Tensor | None = None, cu_seqlens_k_new: Tensor | None = None, cache_leftpad: Tensor | None = None,
-                           page_size: int | None = None, max_seqlen_k_new: int = 0, causal: bool = False, window_size: Window = (-1, -1),
+                           page_size: int | None = None, max_seqlen_k_new: int = 0, causal: bool = False, window_size: Window = ALL_KEYS,
                            attention_chunk: int = 0, has_softcap: bool = False, num_splits: int = 0, pack_gqa: bool | None = None,
                            sm_margin: int = 0) -> Tensor:
     """A plan for calls of flash_attn_with_kvcache. Chapter 8 plans each call on the device by itself, so this one is empty.
