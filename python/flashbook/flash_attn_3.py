@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from flashbook import arguments, interface, ops
+from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_3
 from flashbook.interface import ALL_KEYS, Window
 
@@ -83,15 +84,28 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
     Not supported: qv, attention_chunk, sm_margin.
     Returns: o, as q; bfloat16 of float8_e4m3fn.
     """
+    key: object = None
+    if qv is None and q_descale is None and k_descale is None and v_descale is None and ops.is_untraced(q, k, v):
+        if is_any_autocast_enabled():
+            q, k, v = interface._cast(q, k, v)
+        try:
+            key = ("3", ops.signature(q, k, v), _key_of_options(softmax_scale, causal, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin),
+                   deterministic.__class__, return_attn_probs, return_attn_probs.__class__)
+            known = interface.known_call(key)
+        except TypeError:
+            known = key = None  # below it is taken, or named
+        if known is not None:
+            o, lse = interface.repeat(known, q, k, v, deterministic, return_attn_probs)
+            return (o, lse) if return_attn_probs else o
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k=k, v=v)
     scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     deterministic = arguments.flag("deterministic", deterministic, ORDER_3)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
     scales = _contiguous(q_descale, k_descale, v_descale)
-    if scales == ops.NO_SCALES and not with_lse:  # the way of calls that have been before
-        return interface.flash_attn_func(q, k, v, 0.0, scale, False, (left, right), softcap, None, deterministic)
-    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
-    o, lse = interface.attend(q, k, v, scale, left, right, softcap, None, None, None, deterministic, scales=scales)
+    views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    o, lse = interface.attend(*views, scale, left, right, softcap, None, None, None, deterministic, scales=scales)
+    if key is not None:
+        interface.remember_forward(key, views, scale, left, right, softcap, False)
     o = o.transpose(1, 2)
     return (o, lse) if with_lse else o
 
@@ -172,12 +186,27 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
     Not supported: seqused_q, seqused_k, qv, q_descale, k_descale, v_descale, attention_chunk, sm_margin.
     Returns: o, as q.
     """
+    key: object = None
+    if (seqused_q is None and seqused_k is None and qv is None and q_descale is None and k_descale is None and v_descale is None
+            and ops.is_untraced(q, k, v)):
+        if is_any_autocast_enabled():
+            q, k, v = interface._cast(q, k, v)
+        try:
+            key = ("packed of 3", ops.signature(q, k, v), ops.signature_of_array(cu_seqlens_q), ops.signature_of_array(cu_seqlens_k),
+                   _key_of_options(softmax_scale, causal, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin),
+                   deterministic.__class__, return_attn_probs, return_attn_probs.__class__)
+            known = interface.known_call(key)
+        except TypeError:
+            known = key = None  # below it is taken, or named
+        if known is not None:
+            o, lse = interface.repeat(known, q, k, v, deterministic, return_attn_probs, cu_seqlens_q, cu_seqlens_k)
+            return (o, lse) if return_attn_probs else o
     scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
     cut = f"cut the sequences in cu_seqlens, {THEIRS}"
     arguments.refuse(seqused_q=(seqused_q, None, cut), seqused_k=(seqused_k, None, cut), **_no_descales(q_descale, k_descale, v_descale))
     o, lse = interface.attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, scale, left, right, softcap, None,
-                                     arguments.flag("deterministic", deterministic, ORDER_3))
+                                     arguments.flag("deterministic", deterministic, ORDER_3), key=key)
     return (o, lse) if with_lse else o
 
 

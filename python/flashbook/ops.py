@@ -992,16 +992,30 @@ class CachedCall:
 
     def backward(self, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
                  first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
-        inputs = q, k, v, o, d_o
-        key = (d_o.stride(), q.stride(), k.stride(), v.stride(), o.stride(), deterministic)
+        key = d_o.stride(), q.stride(), k.stride(), v.stride(), o.stride(), deterministic
         known = self.gradients.get(key)
-        if known is not None and not (d_o.data_ptr() | q.data_ptr() | k.data_ptr() | v.data_ptr() | o.data_ptr()) & 15 and not is_elsewhere(known[0]):
-            return launch_backward(*known, d_o, q, k, v, o, lse, None, first, second)
-        views = tuple(map(self.view, inputs))
+        d_o_place, q_place, k_place, v_place, o_place = d_o.data_ptr(), q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr()
+        if known is None or (d_o_place | q_place | k_place | v_place | o_place) & 15 or current_device() != known[0].index:
+            return self.backward_again(key, d_o, q, k, v, o, lse, deterministic, first, second)
+        plan, (dq_like, dk_like, dv_like) = known
+        dq, dk, dv, memory = torch.empty_like(dq_like), torch.empty_like(dk_like), torch.empty_like(dv_like), torch.empty_like(plan.memory)
+        lse = lse.contiguous()  # a hook may have brought it back otherwise
+        tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o_place, lse.data_ptr(), memory.data_ptr(), 0, 0, 0, 0, 0)
+        gradients = pack_gradients(GRADIENTS, d_o_place, dq.data_ptr(), dk.data_ptr(), dv.data_ptr()) + plan.gradients
+        before = plan.first if first is None else arguments(plan, Tensor.data_ptr, None, first, second, None, None)
+        if status := plan.call(*before, tensors, gradients, raw_stream(plan.index)):
+            _library.check(status)
+        return dq, dk, dv
+
+    def backward_again(self, key: object, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
+                       first: Tensor | None, second: Tensor | None) -> tuple[Tensor, ...]:
+        """The whole way, as `again`. What it takes is remembered."""
+        views = tuple(map(self.view, (q, k, v, o, d_o)))
         found = backward(views[4], *views[:4], lse[None] if self.packed else lse, *self.options, first, second, deterministic)
         documents = -1 if first is None else first.shape[0] - 1
         plan = _plans.get(backward_key(views, *self.options[:4], False, documents, deterministic, 0.0, -1))
-        if plan is not None and not plan.copies and len(self.gradients) < MOST_PLANS:
+        is_direct = plan is not None and plan.index >= 0 and not (plan.copies or plan.empty or plan.counts)
+        if plan is not None and is_direct and len(self.gradients) < MOST_PLANS:
             self.gradients[key] = plan, tuple(map(self.template, plan.results))
         return tuple(map(self.given, found))
 
