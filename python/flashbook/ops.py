@@ -778,6 +778,8 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     else:
         if pages.dim() != 2 or (pages.shape[0] != q.shape[0] and not most_queries):
             raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
+        if k.shape != v.shape:
+            raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: give one shape")
         one_page = [of_one_page(tensor, q.shape[0]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page, True)
     masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (most_queries > 0 and right == 0)
