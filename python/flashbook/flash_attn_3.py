@@ -103,10 +103,12 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
     scales = _contiguous(q_descale, k_descale, v_descale)
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    o, lse = interface.attend(*views, scale, left, right, softcap, None, None, None, deterministic, scales=scales)
-    if key is not None:
-        interface.remember_forward(key, views, scale, left, right, softcap, False)
-    o = o.transpose(1, 2)
+    known = interface.remember_forward(key, views, scale, left, right, softcap, False)
+    if known is not None:
+        o, lse = interface.repeat(known, q, k, v, deterministic, with_lse)
+    else:
+        o, lse = interface.attend(*views, scale, left, right, softcap, None, None, None, deterministic, scales=scales)
+        o = o.transpose(1, 2)
     return (o, lse) if with_lse else o
 
 

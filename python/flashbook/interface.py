@@ -133,10 +133,11 @@ def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_ke
     remembered."""
     arguments.tensors(3, "[tokens, heads, head_dim]", q=q, k=k, v=v)
     arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=first_query, cu_seqlens_k=first_key)
-    q, k, v = map(ops.view_of_packed, (q, k, v))
-    o, lse = attend(q, k, v, softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic, dropout=dropout)
-    if key is not None:
-        remember_forward(key, (q, k, v), softmax_scale, left, right, softcap, True, first_query)
+    views = ops.view_of_packed(q), ops.view_of_packed(k), ops.view_of_packed(v)
+    known = remember_forward(key, views, softmax_scale, left, right, softcap, True, first_query, first_key)
+    if known is not None:
+        return repeat(known, q, k, v, deterministic, True, first_query, first_key)
+    o, lse = attend(*views, softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic, dropout=dropout)
     return ops.packed_of_view(o), lse.squeeze(0)
 
 
@@ -173,11 +174,16 @@ def remember(key: object, call: ops.CachedCall) -> None:
 
 
 def remember_forward(key: object, views: tuple[Tensor, ...], softmax_scale: float | None, left: int, right: int, softcap: float,
-                     has_empty_rows: bool, first_query: Tensor | None = None) -> None:
-    """Remembers a forward pass without other arrays than `first_query` and its like, if its tensors needed no copy."""
+                     has_empty_rows: bool, first_query: Tensor | None = None, first_key: Tensor | None = None) -> ops.CachedCall | None:
+    """Remembers a forward pass without other arrays than these, if its tensors need no copy, before it runs: so the first call keeps the same
+    tensors for a gradient as all others, as a checkpoint that recomputes it wants. Raises what the call is refused for."""
     options = _scale(softmax_scale, views[0].shape[-1]), left, right, softcap
-    if (plan := ops.plan_to_repeat(*views, *options, first_query)) is not None:
-        remember(key, ops.CachedCall(plan, (*options, None), has_empty_rows, first_query is not None))
+    plan = None if key is None else ops.plan_to_repeat(*views, *options, first_query, first_key)
+    if plan is None:
+        return None
+    known = ops.CachedCall(plan, (*options, None), has_empty_rows, first_query is not None)
+    remember(key, known)
+    return known
 
 
 def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic: bool, wants_lse: bool, first: Tensor | None = None,
@@ -335,12 +341,13 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     scale = _scale(softmax_scale, q.shape[-1])
     left, right = _window(causal, window_size)
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    options: tuple[Any, ...] = scale, left, right, softcap, alibi_slopes, None, None
-    o, lse = attend(*views, *options, deterministic, 0, 0, ops.NO_SCALES, dropout_p)
     has_empty_rows = _may_have_empty_rows(q.shape[1], k.shape[1], right)
-    if key is not None:
-        remember_forward(key, views, *options[:4], has_empty_rows)
-    o = o.transpose(1, 2)
+    known = remember_forward(key, views, scale, left, right, softcap, has_empty_rows)
+    if known is not None:
+        o, lse = repeat(known, q, k, v, deterministic, return_attn_probs)
+    else:
+        o, lse = attend(*views, scale, left, right, softcap, alibi_slopes, None, None, deterministic, 0, 0, ops.NO_SCALES, dropout_p)
+        o = o.transpose(1, 2)
     return _with_lse(o, lse, has_empty_rows) if return_attn_probs else o
 
 

@@ -911,12 +911,16 @@ def signature_of_array(array: Tensor | None) -> object:
     return array.shape, array.stride(), array.dtype, array.device
 
 
-def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float,
-                   first_query: Tensor | None = None) -> Plan | None:
-    """How a forward pass went that had no arrays but these, if tensors like its own need no copy."""
-    documents = -1 if first_query is None else first_query.shape[0] - 1
-    plan = _plans.get(forward_key(q, k, v, scale, left, right, softcap, None, documents))
-    return None if plan is None or plan.copies else plan
+def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, first_query: Tensor | None,
+                   first_key: Tensor | None) -> Plan | None:
+    """How a forward pass with no arrays but these goes, if tensors like its own need no copy. Raises what it is refused for."""
+    if missing_columns(q, k, v):
+        return None
+    if wants_gradient(q, k, v):
+        check_gradient(q, is_masked(left, right, softcap, False, -1 if first_query is None else 0))
+    plan = forward_plan(q, k, v, scale, left, right, softcap, None, first_query, 0, 0, NO_SCALES)
+    check_arrays(q, None, first_query, first_key)
+    return None if plan.copies else plan
 
 
 class CachedCall:
