@@ -35,13 +35,6 @@ def _options(softmax_scale: float | None, causal: bool, qv: Tensor | None, windo
     return scale, left, 0 if causal else right, arguments.softcap(softcap, ORDER_3)
 
 
-def _key_of_options(softmax_scale: float | None, causal: bool, window_size: Window, attention_chunk: int, softcap: float, num_splits: int,
-                    pack_gqa: bool | None, sm_margin: int) -> object:
-    """These in the key of a call (interface.py)."""
-    return (softmax_scale, causal, interface.exactly(window_size), attention_chunk, softcap, num_splits, pack_gqa, sm_margin, softmax_scale.__class__,
-            causal.__class__, attention_chunk.__class__, softcap.__class__, num_splits.__class__, pack_gqa.__class__, sm_margin.__class__)
-
-
 def _contiguous(*scales: Tensor | None) -> ops.Scales:
     """Of [batch, kv_heads] numbers, which are often expanded from one."""
     q, k, v = (scale.contiguous() if isinstance(scale, Tensor) else scale for scale in scales)
@@ -88,12 +81,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
     if qv is None and q_descale is None and k_descale is None and v_descale is None and ops.is_untraced(q, k, v):
         if is_any_autocast_enabled():
             q, k, v = interface._cast(q, k, v)
-        try:
-            key = ("3", ops.signature(q, k, v), _key_of_options(softmax_scale, causal, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin),
-                   deterministic.__class__, return_attn_probs, return_attn_probs.__class__)
-            known = interface.known_call(key)
-        except TypeError:
-            known = key = None  # below it is taken, or named
+        known, key = interface.known_call("dense of 3", q, k, v, None, None, window_size, softmax_scale, causal, attention_chunk, softcap, num_splits,
+                                          pack_gqa, sm_margin, deterministic, return_attn_probs)
         if known is not None:
             o, lse = interface.repeat(known, q, k, v, deterministic, return_attn_probs)
             return (o, lse) if return_attn_probs else o
@@ -193,13 +182,8 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
             and ops.is_untraced(q, k, v)):
         if is_any_autocast_enabled():
             q, k, v = interface._cast(q, k, v)
-        try:
-            key = ("packed of 3", ops.signature(q, k, v), ops.signature_of_array(cu_seqlens_q), ops.signature_of_array(cu_seqlens_k),
-                   _key_of_options(softmax_scale, causal, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin),
-                   deterministic.__class__, return_attn_probs, return_attn_probs.__class__)
-            known = interface.known_call(key)
-        except TypeError:
-            known = key = None  # below it is taken, or named
+        known, key = interface.known_call("packed of 3", q, k, v, cu_seqlens_q, cu_seqlens_k, window_size, softmax_scale, causal,
+                                          attention_chunk, softcap, num_splits, pack_gqa, sm_margin, deterministic, return_attn_probs)
         if known is not None:
             o, lse = interface.repeat(known, q, k, v, deterministic, return_attn_probs, cu_seqlens_q, cu_seqlens_k)
             return (o, lse) if return_attn_probs else o
@@ -282,13 +266,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     if (k is None and v is None and qv is None and rotary_cos is None and rotary_sin is None and cache_batch_idx is None and cache_leftpad is None
             and cu_seqlens_q is None and cu_seqlens_k_new is None and q_descale is None and k_descale is None and v_descale is None and s_aux is None
             and ops.is_untraced(q, k_cache, v_cache)):
-        try:
-            key = ("cache of 3", ops.signature(q, k_cache, v_cache), ops.signature_of_array(cache_seqlens), ops.signature_of_array(page_table),
-                   _key_of_options(softmax_scale, causal, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin),
-                   rotary_interleaved, return_softmax_lse, rotary_interleaved.__class__, return_softmax_lse.__class__)
-            known = interface.known_call(key)
-        except TypeError:
-            known = key = None  # below it is taken, or named
+        known, key = interface.known_call("cache of 3", q, k_cache, v_cache, cache_seqlens, page_table, window_size, softmax_scale, causal,
+                                          attention_chunk, softcap, num_splits, pack_gqa, sm_margin, rotary_interleaved, return_softmax_lse)
         if known is not None and not ops.wants_gradient(q, k_cache, v_cache):
             o, lse = known.forward(q, k_cache, v_cache, cache_seqlens, page_table, return_softmax_lse)
             return (o, lse) if return_softmax_lse else o

@@ -153,18 +153,29 @@ def _may_have_empty_rows(seqlen_q: int, seqlen_k: int, right: int) -> bool:
 
 # ---- calls that have been before ---------------------------------------------------------------------------------------------------
 #
-# They are known by all that decides what a call does: the tensors' sizes, strides, types and devices, and the options as they are given, with their
-# classes, since True == 1 == 1.0: what was taken once is taken again, and nothing that is merely equal to it.
+# They are known by all that decides what a call does: the tensors' sizes, strides, types and devices, and the options as they are given, with
+# their classes, since True == 1 == 1.0: what was taken once is taken again, and nothing that is merely equal to it.
 
 
 def exactly(window: Window) -> object:
-    """A window_size as part of a key. Raises TypeError for what has no elements."""
-    return window if window is ALL_KEYS else (window, *map(type, window))
+    return (window, *map(type, window)) if isinstance(window, tuple) else [window]
 
 
-def known_call(key: object) -> ops.CachedCall | None:
-    """Raises TypeError if a part of the key is a list or an array, which have no hash."""
-    return _cached_calls.get(key)
+def array_key(array: Any) -> object:
+    return (array.shape, array.stride(), array.dtype, array.device) if type(array) is Tensor else [array]
+
+
+def known_call(kind: str, q: Tensor, k: Tensor, v: Tensor, first: object, second: object, window: Window,
+               *options: object) -> tuple[ops.CachedCall | None, object]:
+    """The call if it has been before, and its key. `first` and `second` are its arrays. A call with a list or an array for an option has no key:
+    it goes the whole way."""
+    key = (kind, options, tuple(map(type, options)), window if window is ALL_KEYS else exactly(window), None if first is None else array_key(first),
+           None if second is None else array_key(second), q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
+           q.device, k.device, v.device)
+    try:
+        return _cached_calls.get(key), key
+    except TypeError:  # a part of it has no hash
+        return None, None
 
 
 def remember(key: object, call: ops.CachedCall) -> None:
@@ -175,8 +186,8 @@ def remember(key: object, call: ops.CachedCall) -> None:
 
 def remember_forward(key: object, views: tuple[Tensor, ...], softmax_scale: float | None, left: int, right: int, softcap: float,
                      has_empty_rows: bool, first_query: Tensor | None = None, first_key: Tensor | None = None) -> ops.CachedCall | None:
-    """Remembers a forward pass without other arrays than these, if its tensors need no copy, before it runs: so the first call keeps the same
-    tensors for a gradient as all others, as a checkpoint that recomputes it wants. Raises what the call is refused for."""
+    """Remembers a forward pass that has a key, and no other arrays than these, if its tensors need no copy. It has not run yet: so the first
+    call keeps the same tensors for a gradient as all others, as a checkpoint that recomputes it wants. Raises what the call is refused for."""
     options = _scale(softmax_scale, views[0].shape[-1]), left, right, softcap
     plan = None if key is None else ops.plan_to_repeat(*views, *options, first_query, first_key)
     if plan is None:
@@ -325,12 +336,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     if alibi_slopes is None and not dropout_p and ops.is_untraced(q, k, v):
         if is_any_autocast_enabled():
             q, k, v = _cast(q, k, v)
-        try:
-            key = (ops.signature(q, k, v), softmax_scale, causal, exactly(window_size), softcap, softmax_scale.__class__, causal.__class__,
-                   softcap.__class__, dropout_p.__class__, deterministic.__class__, return_attn_probs.__class__)
-            known = known_call(key)
-        except TypeError:
-            known = key = None  # below it is taken, or named
+        known, key = known_call("dense", q, k, v, None, None, window_size, dropout_p, softmax_scale, causal, softcap, deterministic,
+                                return_attn_probs)
         if known is not None:
             o, lse = repeat(known, q, k, v, deterministic, return_attn_probs)
             return _with_lse(o, lse, known.has_empty_rows) if return_attn_probs else o
@@ -436,13 +443,8 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
     if alibi_slopes is None and block_table is None and not dropout_p and ops.is_untraced(q, k, v):
         if is_any_autocast_enabled():
             q, k, v = _cast(q, k, v)
-        try:
-            key = ("packed", ops.signature(q, k, v), ops.signature_of_array(cu_seqlens_q), ops.signature_of_array(cu_seqlens_k), softmax_scale, causal,
-                   exactly(window_size), softcap, softmax_scale.__class__, causal.__class__, softcap.__class__, dropout_p.__class__,
-                   deterministic.__class__, return_attn_probs.__class__)
-            known = known_call(key)
-        except TypeError:
-            known = key = None  # below it is taken, or named
+        known, key = known_call("packed", q, k, v, cu_seqlens_q, cu_seqlens_k, window_size, dropout_p, softmax_scale, causal, softcap,
+                                deterministic, return_attn_probs)
         if known is not None:
             o, lse = repeat(known, q, k, v, deterministic, return_attn_probs, cu_seqlens_q, cu_seqlens_k)
             return _with_lse(o, lse, True) if return_attn_probs else o
@@ -566,13 +568,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     key: object = None
     if (k is None and v is None and rotary_cos is None and rotary_sin is None and cache_batch_idx is None and cache_leftpad is None
             and alibi_slopes is None and s_aux is None and ops.is_untraced(q, k_cache, v_cache)):
-        try:
-            key = ("cache", ops.signature(q, k_cache, v_cache), ops.signature_of_array(cache_seqlens), ops.signature_of_array(block_table),
-                   softmax_scale, causal, exactly(window_size), softcap, rotary_interleaved, num_splits, return_softmax_lse, softmax_scale.__class__,
-                   causal.__class__, softcap.__class__, rotary_interleaved.__class__, num_splits.__class__, return_softmax_lse.__class__)
-            known = known_call(key)
-        except TypeError:
-            known = key = None  # below it is taken, or named
+        known, key = known_call("cache", q, k_cache, v_cache, cache_seqlens, block_table, window_size, softmax_scale, causal, softcap,
+                                rotary_interleaved, num_splits, return_softmax_lse)
         if known is not None and not ops.wants_gradient(q, k_cache, v_cache):
             o, lse = known.forward(q, k_cache, v_cache, cache_seqlens, block_table, return_softmax_lse)
             return _with_lse(o, lse, known.has_empty_rows)[:2] if return_softmax_lse else o
@@ -680,7 +677,7 @@ def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tens
     views: tuple[Any, ...] = (q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     call = ops.decode if ops.is_untraced(q, k_cache, v_cache) else torch.ops.flashbook.decode
     o, lse = call(*padded(*views), lengths, pages, _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, sinks, paddings, first_query,
-                  most_queries, unsplit=unsplit)
+                  most_queries, None, None, unsplit)
     return o[0, :, :, :q.shape[-1]].transpose(0, 1), lse[0]
 
 

@@ -459,13 +459,13 @@ def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | Non
 def mask_bytes(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None = None,
                first_key: Tensor | None = None, seed: Tensor | None = None, bias: Tensor | None = None, sinks: Tensor | None = None) -> bytes:
     """The plan's mask with these arrays."""
-    if not plan.mask_parts:
+    if not plan.mask_parts and plan.mask is not None:
         whole = bytes(plan.mask)
         plan.mask_parts = whole[:28], whole[48:88], whole[96:104], whole[120:136]
     sizes, others, functions, rest = plan.mask_parts
-    return pack_mask(sizes, slope_sequences(slopes), 0 if first_query is None else address(first_query), 0 if first_key is None else address(first_key),
-                     others, 0 if slopes is None else address(slopes), functions, 0 if bias is None else address(bias),
-                     0 if seed is None else int(seed), rest, 0 if sinks is None else address(sinks))
+    places = [0 if array is None else address(array) for array in (first_query, first_key, slopes, bias, sinks)]
+    return pack_mask(sizes, slope_sequences(slopes), *places[:2], others, places[2], functions, places[3], 0 if seed is None else int(seed), rest,
+                     places[4])
 
 
 def slope_sequences(slopes: Tensor | None) -> int:
@@ -897,20 +897,6 @@ def heads_and_rows_exchanged(tensor: Tensor) -> Tensor:
     return tensor.transpose(1, 2)
 
 
-def signature(q: Tensor, k: Tensor, v: Tensor) -> tuple[object, ...]:
-    """What a plan depends on of tensors."""
-    return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
-
-
-def signature_of_array(array: Tensor | None) -> object:
-    """The same of an array beside them. Raises TypeError if it is something else."""
-    if array is None:
-        return None
-    if type(array) is not Tensor:
-        raise TypeError
-    return array.shape, array.stride(), array.dtype, array.device
-
-
 def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, first_query: Tensor | None,
                    first_key: Tensor | None) -> Plan | None:
     """How a forward pass with no arrays but these goes, if tensors like its own need no copy. Raises what it is refused for."""
@@ -940,6 +926,7 @@ class CachedCall:
         self.is_allowed = False  # whether a gradient is known not to be refused
         self.is_direct = plan.index >= 0 and not plan.empty and (plan.workspace == 0 or plan.counts)
         self.is_short = plan.results[1].numel() <= MOST_UNREAD
+        self.without_arrays = self.arguments(None, None) if self.is_direct else ()
         self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of log-sum-exp and workspace, and what lies there
 
     def template(self, like: Tensor) -> Tensor:
@@ -983,7 +970,8 @@ class CachedCall:
         o = torch.empty_like(self.results[0])
         lse = torch.empty_like(self.results[1]) if wants_lse or not self.is_short else None
         tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o.data_ptr(), kept[0] if lse is None else lse.data_ptr(), kept[1], 0, 0, 0, 0, 0)
-        if status := plan.call(*self.arguments(first, second), tensors, stream):
+        before = self.without_arrays if first is None and second is None else self.arguments(first, second)
+        if status := plan.call(*before, tensors, stream):
             _library.check(status)
         return o, lse
 
