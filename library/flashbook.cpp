@@ -156,7 +156,7 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
   if (mask.dropout != 0) shape.score.seed = mask.seed;
 }
 
-/// What a caller says about a problem, whatever header it was compiled with.
+/// A caller's description of a problem, as long as this library's header has it.
 struct Call {
   int number = 0, step = 0;
   FlashbookShape shape = {};
@@ -248,8 +248,8 @@ struct Checked {
 /// takes longer than to launch it.
 class LastChecks {
  public:
-  /// What has been found for a call like this one, or is found now. Valid until the next question. Throws
-  /// InputError if the step cannot run it; nothing is remembered then.
+  /// The result for this call, looked up or computed, valid until the next call. Throws InputError if the
+  /// step cannot run it, and then remembers nothing.
   const Checked& operator()(const Chapter& chapter, const Call& call) {
     const Question asked(call, chapter.runs_on == device::Place::device ? device::current() : -1);
     if (const int place = place_of(asked); place >= 0) return known_[last_ = place].answer;
@@ -274,7 +274,7 @@ class LastChecks {
   static constexpr int kCalls = 16;
   static constexpr std::size_t kMaxEntries = 1 << 16;  // of stand-ins for arrays
 
-  /// Everything that a check reads, as bytes: of a pointer only whether it is null.
+  /// All that a check reads, as bytes. A pointer counts as null or not null.
   struct Question {
     unsigned char bytes[sizeof(Call) + 2 * sizeof(int)] = {};  // that are not needed stay 0
 
@@ -315,7 +315,7 @@ class LastChecks {
     return -1;
   }
 
-  std::vector<Known> known_ = std::vector<Known>(kCalls);  // the first one has a question that nobody asks
+  std::vector<Known> known_ = std::vector<Known>(kCalls);  // at first all bytes are 0, which no call has
   Checked unremembered_ = {};
   int next_ = 0, last_ = 0;
 };
@@ -326,7 +326,7 @@ const Checked& checked(const Chapter& chapter, const Call& call) {
   return last(chapter, call);
 }
 
-// What has no padding is compared as it lies: the sizes are those of the fields.
+// Structs without padding are compared as a whole: their sizes are those of their fields.
 static_assert(sizeof(FlashbookCache) == 4 * sizeof(void*) + sizeof(std::size_t) + 6 * sizeof(int32_t));
 static_assert(sizeof(FlashbookMask) == 9 * sizeof(void*) + sizeof(std::size_t) + 12 * sizeof(int32_t) +
                                            2 * sizeof(float) + sizeof(uint64_t));

@@ -26,8 +26,8 @@ std::vector<KernelResources> resources_of_kernels(const std::function<void()>& w
 void note_launch(const void* kernel, int threads, std::size_t dynamic_shared_bytes);
 
 #ifdef __CUDACC__
-/// Lets a kernel's blocks have so much dynamic shared memory on the current device, unless this thread has
-/// done so before. For launch.h.
+/// Allows a kernel's blocks this many bytes of dynamic shared memory on the current device, unless this
+/// thread has already done so. For launch.h.
 cudaError_t allow_shared_bytes(const void* kernel, std::size_t bytes);
 #endif
 

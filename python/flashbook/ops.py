@@ -912,8 +912,8 @@ def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, rig
 class CachedCall:
     """A call that has been before, with tensors of these sizes and strides: what is left to do for each one like it.
 
-    Tensors are the callers', so that no views are made. Beside them a call has up to two arrays: where packed sequences begin, or against a cache
-    the keys of each sequence and the pages.
+    Tensors are the callers', so that no views are made. A call also has up to two arrays: where packed sequences begin, or against a cache the
+    keys of each sequence and the pages.
     """
 
     def __init__(self, plan: Plan, options: tuple[Any, ...], has_empty_rows: bool, packed: bool = False) -> None:
@@ -957,7 +957,7 @@ class CachedCall:
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None = None, second: Tensor | None = None,
                 wants_lse: bool = True) -> tuple[Tensor, Tensor | None]:
-        """O and the log-sum-exp. If nobody wants that, it may go where the next call on the stream writes its own."""
+        """O and the log-sum-exp. An unwanted log-sum-exp may go where the next call on the stream writes its own; None stands for it."""
         plan, q_place, k_place, v_place = self.plan, q.data_ptr(), k.data_ptr(), v.data_ptr()
         if not self.is_direct or (q_place | k_place | v_place) & 15 or current_device() != plan.index:
             return self.again(q, k, v, first, second)
@@ -1003,7 +1003,7 @@ class CachedCall:
 
     def backward_again(self, key: object, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
                        first: Tensor | None, second: Tensor | None) -> tuple[Tensor, ...]:
-        """The whole way, as `again`. What it takes is remembered."""
+        """The whole way, as `again`. Its plan is remembered."""
         views = tuple(map(self.view, (q, k, v, o, d_o)))
         found = backward(views[4], *views[:4], lse[None] if self.packed else lse, *self.options, first, second, deterministic)
         documents = -1 if first is None else first.shape[0] - 1

@@ -681,7 +681,7 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
   }
 }
 
-// What is checked once is not checked again, and nothing that differs in a byte is taken for it.
+// A repeated call is not checked again; a call that differs in one field is.
 TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
   static constexpr int kStep = 6, kBatch = 2, kKeys = 64, kRows = 16;
   const Shape shape = [] {
@@ -703,9 +703,8 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
     FlashbookTensors tensors = tensors_of(t);
     tensors.workspace = workspace.data();
     const auto status = [&](const FlashbookShape& given, const FlashbookCache& cache,
-                            const FlashbookTensors& by, int step = 6) {
-      return flashbook_decode(8, step, &given, &cache, &by, nullptr);
-    };
+                            const FlashbookTensors& by,
+                            int step = 6) { return flashbook_decode(8, step, &given, &cache, &by, nullptr); };
     const auto refuse = [&](const FlashbookShape& given, const FlashbookCache& cache,
                             const FlashbookTensors& by, const char* because, int step = 6) {
       ASSERT_EQ(status(good, pages, tensors), FLASHBOOK_OK) << flashbook_last_error();
