@@ -143,7 +143,7 @@ def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_ke
 
 def _with_lse(o: Tensor, lse: Tensor, has_empty_rows: bool) -> WithLse:
     """As FlashAttention-2 returns it: of a row that sees no key the log-sum-exp is +inf there."""
-    return o, lse.masked_fill(lse == -math.inf, math.inf) if has_empty_rows else lse, None
+    return o, lse.nan_to_num(math.nan, math.inf, math.inf) if has_empty_rows else lse, None  # one kernel, where masked_fill takes two
 
 
 def _may_have_empty_rows(seqlen_q: int, seqlen_k: int, right: int) -> bool:
@@ -647,12 +647,14 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         written = written + added
     if paddings is not None:
         written = (whole if written is None else written) - paddings
-    o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*padded(*views), written, pages, scale, *rules)
-    if key is not None and not ops.missing_columns(*views):
+    if key is not None and direct and not ops.missing_columns(*views):
         plan = ops.decode_plan(*views, written, pages, scale, *rules)
         if not plan.copies:
             may_be_empty = written is not None or _may_have_empty_rows(q.shape[1], k_cache.shape[1], right)
-            remember(key, ops.CachedDecode(plan, (scale, *rules), may_be_empty))
+            known = ops.CachedDecode(plan, (scale, *rules), may_be_empty)
+            remember(key, known)
+            return known.forward(q, k_cache, v_cache, written, pages)
+    o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*padded(*views), written, pages, scale, *rules)
     return o[..., :q.shape[-1]].transpose(1, 2), lse
 
 
