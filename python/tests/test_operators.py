@@ -166,40 +166,9 @@ def test_a_call_that_has_been_before_reads_its_arrays_again(module, kind):
     assert all(torch.equal(one, other) for one, other in zip(first, as_tuple(function(*tensors, **options))))
 
 
-@pytest.mark.kernels
-@pytest.mark.parametrize("module, kind", REMEMBERED)
-def test_a_call_that_has_been_before_takes_nothing_else(module, kind):
-    """What is equal and of another class, or another tensor, is refused after a call that was taken as before it."""
-    function, tensors, options = remembered(module, kind)
-    q, k, v = tensors
-    wrong = [((q.half(), k, v), {}), ((q, k[:1], v), {}), ((q[..., 1:], k, v), {}), ((q, k.float(), v), {}), ((q, k, 1.0), {}),
-             (tensors, {"causal": int(options.get("causal", False))}), (tensors, {"softcap": False}), (tensors, {"softmax_scale": True}),
-             (tensors, {"window_size": tuple(map(float, options.get("window_size", (-1, -1))))})]
-    for array in ("cache_seqlens", "block_table", "page_table", "cu_seqlens_q"):
-        if array in options:
-            wrong += [(tensors, {array: change(options[array])}) for change in (lambda t: t.long(), lambda t: t[1:], lambda t: t.tolist())]
-            wrong.append((tensors, {array: torch.stack([options[array]] * 2, -1)[..., 0]}))  # with gaps
-    if "cache" in function.__name__:
-        wrong += [((q.clone().requires_grad_(), k, v), {}), (tensors, {"num_splits": False})]
-    for others, change in wrong:
-        messages = []
-        for was_before in (False, True):
-            interface._cached_calls.clear()
-            if was_before:
-                function(*tensors, **options)
-                function(*tensors, **options)
-            with pytest.raises((ValueError, TypeError, NotImplementedError)) as refusal:
-                function(*others, **options | change)
-            messages.append((refusal.type, str(refusal.value)))
-        assert messages[0] == messages[1]
-
-
-@pytest.mark.kernels
-@pytest.mark.parametrize("module, kind", REMEMBERED)
-def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, monkeypatch):
-    """The C functions' arguments are noted, and nothing runs."""
-    function, tensors, options = remembered(module, kind)
-    leaves = tuple(tensor.detach().clone().requires_grad_("cache" not in function.__name__) for tensor in tensors)
+@pytest.fixture
+def noted(monkeypatch):
+    """What the C functions are called with, as on a GPU. They do nothing."""
     noted, make, chapters = [], ops.planned, _library.chapters()
 
     def note(*given):
@@ -223,6 +192,42 @@ def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, monkeypa
         monkeypatch.setattr(ops, "current_device", lambda: 0)
         monkeypatch.setattr(ops, "raw_stream", lambda index: 0)
         monkeypatch.setattr(ops, "is_capturing", lambda: False)
+    return noted
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("module, kind", REMEMBERED)
+def test_a_call_that_has_been_before_takes_nothing_else(module, kind, noted):
+    """What is equal and of another class, or another tensor, is refused after a call that was taken as before it."""
+    function, tensors, options = remembered(module, kind)
+    q, k, v = tensors
+    wrong = [((q.half(), k, v), {}), ((q, k[:1], v), {}), ((q[..., 1:], k, v), {}), ((q, k.float(), v), {}), ((q, k, v.to("meta")), {}),
+             ((q, k, 1.0), {}), (tensors, {"causal": int(options.get("causal", False))}), (tensors, {"softcap": False}), (tensors, {"softmax_scale": True}),
+             (tensors, {"window_size": tuple(map(float, options.get("window_size", (-1, -1))))})]
+    for array in ("cache_seqlens", "block_table", "page_table", "cu_seqlens_q"):
+        if array in options:
+            wrong += [(tensors, {array: change(options[array])}) for change in (lambda t: t.long(), lambda t: t[1:], lambda t: t.tolist())]
+            wrong.append((tensors, {array: torch.stack([options[array]] * 2, -1)[..., 0]}))  # with gaps
+    if "cache" in function.__name__:
+        wrong += [((q.clone().requires_grad_(), k, v), {}), (tensors, {"num_splits": False})]
+    for others, change in wrong:
+        messages = []
+        for was_before in (False, True):
+            interface._cached_calls.clear()
+            if was_before:
+                function(*tensors, **options)
+                function(*tensors, **options)
+            with pytest.raises((ValueError, TypeError, NotImplementedError)) as refusal:
+                function(*others, **options | change)
+            messages.append((refusal.type, str(refusal.value)))
+        assert messages[0] == messages[1]
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("module, kind", REMEMBERED)
+def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, noted, monkeypatch):
+    function, tensors, options = remembered(module, kind)
+    leaves = tuple(tensor.detach().clone().requires_grad_("cache" not in function.__name__) for tensor in tensors)
 
     def run():
         noted.clear()
