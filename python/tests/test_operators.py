@@ -209,7 +209,7 @@ def test_a_call_that_has_been_before_takes_nothing_else(module, kind, noted):
             wrong += [(tensors, {array: change(options[array])}) for change in (lambda t: t.long(), lambda t: t[1:], lambda t: t.tolist())]
             wrong.append((tensors, {array: torch.stack([options[array]] * 2, -1)[..., 0]}))  # with gaps
     if "cache" in function.__name__:
-        wrong += [((q.clone().requires_grad_(), k, v), {}), (tensors, {"num_splits": False})]
+        wrong += [((q.detach().requires_grad_(), k, v), {}), (tensors, {"num_splits": False})]
     for others, change in wrong:
         messages = []
         for was_before in (False, True):
@@ -257,6 +257,17 @@ def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, noted, m
     for launch in ("forward", "backward", "decode"):
         monkeypatch.setattr(ops, f"launch_{launch}", None)
     assert run() == whole and len(whole) == 1 + leaves[0].requires_grad
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("most", [511, 512])
+def test_an_unwanted_log_sum_exp_goes_where_there_is_room_for_it(most, noted, monkeypatch):
+    monkeypatch.setattr(ops, "MOST_UNREAD", most)
+    function, tensors, options = remembered(flashbook, "packed")  # of 4 heads and 128 queries
+    function(*tensors, **options), function(*tensors, **options)
+    unread, = ops._unread.values()
+    place = struct.unpack("=12Q", noted[-1][-2])[5]
+    assert (place == unread.data_ptr()) == (most == 512)
 
 
 @pytest.mark.kernels
