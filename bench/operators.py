@@ -7,8 +7,10 @@ As bench/race.py says: in every round each contestant is timed once, in random o
 the package is on the device; both launch the same kernel. `host_us` is what the host spends on a call, the output allocated
 and no gradient wanted, while the device sleeps, so that nothing waits for it; `host_us_gradient` with q, k and v that want gradients, and
 `host_us_backward` in torch.autograd.grad after that; `c_us` and `c_us_backward` are the C functions alone, called by ctypes with arguments made
-before, and the same words with `sdpa` PyTorch's own attention. Each is the median of 200 calls of a small shape, in seven rounds in random order:
-what a process times first can be twice as slow. The package is python/flashbook of this checkout.
+before, and the same words with `sdpa` PyTorch's own attention. `packed` is flash_attn_varlen_func of the same tokens in two sequences, `cache` and
+`pages` one token for each of two sequences by flash_attn_with_kvcache, and `fa3` FlashAttention-3's own calls, if it is there. Each is the median
+of 200 calls of a small shape, in seven rounds in random order: what a process times first can be twice as slow. The package is python/flashbook of
+this checkout.
 """
 
 import argparse
@@ -26,7 +28,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "python")]  # the packages, for python3 bench/operators.py
 
-from bench import peers, race
+from bench import flash_attention_3, packages, peers, race
 from bench.names import Name
 from bench.race import Contestant, whole_numbers
 from bench.structs import Gradients, Shape, Tensors
@@ -55,7 +57,7 @@ def on_the_host(library, shuffle):
     """{word: microseconds of the host}."""
     from torch.nn.functional import scaled_dot_product_attention
 
-    from flashbook import flash_attn_func
+    from flashbook import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 
     q, k, v, d_o = (torch.randn(1, 128, 4, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
     leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
@@ -67,6 +69,24 @@ def on_the_host(library, shuffle):
              "host_us_sdpa": lambda: scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in (q, k, v))),
              "host_us_sdpa_gradient": lambda: scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in leaves)),
              "host_us_sdpa_backward": lambda: gradient(o_sdpa, turned, d_o.transpose(1, 2))}
+    first = torch.tensor([0, 50, 128], device="cuda", dtype=torch.int32)
+    packed = lambda q, k, v: flash_attn_varlen_func(q, k, v, first, first, 78, 78)
+    rows, row_leaves = [tensor[0] for tensor in (q, k, v)], [tensor.detach()[0].clone().requires_grad_() for tensor in leaves]
+    o_packed = packed(*row_leaves)
+    calls |= {"host_us_packed": lambda: packed(*rows), "host_us_packed_gradient": lambda: packed(*row_leaves),
+              "host_us_packed_backward": lambda: gradient(o_packed, row_leaves, d_o[0])}
+    query, lengths = q[:, :2].transpose(0, 1).contiguous(), torch.tensor([50, 64], device="cuda", dtype=torch.int32)
+    (k_cache, v_cache), (k_pages, v_pages) = ((k.view(-1, size, 4, 64), v.view(-1, size, 4, 64)) for size in (64, 16))
+    table = torch.arange(8, device="cuda", dtype=torch.int32).view(2, 4)
+    calls |= {"host_us_cache": lambda: flash_attn_with_kvcache(query, k_cache, v_cache, cache_seqlens=lengths, causal=True),
+              "host_us_pages": lambda: flash_attn_with_kvcache(query, k_pages, v_pages, cache_seqlens=lengths, block_table=table, causal=True)}
+    if packages.is_there(packages.PACKAGES["fa3"].module) or flash_attention_3.operators():
+        theirs = flash_attention_3.flash_attn_func()
+        o_theirs = theirs(*leaves, 0.125)
+        calls |= {"host_us_fa3": lambda: theirs(q, k, v, 0.125), "host_us_fa3_gradient": lambda: theirs(*leaves, 0.125),
+                  "host_us_fa3_backward": lambda: gradient(o_theirs, leaves, d_o),
+                  "host_us_fa3_cache": lambda: flash_attention_3.with_cache(query, k_cache, v_cache, 0.125, lengths),
+                  "host_us_fa3_pages": lambda: flash_attention_3.with_cache(query, k_pages, v_pages, 0.125, lengths, table)}
     shape = Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125)
     kept = [tensor.transpose(1, 2).contiguous() for tensor in (q, k, v, d_o)]
     o_c, dq, dk, dv = (torch.empty_like(tensor) for tensor in kept)

@@ -14,6 +14,7 @@
 #include "common/attention/cost.h"
 #include "common/attention/error.h"
 #include "common/device/backend.h"
+#include "common/device/queue.h"
 #include "library/chapters.h"
 
 namespace flashbook {
@@ -155,11 +156,35 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
   if (mask.dropout != 0) shape.score.seed = mask.seed;
 }
 
-/// The shape as the house knows it, if the step can run it.
-Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from,
-                    const FlashbookCache& cache = {}, const FlashbookGradients& gradients = {},
-                    const FlashbookMask* mask = nullptr) {
-  const FlashbookShape given = completed(from, "shape", offsetof(FlashbookShape, scaling));
+/// A caller's description of a problem, as long as this library's header has it.
+struct Call {
+  int number = 0, step = 0;
+  FlashbookShape shape = {};
+  FlashbookCache cache = {};
+  FlashbookMask mask = {};  ///< all 0 without one
+  bool is_masked = false;
+  FlashbookStrides d_o = {}, dq = {}, dk = {}, dv = {};
+};
+
+/// `mask`: null for calls that have none.
+Call call_of(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache = {},
+             const FlashbookGradients& gradients = {}, const FlashbookMask* mask = nullptr) {
+  return {.number = chapter.number,
+          .step = step,
+          .shape = completed(shape, "shape", offsetof(FlashbookShape, scaling)),
+          .cache = cache,
+          .mask = mask == nullptr ? FlashbookMask{} : completed(mask),
+          .is_masked = mask != nullptr,
+          .d_o = gradients.d_o_strides,
+          .dq = gradients.dq_strides,
+          .dk = gradients.dk_strides,
+          .dv = gradients.dv_strides};
+}
+
+/// The shape of a call as the chapters know it, if the step can run it.
+Shape checked_shape(const Chapter& chapter, const Call& call) {
+  const FlashbookShape& given = call.shape;
+  const FlashbookCache& cache = call.cache;
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
   if (given.dtype < 0 || given.dtype >= int(std::size(kTypes)))
     throw InputError("dtype is " + std::to_string(given.dtype) + ": give a FlashbookType, 0 to 3");
@@ -182,10 +207,10 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
                             .k = strides(given.k),
                             .v = strides(given.v),
                             .o = strides(given.o),
-                            .d_o = strides(gradients.d_o_strides),
-                            .dq = strides(gradients.dq_strides),
-                            .dk = strides(gradients.dk_strides),
-                            .dv = strides(gradients.dv_strides)}};
+                            .d_o = strides(call.d_o),
+                            .dq = strides(call.dq),
+                            .dk = strides(call.dk),
+                            .dv = strides(call.dv)}};
   const Layout layout = std::exchange(shape.layout, {});  // of pages it says other strides
   validate(shape);                                        // before anything is as large as it says
   shape.layout = layout;
@@ -196,17 +221,115 @@ Shape checked_shape(const Chapter& chapter, int step, const FlashbookShape* from
   if (cache.splits < 0 || cache.splits > 1)
     throw InputError("splits is " + std::to_string(cache.splits) + ": give 0 or 1");
   shape.unsplit = cache.splits == 1;
-  if (mask != nullptr) {
+  if (call.is_masked) {
     if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
-    apply_mask(completed(mask), shape);
+    apply_mask(call.mask, shape);
   }
   validate(shape);
   if (!chapter.takes(shape.dtype))
     throw InputError("chapter " + std::to_string(chapter.number) + " does not take " +
                      std::string(name_of(shape.dtype)) + ": give another dtype");
-  if (const std::string reason = chapter.step(step).why_not(shape); !reason.empty()) throw InputError(reason);
+  if (const std::string reason = chapter.step(call.step).why_not(shape); !reason.empty())
+    throw InputError(reason);
   return shape;
 }
+
+int64_t workspace_bytes(const Chapter& chapter, const Call& call) {
+  return chapter.step(call.step).workspace_bytes(checked_shape(chapter, call));
+}
+
+/// A problem that its step can run.
+struct Checked {
+  Shape shape;
+  int64_t workspace;  ///< bytes
+};
+
+/// The checks of this thread's last calls. A model makes the same few calls over and over, and to check one
+/// takes longer than to launch it.
+class LastChecks {
+ public:
+  /// The result for this call, looked up or computed, valid until the next call. Throws InputError if the
+  /// step cannot run it, and then remembers nothing.
+  const Checked& operator()(const Chapter& chapter, const Call& call) {
+    const Question asked(call, chapter.runs_on == device::Place::device ? device::current() : -1);
+    if (const int place = place_of(asked); place >= 0) return known_[last_ = place].answer;
+    Checked found = {checked_shape(chapter, call), 0};
+    found.workspace = chapter.step(call.step).workspace_bytes(found.shape);
+    found.shape.paging.table = {};  // a stand-in, which only checks read
+    const Visibility& v = found.shape.visibility;
+    const bool is_small = v.columns.queries.size() + v.blocks.first.size() + v.documents.first_query.size() +
+                              found.shape.score.alibi.size() + found.shape.score.bias.values.size() <=
+                          kMaxEntries;
+    if (!is_small) {
+      unremembered_ = std::move(found);
+      return unremembered_;
+    }
+    next_ = (next_ + 1) % kCalls;
+    last_ = next_;
+    known_[last_] = {asked, std::move(found)};
+    return known_[last_].answer;
+  }
+
+ private:
+  static constexpr int kCalls = 16;
+  static constexpr std::size_t kMaxEntries = 1 << 16;  // of stand-ins for arrays
+
+  /// All that a check reads, as bytes. A pointer counts as null or not null.
+  struct Question {
+    unsigned char bytes[sizeof(Call) + 2 * sizeof(int)] = {};  // that are not needed stay 0
+
+    Question() = default;
+    Question(Call call, int device) {  // on another device a step may need another workspace
+      uint32_t given = 0;
+      const auto reduce = [&](auto&... pointers) {
+        ((given = given << 1 | uint32_t(pointers != nullptr), pointers = nullptr), ...);
+      };
+      reduce(call.cache.lengths, call.cache.page_table, call.cache.paddings, call.cache.first_query);
+      FlashbookMask& mask = call.mask;
+      reduce(mask.first_query, mask.first_key, mask.columns, mask.first_block, mask.key_blocks, mask.slopes,
+             mask.bias, mask.pairs, mask.sink_logits);
+      std::size_t end = 0;
+      const auto add = [&](const auto&... parts) {
+        ((std::memcpy(bytes + end, &parts, sizeof parts), end += sizeof parts), ...);
+      };
+      // Field by field where there is padding, which a caller need not have set.
+      const FlashbookShape& s = call.shape;
+      add(device, given, call.number, call.step, int(call.is_masked), s.size, s.batch, s.heads, s.kv_heads,
+          s.seqlen_q, s.seqlen_k, s.head_dim, s.causal, s.dtype, s.scale, s.q, s.k, s.v, s.o, s.scaling,
+          s.reserved, call.cache, mask, call.d_o, call.dq, call.dk, call.dv);
+    }
+    bool operator==(const Question& other) const {
+      return std::memcmp(bytes, other.bytes, sizeof bytes) == 0;
+    }
+  };
+  struct Known {
+    Question question;
+    Checked answer;
+  };
+
+  /// Where the answer is, or -1.
+  int place_of(const Question& asked) const {
+    if (known_[last_].question == asked) return last_;
+    for (int place = 0; place < kCalls; ++place)
+      if (known_[place].question == asked) return place;
+    return -1;
+  }
+
+  std::vector<Known> known_ = std::vector<Known>(kCalls);  // at first all bytes are 0, which no call has
+  Checked unremembered_ = {};
+  int next_ = 0, last_ = 0;
+};
+
+/// See LastChecks.
+const Checked& checked(const Chapter& chapter, const Call& call) {
+  thread_local LastChecks last;
+  return last(chapter, call);
+}
+
+// Structs without padding are compared as a whole: their sizes are those of their fields.
+static_assert(sizeof(FlashbookCache) == 4 * sizeof(void*) + sizeof(std::size_t) + 6 * sizeof(int32_t));
+static_assert(sizeof(FlashbookMask) == 9 * sizeof(void*) + sizeof(std::size_t) + 12 * sizeof(int32_t) +
+                                           2 * sizeof(float) + sizeof(uint64_t));
 
 constexpr std::size_t kRowAlignment = 16;  // bytes: kernels load and store rows in pieces of 16
 constexpr std::size_t kWorkspaceAlignment = 256;
@@ -231,10 +354,10 @@ void check_bias_gradient(const Chapter& chapter, int step, const Shape& shape) {
 void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache,
             const FlashbookTensors* tensors, const FlashbookGradients& gradients, void* stream,
             const FlashbookMask* mask = nullptr) {
-  const Shape problem = checked_shape(chapter, step, shape, cache, gradients, mask);
+  const Call call = call_of(chapter, step, shape, cache, gradients, mask);
+  const auto& [problem, workspace] = checked(chapter, call);
   if (gradients.d_bias != nullptr) check_bias_gradient(chapter, step, problem);
   const FlashbookTensors given = completed(tensors, "tensors", offsetof(FlashbookTensors, q_scale));
-  const int64_t workspace = chapter.step(step).workspace_bytes(problem);
   require_aligned(given.q, "q", kRowAlignment);
   require_aligned(given.k, "k", kRowAlignment);
   if (is_stored(problem, TensorId::v)) require_aligned(given.v, "v", kRowAlignment);
@@ -245,7 +368,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
   for (const auto& [mean, name] : {std::pair(given.k_mean, "k_mean"), {given.v_mean, "v_mean"}})
     if (mean != nullptr) require_aligned(mean, name, kRowAlignment);
-  const FlashbookMask said = mask == nullptr ? FlashbookMask{} : completed(mask);
+  const FlashbookMask& said = call.mask;
   for (const auto& [array, name] : {std::pair<const void*, const char*>(given.q_scale, "q_scale"),
                                     {given.k_scale, "k_scale"},
                                     {given.v_scale, "v_scale"},
@@ -397,8 +520,7 @@ int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookS
   int64_t bytes = -1;
   guarded([&] {
     const Chapter& found = find(chapter, step);
-    bytes =
-        found.step(step).workspace_bytes(checked_shape(found, step, shape, {}, {}, &required(mask, "mask")));
+    bytes = workspace_bytes(found, call_of(found, step, shape, {}, {}, &required(mask, "mask")));
   });
   return bytes;
 }
@@ -408,7 +530,7 @@ int64_t flashbook_decode_workspace_bytes(int chapter, int step, const FlashbookS
   int64_t bytes = -1;
   guarded([&] {
     const Chapter& found = find(chapter, step);
-    bytes = found.step(step).workspace_bytes(checked_shape(found, step, shape, completed(cache)));
+    bytes = workspace_bytes(found, call_of(found, step, shape, completed(cache)));
   });
   return bytes;
 }
@@ -418,8 +540,8 @@ int64_t flashbook_masked_decode_workspace_bytes(int chapter, int step, const Fla
   int64_t bytes = -1;
   guarded([&] {
     const Chapter& found = find(chapter, step);
-    bytes = found.step(step).workspace_bytes(
-        checked_shape(found, step, shape, completed(cache), {}, &required(mask, "mask")));
+    bytes =
+        workspace_bytes(found, call_of(found, step, shape, completed(cache), {}, &required(mask, "mask")));
   });
   return bytes;
 }
@@ -428,7 +550,7 @@ int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* s
   int64_t bytes = -1;
   guarded([&] {
     const Chapter& found = find(chapter, step);
-    bytes = found.step(step).workspace_bytes(checked_shape(found, step, shape));
+    bytes = workspace_bytes(found, call_of(found, step, shape));
   });
   return bytes;
 }
@@ -436,7 +558,7 @@ int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* s
 int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* flops, double* memory_bytes) {
   return guarded([&] {
     const Chapter& found = find(chapter, step);
-    const Shape problem = checked_shape(found, step, shape);
+    const Shape problem = checked_shape(found, call_of(found, step, shape));
     required(flops, "flops") = ::flashbook::flops(problem, found.step(step).operation);
     required(memory_bytes, "memory_bytes") = found.step(step).memory_bytes(problem);
   });

@@ -13,6 +13,14 @@
 #include "common/device/resources.h"
 
 namespace flashbook::device {
+
+int current() {
+  int device = 0;
+  if (cudaGetDevice(&device) == cudaSuccess) return device;
+  cudaGetLastError();
+  return -1;
+}
+
 namespace {
 
 void check(cudaError_t error, const char* call) {
@@ -32,6 +40,7 @@ std::string runtime_version() { return version(cudaRuntimeGetVersion, "cudaRunti
 
 /// The device that launches go to. Throws HardwareMissing if there is none.
 int current_device() {
+  if (const int device = current(); device >= 0) return device;
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -246,6 +255,16 @@ std::vector<KernelResources> resources_of_kernels(const std::function<void()>& w
   std::vector<KernelResources> resources;
   for (const Launch& launch : launches) resources.push_back(resources_of(launch));
   return resources;
+}
+
+cudaError_t allow_shared_bytes(const void* kernel, std::size_t bytes) {
+  thread_local std::map<std::pair<int, const void*>, std::size_t> allowed;
+  std::size_t& known = allowed[{current(), kernel}];
+  if (bytes <= known) return cudaSuccess;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
+  if (error == cudaSuccess) known = bytes;
+  return error;
 }
 
 void note_launch(const void* kernel, int threads, std::size_t dynamic_shared_bytes) {

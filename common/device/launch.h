@@ -52,8 +52,7 @@ void launch(Start start, dim3 cluster, void (*kernel)(Params...), dim3 grid, dim
   constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
   cudaError_t error = cudaSuccess;
   if (dynamic_shared_bytes > kDefaultSharedBytes)
-    error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(dynamic_shared_bytes));
+    error = allow_shared_bytes(reinterpret_cast<const void*>(kernel), dynamic_shared_bytes);
   if (error == cudaSuccess) {
     cudaLaunchAttribute attribute{};
     if (start == Start::dependent) {

@@ -23,6 +23,9 @@ int device_count();
 /// Throws UsageError if there is none of that number.
 void use_device(int device);
 
+/// The calling thread's device; -1 if no GPU can be used.
+int current();
+
 /// Lets copies between two devices go straight from one to the other, if the machine has a way for them; else
 /// they go through the host's memory.
 void connect(int device, int other);

@@ -25,4 +25,10 @@ std::vector<KernelResources> resources_of_kernels(const std::function<void()>& w
 /// Tells resources_of_kernels of a launch on a GPU, if it runs. For launch.h.
 void note_launch(const void* kernel, int threads, std::size_t dynamic_shared_bytes);
 
+#ifdef __CUDACC__
+/// Allows a kernel's blocks this many bytes of dynamic shared memory on the current device, unless this
+/// thread has already done so. For launch.h.
+cudaError_t allow_shared_bytes(const void* kernel, std::size_t bytes);
+#endif
+
 }  // namespace flashbook::device

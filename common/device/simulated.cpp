@@ -90,6 +90,8 @@ void use_device(int device) {
   sim::set_current_device(device);
 }
 
+int current() { return sim::current_device(); }
+
 void connect(int, int) {}
 
 struct Event::Recorded {

@@ -31,13 +31,13 @@ void check(const TensorTiles& tiles) {
   if (!tiles.base || reinterpret_cast<std::uintptr_t>(tiles.base) % kAlignment != 0)
     refuse("the tensor must begin at a multiple of 16 in device memory");
   for (std::size_t i = 0; i < rank; ++i) {
-    const std::string dimension = "dimension " + text_of(i);
+    const auto dimension = [i] { return "dimension " + text_of(i); };
     if (tiles.size[i] < 1 || tiles.size[i] > kMaxSize)
-      refuse(dimension + " has " + text_of(tiles.size[i]) + " elements; 1 to 2^32 are possible");
+      refuse(dimension() + " has " + text_of(tiles.size[i]) + " elements; 1 to 2^32 are possible");
     if (tiles.box[i] < 1 || tiles.box[i] > kMaxBox)
-      refuse(dimension + " has a box of " + text_of(tiles.box[i]) + " elements; 1 to 256 are possible");
+      refuse(dimension() + " has a box of " + text_of(tiles.box[i]) + " elements; 1 to 256 are possible");
     if (i > 0 && (tiles.stride[i - 1] % kAlignment != 0 || tiles.stride[i - 1] >= kMaxStride))
-      refuse(dimension + " has a stride of " + text_of(tiles.stride[i - 1]) +
+      refuse(dimension() + " has a stride of " + text_of(tiles.stride[i - 1]) +
              " bytes; it must be a multiple of 16 below 2^40, so pad the rows");
   }
   const uint64_t row = tiles.box[0] * size_of(tiles.dtype);

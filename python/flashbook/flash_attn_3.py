@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from flashbook import arguments, interface, ops
+from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_3
-from flashbook.interface import Window
+from flashbook.interface import ALL_KEYS, Window
 
 WithLse = tuple[Tensor, Tensor]  # o, lse
 Options = tuple[float | None, int, int, float]
@@ -57,7 +58,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
                     sm_margin: int = ..., *, return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = None, causal: bool = False, qv: Tensor | None = None,
                     q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
-                    window_size: Window = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0, num_splits: int = 1,
+                    window_size: Window = ALL_KEYS, attention_chunk: int = 0, softcap: float = 0.0, num_splits: int = 1,
                     pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
                     return_attn_probs: bool = False) -> Tensor | WithLse:
     """Attention.
@@ -76,16 +77,27 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
     Not supported: qv, attention_chunk, sm_margin.
     Returns: o, as q; bfloat16 of float8_e4m3fn.
     """
+    key: object = None
+    if qv is None and q_descale is None and k_descale is None and v_descale is None and ops.is_untraced(q, k, v):
+        if is_any_autocast_enabled():
+            q, k, v = interface._cast(q, k, v)
+        known, key = interface.known_call("dense of 3", q, k, v, None, None, window_size, softmax_scale, causal, attention_chunk, softcap, num_splits,
+                                          pack_gqa, sm_margin, deterministic, return_attn_probs)
+        if known is not None:
+            o, lse = interface.repeat(known, q, k, v, deterministic, return_attn_probs)
+            return (o, lse) if return_attn_probs else o
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k=k, v=v)
     scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     deterministic = arguments.flag("deterministic", deterministic, ORDER_3)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
     scales = _contiguous(q_descale, k_descale, v_descale)
-    if scales == ops.NO_SCALES and not with_lse:  # the way of calls that have been before
-        return interface.flash_attn_func(q, k, v, 0.0, scale, False, (left, right), softcap, None, deterministic)
-    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
-    o, lse = interface.attend(q, k, v, scale, left, right, softcap, None, None, None, deterministic, scales=scales)
-    o = o.transpose(1, 2)
+    views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    known = interface.remember_forward(key, views, scale, left, right, softcap, False)
+    if known is not None:
+        o, lse = interface.repeat(known, q, k, v, deterministic, with_lse)
+    else:
+        o, lse = interface.attend(*views, scale, left, right, softcap, None, None, None, deterministic, scales=scales)
+        o = o.transpose(1, 2)
     return (o, lse) if with_lse else o
 
 
@@ -105,7 +117,7 @@ def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = ..., ca
                               softcap: float = ..., deterministic: bool = ..., num_heads_q: int | None = ..., sm_margin: int = ..., *,
                               return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = None, causal: bool = False, q_descale: Tensor | None = None,
-                              k_descale: Tensor | None = None, v_descale: Tensor | None = None, window_size: Window = (-1, -1),
+                              k_descale: Tensor | None = None, v_descale: Tensor | None = None, window_size: Window = ALL_KEYS,
                               attention_chunk: int = 0, softcap: float = 0.0, deterministic: bool = False, num_heads_q: int | None = None,
                               sm_margin: int = 0, return_attn_probs: bool = False) -> Tensor | WithLse:
     """flash_attn_func of the three parts of qkv, read where they lie: [batch, seqlen, 3, heads, head_dim]; or [batch, seqlen, heads + 2 *
@@ -150,7 +162,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
 def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
                            seqused_q: Tensor | None = None, seqused_k: Tensor | None = None, softmax_scale: float | None = None,
                            causal: bool = False, qv: Tensor | None = None, q_descale: Tensor | None = None, k_descale: Tensor | None = None,
-                           v_descale: Tensor | None = None, window_size: Window = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+                           v_descale: Tensor | None = None, window_size: Window = ALL_KEYS, attention_chunk: int = 0, softcap: float = 0.0,
                            num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
                            return_attn_probs: bool = False) -> Tensor | WithLse:
     """Attention of sequences that are packed one after another.
@@ -165,12 +177,22 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
     Not supported: seqused_q, seqused_k, qv, q_descale, k_descale, v_descale, attention_chunk, sm_margin.
     Returns: o, as q.
     """
+    key: object = None
+    if (seqused_q is None and seqused_k is None and qv is None and q_descale is None and k_descale is None and v_descale is None
+            and ops.is_untraced(q, k, v)):
+        if is_any_autocast_enabled():
+            q, k, v = interface._cast(q, k, v)
+        known, key = interface.known_call("packed of 3", q, k, v, cu_seqlens_q, cu_seqlens_k, window_size, softmax_scale, causal,
+                                          attention_chunk, softcap, num_splits, pack_gqa, sm_margin, deterministic, return_attn_probs)
+        if known is not None:
+            o, lse = interface.repeat(known, q, k, v, deterministic, return_attn_probs, cu_seqlens_q, cu_seqlens_k)
+            return (o, lse) if return_attn_probs else o
     scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
     cut = f"cut the sequences in cu_seqlens, {THEIRS}"
     arguments.refuse(seqused_q=(seqused_q, None, cut), seqused_k=(seqused_k, None, cut), **_no_descales(q_descale, k_descale, v_descale))
     o, lse = interface.attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, scale, left, right, softcap, None,
-                                     arguments.flag("deterministic", deterministic, ORDER_3))
+                                     arguments.flag("deterministic", deterministic, ORDER_3), key=key)
     return (o, lse) if with_lse else o
 
 
@@ -210,7 +232,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             cu_seqlens_q: Tensor | None = None, cu_seqlens_k_new: Tensor | None = None, max_seqlen_q: int | None = None,
                             rotary_seqlens: Tensor | None = None, q_descale: Tensor | None = None, k_descale: Tensor | None = None,
                             v_descale: Tensor | None = None, softmax_scale: float | None = None, causal: bool = False,
-                            window_size: Window = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True,
+                            window_size: Window = ALL_KEYS, attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True,
                             scheduler_metadata: Tensor | None = None, num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
                             return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | WithLse:
     """Attention of a few queries against a cache, into which k and v are written first.
@@ -240,6 +262,15 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     Not supported: qv, cu_seqlens_k_new, q_descale, attention_chunk, sm_margin.
     Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
     """
+    key: object = None
+    if (k is None and v is None and qv is None and rotary_cos is None and rotary_sin is None and cache_batch_idx is None and cache_leftpad is None
+            and cu_seqlens_q is None and cu_seqlens_k_new is None and q_descale is None and k_descale is None and v_descale is None and s_aux is None
+            and ops.is_untraced(q, k_cache, v_cache)):
+        known, key = interface.known_call("cache of 3", q, k_cache, v_cache, cache_seqlens, page_table, window_size, softmax_scale, causal,
+                                          attention_chunk, softcap, num_splits, pack_gqa, sm_margin, rotary_interleaved, return_softmax_lse)
+        if known is not None and not ops.wants_gradient(q, k_cache, v_cache):
+            o, lse = known.forward(q, k_cache, v_cache, cache_seqlens, page_table, return_softmax_lse)
+            return (o, lse) if return_softmax_lse else o
     scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_3)
     with_lse = arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_3)
@@ -268,14 +299,14 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         return (o, lse) if with_lse else o
     rotary = interface._rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
     o, lse = interface.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, scale, left, right, softcap, None, s_aux, cache_batch_idx,
-                              cache_leftpad, rotary, k_scale, v_scale, num_splits == 1)
+                              cache_leftpad, rotary, k_scale, v_scale, num_splits == 1, key)
     return (o, lse) if with_lse else o
 
 
 def get_scheduler_metadata(batch_size: int, max_seqlen_q: int, max_seqlen_k: int, num_heads_q: int, num_heads_kv: int, headdim: int,
                            cache_seqlens: Tensor, qkv_dtype: torch.dtype = torch.bfloat16, headdim_v: int | None = None,
                            cu_seqlens_q: Tensor | None = None, cu_seqlens_k_new: Tensor | None = None, cache_leftpad: Tensor | None = None,
-                           page_size: int | None = None, max_seqlen_k_new: int = 0, causal: bool = False, window_size: Window = (-1, -1),
+                           page_size: int | None = None, max_seqlen_k_new: int = 0, causal: bool = False, window_size: Window = ALL_KEYS,
                            attention_chunk: int = 0, has_softcap: bool = False, num_splits: int = 0, pack_gqa: bool | None = None,
                            sm_margin: int = 0) -> Tensor:
     """A plan for calls of flash_attn_with_kvcache. Chapter 8 plans each call on the device by itself, so this one is empty.

@@ -1,5 +1,6 @@
 """FlashAttention-2's functions, PyTorch's scaled_dot_product_attention, and `attention`, which runs any step of any chapter."""
 
+import functools
 import math
 from typing import Any, Literal, overload
 
@@ -19,7 +20,9 @@ Rotary = tuple[Tensor, Tensor, bool, Tensor | None]  # cosines, sines, whether p
 
 MOST_QUERIES = 64  # under a mask on a full cache: of more, chapter 9 reads fewer keys twice
 
-_cached_calls: dict[object, ops.CachedCall] = {}  # calls of flash_attn_func
+ALL_KEYS: Window = (-1, -1)  # window_size of a call without a window
+
+_cached_calls: dict[object, ops.CachedCall] = {}
 
 
 # ---- what all functions have in common ---------------------------------------------------------------------------------------------
@@ -125,23 +128,87 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
 
 
 def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_key: Tensor, softmax_scale: float | None, left: int, right: int,
-                  softcap: float, slopes: Tensor | None, deterministic: bool, dropout: float = 0.0) -> tuple[Tensor, Tensor]:
-    """O and the log-sum-exp, [heads, all queries], of sequences one after another: [tokens, heads, head_dim]."""
+                  softcap: float, slopes: Tensor | None, deterministic: bool, dropout: float = 0.0, key: object = None) -> tuple[Tensor, Tensor]:
+    """O and the log-sum-exp, [heads, all queries], of sequences one after another: [tokens, heads, head_dim]. With a key the call is
+    remembered."""
     arguments.tensors(3, "[tokens, heads, head_dim]", q=q, k=k, v=v)
     arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=first_query, cu_seqlens_k=first_key)
-    q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
-    o, lse = attend(q, k, v, softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic, dropout=dropout)
-    return o.squeeze(0).transpose(0, 1), lse.squeeze(0)
+    views = ops.view_of_packed(q), ops.view_of_packed(k), ops.view_of_packed(v)
+    known = remember_forward(key, views, softmax_scale, left, right, softcap, True, first_query, first_key)
+    if known is not None:
+        return repeat(known, q, k, v, deterministic, True, first_query, first_key)
+    o, lse = attend(*views, softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic, dropout=dropout)
+    return ops.packed_of_view(o), lse.squeeze(0)
 
 
 def _with_lse(o: Tensor, lse: Tensor, has_empty_rows: bool) -> WithLse:
     """As FlashAttention-2 returns it: of a row that sees no key the log-sum-exp is +inf there."""
-    return o, lse.masked_fill(lse == -math.inf, math.inf) if has_empty_rows else lse, None
+    return o, lse.nan_to_num(math.nan, math.inf, math.inf) if has_empty_rows else lse, None  # one kernel, where masked_fill takes two
 
 
 def _may_have_empty_rows(seqlen_q: int, seqlen_k: int, right: int) -> bool:
     """Whether the first query may see no key."""
     return seqlen_k == 0 or (right >= 0 and seqlen_q > seqlen_k + right)
+
+
+# ---- calls that have been before ---------------------------------------------------------------------------------------------------
+#
+# They are known by all that decides what a call does: the tensors' sizes, strides, types and devices, and the options as they are given, with
+# their classes, since True == 1 == 1.0: what was taken once is taken again, and nothing that is merely equal to it.
+
+
+def exactly(window: Window) -> object:
+    return (window, *map(type, window)) if isinstance(window, tuple) else [window]
+
+
+def array_key(array: Any) -> object:
+    return (array.shape, array.stride(), array.dtype, array.device) if type(array) is Tensor else [array]
+
+
+def known_call(kind: str, q: Tensor, k: Tensor, v: Tensor, first: object, second: object, window: Window,
+               *options: object) -> tuple[ops.CachedCall | None, object]:
+    """The call if it has been before, and its key. `first` and `second` are its arrays. A call with a list or an array for an option has no key:
+    it goes the whole way."""
+    key = (kind, options, tuple(map(type, options)), window if window is ALL_KEYS else exactly(window), None if first is None else array_key(first),
+           None if second is None else array_key(second), q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
+           q.device, k.device, v.device)
+    try:
+        return _cached_calls.get(key), key
+    except TypeError:  # a part of it has no hash
+        return None, None
+
+
+def remember(key: object, call: ops.CachedCall) -> None:
+    if len(_cached_calls) >= ops.MOST_PLANS:
+        _cached_calls.clear()
+    _cached_calls[key] = call
+
+
+def remember_forward(key: object, views: tuple[Tensor, ...], softmax_scale: float | None, left: int, right: int, softcap: float,
+                     has_empty_rows: bool, first_query: Tensor | None = None, first_key: Tensor | None = None) -> ops.CachedCall | None:
+    """Remembers a forward pass that has a key, and no other arrays than these, if its tensors need no copy. It has not run yet: so the first
+    call keeps the same tensors for a gradient as all others, as a checkpoint that recomputes it wants. Raises what the call is refused for."""
+    options = _scale(softmax_scale, views[0].shape[-1]), left, right, softcap
+    plan = None if key is None else ops.plan_to_repeat(*views, *options, first_query, first_key)
+    if plan is None:
+        return None
+    known = ops.CachedCall(plan, (*options, None), has_empty_rows, first_query is not None)
+    remember(key, known)
+    return known
+
+
+def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic: bool, wants_lse: bool, first: Tensor | None = None,
+           second: Tensor | None = None) -> tuple[Tensor, Any]:
+    """O, and the log-sum-exp if it is wanted."""
+    if not ops.wants_gradient(q, k, v):
+        return known.forward(q, k, v, first, second, wants_lse)
+    forward: Any = known.forward
+    backward: Any = known.backward
+    if first is not None:
+        forward = functools.partial(forward, first=first, second=second)
+        backward = functools.partial(backward, first=first, second=second)
+    o, lse = ops.UntracedCall.apply(q, k, v, forward, backward, known.is_deterministic(deterministic, q))
+    return o, lse
 
 
 # ---- our own, and PyTorch's --------------------------------------------------------------------------------------------------------
@@ -247,7 +314,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = ..., sof
                     window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
                     return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
-                    window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
+                    window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
                     return_attn_probs: bool = False) -> Tensor | WithLse:
     """Attention.
 
@@ -265,25 +332,14 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
         return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key; there are no probabilities
     Returns: o, as q.
     """
-    repeats = alibi_slopes is None and not dropout_p and ops.is_untraced(q, k, v)
-    if repeats:
+    key: object = None
+    if alibi_slopes is None and not dropout_p and ops.is_untraced(q, k, v):
         if is_any_autocast_enabled():
             q, k, v = _cast(q, k, v)
-        # With the options' classes, since True == 1 == 1.0: what was taken once is taken again, and nothing that is merely equal to it.
-        key = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, softmax_scale,
-               causal, window_size, softcap, softmax_scale.__class__, causal.__class__, softcap.__class__, dropout_p.__class__,
-               deterministic.__class__, return_attn_probs.__class__)
-        try:
-            known = _cached_calls.get(key)
-        except TypeError:  # lists and arrays have no hash: below they are taken, or named
-            known, repeats = None, False
+        known, key = known_call("dense", q, k, v, None, None, window_size, dropout_p, softmax_scale, causal, softcap, deterministic,
+                                return_attn_probs)
         if known is not None:
-            if ops.wants_gradient(q, k, v):
-                o, lse = ops.UntracedCall.apply(q, k, v, known.forward, known.backward, known.is_deterministic(deterministic, q))
-            elif known.is_short and not return_attn_probs:
-                return known.output(q, k, v)
-            else:
-                o, lse = known.forward(q, k, v)
+            o, lse = repeat(known, q, k, v, deterministic, return_attn_probs)
             return _with_lse(o, lse, known.has_empty_rows) if return_attn_probs else o
     dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
         dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
@@ -292,14 +348,13 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     scale = _scale(softmax_scale, q.shape[-1])
     left, right = _window(causal, window_size)
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    options: tuple[Any, ...] = scale, left, right, softcap, alibi_slopes, None, None
-    o, lse = attend(*views, *options, deterministic, 0, 0, ops.NO_SCALES, dropout_p)
     has_empty_rows = _may_have_empty_rows(q.shape[1], k.shape[1], right)
-    if repeats and (plan := ops.plan_to_repeat(*views, *options[:4])) is not None:
-        if len(_cached_calls) >= ops.MOST_PLANS:
-            _cached_calls.clear()
-        _cached_calls[key] = ops.CachedCall(plan, options, has_empty_rows)
-    o = o.transpose(1, 2)
+    known = remember_forward(key, views, scale, left, right, softcap, has_empty_rows)
+    if known is not None:
+        o, lse = repeat(known, q, k, v, deterministic, return_attn_probs)
+    else:
+        o, lse = attend(*views, scale, left, right, softcap, alibi_slopes, None, None, deterministic, 0, 0, ops.NO_SCALES, dropout_p)
+        o = o.transpose(1, 2)
     return _with_lse(o, lse, has_empty_rows) if return_attn_probs else o
 
 
@@ -316,7 +371,7 @@ def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = ..., softmax_scale
                               softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
                               return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
-                              window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
+                              window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
                               return_attn_probs: bool = False) -> Tensor | WithLse:
     """flash_attn_func of qkv[:, :, 0], qkv[:, :, 1] and qkv[:, :, 2], [batch, seqlen, 3, heads, head_dim], read where they lie."""
     arguments.tensors(5, "[batch, seqlen, 3, heads, head_dim]", qkv=qkv)
@@ -340,7 +395,7 @@ def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = ..., soft
                              window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
                              return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
-                             window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
+                             window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
                              return_attn_probs: bool = False) -> Tensor | WithLse:
     """flash_attn_func of q, kv[:, :, 0] and kv[:, :, 1], [batch, seqlen, 2, kv_heads, head_dim], read where they lie."""
     arguments.tensors(5, "[batch, seqlen, 2, kv_heads, head_dim]", kv=kv)
@@ -367,7 +422,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
                            softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *, return_attn_probs: bool,
                            block_table: Tensor | None = ...) -> Tensor | WithLse: ...
 def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                           dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False, window_size: Window = (-1, -1),
+                           dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False, window_size: Window = ALL_KEYS,
                            softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
                            block_table: Tensor | None = None) -> Tensor | WithLse:
     """Attention of sequences that are packed one after another.
@@ -384,6 +439,15 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
             [heads, all queries]
     Returns: o, as q.
     """
+    key: object = None
+    if alibi_slopes is None and block_table is None and not dropout_p and ops.is_untraced(q, k, v):
+        if is_any_autocast_enabled():
+            q, k, v = _cast(q, k, v)
+        known, key = known_call("packed", q, k, v, cu_seqlens_q, cu_seqlens_k, window_size, dropout_p, softmax_scale, causal, softcap,
+                                deterministic, return_attn_probs)
+        if known is not None:
+            o, lse = repeat(known, q, k, v, deterministic, return_attn_probs, cu_seqlens_q, cu_seqlens_k)
+            return _with_lse(o, lse, True) if return_attn_probs else o
     dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
         dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
     _refuse_probabilities(dropout_p, return_attn_probs)
@@ -394,7 +458,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         o, lse = cached_packed(q, k, v, cu_seqlens_q, max_seqlen_q, cu_seqlens_k.diff(), block_table, softmax_scale, left, right, softcap,
                                alibi_slopes)
         return _with_lse(o, lse, True) if return_attn_probs else o
-    o, lse = attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, softmax_scale, left, right, softcap, alibi_slopes, deterministic, dropout_p)
+    o, lse = attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, softmax_scale, left, right, softcap, alibi_slopes, deterministic, dropout_p, key)
     return _with_lse(o, lse, True) if return_attn_probs else o
 
 
@@ -411,7 +475,7 @@ def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen
                                      causal: bool = ..., window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ...,
                                      deterministic: bool = ..., *, return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = 0.0, softmax_scale: float | None = None,
-                                     causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None,
+                                     causal: bool = False, window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None,
                                      deterministic: bool = False, return_attn_probs: bool = False) -> Tensor | WithLse:
     """flash_attn_varlen_func of qkv[:, 0], qkv[:, 1] and qkv[:, 2], [all tokens, 3, heads, head_dim], read where they lie."""
     arguments.tensors(4, "[tokens, 3, heads, head_dim]", qkv=qkv)
@@ -439,7 +503,7 @@ def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor,
                                     return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
                                     dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
-                                    window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Tensor | None = None,
+                                    window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None,
                                     deterministic: bool = False, return_attn_probs: bool = False) -> Tensor | WithLse:
     """flash_attn_varlen_func of q, kv[:, 0] and kv[:, 1], [all keys, 2, kv_heads, head_dim], read where they lie."""
     arguments.tensors(4, "[tokens, 2, kv_heads, head_dim]", kv=kv)
@@ -474,7 +538,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
                             rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None, cache_seqlens: int | Tensor | None = None,
                             cache_batch_idx: Tensor | None = None, cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
-                            softmax_scale: float | None = None, causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0,
+                            softmax_scale: float | None = None, causal: bool = False, window_size: Window = ALL_KEYS, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None, num_splits: int = 0,
                             return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of a few queries against a cache, into which k and v are written first.
@@ -501,6 +565,14 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
             log-sum-exp. FlashAttention-2 has no such argument, so it is taken by name only
     Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
     """
+    key: object = None
+    if (k is None and v is None and rotary_cos is None and rotary_sin is None and cache_batch_idx is None and cache_leftpad is None
+            and alibi_slopes is None and s_aux is None and ops.is_untraced(q, k_cache, v_cache)):
+        known, key = known_call("cache", q, k_cache, v_cache, cache_seqlens, block_table, window_size, softmax_scale, causal, softcap,
+                                rotary_interleaved, num_splits, return_softmax_lse)
+        if known is not None and not ops.wants_gradient(q, k_cache, v_cache):
+            o, lse = known.forward(q, k_cache, v_cache, cache_seqlens, block_table, return_softmax_lse)
+            return _with_lse(o, lse, known.has_empty_rows)[:2] if return_softmax_lse else o
     softmax_scale, causal = arguments.scale(softmax_scale, ORDER_2), arguments.flag("causal", causal, ORDER_2)
     left, right = _window(causal, arguments.window(window_size, ORDER_2))
     softcap, return_softmax_lse = arguments.softcap(softcap, ORDER_2), arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_2)
@@ -511,7 +583,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         raise ValueError(f"cache_batch_idx is given, and cache_seqlens is None: give it too, {k_cache.shape[1]} if the cache is full ({ORDER_2})")
     rotary = _rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, None)
     o, lse = cached(q, k_cache, v_cache, k, v, cache_seqlens, block_table, softmax_scale, left, right, softcap, alibi_slopes, s_aux, cache_batch_idx,
-                    cache_leftpad, rotary, unsplit=num_splits == 1)
+                    cache_leftpad, rotary, unsplit=num_splits == 1, key=key)
     if not return_softmax_lse:
         return o
     may_be_empty = cache_seqlens is not None or cache_leftpad is not None or _may_have_empty_rows(q.shape[1], k_cache.shape[1], right)
@@ -521,11 +593,11 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
 def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Tensor | None, cache_seqlens: int | Tensor | None,
            pages: Tensor | None, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None = None,
            sinks: Tensor | None = None, entries: Tensor | None = None, paddings: Tensor | None = None,
-           rotary: Rotary | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None,
-           unsplit: bool = False) -> tuple[Tensor, Tensor]:
+           rotary: Rotary | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None, unsplit: bool = False,
+           key: object = None) -> tuple[Tensor, Tensor]:
     """Attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All that is refused is refused before anything is written.
     k_scale and v_scale are those of a cache in float8_e4m3fn. `entries` are the cache's entries that the sequences are, `paddings` rows before
-    their first keys."""
+    their first keys. With a key, and without new keys and arrays other than lengths and pages, the call is remembered."""
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k_cache=k_cache, v_cache=v_cache)
     new = [tensor for tensor in (k, v) if tensor is not None]
     if len(new) == 1:
@@ -575,6 +647,13 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         written = written + added
     if paddings is not None:
         written = (whole if written is None else written) - paddings
+    if key is not None and direct and not ops.missing_columns(*views):
+        plan = ops.decode_plan(*views, written, pages, scale, *rules)
+        if not plan.copies:
+            may_be_empty = written is not None or _may_have_empty_rows(q.shape[1], k_cache.shape[1], right)
+            known = ops.CachedDecode(plan, (scale, *rules), may_be_empty)
+            remember(key, known)
+            return known.forward(q, k_cache, v_cache, written, pages)
     o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*padded(*views), written, pages, scale, *rules)
     return o[..., :q.shape[-1]].transpose(1, 2), lse
 

@@ -61,6 +61,8 @@ NO_SCALES: Scales = (None, None, None)
 # ctypes takes ten times as long to fill a struct.
 pack_tensors, TENSORS = struct.Struct("=12Q").pack, ctypes.sizeof(Tensors)
 pack_gradients, GRADIENTS = struct.Struct("=5Q").pack, ctypes.sizeof(Gradients)
+pack_cache, CACHE = struct.Struct("=3Q16s2Q8s").pack, ctypes.sizeof(Cache)  # bytes are those of integers
+pack_mask = struct.Struct("=28si2Q40sQ8s2Q16sQ").pack  # bytes are those of what is no pointer, or null
 
 
 @dataclasses.dataclass
@@ -75,6 +77,8 @@ class Plan:
     reason: str = ""  # why, against a cache
     shape: Shape | None = None
     mask: Mask | None = None  # but for its pointers
+    mask_parts: tuple[bytes, ...] = ()  # between them
+    cache_parts: tuple[bytes, ...] = ()  # between the pointers of the cache
     call: Any = None  # the C function
     first: tuple[int, ...] = ()  # its first arguments: chapter, step, and where shape lies, and mask
     gradients: bytes = b""  # FlashbookGradients behind its pointers
@@ -449,12 +453,19 @@ def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | Non
     """The C function's first ones, with arrays and a seed in its mask if there are some."""
     if plan.mask is None or (slopes is None and first_query is None and seed is None and bias is None):
         return plan.first
-    mask = Mask.from_buffer_copy(plan.mask)
-    mask.seed = 0 if seed is None else int(seed)
-    mask.slope_sequences = slope_sequences(slopes)
-    for name, array in (("slopes", slopes), ("first_query", first_query), ("first_key", first_key), ("bias", bias)):
-        setattr(mask, name, None if array is None else address(array))
-    return (*plan.first[:3], bytes(mask))
+    return (*plan.first[:3], mask_bytes(plan, address, slopes, first_query, first_key, seed, bias))
+
+
+def mask_bytes(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None = None,
+               first_key: Tensor | None = None, seed: Tensor | None = None, bias: Tensor | None = None, sinks: Tensor | None = None) -> bytes:
+    """The plan's mask with these arrays."""
+    if not plan.mask_parts and plan.mask is not None:
+        whole = bytes(plan.mask)
+        plan.mask_parts = whole[:28], whole[48:88], whole[96:104], whole[120:136]
+    sizes, others, functions, rest = plan.mask_parts
+    places = [0 if array is None else address(array) for array in (first_query, first_key, slopes, bias, sinks)]
+    return pack_mask(sizes, slope_sequences(slopes), *places[:2], others, places[2], functions, places[3], 0 if seed is None else int(seed), rest,
+                     places[4])
 
 
 def slope_sequences(slopes: Tensor | None) -> int:
@@ -668,7 +679,7 @@ def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tenso
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, *rules)
     with on(plan):
-        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings, first_query, k_scale, v_scale, unsplit)
+        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings, first_query, k_scale, v_scale)
 
 
 def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
@@ -767,6 +778,8 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     else:
         if pages.dim() != 2 or (pages.shape[0] != q.shape[0] and not most_queries):
             raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
+        if k.shape != v.shape:
+            raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: give one shape")
         one_page = [of_one_page(tensor, q.shape[0]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page, True)
     masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (most_queries > 0 and right == 0)
@@ -793,6 +806,8 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
         plan.shape.batch, plan.shape.seqlen_q = pages.shape[0], most_queries
         plan.shape.q_batch_stride = plan.shape.o_batch_stride = max(q.stride(1), q.stride(2)) * max(q.shape[1], most_queries)
         cache.first_query, cache.queries = 16, q.shape[2]
+    said = bytes(cache)
+    plan.cache_parts = said[Cache.page_rows.offset:Cache.paddings.offset], said[Cache.queries.offset:]
     c, first = _library.library(), (*plan.first, ctypes.addressof(cache))
     if masked:
         plan.mask, plan.call = Mask(window_left=left, window_right=right, softcap=softcap), c.flashbook_masked_decode
@@ -809,7 +824,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
 
 def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, slopes: Tensor | None = None,
                   sinks: Tensor | None = None, paddings: Tensor | None = None, first_query: Tensor | None = None, k_scale: Tensor | None = None,
-                  v_scale: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
+                  v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     o, lse = torch.empty_like(plan.results[0]), torch.empty_like(plan.results[1])
     if plan.empty:
         lse = lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
@@ -817,20 +832,11 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
     workspace, _memory = workspace_of(plan, stream, address)
-    cache = Cache(None if lengths is None else address(lengths), e4m3=int(plan.chapter == DECODING and plan.step == E4M3_CACHE),
-                  splits=int(unsplit))
-    if pages is not None:
-        cache.page_table, cache.page_rows, cache.pages = address(pages), k.shape[2], k.shape[0]
-    if paddings is not None:
-        cache.paddings = address(paddings)
-    if first_query is not None:
-        cache.first_query, cache.queries = address(first_query), q.shape[2]
-    first: tuple[Any, ...] = (*plan.first, ctypes.addressof(cache))
+    cache = pack_cache(CACHE, *(0 if array is None else address(array) for array in (lengths, pages)), plan.cache_parts[0],
+                       *(0 if array is None else address(array) for array in (paddings, first_query)), plan.cache_parts[1])
+    first: tuple[Any, ...] = (*plan.first, cache)
     if plan.mask is not None:
-        mask = Mask.from_buffer_copy(plan.mask)
-        mask.slopes, mask.sink_logits = (None if array is None else address(array) for array in (slopes, sinks))
-        mask.slope_sequences = slope_sequences(slopes)
-        first += (bytes(mask),)
+        first += (mask_bytes(plan, address, slopes, sinks=sinks),)
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0,
                            *(0 if array is None else address(array) for array in (k_scale, v_scale)), 0, 0)
     if status := plan.call(*first, tensors, stream):
@@ -875,73 +881,151 @@ class UntracedCall(torch.autograd.Function):
         return (*ctx.backward_pass(d_o, *ctx.saved_tensors, ctx.deterministic), None, None, None)
 
 
-def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float) -> Plan | None:
-    """How a forward pass without arrays went, if tensors like these need no copy."""
-    plan = _plans.get(forward_key(q, k, v, scale, left, right, softcap, None))
-    return None if plan is None or plan.copies else plan
+# How views, [batch, heads, seqlen, head_dim], become the callers' tensors, [batch, seqlen, heads, head_dim] or packed [tokens, heads, head_dim],
+# and those the views.
+
+
+def view_of_packed(tensor: Tensor) -> Tensor:
+    return tensor.transpose(0, 1).unsqueeze(0)
+
+
+def packed_of_view(tensor: Tensor) -> Tensor:
+    return tensor.squeeze(0).transpose(0, 1)
+
+
+def heads_and_rows_exchanged(tensor: Tensor) -> Tensor:
+    return tensor.transpose(1, 2)
+
+
+def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, first_query: Tensor | None,
+                   first_key: Tensor | None) -> Plan | None:
+    """How a forward pass with no arrays but these goes, if tensors like its own need no copy. Raises what it is refused for."""
+    if missing_columns(q, k, v):
+        return None
+    if wants_gradient(q, k, v):
+        check_gradient(q, is_masked(left, right, softcap, False, -1 if first_query is None else 0))
+    plan = forward_plan(q, k, v, scale, left, right, softcap, None, first_query, 0, 0, NO_SCALES)
+    check_arrays(q, None, first_query, first_key)
+    return None if plan.copies else plan
 
 
 class CachedCall:
-    """A call of flash_attn_func that has been before, with tensors of these sizes and strides: what is left to do for each one like it.
+    """A call that has been before, with tensors of these sizes and strides: what is left to do for each one like it.
 
-    Tensors are [batch, seqlen, heads, head_dim], the callers', so that no views are made.
+    Tensors are the callers', so that no views are made. A call also has up to two arrays: where packed sequences begin, or against a cache the
+    keys of each sequence and the pages.
     """
 
-    def __init__(self, plan: Plan, options: tuple[Any, ...], has_empty_rows: bool) -> None:
-        self.plan, self.options = plan, options  # those that forward and backward pass have in common
+    def __init__(self, plan: Plan, options: tuple[Any, ...], has_empty_rows: bool, packed: bool = False) -> None:
+        self.plan, self.options = plan, options  # without the arrays
         self.has_empty_rows = has_empty_rows  # maybe
-        self.results = with_heads_and_rows_exchanged(plan.results[0]), plan.results[1]
+        self.packed = packed
+        self.view, self.given = (view_of_packed, packed_of_view) if packed else (heads_and_rows_exchanged, heads_and_rows_exchanged)
+        self.results = self.template(plan.results[0]), self.template_of_lse(plan.results[1])
         self.gradients: dict[object, tuple[Plan, tuple[Tensor, ...]]] = {}
         self.is_allowed = False  # whether a gradient is known not to be refused
-        self.is_short = plan.index >= 0 and not plan.empty and plan.mask is None and plan.counts and plan.results[1].numel() <= MOST_UNREAD
+        self.is_direct = plan.index >= 0 and not plan.empty and (plan.workspace == 0 or plan.counts)
+        self.is_short = plan.results[1].numel() <= MOST_UNREAD
+        self.without_arrays = self.arguments(None, None) if self.is_direct else ()
         self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of log-sum-exp and workspace, and what lies there
+
+    def template(self, like: Tensor) -> Tensor:
+        """A result or a gradient of a view, as the callers have it and without memory."""
+        if not self.packed:
+            return with_heads_and_rows_exchanged(like)
+        (_, heads, rows, columns), (_, *strides, last) = like.shape, like.stride()
+        return without_memory(torch.empty_strided((rows, heads, columns), (strides[1], strides[0], last), dtype=like.dtype, device=like.device))
+
+    def template_of_lse(self, like: Tensor) -> Tensor:
+        return without_memory(torch.empty(like.shape[1:], dtype=like.dtype, device=like.device)) if self.packed else like
 
     def is_deterministic(self, asked: bool, q: Tensor) -> bool:
         """Whether the gradient has to be. Raises what it is refused for."""
         if not self.is_allowed:
-            _, left, right, softcap, *_ = self.options
-            check_gradient(q, is_masked(left, right, softcap, False, -1))
+            check_gradient(q, self.plan.mask is not None)
             self.is_allowed = True
         return is_deterministic(asked)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15 or is_elsewhere(self.plan):
-            o, lse = forward(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *self.options, False, 0, 0)
-            return o.transpose(1, 2), lse
-        return launch_forward(self.plan, self.results, q, k, v)
+    def again(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The whole way, for tensors that have to be copied, on another device than the current one, in CUDA graphs and in the simulator."""
+        o, lse = forward(self.view(q), self.view(k), self.view(v), *self.options, first, second, False, 0, 0)
+        return self.given(o), lse[0] if self.packed else lse
 
-    def output(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """O alone, if `is_short`. The log-sum-exp goes where the next call on the stream writes its own."""
+    def arguments(self, first: Tensor | None, second: Tensor | None) -> Any:
+        """The C function's first ones."""
+        return self.plan.first if first is None else arguments(self.plan, Tensor.data_ptr, None, first, second, None, None)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None = None, second: Tensor | None = None,
+                wants_lse: bool = True) -> tuple[Tensor, Tensor | None]:
+        """O and the log-sum-exp. An unwanted log-sum-exp may go where the next call on the stream writes its own; None stands for it."""
         plan, q_place, k_place, v_place = self.plan, q.data_ptr(), k.data_ptr(), v.data_ptr()
+        if not self.is_direct or (q_place | k_place | v_place) & 15 or current_device() != plan.index:
+            return self.again(q, k, v, first, second)
         stream = raw_stream(plan.index)
-        # The legacy stream, 0, cannot be captured.
-        if (q_place | k_place | v_place) & 15 or current_device() != plan.index or (stream and is_capturing()):
-            return self.forward(q, k, v)[0]
+        if stream and is_capturing():  # the legacy stream, 0, cannot be captured
+            return self.again(q, k, v, first, second)
         kept = self.kept.get(stream)
         if kept is None:
-            workspace, memory = workspace_of(plan, stream, Tensor.data_ptr)
-            unread = _unread.get((plan.index, stream))
-            if unread is None:
-                unread = _unread[plan.index, stream] = torch.empty(MOST_UNREAD, dtype=torch.float32, device=q.device)
-            kept = self.kept[stream] = unread.data_ptr(), workspace, (unread,) if memory is None else (unread, memory)
+            kept = self.keep(stream, q.device)
         o = torch.empty_like(self.results[0])
-        tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o.data_ptr(), kept[0], kept[1], 0, 0, 0, 0, 0)
-        if status := plan.call(*plan.first, tensors, stream):
+        lse = torch.empty_like(self.results[1]) if wants_lse or not self.is_short else None
+        tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o.data_ptr(), kept[0] if lse is None else lse.data_ptr(), kept[1], 0, 0, 0, 0, 0)
+        before = self.without_arrays if first is None and second is None else self.arguments(first, second)
+        if status := plan.call(*before, tensors, stream):
             _library.check(status)
-        return o
+        return o, lse
 
-    def backward(self, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool) -> tuple[Tensor, ...]:
-        inputs = q, k, v, o, d_o
-        key = (d_o.stride(), q.stride(), k.stride(), v.stride(), o.stride(), deterministic)
+    def keep(self, stream: int, device: torch.device) -> tuple[int, int, tuple[Tensor, ...]]:
+        """Where calls on this stream write."""
+        workspace, memory = workspace_of(self.plan, stream, Tensor.data_ptr)
+        unread = _unread.get((self.plan.index, stream))
+        if unread is None:
+            unread = _unread[self.plan.index, stream] = torch.empty(MOST_UNREAD, dtype=torch.float32, device=device)
+        kept = self.kept[stream] = unread.data_ptr(), workspace, (unread,) if memory is None else (unread, memory)
+        return kept
+
+    def backward(self, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
+                 first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
+        key = d_o.stride(), q.stride(), k.stride(), v.stride(), o.stride(), deterministic
         known = self.gradients.get(key)
-        if known is not None and not (d_o.data_ptr() | q.data_ptr() | k.data_ptr() | v.data_ptr() | o.data_ptr()) & 15 and not is_elsewhere(known[0]):
-            return launch_backward(*known, d_o, q, k, v, o, lse)
-        views = tuple(tensor.transpose(1, 2) for tensor in inputs)
-        found = backward(views[4], *views[:4], lse, *self.options, deterministic)
-        plan = _plans.get(backward_key(views, *self.options[:4], False, -1, deterministic, 0.0, -1))
-        if plan is not None and not plan.copies and len(self.gradients) < MOST_PLANS:
-            self.gradients[key] = plan, tuple(map(with_heads_and_rows_exchanged, plan.results))
-        return tuple(gradient.transpose(1, 2) for gradient in found)
+        d_o_place, q_place, k_place, v_place, o_place = d_o.data_ptr(), q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr()
+        if known is None or (d_o_place | q_place | k_place | v_place | o_place) & 15 or current_device() != known[0].index:
+            return self.backward_again(key, d_o, q, k, v, o, lse, deterministic, first, second)
+        plan, (dq_like, dk_like, dv_like) = known
+        dq, dk, dv, memory = torch.empty_like(dq_like), torch.empty_like(dk_like), torch.empty_like(dv_like), torch.empty_like(plan.memory)
+        lse = lse.contiguous()  # a hook may have brought it back otherwise
+        tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o_place, lse.data_ptr(), memory.data_ptr(), 0, 0, 0, 0, 0)
+        gradients = pack_gradients(GRADIENTS, d_o_place, dq.data_ptr(), dk.data_ptr(), dv.data_ptr()) + plan.gradients
+        before = plan.first if first is None else arguments(plan, Tensor.data_ptr, None, first, second, None, None)
+        if status := plan.call(*before, tensors, gradients, raw_stream(plan.index)):
+            _library.check(status)
+        return dq, dk, dv
+
+    def backward_again(self, key: object, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
+                       first: Tensor | None, second: Tensor | None) -> tuple[Tensor, ...]:
+        """The whole way, as `again`. Its plan is remembered."""
+        views = tuple(map(self.view, (q, k, v, o, d_o)))
+        found = backward(views[4], *views[:4], lse[None] if self.packed else lse, *self.options, first, second, deterministic)
+        documents = -1 if first is None else first.shape[0] - 1
+        plan = _plans.get(backward_key(views, *self.options[:4], False, documents, deterministic, 0.0, -1))
+        is_direct = plan is not None and plan.index >= 0 and not (plan.copies or plan.empty or plan.counts)
+        if plan is not None and is_direct and len(self.gradients) < MOST_PLANS:
+            self.gradients[key] = plan, tuple(map(self.template, plan.results))
+        return tuple(map(self.given, found))
+
+
+class CachedDecode(CachedCall):
+    """The same against a cache, without gradients; `options` are the scale and decode's rules."""
+
+    def again(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor]:
+        o, lse = decode(self.view(q), self.view(k), self.view(v), first, second, *self.options)
+        return self.given(o), lse
+
+    def arguments(self, first: Tensor | None, second: Tensor | None) -> Any:
+        plan = self.plan
+        cache = pack_cache(CACHE, 0 if first is None else first.data_ptr(), 0 if second is None else second.data_ptr(), plan.cache_parts[0], 0, 0,
+                           plan.cache_parts[1])
+        return (*plan.first, cache) if plan.mask is None else (*plan.first, cache, ctypes.addressof(plan.mask))
 
 
 # ---- what PyTorch knows of them ----------------------------------------------------------------------------------------------------

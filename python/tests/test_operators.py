@@ -1,8 +1,11 @@
 """What PyTorch expects of an operator: schema, fake tensors, compile without breaks, autocast, streams, devices, CUDA graphs."""
 
+import ctypes
 import pathlib
+import struct
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from reference import attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import flashbook
-from flashbook import interface
+from flashbook import _library, flash_attn_3, interface, ops
 
 
 def inputs(rows=70, heads=(4, 2), grad=False, dtype=torch.bfloat16):
@@ -122,6 +125,149 @@ def test_the_second_gradient_is_as_the_first(options):
                 torch.testing.assert_close(one, other, atol=0 if "deterministic" in options else 2e-2, rtol=0 if "deterministic" in options else 1e-2)
                 assert one.stride() == other.stride()
     assert interface._cached_calls
+
+
+REMEMBERED = [(module, kind) for module in (flashbook, flash_attn_3) for kind in ("cache", "full cache", "window", "pages", "packed", "dense")]
+
+
+def remembered(module, kind):
+    """A call that is remembered: the function, its tensors and its options."""
+    q, k, v = inputs(64)
+    lengths = torch.tensor([30, 64], device=DEVICE, dtype=torch.int32)
+    table = torch.arange(8, device=DEVICE, dtype=torch.int32).view(2, 4)
+    first = torch.tensor([0, 50, 128], device=DEVICE, dtype=torch.int32)
+    pages = tuple(tensor.view(8, 16, 2, 64) for tensor in (k, v))
+    cache = module.flash_attn_with_kvcache
+    return {"cache": (cache, (q[:, :2], k, v), {"cache_seqlens": lengths, "causal": True}),
+            "full cache": (cache, (q[:, :1], k, v), {"return_softmax_lse": True}),
+            "window": (cache, (q[:, :2], k, v), {"cache_seqlens": lengths, "window_size": (9, 0)}),
+            "pages": (cache, (q[:, :1], *pages), {"cache_seqlens": lengths, "block_table" if module is flashbook else "page_table": table}),
+            "packed": (module.flash_attn_varlen_func, tuple(tensor.flatten(0, 1) for tensor in (q, k, v)),
+                       {"cu_seqlens_q": first, "cu_seqlens_k": first, "max_seqlen_q": 78, "max_seqlen_k": 78, "causal": True}),
+            "dense": (module.flash_attn_func, (q, k, v), {"window_size": (9, 0), "return_attn_probs": True})}[kind]
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("module, kind", REMEMBERED)
+def test_a_call_that_has_been_before_reads_its_arrays_again(module, kind):
+    function, tensors, options = remembered(module, kind)
+    as_tuple = lambda result: result[:2] if isinstance(result, tuple) else (result,)
+    first = as_tuple(function(*tensors, **options))
+    assert len(interface._cached_calls) == 1
+    changed = {key: value.flip(0) if key in ("cache_seqlens", "block_table", "page_table") else value for key, value in options.items()}
+    q = torch.empty_strided(tensors[0].shape, tensors[0].stride(), dtype=tensors[0].dtype, device=DEVICE).copy_(tensors[0])
+    others = q, *tensors[1:]
+    for given in (options, changed):
+        again = as_tuple(function(*others, **given))
+        assert len(interface._cached_calls) == 1
+        interface._cached_calls.clear()
+        right = as_tuple(function(*tensors, **given))
+        assert all(torch.equal(one, other) and one.stride() == other.stride() for one, other in zip(again, right))
+    assert all(torch.equal(one, other) for one, other in zip(first, as_tuple(function(*tensors, **options))))
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """What the C functions are called with, as on a GPU. They do nothing."""
+    noted, make, chapters = [], ops.planned, _library.chapters()
+
+    def note(*given):
+        noted.append(given)
+        return 0
+
+    def planned(*given, **named):
+        plan = make(*given, **named)
+        plan.simulated, plan.index = False, max(plan.index, 0)
+        return plan
+
+    monkeypatch.setattr(ops, "planned", planned)
+    operations = ("attention", "decode", "backward", "masked", "masked_backward", "masked_decode")
+    calls = {f"flashbook_{name}": note for name in operations} | {f"flashbook_{of}workspace_bytes": lambda *_: 4096
+                                                              for of in ("", "masked_", "decode_", "masked_decode_")}
+    monkeypatch.setattr(_library, "library", lambda: types.SimpleNamespace(**calls))
+    monkeypatch.setattr(_library, "chapters", lambda: chapters)
+    for kept in ("_kept", "_unread"):
+        monkeypatch.setattr(ops, kept, {})
+    if not GPU:
+        monkeypatch.setattr(ops, "current_device", lambda: 0)
+        monkeypatch.setattr(ops, "raw_stream", lambda index: 0)
+        monkeypatch.setattr(ops, "is_capturing", lambda: False)
+    return noted
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("module, kind", REMEMBERED)
+def test_a_call_that_has_been_before_takes_nothing_else(module, kind, noted):
+    """What is equal and of another class, or another tensor, is refused after a call that was taken as before it."""
+    function, tensors, options = remembered(module, kind)
+    q, k, v = tensors
+    wrong = [((q.half(), k, v), {}), ((q, k[:1], v), {}), ((q[..., 1:], k, v), {}), ((q, k.float(), v), {}), ((q, k, v.to("meta")), {}),
+             ((q, k, 1.0), {}), (tensors, {"causal": int(options.get("causal", False))}), (tensors, {"softcap": False}), (tensors, {"softmax_scale": True}),
+             (tensors, {"window_size": tuple(map(float, options.get("window_size", (-1, -1))))})]
+    for array in ("cache_seqlens", "block_table", "page_table", "cu_seqlens_q"):
+        if array in options:
+            wrong += [(tensors, {array: change(options[array])}) for change in (lambda t: t.long(), lambda t: t[1:], lambda t: t.tolist())]
+            wrong.append((tensors, {array: torch.stack([options[array]] * 2, -1)[..., 0]}))  # with gaps
+    if "cache" in function.__name__:
+        wrong += [((q.detach().requires_grad_(), k, v), {}), (tensors, {"num_splits": False})]
+    for others, change in wrong:
+        messages = []
+        for was_before in (False, True):
+            interface._cached_calls.clear()
+            if was_before:
+                function(*tensors, **options)
+                function(*tensors, **options)
+            with pytest.raises((ValueError, TypeError, NotImplementedError)) as refusal:
+                function(*others, **options | change)
+            messages.append((refusal.type, str(refusal.value)))
+        assert messages[0] == messages[1]
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("module, kind", REMEMBERED)
+def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, noted, monkeypatch):
+    function, tensors, options = remembered(module, kind)
+    leaves = tuple(tensor.detach().clone().requires_grad_("cache" not in function.__name__) for tensor in tensors)
+
+    def run():
+        noted.clear()
+        o = function(*leaves, **options)
+        o = o[0] if isinstance(o, tuple) else o
+        if o.requires_grad:
+            torch.autograd.grad(o, leaves, torch.ones_like(o))
+        return [without_places(call) for call in noted]
+
+    def without_places(call):
+        """But for the addresses of results, workspaces and what is computed from results. The shape and the mask may be given by addresses."""
+        call = [*call[:2], ctypes.string_at(call[2], ctypes.sizeof(_library.Shape)), *call[3:-1]]
+        call = [ctypes.string_at(part, ctypes.sizeof(_library.Mask)) if at > 2 and isinstance(part, int) else part for at, part in enumerate(call)]
+        parts = [struct.unpack(f"={len(part) // 8}Q", part) if isinstance(part, bytes) else part for part in call]
+        tensors = next(at for at, part in enumerate(parts) if isinstance(part, tuple) and part[0] == ops.TENSORS)
+        q, k, v = parts[tensors][1:4]
+        assert (q, k, v) == tuple(leaf.data_ptr() for leaf in leaves)
+        parts[tensors] = parts[tensors][:4], parts[tensors][7:]
+        if tensors + 1 < len(parts):  # gradients
+            parts[tensors + 1] = parts[tensors + 1][0], parts[tensors + 1][5:]
+        return parts
+
+    with monkeypatch.context() as patch:
+        patch.setattr(interface, "known_call", lambda *_: (None, None))
+        whole = run()
+    run(), run()  # it is remembered, and its gradient
+    for launch in ("forward", "backward", "decode"):
+        monkeypatch.setattr(ops, f"launch_{launch}", None)
+    assert run() == whole and len(whole) == 1 + leaves[0].requires_grad
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("most", [511, 512])
+def test_an_unwanted_log_sum_exp_goes_where_there_is_room_for_it(most, noted, monkeypatch):
+    monkeypatch.setattr(ops, "MOST_UNREAD", most)
+    function, tensors, options = remembered(flashbook, "packed")  # of 4 heads and 128 queries
+    function(*tensors, **options), function(*tensors, **options)
+    unread, = ops._unread.values()
+    place = struct.unpack("=12Q", noted[-1][-2])[5]
+    assert (place == unread.data_ptr()) == (most == 512)
 
 
 @pytest.mark.kernels

@@ -78,7 +78,7 @@ FlashbookCache cache_in_pages(const int32_t* lengths, const int32_t* page_table,
           .paddings = nullptr,
           .first_query = nullptr,
           .queries = 0,
-          .reserved2 = 0};
+          .splits = 0};
 }
 
 /// What a test's tensors say of one.
@@ -679,6 +679,72 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
     EXPECT_EQ(got.o, want.o);
     EXPECT_EQ(got.lse, want.lse);
   }
+}
+
+// A repeated call is not checked again; a call that differs in one field is.
+TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
+  static constexpr int kStep = 6, kBatch = 2, kKeys = 64, kRows = 16;
+  const Shape shape = [] {
+    Shape some = testing::make_shape(1, kKeys, 64, false, DType::bf16, 4, 2);
+    some.batch = kBatch, some.visibility.lengths = {kKeys, 40};
+    some.paging = random_pages(some, kRows, 0, 1);
+    return some;
+  }();
+  FlashbookShape good = small_shape();
+  good.batch = kBatch, good.heads = 4, good.kv_heads = 2, good.seqlen_q = 1, good.seqlen_k = kKeys;
+  good.causal = 0, good.dtype = FLASHBOOK_BF16;
+  const UploadedInputs uploaded(Operation::decode, shape, make_inputs(shape, InputKind::normal, 1),
+                                device::Place::device);
+  const int64_t bytes = flashbook_workspace_bytes(8, kStep, &good);
+  device::Buffer workspace(device::Place::device, bytes);
+  workspace.upload(std::vector<std::byte>(bytes));
+  const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
+    const FlashbookCache pages = cache_in_pages(t, kRows, shape.paging.pages);
+    FlashbookTensors tensors = tensors_of(t);
+    tensors.workspace = workspace.data();
+    const auto status = [&](const FlashbookShape& given, const FlashbookCache& cache,
+                            const FlashbookTensors& by,
+                            int step = 6) { return flashbook_decode(8, step, &given, &cache, &by, nullptr); };
+    const auto refuse = [&](const FlashbookShape& given, const FlashbookCache& cache,
+                            const FlashbookTensors& by, const char* because, int step = 6) {
+      ASSERT_EQ(status(good, pages, tensors), FLASHBOOK_OK) << flashbook_last_error();
+      EXPECT_EQ(status(given, cache, by, step), FLASHBOOK_BAD_ARGUMENT) << because;
+      EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+    };
+    const auto but = [](auto from, auto change) {
+      change(from);
+      return from;
+    };
+    refuse(but(good, [](auto& s) { s.kv_heads = 3; }), pages, tensors, "heads");
+    refuse(but(good, [](auto& s) { s.head_dim = 60; }), pages, tensors, "head-dim");
+    refuse(but(good, [](auto& s) { s.scale = 0; }), pages, tensors, "scale");
+    refuse(but(good, [](auto& s) { s.dtype = FLASHBOOK_F32; }), pages, tensors, "dtype");
+    refuse(but(good, [](auto& s) { s.scaling = 3; }), pages, tensors, "scaling");
+    refuse(but(good, [](auto& s) { s.q = {.batch = 256, .head = 64, .row = 3}; }), pages, tensors, "stride");
+    refuse(good, but(pages, [](auto& c) { c.splits = 2; }), tensors, "splits");
+    refuse(good, but(pages, [](auto& c) { c.page_rows = 24; }), tensors, "pages");
+    refuse(good, but(pages, [](auto& c) { c.paddings = c.lengths; }), tensors, "paddings");
+    refuse(good, pages, tensors, "pages", 4);
+    // Pointers are no part of what is remembered.
+    refuse(good, pages, but(tensors, [](auto& all) { all.q = nullptr; }), "q is null");
+    refuse(good, pages, but(tensors, [](auto& all) { all.workspace = nullptr; }), "workspace is null");
+    const auto shifted = [](auto* pointer) {
+      return reinterpret_cast<decltype(pointer)>(std::uintptr_t(pointer) + 2);
+    };
+    refuse(good, pages, but(tensors, [&](auto& all) { all.k = shifted(all.k); }), "k is not aligned");
+    refuse(good, but(pages, [&](auto& c) { c.lengths = shifted(c.lengths); }), tensors,
+           "lengths is not aligned");
+    // An array that is not there any more makes another call of it.
+    const FlashbookCache none = but(pages, [](auto& c) { c.page_table = nullptr; });
+    refuse(good, but(none, [](auto& c) { c.shared_keys = kRows; }), tensors, "shared_keys");
+    // More calls than are remembered.
+    for (int keys = kKeys; keys > kKeys - 20; --keys)
+      EXPECT_EQ(status(but(good, [&](auto& s) { s.seqlen_k = keys; }), pages, tensors), FLASHBOOK_OK) << keys;
+    ASSERT_EQ(status(good, pages, tensors), FLASHBOOK_OK) << flashbook_last_error();
+  });
+  call.run();
+  const Outputs want = run_once(*chapter_numbered(8), shape, make_inputs(shape, InputKind::normal, 1), kStep);
+  EXPECT_EQ(call.download().o, want.o);
 }
 
 static_assert(sizeof(FlashbookMask) == 144, "tests/bench/masks_test.py has the same number");

@@ -17,7 +17,11 @@ namespace decoding {
 //| ## Rules
 //|
 //| A window that is not the causal mask, functions on scores, and sinks are [rules](../rules.cuh), kernels of their own in `rules_d64.cu` to `rules_d256.cu`.
-bool has_rules(const Shape& shape) { return without_rules(shape) != shape; }
+bool has_rules(const Shape& shape) {
+  const Window& window = shape.visibility.window;
+  return window.left >= 0 || window.right > 0 || shape.score.softcap != 0 || !shape.score.alibi.empty() ||
+         !shape.score.sinks.empty() || shape.paging.padded || shape.packed_queries > 0;
+}
 
 Shape without_rules(Shape shape) {
   Window& window = shape.visibility.window;
