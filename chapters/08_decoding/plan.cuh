@@ -48,6 +48,8 @@ struct Plan {
   //| What else a block must know, it asks: a plan with [rules](rules.cuh) answers for each sequence.
   /// The first key that is read of a sequence of `length`.
   __device__ int first_key_of(const Problem&, int /*batch*/, int /*length*/) const { return first_key; }
+  /// How many of the keys from there on no query sees.
+  __device__ int hidden_keys(const Problem&, int /*batch*/, int /*length*/) const { return 0; }
   /// Rows and tiles of rows of a pack, items of a sequence, and where a pack's rows of Q and O lie.
   __device__ int rows_of(const Problem& problem, int /*pack*/) const { return problem.rows(); }
   __device__ const device::Divisor& row_tiles_of(const Problem&, int /*batch*/) const { return row_tiles; }

@@ -58,6 +58,11 @@ struct Rules : Plan {
     return max(length - queries_of(problem, batch) - left, 0) & -align;
   }
 
+  /// How many of the keys from there on no query sees: what a copy brings before the window, which may be NaN.
+  __device__ int hidden_keys(const Problem& problem, int batch, int length) const {
+    return max(length - queries_of(problem, batch) - left, 0) & (align - 1);
+  }
+
   /// Rows that lie before a sequence's first key in its part of the cache.
   __device__ int rows_before(int batch) const { return paddings == nullptr ? 0 : paddings[batch]; }
 

@@ -163,6 +163,19 @@ __device__ __forceinline__ void change_and_mask(float (&scores)[Traits::kKeys / 
   mask(scores, last, tile_key);
 }
 
+//| A cache may hold anything behind the last key, and before a window: NaN too, and 0 * NaN is NaN. So the consumers overwrite
+//| those values with zeros, all of them together.
+/// Writes zeros over rows `first` ... `end` - 1 of a tile of values. All consumers.
+template <typename Traits, typename Tile>
+__device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
+  constexpr int kPieces = Traits::kHeadDim / 8;
+#pragma unroll 1  // it happens once, and registers are scarce
+  for (int i = first * kPieces + threadIdx.x; i < end * kPieces; i += Traits::kWarps * 32)
+    *piece_of(tile, i / kPieces, i % kPieces * 8) = make_uint4(0, 0, 0, 0);
+  fence_proxy_async();                                    // the zeros are visible to wgmma
+  named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // those of all threads
+}
+
 /// What a warpgroup's rows, `q`, come to over a segment. `row`: of the pack, the first of the thread's two;
 /// `first_row`: the block's.
 template <typename T, typename Traits, typename PlanType>
@@ -176,6 +189,10 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
   const uint64_t keys = k_major(shared.ring.tile[0]);
   const uint64_t values = mn_major(shared.ring.tile[0]);
   const int first_key = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
+  const auto clear_hidden = [&](int stage) {
+    const int hidden = plan.hidden_keys(problem, segment.pack / problem.packs, segment.length);
+    if (hidden > 0) clear_values<Traits>(shared.ring.tile[stage], 0, hidden);
+  };
   const int first_unseen = problem.last_key(segment.length, first_row) + 1;  // by some row
   float scores[kKeys / 2], correction[2];
   Fragments<kKeys> p;
@@ -205,6 +222,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     wgmma_fence();
     issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
     wait_full(shared.ring, v_state);  // and the values of the tile before
+    if (PlanType::kWindow && tile == 1) clear_hidden(v_state.stage);
     wgmma_fence();
     issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
     wgmma_wait<1>();  // the scores are done; the product with V still runs
@@ -220,17 +238,10 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     if (rescale) rescale_rows(output, correction);
   }
 
-  //| The last tile's values. The cache may hold anything behind the last key, NaN too, and 0 * NaN is NaN. So the consumers
-  //| overwrite those rows with zeros first, all of them together.
-  wait_full(shared.ring, state);
+  wait_full(shared.ring, state);  // the last tile's values are in
   const int keys_left = segment.length - (first_key + (segment.end - 1) * kKeys);
-  if (keys_left < kKeys) {
-    constexpr int kPieces = kHeadDim / 8;
-    for (int i = keys_left * kPieces + threadIdx.x; i < kKeys * kPieces; i += Traits::kWarps * 32)
-      *piece_of(shared.ring.tile[state.stage], i / kPieces, i % kPieces * 8) = make_uint4(0, 0, 0, 0);
-    fence_proxy_async();                                     // the zeros are visible to wgmma
-    named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // those of all threads
-  }
+  if (PlanType::kWindow && segment.end == 1) clear_hidden(state.stage);
+  if (keys_left < kKeys) clear_values<Traits>(shared.ring.tile[state.stage], keys_left, kKeys);
   wgmma_pin(output);
   wgmma_pin(p);
   wgmma_fence();

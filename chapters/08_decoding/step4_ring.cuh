@@ -119,6 +119,19 @@ __device__ __forceinline__ int row_of_pack(const Segment& segment) {
   return segment.row_tile * Traits::kRows + warp / Traits::kKeyWarps * kRowsOfMma + lane / 4;
 }
 
+//| **Before a window.** With pages the first copy may bring keys that no query sees. Their probabilities are 0, but their
+//| values may be anything, and 0 times NaN is NaN.
+/// Writes zeros over the values of a chunk's first `rows` keys. One warp.
+template <typename Traits>
+__device__ __forceinline__ void clear_hidden(Stage<Traits>& values, int chunk, int rows, int row_bytes) {
+  for (int row = 0; row < min(rows, kRowsOfMma); ++row)
+    for (int byte = threadIdx.x % 32 * 16; byte < row_bytes; byte += 32 * 16)
+      *reinterpret_cast<uint4*>(values.byte + (chunk * kRowsOfMma + row) * row_bytes + byte) =
+          make_uint4(0, 0, 0, 0);
+  fence_proxy_async();  // TMA will write where threads have written
+  __syncwarp();         // all lanes see the zeros
+}
+
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
                                                    PipelineState<Traits::kStages>& state,
@@ -128,6 +141,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
   //| A warp takes one or two chunks at a time: as many scores as its registers hold beside Q and the output.
   constexpr int kAtOnce = Traits::kChunksAtOnce;
   const int first_key = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
+  const int hidden = plan.hidden_keys(problem, segment.pack / problem.packs, segment.length);
   WarpSums<Traits> sums = {{}, Rows::none()};
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int tile_key = first_key + tile * Traits::kKeys, keys_left = segment.length - tile_key;
@@ -172,6 +186,10 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
 #pragma unroll
       for (int c = 0; c < kAtOnce; ++c) {
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
+        if constexpr (PlanType::kWindow)
+          if (tile == 0 && chunk * kRowsOfMma < hidden)
+            clear_hidden<Traits>(shared.ring.tile[state.stage], chunk, hidden - chunk * kRowsOfMma,
+                                 plan.template columns<Traits::kHeadDim>() * Traits::kElementBytes);
         if (chunk * kRowsOfMma < keys_left)
           multiply_values<T, Traits>(sums.output, scores + 8 * c, scales, shared.ring.tile[state.stage],
                                      chunk, keys_left, plan);

@@ -542,7 +542,7 @@ void expect_right_by_rules(const Shape& shape, const std::vector<int>& page_rows
   for (int rows : page_rows) {
     Shape paged = in_pages(shape, rows, seed);
     ++paged.paging.pages;  // nobody's, and NaN
-    const Inputs scattered = scatter_pages(paged, clean);
+    const Inputs scattered = scatter_pages(paged, inputs);
     const int of_sequence = paged.pages_of_sequence();
     for (int batch = 0; batch < shape.batch; ++batch)
       for (int page = 0; page < first_seen(shape, batch) / rows; ++page)
