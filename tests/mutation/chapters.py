@@ -193,6 +193,8 @@ FAULTS = {
                                         "(tiles_at_once - left_--) * cache_.copies", "left_-- * 0", (9, 10), ["--page-rows", "16", "--batch", "1"]),
     "values_behind_the_last_08": Fault("08_decoding/step10_warpgroup.cuh", "if (keys_left < kKeys) {", "keys_left < kKeys", "false", (10,),
                                        ["--step", "10", "--seqlen", "8", *POISONED]),
+    "skips_a_whole_round_08": Fault("08_decoding/step9_boxes.cuh", "if (keys_are_next != kValues) {", "keys_are_next != kValues", "!kValues", (9,),
+                                    ["--step", "9"]),
     "bytes_of_part_of_a_box_08": Fault("08_decoding/step9_boxes.cuh", "min(Traits::kKeys, (segment.length - first_key + box_keys - 1) & -box_keys);",
                                        "(segment.length - first_key + box_keys - 1) & -box_keys", "segment.length - first_key", (),
                                        traced=["--step", "9", "--seqlen", "1", "--seqlen-k", "100", *SMALL], says="bytes more landed than were announced"),
