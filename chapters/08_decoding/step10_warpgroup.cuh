@@ -73,7 +73,7 @@ __device__ __forceinline__ void sync_warpgroup() {
 //| and values have another.
 //|
 //| The order of the stages is that of the consumers: a tile's values come after the next tile's keys. A box behind the last
-//| key would be read in vain, and left out it would leave old bytes behind, which may be NaN. So it is asked for beyond the
+//| key has nothing to bring, but without it the stage would keep old bytes, which may be NaN. So it is asked for beyond the
 //| map's end, and comes as zeros.
 
 /// Fills the stages of keys, or those of values. One warp.

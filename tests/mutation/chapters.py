@@ -44,6 +44,7 @@ class Fault:
 SMALL = ["--batch", "1", "--heads", "1", "--head-dim", "64"]
 E4M3_CACHE = ["--cache", "e4m3", "--seqlen-k", "100"]
 POISONED = ["--lengths", "150,90", "--page-rows", "64"]  # what a page holds behind a sequence's last key is NaN
+EMPTY_BETWEEN = ",".join(["100", *["0"] * 9] * 3)
 LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
 
 VARLEN = ["--lengths", "60,200,100", "--causal"]
@@ -193,8 +194,8 @@ FAULTS = {
                                         "(tiles_at_once - left_--) * cache_.copies", "left_-- * 0", (9, 10), ["--page-rows", "16", "--batch", "1"]),
     "values_behind_the_last_08": Fault("08_decoding/step10_warpgroup.cuh", "if (keys_left < kKeys) {", "keys_left < kKeys", "false", (10,),
                                        ["--step", "10", "--seqlen", "8", *POISONED]),
-    "skips_a_whole_round_08": Fault("08_decoding/step9_boxes.cuh", "if (keys_are_next != kValues) {", "keys_are_next != kValues", "!kValues", (9,),
-                                    ["--step", "9"]),
+    "skips_a_whole_round_08": Fault("08_decoding/step9_boxes.cuh", "if (keys_are_next != kValues) {", "keys_are_next != kValues", "!kValues", (),
+                                    traced=["--step", "9", "--seqlen", "1", "--lengths", EMPTY_BETWEEN], says="one arrival too many at mbarrier full"),
     "bytes_of_part_of_a_box_08": Fault("08_decoding/step9_boxes.cuh", "min(Traits::kKeys, (segment.length - first_key + box_keys - 1) & -box_keys);",
                                        "(segment.length - first_key + box_keys - 1) & -box_keys", "segment.length - first_key", (),
                                        traced=["--step", "9", "--seqlen", "1", "--seqlen-k", "100", *SMALL],
