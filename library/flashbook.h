@@ -65,8 +65,9 @@ typedef struct FlashbookShape {
   int32_t kv_heads; /**< divides heads */
   int32_t seqlen_q;
   int32_t seqlen_k;
-  int32_t head_dim; /**< 64, 128 or 256, in chapters 5, 7 (steps 3 to 6), 8 (steps 4 to 6) and 9 any multiple
-                     * of 8 up to 256; of latent attention 576: o has 512 columns, and v is not read */
+  int32_t head_dim; /**< 64, 128 or 256, in chapters 5, 7 (steps 3 to 6), 8 (steps 4 to 6, 9 and 10) and 9
+                     * any multiple of 8 up to 256; of latent attention 576: o has 512 columns, and v is not
+                     * read */
   int32_t causal;   /**< 0 or 1; bottom-right aligned */
   int32_t dtype;    /**< a FlashbookType */
   float scale;      /**< factor on the scores, > 0: 1 / sqrt(head_dim). Chapters 1 to 5 are right for every
@@ -207,8 +208,9 @@ int flashbook_attention(int chapter, int step, const FlashbookShape* shape, cons
 int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                      const FlashbookTensors* tensors, void* stream);
 
-/** The same under a mask: windows, a softcap, slopes and sink logits, in chapter 8's steps 4 to 6; windows in
- * chapter 9's step 8. The shape's `causal` is 0, since the mask says it. Returns a FlashbookStatus. */
+/** The same under a mask: windows, a softcap, slopes and sink logits, in chapter 8's steps 4 to 6, 9 and 10;
+ * windows in chapter 9's step 8. The shape's `causal` is 0, since the mask says it. Returns a
+ * FlashbookStatus. */
 int flashbook_masked_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                             const FlashbookMask* mask, const FlashbookTensors* tensors, void* stream);
 

@@ -10,6 +10,8 @@
 //|
 //| **Budget** (d = 128): 32 KB of Q, two places for 64 rows or one for 128; six stages of 32 KB. Two of them are always being
 //| read. Registers of a consumer thread: scores 64, O 64, P 32.
+//|
+//| ![A warpgroup's 64 rows belong to four warps; a row is in four neighbouring lanes](../../docs/figures/wgmma_fragments.svg)
 #pragma once
 #include "chapters/08_decoding/last_arriver.cuh"
 #include "chapters/08_decoding/step9_boxes.cuh"
@@ -29,10 +31,9 @@ struct WarpgroupTraits {
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
   static constexpr int kPanels = kHeadDim / kPanel;
+  //| The queries come first, and the stages get what is left of 227 KB.
   static constexpr int kQueryPlaces = kConsumers == 1 ? 2 : 1;
-  static constexpr int kStages = kHeadDim == 64    ? 12
-                                 : kHeadDim == 128 ? 6
-                                                   : 5;  ///< what 227 KB hold beside Q
+  static constexpr int kStages = kHeadDim == 64 ? 12 : kHeadDim == 128 ? 6 : 5;
   static constexpr int kWarps = kConsumers * kWarpsOfWarpgroup;
   /// And the producers: two warps, or with two consumers a warpgroup, which gives registers to them: of three
   /// times 168 it keeps 56, and they have 224.
@@ -52,6 +53,8 @@ struct WarpgroupShared {
   PlaceInPlan at[Traits::kWarps];
 };
 
+//| The warpgroups share tiles, and otherwise go their own ways: each has a named barrier for its queries. They meet only where
+//| both clear the last values.
 /// Named barriers: the block's, one per warpgroup, all consumers.
 enum WarpgroupBarrier { kFirstGroup = 1, kSecondGroup = 2, kBothGroups = 3 };
 
@@ -70,7 +73,7 @@ __device__ __forceinline__ void sync_warpgroup() {
 //| and values have another.
 //|
 //| The order of the stages is that of the consumers: a tile's values come after the next tile's keys. A box behind the last
-//| key would be read in vain, and left out it would leave old bytes behind, which may be NaN. So it is asked for beyond the
+//| key has nothing to bring, but without it the stage would keep old bytes, which may be NaN. So it is asked for beyond the
 //| map's end, and comes as zeros.
 
 /// Fills the stages of keys, or those of values. One warp.
@@ -90,6 +93,8 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
     PagesAhead pages(cache, of.batch, segment, start, Traits::kKeys);
     for (int tile = segment.begin; tile < segment.end; ++tile) {
       const int page = pages.of(tile, lane / Traits::kPanels % cache.copies);
+      //| Keys of tiles 0 and 1, values of 0, keys of 2, values of 1: between two of its stages a warp skips one of the other's. At
+      //| a segment's end the values of the last two tiles follow each other.
       if (kValues) {
         if (tile == segment.begin) state.advance();   // its keys
         if (tile + 1 < segment.end) state.advance();  // those of the next tile
@@ -101,6 +106,7 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
       uint64_t* full = &shared.ring.full[state.stage];
       if (lane == 0) mbarrier_arrive_expect_tx(full, sizeof(stage));
       __syncwarp();  // the barrier knows of the bytes before any can land
+      //| A tile has at most 32 boxes, with pages of eight keys at d = 128 and 256. So a lane issues one, or none.
       if (in_tile < Traits::kKeys) {
         const int key = start + tile * Traits::kKeys + in_tile;
         int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
@@ -176,6 +182,7 @@ __device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
   named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // those of all threads
 }
 
+//| The first tile has no values before it to multiply, and the last values no keys behind them. Both stand outside the loop.
 /// What a warpgroup's rows, `q`, come to over a segment. `row`: of the pack, the first of the thread's two;
 /// `first_row`: the block's.
 template <typename T, typename Traits, typename PlanType>
@@ -200,6 +207,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
   for (float& x : output) x = 0;
   rows = LazyRows::none();
 
+  //| The first tile has its scores, softmax and P.
   wait_full(shared.ring, state);  // the first tile's keys are in
   wgmma_fence();
   issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
@@ -212,6 +220,8 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
   hopper::softmax(scores, rows, correction, problem.scale_log2);
   round_to_fragments<T>(p, scores);
 
+  //| In the loop two products run at once. `wgmma_wait<1>` waits for the older one, the scores; the other adds to O during the
+  //| softmax.
 #pragma unroll 1
   for (int tile = segment.begin + 1; tile < segment.end; ++tile) {
     const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
@@ -279,6 +289,7 @@ __device__ __forceinline__ void store_rows(float (&output)[Traits::kHeadDim / 2]
     }
     return;
   }
+  //| A finished row takes in its head's sink logit, if there is one, and goes to O in 16 bits.
   if constexpr (PlanType::kSinks) {
     float factor[2];
 #pragma unroll
@@ -309,6 +320,7 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
   for (int row = first; row < end; row += kAtOnce) {
     WarpRow<kHeadDim> sum[kAtOnce] = {};
     const int own_row = min(row + lane % kAtOnce, end - 1);
+    //| Eight lanes have a row each, and every eighth part of it. They find its largest log-sum-exp.
     float max = -INFINITY;  // of the lane's own row
 #pragma unroll 1
     for (int part = own_part; part < parts; part += kPartsAtOnce)
@@ -316,6 +328,8 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
 #pragma unroll
     for (int distance = kAtOnce; distance < 32; distance *= 2)
       max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
+    //| Then come the weights, of eight parts of four rows at a time. A lane computes one, and all lanes need it: each has some
+    //| columns of every row.
     float weights = 0;
     for (int group = 0; group < parts; group += kPartsAtOnce) {
       const int part = group + own_part;
@@ -337,6 +351,7 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
 #pragma unroll
     for (int distance = kAtOnce; distance < 32; distance *= 2)
       weights += __shfl_xor_sync(kWholeWarp, weights, distance);
+    //| The weights' sum divides, and its logarithm gives the row's log-sum-exp. A row without keys gets 0 and -inf.
     const float inverse = weights > 0 ? 1 / weights : 0;
     const float lse = weights > 0 ? max + __log2f(weights) * kLn2 : -INFINITY;
 #pragma unroll
@@ -350,6 +365,7 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
   }
 }
 
+//| Warp counts with warp: the counter is that of the same 16 rows in all blocks that have a part of them.
 /// Counts the warp as arrived, and merges its 16 rows if it is the last. All consumer warps.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void finish_parts_of_rows(const Problem& problem, const PlanType& plan,
@@ -407,6 +423,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
   segments.begin(blockIdx.x);  // all the other warps, meanwhile
   __syncthreads();             // and so do all threads
+  //| A block of three warpgroups begins with 168 registers per thread. The third warpgroup, of which two warps produce, keeps 56.
+  //| So each of the others may have 224: 2 * 224 + 56 = 3 * 168.
   if (warp >= Traits::kWarps) {
     if constexpr (Traits::kConsumers == 2) setmaxnreg_dec<56>();
     if (warp == Traits::kWarps) produce_panels<false>(shared, maps.k, cache, problem, plan, segments);
@@ -415,10 +433,11 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   }
   if constexpr (Traits::kConsumers == 2) setmaxnreg_inc<224>();
 
+  //| The others are consumers, with 16 rows per warp.
   const int group = warp / kWarpsOfWarpgroup;
   const int row_in_block = warp * kRowsOfMma + int(threadIdx.x) % 32 / 4;  // and 8 further
   PipelineState<Traits::kStages> state;
-  //| What a warp works on lies in shared memory: in registers it would crowd out sums.
+  //| A warp's segment is in shared memory: in registers it would crowd out sums.
   /// Goes on to the next segment, if there is one, and has its queries brought.
   const auto begin_next = [&](int place) {
     segments.at = shared.at[warp];
@@ -433,6 +452,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                          next.row_tile * Traits::kRows + group * kRowsOfWarpgroup);
     return true;
   };
+  //| `cp.async` writes as its thread does, so a fence is due before `wgmma` reads Q: each thread waits for its own pieces, makes
+  //| them visible, and then the four warps meet.
   constexpr int kLastPlace = Traits::kQueryPlaces - 1;
   if (threadIdx.x % 32 == 0) shared.at[warp] = segments.at;
   __syncwarp();
@@ -441,6 +462,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     cp_async_wait<0>();   // this thread's pieces of Q are in,
     fence_proxy_async();  // visible to wgmma,
     sync_warpgroup();     // and those of all four warps, which are done with the other place
+    //| An item without keys has no tiles. Its rows are written all the same: zeros, and -inf for the log-sum-exp.
     const Segment segment = shared.segment[place][warp];
     if (kLastPlace == 1) is_there = begin_next(1 - place);
     const int first_row = segment.row_tile * Traits::kRows, row = first_row + row_in_block;

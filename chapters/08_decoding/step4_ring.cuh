@@ -228,6 +228,7 @@ __device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheO
       shared.place[warp] = segments.at;
     }
     __syncwarp();  // and see this one
+    //| Where a warp stands in the plan waits in shared memory, for its registers are full of queries and sums.
     const int first_row = segment.row_tile * Traits::kRows + row_in_tile;
     Scales<Traits> scales(cache, problem, segment,
                           plan.first_key_of(problem, segment.pack / problem.packs, segment.length));

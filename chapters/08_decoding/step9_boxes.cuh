@@ -6,12 +6,12 @@
 //| There step 6 needs a copy per key, 128 of them per tile, and one warp cannot issue that many.
 //|
 //| **What this step does.** A tensor map knows the distance from key to key. One instruction then brings a *box*: many keys
-//| of one head, whatever lies between them. Without a swizzle, TMA puts the rows of a box next to each other, which is
+//| of one head, whatever is stored between them. Without a swizzle, TMA puts the rows of a box next to each other, which is
 //| exactly where step 6's copies put them. So nothing changes for the consumers: this file only has a producer of its own.
 //|
 //| **Budget.** As in step 4, plus two tensor maps of 128 bytes among the kernel's parameters.
 //|
-//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
+//| ![A cache by token: the rows of one head come to a stage by a copy per key, or by one box, and lie there side by side either way](../../docs/figures/decode_boxes.svg)
 #pragma once
 #include "chapters/08_decoding/step4_ring.cuh"
 
@@ -48,6 +48,7 @@ class PagesAhead {
     left_ = 0;
   }
 
+  //| A round of pages serves 32 / `copies` tiles. When it is used up, the next round has arrived, and the one after it is looked up.
   /// The page of box `box` of the next tile, which is `tile`.
   __device__ __forceinline__ int of(int tile, int box) {
     const int tiles_at_once = 32 / cache_.copies;
@@ -79,7 +80,7 @@ class PagesAhead {
 
 //| ## Two producers
 //|
-//| Each lane issues a box. With pages of 16 keys a tile of keys and its values are 16 boxes, and a warp issues one after
+//| Each lane issues a box. Pages of 16 keys make 16 boxes of a tile of keys and its values, and a warp issues one after
 //| another. So keys have a warp and values have another. Both go through all stages in the same order, and each skips what
 //| the other fills.
 //|
@@ -110,7 +111,7 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
       uint64_t* full = &shared.ring.full[state.stage];
       if (lane == 0) mbarrier_arrive_expect_tx(full, keys * row_bytes);
       __syncwarp();  // the barrier knows of the bytes before any can land
-      //| With pages of 1 to 3 keys a tile has more boxes than the warp has lanes, and each lane issues several.
+      //| Pages of a few keys make more boxes per tile than the warp has lanes, and each lane issues several.
       for (int in_tile = lane * box_keys; in_tile < keys; in_tile += 32 * box_keys) {
         const int key = first_key + in_tile;
         int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
@@ -167,6 +168,7 @@ __global__ void __launch_bounds__(Traits::kConsumers + kBoxProducers * 32, Trait
     initialise(shared.ring, 1, Traits::kWarps, "full", "empty");
     fence_mbarrier_init();  // TMA sees the barriers,
   }
+  //| The barriers are step 4's: `full` gets one arrival, from the producer whose stage it is.
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
   segments.begin(blockIdx.x);  // all the other warps, meanwhile
   __syncthreads();             // and so do all threads

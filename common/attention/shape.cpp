@@ -202,8 +202,8 @@ std::string why_not_dense(const Shape& shape, HeadDims head_dims) {
   if (const std::string reason = why_not_on_one_gpu(shape); !reason.empty()) return reason;
   if (head_dims == HeadDims::of_tiles && shape.head_dim != 64 && shape.head_dim != 128 &&
       shape.head_dim != 256)
-    return "head dimensions between 64, 128 and 256 are for chapters 5, 7 (steps 3 to 6), 8 (steps 4 to 6) "
-           "and 9: give one of the three with --head-dim";
+    return "head dimensions between 64, 128 and 256 are for chapters 5, 7 (steps 3 to 6), 8 (steps 4 to "
+           "6, 9 and 10) and 9: give one of the three with --head-dim";
   return "";
 }
 

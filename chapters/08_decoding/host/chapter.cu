@@ -1,6 +1,6 @@
 //| # Chapter 8's descriptor
 //|
-//| Eight steps of decoding: few queries, a long cache. It runs on the host; [launch.cuh](launch.cuh) has the launches.
+//| Ten steps of decoding: few queries, a long cache. It runs on the host; [launch.cuh](launch.cuh) has the launches.
 #include "chapters/08_decoding/host/chapter.h"
 #include "chapters/08_decoding/host/e4m3_cache.h"
 #include "chapters/08_decoding/host/latent.h"
@@ -97,8 +97,8 @@ std::string why_not(const Shape& shape) {
     dense.paging = {};
   }
   if (kStep < 4 && why_not_rules(shape).empty() && without_rules(dense) != dense)
-    return "windows, softcaps, slopes, sinks, paddings and packed queries are for steps 4 to 6: choose one "
-           "with --step";
+    return "windows, softcaps, slopes, sinks, paddings and packed queries are for steps 4 to 6, 9 and 10: "
+           "choose one with --step";
   if (kStep >= 4) {
     if (std::string reason = why_not_rules(shape); !reason.empty()) return reason;
     dense = without_rules(dense);
@@ -110,7 +110,7 @@ std::string why_not_latent(const Shape& shape) {
   if (std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   if (!shape.is_latent()) return "this step takes latent keys only: give --head-dim 576, or another step";
   if (shape.paging.padded || shape.packed_queries > 0)
-    return "paddings and packed queries are for steps 4 to 6: choose one with --step";
+    return "paddings and packed queries are for steps 4 to 6, 9 and 10: choose one with --step";
   if (std::string reason = why_not_latent_pages(shape); !reason.empty()) return reason;
   Shape dense = shape;
   dense.visibility.lengths.clear();
@@ -188,7 +188,7 @@ double memory(const Shape& shape) {
 
 //| ## From a step to its kernel
 //|
-//| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it.
+//| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it. Step 9 is the same with other producers, and takes step 6's plan.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   const int columns = tile_columns(shape.head_dim);

@@ -11,7 +11,8 @@ namespace flashbook::decoding {
 /// paddings.
 bool has_rules(const Shape& shape);
 
-/// Why steps 4 to 6 do not know the shape's rules, naming the cure; empty if they do, or if there are none.
+/// Why steps 4 to 6, 9 and 10 do not know the shape's rules, naming the cure; empty if they do, or if there
+/// are none.
 std::string why_not_rules(const Shape& shape);
 
 /// The shape without rules: what is left is for the check of dense attention.
