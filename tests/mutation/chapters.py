@@ -192,7 +192,7 @@ FAULTS = {
     # Boxes, and a warpgroup's rows.
     "pages_of_the_first_tile_08": Fault("08_decoding/step9_boxes.cuh", "const int from = (tiles_at_once - left_--) * cache_.copies + box;",
                                         "(tiles_at_once - left_--) * cache_.copies", "left_-- * 0", (9, 10), ["--page-rows", "16", "--batch", "1"]),
-    "values_behind_the_last_08": Fault("08_decoding/step10_warpgroup.cuh", "if (keys_left < kKeys) {", "keys_left < kKeys", "false", (10,),
+    "values_behind_the_last_08": Fault("08_decoding/step10_warpgroup.cuh", "if (keys_left < kKeys) clear_values<Traits>(", "keys_left < kKeys", "false", (10,),
                                        ["--step", "10", "--seqlen", "8", *POISONED]),
     "skips_a_whole_round_08": Fault("08_decoding/step9_boxes.cuh", "if (keys_are_next != kValues) {", "keys_are_next != kValues", "!kValues", (),
                                     traced=["--step", "9", "--seqlen", "1", "--lengths", EMPTY_BETWEEN], says="one arrival too many at mbarrier full"),
