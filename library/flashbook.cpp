@@ -259,6 +259,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                                     {said.slopes, "slopes"},
                                     {said.bias, "bias"},
                                     {gradients.d_bias, "d_bias"},
+                                    {gradients.d_lse, "d_lse"},
                                     {said.sink_logits, "sink_logits"},
                                     {cache.paddings, "paddings"},
                                     {cache.first_query, "first_query"}})
@@ -280,6 +281,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                  .dq = gradients.dq,
                  .dk = gradients.dk,
                  .dv = gradients.dv,
+                 .d_lse = gradients.d_lse,
                  .d_bias = gradients.d_bias,
                  .workspace = given.workspace,
                  .q_scale = given.q_scale,

@@ -173,7 +173,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   const GradientProblem problem = gradient_problem_of(shape, t, layout, score_offset, in_turns);
   device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kHeadDim>))),
                  dim3(kPrepareThreads), 0, stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
-                 static_cast<const float*>(t.lse), workspace, layout.rows, problem);
+                 static_cast<const float*>(t.lse), t.d_lse, workspace, layout.rows, problem);
   //| The plan is forward's, with keys and queries exchanged.
   const Plan plan{sorted, sorted + layout.documents};
   if (layout.documents > 0)
