@@ -1,6 +1,7 @@
 #include "library/flashbook.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,24 @@ namespace {
 
 thread_local std::string last_error;
 
+/// A reason for who calls from C or Python. Programs name their options, and so do the reasons that they share
+/// with this interface: `--head-dim 7 is not supported`. A caller here has a field of that name instead.
+std::string without_options(const std::string& reason) {
+  std::string named;
+  for (std::size_t at = 0; at < reason.size();) {
+    if (reason.compare(at, 2, "--") != 0 || !std::islower(static_cast<unsigned char>(reason[at + 2]))) {
+      named += reason[at++];
+      continue;
+    }
+    std::string option;
+    for (at += 2; at < reason.size() && (std::islower(static_cast<unsigned char>(reason[at])) || reason[at] == '-');
+         ++at)
+      option += reason[at] == '-' ? '_' : reason[at];
+    named += option == "seqlen" ? "seqlen_q" : option;
+  }
+  return named;
+}
+
 /// Runs `body` and turns what it throws into a status and a last error.
 template <typename Body>
 int guarded(Body body) noexcept {
@@ -37,7 +56,7 @@ int guarded(Body body) noexcept {
     body();
     return FLASHBOOK_OK;
   } catch (const InputError& error) {
-    return fail(error.what(), FLASHBOOK_BAD_ARGUMENT);
+    return fail(without_options(error.what()).c_str(), FLASHBOOK_BAD_ARGUMENT);
   } catch (const device::HardwareMissing& error) {
     return fail(error.what(), FLASHBOOK_HARDWARE_MISSING);
   } catch (const std::bad_alloc&) {

@@ -807,8 +807,8 @@ TEST(Decoding, SaysWhichRulesItTakes) {
   };
   EXPECT_EQ(why_not({.window = {.left = 3, .right = 0}}, {}), "");
   EXPECT_EQ(why_not({.window = {.left = 3, .right = 0}}, {}, 3),
-            "windows, softcaps, slopes, sinks, paddings and packed queries are for steps 4 to 6: choose one "
-            "with --step");
+            "windows, softcaps, slopes, sinks, paddings and packed queries are for steps 4 to 6: give one "
+            "of those as --step");
   Shape padded = plain;
   padded.paging.padded = true;
   EXPECT_EQ(kDecoding.step(kRing).why_not(padded), "");
