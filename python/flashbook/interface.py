@@ -5,11 +5,10 @@ from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from flashbook import arguments, ops
-from flashbook._torch import is_any_autocast_enabled, may_have_tangents
+from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_2
 
 Window = tuple[int, int]
@@ -97,9 +96,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
            scales: ops.Scales = ops.NO_SCALES, dropout: float = 0.0, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """O and the log-sum-exp of [batch, heads, seqlen, head_dim]. `left` and `right` are keys before and after a query's own; -1: all."""
     q, k, v = _cast(q, k, v)
-    if may_have_tangents() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (q, k, v)):
-        raise NotImplementedError("there are no forward-mode derivatives here: use torch.nn.functional.scaled_dot_product_attention with "
-                                  "SDPBackend.MATH")
+    ops.check_tangents(q, k, v)
+    ops.check_other_gradients(alibi_slopes=slopes, q_scale=scales[0], k_scale=scales[1], v_scale=scales[2])
     slopes = _of_sequences(slopes)
     drops: tuple[Any, ...] = dropout, _seed(dropout, softcap, slopes)
     columns = q.shape[-1]
@@ -116,7 +114,13 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
             ops.check_gradient(q, masked)
     if unwatched and wants_gradient:
         forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales, *drops)
-        backward = lambda d_o, q, k, v, o, lse, deterministic: ops.backward(d_o, q, k, v, o, lse, *options, deterministic, *drops)
+
+        def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
+                     d_lse: Tensor | None) -> tuple[Tensor, ...]:
+            call = torch.ops.flashbook.backward if ops.is_batched(d_o, d_lse) else ops.backward
+            found: tuple[Tensor, ...] = call(d_o, q, k, v, o, lse, *options, deterministic, *drops, d_lse=d_lse)
+            return found
+
         o, lse = ops.UntracedCall.apply(q, k, v, forward, backward, deterministic)
     else:
         call = ops.forward if unwatched else torch.ops.flashbook.forward
@@ -285,6 +289,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
             else:
                 o, lse = known.forward(q, k, v)
             return _with_lse(o, lse, known.has_empty_rows) if return_attn_probs else o
+    given: Any = dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
     dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs = _options(
         dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k=k, v=v)
@@ -293,12 +298,14 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     left, right = _window(causal, window_size)
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     options: tuple[Any, ...] = scale, left, right, softcap, alibi_slopes, None, None
-    o, lse = attend(*views, *options, deterministic, 0, 0, ops.NO_SCALES, dropout_p)
     has_empty_rows = _may_have_empty_rows(q.shape[1], k.shape[1], right)
     if repeats and (plan := ops.plan_to_repeat(*views, *options[:4])) is not None:
         if len(_cached_calls) >= ops.MOST_PLANS:
             _cached_calls.clear()
         _cached_calls[key] = ops.CachedCall(plan, options, has_empty_rows)
+        # The first call goes the way of the others: a checkpoint recomputes it, and wants the same tensors kept.
+        return flash_attn_func(q, k, v, *given)
+    o, lse = attend(*views, *options, deterministic, 0, 0, ops.NO_SCALES, dropout_p)
     o = o.transpose(1, 2)
     return _with_lse(o, lse, has_empty_rows) if return_attn_probs else o
 
@@ -533,6 +540,8 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache, *new)):
         raise NotImplementedError("no gradient goes through a cache, and a tensor wants one: call under torch.no_grad(), detach it, or use "
                                   "flash_attn_func")
+    ops.check_tangents(q, k_cache, v_cache, *new)
+    ops.check_other_gradients(alibi_slopes=slopes, s_aux=sinks, k_descale=k_scale, v_descale=v_scale)
     if pages is not None:
         arguments.tensors(2, "[batch, most pages of a sequence]", block_table=pages)
         if entries is not None or paddings is not None:
@@ -596,6 +605,8 @@ def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tens
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache)):
         raise NotImplementedError("no gradient goes through pages, block_table, and a tensor wants one: call under torch.no_grad(), or give k and "
                                   "v of one piece")
+    ops.check_tangents(q, k_cache, v_cache)
+    ops.check_other_gradients(alibi_slopes=slopes, s_aux=sinks)
     slopes = _of_sequences(slopes)
     views: tuple[Any, ...] = (q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     call = ops.decode if ops.is_untraced(q, k_cache, v_cache) else torch.ops.flashbook.decode
