@@ -266,7 +266,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
         softcap: scores become softcap * tanh(score / softcap); 0: they stay
         alibi_slopes: [heads] or [batch, heads], float32: slope * distance is taken from a score. No gradient of it
         deterministic: the gradient has the same bits every time
-        return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key; there are no probabilities
+        return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key; there are no probabilities. A loss
+            may read lse: it has a gradient
     Returns: o, as q.
     """
     repeats = alibi_slopes is None and not dropout_p and ops.is_untraced(q, k, v)
@@ -383,7 +384,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         q: [all queries, heads, head_dim]
         k, v: [all keys, kv_heads, head_dim]
         cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32 on q's device: where each begins, and last how many there are. Nobody looks at the
-            values, since that would wait for the device
+            values, since that would wait for the device. Rows behind the last sequence have an output and gradients of 0
         max_seqlen_q, max_seqlen_k: not needed; with block_table max_seqlen_q is the most queries of a sequence
         block_table: [sequences, most pages of a sequence], int32: k and v are [pages, rows of a page, kv_heads, head_dim], as in
             flash_attn_with_kvcache, and sequence i has cu_seqlens_k[i + 1] - cu_seqlens_k[i] keys. Without gradients

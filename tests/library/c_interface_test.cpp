@@ -166,7 +166,7 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   wrong = shape;
   for (const int32_t head_dim : {80, 100, 264}) {
     wrong.head_dim = head_dim;
-    expect_refused(1, 1, &wrong, &tensors, "head-dim");
+    expect_refused(1, 1, &wrong, &tensors, "head_dim");
   }
   wrong = shape;
   wrong.heads = -1;
