@@ -22,8 +22,8 @@ namespace {
 
 thread_local std::string last_error;
 
-/// A reason for who calls from C or Python. Programs name their options, and so do the reasons that they share
-/// with this interface: `--head-dim 7 is not supported`. A caller here has a field of that name instead.
+/// A reason with fields in place of options. Programs share these reasons and name their options, such as
+/// `--head-dim 7 is not supported`; callers of C and Python have a field of that name.
 std::string without_options(const std::string& reason) {
   std::string named;
   for (std::size_t at = 0; at < reason.size();) {
@@ -32,7 +32,8 @@ std::string without_options(const std::string& reason) {
       continue;
     }
     std::string option;
-    for (at += 2; at < reason.size() && (std::islower(static_cast<unsigned char>(reason[at])) || reason[at] == '-');
+    for (at += 2;
+         at < reason.size() && (std::islower(static_cast<unsigned char>(reason[at])) || reason[at] == '-');
          ++at)
       option += reason[at] == '-' ? '_' : reason[at];
     named += option == "seqlen" ? "seqlen_q" : option;

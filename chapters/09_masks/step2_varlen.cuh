@@ -49,9 +49,9 @@ __device__ inline int sum_before(int value, int& total) {
   return before + sum - value;
 }
 
-//| **Rows behind the last sequence.** A buffer may be longer than its sequences, and only the device knows where they end. No tile has the rows behind them, so nobody
-//| would write their output. But a weight gradient is a sum over all rows of the buffer, and one NaN there makes all of it NaN. So the plan's launch has more blocks than the
-//| one that plans, and these write zeros from the end of the last sequence on. Usually there is nothing to write: then a block reads one number and is done, while the first one plans.
+//| **Rows behind the last sequence.** A buffer may be longer than its sequences, and only the device knows where they end. No tile covers the rows behind them, so their
+//| output would stay unwritten. But a weight gradient sums over all rows of the buffer, and a single NaN there makes it NaN. So the launch that plans has additional blocks,
+//| which write zeros from the end of the last sequence on. Usually there is nothing to write: such a block reads one number and exits while the first block plans.
 /// A tensor of 16-bit elements, packed, in which nothing writes the rows from `*end` on.
 struct OpenEnd {
   void* first = nullptr;  // [rows, heads, columns] by strides
@@ -59,7 +59,7 @@ struct OpenEnd {
   int heads = 0, rows = 0, columns = 0;
   const int* end = nullptr;
 
-  /// Zeros in all rows behind the end, 16 bytes a thread and round.
+  /// Writes zeros to all rows behind the end, 16 bytes per thread and iteration.
   __device__ void clear(int64_t thread, int64_t threads) const {
     const int pieces = columns / 8, from = heads > 0 ? *end : 0;
     for (int64_t i = thread; i < int64_t(rows - from) * heads * pieces; i += threads) {
@@ -85,15 +85,15 @@ struct OpenEnds {
   }
 };
 
-//| Where documents are a mask, as in step 5, tiles have all rows of the buffer, and those behind the last document come out as if they were its. A launch of its own clears them.
+//| Where documents are a mask, as in step 5, tiles cover all rows of the buffer, and rows behind the last document come out as if they belonged to it. A second launch clears them.
 /// Clears what lies behind the last sequence. Blocks of kPlanThreads.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) clear_behind(OpenEnds open) {
   open.clear(int64_t(blockIdx.x) * kThreads + threadIdx.x, int64_t(gridDim.x) * kThreads);
 }
 
-/// Makes the plan for tiles of kRows rows and kKeys keys in its first block, of kPlanThreads; the others clear
-/// what lies behind the last sequence. `Sequences` is Packed, or answers what it does.
+/// Makes the plan for tiles of kRows rows and kKeys keys in its first block, of kPlanThreads; the others
+/// clear what lies behind the last sequence. `Sequences` is Packed, or answers what it does.
 template <int kRows, int kKeys, typename Sequences>
 __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, Plan plan, OpenEnds open) {
   if (blockIdx.x > 0)

@@ -886,8 +886,8 @@ def wants_gradient(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 class _Once(torch.autograd.Function):
-    """A backward pass as a node of the graph that create_graph=True asks for. Its result depends on q, k, v and O as well as on dO, so whoever
-    differentiates with respect to any of them comes by here."""
+    """A backward pass as a node of the graph that create_graph=True builds. Its result depends on q, k, v and O as well as on dO, so a derivative
+    with respect to any of them reaches this node."""
 
     @staticmethod
     def forward(ctx: Any, compute: Callable[..., Any], *tensors: Tensor | None) -> Any:

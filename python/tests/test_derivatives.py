@@ -89,7 +89,7 @@ def test_a_second_derivative_is_refused(name):
 @pytest.mark.kernels
 @pytest.mark.parametrize("wanted", range(4))
 def test_a_second_derivative_is_refused_by_each_of_its_inputs(wanted):
-    """Of q, k, v and dO one alone wants it. The first derivative is by a leaf that is there as well."""
+    """Only one of q, k, v and dO requires the second derivative. The first one is with respect to another tensor."""
     tensors = [torch.randn(1, ROWS, HEADS, 64, device=DEVICE, dtype=torch.float16) for _ in range(4)]
     tensors[wanted].requires_grad_()
     first = tensors[(wanted + 1) % 3].requires_grad_()
@@ -299,7 +299,7 @@ def test_no_gradient_goes_through_the_operator_of_a_cache():
 
 @pytest.fixture
 def poisoned():
-    """What is allocated empty has NaN in it."""
+    """Fills empty allocations with NaN."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)

@@ -21,8 +21,8 @@ struct Point {
   Doubles q, k, v;
 };
 
-/// <O, dO> + <L, dL>, with L the log-sum-exp, straight from the definition of attention. `bias` stands for the
-/// shape's, in double.
+/// <O, dO> + <L, dL>, with L the log-sum-exp, straight from the definition of attention. `bias` stands for
+/// the shape's, in double.
 double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o,
             const std::vector<float>& d_lse, const Doubles& bias) {
   double sum = 0;

@@ -35,7 +35,7 @@ TEST(FlashAttention2, SaysWhatItCannotRun) {
   }
 }
 
-// A launch takes at most so many heads: here 5, of a batch with 2 each, so the slices have 2, 2 and 1 entries.
+// At most 5 heads per launch, of batch entries with 2 heads each: slices of 2, 2 and 1 entries.
 TEST_F(ChapterTest, SlicesOfABatchAreTheWhole) {
   Shape shape = make_shape(70, 90, 64, true, DType::bf16, 2, 1);
   shape.batch = 5;

@@ -194,8 +194,8 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
       equal_work && even_items && keys_seen_of(shape) <= short_item && items > processors;
   const auto staying = [&](int64_t most) { return ceil_div(items, ceil_div(items, most)); };
   const int64_t pairs = staying(2 * int64_t(processors));
-  const bool in_halves = halves && short_items && !unsplit && rows == kRowsOfMma &&
-                         10 * pairs >= 9 * 2 * int64_t(processors);
+  const bool in_halves =
+      halves && short_items && !unsplit && rows == kRowsOfMma && 10 * pairs >= 9 * 2 * int64_t(processors);
   const bool items_fill =
       items > processors && 10 * ((items - 1) % processors + 1) >= 6 * int64_t(processors);
   if (even_items && (parts_fill || items_fill || in_halves)) equal_work = false;

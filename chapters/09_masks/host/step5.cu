@@ -60,7 +60,8 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
   const DocumentBounds documents = documents_of(shape, tensors);
   if (documents.count == 0 || shape.batch > 1) return;  // of a batch they are a mask alone
   const OpenEnds open = open_ends(shape, tensors, documents.first_query + documents.count);
-  device::launch(clear_behind<kPlanThreads>, dim3(clearing_blocks(open)), dim3(kPlanThreads), 0, stream, open);
+  device::launch(clear_behind<kPlanThreads>, dim3(clearing_blocks(open)), dim3(kPlanThreads), 0, stream,
+                 open);
 }
 
 }  // namespace flashbook::masks
