@@ -1,6 +1,7 @@
 #include "library/flashbook.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,6 +23,25 @@ namespace {
 
 thread_local std::string last_error;
 
+/// A reason with fields in place of options. Programs share these reasons and name their options, such as
+/// `--head-dim 7 is not supported`; callers of C and Python have a field of that name.
+std::string without_options(const std::string& reason) {
+  std::string named;
+  for (std::size_t at = 0; at < reason.size();) {
+    if (reason.compare(at, 2, "--") != 0 || !std::islower(static_cast<unsigned char>(reason[at + 2]))) {
+      named += reason[at++];
+      continue;
+    }
+    std::string option;
+    for (at += 2;
+         at < reason.size() && (std::islower(static_cast<unsigned char>(reason[at])) || reason[at] == '-');
+         ++at)
+      option += reason[at] == '-' ? '_' : reason[at];
+    named += option == "seqlen" ? "seqlen_q" : option;
+  }
+  return named;
+}
+
 /// Runs `body` and turns what it throws into a status and a last error.
 template <typename Body>
 int guarded(Body body) noexcept {
@@ -38,7 +58,7 @@ int guarded(Body body) noexcept {
     body();
     return FLASHBOOK_OK;
   } catch (const InputError& error) {
-    return fail(error.what(), FLASHBOOK_BAD_ARGUMENT);
+    return fail(without_options(error.what()).c_str(), FLASHBOOK_BAD_ARGUMENT);
   } catch (const device::HardwareMissing& error) {
     return fail(error.what(), FLASHBOOK_HARDWARE_MISSING);
   } catch (const std::bad_alloc&) {
@@ -382,6 +402,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                                     {said.slopes, "slopes"},
                                     {said.bias, "bias"},
                                     {gradients.d_bias, "d_bias"},
+                                    {gradients.d_lse, "d_lse"},
                                     {said.sink_logits, "sink_logits"},
                                     {cache.paddings, "paddings"},
                                     {cache.first_query, "first_query"}})
@@ -403,6 +424,7 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                  .dq = gradients.dq,
                  .dk = gradients.dk,
                  .dv = gradients.dv,
+                 .d_lse = gradients.d_lse,
                  .d_bias = gradients.d_bias,
                  .workspace = given.workspace,
                  .q_scale = given.q_scale,

@@ -177,6 +177,8 @@ typedef struct FlashbookGradients {
   FlashbookStrides d_o_strides, dq_strides, dk_strides, dv_strides; /**< as in FlashbookShape */
   float* d_bias; /**< [heads, 2 * bias_reach + 1], the sum over the batch, if the mask has a bias and this is
                     wanted; null: it is not. Chapter 9's step 6 */
+  const float* d_lse; /**< [batch, heads, seqlen_q], the gradient of the log-sum-exp, if the loss reads it;
+                         null: all are 0. Not read where a query sees no key. Chapters 7 and 9 */
 } FlashbookGradients;
 
 /** A chapter, for those who list them. The texts live as long as the library. */

@@ -39,9 +39,10 @@ inline Workspace workspace_of(const Shape& shape, int tile, const Tensors& tenso
 /// of a block).
 template <typename T, int kHeadDim, bool kClearsDq>
 __global__ void __launch_bounds__(kPrepareThreads)
-    prepare(const T* o,        // [batch, heads, seqlen_q, kHeadDim], strides problem.at.o
-            const T* d_o,      // [batch, heads, seqlen_q, kHeadDim], strides problem.at.d_o
-            const float* lse,  // [batch * heads, seqlen_q]
+    prepare(const T* o,          // [batch, heads, seqlen_q, kHeadDim], strides problem.at.o
+            const T* d_o,        // [batch, heads, seqlen_q, kHeadDim], strides problem.at.d_o
+            const float* lse,    // [batch * heads, seqlen_q]
+            const float* d_lse,  // [batch * heads, seqlen_q], the gradient of the log-sum-exp; null: 0
             Workspace workspace, int64_t rows, Problem problem,
             int* counters,  // [counts]
             int64_t counts) {
@@ -53,7 +54,9 @@ __global__ void __launch_bounds__(kPrepareThreads)
       workspace, at, rows, at < rows && row < problem.seqlen_q,
       [&] { return o + problem.of_query(problem.at.o, head, row); },
       [&] { return d_o + problem.of_query(problem.at.d_o, head, row); },
-      [&] { return lse[int64_t(head) * problem.seqlen_q + row]; }, 0, problem.head_dim);
+      [&] { return lse[int64_t(head) * problem.seqlen_q + row]; },
+      [&] { return d_lse == nullptr ? 0 : d_lse[int64_t(head) * problem.seqlen_q + row]; }, 0,
+      problem.head_dim);
 }
 
 //| ## The launch
@@ -68,8 +71,8 @@ static void run_prepare(const Shape& shape, const Tensors& tensors, device::Stre
   constexpr int kRowsOfBlock = kPrepareRows<kHeadDim>;
   device::launch(prepare<T, kHeadDim, kClearsDq>, dim3(ceil_div(rows, kRowsOfBlock)), dim3(kPrepareThreads),
                  0, stream, static_cast<const T*>(tensors.o), static_cast<const T*>(tensors.d_o),
-                 static_cast<const float*>(tensors.lse), workspace_of(shape, tile, tensors), rows,
-                 problem_of(shape, tile), counters, counts);
+                 static_cast<const float*>(tensors.lse), tensors.d_lse, workspace_of(shape, tile, tensors),
+                 rows, problem_of(shape, tile), counters, counts);
 }
 
 }  // namespace flashbook::backward

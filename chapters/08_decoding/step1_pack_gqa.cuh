@@ -202,16 +202,17 @@ __global__ void __launch_bounds__(kWarpgroup)
 
 constexpr int kMergeWarps = 4;  ///< rows that a block has
 
-/// Grid: (rows of a pack / kMergeWarps, packs of all sequences).
+/// Grid: (packs of all sequences * blocks of a pack).
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kMergeWarps * 32)
     merge(Partials partials, int parts,
           T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
           float* lse,  // [batch, heads, seqlen_q]
           Problem problem) {
-  const int row = int(blockIdx.x) * kMergeWarps + int(threadIdx.x) / 32;
+  const int blocks_of_pack = (problem.rows() + kMergeWarps - 1) / kMergeWarps;
+  const int row = int(blockIdx.x) % blocks_of_pack * kMergeWarps + int(threadIdx.x) / 32;
   if (row >= problem.rows()) return;
-  const Pack of = problem.pack_of(blockIdx.y);
+  const Pack of = problem.pack_of(int(blockIdx.x) / blocks_of_pack);
   const int64_t number = problem.number(of, row);
   store_row<T>(
       merge_row<kHeadDim>(partials, parts, [&](int part) { return part * problem.all_rows() + number; }),

@@ -49,10 +49,56 @@ __device__ inline int sum_before(int value, int& total) {
   return before + sum - value;
 }
 
-/// Makes the plan for tiles of kRows rows and kKeys keys. One block of kPlanThreads. `Sequences` is Packed,
-/// or answers what it does.
+//| **Rows behind the last sequence.** A buffer may be longer than its sequences, and only the device knows where they end. No tile covers the rows behind them, so their
+//| output would stay unwritten. But a weight gradient sums over all rows of the buffer, and a single NaN there makes it NaN. So the launch that plans has additional blocks,
+//| which write zeros from the end of the last sequence on. Usually there is nothing to write: such a block reads one number and exits while the first block plans.
+/// A tensor of 16-bit elements, packed, in which nothing writes the rows from `*end` on.
+struct OpenEnd {
+  void* first = nullptr;  // [rows, heads, columns] by strides
+  Strides strides = {};
+  int heads = 0, rows = 0, columns = 0;
+  const int* end = nullptr;
+
+  /// Writes zeros to all rows behind the end, 16 bytes per thread and iteration.
+  __device__ void clear(int64_t thread, int64_t threads) const {
+    const int pieces = columns / 8, from = heads > 0 ? *end : 0;
+    for (int64_t i = thread; i < int64_t(rows - from) * heads * pieces; i += threads) {
+      const int64_t row = from + i / pieces / heads, head = i / pieces % heads;
+      *reinterpret_cast<uint4*>(static_cast<char*>(first) +
+                                2 * (row * strides.row + head * strides.head + i % pieces * 8)) = {};
+    }
+  }
+};
+
+/// The outputs of a launch for packed sequences.
+struct OpenEnds {
+  OpenEnd tensors[3] = {};
+  float* lse = nullptr;  // [heads, rows] of the first tensor
+
+  __device__ void clear(int64_t thread, int64_t threads) const {
+    for (const OpenEnd& tensor : tensors) tensor.clear(thread, threads);
+    if (lse == nullptr) return;
+    const OpenEnd& o = tensors[0];
+    const int from = *o.end, count = o.rows - from;
+    for (int64_t i = thread; i < int64_t(count) * o.heads; i += threads)
+      lse[i / count * o.rows + from + i % count] = -INFINITY;
+  }
+};
+
+//| Where documents are a mask, as in step 5, tiles cover all rows of the buffer, and rows behind the last document come out as if they belonged to it. A second launch clears them.
+/// Clears what lies behind the last sequence. Blocks of kPlanThreads.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) clear_behind(OpenEnds open) {
+  open.clear(int64_t(blockIdx.x) * kThreads + threadIdx.x, int64_t(gridDim.x) * kThreads);
+}
+
+/// Makes the plan for tiles of kRows rows and kKeys keys in its first block, of kPlanThreads; the others
+/// clear what lies behind the last sequence. `Sequences` is Packed, or answers what it does.
 template <int kRows, int kKeys, typename Sequences>
-__global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, Plan plan) {
+__global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, Plan plan, OpenEnds open) {
+  if (blockIdx.x > 0)
+    return open.clear(int64_t(blockIdx.x - 1) * kPlanThreads + threadIdx.x,
+                      int64_t(gridDim.x - 1) * kPlanThreads);
   //| There is a bucket for each length in tiles of keys, the longest first. The kernel counts each bucket, sums the counts to
   //| find where each begins, and then each sequence takes the next place of its bucket: a counting sort.
   __shared__ int bucket[kPlanThreads];  // the longest first; longer ones share bucket 0

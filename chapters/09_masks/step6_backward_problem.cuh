@@ -87,9 +87,10 @@ struct GradientWorkspace : hopper::GradientWorkspace {
 /// share a row. Grid: rows of the workspace / rows of a block.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kPrepareThreads)
-    prepare(const T* o,        // [batch, heads, seqlen_q, kHeadDim], strides problem.at.o
-            const T* d_o,      // [batch, heads, seqlen_q, kHeadDim], strides problem.at.d_o
-            const float* lse,  // [batch * heads, seqlen_q]
+    prepare(const T* o,          // [batch, heads, seqlen_q, kHeadDim], strides problem.at.o
+            const T* d_o,        // [batch, heads, seqlen_q, kHeadDim], strides problem.at.d_o
+            const float* lse,    // [batch * heads, seqlen_q]
+            const float* d_lse,  // [batch * heads, seqlen_q], the gradient of the log-sum-exp; null: 0
             GradientWorkspace workspace, int64_t rows, const __grid_constant__ GradientProblem problem) {
   if (blockIdx.x + threadIdx.x == 0) *workspace.counter = *workspace.entries = 0;
   const int64_t at = int64_t(blockIdx.x) * kPrepareRows<kHeadDim> + threadIdx.x / (kHeadDim / 8);
@@ -104,7 +105,9 @@ __global__ void __launch_bounds__(kPrepareThreads)
   prepare_row<T, kHeadDim, true>(
       workspace, at, rows, is_query, [&] { return o + offset_of(problem.at.o, head_of(), row); },
       [&] { return d_o + offset_of(problem.at.d_o, head_of(), row); },
-      [&] { return lse[int64_t(number) * problem.seqlen_q + row]; }, problem.score_offset, problem.head_dim);
+      [&] { return lse[int64_t(number) * problem.seqlen_q + row]; },
+      [&] { return d_lse == nullptr ? 0 : d_lse[int64_t(number) * problem.seqlen_q + row]; },
+      problem.score_offset, problem.head_dim);
 }
 
 }  // namespace flashbook::masks

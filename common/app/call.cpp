@@ -71,6 +71,10 @@ UploadedInputs::UploadedInputs(Operation operation, const Shape& shape, const In
     add({tensor.id, uploaded(place, encoded.bytes), uploaded(place, std::as_bytes(std::span(encoded.scales))),
          uploaded(place, std::as_bytes(inputs.means(tensor.id)))});
   }
+  if (operation == Operation::backward && !inputs.d_lse.empty()) {
+    d_lse_ = uploaded(place, std::as_bytes(std::span(inputs.d_lse)));
+    tensors_.d_lse = static_cast<const float*>(d_lse_.data());
+  }
   upload_tables(shape);
 }
 

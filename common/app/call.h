@@ -46,6 +46,7 @@ class UploadedInputs {
   device::Place place_;
   std::vector<Input> inputs_;
   std::vector<device::Buffer> tables_;
+  device::Buffer d_lse_;
   Tensors tensors_;
 };
 

@@ -189,8 +189,9 @@ class Textbook {
   template <typename A>
   void set_d(std::span<const A> o, int64_t row, QueryState<Sum>& state) const {
     const std::span<const float> d_o = row_of(inputs_.d_o, row);
-    state.d = dot<Sum>(o, d_o);
-    Sum squares = 0;
+    const Sum d_lse = inputs_.d_lse.empty() ? 0 : inputs_.d_lse[row];
+    state.d = dot<Sum>(o, d_o) - d_lse;
+    Sum squares = d_lse * d_lse;
     for (std::size_t c = 0; c < o.size(); ++c) squares += (Sum(o[c]) * d_o[c]) * (Sum(o[c]) * d_o[c]);
     state.d_size = std::max(std::abs(state.d), std::sqrt(squares));
   }

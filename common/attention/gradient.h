@@ -19,10 +19,11 @@ struct TensorReference {
 /// dQ, dK and dV of <O, dO> in FP64, from Q, K, V and dO as rounded. O and the log-sum-exp are computed anew,
 /// so the rounding of those in `inputs` is an error of the kernel's. With P = softmax(S), S = scale * Q K^T:
 ///
-///     D = rowsum(dO * O)    dV = P^T dO    dP = dO V^T    dS = P * (dP - D)
+///     D = rowsum(dO * O) - dL    dV = P^T dO    dP = dO V^T    dS = P * (dP - D)
 ///     dQ = scale * dS K     dK = scale * dS^T Q
 ///
-/// dK and dV are sums over the query heads of a group. A softcap's derivative is a factor on dS, and what
+/// dL is the gradient of the log-sum-exp, `inputs.d_lse`, or 0 if that is empty. dK and dV are sums over the
+/// query heads of a group. A softcap's derivative is a factor on dS, and what
 /// dropout leaves out of O it leaves out of dP and dV. Queries that see nothing and keys that nobody sees
 /// have zeros, and a bound of zero.
 ///

@@ -189,7 +189,7 @@ void validate(const Shape& shape) {
 std::string why_not_dense(const Shape& shape, HeadDims head_dims) {
   if (shape.is_latent()) return "this chapter takes no latent keys: give --head-dim 64, 128 or 256";
   if (shape.e4m3_cache)
-    return "a cache in e4m3 is for chapter 8's step 8: give --cache 16, or that step with --step";
+    return "a cache in e4m3 is for chapter 8's step 8: give one of 16 bits, or take that step";
   if (!shape.visibility.is_full() && !shape.causal())
     return "this chapter knows no mask but the causal one: give full or causal attention";
   if (shape.score != ScoreFunction{})
@@ -203,7 +203,7 @@ std::string why_not_dense(const Shape& shape, HeadDims head_dims) {
   if (head_dims == HeadDims::of_tiles && shape.head_dim != 64 && shape.head_dim != 128 &&
       shape.head_dim != 256)
     return "head dimensions between 64, 128 and 256 are for chapters 5, 7 (steps 3 to 6), 8 (steps 4 to "
-           "6, 9 and 10) and 9: give one of the three with --head-dim";
+           "6, 9 and 10) and 9: give one of the three as --head-dim";
   return "";
 }
 

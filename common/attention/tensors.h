@@ -41,6 +41,7 @@ struct Tensors {
   void* dq = nullptr;              ///< [batch, heads, seqlen_q, head_dim]
   void* dk = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   void* dv = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
+  const float* d_lse = nullptr;    ///< [batch, heads, seqlen_q], the log-sum-exp's gradient; null: all are 0
   float* d_bias = nullptr;         ///< [heads, 2 * reach + 1], of a shape with a bias; null: nobody wants it
   void* workspace = nullptr;       ///< the bytes the chapter asked for, or null if it asked for none
   const float* q_scale = nullptr;  ///< [Shape::q_scales], finite and > 0; e4m3 only. Null: all are 1
@@ -64,6 +65,7 @@ struct Inputs {
   std::vector<float> o = {};    ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
   std::vector<float> lse = {};  ///< [batch, heads, seqlen_q]
   std::vector<float> d_o = {};  ///< [batch, heads, seqlen_q, head_dim]
+  std::vector<float> d_lse = {};  ///< [batch, heads, seqlen_q]; empty: the loss does not read it
   std::vector<float> k_mean =
       {};  ///< [batch, kv_heads, head_dim], of a mean-subtracted shape: what its encoding leaves out
   std::vector<float> v_mean = {};  ///< likewise

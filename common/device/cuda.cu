@@ -47,7 +47,8 @@ int current_device() {
     cudaGetLastError();
     throw HardwareMissing(
         "no usable CUDA GPU: ", error == cudaSuccess ? "no device" : cudaGetErrorString(error), "; driver ",
-        driver_version(), ", runtime ", runtime_version(), ". Use the simulator: --no-cuda");
+        driver_version(), ", runtime ", runtime_version(),
+        ". The simulator needs none: see docs/pages/simulator.md");
   }
   int device = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");

@@ -6,6 +6,9 @@
 //| couple all blocks. But it is known beforehand: $\sum_k P_{ik}\,dP_{ik} = \sum_k P_{ik} \sum_c dO_{ic} V_{kc} = \sum_c dO_{ic} O_{ic}$. So $D_i$ is the product of two rows
 //| of `head_dim` elements, and costs one pass over O and dO.
 //|
+//| A loss may also read the log-sum-exp. Its derivative with respect to a score is that score's probability, so the gradient $g_i$ of row $i$'s log-sum-exp adds $P_{ij}\,g_i$ to $dS_{ij}$. The
+//| kernels get this for free: they subtract $D_i - g_i$ where they would subtract $D_i$.
+//|
 //| ![The five products of a tile and where their operands lie](../../docs/figures/backward_products.svg)
 //|
 //| **Budget.** Two tensors read, two numbers a row written; for steps that add to dQ as many floats as Q has elements are set to zero. It is bound by memory.
@@ -35,7 +38,7 @@ inline Layout layout_given(const Shape& shape) {
 /// What lies in memory beside the tensors: rows of [batch, heads, padded_q].
 struct GradientWorkspace {
   float* lse;  ///< log-sum-exp * log2(e); +inf where a row sees nothing, or is none
-  float* d;    ///< rowsum(dO * O); 0 where a row is none
+  float* d;    ///< rowsum(dO * O) minus the log-sum-exp's gradient; 0 where a row is none
   float* dq;   ///< [rows, head_dim], sums before the scale; of steps that add dQ
 };
 
@@ -59,11 +62,12 @@ constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 //| names the whole warp. They leave at `at >= rows`, after it.
 /// Prepares row `at` of the `rows` of the workspace. `o_row()` and `do_row()` are the query's rows of O and
 /// dO, `lse_of()` its log-sum-exp, of which `lse_offset` is taken; they are asked only if `is_query`. A row
-/// has `columns` elements: lanes beyond them load nothing.
-template <typename T, int kHeadDim, bool kClearsDq, typename ORow, typename DoRow, typename LseOf>
+/// has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of its log-sum-exp.
+template <typename T, int kHeadDim, bool kClearsDq, typename ORow, typename DoRow, typename LseOf,
+          typename DLseOf>
 __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, int64_t rows,
                                             bool is_query, const ORow& o_row, const DoRow& do_row,
-                                            const LseOf& lse_of, float lse_offset = 0,
+                                            const LseOf& lse_of, const DLseOf& d_lse_of, float lse_offset = 0,
                                             int columns = kHeadDim) {
   constexpr int kLanes = kHeadDim / 8;  // of a row: 16 bytes each
   const int lane = threadIdx.x % kLanes;
@@ -82,9 +86,10 @@ __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, 
   //| **What the log-sum-exp becomes.** The kernels compute $P = 2^{s \cdot \log_2 e\,\cdot scale - L}$ with $L$ the log-sum-exp in powers of two, so it is multiplied once here and not for every score.
   //| Two kinds of rows get $L = +\infty$. A query that sees no key has a log-sum-exp of $-\infty$; taken as it is, $-\infty - (-\infty)$ would be NaN. And a row beyond the last query has a score of 0,
   //| since its Q is zeros; with $L = 0$ its probability would be 1, and every key would get a gradient from a query that is none. $2^{0 - \infty} = 0$ makes both harmless.
+  //| The log-sum-exp of such a row depends on no score, so its gradient is not read: it may be anything, and 0 times NaN is NaN.
   if (lane == 0) {
     const float l = is_query ? lse_of() : -INFINITY;
-    workspace.d[at] = sum;
+    workspace.d[at] = l == -INFINITY ? sum : sum - d_lse_of();
     workspace.lse[at] = l == -INFINITY ? INFINITY : (l - lse_offset) * kLog2e;
   }
   //| dQ is summed in memory, so it begins with zeros.

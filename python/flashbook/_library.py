@@ -63,7 +63,7 @@ class Gradients(_Struct):
     """FlashbookGradients."""
 
     _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_void_p) for name in ("d_o", "dq", "dk", "dv")), *_strides("d_o", "dq", "dk", "dv"),
-                ("d_bias", ctypes.c_void_p)]
+                ("d_bias", ctypes.c_void_p), ("d_lse", ctypes.c_void_p)]
 
 
 class Chapter(ctypes.Structure):

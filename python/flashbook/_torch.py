@@ -21,8 +21,13 @@ tracing_state = _private("_get_tracing_state", lambda: torch.jit.is_tracing() or
 modes = _private("_len_torch_dispatch_stack", lambda: 1)
 is_any_autocast_enabled = _private("_is_any_autocast_enabled", lambda: any(map(torch.is_autocast_enabled, ("cpu", "cuda"))))
 current_device = _private("_cuda_getDevice", torch.cuda.current_device)
+graph_task = _private("_current_graph_task_id", lambda: -1)
 raw_stream = _private("_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream)
 is_capturing = _private("_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing)
+
+
+# What torch.autograd.grad(..., is_grads_batched=True) hands to a backward pass. Without it such a call says that a tensor has no storage.
+is_batch_of_gradients: Callable[[Any], bool] = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda _: False)
 
 
 def may_have_tangents() -> bool:

@@ -171,7 +171,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         q: [all queries, heads, head_dim], float16 or bfloat16
         k, v: [all keys, kv_heads, head_dim]
         cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32 on q's device: where each begins, and last how many there are. Nobody looks at the
-            values, since that would wait for the device
+            values, since that would wait for the device. Rows behind the last sequence have an output and gradients of 0
         max_seqlen_q, max_seqlen_k: not needed
         others: as in flash_attn_func; windows are aligned in each sequence, and lse is [heads, all queries]
     Not supported: seqused_q, seqused_k, qv, q_descale, k_descale, v_descale, attention_chunk, sm_margin.

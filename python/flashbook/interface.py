@@ -6,11 +6,10 @@ from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from flashbook import arguments, ops
-from flashbook._torch import is_any_autocast_enabled, may_have_tangents
+from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_2
 
 Window = tuple[int, int]
@@ -100,9 +99,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
            scales: ops.Scales = ops.NO_SCALES, dropout: float = 0.0, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """O and the log-sum-exp of [batch, heads, seqlen, head_dim]. `left` and `right` are keys before and after a query's own; -1: all."""
     q, k, v = _cast(q, k, v)
-    if may_have_tangents() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (q, k, v)):
-        raise NotImplementedError("there are no forward-mode derivatives here: use torch.nn.functional.scaled_dot_product_attention with "
-                                  "SDPBackend.MATH")
+    ops.check_tangents(q, k, v)
+    ops.check_other_gradients(alibi_slopes=slopes, q_scale=scales[0], k_scale=scales[1], v_scale=scales[2])
     slopes = _of_sequences(slopes)
     drops: tuple[Any, ...] = dropout, _seed(dropout, softcap, slopes)
     columns = q.shape[-1]
@@ -119,7 +117,13 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
             ops.check_gradient(q, masked)
     if unwatched and wants_gradient:
         forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales, *drops)
-        backward = lambda d_o, q, k, v, o, lse, deterministic: ops.backward(d_o, q, k, v, o, lse, *options, deterministic, *drops)
+
+        def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
+                     d_lse: Tensor | None) -> tuple[Tensor, ...]:
+            call = torch.ops.flashbook.backward if ops.is_batched(d_o, d_lse) else ops.backward
+            found: tuple[Tensor, ...] = call(d_o, q, k, v, o, lse, *options, deterministic, *drops, d_lse=d_lse)
+            return found
+
         o, lse = ops.UntracedCall.apply(q, k, v, forward, backward, deterministic)
     else:
         call = ops.forward if unwatched else torch.ops.flashbook.forward
@@ -329,7 +333,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
         softcap: scores become softcap * tanh(score / softcap); 0: they stay
         alibi_slopes: [heads] or [batch, heads], float32: slope * distance is taken from a score. No gradient of it
         deterministic: the gradient has the same bits every time
-        return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key; there are no probabilities
+        return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key; there are no probabilities. A loss
+            may read lse: it has a gradient
     Returns: o, as q.
     """
     key: object = None
@@ -431,7 +436,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         q: [all queries, heads, head_dim]
         k, v: [all keys, kv_heads, head_dim]
         cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32 on q's device: where each begins, and last how many there are. Nobody looks at the
-            values, since that would wait for the device
+            values, since that would wait for the device. Rows behind the last sequence have an output and gradients of 0
         max_seqlen_q, max_seqlen_k: not needed; with block_table max_seqlen_q is the most queries of a sequence
         block_table: [sequences, most pages of a sequence], int32: k and v are [pages, rows of a page, kv_heads, head_dim], as in
             flash_attn_with_kvcache, and sequence i has cu_seqlens_k[i + 1] - cu_seqlens_k[i] keys. Without gradients
@@ -605,6 +610,8 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache, *new)):
         raise NotImplementedError("no gradient goes through a cache, and a tensor wants one: call under torch.no_grad(), detach it, or use "
                                   "flash_attn_func")
+    ops.check_tangents(q, k_cache, v_cache, *new)
+    ops.check_other_gradients(alibi_slopes=slopes, s_aux=sinks, k_descale=k_scale, v_descale=v_scale)
     if pages is not None:
         arguments.tensors(2, "[batch, most pages of a sequence]", block_table=pages)
         if entries is not None or paddings is not None:
@@ -675,6 +682,8 @@ def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tens
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache)):
         raise NotImplementedError("no gradient goes through pages, block_table, and a tensor wants one: call under torch.no_grad(), or give k and "
                                   "v of one piece")
+    ops.check_tangents(q, k_cache, v_cache)
+    ops.check_other_gradients(alibi_slopes=slopes, s_aux=sinks)
     slopes = _of_sequences(slopes)
     views: tuple[Any, ...] = (q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     call = ops.decode if ops.is_untraced(q, k_cache, v_cache) else torch.ops.flashbook.decode

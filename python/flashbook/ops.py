@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from flashbook import _library
@@ -23,6 +24,8 @@ from flashbook._library import Cache, Gradients, Mask, Shape, Tensors
 from flashbook._torch import (  # by name: each dot is a look-up a call
     are_transforms_active,
     current_device,
+    graph_task,
+    is_batch_of_gradients,
     is_capturing,
     may_have_tangents,
     modes,
@@ -54,6 +57,8 @@ MOST_UNREAD = 1 << 18  # log-sum-exps, 1 MiB
 
 SCALE_OF_TENSOR, SCALE_OF_HEAD, SCALE_OF_BLOCK = range(3)  # FlashbookScaling
 ROWS_OF_SCALE = {"q": 64, "k": 128, "v": 128}  # in a block
+NO_SECOND = ("the gradient of attention is differentiated, and there are no second derivatives here: use "
+             "torch.nn.functional.scaled_dot_product_attention with SDPBackend.MATH")
 
 Strides = tuple[int, int, int, int]
 Scales = tuple[Tensor | None, Tensor | None, Tensor | None]  # of q, k and v
@@ -177,6 +182,21 @@ def check_gradient(q: Tensor, masked: bool) -> None:
         raise TypeError(f"q is {q.dtype} and wants a gradient: give float16 or bfloat16, call under torch.no_grad(), or use "
                         "torch.nn.functional.scaled_dot_product_attention")
     check_machine(q.device, MASKS if masked else BACKWARD)
+
+
+def check_other_gradients(**tensors: object) -> None:
+    """Raises if one of the arrays that have no gradient wants one: autograd would take it for 0."""
+    if torch.is_grad_enabled():
+        for name, tensor in tensors.items():
+            if isinstance(tensor, Tensor) and tensor.requires_grad:
+                raise NotImplementedError(f"{name} wants a gradient, and there is none here: give {name}.detach(), or call under torch.no_grad()")
+
+
+def check_tangents(*tensors: Tensor) -> None:
+    """Raises for forward-mode derivatives."""
+    if may_have_tangents() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise NotImplementedError("there are no forward-mode derivatives here: use torch.nn.functional.scaled_dot_product_attention with "
+                                  "SDPBackend.MATH")
 
 
 def is_deterministic(asked: bool) -> bool:
@@ -526,6 +546,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
     """O and the log-sum-exp, [batch, heads, seqlen_q]. `seed`, one int64 on the CPU, says with dropout which elements are left out. `bias` is
     by distance, [heads, 2 * reach + 1]."""
     scales = q_scale, k_scale, v_scale
+    check_tangents(q, k, v)
     if bias is not None:
         check_bias(q, bias)
     plan = forward_plan(q, k, v, scale, left, right, softcap, slopes, first_query, chapter, step, scales, dropout, reach_of(bias))
@@ -593,8 +614,13 @@ def launch_forward(plan: Plan, results: tuple[Tensor, ...], q: Tensor, k: Tensor
 
 def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, scale: float, left: int, right: int, softcap: float,
              slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, dropout: float = 0.0,
-             seed: Tensor | None = None, bias: Tensor | None = None, d_bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v, with the forward pass's dropout, seed and bias. That of the bias goes to d_bias, if it is given."""
+             seed: Tensor | None = None, bias: Tensor | None = None, d_lse: Tensor | None = None,
+             d_bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q, k and v, with the forward pass's dropout, seed and bias. That of the bias goes to d_bias, if it is given. d_lse is the
+    gradient of the log-sum-exp, float32, if the loss reads it."""
+    if torch.is_grad_enabled() and graph_task() >= 0:
+        raise NotImplementedError("create_graph is True, and the call was compiled: PyTorch's compiled backward pass would take a second derivative "
+                                  "for 0. Leave create_graph out, or do not compile the call")
     documents = -1 if first_query is None else first_query.shape[0] - 1
     inputs = (q, k, v, o, d_o)
     options = scale, left, right, softcap, slopes is not None, documents, deterministic, dropout, reach_of(bias)
@@ -604,18 +630,19 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
         plan = plan_of(key, lambda: plan_backward(inputs, *options))
     if plan.copies or any(tensor.data_ptr() & 15 for tensor in inputs):
         return backward(*(readable(tensor, False) for tensor in (d_o, q, k, v, o)), lse, scale, left, right, softcap, slopes, first_query,
-                        first_key, deterministic, dropout, seed, bias, d_bias)
+                        first_key, deterministic, dropout, seed, bias, d_lse, d_bias)
     with on(plan):
-        return launch_backward(plan, plan.results, d_o, q, k, v, o, lse, slopes, first_query, first_key, seed, bias, d_bias)
+        return launch_backward(plan, plan.results, d_o, q, k, v, o, lse, slopes, first_query, first_key, seed, bias, d_lse, d_bias)
 
 
 def backward_with_bias(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, bias: Tensor, scale: float, left: int, right: int,
                        softcap: float, slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None, deterministic: bool,
-                       dropout: float = 0.0, seed: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+                       dropout: float = 0.0, seed: Tensor | None = None,
+                       d_lse: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of q, k, v and the bias."""
     d_bias = torch.empty_like(bias)
-    return (*backward(d_o, q, k, v, o, lse, scale, left, right, softcap, slopes, first_query, first_key, deterministic, dropout, seed, bias, d_bias),
-            d_bias)
+    return (*backward(d_o, q, k, v, o, lse, scale, left, right, softcap, slopes, first_query, first_key, deterministic, dropout, seed, bias, d_lse,
+                      d_bias), d_bias)
 
 
 def backward_key(inputs: tuple[Tensor, ...], *options: object) -> object:
@@ -644,7 +671,7 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
 
 def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
                     slopes: Tensor | None = None, first_query: Tensor | None = None, first_key: Tensor | None = None,
-                    seed: Tensor | None = None, bias: Tensor | None = None,
+                    seed: Tensor | None = None, bias: Tensor | None = None, d_lse: Tensor | None = None,
                     d_bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dv = torch.empty_like(results[0]), torch.empty_like(results[1]), torch.empty_like(results[2])
     if plan.empty:
@@ -657,8 +684,9 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
     lse = lse.contiguous()  # a hook may have brought it back otherwise
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
     gradients = pack_gradients(GRADIENTS, address(d_o), address(dq), address(dk), address(dv)) + plan.gradients
-    if d_bias is not None:
-        gradients = gradients[:Gradients.d_bias.offset] + struct.pack("=Q", address(d_bias))
+    if d_bias is not None or d_lse is not None:
+        d_lse = None if d_lse is None else d_lse.contiguous()  # alive until the launch
+        gradients = gradients[:Gradients.d_bias.offset] + struct.pack("=2Q", *(0 if of is None else address(of) for of in (d_bias, d_lse)))
     if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed, bias), tensors, gradients, stream):
         _library.check(status)
     if plan.simulated:
@@ -675,6 +703,7 @@ def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tenso
     sequence's first key. With first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to
     most_queries. Of e4m3, k_scale and v_scale are [batch, heads]. `unsplit`: a sequence has the same bits alone and in any batch."""
     rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries, k_scale, v_scale, unsplit
+    check_tangents(q, k, v)
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, *rules)
@@ -829,6 +858,8 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
     if plan.empty:
         lse = lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
         return o.zero_(), lse
+    if first_query is not None and plan.chapter == DECODING:  # it writes no rows behind the last sequence, where chapter 9 does
+        o.zero_(), lse.fill_(float("-inf"))
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
     workspace, _memory = workspace_of(plan, stream, address)
@@ -860,6 +891,30 @@ def wants_gradient(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return bool((q.requires_grad or k.requires_grad or v.requires_grad) and torch.is_grad_enabled())
 
 
+class _Once(torch.autograd.Function):
+    """A backward pass as a node of the graph that create_graph=True builds. Its result depends on q, k, v and O as well as on dO, so a derivative
+    with respect to any of them reaches this node."""
+
+    @staticmethod
+    def forward(ctx: Any, compute: Callable[..., Any], *tensors: Tensor | None) -> Any:
+        return compute(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor | None) -> Any:
+        raise NotImplementedError(NO_SECOND)
+
+
+def once(compute: Callable[..., Any], *tensors: Tensor | None) -> Any:
+    """compute(*tensors), gradients whose own gradient is refused. PyTorch's once_differentiable refuses it only where dO requires a gradient,
+    and elsewhere takes the part that goes through q, k and v for 0."""
+    return _Once.apply(compute, *tensors) if torch.is_grad_enabled() else compute(*tensors)
+
+
+def is_batched(*gradients: Tensor | None) -> bool:
+    """Whether a backward pass gets a batch of gradients at once, by a vmap, which knows operators and no pointers."""
+    return are_transforms_active() or any(of is not None and is_batch_of_gradients(of) for of in gradients)
+
+
 class UntracedCall(torch.autograd.Function):
     """What autograd has to see of such a call. `forward_pass` and `backward_pass` are called as a CachedCall's."""
 
@@ -869,16 +924,17 @@ class UntracedCall(torch.autograd.Function):
         o, lse = forward_pass(q, k, v)
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.backward_pass, ctx.deterministic = backward_pass, deterministic
-        ctx.mark_non_differentiable(lse)
         ctx.set_materialize_grads(False)
         return o, lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_o: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        if d_o is None:
+    def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+        if d_o is None and d_lse is None:
             return (None,) * 6
-        return (*ctx.backward_pass(d_o, *ctx.saved_tensors, ctx.deterministic), None, None, None)
+        compute, deterministic, saved = ctx.backward_pass, ctx.deterministic, ctx.saved_tensors
+        if d_o is None:
+            d_o = torch.zeros_like(saved[3])
+        return (*once(lambda d_o, d_lse, *saved: compute(d_o, *saved, deterministic, d_lse), d_o, d_lse, *saved), None, None, None)
 
 
 # How views, [batch, heads, seqlen, head_dim], become the callers' tensors, [batch, seqlen, heads, head_dim] or packed [tokens, heads, head_dim],
@@ -985,27 +1041,37 @@ class CachedCall:
         return kept
 
     def backward(self, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
-                 first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
+                 d_lse: Tensor | None = None, first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
+        if is_batched(d_o, d_lse):
+            views = tuple(map(self.view, (d_o, q, k, v, o)))
+            d_lse = None if d_lse is None else d_lse[None] if self.packed else d_lse
+            found = torch.ops.flashbook.backward(*views, lse[None] if self.packed else lse, *self.options, first, second, deterministic, d_lse=d_lse)
+            return tuple(map(self.given, found))
         key = d_o.stride(), q.stride(), k.stride(), v.stride(), o.stride(), deterministic
         known = self.gradients.get(key)
         d_o_place, q_place, k_place, v_place, o_place = d_o.data_ptr(), q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr()
         if known is None or (d_o_place | q_place | k_place | v_place | o_place) & 15 or current_device() != known[0].index:
-            return self.backward_again(key, d_o, q, k, v, o, lse, deterministic, first, second)
+            return self.backward_again(key, d_o, q, k, v, o, lse, deterministic, d_lse, first, second)
         plan, (dq_like, dk_like, dv_like) = known
         dq, dk, dv, memory = torch.empty_like(dq_like), torch.empty_like(dk_like), torch.empty_like(dv_like), torch.empty_like(plan.memory)
         lse = lse.contiguous()  # a hook may have brought it back otherwise
         tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o_place, lse.data_ptr(), memory.data_ptr(), 0, 0, 0, 0, 0)
         gradients = pack_gradients(GRADIENTS, d_o_place, dq.data_ptr(), dk.data_ptr(), dv.data_ptr()) + plan.gradients
+        if d_lse is not None:
+            d_lse = d_lse.contiguous()  # alive until the launch
+            gradients = gradients[:Gradients.d_lse.offset] + struct.pack("=Q", d_lse.data_ptr())
         before = plan.first if first is None else arguments(plan, Tensor.data_ptr, None, first, second, None, None)
         if status := plan.call(*before, tensors, gradients, raw_stream(plan.index)):
             _library.check(status)
         return dq, dk, dv
 
     def backward_again(self, key: object, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
-                       first: Tensor | None, second: Tensor | None) -> tuple[Tensor, ...]:
+                       d_lse: Tensor | None, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, ...]:
         """The whole way, as `again`. Its plan is remembered."""
         views = tuple(map(self.view, (q, k, v, o, d_o)))
-        found = backward(views[4], *views[:4], lse[None] if self.packed else lse, *self.options, first, second, deterministic)
+        if d_lse is not None and self.packed:
+            d_lse = d_lse[None]
+        found = backward(views[4], *views[:4], lse[None] if self.packed else lse, *self.options, first, second, deterministic, d_lse=d_lse)
         documents = -1 if first is None else first.shape[0] - 1
         plan = _plans.get(backward_key(views, *self.options[:4], False, documents, deterministic, 0.0, -1))
         is_direct = plan is not None and plan.index >= 0 and not (plan.copies or plan.empty or plan.counts)
@@ -1036,9 +1102,9 @@ _definitions = torch.library.Library("flashbook", "DEF")
 _definitions.define(f"forward(Tensor q, Tensor k, Tensor v, {_OPTIONS}, int chapter, int step, Tensor? q_scale=None, Tensor? k_scale=None, "
                     "Tensor? v_scale=None, float dropout=0.0, Tensor? seed=None, Tensor? bias=None) -> (Tensor, Tensor)")
 _definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_OPTIONS}, float dropout=0.0, Tensor? seed=None, "
-                    "Tensor? bias=None) -> (Tensor, Tensor, Tensor)")
+                    "Tensor? bias=None, Tensor? d_lse=None) -> (Tensor, Tensor, Tensor)")
 _definitions.define(f"backward_with_bias(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor bias, {_OPTIONS}, float dropout=0.0, "
-                    "Tensor? seed=None) -> (Tensor, Tensor, Tensor, Tensor)")
+                    "Tensor? seed=None, Tensor? d_lse=None) -> (Tensor, Tensor, Tensor, Tensor)")
 _definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, int left=-1, int right=-1, float softcap=0.0, "
                     "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0, "
                     "Tensor? k_scale=None, Tensor? v_scale=None, bool unsplit=False) -> (Tensor, Tensor)")
@@ -1075,26 +1141,31 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     check_bias_gradient(bias, deterministic)
     ctx.save_for_backward(q, k, v, *output, slopes, first_query, first_key, seed, bias)
     ctx.options, ctx.deterministic, ctx.dropout = options, deterministic, dropout
-    ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx: Any, d_o: Tensor | None, _d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
-    if d_o is None:
+def _gradient(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+    if d_o is None and d_lse is None:
         return (None,) * 19
     q, k, v, o, lse, *arrays, seed, bias = ctx.saved_tensors
+    d_o = torch.zeros_like(o) if d_o is None else d_o
     options = *ctx.options, *arrays, ctx.deterministic, ctx.dropout, seed
     if ctx.needs_input_grad[-1]:
-        *found, d_bias = torch.ops.flashbook.backward_with_bias(d_o, q, k, v, o, lse, bias, *options)
+        *found, d_bias = torch.ops.flashbook.backward_with_bias(d_o, q, k, v, o, lse, bias, *options, d_lse)
         return (*found, *(None,) * 15, d_bias)
-    found = torch.ops.flashbook.backward(d_o, q, k, v, o, lse, *options, bias)
+    found = torch.ops.flashbook.backward(d_o, q, k, v, o, lse, *options, bias, d_lse)
     return (*found, *(None,) * 16)
 
 
 def _no_second(ctx: Any, *_: Any) -> None:
-    raise NotImplementedError("there are no second derivatives here: use torch.nn.functional.scaled_dot_product_attention with SDPBackend.MATH")
+    raise NotImplementedError(NO_SECOND)
+
+
+def _no_gradient_of_a_cache(ctx: Any, *_: Any) -> None:
+    raise NotImplementedError("no gradient goes through a cache: use flash_attn_func")
 
 
 torch.library.register_autograd("flashbook::forward", _gradient, setup_context=_keep, lib=_definitions)
 torch.library.register_autograd("flashbook::backward", _no_second, lib=_definitions)
 torch.library.register_autograd("flashbook::backward_with_bias", _no_second, lib=_definitions)
+torch.library.register_autograd("flashbook::decode", _no_gradient_of_a_cache, lib=_definitions)

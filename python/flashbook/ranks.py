@@ -167,16 +167,19 @@ class _ContextParallel(torch.autograd.Function):
         o = sums.to(q.dtype)
         ctx.save_for_backward(q, *own, o, lse, cu_seqlens)
         ctx.group, ctx.causal, ctx.scale, ctx.deterministic, ctx.striped = group, causal, scale, deterministic, striped
-        ctx.mark_non_differentiable(lse)
         ctx.set_materialize_grads(False)
         return o, lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_o: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        if d_o is None:
-            return (None,) * 9
-        q, k, v, o, lse, cu_seqlens = ctx.saved_tensors
+    def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        # All ranks pass messages here, whatever their own loss reads.
+        d_o = torch.zeros_like(saved[3]) if d_o is None else d_o
+        return (*ops.once(lambda *tensors: _ContextParallel.gradients(ctx, *tensors), d_o, d_lse, *saved), *(None,) * 6)
+
+    @staticmethod
+    def gradients(ctx: Any, d_o: Tensor, d_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
+                  cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         ring, tokens = _Ring(ctx.group), q.shape[1]
         held, travelling, sums_travelling = [k, v], None, None
         dq: Tensor = q
@@ -190,7 +193,7 @@ class _ContextParallel(torch.autograd.Function):
             first_query, first_key = ring.begins(cu_seqlens, 0, queries, tokens), ring.begins(cu_seqlens, hop, keys, tokens)
             inputs = (d_o[:, queries], q[:, queries], held[0][:, keys], held[1][:, keys], o[:, queries])
             parts = ops.backward(*(tensor.transpose(1, 2) for tensor in inputs), lse[:, :, queries], ctx.scale, -1, right, 0.0, None,
-                                 first_query, first_key, ctx.deterministic)
+                                 first_query, first_key, ctx.deterministic, d_lse=None if d_lse is None else d_lse[:, :, queries])
             dq_part, *kv_parts = (part.transpose(1, 2) for part in parts)
             if hop == 0:
                 dq, sums = dq_part.float(), [part.float().contiguous() for part in kv_parts]
@@ -204,7 +207,7 @@ class _ContextParallel(torch.autograd.Function):
                 sums_travelling = ring.pass_on(sums)
         if sums_travelling is not None:
             sums = sums_travelling.arrived()
-        return dq.to(q.dtype), sums[0].to(k.dtype), sums[1].to(v.dtype), *(None,) * 6
+        return dq.to(q.dtype), sums[0].to(k.dtype), sums[1].to(v.dtype)
 
 
 def context_parallel(q: Tensor, k: Tensor, v: Tensor, group: Group = None, *, causal: bool = False, softmax_scale: float | None = None,

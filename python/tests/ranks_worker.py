@@ -24,8 +24,8 @@ MORE: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     ((30, 1, 1, 64, True, False), {"documents": [i / 60 for i in range(1, 60)]})]
 
 
-def gradients_of(o, d_o, *inputs):
-    return torch.autograd.grad(o, inputs, d_o)
+def gradients_of(outputs, gradients, *inputs):
+    return torch.autograd.grad(outputs, inputs, gradients)
 
 
 def is_right(device, dtype, tokens, heads, kv_heads, head_dim, causal, deterministic, order="zigzag", documents=None):
@@ -36,16 +36,17 @@ def is_right(device, dtype, tokens, heads, kv_heads, head_dim, causal, determini
     torch.manual_seed(n)  # all have the same whole tensors
     whole = [torch.randn(batch, n, count, head_dim, dtype=dtype) for count in (heads, kv_heads, kv_heads, heads)]
     *inputs, d_o = (tensor.to(device) for tensor in whole)
+    d_lse = torch.randn(batch, heads, n)
     own = [flashbook.shard(tensor, order=order).requires_grad_() for tensor in inputs]
     o, lse = flashbook.context_parallel(*own, causal=causal, deterministic=deterministic, return_lse=True, order=order, cu_seqlens=cu_seqlens)
-    found = [o, *gradients_of(o, flashbook.shard(d_o, order=order), *own)]
+    found = [o, *gradients_of((o, lse), (flashbook.shard(d_o, order=order), flashbook.shard(d_lse.to(device), dim=2, order=order)), *own)]
     found = [flashbook.unshard(tensor, order=order).cpu() for tensor in found]
     lse = flashbook.unshard(lse, dim=2, order=order).cpu()
 
     def by_reference(type_):
         q, k, v = copies = [tensor.to(type_).requires_grad_() for tensor in whole[:3]]
         result, of_scores = attention(q, k, v, causal=causal, document=document)
-        return [tensor.detach() for tensor in (result, *gradients_of(result, whole[3].to(type_), *copies))], of_scores.detach()
+        return [tensor.detach() for tensor in (result, *gradients_of((result, of_scores), (whole[3].to(type_), d_lse.to(type_)), *copies))], of_scores.detach()
 
     (exact, exact_lse), (plain, _) = by_reference(torch.float64), by_reference(dtype)
     for got, want, as_plain in zip(found, exact, plain):

@@ -10,7 +10,7 @@ from conftest import DEVICE, GPU
 from reference import assert_as_good_as_plain, attention, visible
 
 import flashbook
-from flashbook import _library, flash_attn_3, interface
+from flashbook import _library, flash_attn_3, interface, ops
 
 HALVES = (torch.float16, torch.bfloat16)
 LENGTHS = [(113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048)]
@@ -323,6 +323,53 @@ def test_zero_sizes():
     none = torch.zeros(1, device=DEVICE, dtype=torch.int32)  # no sequence at all
     q, k, v = (tensor[0] for tensor in inputs(0, 0, 2, 2, 64, torch.bfloat16))
     assert flashbook.flash_attn_varlen_func(q, k, v, none, none, 0, 0).shape == q.shape
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", [(70000, 1, 1, 64), (70000, 1, 16, 64), (70000, 3, 1, 64)])
+@pytest.mark.parametrize("options", [{}, {"window_size": (1, 0)}, {"softcap": 5.0}])
+def test_more_heads_than_a_grid_has_rows(sizes, options):
+    """FlashMLA's issue 173: a grid has 65,535 blocks in y."""
+    q, k, v = (torch.randn(*sizes, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    o = flashbook.flash_attn_func(q, k, v, **options)
+    found = torch.autograd.grad(o, (q, k, v), torch.ones_like(o))
+    for part in (slice(0, 100), slice(65500, 65600), slice(69900, 70000)):
+        leaves = [of[part].detach().clone().requires_grad_() for of in (q, k, v)]
+        few = flashbook.flash_attn_func(*leaves, **options)
+        for got, right in zip((o, *found), (few, *torch.autograd.grad(few, leaves, torch.ones_like(few)))):
+            torch.testing.assert_close(got[part], right, atol=2e-2, rtol=2e-2)
+    with torch.no_grad():
+        cached = flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=torch.full((sizes[0],), sizes[1], device=DEVICE, dtype=torch.int32))
+        torch.testing.assert_close(cached, flashbook.flash_attn_func(q, k, v), atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("heads", [1, 16])
+def test_no_plan_refuses_many_heads(heads, queries):
+    """The simulator takes minutes for 70,000 heads, and no time to plan for them."""
+    q, k, v = (torch.empty(70000, heads, queries, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
+    for softcap, left in ((0.0, -1), (5.0, -1), (0.0, 7)):
+        assert not ops.forward_plan(q, k, v, 0.125, left, -1, softcap, None, None, 0, 0, ops.NO_SCALES).empty
+        for deterministic in (False, True) if heads == 1 else ():  # else its workspace has 38 GB
+            assert not ops.plan_backward((q, k, v, q, q), 0.125, left, -1, softcap, False, -1, deterministic).empty
+    for chapter in (1, 3, 4, 5, 8):
+        assert not ops.forward_plan(q, k, v, 0.125, -1, -1, 0.0, None, None, chapter, 0, ops.NO_SCALES).empty
+    lengths = torch.empty(70000, device=DEVICE, dtype=torch.int32)
+    for unsplit in (False, True):
+        ops.check_decode(q, k, v, lengths, None, 0.125, -1, -1, 0.0, None, None, None, None, 0, None, None, unsplit)
+
+
+@pytest.mark.kernels
+def test_no_refusal_names_an_option_of_a_program():
+    q = torch.empty(2, 4, 30, 64, device=DEVICE, dtype=torch.bfloat16)
+    one = torch.empty(1, 1, 1, 64, device=DEVICE, dtype=torch.bfloat16)
+    for call in (lambda: flashbook.attention(q.float(), q.float(), q.float(), 5), lambda: flashbook.attention(*[q[..., :40].contiguous()] * 3, 4),
+                 lambda: flashbook.attention(q, q, q, 3, 9), lambda: flashbook.attention(q, *[one.expand(2, 1, 50000, 64)] * 2, 1),
+                 lambda: flashbook.attention(*[one.expand(1, 70000, 1, 64)] * 3, 4)):
+        with pytest.raises((ValueError, NotImplementedError)) as refused:
+            call()
+        assert "--" not in str(refused.value), refused.value
 
 
 @pytest.mark.gpu

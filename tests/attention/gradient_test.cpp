@@ -21,8 +21,10 @@ struct Point {
   Doubles q, k, v;
 };
 
-/// <O, dO> straight from the definition of attention. `bias` stands for the shape's, in double.
-double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o, const Doubles& bias) {
+/// <O, dO> + <L, dL>, with L the log-sum-exp, straight from the definition of attention. `bias` stands for
+/// the shape's, in double.
+double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o,
+            const std::vector<float>& d_lse, const Doubles& bias) {
   double sum = 0;
   const int64_t dims = shape.head_dim;
   for (int64_t row = 0; row < shape.q_rows(); ++row) {
@@ -53,7 +55,7 @@ double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o, 
       }
       row_loss += std::exp(score) * dp;
     }
-    if (row_sum > 0) sum += row_loss / row_sum;
+    if (row_sum > 0) sum += row_loss / row_sum + d_lse[row] * std::log(row_sum);
   }
   return sum;
 }
@@ -72,7 +74,9 @@ double sum_of_products(const Doubles& a, const Doubles& b) {
 
 /// The derivative along 8 directions, once from the gradients and once from two values a small step apart.
 void expect_right_slopes(const Shape& shape) {
-  const Inputs inputs = inputs_of(shape, 1);
+  Inputs inputs = inputs_of(shape, 1);
+  inputs.d_lse.resize(shape.q_rows());
+  for (int64_t row = 0; row < shape.q_rows(); ++row) inputs.d_lse[row] = float(row * 37 % 11 - 5) / 4;
   const std::vector<TensorReference> gradients = make_gradient_reference(shape, inputs);
   const std::vector<float>& bias = shape.score.bias.values;
   const Doubles bias_gradient = bias.empty() ? Doubles() : make_bias_reference(shape, inputs).values;
@@ -94,7 +98,7 @@ void expect_right_slopes(const Shape& shape) {
         return to;
       };
       return loss(shape, {move(inputs.q, along.q), move(inputs.k, along.k), move(inputs.v, along.v)},
-                  inputs.d_o, move(bias, along_bias));
+                  inputs.d_o, inputs.d_lse, move(bias, along_bias));
     };
     const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
     const double dq = sum_of_products(gradients[0].values, along.q);

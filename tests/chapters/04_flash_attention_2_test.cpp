@@ -1,4 +1,7 @@
 #include "chapters/04_flash_attention_2/host/chapter.h"
+#include "common/app/call.h"
+#include "common/app/expected.h"
+#include "common/attention/slices.h"
 #include "common/numeric/float_formats.h"
 #include "tests/chapters/forward.h"
 #include "tests/support/shapes.h"
@@ -22,12 +25,33 @@ TEST(FlashAttention2, SaysWhatItCannotRun) {
   Shape shape = shape_with(1, 64, false);
   EXPECT_EQ(why_not(shape, 1), "");
   shape.batch = 70000;
-  EXPECT_NE(why_not(shape, 1).find("--batch"), std::string::npos);
+  EXPECT_EQ(why_not(shape, 1), "");
+  shape.batch = 1, shape.heads = shape.kv_heads = 65536;
+  EXPECT_NE(why_not(shape, 1).find("--heads is at most 65535"), std::string::npos);
   shape = shape_with(1, 64, false);
   for (DType dtype : {DType::f32, DType::e4m3}) {
     shape.dtype = dtype;
     EXPECT_NE(why_not(shape, 1).find("--dtype"), std::string::npos);
   }
+}
+
+// At most 5 heads per launch, of batch entries with 2 heads each: slices of 2, 2 and 1 entries.
+TEST_F(ChapterTest, SlicesOfABatchAreTheWhole) {
+  Shape shape = make_shape(70, 90, 64, true, DType::bf16, 2, 1);
+  shape.batch = 5;
+  const Inputs inputs = inputs_of(shape, InputKind::normal, 3);
+  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+  int slices = 0;
+  const Call call(Operation::forward, shape, uploaded, 0, [&](const Tensors& tensors) {
+    run_in_slices(shape, tensors, 5, [&](const Shape& part, const Tensors& t) {
+      kFlashAttention2.step(6).run(part, t, nullptr);
+      ++slices;
+    });
+  });
+  call.run();
+  EXPECT_EQ(slices, 3);
+  const Expected expected(Operation::forward, shape, inputs, all_rows(shape));
+  EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
 }
 
 // An A100's 163 KB and an RTX 4090's 99: smaller tiles at d = 256 where the others do not fit.

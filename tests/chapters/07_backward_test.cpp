@@ -70,6 +70,19 @@ TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
     }
 }
 
+// A loss that reads the log-sum-exp.
+TEST_F(ChapterTest, TheLogSumExpHasItsGradient) {
+  for (int head_dim : {64, 128, 256})
+    for (bool causal : {false, true}) {
+      const Shape shape = shape_with(4, 2, 200, 130, head_dim, causal);
+      Inputs inputs = inputs_of(shape, InputKind::normal, 3);
+      add_lse_gradient(shape, inputs);
+      expect_right(shape, inputs);
+      std::ranges::fill(inputs.d_o, 0.0f);  // and nothing else
+      expect_right(shape, inputs);
+    }
+}
+
 // A gradient of nothing is nothing: every product has dO or dS in it.
 TEST_F(ChapterTest, NoGradientComesOfNoGradient) {
   for (int step = 1; step <= steps(); ++step) {

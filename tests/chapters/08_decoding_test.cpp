@@ -811,7 +811,7 @@ TEST(Decoding, SaysWhichRulesItTakes) {
   EXPECT_EQ(why_not({.window = {.left = 3, .right = 0}}, {}), "");
   EXPECT_EQ(why_not({.window = {.left = 3, .right = 0}}, {}, 3),
             "windows, softcaps, slopes, sinks, paddings and packed queries are for steps 4 to 6, 9 and 10: "
-            "choose one with --step");
+            "give one of those as --step");
   Shape padded = plain;
   padded.paging.padded = true;
   EXPECT_EQ(kDecoding.step(kRing).why_not(padded), "");

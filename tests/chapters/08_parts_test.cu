@@ -155,6 +155,17 @@ TEST_F(Parts, AreWholeWhereThereAreManyItemsOfOneLength) {
   EXPECT_TRUE(ring_launch(with(2 * processors, 2048), true, false).plan.equal_work) << "lengths may differ";
 }
 
+// A grid has 65,535 rows of blocks for the kernel that merges, one an item.
+TEST_F(Parts, AreWholeWhereThereAreMoreItemsThanAGridHasRows) {
+  for (const auto& [batch, cut] : {std::pair(65535, true), {65536, false}, {70000, false}}) {
+    const Shape shape = shape_with(std::vector<int>(batch, 300));
+    const RingLaunch launch = ring_launch(shape, true);
+    EXPECT_EQ(launch.plan.equal_work, cut) << batch;
+    EXPECT_EQ(ring_workspace_bytes(shape, launch) > 0, cut) << batch;
+    EXPECT_EQ(launch.blocks, cut ? device::multiprocessors() : batch) << batch;
+  }
+}
+
 // Two blocks a multiprocessor, where at least nine of ten have short items, and equally many.
 TEST_F(Parts, AreDealtToTwiceAsManyBlocksThatAreHalfAsLarge) {
   const int processors = device::multiprocessors();

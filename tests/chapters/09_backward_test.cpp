@@ -57,7 +57,8 @@ void expect_right_bias(const Shape& shape, const Inputs& inputs) {
 }
 
 void expect_right(const Shape& shape) {
-  const Inputs inputs = inputs_of(shape, InputKind::normal, 7);
+  Inputs inputs = inputs_of(shape, InputKind::normal, 7);
+  add_lse_gradient(shape, inputs);
   testing::expect_right(shape, inputs);
   if (!shape.score.bias.values.empty()) expect_right_bias(shape, inputs);
 }

@@ -264,8 +264,8 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
   const Plan plan{first, first + layout.documents};
   if (layout.documents > 0)
     device::launch(make_plan<kKeys, kRows, Packed>, dim3(1), dim3(kPlanThreads), 0, device::Stream{},
-                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}},
-                   plan);
+                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}}, plan,
+                   OpenEnds{});
   const auto mask = mask_of(layout, problem);
   using Mask = std::remove_const_t<decltype(mask)>;
   const MaskCount count = masks_of(shape);
@@ -484,7 +484,7 @@ TEST_F(TileClasses, PackedSequencesSeeEachPairOnce) {
     std::vector<int> seen(pairs.bytes() / sizeof(int));
     pairs.upload(std::as_bytes(std::span(seen)));  // zeros
     device::launch(make_plan<kRows, kKeys, Packed>, dim3(1), dim3(kPlanThreads), 0, device::Stream{},
-                   Packed{documents}, plan);
+                   Packed{documents}, plan, OpenEnds{});
     device::launch(look_at_varlen, dim3(1), dim3(32), 0, device::Stream{},
                    Varlen{{{documents}, plan, shape.heads}, {{band_of(shape.visibility), {}}}, {}},
                    problem_of(shape), static_cast<int*>(pairs.data()));

@@ -46,6 +46,9 @@ void expect_right(const Shape& shape, const Inputs& inputs, int first_step = 1);
 /// Inputs of the chapter's operation.
 Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed);
 
+/// Gives a backward pass a gradient of the log-sum-exp: numbers from -2 to 2, NaN where a query sees no key.
+void add_lse_gradient(const Shape& shape, Inputs& inputs);
+
 /// A step gives the same bits in so many launches.
 void expect_same_bits(const Shape& shape, const Inputs& inputs, int step, int launches);
 

@@ -110,7 +110,8 @@ TEST(CInterface, GradientsAreAskedForByTheirOwnCall) {
                                   .dq_strides = {},
                                   .dk_strides = {},
                                   .dv_strides = {},
-                                  .d_bias = nullptr};
+                                  .d_bias = nullptr,
+                                  .d_lse = nullptr};
   const auto expect_backward_refused = [&](int chapter, const std::string& because) {
     EXPECT_EQ(flashbook_backward(chapter, 1, &shape, &tensors, &gradients, nullptr), FLASHBOOK_BAD_ARGUMENT);
     EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
@@ -165,7 +166,7 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   wrong = shape;
   for (const int32_t head_dim : {80, 100, 264}) {
     wrong.head_dim = head_dim;
-    expect_refused(1, 1, &wrong, &tensors, "head-dim");
+    expect_refused(1, 1, &wrong, &tensors, "head_dim");
   }
   wrong = shape;
   wrong.heads = -1;
@@ -278,7 +279,8 @@ struct OddCall {
                                   .dq_strides = {},
                                   .dk_strides = {},
                                   .dv_strides = {},
-                                  .d_bias = nullptr};
+                                  .d_bias = nullptr,
+                                  .d_lse = nullptr};
   FlashbookMask mask = {};
   bool has_shape = true, has_tensors = true, is_wrong = false;
 };
@@ -427,12 +429,13 @@ class OddCalls {
   std::mt19937 random_;
 };
 
-/// A call that failed says why in a line that a caller can show; one that did not says nothing.
+/// A call that failed says why in a line that a caller can show, and that names no program's option; one that
+/// did not says nothing.
 void expect_one_line(bool failed, const std::string& call) {
   const std::string said = flashbook_last_error();
   EXPECT_EQ(failed, !said.empty()) << call;
   EXPECT_LT(said.size(), 1000u) << call;
-  for (const char* part : {"\n", "std::", "bad_alloc", "vector::", "basic_string"})
+  for (const char* part : {"\n", "std::", "bad_alloc", "vector::", "basic_string", "--"})
     EXPECT_EQ(said.find(part), said.npos) << call << ": " << said;
 }
 
@@ -915,7 +918,8 @@ TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
         ScoreFunction{.bias = {1, {0.5f, -1, 0.25f, 0, 2, -0.5f}}}}) {
     shape.score = score;
     const device::Buffer d_bias(device::Place::device, score.bias.values.size() * sizeof(float));
-    const Inputs inputs = make_inputs(Operation::backward, shape, InputKind::normal, 1);
+    Inputs inputs = make_inputs(Operation::backward, shape, InputKind::normal, 1);
+    inputs.d_lse.assign(shape.q_rows(), 0.75f);
     const Chapter& chapter = *chapter_numbered(9);
     const UploadedInputs uploaded(Operation::backward, shape, inputs, device::Place::device);
     const Call call(
@@ -928,7 +932,7 @@ TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
           FlashbookGradients gradients = {};
           gradients.size = sizeof(FlashbookGradients), gradients.d_o = t.d_o;
           gradients.dq = t.dq, gradients.dk = t.dk, gradients.dv = t.dv;
-          gradients.d_bias = static_cast<float*>(d_bias.data());
+          gradients.d_bias = static_cast<float*>(d_bias.data()), gradients.d_lse = t.d_lse;
           EXPECT_EQ(flashbook_masked_backward(9, 5, &given, &mask, &tensors, &gradients, nullptr),
                     FLASHBOOK_BAD_ARGUMENT);
           EXPECT_EQ(flashbook_masked(9, kStep, &given, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
@@ -969,6 +973,40 @@ TEST(CInterface, ABiasHasAGradientWhereThereIsOneAndItsBitsMayDiffer) {
   refused(6, "d_o is null");
   gradients.size = offsetof(FlashbookGradients, d_bias);
   refused(7, "d_o is null");
+}
+
+// A struct of an older header ends before d_lse.
+TEST(CInterface, TheGradientOfTheLogSumExpIsAligned) {
+  FlashbookShape given = small_shape();
+  given.dtype = FLASHBOOK_BF16;
+  const FlashbookTensors tensors = some_tensors();
+  FlashbookGradients gradients = {};
+  gradients.size = sizeof(FlashbookGradients), gradients.d_lse = reinterpret_cast<const float*>(2);
+  const auto refused = [&](const std::string& because) {
+    EXPECT_EQ(flashbook_backward(7, 5, &given, &tensors, &gradients, nullptr), FLASHBOOK_BAD_ARGUMENT);
+    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
+  };
+  refused("d_lse is not aligned");
+  gradients.size = offsetof(FlashbookGradients, d_lse);
+  refused("d_o is null");
+}
+
+// Programs name their options in the same messages, which a caller of C does not have.
+TEST(CInterface, NoReasonNamesAnOption) {
+  FlashbookShape shape = small_shape();
+  const FlashbookTensors tensors = some_tensors();
+  const auto reason = [&](int chapter, int step) {
+    EXPECT_EQ(flashbook_attention(chapter, step, &shape, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+    return std::string(flashbook_last_error());
+  };
+  shape.head_dim = 7;
+  EXPECT_EQ(reason(1, 1).find("head_dim 7 "), 0u);
+  shape = small_shape(), shape.seqlen_q = 0;
+  EXPECT_EQ(reason(1, 1).find("seqlen_q "), 0u);
+  shape = small_shape(), shape.heads = 3, shape.kv_heads = 2;
+  EXPECT_EQ(reason(1, 1).find("kv_heads 2 does not divide heads 3"), 0u);
+  shape = small_shape(), shape.dtype = FLASHBOOK_F32;
+  EXPECT_EQ(reason(5, 1), "chapter 5 does not take f32: give another dtype");
 }
 
 TEST(CInterface, AMaskIsRefusedWhereItDoesNotFit) {

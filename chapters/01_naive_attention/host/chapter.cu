@@ -12,6 +12,7 @@
 #include "chapters/01_naive_attention/step4_register_tile.cuh"
 #include "chapters/01_naive_attention/step5_wmma.cuh"
 #include "common/attention/cost.h"
+#include "common/attention/slices.h"
 #include "common/device/dispatch.h"
 #include "common/device/launch.h"
 
@@ -64,19 +65,19 @@ int64_t probability_bytes(const Shape& shape) {
 template <int kStep>
 std::string why_not(const Shape& shape) {
   const std::string step = "step " + std::to_string(kStep);
-  if (shape.dtype == DType::e4m3) return "chapter 1 takes f32, f16 and bf16: choose one with --dtype";
+  if (shape.dtype == DType::e4m3) return "chapter 1 takes f32, f16 and bf16: give one of them as --dtype";
   if (kStep == 5 && shape.dtype == DType::f32)
-    return "step 5 multiplies on tensor cores, which take f16 and bf16 here: choose one with --dtype, or "
-           "--step 4";
-  if (int64_t(shape.batch) * shape.heads > kMaxGridYZ)
-    return "batch * heads is at most 65535, what a grid has in z: split the batch with --batch";
+    return "step 5 multiplies on tensor cores, which take f16 and bf16 here: give one of them as --dtype, "
+           "or --step 4";
+  if (shape.heads > kMaxGridYZ)
+    return "--heads is at most 65535, what a grid has in z, and it is " + std::to_string(shape.heads);
   constexpr int kQueries = kQueriesOfBlock<kStep>;
   if (ceil_div(int64_t(shape.seqlen_q), kQueries) > kMaxGridYZ)
     return "--seqlen is at most " + std::to_string(kMaxGridYZ * kQueries) + " in " + step +
            ", what a grid has in y";
   if (kHasWarpSoftmax<kStep> && shape.q_rows() > kMaxGridX)
     return "batch * heads * seqlen is at most 2^31 - 1 in " + step +
-           ", what a grid has in x: split the batch with --batch";
+           ", what a grid has in x: give a smaller --batch";
   if (kHasWarpSoftmax<kStep> && shape.seqlen_k > kLongestRow)
     return step + " keeps a row of scores in shared memory, so --seqlen-k is at most " +
            std::to_string(kLongestRow) + ": use --step 1, or a later chapter";
@@ -216,7 +217,10 @@ void run_as(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  const auto body = [&]<typename T>() { run_as<kStep, T>(shape, tensors, stream); };
+  const auto body = [&]<typename T>() {
+    run_in_slices(shape, tensors, kMaxGridYZ,
+                  [&](const Shape& part, const Tensors& t) { run_as<kStep, T>(part, t, stream); });
+  };
   if constexpr (kStep == 5)
     device::with_16_bit_type(shape.dtype, body);
   else

@@ -18,7 +18,7 @@ namespace {
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
 std::string why_not(const Shape& shape) {
-  if (shape.dtype == DType::e4m3) return "chapter 2 takes f32, f16 and bf16: choose one with --dtype";
+  if (shape.dtype == DType::e4m3) return "chapter 2 takes f32, f16 and bf16: give one of them as --dtype";
   return why_not_plain(shape);
 }
 

@@ -10,7 +10,7 @@ using Element = __nv_bfloat16;
 
 constexpr std::size_t kMaxSharedBytes = 227 * 1024;  // what an H100 or H200 grants a block: the most there is
 constexpr DType kType = DType::bf16;
-constexpr const char* kOtherType = "the sweep over block sizes takes bf16: choose it with --dtype";
+constexpr const char* kOtherType = "the sweep over block sizes takes bf16: give --dtype bf16";
 
 template <int kHeadDim, int kBlock>
 constexpr std::size_t kTileBytes = sizeof(fa1::Tiles<Element, kHeadDim, kBlock>);

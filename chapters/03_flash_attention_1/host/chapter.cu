@@ -4,6 +4,7 @@
 #include "chapters/03_flash_attention_1/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/launch.cuh"
 #include "chapters/03_flash_attention_1/step1_keys_outside.cuh"
+#include "common/attention/slices.h"
 #include "common/device/dispatch.h"
 
 namespace flashbook {
@@ -71,11 +72,11 @@ int block_of(const Shape& shape) {
 template <int kStep>
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 3 takes f16 and bf16: choose one with --dtype";
+    return "chapter 3 takes f16 and bf16: give one of them as --dtype";
   constexpr int64_t kMost = kStep == 1 ? kMaxGridX : kMaxGridY;
-  if (int64_t(shape.batch) * shape.heads > kMost)
-    return "batch * heads is at most " + std::to_string(kMost) + " in step " + std::to_string(kStep) +
-           ", what a grid has in " + (kStep == 1 ? "x" : "y") + ": split the batch with --batch";
+  if (shape.heads > kMost)
+    return "--heads is at most " + std::to_string(kMost) + " in step " + std::to_string(kStep) +
+           ", what a grid has in " + (kStep == 1 ? "x" : "y") + ", and it is " + std::to_string(shape.heads);
   return why_not_plain(shape);
 }
 
@@ -108,7 +109,7 @@ double requested(const Shape& shape) {
 //| Step 1 has one block a head, and its state lies in the workspace: $O$, then the maxima, then the sums. Steps 2 and 3 have one block for each tile of queries, and need no
 //| workspace.
 template <int kStep>
-void run(const Shape& shape, const Tensors& t, device::Stream stream) {
+void run_part(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
     if constexpr (kStep == 2) {
       with_block<T, kHeadDim>(
@@ -127,6 +128,12 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
       });
     }
   });
+}
+
+template <int kStep>
+void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  run_in_slices(shape, tensors, kStep == 1 ? kMaxGridX : kMaxGridY,
+                [&](const Shape& part, const Tensors& t) { run_part<kStep>(part, t, stream); });
 }
 
 constexpr Step kSteps[] = {

@@ -5,6 +5,7 @@
 #include "chapters/04_flash_attention_2/host/launch.cuh"
 #include "chapters/04_flash_attention_2/step1_split_q.cuh"
 #include "chapters/04_flash_attention_2/step6_paired.cuh"
+#include "common/attention/slices.h"
 #include "common/device/dispatch.h"
 
 namespace flashbook {
@@ -39,9 +40,9 @@ Launch<T> launch_of() {
 template <int kStep>
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 4 takes f16 and bf16: choose one with --dtype";
-  if (int64_t(shape.batch) * shape.heads > kMaxHeads)
-    return "batch * heads is at most 65535, what a grid has in y: split the batch with --batch";
+    return "chapter 4 takes f16 and bf16: give one of them as --dtype";
+  if (shape.heads > kMaxHeads)
+    return "--heads is at most 65535, what a grid has in y, and it is " + std::to_string(shape.heads);
   if (const std::string why = why_not_plain(shape); !why.empty()) return why;
   int bytes = 0;  // of a block; the element's type makes no difference
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
@@ -57,7 +58,9 @@ std::string why_not(const Shape& shape) {
 template <int kStep>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
-    run_launch(launch_of<T, kHeadDim, kStep>(), shape, t, stream);
+    run_in_slices(shape, t, kMaxHeads, [&](const Shape& part, const Tensors& of_part) {
+      run_launch(launch_of<T, kHeadDim, kStep>(), part, of_part, stream);
+    });
   });
 }
 

@@ -17,9 +17,9 @@ constexpr int64_t kMaxGridX = 2147483647;
 //| A refusal is a text that names the cure; an empty one means that it runs. A grid has at most 2^31 - 1 blocks in x, and step 1 has the most blocks: one for 64 queries.
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 5 takes f16 and bf16: choose one with --dtype";
+    return "chapter 5 takes f16 and bf16: give one of them as --dtype";
   if (query_tiles(shape, kRowsOfWarpgroup) > kMaxGridX)
-    return "batch * heads * seqlen / 64 is at most 2^31 - 1, what a grid has in x: split the batch with "
+    return "batch * heads * seqlen / 64 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
   return why_not_dense(shape, HeadDims::padded);
 }

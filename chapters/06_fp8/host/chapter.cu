@@ -22,12 +22,12 @@ constexpr int64_t kMaxGridX = 2147483647;
 //| Block scales are what steps 3 and 4 are about, so other steps refuse them. Step 4 is step 3's kernel: what is new in it happens before, when Q and K are rotated.
 template <int kStep>
 std::string why_not(const Shape& shape) {
-  if (shape.dtype != DType::e4m3) return "chapter 6 takes e4m3: choose it with --dtype";
+  if (shape.dtype != DType::e4m3) return "chapter 6 takes e4m3: give --dtype e4m3";
   constexpr bool kTakesBlocks = kStep == 3 || kStep == 4;
   if (shape.scaling == Scaling::block && !kTakesBlocks)
     return "this step has one scale a head: give --scaling tensor or head, or --step 3";
   if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
-    return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: split the batch with "
+    return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
   return why_not_dense(shape);
 }

@@ -48,9 +48,9 @@ struct KeyTraitsFor<256> : KeyKernelTraits<256, 8, 4, 2, 64, 1> {};
 template <int kStep>
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 7 takes f16 and bf16: choose one with --dtype";
+    return "chapter 7 takes f16 and bf16: give one of them as --dtype";
   if (shape.q_rows() / 16 > kMaxGridX || shape.k_rows() / 16 > kMaxGridX)
-    return "batch * heads * seqlen / 16 is at most 2^31 - 1, what a grid has in x: split the batch with "
+    return "batch * heads * seqlen / 16 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
   constexpr int64_t kMostRows = (int64_t(1) << 31) - 1, kPadding = 256;  // no tile has more queries
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q + kPadding) > kMostRows)

@@ -48,8 +48,7 @@ std::string why_not_rules(const Shape& shape) {
   if (shape.score.softcap > 1024)
     return "chapter 8 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
   if (plain != shape && std::max(shape.seqlen_q, shape.seqlen_k) > 1 << 30)
-    return "chapter 8 takes at most 2^30 queries and keys under a window or a function: give fewer with "
-           "--seqlen";
+    return "chapter 8 takes at most 2^30 queries and keys under a window or a function: give fewer";
   return "";
 }
 
@@ -65,7 +64,7 @@ Shape shape_of_cache(int batch, int heads, int kv_heads, int seqlen_k, int head_
   return shape;
 }
 
-constexpr int64_t kMostBlocks = 65535;  // of a grid's y
+constexpr int64_t kMaxGridX = 2147483647;
 constexpr int kMostKeys = 1 << 30;
 constexpr int kRowsOfSwizzle = 8;  // after which its pattern repeats
 
@@ -77,9 +76,10 @@ int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 /// What none of the steps takes.
 std::string why_not_at_all(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 8 takes f16 and bf16: choose one with --dtype";
-  if (int64_t(shape.batch) * shape.heads > kMostBlocks)
-    return "batch * heads is at most 65535: split the batch with --batch";
+    return "chapter 8 takes f16 and bf16: give one of them as --dtype";
+  if (shape.q_rows() > kMaxGridX)
+    return "batch * heads * seqlen is " + std::to_string(shape.q_rows()) +
+           ", and chapter 8 takes at most 2^31 - 1: give a smaller --batch";
   return "";
 }
 
@@ -93,12 +93,12 @@ std::string why_not(const Shape& shape) {
     if (rows > 0 && rows < shape.seqlen_k && !std::has_single_bit(unsigned(rows)))
       return "pages have 1, 2, 4, 8, ... rows here, a power of two, or all of a sequence: give such a number";
     if (shape.paging.rows > 0 && shape.seqlen_k > kMostKeys)
-      return "pages hold at most 2^30 keys of a sequence: give fewer with --seqlen-k";
+      return "pages hold at most 2^30 keys of a sequence: give fewer";
     dense.paging = {};
   }
   if (kStep < 4 && why_not_rules(shape).empty() && without_rules(dense) != dense)
     return "windows, softcaps, slopes, sinks, paddings and packed queries are for steps 4 to 6, 9 and 10: "
-           "choose one with --step";
+           "give one of those as --step";
   if (kStep >= 4) {
     if (std::string reason = why_not_rules(shape); !reason.empty()) return reason;
     dense = without_rules(dense);
@@ -110,7 +110,7 @@ std::string why_not_latent(const Shape& shape) {
   if (std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   if (!shape.is_latent()) return "this step takes latent keys only: give --head-dim 576, or another step";
   if (shape.paging.padded || shape.packed_queries > 0)
-    return "paddings and packed queries are for steps 4 to 6, 9 and 10: choose one with --step";
+    return "paddings and packed queries are for steps 4 to 6, 9 and 10: give one of those as --step";
   if (std::string reason = why_not_latent_pages(shape); !reason.empty()) return reason;
   Shape dense = shape;
   dense.visibility.lengths.clear();
@@ -123,15 +123,15 @@ std::string why_not_latent(const Shape& shape) {
 //| Step 8 takes what step 6 takes without rules, in a cache of e4m3.
 std::string why_not_e4m3_cache(const Shape& shape) {
   if (std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
-  if (!shape.e4m3_cache) return "this step takes a cache in e4m3 only: give --cache e4m3, or another step";
+  if (!shape.e4m3_cache) return "this step takes a cache in e4m3 only: give one, or take another step";
   if (has_rules(shape))
     return "windows, softcaps, slopes, sinks, paddings and packed queries are for caches of 16 bits: leave "
-           "them out, or give --cache 16";
+           "them out, or give a cache of 16 bits";
   if (std::string reason = why_not_scales(shape); !reason.empty()) return reason;
   Shape of_16_bits = shape;
   if (tile_columns(shape.head_dim) != shape.head_dim)
-    return "head dimensions between 64, 128 and 256 are for caches of 16 bits: give one of the three with "
-           "--head-dim, or --cache 16";
+    return "head dimensions between 64, 128 and 256 are for caches of 16 bits: give one of the three, or "
+           "a cache of 16 bits";
   of_16_bits.e4m3_cache = false;
   of_16_bits.scaling = Scaling::tensor;
   return why_not<6>(of_16_bits);

@@ -73,7 +73,7 @@ template <typename T, int kHeadDim>
 void run_merge(const Problem& problem, const Partials& partials, int parts, const Tensors& t,
                device::Stream stream) {
   device::launch(merge<T, kHeadDim>,
-                 dim3(ceil_div(problem.rows(), kMergeWarps), problem.batch * problem.packs),
+                 dim3(unsigned(ceil_div(problem.rows(), kMergeWarps) * problem.batch * problem.packs)),
                  dim3(kMergeWarps * 32), 0, stream, partials, parts, static_cast<T*>(t.o), t.lse, problem);
 }
 
@@ -160,6 +160,9 @@ inline int keys_seen_of(const Shape& shape) {
 /// Keys up to which an item is short (measured on an H200).
 constexpr int kShortItem = 4096;
 
+/// Blocks that a grid has in y.
+constexpr int64_t kMaxItemsToSplit = 65535;
+
 /// A plan for blocks of `rows` rows and tiles of `keys` keys, whose copies begin at multiples of `begin_at`
 /// keys. Without `equal_work`: equal parts. `even`: all sequences are as long as the shape says. `halves`:
 /// there is a kernel with two blocks a multiprocessor. Items of up to `short_item` keys go to blocks that
@@ -171,7 +174,10 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
   const int64_t seen = int64_t(keys_seen_of(shape)) + begin_at - 1;  // and a page's other keys
   const int key_tiles = int(ceil_div(std::min<int64_t>(seen, shape.seqlen_k), keys));
   const int processors = device::multiprocessors();
-  const int parts = shape.unsplit ? 1 : int(std::clamp<int64_t>(processors / items, 1, key_tiles));
+  //| The kernel that merges many parts has a row of blocks for each item, and a grid has room for 65,535 rows. More items than that keep every
+  //| multiprocessor busy for hundreds of items each, so none is cut.
+  const bool unsplit = shape.unsplit || items > kMaxItemsToSplit;
+  const int parts = unsplit ? 1 : int(std::clamp<int64_t>(processors / items, 1, key_tiles));
   //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a merge. Where equal
   //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain. And where
   //| all lengths are the same, that is a plan of equal parts.
@@ -188,13 +194,13 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
       equal_work && even_items && keys_seen_of(shape) <= short_item && items > processors;
   const auto staying = [&](int64_t most) { return ceil_div(items, ceil_div(items, most)); };
   const int64_t pairs = staying(2 * int64_t(processors));
-  const bool in_halves = halves && short_items && !shape.unsplit && rows == kRowsOfMma &&
-                         10 * pairs >= 9 * 2 * int64_t(processors);
+  const bool in_halves =
+      halves && short_items && !unsplit && rows == kRowsOfMma && 10 * pairs >= 9 * 2 * int64_t(processors);
   const bool items_fill =
       items > processors && 10 * ((items - 1) % processors + 1) >= 6 * int64_t(processors);
   if (even_items && (parts_fill || items_fill || in_halves)) equal_work = false;
   if (shape.packed_queries > 0) equal_work = true;
-  if (shape.unsplit) equal_work = false;
+  if (unsplit) equal_work = false;
   const int64_t most = parts_fill ? items * parts : processors;
   return {.blocks = equal_work    ? int(std::min<int64_t>(most, items * key_tiles))
                     : in_halves   ? int(pairs)

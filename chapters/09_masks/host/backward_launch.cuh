@@ -173,13 +173,20 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   const GradientProblem problem = gradient_problem_of(shape, t, layout, score_offset, in_turns);
   device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kHeadDim>))),
                  dim3(kPrepareThreads), 0, stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
-                 static_cast<const float*>(t.lse), workspace, layout.rows, problem);
+                 static_cast<const float*>(t.lse), t.d_lse, workspace, layout.rows, problem);
   //| The plan is forward's, with keys and queries exchanged.
   const Plan plan{sorted, sorted + layout.documents};
-  if (layout.documents > 0)
-    device::launch(make_plan<kTileKeys, kQueries, Packed>, dim3(1), dim3(kPlanThreads), 0, stream,
-                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}},
-                   plan);
+  if (layout.documents > 0) {
+    const int *queries_end = problem.varlen.first_query + layout.documents,
+              *keys_end = problem.varlen.first_key + layout.documents;
+    const OpenEnds open{{open_end(shape, TensorId::dq, t.dq, queries_end),
+                         open_end(shape, TensorId::dk, t.dk, keys_end),
+                         open_end(shape, TensorId::dv, t.dv, keys_end)}};
+    device::launch(make_plan<kTileKeys, kQueries, Packed>, dim3(1 + clearing_blocks(open)),
+                   dim3(kPlanThreads), 0, stream,
+                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}}, plan,
+                   open);
+  }
   const auto mask = mask_of(layout, problem, scanned, classes);
   const int key_tiles = int(tiles_of(shape.seqlen_k, kTileKeys)), heads = kv_heads_of_gradient_section(shape);
   const KeyTiles tiles{{shape.batch * shape.kv_heads * key_tiles, key_tiles, shape.batch, shape.kv_heads,

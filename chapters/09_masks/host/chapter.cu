@@ -34,13 +34,13 @@ Visibility unknown_to(Visibility v) {
 /// What no step of the chapter takes, whether it reads a cache or not.
 std::string why_not_of_any_keys(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 9 takes f16 and bf16: choose one with --dtype";
+    return "chapter 9 takes f16 and bf16: give one of them as --dtype";
   if (shape.is_latent()) return "latent keys are for chapter 8: give --head-dim 64, 128 or 256";
-  if (shape.e4m3_cache) return "a cache in e4m3 is for chapter 8's step 8: give --cache 16";
+  if (shape.e4m3_cache) return "a cache in e4m3 is for chapter 8's step 8: give one of 16 bits";
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
-    return "chapter 9 takes at most 2^30 queries and keys: give fewer with --seqlen";
+    return "chapter 9 takes at most 2^30 queries and keys: give fewer";
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)
-    return "batch * heads * seqlen / 64 is at most 2^30: split the batch with --batch";
+    return "batch * heads * seqlen / 64 is at most 2^30: give a smaller --batch";
   return why_not_on_one_gpu(shape);
 }
 
@@ -65,13 +65,13 @@ template <int kStep>
 std::string why_not(const Shape& shape) {
   if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
   const Visibility &v = shape.visibility, unknown = unknown_to<kStep>(v);
-  if (!unknown.dense.empty()) return "a mask of pairs is for step 1: choose it with --step 1";
-  if (unknown.columns.bounds > 0) return "intervals by key are for step 4: choose it with --step 4";
-  if (unknown.blocks.queries > 0) return "listed blocks are for step 5: choose it with --step 5";
+  if (!unknown.dense.empty()) return "a mask of pairs is for step 1: give --step 1";
+  if (unknown.columns.bounds > 0) return "intervals by key are for step 4: give --step 4";
+  if (unknown.blocks.queries > 0) return "listed blocks are for step 5: give --step 5";
   if (kStep == kPacked && !v.documents.first_query.empty() && shape.batch > 1)
     return "packed sequences are one batch entry: give --batch 1, or take --step 3";
   if (kStep != kFunctions && shape.score != ScoreFunction{})
-    return "functions on scores are for step 5: choose it with --step 5";
+    return "functions on scores are for step 5: give --step 5";
   if (shape.score != ScoreFunction{} && v.blocks.queries > 0)
     return "step 5 takes listed blocks without functions on scores: leave one of them out";
   if (kStep == kPairs && !v.dense.empty() && v != Visibility{.dense = v.dense})
@@ -116,7 +116,7 @@ std::string why_no_gradient(const Shape& shape) {
            "out";
   if (!gradients_fit(shape))
     return "the lists of tiles or the rows of all heads are more than 2^30: split the batch, or give fewer "
-           "tokens with --seqlen";
+           "tokens";
   return "";
 }
 

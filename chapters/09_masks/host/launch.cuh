@@ -5,7 +5,7 @@
 //| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../../docs/figures/tile_order.svg)
 #pragma once
 #include "chapters/09_masks/attention.cuh"
-#include "chapters/09_masks/step3_ranges.cuh"
+#include "chapters/09_masks/step2_varlen.cuh"
 #include "common/attention/tensors.h"
 #include "common/device/dispatch.h"
 #include "common/hopper/launch.h"
@@ -74,6 +74,31 @@ template <typename Traits>
 InBatch in_batch(const Shape& shape) {
   return InBatch(tile_order(shape, Traits::kRows, shape.visibility.window.right >= 0,
                             kSectionBytes * shape.seqlen_k / keys_in_use(shape)));
+}
+
+//| ## What lies behind the last sequence
+
+/// A packed tensor whose rows end at `*end`.
+inline OpenEnd open_end(const Shape& shape, TensorId id, void* first, const int* end) {
+  const bool is_query = id == TensorId::o || id == TensorId::dq;
+  return {first,
+          shape.strides(id),
+          is_query ? shape.heads : shape.kv_heads,
+          is_query ? shape.seqlen_q : shape.seqlen_k,
+          shape.head_dim,
+          end};
+}
+
+/// The outputs of a forward pass, whose queries end at `*end`.
+inline OpenEnds open_ends(const Shape& shape, const Tensors& t, const int* end) {
+  return {{open_end(shape, TensorId::o, t.o, end)}, t.lse};
+}
+
+/// Blocks that clear: enough for all rows, and fewer than there are multiprocessors, since one block plans.
+inline unsigned clearing_blocks(const OpenEnds& open) {
+  int64_t pieces = 0;
+  for (const OpenEnd& t : open.tensors) pieces += int64_t(t.rows) * t.heads * t.columns / 8;
+  return unsigned(std::min<int64_t>(ceil_div(pieces, int64_t(kPlanThreads)), device::multiprocessors() - 1));
 }
 
 //| ## The launch

@@ -17,8 +17,9 @@ void run_varlen(const Shape& shape, const Tensors& tensors, device::Stream strea
     auto* counter = static_cast<int*>(tensors.workspace);
     int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));
     const Plan plan{sorted, sorted + documents.count};
-    device::launch(make_plan<Traits::kRows, Traits::kKeys, Packed>, dim3(1), dim3(kPlanThreads), 0, stream,
-                   Packed{documents}, plan);
+    const OpenEnds open = open_ends(shape, tensors, documents.first_query + documents.count);
+    device::launch(make_plan<Traits::kRows, Traits::kKeys, Packed>, dim3(1 + clearing_blocks(open)),
+                   dim3(kPlanThreads), 0, stream, Packed{documents}, plan, open);
     const TileOrder order = tile_order(shape, Traits::kRows, true);
     const int64_t tiles = int64_t(shape.heads) * (shape.seqlen_q / Traits::kRows + documents.count);
     run_masked<T, Traits>(shape, tensors, stream,

@@ -34,7 +34,9 @@ int64_t functions_workspace_bytes(const Shape& shape) {
                              int64_t(sizeof(TileClass));
 }
 
-void run_functions(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+namespace {
+
+void run_by_mask(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   const RangeMask ranges{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tensors)};
   const auto table = [&](TableId id) { return tensors.tables[int(id)]; };
   if (const Blocks& b = shape.visibility.blocks; b.queries > 0) {
@@ -49,6 +51,17 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
                RandomDropout{{}, Dropout(shape.score.dropout, shape.score.seed)});
   with_function(shape, tensors, ranges.ranges,
                 [&](const auto& score) { run(shape, tensors, stream, ranges, score); });
+}
+
+}  // namespace
+
+void run_functions(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  run_by_mask(shape, tensors, stream);
+  const DocumentBounds documents = documents_of(shape, tensors);
+  if (documents.count == 0 || shape.batch > 1) return;  // of a batch they are a mask alone
+  const OpenEnds open = open_ends(shape, tensors, documents.first_query + documents.count);
+  device::launch(clear_behind<kPlanThreads>, dim3(clearing_blocks(open)), dim3(kPlanThreads), 0, stream,
+                 open);
 }
 
 }  // namespace flashbook::masks

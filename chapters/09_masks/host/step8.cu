@@ -108,8 +108,10 @@ void run_prompts(const Shape& shape, const Tensors& t, device::Stream stream) {
   auto* counter = static_cast<int*>(t.workspace);
   int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));
   const Plan plan{sorted, sorted + shape.batch};
-  device::launch(make_plan<Traits::kRows, Traits::kKeys, CachedSequences>, dim3(1), dim3(kPlanThreads), 0,
-                 stream, sequences, plan);
+  OpenEnds open;
+  if (packed) open = open_ends(of_queries, t, sequences.first_query + shape.batch);
+  device::launch(make_plan<Traits::kRows, Traits::kKeys, CachedSequences>, dim3(1 + clearing_blocks(open)),
+                 dim3(kPlanThreads), 0, stream, sequences, plan, open);
   const Pages of_cache{table(TableId::page_table), whole ? 30 : std::countr_zero(unsigned(page_rows)),
                        piece_rows, k_distance, v_distance};
   //| To the kernel heads that share tiles are one head.

@@ -22,11 +22,11 @@ constexpr bool kTakesDocuments = kStep == 1 || (kStep >= 4 && kStep <= 6);
 template <int kStep>
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 10 takes f16 and bf16: choose one with --dtype";
+    return "chapter 10 takes f16 and bf16: give one of them as --dtype";
   if (int64_t(shape.batch) * shape.heads > kMostHeads)
-    return "batch * heads is at most 65535: split the batch with --batch";
+    return "batch * heads is at most 65535: give a smaller --batch";
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
-    return "chapter 10 takes at most 2^30 queries and keys: give fewer with --seqlen";
+    return "chapter 10 takes at most 2^30 queries and keys: give fewer";
   if (shape.order.value_or(TokenOrder::contiguous) != TokenOrder::contiguous && !kTakesAnyOrder<kStep>)
     return "this step divides tokens contiguously: leave --order out, or choose step 2, 3, 4 or 6";
   const std::size_t documents = shape.visibility.documents.first_query.size();
@@ -36,7 +36,7 @@ std::string why_not(const Shape& shape) {
                       : "parts of packed documents are merged in the kernel: choose step 4, or 1 or 5";
   if (documents > 0 &&
       int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + int64_t(documents)) > kMostRows)
-    return "batch * heads * (seqlen / 128 + documents) is at most 2^30: split the batch with --batch";
+    return "batch * heads * (seqlen / 128 + documents) is at most 2^30: give a smaller --batch";
   if (!shape.visibility.lengths.empty())
     return "sequences with lengths of their own are for chapter 8, on one GPU: give them one length";
   if (shape.paging.rows > 0) return "pages are for chapter 8, on one GPU: give keys of one piece a sequence";
@@ -51,7 +51,7 @@ std::string why_not(const Shape& shape) {
 template <int kStep>
 std::string why_not_rows(const Shape& shape) {
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMostRows / 128)
-    return "batch * heads * seqlen is at most 2^30 here: split the batch with --batch";
+    return "batch * heads * seqlen is at most 2^30 here: give a smaller --batch";
   return why_not<kStep>(shape);
 }
 
