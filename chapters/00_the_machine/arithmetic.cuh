@@ -1,8 +1,9 @@
 //| # Arithmetic: multiply-adds, exponentials, matrix products
 //|
-//| The same two questions of arithmetic. One chain of operations, each with the result of the one before, shows the
-//| **latency** of an instruction. Many chains side by side show its **rate**: how many results a multiprocessor gives in a
-//| clock. One kernel answers both; `kChains` and the number of warps choose the question.
+//| The same two questions of arithmetic. One chain of operations, each with the result of the one before,
+//| shows the **latency** of an instruction. Many chains side by side show its **rate**: how many results a
+//| multiprocessor gives in a clock. One kernel answers both; `kChains` and the number of warps choose the
+//| question.
 //|
 //| ![Issue slots of a scheduler with 1, 4 and 16 warps](../../docs/figures/issue_slots.svg)
 #pragma once
@@ -15,8 +16,8 @@ namespace flashbook::machine {
 
 //| ## Multiply-adds
 //|
-//| x = x / 2 + 1 comes to 2 from wherever it starts, so the result can be checked. `half` and `one` are arguments: with constants
-//| the compiler could compute ahead.
+//| x = x / 2 + 1 comes to 2 from wherever it starts, so the result can be checked. `half` and `one` are
+//| arguments: with constants the compiler could compute ahead.
 
 /// Each thread does `rounds` multiply-adds in each of kChains chains.
 template <int kChains>
@@ -41,8 +42,9 @@ __global__ void __launch_bounds__(1024)
 
 //| ## Exponentials
 //|
-//| Softmax needs one exponential for every score. A **special function unit** computes 2^x in one instruction, `MUFU.EX2`, and
-//| there are 4 of them in each quarter of a multiprocessor, beside 32 CUDA cores. x = 2^-x comes to 0.6412.
+//| Softmax needs one exponential for every score. A **special function unit** computes 2^x in one
+//| instruction, `MUFU.EX2`, and there are 4 of them in each quarter of a multiprocessor, beside 32 CUDA
+//| cores. x = 2^-x comes to 0.6412.
 
 /// Each thread does `rounds` exponentials in each of kChains chains.
 template <int kChains>
@@ -64,9 +66,9 @@ __global__ void __launch_bounds__(1024) exponentials(int rounds, float* sums, in
 
 //| ## Products of a warp
 //|
-//| A **tensor core** multiplies small matrices. With `mma.sync` a warp gives it a 16x16 and a 16x8 matrix of 16-bit numbers
-//| from its registers, and gets the 16x8 product, added to what was there: 2 * 16 * 16 * 8 = 4096 FLOPs in one instruction.
-//| Here all elements of both are 1, so each product adds 16 to every element.
+//| A **tensor core** multiplies small matrices. With `mma.sync` a warp gives it a 16x16 and a 16x8 matrix of
+//| 16-bit numbers from its registers, and gets the 16x8 product, added to what was there: 2 * 16 * 16 * 8 =
+//| 4096 FLOPs in one instruction. Here all elements of both are 1, so each product adds 16 to every element.
 
 constexpr int kMmaFlops = 2 * 16 * 8 * 16;
 

@@ -1,8 +1,8 @@
 //| # Memory: how long a load takes, and how much comes at once
 //|
-//| Two questions have different answers. **Latency**: how many clocks pass from the moment a warp asks for a number until it has
-//| it? **Bandwidth**: how many bytes arrive in a second if thousands of warps ask at the same time? The kernels here ask one
-//| question each, of one memory at a time.
+//| Two questions have different answers. **Latency**: how many clocks pass from the moment a warp asks for a
+//| number until it has it? **Bandwidth**: how many bytes arrive in a second if thousands of warps ask at the
+//| same time? The kernels here ask one question each, of one memory at a time.
 //|
 //| ![The registers of a thread and the four memories behind them](../../docs/figures/memory_levels.svg)
 #pragma once
@@ -13,29 +13,31 @@ namespace flashbook::machine {
 
 //| ## A chain of addresses
 //|
-//| A GPU hides latency as well as it can, so the kernel must leave it nothing to hide behind. Each node holds the address of
-//| the next one. The address of a load is the result of the load before, so a warp cannot ask for node 7 before it has
-//| node 6. The time of a walk over the number of its hops is the latency.
+//| A GPU hides latency as well as it can, so the kernel must leave it nothing to hide behind. Each node holds
+//| the address of the next one. The address of a load is the result of the load before, so a warp cannot ask
+//| for node 7 before it has node 6. The time of a walk over the number of its hops is the latency.
 //|
-//| The size of the chain chooses the memory. 256 nodes are 32 KB and stay in the L1 cache of the multiprocessor. 65,536 nodes
-//| are 8 MB: too much for any L1, little for the L2. Two million are 256 MB, more than the L2 holds. The host links the nodes
-//| in random order, so that nothing can be guessed.
+//| The size of the chain chooses the memory. 256 nodes are 32 KB and stay in the L1 cache of the
+//| multiprocessor. 65,536 nodes are 8 MB: too much for any L1, little for the L2. Two million are 256 MB,
+//| more than the L2 holds. The host links the nodes in random order, so that nothing can be guessed.
 
 /// A node fills a cache line, so that every hop reads a line of its own.
 struct alignas(128) Node {
   const Node* next;
 };
 
-//| A pointer could lead to shared memory as well, and a load that has to find that out takes longer. `__ldg` promises device memory
-//| that nobody writes meanwhile. It has no version for pointers, so the address passes as a number.
+//| A pointer could lead to shared memory as well, and a load that has to find that out takes longer. `__ldg`
+//| promises device memory that nobody writes meanwhile. It has no version for pointers, so the address passes
+//| as a number.
 
 __device__ __forceinline__ const Node* next_of(const Node* node) {
   return reinterpret_cast<const Node*>(__ldg(reinterpret_cast<const unsigned long long*>(&node->next)));
 }
 
-//| The lanes of a warp walk together: all 32 ask for the same address, and one sector answers them all. `warm` hops come
-//| first, untimed, to bring a chain into the cache. `__syncthreads` keeps the timed loads between the two readings of the
-//| clock. More than one warp a block shows how warps fill each other's waiting time.
+//| The lanes of a warp walk together: all 32 ask for the same address, and one sector answers them all.
+//| `warm` hops come first, untimed, to bring a chain into the cache. `__syncthreads` keeps the timed loads
+//| between the two readings of the clock. More than one warp a block shows how warps fill each other's
+//| waiting time.
 
 /// Every warp walks `warm` hops, then `hops` timed ones.
 __global__ void walk_chain(const Node* const* starts,  // [warps of the grid]
@@ -53,8 +55,8 @@ __global__ void walk_chain(const Node* const* starts,  // [warps of the grid]
   if (threadIdx.x % 32 == 0) ends[warp] = node;
 }
 
-//| Shared memory has short addresses of its own, counted from the beginning of the block's share. Here a link is the
-//| distance of the next one from there, in bytes, so that a hop is one instruction and no arithmetic.
+//| Shared memory has short addresses of its own, counted from the beginning of the block's share. Here a link
+//| is the distance of the next one from there, in bytes, so that a hop is one instruction and no arithmetic.
 
 constexpr int kSharedLinks = 1024;
 
@@ -77,11 +79,12 @@ __global__ void walk_shared_chain(const uint32_t* links,  // [kSharedLinks]: of 
 
 //| ## As many bytes as possible
 //|
-//| For bandwidth the loads must not wait for each other. Each thread moves 16 bytes with an instruction, `float4`, and goes
-//| on by the number of threads in the grid. Neighbouring lanes touch neighbouring bytes, so a warp moves 512 bytes in a row.
+//| For bandwidth the loads must not wait for each other. Each thread moves 16 bytes with an instruction,
+//| `float4`, and goes on by the number of threads in the grid. Neighbouring lanes touch neighbouring bytes,
+//| so a warp moves 512 bytes in a row.
 //|
-//| `__restrict__` says that what this pointer reaches is reached by no other. So no store to `to` changes what `from` holds, and the compiler may put
-//| all four loads of an unrolled round before the first store.
+//| `__restrict__` says that what this pointer reaches is reached by no other. So no store to `to` changes
+//| what `from` holds, and the compiler may put all four loads of an unrolled round before the first store.
 
 /// to = from. Any grid.
 __global__ void copy(float4* __restrict__ to, const float4* __restrict__ from, int64_t count) {  // [count]
@@ -90,9 +93,9 @@ __global__ void copy(float4* __restrict__ to, const float4* __restrict__ from, i
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += threads) to[i] = from[i];
 }
 
-//| To read from the L2 again and again, a block must ask for bytes that its L1 has lost meanwhile. So in each round it reads
-//| another block's chunk, 37 further on, and comes back to one that its multiprocessor has seen only when the L1 has long
-//| forgotten it.
+//| To read from the L2 again and again, a block must ask for bytes that its L1 has lost meanwhile. So in each
+//| round it reads another block's chunk, 37 further on, and comes back to one that its multiprocessor has
+//| seen only when the L1 has long forgotten it.
 
 constexpr int kChunk = 4;  ///< of 16 bytes, that a thread reads in a round
 
@@ -114,8 +117,9 @@ __global__ void read_again(const float4* data,         // [blocks, kChunk, threa
 
 //| ## Sectors: neighbours come together
 //|
-//| Memory hands out **sectors** of 32 bytes. 32 lanes that read 32 neighbouring floats need 4 sectors. 32 lanes that read every
-//| eighth float need 32 sectors, and use 4 bytes of each. The simulator counts the sectors; on a GPU the time shows them.
+//| Memory hands out **sectors** of 32 bytes. 32 lanes that read 32 neighbouring floats need 4 sectors. 32
+//| lanes that read every eighth float need 32 sectors, and use 4 bytes of each. The simulator counts the
+//| sectors; on a GPU the time shows them.
 
 /// Sums `count` floats of `in`, each `stride` floats after the one before.
 __global__ void load_strided(const float* in, int stride, int64_t count,
@@ -137,11 +141,12 @@ __global__ void fill(float* to, float value, int64_t count) {
 
 //| ## Banks: lanes of shared memory
 //|
-//| Shared memory has 32 **banks**. Word i of 4 bytes lies in bank i % 32, and a bank answers one address a clock. With a stride
-//| of 1 the 32 lanes ask 32 banks. With a stride of 32 they all ask bank 0, and 32 answers follow one another: a **bank
-//| conflict** of 32 ways. Each answer for a warp is a **wavefront**.
+//| Shared memory has 32 **banks**. Word i of 4 bytes lies in bank i % 32, and a bank answers one address a
+//| clock. With a stride of 1 the 32 lanes ask 32 banks. With a stride of 32 they all ask bank 0, and 32
+//| answers follow one another: a **bank conflict** of 32 ways. Each answer for a warp is a **wavefront**.
 //|
-//| `volatile` makes every round load again. Otherwise the compiler would see that nobody writes, and load once.
+//| `volatile` makes every round load again. Otherwise the compiler would see that nobody writes, and load
+//| once.
 
 constexpr int kBankLoads = 32;  ///< of a thread in a round
 

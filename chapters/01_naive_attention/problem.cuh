@@ -6,13 +6,14 @@ namespace flashbook::naive {
 
 //| ## The problem, as a kernel sees it
 //|
-//| Six numbers describe it. They travel to the kernel by value, with the pointers. A batch of 4 with 16 heads is for
-//| every kernel simply 64 heads: no kernel of this chapter asks which batch a head belongs to.
+//| Six numbers describe it. They travel to the kernel by value, with the pointers. A batch of 4 with 16 heads
+//| is for every kernel simply 64 heads: no kernel of this chapter asks which batch a head belongs to.
 //|
-//| The causal mask is aligned to the bottom right: the last query sees every key, and each query before it one key less. With more queries
-//| than keys the first queries see none.
+//| The causal mask is aligned to the bottom right: the last query sees every key, and each query before it
+//| one key less. With more queries than keys the first queries see none.
 //|
-//| ![Which keys a query sees, with as many, more and fewer keys than queries](../../docs/figures/visible_keys.svg)
+//| ![Which keys a query sees, with as many, more and fewer keys than
+//| queries](../../docs/figures/visible_keys.svg)
 
 /// The shape of one launch. `head` below counts over batch and heads together: head = b * heads + h.
 struct Problem {

@@ -1,14 +1,19 @@
 //| # A row of the softmax to a warp
 //|
-//| Step 1 gives a row of $S$ to a thread: the 32 lanes of a warp read 32 rows at once, 32 lines a request, and each of them reads its row three times. From step 2 on a *warp* owns
-//| a row. Its lanes read neighbours, 512 bytes by one request, and $S$ is read from device memory once, since the row stays in shared memory between the passes.
+//| Step 1 gives a row of $S$ to a thread: the 32 lanes of a warp read 32 rows at once, 32 lines a request,
+//| and each of them reads its row three times. From step 2 on a *warp* owns a row. Its lanes read neighbours,
+//| 512 bytes by one request, and $S$ is read from device memory once, since the row stays in shared memory
+//| between the passes.
 //|
-//| **Budget.** A row of float32 scores a block, and a block is one warp. At $N$ = 4096 that is 16 KB and 1 KB more, so 13 blocks fit a multiprocessor.
+//| **Budget.** A row of float32 scores a block, and a block is one warp. At $N$ = 4096 that is 16 KB and 1 KB
+//| more, so 13 blocks fit a multiprocessor.
 //|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads, bf16): $S$ once in, $P$ once out: $64 \cdot 4096^2 \cdot (4 + 2)$ bytes, 6.4 GB, at about 80 % of what a copy reaches, 3.78 TB/s:
-//| 2.1 ms. The 80 % are an estimate.
+//| **Predicted** (H200, d = 128, N = 4096, 64 heads, bf16): $S$ once in, $P$ once out:
+//| $64 \cdot 4096^2 \cdot (4 + 2)$ bytes, 6.4 GB, at about 80 % of what a copy reaches, 3.78 TB/s: 2.1 ms.
+//| The 80 % are an estimate.
 //|
-//| ![Three kernels and the matrices between them: S and P go through device memory](../../docs/figures/three_kernels.svg)
+//| ![Three kernels and the matrices between them: S and P go through device
+//| memory](../../docs/figures/three_kernels.svg)
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"
@@ -20,16 +25,18 @@ constexpr int kScoreAlign = 8;     // rows of S and P start at multiples of 8 el
 
 //| ## Which lane has what
 //|
-//| Lane i holds elements 4 i ... 4 i + 3 of every 128: one 16-byte load each, 512 bytes in a row for
-//| the warp. It parks them in shared memory, where the second and third pass find them again. Every lane reads back only
-//| what it wrote itself, so no barrier is needed.
+//| Lane i holds elements 4 i ... 4 i + 3 of every 128: one 16-byte load each, 512 bytes in a row for the
+//| warp. It parks them in shared memory, where the second and third pass find them again. Every lane reads
+//| back only what it wrote itself, so no barrier is needed.
 //|
-//| A block is one warp, so that as many rows as fit are under way: at N = 8192 a row is 32 KB, a block takes 1 KB more, and a
-//| multiprocessor of an H200 has 228 KB: it holds six. So each warp must ask for much at once: a thread issues eight loads before it
-//| looks at the first, 4 KB a warp and 24 KB for six. Enough: at 4.8 TB/s each of 132 multiprocessors gets 21 bytes a clock, so 684 * 21 bytes, 14 KB, in the 684 clocks of a load.
+//| A block is one warp, so that as many rows as fit are under way: at N = 8192 a row is 32 KB, a block takes
+//| 1 KB more, and a multiprocessor of an H200 has 228 KB: it holds six. So each warp must ask for much at
+//| once: a thread issues eight loads before it looks at the first, 4 KB a warp and 24 KB for six. Enough: at
+//| 4.8 TB/s each of 132 multiprocessors gets 21 bytes a clock, so 684 * 21 bytes, 14 KB, in the 684 clocks of
+//| a load.
 //|
-//| Maximum and sum of the 32 lanes are combined by `__shfl_xor_sync`: in five rounds each lane takes the value of the lane
-//| whose number differs in one bit, and at the end all of them hold the result.
+//| Maximum and sum of the 32 lanes are combined by `__shfl_xor_sync`: in five rounds each lane takes the
+//| value of the lane whose number differs in one bit, and at the end all of them hold the result.
 
 /// Four neighbouring elements, moved by one load or store.
 template <typename T>
@@ -50,7 +57,8 @@ inline __device__ float warp_sum(float value) {
   return value;
 }
 
-//| The kernel has no barrier at all: no lane reads what another wrote to memory. Shuffles order the lanes where they must agree.
+//| The kernel has no barrier at all: no lane reads what another wrote to memory. Shuffles order the lanes
+//| where they must agree.
 /// P = softmax(S) and the log-sum-exp, one warp a row and one row a block. Grid: (rows); dynamic shared
 /// memory: score_stride floats.
 template <typename T>
@@ -64,8 +72,9 @@ __global__ void __launch_bounds__(32)
   const int visible = problem.visible_keys(int(row % problem.seqlen_q));
   float* cache = dynamic_shared<float>();  // [score_stride]
 
-  //| **First pass: the maximum.** Eight loads are issued before the first result is looked at. Elements beyond the row's end read its last ones again, and become $-\infty$ afterwards:
-  //| no branch stands around a load. What was loaded is parked in shared memory.
+  //| **First pass: the maximum.** Eight loads are issued before the first result is looked at. Elements
+  //| beyond the row's end read its last ones again, and become $-\infty$ afterwards: no branch stands around
+  //| a load. What was loaded is parked in shared memory.
   const float* s = scores + row * problem.score_stride;
   float row_max = -INFINITY;
   for (int first = 4 * lane; first < visible; first += 128 * kLoadsInFlight) {
@@ -97,7 +106,8 @@ __global__ void __launch_bounds__(32)
   }
   row_sum = warp_sum(row_sum);
 
-  //| **Third pass: the quotients.** One division for the row, then multiplications. Four results leave by one store of 8 bytes, neighbouring lanes side by side.
+  //| **Third pass: the quotients.** One division for the row, then multiplications. Four results leave by one
+  //| store of 8 bytes, neighbouring lanes side by side.
   const float inverse_sum = 1.0f / row_sum;  // one division a row; not used if no key is visible
   T* p = probabilities + row * problem.score_stride;
   for (int j = 4 * lane; j < visible; j += 128) {

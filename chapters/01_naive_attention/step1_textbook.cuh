@@ -4,16 +4,19 @@
 //|
 //| $$S = \text{scale} \cdot Q K^\top, \qquad P = \text{softmax}(S), \qquad O = P V.$$
 //|
-//| Each kernel is the formula for *one number*, and the grid starts one thread for every number there is. Nothing is
-//| shared between threads; whatever a thread needs it reads from device memory. This is how a textbook writes it, and it
-//| is right. It is also slow, for three reasons, which steps 2 to 4 remove:
+//| Each kernel is the formula for *one number*, and the grid starts one thread for every number there is.
+//| Nothing is shared between threads; whatever a thread needs it reads from device memory. This is how a
+//| textbook writes it, and it is right. It is also slow, for three reasons, which steps 2 to 4 remove:
 //|
-//| 1. Memory moves in *sectors* of 32 bytes. In `textbook_scores` the threads of a warp read 16 different rows of K, so one load of 2 bytes a thread touches 16 sectors:
-//|    512 bytes move for the 32 that are wanted. The rest is of use only if a cache still has it when the loop comes to it.
-//| 2. `textbook_softmax` gives a whole row to one thread: again each thread of a warp reads another row, and it reads it three times.
+//| 1. Memory moves in *sectors* of 32 bytes. In `textbook_scores` the threads of a warp read 16 different
+//|    rows of K, so one load of 2 bytes a thread touches 16 sectors: 512 bytes move for the 32 that are
+//|    wanted. The rest is of use only if a cache still has it when the loop comes to it.
+//| 2. `textbook_softmax` gives a whole row to one thread: again each thread of a warp reads another row, and
+//|    it reads it three times.
 //| 3. Every score reads its $2d$ inputs anew: no number that is loaded is used twice.
 //|
-//| ![The sectors that one load of a warp touches: 16 in step 1, 2 in step 2](../../docs/figures/sectors_ch01.svg)
+//| ![The sectors that one load of a warp touches: 16 in step 1, 2 in step
+//| 2](../../docs/figures/sectors_ch01.svg)
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"
@@ -24,9 +27,10 @@ constexpr int kTextbookSide = 16;  // a block is 16 x 16 threads, as square as t
 
 //| ## Scores
 //|
-//| A thread finds out which score is its own from its place in the grid: `x` runs over keys, `y` over queries, `z` over
-//| heads. Matrices rarely end where a block does, so threads beyond the edge leave at once, and so do those whose key the
-//| query must not see: a score that is masked is never computed, written or read.
+//| A thread finds out which score is its own from its place in the grid: `x` runs over keys, `y` over
+//| queries, `z` over heads. Matrices rarely end where a block does, so threads beyond the edge leave at once,
+//| and so do those whose key the query must not see: a score that is masked is never computed, written or
+//| read.
 
 /// S = scale * Q K^T, one thread a score. Grid: (keys / 16, queries / 16, batch * heads).
 template <typename T>
@@ -48,12 +52,12 @@ __global__ void textbook_scores(const T* q,     // [batch * heads, seqlen_q, hea
 
 //| ## Softmax
 //|
-//| One thread walks along one row, three times: the maximum, the sum of the exponentials, the quotients. The maximum is
-//| subtracted before `exp`, since $e^{89}$ is already infinite in float32; the result is the same, because the factor
-//| $e^{-m}$ stands above and below the line.
+//| One thread walks along one row, three times: the maximum, the sum of the exponentials, the quotients. The
+//| maximum is subtracted before `exp`, since $e^{89}$ is already infinite in float32; the result is the same,
+//| because the factor $e^{-m}$ stands above and below the line.
 //|
-//| The log-sum-exp, $m + \log \sum_j e^{s_j - m}$, is the one number that says how large the sum was. A backward pass
-//| needs it, and so does anyone who merges two halves of a row (chapter 2).
+//| The log-sum-exp, $m + \log \sum_j e^{s_j - m}$, is the one number that says how large the sum was. A
+//| backward pass needs it, and so does anyone who merges two halves of a row (chapter 2).
 
 /// P = softmax(S) and the log-sum-exp, one thread a row. Grid: (rows / 256).
 template <typename T>
@@ -79,8 +83,8 @@ __global__ void textbook_softmax(const float* scores,  // [batch * heads, seqlen
 
 //| ## The product with V
 //|
-//| One thread makes one element of O: a row of P times a column of V. Here, for once, neighbouring threads read
-//| neighbouring elements (of V), and all threads of a row read the same element of P.
+//| One thread makes one element of O: a row of P times a column of V. Here, for once, neighbouring threads
+//| read neighbouring elements (of V), and all threads of a row read the same element of P.
 
 /// O = P V, one thread an element. Grid: (seqlen_q, 1, batch * heads), block: head_dim threads.
 template <typename T>

@@ -1,18 +1,24 @@
 //| # Step 2: neighbours read neighbours
 //|
-//| In step 1 a load of K touches 16 lines of the cache, and looking them up takes 306 of 398 ms. The lanes of a warp want the same column of 16 keys, and a key's columns lie side by
-//| side, so 16 keys are 16 rows. No other choice of a thread's query and key mends that: Q has its rows the same way round. What can be exchanged are the *indices of K in memory*.
-//| Where $K^\top$ lies by rows, `[column][key]`, the same column of 32 neighbouring keys is 64 bytes in a row.
+//| In step 1 a load of K touches 16 lines of the cache, and looking them up takes 306 of 398 ms. The lanes of
+//| a warp want the same column of 16 keys, and a key's columns lie side by side, so 16 keys are 16 rows. No
+//| other choice of a thread's query and key mends that: Q has its rows the same way round. What can be
+//| exchanged are the *indices of K in memory*. Where $K^\top$ lies by rows, `[column][key]`, the same column
+//| of 32 neighbouring keys is 64 bytes in a row.
 //|
-//| So a small kernel turns K round first. It reads as badly as step 1, but only $N d$ numbers and once, where the products read $N^2 d$. The kernel for the scores is step 1's
-//| but for the address of K. The product with V stays as it is: its lanes read neighbours already. The softmax gets [a warp a row](softmax.cuh), for the same reason.
+//| So a small kernel turns K round first. It reads as badly as step 1, but only $N d$ numbers and once, where
+//| the products read $N^2 d$. The kernel for the scores is step 1's but for the address of K. The product
+//| with V stays as it is: its lanes read neighbours already. The softmax gets [a warp a row](softmax.cuh),
+//| for the same reason.
 //|
 //| ![The lines that one load of K touches in the kernels of chapter 1](../../docs/figures/sectors_ch01.svg)
 //|
-//| **Budget.** No shared memory, 32 registers at most, so all 64 warps of a multiprocessor. $K^\top$ takes as many bytes as K, 67 MB at the book's shape.
+//| **Budget.** No shared memory, 32 registers at most, so all 64 warps of a multiprocessor. $K^\top$ takes as
+//| many bytes as K, 67 MB at the book's shape.
 //|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads, bf16): of the 18 lines that a multiply-add of a warp took in the scores 2 are left, one of $K^\top$ and one of Q. With V
-//| it was 2 before. So both products take $(2 + 2) \cdot 4.3 \cdot 10^9$ lines, 77 ms, and the softmax 2.1.
+//| **Predicted** (H200, d = 128, N = 4096, 64 heads, bf16): of the 18 lines that a multiply-add of a warp
+//| took in the scores 2 are left, one of $K^\top$ and one of Q. With V it was 2 before. So both products take
+//| $(2 + 2) \cdot 4.3 \cdot 10^9$ lines, 77 ms, and the softmax 2.1.
 #pragma once
 #include "chapters/01_naive_attention/softmax.cuh"
 #include "chapters/01_naive_attention/step1_textbook.cuh"
@@ -25,8 +31,9 @@ constexpr int kRowQueries =
 
 //| ## K, turned round
 //|
-//| A thread moves one element. One of its two sides must jump: here lanes read 32 rows and write 64 bytes in a row. At 32 lines a request that is
-//| $64 \cdot 4096 \cdot 128 / 32 \cdot 32$ look-ups for the whole of K, 0.15 ms on 132 multiprocessors.
+//| A thread moves one element. One of its two sides must jump: here lanes read 32 rows and write 64 bytes in
+//| a row. At 32 lines a request that is $64 \cdot 4096 \cdot 128 / 32 \cdot 32$ look-ups for the whole of K,
+//| 0.15 ms on 132 multiprocessors.
 
 /// k_transposed[c][key] = k[key][c] of every head, one thread an element. Grid: (keys / 32, head_dim / 8,
 /// batch * kv_heads), block: 32 x 8.
@@ -43,8 +50,9 @@ __global__ void transpose_keys(const T* k,       // [batch * kv_heads, seqlen_k,
 
 //| ## Scores
 //|
-//| From one round of the loop to the next Q's address grows by one element and that of $K^\top$ by a row. All 32 lanes read the same element of Q, one line, and 32
-//| neighbours of $K^\top$, one line or two if the row begins in the middle of one.
+//| From one round of the loop to the next Q's address grows by one element and that of $K^\top$ by a row. All
+//| 32 lanes read the same element of Q, one line, and 32 neighbours of $K^\top$, one line or two if the row
+//| begins in the middle of one.
 
 /// S = scale * Q K^T, one thread a score. Grid: (keys / 32, queries / 8, batch * heads), block: 32 x 8.
 template <typename T>

@@ -2,8 +2,9 @@
 //|
 //| $2^x$ for step 4: without branches, so that the compiler computes it for a whole vector of scores at once.
 //|
-//| `std::exp` is a call per score, and a call cannot be vectorised without a vector library behind it. Softmax asks for
-//| less than `std::exp` gives: no exponent is above 0, and a weight below $2^{-126}$ beside a weight of 1 may as well be 0.
+//| `std::exp` is a call per score, and a call cannot be vectorised without a vector library behind it.
+//| Softmax asks for less than `std::exp` gives: no exponent is above 0, and a weight below $2^{-126}$ beside
+//| a weight of 1 may as well be 0.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -12,19 +13,21 @@ namespace flashbook {
 
 //| ## Two parts of an exponent
 //|
-//| Cody and Waite split the argument: $2^x = 2^n \cdot 2^f$ with $n$ the nearest whole number and $-1/2 \le f \le 1/2$.
+//| Cody and Waite split the argument: $2^x = 2^n \cdot 2^f$ with $n$ the nearest whole number and
+//| $-1/2 \le f \le 1/2$.
 //|
-//| The first factor needs no arithmetic: a float stores its exponent in bits 23 to 30, with 127 added, so $2^n$ is the
-//| integer $(n + 127) \cdot 2^{23}$ read as a float. In base 2 the split itself is exact; that is why step 4 works in
-//| base 2 and hides the factor $\log_2 e$ in the softmax scale.
+//| The first factor needs no arithmetic: a float stores its exponent in bits 23 to 30, with 127 added, so
+//| $2^n$ is the integer $(n + 127) \cdot 2^{23}$ read as a float. In base 2 the split itself is exact; that
+//| is why step 4 works in base 2 and hides the factor $\log_2 e$ in the softmax scale.
 //|
-//| Rounding takes one addition: beside $1.5 \cdot 2^{23}$ a float has no room for a fraction, so the sum is rounded to a
-//| whole number, which then stands in its low bits. Its other bits are those of $1.5 \cdot 2^{23}$; they need no mask, since the shift by
-//| 23 below moves all but the lowest nine bits out of the word.
+//| Rounding takes one addition: beside $1.5 \cdot 2^{23}$ a float has no room for a fraction, so the sum is
+//| rounded to a whole number, which then stands in its low bits. Its other bits are those of
+//| $1.5 \cdot 2^{23}$; they need no mask, since the shift by 23 below moves all but the lowest nine bits out
+//| of the word.
 //|
-//| The second factor is a polynomial of degree 6, fitted for the least relative error on $[-1/2, 1/2]$ with $c_0 = 1$ held, so
-//| that whole exponents come out exactly. Its coefficients are rounded to float. It errs by $3 \cdot 10^{-9}$, a twentieth of what
-//| a float can tell apart.
+//| The second factor is a polynomial of degree 6, fitted for the least relative error on $[-1/2, 1/2]$ with
+//| $c_0 = 1$ held, so that whole exponents come out exactly. Its coefficients are rounded to float. It errs
+//| by $3 \cdot 10^{-9}$, a twentieth of what a float can tell apart.
 
 /// The polynomial for 2^f, highest power first.
 constexpr float kExp2Coefficients[] = {1.5326471e-4f, 1.3390806e-3f, 9.618506e-3f, 5.55036e-2f,

@@ -2,9 +2,9 @@
 //|
 //| A loop over the rows of a problem, and the score of one key.
 //|
-//| Attention is a question that each query asks on its own: how well does every key match me, and what is the average of
-//| the values under these weights? So steps 1 to 3 are written for one row of Q. Everything around that row stands here:
-//| batch, heads, the causal mask, element types.
+//| Attention is a question that each query asks on its own: how well does every key match me, and what is the
+//| average of the values under these weights? So steps 1 to 3 are written for one row of Q. Everything around
+//| that row stands here: batch, heads, the causal mask, element types.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,8 +20,8 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 //| ## One row
 //|
-//| A row is one query, the keys that it sees and their values. The causal mask is already in it: query `i` sees the first
-//| `visible_keys(i)` keys, so a mask is nothing but a shorter row.
+//| A row is one query, the keys that it sees and their values. The causal mask is already in it: query `i`
+//| sees the first `visible_keys(i)` keys, so a mask is nothing but a shorter row.
 
 /// One query and what it attends to.
 struct Row {
@@ -35,12 +35,13 @@ struct Row {
 
 //| ## The score of a key
 //|
-//| The scaled dot product of the query and the key. C++ fixes the order of floating-point additions. So the compiler may
-//| multiply eight pairs at once, but it may not split the sum over the lanes of a vector: each addition waits for the one
-//| before, 2 to 4 cycles long. Only the next key's sum may start meanwhile, as far ahead as the processor looks.
+//| The scaled dot product of the query and the key. C++ fixes the order of floating-point additions. So the
+//| compiler may multiply eight pairs at once, but it may not split the sum over the lanes of a vector: each
+//| addition waits for the one before, 2 to 4 cycles long. Only the next key's sum may start meanwhile, as far
+//| ahead as the processor looks.
 //|
-//| Steps 1 to 3 leave it so, since their subject is the softmax. Step 4 arranges the same sums so that neighbouring lanes
-//| belong to different keys; then no order changes, and every lane works.
+//| Steps 1 to 3 leave it so, since their subject is the softmax. Step 4 arranges the same sums so that
+//| neighbouring lanes belong to different keys; then no order changes, and every lane works.
 
 /// scale * (q . k[key])
 inline float score(const Row& row, int key) {
@@ -52,8 +53,9 @@ inline float score(const Row& row, int key) {
 
 //| ## All rows
 //|
-//| Types differ in how a number is stored, not in how it is computed: everything is widened to float first, and rounded
-//| back once, when a row of O is done. A head's keys and values are widened before its rows, since every row reads them all.
+//| Types differ in how a number is stored, not in how it is computed: everything is widened to float first,
+//| and rounded back once, when a row of O is done. A head's keys and values are widened before its rows,
+//| since every row reads them all.
 
 /// The values as floats.
 template <typename T>

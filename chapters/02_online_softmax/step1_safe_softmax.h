@@ -1,18 +1,20 @@
 //| # Step 1: safe softmax in three passes
 //|
-//| Chapter 1 computes the softmax of every row of a score matrix in device memory, $p_j = e^{x_j} / \sum_i e^{x_i}$. Here is
-//| the same on one core, for one row at a time, as plainly as it can be written. The next steps take it apart.
+//| Chapter 1 computes the softmax of every row of a score matrix in device memory,
+//| $p_j = e^{x_j} / \sum_i e^{x_i}$. Here is the same on one core, for one row at a time, as plainly as it
+//| can be written. The next steps take it apart.
 //|
 //| **Idea.** $e^{89}$ is more than a float can hold, and nothing keeps a score below 89. But numerator and
-//| denominator may both be multiplied by $e^{-m}$, so $m$ may be subtracted from every score. With $m$ the largest of them no
-//| exponent exceeds 0, no exponential exceeds 1, and the sum is at least 1: nothing overflows, and nothing is divided by 0.
+//| denominator may both be multiplied by $e^{-m}$, so $m$ may be subtracted from every score. With $m$ the
+//| largest of them no exponent exceeds 0, no exponential exceeds 1, and the sum is at least 1: nothing
+//| overflows, and nothing is divided by 0.
 //|
-//| **Budget.** 4 bytes a key for the row of scores: 16 KB at 4096 keys, which fits the L1 cache of a core. The row is written
-//| once and then walked four times. At 128k keys it is 512 KB, and every walk fetches it from L2 or beyond. This
-//| chapter gets rid of the walks.
+//| **Budget.** 4 bytes a key for the row of scores: 16 KB at 4096 keys, which fits the L1 cache of a core.
+//| The row is written once and then walked four times. At 128k keys it is 512 KB, and every walk fetches it
+//| from L2 or beyond. This chapter gets rid of the walks.
 //|
-//| **Predicted.** Nearly all of the time goes to the dot products: 64 additions a score at d = 64, each waiting for the one
-//| before. The exponentials take most of the rest. Measured: see the chapter's box.
+//| **Predicted.** Nearly all of the time goes to the dot products: 64 additions a score at d = 64, each
+//| waiting for the one before. The exponentials take most of the rest. Measured: see the chapter's box.
 #pragma once
 #include <cmath>
 #include <span>
@@ -24,9 +26,9 @@ namespace flashbook {
 
 //| ## Two numbers of a row
 //|
-//| The softmax of a row is known once its maximum $m$ and its sum $\ell = \sum_j e^{x_j - m}$ are. $\ell$ says nothing
-//| without $m$: it counts in units of $e^m$. Together they are the row's log-sum-exp, $m + \ln \ell$, which a backward pass
-//| needs and which every chapter returns beside O.
+//| The softmax of a row is known once its maximum $m$ and its sum $\ell = \sum_j e^{x_j - m}$ are. $\ell$
+//| says nothing without $m$: it counts in units of $e^m$. Together they are the row's log-sum-exp,
+//| $m + \ln \ell$, which a backward pass needs and which every chapter returns beside O.
 //|
 //| A state that has seen nothing has the maximum $-\infty$, so that the first score is larger, and the sum 0.
 
@@ -41,10 +43,11 @@ struct SoftmaxState {
 
 //| ## Three passes
 //|
-//| Each pass waits for a number that the pass before knows only at its end: the second needs the maximum, the third needs
-//| the sum. That is why a row of scores has to be kept.
+//| Each pass waits for a number that the pass before knows only at its end: the second needs the maximum, the
+//| third needs the sum. That is why a row of scores has to be kept.
 //|
-//| The second pass overwrites each score by its exponential. The third would otherwise have to compute it again.
+//| The second pass overwrites each score by its exponential. The third would otherwise have to compute it
+//| again.
 
 /// Turns scores into weights in place: they are >= 0 and sum to 1. Not for a row without a visible score.
 inline SoftmaxState safe_softmax(std::span<float> scores) {
@@ -60,8 +63,9 @@ inline SoftmaxState safe_softmax(std::span<float> scores) {
 
 //| ## The row of O
 //|
-//| A fourth walk over the row: each value, weighted. The inner loop runs over `head_dim`, along a row of V as it lies in
-//| memory. Its additions go to different elements of O, none waits for another, and the compiler makes vectors of them.
+//| A fourth walk over the row: each value, weighted. The inner loop runs over `head_dim`, along a row of V as
+//| it lies in memory. Its additions go to different elements of O, none waits for another, and the compiler
+//| makes vectors of them.
 
 /// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_safe(const Row& row, float* o) {

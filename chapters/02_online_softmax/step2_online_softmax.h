@@ -1,14 +1,15 @@
 //| # Step 2: maximum and sum in one pass
 //|
-//| Step 1 walks over a row of scores four times, because the sum of $e^{x-m}$ needs the maximum $m$ first. Milakov and
-//| Gimelshein ([arXiv 1805.02867](https://arxiv.org/abs/1805.02867)) start the sum before the maximum is known.
+//| Step 1 walks over a row of scores four times, because the sum of $e^{x-m}$ needs the maximum $m$ first.
+//| Milakov and Gimelshein ([arXiv 1805.02867](https://arxiv.org/abs/1805.02867)) start the sum before the
+//| maximum is known.
 //|
-//| **Idea.** Let the largest score so far stand in for the maximum, and correct the sum whenever a larger one turns up. Two
-//| passes remain: one for maximum and sum, one for weights and values.
+//| **Idea.** Let the largest score so far stand in for the maximum, and correct the sum whenever a larger one
+//| turns up. Two passes remain: one for maximum and sum, one for weights and values.
 //|
-//| **Budget.** The same row of scores, 4 bytes a key, now written once and read once. In exchange every score costs two
-//| exponentials in the first pass, one that corrects and one that adds. With that of the second pass it is three; step 1
-//| has one.
+//| **Budget.** The same row of scores, 4 bytes a key, now written once and read once. In exchange every score
+//| costs two exponentials in the first pass, one that corrects and one that adds. With that of the second
+//| pass it is three; step 1 has one.
 //|
 //| **Predicted.** No faster than step 1. The row lies in the L1 cache, where a pass costs less than one more
 //| exponential a score. The step is here for its rule, which step 3 needs. On a GPU, where a pass is a trip
@@ -25,8 +26,8 @@ namespace flashbook {
 
 //| ## What a merge tells its caller
 //|
-//| The two numbers of the state may not be all that was summed under the old maximum. Step 3 sums values under the same
-//| weights, and must correct them by the same factors. So a merge returns them.
+//| The two numbers of the state may not be all that was summed under the old maximum. Step 3 sums values
+//| under the same weights, and must correct them by the same factors. So a merge returns them.
 
 /// What a merge multiplies both sides by.
 struct Factors {
@@ -37,14 +38,15 @@ struct Factors {
 //| ## The merge rule
 //|
 //| Let a row fall into two parts, $A$ and $B$, in any way, with states $(m_A, \ell_A)$ and $(m_B, \ell_B)$.
-//| The maximum of both is $m = \max(m_A, m_B)$. And since $e^{x-m} = e^{x-m_A}\, e^{m_A-m}$, a common factor leaves
-//| each part's sum:
+//| The maximum of both is $m = \max(m_A, m_B)$. And since $e^{x-m} = e^{x-m_A}\, e^{m_A-m}$, a common factor
+//| leaves each part's sum:
 //|
 //| $$ \begin{aligned} \ell &= \sum_{x \in A} e^{x-m} + \sum_{x \in B} e^{x-m} \\ &= \ell_A\, e^{m_A-m} + \ell_B\, e^{m_B-m} \end{aligned} $$
 //|
-//| No score is looked at again: two numbers stand for all of $A$. The rule takes parts of any size in any order, so
-//| it serves a score at a time (steps 2 and 3), a tile at a time (step 4), and threads that each saw a part of the keys
-//| (chapter 3). One of both exponents is 0 and the other is not above it, so nothing overflows.
+//| No score is looked at again: two numbers stand for all of $A$. The rule takes parts of any size in any
+//| order, so it serves a score at a time (steps 2 and 3), a tile at a time (step 4), and threads that each
+//| saw a part of the keys (chapter 3). One of both exponents is 0 and the other is not above it, so nothing
+//| overflows.
 
 /// Adds a part of the row to what `state` has seen.
 inline Factors merge(SoftmaxState& state, const SoftmaxState& part) {
@@ -63,11 +65,11 @@ inline Factors merge(SoftmaxState& state, const SoftmaxState& part) {
 
 //| ## One score at a time
 //|
-//| A single score is a part of its own: its maximum is itself, its sum is $e^0 = 1$. Put into the rule, this is the
-//| update of the paper, $\ell \leftarrow \ell\, e^{m_{\text{old}}-m} + e^{x-m}$.
+//| A single score is a part of its own: its maximum is itself, its sum is $e^0 = 1$. Put into the rule, this
+//| is the update of the paper, $\ell \leftarrow \ell\, e^{m_{\text{old}}-m} + e^{x-m}$.
 //|
-//| One of both exponentials is always $e^0$. `std::exp` is called all the same: to find out which one would take a branch,
-//| and in step 4 there is only one correction for a whole row of a tile.
+//| One of both exponentials is always $e^0$. `std::exp` is called all the same: to find out which one would
+//| take a branch, and in step 4 there is only one correction for a whole row of a tile.
 
 /// Adds one score to what `state` has seen.
 inline Factors update(SoftmaxState& state, float score) {
@@ -76,8 +78,9 @@ inline Factors update(SoftmaxState& state, float score) {
 
 //| ## Two passes
 //|
-//| The first pass computes each score, keeps it and folds it into the state. The second turns scores into weights and sums
-//| the values at once, since $m$ and $\ell$ are final by then. Only this second pass still needs the row of scores.
+//| The first pass computes each score, keeps it and folds it into the state. The second turns scores into
+//| weights and sums the values at once, since $m$ and $\ell$ are final by then. Only this second pass still
+//| needs the row of scores.
 
 /// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_two_passes(const Row& row, float* o) {

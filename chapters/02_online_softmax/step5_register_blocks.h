@@ -1,21 +1,22 @@
 //| # Step 5: blocks of registers
 //|
-//| Step 4 keeps a core's units for multiply-adds busy for about a third of the time. Its tiles stay as they are; this step
-//| changes the innermost loops. `multiply_add` loads a vector of $B$ for every multiply-add, and a core
-//| loads two vectors a cycle at best, so its two units wait for loads. And it transposes a tile of $K$ again for every tile of
-//| queries, one number at a time.
+//| Step 4 keeps a core's units for multiply-adds busy for about a third of the time. Its tiles stay as they
+//| are; this step changes the innermost loops. `multiply_add` loads a vector of $B$ for every multiply-add,
+//| and a core loads two vectors a cycle at best, so its two units wait for loads. And it transposes a tile of
+//| $K$ again for every tile of queries, one number at a time.
 //|
-//| **Idea.** A block of 4 by 4 vectors of the product stays in registers while the loop runs over the inner dimension: 8
-//| loads then feed 16 multiply-adds. And the lanes of a vector belong to *queries*, not to keys. So the scores come out
-//| transposed, $S^T = K Q^T$ and $O^T = V^T P^T$, and neither $K$ nor $V$ is ever transposed: only $Q$ and $O$ are, once.
-//| The softmax gains, too: maximum and sum run down a column, 16 queries side by side, and no lane looks at another.
+//| **Idea.** A block of 4 by 4 vectors of the product stays in registers while the loop runs over the inner
+//| dimension: 8 loads then feed 16 multiply-adds. And the lanes of a vector belong to *queries*, not to keys.
+//| So the scores come out transposed, $S^T = K Q^T$ and $O^T = V^T P^T$, and neither $K$ nor $V$ is ever
+//| transposed: only $Q$ and $O$ are, once. The softmax gains, too: maximum and sum run down a column, 16
+//| queries side by side, and no lane looks at another.
 //|
-//| **Budget of a core**, in KB at head_dim 64 / 128 / 256: $Q^T$, $O^T$ and the tiles of $K$ and $V$, 16 / 32 / 64 each, and $S^T$, 16. As in
-//| step 4; what is new is the budget of registers. AVX-512 has 32 of 16 floats: 16 sums, 4 vectors of $B$, one factor.
-//| AVX2 has 16 of 8 floats: 8 sums, 2 vectors, one factor.
+//| **Budget of a core**, in KB at head_dim 64 / 128 / 256: $Q^T$, $O^T$ and the tiles of $K$ and $V$, 16 / 32
+//| / 64 each, and $S^T$, 16. As in step 4; what is new is the budget of registers. AVX-512 has 32 of 16
+//| floats: 16 sums, 4 vectors of $B$, one factor. AVX2 has 16 of 8 floats: 8 sums, 2 vectors, one factor.
 //|
-//| **Predicted.** 2 to 3 times step 4 on one core: from about a quarter of the units' rate to some three quarters, the rest being
-//| exponentials and copies. Measured: see the chapter's box.
+//| **Predicted.** 2 to 3 times step 4 on one core: from about a quarter of the units' rate to some three
+//| quarters, the rest being exponentials and copies. Measured: see the chapter's box.
 //|
 //| In chapter 4 a warp keeps a block of sums in registers for the same reason.
 #pragma once
@@ -40,12 +41,12 @@ constexpr int kKeysOfTile = 64;
 
 //| ## Vectors by name
 //|
-//| Step 4 left the vectors to the compiler, which takes those of the machine that it compiles for, and with g++ only half
-//| as wide as AVX-512 has them. Here they have a type. g++ and clang++ know vectors of any width, with `+`, `*`, `<` and
-//| `?:` lane by lane, and split what the processor has not. [`with_widest_vectors`](../../common/numeric/widest_vectors.h)
-//| compiles the code below three times, for 16, 8 and 4 lanes, and asks the processor which to run.
-//| A vector library such as Highway does the same for more processors. For two products and one exponential the
-//| compiler's own types need less to be explained.
+//| Step 4 left the vectors to the compiler, which takes those of the machine that it compiles for, and with
+//| g++ only half as wide as AVX-512 has them. Here they have a type. g++ and clang++ know vectors of any
+//| width, with `+`, `*`, `<` and `?:` lane by lane, and split what the processor has not.
+//| [`with_widest_vectors`](../../common/numeric/widest_vectors.h) compiles the code below three times, for
+//| 16, 8 and 4 lanes, and asks the processor which to run. A vector library such as Highway does the same for
+//| more processors. For two products and one exponential the compiler's own types need less to be explained.
 
 /// The vector at `address`, to read or to write.
 template <typename Unit>
@@ -75,12 +76,13 @@ template <typename Unit>
 
 //| ## A block of a product
 //|
-//| The block is $C = A B$ or $C = C \cdot \text{factor} + A B$. All sums have a name of their own, so they stay in registers
-//| from the first to the last step of the loop. A step loads a row of $B$, as many vectors as the block is wide, and 4 numbers
-//| of $A$, and uses each number of $A$ for every vector and each vector for all 4 numbers.
+//| The block is $C = A B$ or $C = C \cdot \text{factor} + A B$. All sums have a name of their own, so they
+//| stay in registers from the first to the last step of the loop. A step loads a row of $B$, as many vectors
+//| as the block is wide, and 4 numbers of $A$, and uses each number of $A$ for every vector and each vector
+//| for all 4 numbers.
 //|
-//| Sums do not wait for one another either. A multiply-add takes 4 cycles and two begin in each, so 8 must be under way at any
-//| time; the block has 16 sums, or 8 where there are 16 registers.
+//| Sums do not wait for one another either. A multiply-add takes 4 cycles and two begin in each, so 8 must be
+//| under way at any time; the block has 16 sums, or 8 where there are 16 registers.
 //|
 //| The same loop serves both products. In $S^T = K Q^T$ a row of $A$ is a key; in $O^T = V^T P^T$ it is a
 //| column of $V$, and the two strides of $A$ change places.
@@ -148,8 +150,8 @@ struct alignas(64) TransposedTiles {
   int visible[kQueriesOfTask];       // how many keys of this tile a query sees
 };
 
-//| Neither product asks for whole vectors of $K$ or $V$: it takes single numbers, which may lie anywhere. So a whole tile of
-//| floats is used where it lies. Only other types and the last keys are copied.
+//| Neither product asks for whole vectors of $K$ or $V$: it takes single numbers, which may lie anywhere. So
+//| a whole tile of floats is used where it lies. Only other types and the last keys are copied.
 
 /// A tile of keys or values as floats, kKeysOfTile rows: `source` itself, or `copy` with what is missing as
 /// 0.
@@ -164,10 +166,12 @@ template <int kHeadDim, typename T>
 
 //| ## A tile's worth of softmax
 //|
-//| Step 4's, for 16 queries at once. Where step 4 reduces over the lanes, this walks down a column: no lane needs
-//| another, and 16 maxima come out. O is not corrected here but where its sums are loaded anyway, at the start of a block.
+//| Step 4's, for 16 queries at once. Where step 4 reduces over the lanes, this walks down a column: no lane
+//| needs another, and 16 maxima come out. O is not corrected here but where its sums are loaded anyway, at
+//| the start of a block.
 //|
-//| Only the tiles on the causal diagonal and the last one have keys to hide; they alone pay for the comparison.
+//| Only the tiles on the causal diagonal and the last one have keys to hide; they alone pay for the
+//| comparison.
 
 /// Turns a column of scores of Unit::kLanes queries into weights, and merges their states with it.
 template <typename Unit, int kHeadDim>
@@ -217,7 +221,8 @@ template <typename Unit, int kHeadDim>
 
 //| ## All tiles
 //|
-//| The tasks and their order are step 4's. Q is transposed as it is fetched and O as it is written: once for all keys.
+//| The tasks and their order are step 4's. Q is transposed as it is fetched and O as it is written: once for
+//| all keys.
 
 /// Attention, a tile of queries a task. Writes every row of O and of the log-sum-exp.
 template <typename T, int kHeadDim>

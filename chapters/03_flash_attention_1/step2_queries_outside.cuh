@@ -1,7 +1,8 @@
 //| # Step 2: queries outside, keys inside
 //|
-//| In step 1 the unfinished $O$ travels: at d = 128 every pair of tiles moves 64 KB of it, and 16 KB of Q. K and V together are 32 KB
-//| a tile. So it is better to keep what is unfinished and to let K and V come by: the loops change places.
+//| In step 1 the unfinished $O$ travels: at d = 128 every pair of tiles moves 64 KB of it, and 16 KB of Q. K
+//| and V together are 32 KB a tile. So it is better to keep what is unfinished and to let K and V come by:
+//| the loops change places.
 //|
 //|     for each tile of queries:         load Q; O, m, l start empty, in registers
 //|       for each tile of keys:          load K and V
@@ -10,14 +11,15 @@
 //|
 //| ![What stays in a block and what passes by, in step 1 and in step 2](../../docs/figures/loop_orders.svg)
 //|
-//| Tiles of queries have nothing to tell each other any more, so each of them is a block: instead of one block a head there are
-//| $N/B$. FlashAttention-2 came to this order a year later.
+//| Tiles of queries have nothing to tell each other any more, so each of them is a block: instead of one
+//| block a head there are $N/B$. FlashAttention-2 came to this order a year later.
 //|
 //| **Budget.** As in step 1, and no device memory beyond inputs and outputs.
 //|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads): the arithmetic of CUDA cores decides. The chapter's text counts 6080 loads,
-//| conversions to float and multiply-adds a thread for a pair of tiles. 4096 are multiply-adds, so at best
-//| 67 % of 57.4 TFLOP/s: 39, if nothing ever waits. Here the kernel waits for its loads: 25.
+//| **Predicted** (H200, d = 128, N = 4096, 64 heads): the arithmetic of CUDA cores decides. The chapter's
+//| text counts 6080 loads, conversions to float and multiply-adds a thread for a pair of tiles. 4096 are
+//| multiply-adds, so at best 67 % of 57.4 TFLOP/s: 39, if nothing ever waits. Here the kernel waits for its
+//| loads: 25.
 #pragma once
 #include "chapters/03_flash_attention_1/tile.cuh"
 
@@ -33,9 +35,11 @@ __global__ void __launch_bounds__(kThreads, 1)
                     T* o,        // [batch * heads, seqlen_q, kHeadDim]
                     float* lse,  // [batch * heads, seqlen_q]
                     Problem problem) {
-  //| The block's tile of queries is loaded once, and its rows begin empty. They stay in registers until the end: nothing is fetched, nothing is put away.
+  //| The block's tile of queries is loaded once, and its rows begin empty. They stay in registers until the
+  //| end: nothing is fetched, nothing is put away.
   //|
-  //| The barrier after this load is the first one in the loop below, which every thread passes before anyone reads Q.
+  //| The barrier after this load is the first one in the loop below, which every thread passes before anyone
+  //| reads Q.
   auto& tiles = *dynamic_shared<Tiles<T, kHeadDim, kBlock>>();
   const int first_query = blockIdx.x * kBlock, head = blockIdx.y;
   load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
@@ -50,7 +54,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     process_tile(tiles, rows, problem, first_query, first_key);
     __syncthreads();  // everyone is done with K and V before the next ones overwrite them
   }
-  //| A block whose queries see no key never enters the loop, and writes zeros and $-\infty$: its rows are as `clear` left them.
+  //| A block whose queries see no key never enters the loop, and writes zeros and $-\infty$: its rows are as
+  //| `clear` left them.
   write_result(rows, o, lse, problem, head, first_query);
 }
 

@@ -1,16 +1,20 @@
 //| # Tiles on CUDA cores
 //|
-//| Steps 1 and 2 do the same with a tile of queries and a tile of keys: scores, softmax, product with V. They differ
-//| in the order of the tiles, and in what must travel because of it. So the work on a pair of tiles stands here, once.
+//| Steps 1 and 2 do the same with a tile of queries and a tile of keys: scores, softmax, product with V. They
+//| differ in the order of the tiles, and in what must travel because of it. So the work on a pair of tiles
+//| stands here, once.
 //|
-//| A block is 256 threads, arranged 16 by 16: `ty` counts rows, `tx` columns. Of a tile of `kBlock` queries by `kBlock`
-//| keys, thread (ty, tx) computes the scores of rows `ty`, `ty + 16`, ... and of keys `tx`, `tx + 16`, ... The 16 threads of equal
-//| `ty` share a row, and they are half a warp: what a row needs to know of itself, they tell each other by shuffles.
+//| A block is 256 threads, arranged 16 by 16: `ty` counts rows, `tx` columns. Of a tile of `kBlock` queries
+//| by `kBlock` keys, thread (ty, tx) computes the scores of rows `ty`, `ty + 16`, ... and of keys `tx`,
+//| `tx + 16`, ... The 16 threads of equal `ty` share a row, and they are half a warp: what a row needs to
+//| know of itself, they tell each other by shuffles.
 //|
-//| ![The sixteen scores of one thread in a tile of 64 by 64, and the rows that it shares with fifteen others](../../docs/figures/thread_tile.svg)
+//| ![The sixteen scores of one thread in a tile of 64 by 64, and the rows that it shares with fifteen
+//| others](../../docs/figures/thread_tile.svg)
 //|
-//| **Budget**, for tiles of $B$ rows in 16-bit types: Q, K and V take $6Bd$ bytes of shared memory and the weights $4B^2$; O,
-//| the maxima and the sums live in registers, $Bd / 256$ of them a thread for O. At $B = 64$ and $d = 128$: 67 KB and 32 registers.
+//| **Budget**, for tiles of $B$ rows in 16-bit types: Q, K and V take $6Bd$ bytes of shared memory and the
+//| weights $4B^2$; O, the maxima and the sums live in registers, $Bd / 256$ of them a thread for O. At
+//| $B = 64$ and $d = 128$: 67 KB and 32 registers.
 #pragma once
 #include "chapters/03_flash_attention_1/problem.cuh"
 
@@ -22,9 +26,10 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 
 //| ## What is in shared memory
 //|
-//| Rows are padded by 8 bytes (16 for floats). Shared memory has 32 banks of 4 bytes. A row is a multiple of 128 bytes, so without padding the same
-//| column of every row lies in the same bank, and 16 threads that read 16 rows would be served one after the other. With 8 bytes more, each row
-//| begins two banks further on, and 16 rows of 8 bytes cover all 32 banks once. The other 16 lanes of the warp read the same 16 rows.
+//| Rows are padded by 8 bytes (16 for floats). Shared memory has 32 banks of 4 bytes. A row is a multiple of
+//| 128 bytes, so without padding the same column of every row lies in the same bank, and 16 threads that read
+//| 16 rows would be served one after the other. With 8 bytes more, each row begins two banks further on, and
+//| 16 rows of 8 bytes cover all 32 banks once. The other 16 lanes of the warp read the same 16 rows.
 
 /// The tiles of one block.
 template <typename T, int kHeadDim, int kBlock>
@@ -37,7 +42,8 @@ struct Tiles {
   __align__(16) float weights[kBlock][kWeightStride];
 };
 
-//| 256 threads load a tile 8 bytes at a time. Neighbouring threads load neighbouring pieces, so a warp's request is whole lines.
+//| 256 threads load a tile 8 bytes at a time. Neighbouring threads load neighbouring pieces, so a warp's
+//| request is whole lines.
 /// Loads rows first ... first + kBlock - 1 of a head; those beyond its `rows` rows become zeros.
 ///
 /// A thread beyond the end reads the last row again and drops what it read: a branch around the load would
@@ -59,8 +65,9 @@ __device__ void load_tile(T (&tile)[kBlock][kStride],
 
 //| ## What a thread holds
 //|
-//| Its rows of $O$, unfinished, with their two numbers. All 16 threads of a row hold the same maximum and the same sum. Of
-//| $O$ each holds the dimensions `4 tx` ... `4 tx + 3`, then 64 further on, and so on: four neighbours are one load of V.
+//| Its rows of $O$, unfinished, with their two numbers. All 16 threads of a row hold the same maximum and the
+//| same sum. Of $O$ each holds the dimensions `4 tx` ... `4 tx + 3`, then 64 further on, and so on: four
+//| neighbours are one load of V.
 
 /// A thread's share of a tile of queries.
 template <int kHeadDim, int kBlock>
@@ -87,11 +94,12 @@ __device__ __forceinline__ int tile_dim(int g) { return 4 * (threadIdx.x % kSide
 
 //| ## One tile of keys for one tile of queries
 //|
-//| Three parts: the scores, the merge rule for each row, the product with V. The two products have the same pattern as in
-//| chapter 1: a thread reads a few numbers of each operand from shared memory and uses each several times.
+//| Three parts: the scores, the merge rule for each row, the product with V. The two products have the same
+//| pattern as in chapter 1: a thread reads a few numbers of each operand from shared memory and uses each
+//| several times.
 //|
-//| Between them the weights go through shared memory, since the thread that made a weight is not the one that needs it: a row's
-//| 16 threads split its *keys* in the first product and its *dimensions* in the second.
+//| Between them the weights go through shared memory, since the thread that made a weight is not the one that
+//| needs it: a row's 16 threads split its *keys* in the first product and its *dimensions* in the second.
 
 /// scores[i][j] = the product of query row ty + 16 i and key tx + 16 j.
 template <typename T, int kHeadDim, int kBlock, int kCount>
@@ -115,10 +123,12 @@ __device__ void multiply_scores(const Tiles<T, kHeadDim, kBlock>& tiles, float (
   }
 }
 
-//| In four dimensions a thread reads 4 queries and 4 keys, 8 bytes each, and makes 64 multiply-adds of them: each number is used four times.
-//| The 16 threads of equal `ty` read the same address of Q, which the banks serve once.
+//| In four dimensions a thread reads 4 queries and 4 keys, 8 bytes each, and makes 64 multiply-adds of them:
+//| each number is used four times. The 16 threads of equal `ty` read the same address of Q, which the banks
+//| serve once.
 //|
-//| For the softmax, four shuffles at distances 8, 4, 2 and 1 reach the 16 threads of a row, and no others: the lanes' numbers differ in these four bits only.
+//| For the softmax, four shuffles at distances 8, 4, 2 and 1 reach the 16 threads of a row, and no others:
+//| the lanes' numbers differ in these four bits only.
 /// What `combine` makes of the values of the 16 threads of a row, in all of them.
 template <typename Combine>
 __device__ float reduce_row(float value, Combine combine) {
@@ -127,8 +137,9 @@ __device__ float reduce_row(float value, Combine combine) {
   return value;
 }
 
-//| Now the merge rule, row by row. A thread holds four scores of a row; the tile's maximum needs all 16 threads. Then come the
-//| weights $2^{s - m}$, which go to shared memory for the second product, and their sum, again over 16 threads.
+//| Now the merge rule, row by row. A thread holds four scores of a row; the tile's maximum needs all 16
+//| threads. Then come the weights $2^{s - m}$, which go to shared memory for the second product, and their
+//| sum, again over 16 threads.
 //|
 //| All 16 threads compute the same correction, each for its own part of $O$.
 /// Turns the scores of each row into weights, in shared memory, and merges the row's state with them.
@@ -168,8 +179,9 @@ __device__ void softmax(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock
   }
 }
 
-//| The second product changes the roles. A row's 16 threads now split its *dimensions*: thread `tx` has dimensions `4 tx` to `4 tx + 3` of every 64. It needs all
-//| weights of its rows, so it reads them from shared memory, four keys at a time.
+//| The second product changes the roles. A row's 16 threads now split its *dimensions*: thread `tx` has
+//| dimensions `4 tx` to `4 tx + 3` of every 64. It needs all weights of its rows, so it reads them from
+//| shared memory, four keys at a time.
 /// o += weights * v.
 template <typename T, int kHeadDim, int kBlock>
 __device__ void add_weighted_values(const Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows) {
@@ -192,8 +204,9 @@ __device__ void add_weighted_values(const Tiles<T, kHeadDim, kBlock>& tiles, Row
   }
 }
 
-//| The three parts in order. Only half a warp writes and reads the weights of a row, so the two barriers between the parts are of the *warp*. The
-//| barrier of the block, which costs more, stands in the kernel's loop, where K and V change.
+//| The three parts in order. Only half a warp writes and reads the weights of a row, so the two barriers
+//| between the parts are of the *warp*. The barrier of the block, which costs more, stands in the kernel's
+//| loop, where K and V change.
 /// Merges one tile of keys into a tile of queries. The tiles must be complete in shared memory, and stay
 /// until a barrier after it.
 template <typename T, int kHeadDim, int kBlock>
@@ -209,8 +222,8 @@ __device__ void process_tile(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, k
   add_weighted_values(tiles, rows);
 }
 
-//| The division waits for the last tile. A row that saw no key has the sum 0, and `inverse_sum` gives 0, not infinity. One of the 16 threads writes the
-//| log-sum-exp.
+//| The division waits for the last tile. A row that saw no key has the sum 0, and `inverse_sum` gives 0, not
+//| infinity. One of the 16 threads writes the log-sum-exp.
 /// Divides by the sums and writes O and the log-sum-exp of a tile of queries.
 template <typename T, int kHeadDim, int kBlock>
 __device__ void write_result(const Rows<kHeadDim, kBlock>& rows,

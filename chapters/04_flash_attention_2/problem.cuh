@@ -6,13 +6,16 @@ namespace flashbook::fa2 {
 
 //| ## The problem, as a kernel sees it
 //|
-//| Six numbers, by value: they travel as arguments of the launch and cost no load. A batch of 4 with 16 heads is for every kernel simply 64
-//| heads. The scale comes twice, since some steps compute $e^x$ and others $2^x$.
+//| Six numbers, by value: they travel as arguments of the launch and cost no load. A batch of 4 with 16 heads
+//| is for every kernel simply 64 heads. The scale comes twice, since some steps compute $e^x$ and others
+//| $2^x$.
 //|
-//| The causal mask is aligned to the bottom right: the last query sees every key. With fewer keys than queries the first queries see none, and every kernel
-//| must give them $O = 0$ and a log-sum-exp of $-\infty$.
+//| The causal mask is aligned to the bottom right: the last query sees every key. With fewer keys than
+//| queries the first queries see none, and every kernel must give them $O = 0$ and a log-sum-exp of
+//| $-\infty$.
 //|
-//| ![Which keys a query sees, with as many, more and fewer keys than queries](../../docs/figures/visible_keys.svg)
+//| ![Which keys a query sees, with as many, more and fewer keys than
+//| queries](../../docs/figures/visible_keys.svg)
 
 /// The shape of one launch. `head` below counts over batch and heads together: head = b * heads + h.
 struct Problem {

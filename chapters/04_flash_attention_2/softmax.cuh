@@ -1,9 +1,10 @@
 //| # A warp's softmax
 //|
-//| What comes between a warp's two products, in registers: the mask, the maxima, $O$ rescaled where a maximum rises too far, the exponentials. Steps 1 to
-//| 3 take the first two from here, steps 4 to 6 all of it.
+//| What comes between a warp's two products, in registers: the mask, the maxima, $O$ rescaled where a maximum
+//| rises too far, the exponentials. Steps 1 to 3 take the first two from here, steps 4 to 6 all of it.
 //|
-//| ![Online softmax of the scores 2, 5, 3: when the maximum rises, one factor repairs the sum](../../docs/figures/online_softmax.svg)
+//| ![Online softmax of the scores 2, 5, 3: when the maximum rises, one factor repairs the
+//| sum](../../docs/figures/online_softmax.svg)
 #pragma once
 #include "chapters/04_flash_attention_2/warp_tile.cuh"
 #include "common/ptx/math.h"
@@ -14,8 +15,9 @@ constexpr float kSlack = 8;  // powers of 2 that a probability may exceed 1 by b
 
 //| ## The state of a row
 //|
-//| It is two numbers. The maximum is equal in the four lanes of a row. The sum is *each lane's own part*: adding up four
-//| parts in every tile would cost two shuffles a row, and the total is not needed before the end.
+//| It is two numbers. The maximum is equal in the four lanes of a row. The sum is *each lane's own part*:
+//| adding up four parts in every tile would cost two shuffles a row, and the total is not needed before the
+//| end.
 
 /// Maximum and sum of a lane's rows. The maximum is that of scores before the scale; the sum is the lane's
 /// own part.
@@ -37,8 +39,9 @@ __device__ __forceinline__ void clear(RowState<kRowBlocks>& rows) {
 
 //| ## Mask and maxima
 //|
-//| A masked score becomes $-\infty$, so its exponential is 0. The number of keys that a row sees is computed once for each of the lane's rows. After that
-//| each score is one comparison with a number that the compiler knows up to the lane's part.
+//| A masked score becomes $-\infty$, so its exponential is 0. The number of keys that a row sees is computed
+//| once for each of the lane's rows. After that each score is one comparison with a number that the compiler
+//| knows up to the lane's part.
 /// Scores of keys that a row does not see become -inf. `first_query` is the warp's first row, `first_key` its
 /// first key.
 template <int kRowBlocks, int kKeyBlocks>
@@ -58,9 +61,9 @@ __device__ __forceinline__ void mask(Blocks<kRowBlocks, kKeyBlocks>& scores, con
     }
 }
 
-//| Each lane takes the maximum of its own scores and the old maximum, then asks the lane whose number differs in bit 0, then the one that
-//| differs in bit 1. Lanes 4 g to 4 g + 3 share a row, so these two shuffles reach exactly the four lanes of the row, and all four end with
-//| the same value.
+//| Each lane takes the maximum of its own scores and the old maximum, then asks the lane whose number differs
+//| in bit 0, then the one that differs in bit 1. Lanes 4 g to 4 g + 3 share a row, so these two shuffles
+//| reach exactly the four lanes of the row, and all four end with the same value.
 /// The maxima of rows, old and new keys, in all four lanes of a row.
 template <int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
@@ -81,14 +84,16 @@ __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
 
 //| ## Large scores, a rare branch
 //|
-//| [Below](#one-multiply-add-and-one-exp2) a score becomes $2^{cs - cm}$ by one multiply-add. It rounds once, at its end, but $cm$ was rounded before. That error is the
-//| same for all keys of a row, so it is a factor that the division takes out. Yet it grows with $cm$, by half a unit in its last place: from $2^{31}$ on that is
-//| $2^7$, and a probability may overflow. So where $|cm|$ exceeds $2^{12}$, the maximum is subtracted from the scores before they are scaled, an addition more for
-//| each. Up to there the error is at most $2^{-13}$, less than half a unit of a probability in f16; therefore `rescale` may take the difference of two maxima,
-//| whichever way each was subtracted.
+//| [Below](#one-multiply-add-and-one-exp2) a score becomes $2^{cs - cm}$ by one multiply-add. It rounds once,
+//| at its end, but $cm$ was rounded before. That error is the same for all keys of a row, so it is a factor
+//| that the division takes out. Yet it grows with $cm$, by half a unit in its last place: from $2^{31}$ on
+//| that is $2^7$, and a probability may overflow. So where $|cm|$ exceeds $2^{12}$, the maximum is subtracted
+//| from the scores before they are scaled, an addition more for each. Up to there the error is at most
+//| $2^{-13}$, less than half a unit of a probability in f16; therefore `rescale` may take the difference of
+//| two maxima, whichever way each was subtracted.
 //|
-//| The branch is the warp's, and hardly any warp ever takes it. Where a kernel has a register for it, `rows.large` remembers the vote from one rise of a maximum to
-//| the next. A row without a key has no size.
+//| The branch is the warp's, and hardly any warp ever takes it. Where a kernel has a register for it,
+//| `rows.large` remembers the vote from one rise of a maximum to the next. A row without a key has no size.
 
 constexpr float kLarge = 0x1p12;  // scaled maximum from where on it is subtracted before the scale
 
@@ -124,12 +129,14 @@ __device__ __forceinline__ void subtract_before_scaling(float (&offsets)[kRowBlo
 
 //| ## The lazy maximum
 //|
-//| The textbook rescales $O$ whenever a maximum rises. That is often unnecessary. Softmax divides a sum of $p_j v_j$ by a sum of $p_j$, and both
-//| are relative to the same $m$, so an old $m$ cancels. Take scores 3 and 5, in units of log2. With $m = 3$: $p = 1, 4$, sum 5. With $m = 5$: $p =
-//| \tfrac14, 1$, sum $\tfrac54$. The quotients are $\tfrac15$ and $\tfrac45$ either way.
+//| The textbook rescales $O$ whenever a maximum rises. That is often unnecessary. Softmax divides a sum of
+//| $p_j v_j$ by a sum of $p_j$, and both are relative to the same $m$, so an old $m$ cancels. Take scores 3
+//| and 5, in units of log2. With $m = 3$: $p = 1, 4$, sum 5. With $m = 5$: $p = \tfrac14, 1$, sum $\tfrac54$.
+//| The quotients are $\tfrac15$ and $\tfrac45$ either way.
 //|
-//| What must not happen is overflow, or sums so large that small terms vanish. So an old maximum is kept while no new score exceeds it by more than `kSlack`
-//| = 8 log2 units: then no probability is above $2^8 = 256$. Note the unit: 8 is a difference of *exponents*, the factor is 256.
+//| What must not happen is overflow, or sums so large that small terms vanish. So an old maximum is kept
+//| while no new score exceeds it by more than `kSlack` = 8 log2 units: then no probability is above
+//| $2^8 = 256$. Note the unit: 8 is a difference of *exponents*, the factor is 256.
 //|
 //| The vote `__any_sync` makes the decision one for the warp, so that no lane takes a branch alone.
 /// Makes `maxima` those in use and rescales what was summed under the old ones, unless they rose so little in
@@ -150,8 +157,9 @@ __device__ __forceinline__ void rescale(const float (&maxima)[kRowBlocks][2],
   for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      //| The correction is $2^{m_\text{old} - m_\text{new}}$, below 1. The lane's sum and its part of $O$ are made relative to the new maximum. In a
-      //| row that has seen no key both maxima are $-\infty$, and their difference is NaN; there the factor is 1, since there is nothing to correct.
+      //| The correction is $2^{m_\text{old} - m_\text{new}}$, below 1. The lane's sum and its part of $O$ are
+      //| made relative to the new maximum. In a row that has seen no key both maxima are $-\infty$, and their
+      //| difference is NaN; there the factor is 1, since there is nothing to correct.
       float correction = exp2_approx((rows.max[r][half] - maxima[r][half]) * scale_log2e);
       if (kMasked && maxima[r][half] == -INFINITY) correction = 1;
       rows.max[r][half] = maxima[r][half];
@@ -167,8 +175,9 @@ __device__ __forceinline__ void rescale(const float (&maxima)[kRowBlocks][2],
 
 //| ## One multiply-add and one exp2
 //|
-//| $e^{\tau (s - m)} = 2^{c s - c m}$ with $c = \tau \log_2 e$: the scale, the base change and the subtraction are *one* multiply-add, then one `exp2`. The
-//| term $-cm$ is computed once a row. Step 3 still needs four operations here: scale, subtract, and two inside `__expf`.
+//| $e^{\tau (s - m)} = 2^{c s - c m}$ with $c = \tau \log_2 e$: the scale, the base change and the
+//| subtraction are *one* multiply-add, then one `exp2`. The term $-cm$ is computed once a row. Step 3 still
+//| needs four operations here: scale, subtract, and two inside `__expf`.
 
 /// What exponentiate adds to scaled scores: minus the scaled maximum in use. Where that is large in some row
 /// of the warp, it is 0, and the maxima are subtracted from the scores. kRemembered: `rows.large` says so;
@@ -192,7 +201,8 @@ __device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
   if (kRemembered ? rows.large : __any_sync(kWarp, large)) subtract_before_scaling(offsets, scores, maxima);
 }
 
-//| Kernels that multiply one part of $P$ while they compute the next call this for a few key blocks at a time. The sum stays the lane's own.
+//| Kernels that multiply one part of $P$ while they compute the next call this for a few key blocks at a
+//| time. The sum stays the lane's own.
 /// Key blocks kFirst ... kFirst + kCount - 1 of the scores become probabilities, relative to the maximum in
 /// use, and are added to `sums`. One multiply-add and one exp2 each.
 template <int kFirst, int kCount, int kRowBlocks, int kKeyBlocks>
@@ -214,8 +224,8 @@ __device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& sco
 
 //| ## The end
 //|
-//| Only now do the four lanes of a row add their parts of the sum: two shuffles a row, once in the kernel. A row that saw no key has the sum 0, its
-//| $O$ is 0 by contract, and its log-sum-exp is $-\infty$.
+//| Only now do the four lanes of a row add their parts of the sum: two shuffles a row, once in the kernel. A
+//| row that saw no key has the sum 0, its $O$ is 0 by contract, and its log-sum-exp is $-\infty$.
 
 /// The sum of a lane's parts of a row, in all four lanes.
 __device__ __forceinline__ float row_total(float part) {

@@ -1,22 +1,27 @@
 //| # Steps 1 to 4: every warp its own rows
 //|
-//| Chapter 3's last step splits the *keys* of a tile among the warps of a block. Each warp then holds a part of every row's
-//| result, so maxima, sums and $O$ meet in shared memory, with barriers, in every tile. FlashAttention-2 splits the *queries*
-//| instead: a warp owns 16 rows and sees all their keys. Scores, probabilities, maxima, sums and $O$ stay in its registers from
-//| the first key to the last. What is left in shared memory is only what all warps read: Q, K and V.
+//| Chapter 3's last step splits the *keys* of a tile among the warps of a block. Each warp then holds a part
+//| of every row's result, so maxima, sums and $O$ meet in shared memory, with barriers, in every tile.
+//| FlashAttention-2 splits the *queries* instead: a warp owns 16 rows and sees all their keys. Scores,
+//| probabilities, maxima, sums and $O$ stay in its registers from the first key to the last. What is left in
+//| shared memory is only what all warps read: Q, K and V.
 //|
-//| ![The same tile twice: split-K, each warp has a quarter of the keys; split-Q, each warp has a quarter of the queries](../../docs/figures/split_q.svg)
+//| ![The same tile twice: split-K, each warp has a quarter of the keys; split-Q, each warp has a quarter of
+//| the queries](../../docs/figures/split_q.svg)
 //|
-//| A block takes 64 queries of one head with four warps and walks over the keys in tiles of 64, with a mask in every tile. The four steps
-//| share this shape; what a step adds stands under `kStep >= ...`.
+//| A block takes 64 queries of one head with four warps and walks over the keys in tiles of 64, with a mask
+//| in every tile. The four steps share this shape; what a step adds stands under `kStep >= ...`.
 //|
-//| 1. **Registers.** `mma.sync`, with its operands read from shared memory by plain loads: 4 bytes for Q and K, two times 2
-//|    for V, whose neighbours along the keys lie a row apart.
-//| 2. **ldmatrix and a swizzle.** One instruction brings what 4 or 8 loads brought, and no two rows share a bank.
-//| 3. **cp.async.** Tile j + 1 travels while tile j is used, past the registers. Cost: a second stage of K and V.
+//| 1. **Registers.** `mma.sync`, with its operands read from shared memory by plain loads: 4 bytes for Q and
+//|    K, two times 2 for V, whose neighbours along the keys lie a row apart.
+//| 2. **ldmatrix and a swizzle.** One instruction brings what 4 or 8 loads brought, and no two rows share a
+//|    bank.
+//| 3. **cp.async.** Tile j + 1 travels while tile j is used, past the registers. Cost: a second stage of K
+//|    and V.
 //| 4. **Fewer non-matmul FLOPs.** They are few beside the products, but tensor cores do ten times as many
-//|    multiply-adds a clock as all other units together. Scale, base change and maximum become one multiply-add, $O$ is normalised
-//|    once at the end, and rescaled only where a new score exceeds the old maximum by more than 8 log2 units, a factor of $2^8$.
+//|    multiply-adds a clock as all other units together. Scale, base change and maximum become one
+//|    multiply-add, $O$ is normalised once at the end, and rescaled only where a new score exceeds the old
+//|    maximum by more than 8 log2 units, a factor of $2^8$.
 //|
 //| **Budget** at d = 128: Q 16 KB, K and V 32 KB a stage. Registers a thread: O 64, scores 32, fragments 16.
 #pragma once
@@ -32,8 +37,9 @@ constexpr int split_q_shared_bytes(int head_dim, int step) {
   return kTile * head_dim * 2 * (step >= 3 ? 5 : 3);
 }
 
-//| Steps 1 and 2 copy as chapter 3 did: a load of 16 bytes into registers, a store of 16 bytes to shared memory. The thread waits in between. `#pragma unroll 4`
-//| lets four loads be on their way before the first store.
+//| Steps 1 and 2 copy as chapter 3 did: a load of 16 bytes into registers, a store of 16 bytes to shared
+//| memory. The thread waits in between. `#pragma unroll 4` lets four loads be on their way before the first
+//| store.
 /// Copies a tile of kTile rows by way of registers; rows from `valid_rows` on become zeros.
 template <bool kSwizzled, int kHeadDim, typename T>
 __device__ __forceinline__ void copy_through_registers(unsigned char* tile,
@@ -51,9 +57,9 @@ __device__ __forceinline__ void copy_through_registers(unsigned char* tile,
 
 //| ## Step 1's products
 //|
-//| Lane l is thread t = l % 4 of group g = l / 4. It needs pairs of neighbours along the summed dimension: for Q of row g and
-//| g + 8, for K of key g, for V of dim g. Rows are 128 bytes or a multiple, so the eight groups of a warp read the same
-//| four banks: an eight-way conflict, which step 2 removes.
+//| Lane l is thread t = l % 4 of group g = l / 4. It needs pairs of neighbours along the summed dimension:
+//| for Q of row g and g + 8, for K of key g, for V of dim g. Rows are 128 bytes or a multiple, so the eight
+//| groups of a warp read the same four banks: an eight-way conflict, which step 2 removes.
 
 /// scores = Q K^T by plain loads; `q_rows` is the warp's first row.
 template <typename T, int kHeadDim>
@@ -78,8 +84,9 @@ __device__ __forceinline__ void multiply_keys_plain(Blocks<1, kTile / 8>& scores
   }
 }
 
-//| For V the pair that belongs into one register is key $2t$ and key $2t + 1$ of the same dim. These two numbers lie `kHeadDim` elements apart. So
-//| each register costs two loads of 2 bytes, a shift and an or; one `ldmatrix_x4_trans` brings four registers.
+//| For V the pair that belongs into one register is key $2t$ and key $2t + 1$ of the same dim. These two
+//| numbers lie `kHeadDim` elements apart. So each register costs two loads of 2 bytes, a shift and an or; one
+//| `ldmatrix_x4_trans` brings four registers.
 /// out += P V for 16 keys by plain loads.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void multiply_values_plain(Blocks<1, kHeadDim / 8>& out, const uint32_t (&p)[1][4],
@@ -98,8 +105,8 @@ __device__ __forceinline__ void multiply_values_plain(Blocks<1, kHeadDim / 8>& o
 
 //| ## Softmax as the first FlashAttention has it
 //|
-//| Every score is scaled, every tile's sum is reduced, and O is normalised after every tile, where chapter 3 waited for the last. Step 4 replaces it by `row_maxima`,
-//| `rescale` and `exponentiate`.
+//| Every score is scaled, every tile's sum is reduced, and O is normalised after every tile, where chapter 3
+//| waited for the last. Step 4 replaces it by `row_maxima`, `rescale` and `exponentiate`.
 
 /// Scores become probabilities of the keys so far; out is rescaled to them. Here the maxima are those of
 /// scaled scores.
@@ -124,8 +131,9 @@ __device__ __forceinline__ void normalized_softmax(Blocks<1, kTile / 8>& scores,
         scores[0][n][i] = __expf(scores[0][n][i] - base);
         sum += scores[0][n][i];
       }
-    //| `before` is the old sum, relative to the new maximum. The new sum is `before` plus the tile's. Then both the probabilities and the old $O$ are
-    //| divided by the new sum, so that $O$ is right after *every* tile. Nobody looks at it before the last one: step 4 saves all of this.
+    //| `before` is the old sum, relative to the new maximum. The new sum is `before` plus the tile's. Then
+    //| both the probabilities and the old $O$ are divided by the new sum, so that $O$ is right after *every*
+    //| tile. Nobody looks at it before the last one: step 4 saves all of this.
     const float before = rows.sum[0][half] * __expf(rows.max[0][half] - base);
     rows.sum[0][half] = before + row_total(sum);
     rows.max[0][half] = maxima[0][half];
@@ -143,8 +151,9 @@ __device__ __forceinline__ void normalized_softmax(Blocks<1, kTile / 8>& scores,
 
 //| ## The kernel
 //|
-//| First the places. Shared memory holds Q, then one or two stages, each K with V behind it. `kAsync` decides whether tile $j$ lies in stage
-//| $j \bmod 2$ or always in the only one. `load` sends K and V of a tile on their way, by whichever copy the step uses.
+//| First the places. Shared memory holds Q, then one or two stages, each K with V behind it. `kAsync` decides
+//| whether tile $j$ lies in stage $j \bmod 2$ or always in the only one. `load` sends K and V of a tile on
+//| their way, by whichever copy the step uses.
 
 /// Attention by split queries. Grid: (queries / 64, batch * heads); dynamic shared memory:
 /// split_q_shared_bytes.
@@ -182,7 +191,8 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
     copy(k_tile(tile) + kTileBytes, v + int64_t(tile) * kTile * kHeadDim, valid);
   };
 
-  //| Q and the first tile start together. In the asynchronous steps both are one group of copies, so one wait covers them.
+  //| Q and the first tile start together. In the asynchronous steps both are one group of copies, so one wait
+  //| covers them.
   copy(q_tile, q, valid_rows);
   if constexpr (kAsync) {
     load(0);
@@ -193,11 +203,13 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
   clear(rows);
   for (int tile = 0; tile < tiles; ++tile) {
     if constexpr (kAsync) {
-      //| **One barrier a tile.** Each thread waits for its own copies, then the barrier makes all threads' copies visible. The same barrier
-      //| says that every warp has finished tile $j - 1$, so tile $j + 1$ may now be sent into that stage. The order matters: a copy sent *before*
-      //| the barrier would overwrite what a slower warp still reads.
+      //| **One barrier a tile.** Each thread waits for its own copies, then the barrier makes all threads'
+      //| copies visible. The same barrier says that every warp has finished tile $j - 1$, so tile $j + 1$ may
+      //| now be sent into that stage. The order matters: a copy sent *before* the barrier would overwrite
+      //| what a slower warp still reads.
       //|
-      //| ![A thread's copies, the groups it makes of them, and what a wait promises](../../docs/figures/cp_async_groups.svg)
+      //| ![A thread's copies, the groups it makes of them, and what a wait
+      //| promises](../../docs/figures/cp_async_groups.svg)
       cp_async_wait<0>();
       __syncthreads();  // the tile is in, and no warp still reads the stage that the next one overwrites
       if (tile + 1 < tiles) load(tile + 1);
@@ -208,8 +220,8 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
       __syncthreads();  // the tile is in, and Q
     }
 
-    //| Scores of 16 rows by 64 keys: 8 blocks of 4 floats, 32 registers. From here to the end of the loop nothing is written to shared
-    //| memory, and no warp waits for another.
+    //| Scores of 16 rows by 64 keys: 8 blocks of 4 floats, 32 registers. From here to the end of the loop
+    //| nothing is written to shared memory, and no warp waits for another.
     Blocks<1, kTile / 8> scores;
     if constexpr (kSwizzled)
       multiply_keys<T, kHeadDim, 0, kTile / 8>(scores, k_tile(tile), [&](uint32_t(&a)[1][4], int step) {
@@ -219,8 +231,8 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
       multiply_keys_plain<T, kHeadDim>(scores, q_tile + warp_row * kRowBytes, k_tile(tile));
     mask(scores, problem, first_query + warp_row, tile * kTile);
 
-    //| Step 4's four lines against step 3's one function. What was a chain of dependent operations on every score is now the maximum, a
-    //| multiply-add, an `exp2` and a sum.
+    //| Step 4's four lines against step 3's one function. What was a chain of dependent operations on every
+    //| score is now the maximum, a multiply-add, an `exp2` and a sum.
     if constexpr (kLean) {
       float maxima[1][2], offsets[1][2];
       row_maxima(maxima, scores, rows);
@@ -246,8 +258,9 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    //| The end: two rows a lane. Lane 0 of a row's four lanes writes the log-sum-exp. In steps 1 to 3 the maximum is one of *scaled* scores,
-    //| hence the scale 1. In step 4 the division by the sum happens here, for the first and only time.
+    //| The end: two rows a lane. Lane 0 of a row's four lanes writes the log-sum-exp. In steps 1 to 3 the
+    //| maximum is one of *scaled* scores, hence the scale 1. In step 4 the division by the sum happens here,
+    //| for the first and only time.
     const int row = warp_row + half * 8 + lane / 4;
     const float sum = kLean ? row_total(rows.sum[0][half]) : rows.sum[0][half];
     if (lane % 4 == 0 && row < valid_rows)

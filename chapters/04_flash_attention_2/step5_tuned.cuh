@@ -1,19 +1,24 @@
 //| # Step 5: tuned tiles, and step 6 at d = 64
 //|
-//| Step 4 is limited by shared memory. With 16 rows a warp, each fragment of K and V that it reads serves one row block, and the reads of a tile take 1.4
-//| times as long as its products. Here a warp owns 32 rows where registers allow it, so each fragment serves two. The rest of step 5 is
-//| about work that need not be done at all:
+//| Step 4 is limited by shared memory. With 16 rows a warp, each fragment of K and V that it reads serves one
+//| row block, and the reads of a tile take 1.4 times as long as its products. Here a warp owns 32 rows where
+//| registers allow it, so each fragment serves two. The rest of step 5 is about work that need not be done at
+//| all:
 //|
-//| * Under a causal mask, tiles of keys that no row of the block sees are not visited: half of them in a long sequence.
+//| * Under a causal mask, tiles of keys that no row of the block sees are not visited: half of them in a long
+//|   sequence.
 //| * Only tiles that the mask cuts, by the diagonal or the end of the keys, pay for comparisons.
 //| * Blocks that see the most keys start first, so that short ones fill the gaps at the end.
-//| * Blocks of one head are neighbours in the grid, so they read its K and V from the L2 cache at about the same time.
+//| * Blocks of one head are neighbours in the grid, so they read its K and V from the L2 cache at about the
+//|   same time.
 //|
-//| ![Causal tiles: skipped, masked, plain; and the order in which blocks take them](../../docs/figures/tile_classes.svg)
+//| ![Causal tiles: skipped, masked, plain; and the order in which blocks take
+//| them](../../docs/figures/tile_classes.svg)
 //|
-//| **Step 6, d = 64.** With so few products a score, the non-matmul operations bind: the maximum, the multiply-add, `exp2`, the sum, the
-//| conversion. The maximum holds up the others: `fmaxf` runs at half rate, and all exponentials wait for it. Step 6 takes the exponentials first,
-//| relative to the old maximum, and looks at the sums afterwards. In pseudocode:
+//| **Step 6, d = 64.** With so few products a score, the non-matmul operations bind: the maximum, the
+//| multiply-add, `exp2`, the sum, the conversion. The maximum holds up the others: `fmaxf` runs at half rate,
+//| and all exponentials wait for it. Step 6 takes the exponentials first, relative to the old maximum, and
+//| looks at the sums afterwards. In pseudocode:
 //|
 //|     for each unmasked tile:
 //|       for each group of 16 keys:                   # while other products still run
@@ -28,11 +33,13 @@
 //|         p      = exp2(c * scores - c * new maximum)
 //|       O += p V
 //|
-//| Why 16 * 256: a lane has 16 scores of a row in a tile. If their sum is more, at least one exceeds $2^8$, the slack. If it is not, no single one
-//| exceeds $2^{12}$, which every type here holds with ease. The sums are there anyway.
+//| Why 16 * 256: a lane has 16 scores of a row in a tile. If their sum is more, at least one exceeds $2^8$,
+//| the slack. If it is not, no single one exceeds $2^{12}$, which every type here holds with ease. The sums
+//| are there anyway.
 //|
-//| **Budget**: d = 64: Q 16 KB and two stages of K and V 32 KB; registers: O 64, Q 32, scores 64. d = 128: 32 + 64 KB; O 128,
-//| scores 64. Two blocks of four warps on a multiprocessor. d = 256, step 5: eight warps of 16 rows, 64 + 128 KB, one block.
+//| **Budget**: d = 64: Q 16 KB and two stages of K and V 32 KB; registers: O 64, Q 32, scores 64. d = 128:
+//| 32 + 64 KB; O 128, scores 64. Two blocks of four warps on a multiprocessor. d = 256, step 5: eight warps
+//| of 16 rows, 64 + 128 KB, one block.
 #pragma once
 #include <utility>
 
@@ -42,7 +49,8 @@ namespace flashbook::fa2 {
 
 //| ## The sizes
 //|
-//| All choices of a kernel are one type, so that the compiler knows them. The sweep that chose them is in the [appendix](appendix.md#what-was-tried).
+//| All choices of a kernel are one type, so that the compiler knows them. The sweep that chose them is in the
+//| [appendix](appendix.md#what-was-tried).
 /// The sizes of a tuned kernel, and what follows from them.
 template <int kHeadDim_, int kWarps_, int kRowBlocks_, bool kKeepQueries_, int kBlocksPerSm_, int kGroup_ = 0,
           int kKeys_ = 64>
@@ -65,11 +73,12 @@ struct KernelTraits {
 
 //| ## Step 6: exponentials before the maximum
 //|
-//| The fold over `kIndex` unrolls the groups, so that each has its own registers and the compiler can place the exponentials of one
-//| group between the products of the next. A group is two key blocks, 16 keys.
+//| The fold over `kIndex` unrolls the groups, so that each has its own registers and the compiler can place
+//| the exponentials of one group between the products of the next. A group is two key blocks, 16 keys.
 //|
-//| `kLimit` is the test: $2 \cdot 8$ scores of a row in a lane, times $2^8$. NaN is not `<=` anything, so a NaN takes the slow way and comes out as NaN, as
-//| it must. The slow way multiplies again because the scores are gone: their registers hold the probabilities.
+//| `kLimit` is the test: $2 \cdot 8$ scores of a row in a lane, times $2^8$. NaN is not `<=` anything, so a
+//| NaN takes the slow way and comes out as NaN, as it must. The slow way multiplies again because the scores
+//| are gone: their registers hold the probabilities.
 
 /// Makes probabilities of a tile's scores, relative to the old maxima, kGroup key blocks at a time;
 /// `multiply` gives the scores of a group. False where maxima are large, or a probability may exceed
@@ -118,10 +127,12 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   constexpr int kHeadDim = Traits::kHeadDim, kRowBlocks = Traits::kRowBlocks, kKeys = Traits::kKeys,
                 kSteps = kHeadDim / 16;
   constexpr int kKeyBlocks = kKeys / 8;
-  //| **Longest first.** `blockIdx.x` 0 takes the *last* queries. The hardware starts blocks in the order of their numbers, so under a causal mask the
-  //| longest blocks start first and the shortest ones end the launch.
+  //| **Longest first.** `blockIdx.x` 0 takes the *last* queries. The hardware starts blocks in the order of
+  //| their numbers, so under a causal mask the longest blocks start first and the shortest ones end the
+  //| launch.
   //|
-  //| **Which tiles.** The last valid row sees the most keys. Tiles behind them are not visited; if the block sees none, `tiles` is 0.
+  //| **Which tiles.** The last valid row sees the most keys. Tiles behind them are not visited; if the block
+  //| sees none, `tiles` is 0.
   const int warp_row = threadIdx.x / 32 * Traits::kWarpRows;
   // The last tile of a head sees the most keys under a causal mask: longest first, short ones fill the gaps
   // at the end.
@@ -135,7 +146,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
                        : problem.seqlen_k;
   const int tiles = (seen + kKeys - 1) / kKeys;
 
-  //| Places in shared memory, as in step 3. `copy_keys_and_values` compares rows with the end only in the last tile of the keys.
+  //| Places in shared memory, as in step 3. `copy_keys_and_values` compares rows with the end only in the
+  //| last tile of the keys.
   unsigned char* q_tile = dynamic_shared<unsigned char>();  // [kQueries, kHeadDim], then O
   unsigned char* stages =
       q_tile + Traits::kQueries * Traits::kRowBytes;  // 2 x {K [kKeys, kHeadDim], V the same}
@@ -153,8 +165,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   if (tiles > 0) load(tiles - 1);
   cp_async_commit();
 
-  //| At $d = 64$ the warp's Q fits into 32 registers: it is read from shared memory once instead of with every tile. `queries` hides the difference from
-  //| `multiply_keys`. This is the only place where the kernel waits before the loop, and only if it keeps Q.
+  //| At $d = 64$ the warp's Q fits into 32 registers: it is read from shared memory once instead of with
+  //| every tile. `queries` hides the difference from `multiply_keys`. This is the only place where the kernel
+  //| waits before the loop, and only if it keeps Q.
   uint32_t kept[Traits::kKeepQueries ? kSteps : 1][kRowBlocks][4];
   if constexpr (Traits::kKeepQueries) {
     cp_async_wait<0>();
@@ -179,8 +192,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
   //| ## One tile
   //|
-  //| `process_tile` is the body of the loop, compiled twice: with the mask and without. `tile + 1` was the tile before, since keys are walked from the last to
-  //| the first. The wait and the barrier are those of step 3.
+  //| `process_tile` is the body of the loop, compiled twice: with the mask and without. `tile + 1` was the
+  //| tile before, since keys are walked from the last to the first. The wait and the barrier are those of
+  //| step 3.
   const auto process_tile = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
     __syncthreads();  // the tile is in, and no warp still reads the stage that the next one is about to
@@ -189,8 +203,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     cp_async_commit();
 
     Blocks<kRowBlocks, kKeyBlocks> scores;
-    //| The plain order, steps 5 and 6 alike: scores, mask, maxima, rescaling if it must be, exponentials. `kMasked` also says whether a row may still be without a
-    //| key, which costs a comparison. Step 6 takes it for masked tiles, large maxima and whatever does not fit.
+    //| The plain order, steps 5 and 6 alike: scores, mask, maxima, rescaling if it must be, exponentials.
+    //| `kMasked` also says whether a row may still be without a key, which costs a comparison. Step 6 takes
+    //| it for masked tiles, large maxima and whatever does not fit.
     const auto multiply = [&]<int kFirst, int kCount>() {
       multiply_keys<T, kHeadDim, kFirst, kCount>(scores, k_tile(tile), queries);
     };
@@ -216,8 +231,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
       multiply_values<T, kHeadDim>(out, p, v_tile(tile) + step * 16 * Traits::kRowBytes);
     }
   };
-  //| The first tile is always masked, also where the mask cuts nothing: it sets the maxima that step 6 relies on. Then come the other tiles that the
-  //| diagonal cuts, then the rest. `#pragma unroll 1` keeps the compiler from copying this long body.
+  //| The first tile is always masked, also where the mask cuts nothing: it sets the maxima that step 6 relies
+  //| on. Then come the other tiles that the diagonal cuts, then the rest. `#pragma unroll 1` keeps the
+  //| compiler from copying this long body.
   int tile = tiles - 1;
   // Masked: the first tile, which fixes the maxima, and those with keys that the first row does not see.
   if (tile >= 0) {
@@ -230,8 +246,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
   //| ## The end
   //|
-  //| The rows' sums are completed and $O$ leaves by way of Q's tile. A block that saw no key comes here with Q still on its way, hence
-  //| the wait.
+  //| The rows' sums are completed and $O$ leaves by way of Q's tile. A block that saw no key comes here with
+  //| Q still on its way, hence the wait.
   cp_async_wait_all();
   __syncthreads();  // where no key was visible: Q has landed everywhere before O takes its place
   const int lane = threadIdx.x % 32;

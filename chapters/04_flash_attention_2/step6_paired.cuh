@@ -1,20 +1,25 @@
 //| # Step 6 at d = 256: two warps share their rows
 //|
-//| At d = 256 a warp cannot own 32 rows: $O$ alone would be 256 registers a thread, and an instruction can name 255. With 16 rows every byte of K and
-//| V that comes from shared memory serves half as many products. A warp's tile of 64 keys then reads 64 KB of K and V and 8 KB of Q for
-//| 256 `mma.sync`. At 6.3 clocks each these take 1610 clocks on the warp's tensor core. Its quarter of shared memory, 32 bytes a clock, delivers
+//| At d = 256 a warp cannot own 32 rows: $O$ alone would be 256 registers a thread, and an instruction can
+//| name 255. With 16 rows every byte of K and V that comes from shared memory serves half as many products. A
+//| warp's tile of 64 keys then reads 64 KB of K and V and 8 KB of Q for 256 `mma.sync`. At 6.3 clocks each
+//| these take 1610 clocks on the warp's tensor core. Its quarter of shared memory, 32 bytes a clock, delivers
 //| 72 KB in 2300: 1.4 times as long.
 //|
-//| So two warps share 32 rows. For the scores they split the keys: each multiplies all 32 rows by its 32 keys. For $O$ they split
-//| the dims: each owns 128 of 256. For $O$ each needs *all* probabilities, so each stores its own for the other to read.
+//| So two warps share 32 rows. For the scores they split the keys: each multiplies all 32 rows by its 32
+//| keys. For $O$ they split the dims: each owns 128 of 256. For $O$ each needs *all* probabilities, so each
+//| stores its own for the other to read.
 //|
-//| ![A pair of warps: halves of the keys for the scores, halves of the dims for O](../../docs/figures/paired_warps.svg)
+//| ![A pair of warps: halves of the keys for the scores, halves of the dims for
+//| O](../../docs/figures/paired_warps.svg)
 //|
-//| Bytes a warp and tile: K 16 KB, Q 16, V 16, P 4, together 52 instead of 72 KB. The price is what split-Q avoided, but within a pair
-//| only: maxima and probabilities pass through shared memory. Both exchanges ride on barriers that are there anyway. There is one
-//| stage of K and one of V, and each next tile is copied as soon as all warps are done with the last.
+//| Bytes a warp and tile: K 16 KB, Q 16, V 16, P 4, together 52 instead of 72 KB. The price is what split-Q
+//| avoided, but within a pair only: maxima and probabilities pass through shared memory. Both exchanges ride
+//| on barriers that are there anyway. There is one stage of K and one of V, and each next tile is copied as
+//| soon as all warps are done with the last.
 //|
-//| **Budget**: Q, K, V 32 KB each, P 8 KB, maxima 0.5 KB: 104.5 KB, two blocks on a multiprocessor. Registers: O 128, scores 32.
+//| **Budget**: Q, K, V 32 KB each, P 8 KB, maxima 0.5 KB: 104.5 KB, two blocks on a multiprocessor.
+//| Registers: O 128, scores 32.
 #pragma once
 #include "chapters/04_flash_attention_2/softmax.cuh"
 
@@ -32,7 +37,8 @@ struct PairedTraits {
 
 //| ## The kernel
 //|
-//| Four warps are two pairs. `side` says which of a pair a warp is, `pair_row` where the pair's 32 rows begin.
+//| Four warps are two pairs. `side` says which of a pair a warp is, `pair_row` where the pair's 32 rows
+//| begin.
 /// Attention at d = 256 by pairs of warps. Grid: (queries / 64, batch * heads); dynamic shared memory:
 /// PairedTraits::kSharedBytes.
 template <typename T>
@@ -55,8 +61,9 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
   const int tiles =
       (problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
 
-  //| Shared memory, from the front: Q, K, V, P, and for every row two floats of exchange, one from each side. `mine` is where this warp leaves its maxima,
-  //| `theirs` where it finds the other's. Both point at this lane's upper row.
+  //| Shared memory, from the front: Q, K, V, P, and for every row two floats of exchange, one from each side.
+  //| `mine` is where this warp leaves its maxima, `theirs` where it finds the other's. Both point at this
+  //| lane's upper row.
   unsigned char* q_tile = dynamic_shared<unsigned char>();                // [kQueries, kHeadDim], then O
   unsigned char* k_tile = q_tile + Traits::kQueries * Traits::kRowBytes;  // [kKeys, kHeadDim]
   unsigned char* v_tile = k_tile + Traits::kTileBytes;                    // [kKeys, kHeadDim]
@@ -79,7 +86,8 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
 
   //| ## One tile, three barriers
   //|
-  //| Each of the three barriers has two jobs, and each copy starts right behind the barrier that frees its place:
+  //| Each of the three barriers has two jobs, and each copy starts right behind the barrier that frees its
+  //| place:
   //|
   //| 1. K is in, and V's and P's old contents are used up: *V starts*.
   //| 2. The maxima are there, and K is used up: *the next K starts*.
@@ -92,7 +100,8 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
     copy_rows<kKeys, kHeadDim, Traits::kThreads>(v_tile, v, tile * kKeys, problem.seqlen_k);
     cp_async_commit();
 
-    //| Scores of 32 rows by this side's 32 keys. Key 0 of side 1 is key 32 of the tile: the tile's address and the mask begin there.
+    //| Scores of 32 rows by this side's 32 keys. Key 0 of side 1 is key 32 of the tile: the tile's address
+    //| and the mask begin there.
     Blocks<2, kHalfKeys / 8> scores;  // of this side's keys
     multiply_keys<T, kHeadDim, 0, kHalfKeys / 8>(
         scores, k_tile + side * kHalfKeys * Traits::kRowBytes,
@@ -105,8 +114,9 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         if (lane % 4 == 0) mine[r * 16 + half * 8] = maxima[r][half];
-    //| A row's maximum over *its* 32 keys is half of the answer. One lane of four stores it; after the barrier each side takes the larger of both. `rescale` then
-    //| sees equal numbers on both sides, so both rescale or both do not: their halves of $O$ stay relative to one maximum.
+    //| A row's maximum over *its* 32 keys is half of the answer. One lane of four stores it; after the
+    //| barrier each side takes the larger of both. `rescale` then sees equal numbers on both sides, so both
+    //| rescale or both do not: their halves of $O$ stay relative to one maximum.
     __syncthreads();  // the maxima are there for the other side, and all warps are done with K
     if (tile > 0)
       copy_rows<kKeys, kHeadDim, Traits::kThreads>(k_tile, k, (tile - 1) * kKeys, problem.seqlen_k);
@@ -122,8 +132,8 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
     subtract_maxima<kMasked, true>(offsets, scores, rows, problem.scale_log2e);
     exponentiate<0, kHalfKeys / 8>(scores, offsets, rows.sum, problem.scale_log2e);
 
-    //| P is stored swizzled, in the shape of a tile of Q with keys in the place of dims: 64 rows of 128 bytes. The other warp of the pair then reads it with
-    //| `load_rows`, the function that reads Q.
+    //| P is stored swizzled, in the shape of a tile of Q with keys in the place of dims: 64 rows of 128
+    //| bytes. The other warp of the pair then reads it with `load_rows`, the function that reads Q.
     uint32_t p[kHalfKeys / 16][2][4];
 #pragma unroll
     for (int step = 0; step < kHalfKeys / 16; ++step) {
@@ -138,11 +148,13 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
               p[step][r][i];
         }
     }
-    //| Two groups may be on their way here: V, and behind it the next K. `wait<1>` lets the newest travel on, which is K.
+    //| Two groups may be on their way here: V, and behind it the next K. `wait<1>` lets the newest travel on,
+    //| which is K.
     cp_async_wait<1>();
     __syncthreads();  // V is in, though not the next K; the probabilities are there for the other side
 
-    //| $O \mathrel{+}= PV$ for this side's 128 dims and all 64 keys. The first half of P is still in registers; the other half comes from the other warp.
+    //| $O \mathrel{+}= PV$ for this side's 128 dims and all 64 keys. The first half of P is still in
+    //| registers; the other half comes from the other warp.
     const unsigned char* v_dims = v_tile + side * kHalfDim * 2;
 #pragma unroll
     for (int step = 0; step < kHalfKeys / 16; ++step)
@@ -155,7 +167,8 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
       multiply_values<T, kHeadDim>(out, other, v_dims + key * Traits::kRowBytes);
     }
   };
-  //| As in step 5, masked tiles first. Here the first tile may be unmasked, because `rescale` looks at the maximum in every tile.
+  //| As in step 5, masked tiles first. Here the first tile may be unmasked, because `rescale` looks at the
+  //| maximum in every tile.
   int tile = tiles - 1;
 #pragma unroll 1
   for (; tile >= 0 && (tile + 1) * kKeys > problem.visible_keys(first_query); --tile)
@@ -165,8 +178,8 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
 
   //| ## The end
   //|
-  //| Each side has summed its own keys only. The sums are exchanged as the maxima were, and each side divides its own dims. Side 0 writes
-  //| the log-sum-exp.
+  //| Each side has summed its own keys only. The sums are exchanged as the maxima were, and each side divides
+  //| its own dims. Side 0 writes the log-sum-exp.
   cp_async_wait_all();
   __syncthreads();  // all are done with Q, or it has landed where no key was visible; and with the exchange
 #pragma unroll

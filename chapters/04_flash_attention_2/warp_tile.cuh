@@ -1,17 +1,21 @@
 //| # A warp's tiles and products
 //|
-//| The pieces that all six steps are made of: copies into swizzled tiles, the two products, the way of $O$ out. [softmax.cuh](softmax.cuh) has what comes between
-//| the products. A warp owns one or two blocks of 16 query rows. For each block it holds three things
-//| in registers: the scores of 16 rows and some keys, the probabilities that replace them, and $O$.
+//| The pieces that all six steps are made of: copies into swizzled tiles, the two products, the way of $O$
+//| out. [softmax.cuh](softmax.cuh) has what comes between the products. A warp owns one or two blocks of 16
+//| query rows. For each block it holds three things in registers: the scores of 16 rows and some keys, the
+//| probabilities that replace them, and $O$.
 //|
-//| `mma.sync` decides which lane holds what. It multiplies 16 x 16 by 16 x 8 and gives each lane four floats of the 16 x 8
-//| result. Lane $l$ has row $l / 4$ in floats 0 and 1, and row $l / 4 + 8$ in floats 2 and 3, in columns $2 (l \bmod 4)$ and the next.
+//| `mma.sync` decides which lane holds what. It multiplies 16 x 16 by 16 x 8 and gives each lane four floats
+//| of the 16 x 8 result. Lane $l$ has row $l / 4$ in floats 0 and 1, and row $l / 4 + 8$ in floats 2 and 3,
+//| in columns $2 (l \bmod 4)$ and the next.
 //|
-//| ![Which lane holds which elements for mma.sync: the results of two products, side by side, lie as the left operand of the next one does. Follow lane 6, in green](../../docs/figures/mma_fragments.svg)
+//| ![Which lane holds which elements for mma.sync: the results of two products, side by side, lie as the left
+//| operand of the next one does. Follow lane 6, in green](../../docs/figures/mma_fragments.svg)
 //|
-//| Two consequences carry the whole chapter. A row lies in four neighbouring lanes, so two shuffles find its maximum. And the eight floats of two results
-//| side by side, rounded to 16 bits, are what the same lane must hold of the *left operand* of the next product: nothing moves between
-//| the two products. Below, `half` 0 is the upper of a lane's two rows, and `half` 1 the lower one.
+//| Two consequences carry the whole chapter. A row lies in four neighbouring lanes, so two shuffles find its
+//| maximum. And the eight floats of two results side by side, rounded to 16 bits, are what the same lane must
+//| hold of the *left operand* of the next product: nothing moves between the two products. Below, `half` 0 is
+//| the upper of a lane's two rows, and `half` 1 the lower one.
 #pragma once
 #include "chapters/04_flash_attention_2/problem.cuh"
 #include "common/ptx/convert.h"
@@ -29,14 +33,16 @@ using Blocks = float[kRowBlocks][kColumnBlocks][4];
 
 //| ## Swizzled tiles
 //|
-//| Shared memory has 32 banks of 4 bytes. A row of a tile is 128 bytes or a multiple of it, which is all banks, so column 0 of every row
-//| begins in bank 0. `ldmatrix` reads the same 16-byte piece of eight rows at once, and in plain rows all eight would lie in the same
-//| four banks: eight wavefronts instead of one.
+//| Shared memory has 32 banks of 4 bytes. A row of a tile is 128 bytes or a multiple of it, which is all
+//| banks, so column 0 of every row begins in bank 0. `ldmatrix` reads the same 16-byte piece of eight rows at
+//| once, and in plain rows all eight would lie in the same four banks: eight wavefronts instead of one.
 //|
-//| ![The banks of eight rows' pieces: all in four banks as they come, in all 32 swizzled](../../docs/figures/swizzle.svg)
+//| ![The banks of eight rows' pieces: all in four banks as they come, in all 32
+//| swizzled](../../docs/figures/swizzle.svg)
 //|
-//| The swizzle stores piece $p$ of row $r$ at place $p \oplus (r \bmod 8)$. Example: piece 2 of rows 0, 1, 2, 3 goes to places 2, 3, 0, 1. Within
-//| a row the pieces only change places, so copies still write whole lines.
+//| The swizzle stores piece $p$ of row $r$ at place $p \oplus (r \bmod 8)$. Example: piece 2 of rows 0, 1, 2,
+//| 3 goes to places 2, 3, 0, 1. Within a row the pieces only change places, so copies still write whole
+//| lines.
 
 /// Where piece `piece` of row `row` lies in a swizzled tile, in bytes.
 template <int kRowBytes>
@@ -44,21 +50,24 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * kRowBytes + (piece ^ row % 8) * 16;
 }
 
-//| A product walks along a row in steps of two pieces, 32 bytes. `walk` finds the next place without computing the swizzle again. Adding $2s$ to
-//| the piece, for a piece below 2, is an exclusive or with $2s$, because the two numbers share no bit; and exclusive or does not care about
-//| order. So the swizzled place changes by `^ 32 * s`. Only every fourth step, after eight pieces, does a real addition of 128 follow. With
-//| `step` known to the compiler this is one instruction or none.
+//| A product walks along a row in steps of two pieces, 32 bytes. `walk` finds the next place without
+//| computing the swizzle again. Adding $2s$ to the piece, for a piece below 2, is an exclusive or with $2s$,
+//| because the two numbers share no bit; and exclusive or does not care about order. So the swizzled place
+//| changes by `^ 32 * s`. Only every fourth step, after eight pieces, does a real addition of 128 follow.
+//| With `step` known to the compiler this is one instruction or none.
 /// The place 2 * step pieces further along the row, from that of piece 0 or 1 of an aligned group of eight.
 /// The low bits are exchanged by the swizzle's own operation; every eight pieces are 128 bytes.
 __device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
 
 //| ## Copying with cp.async
 //|
-//| `cp_async_cg` copies 16 bytes from device memory to shared memory without a register in between, and returns at once. Thread $t$ takes piece
-//| $t \bmod$ `kPieces` of every `kRowsAtOnce`-th row: neighbouring threads copy neighbouring pieces, so a warp asks for whole lines.
+//| `cp_async_cg` copies 16 bytes from device memory to shared memory without a register in between, and
+//| returns at once. Thread $t$ takes piece $t \bmod$ `kPieces` of every `kRowsAtOnce`-th row: neighbouring
+//| threads copy neighbouring pieces, so a warp asks for whole lines.
 //|
-//| The last argument says how many of the 16 bytes exist. For a row beyond the end it is 0, and the hardware writes zeros. They must be zeros: the
-//| probability of a missing key is 0, and 0 times an old NaN would be NaN.
+//| The last argument says how many of the 16 bytes exist. For a row beyond the end it is 0, and the hardware
+//| writes zeros. They must be zeros: the probability of a missing key is 0, and 0 times an old NaN would be
+//| NaN.
 /// Starts copying kRows rows into a swizzled tile; rows from `valid_rows` on become zeros. kPartial = false
 /// says that all are valid.
 template <bool kPartial, int kRows, int kHeadDim, int kThreads, typename T>
@@ -74,8 +83,8 @@ __device__ __forceinline__ void copy_tile(unsigned char* tile,
                 !kPartial || row + i < valid_rows ? 16 : 0);
 }
 
-//| Comparing each row with the end costs an instruction a copy. Only the last tile of the keys needs it, so the two functions below choose once for the
-//| whole tile.
+//| Comparing each row with the end costs an instruction a copy. Only the last tile of the keys needs it, so
+//| the two functions below choose once for the whole tile.
 /// Starts copying K's and V's rows from `first` on into their tiles; only at the end of the keys are rows
 /// compared.
 template <int kRows, int kHeadDim, int kThreads, typename T>
@@ -109,14 +118,17 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile,
 
 //| ## Products
 //|
-//| `ldmatrix` is how operands get from shared memory into the lanes that need them. Each of the 32 lanes of `ldmatrix_x4` passes the address of one row of
-//| 16 bytes: 32 rows, four matrices of 8 by 8. Then every lane receives two neighbours of each matrix, dealt out as `mma.sync` wants them.
-//| The lane that *names* a row is not the lane that *gets* its elements.
+//| `ldmatrix` is how operands get from shared memory into the lanes that need them. Each of the 32 lanes of
+//| `ldmatrix_x4` passes the address of one row of 16 bytes: 32 rows, four matrices of 8 by 8. Then every lane
+//| receives two neighbours of each matrix, dealt out as `mma.sync` wants them. The lane that *names* a row is
+//| not the lane that *gets* its elements.
 //|
-//| ![ldmatrix_x4: which lane names which row, and which lane receives which elements](../../docs/figures/ldmatrix.svg)
+//| ![ldmatrix_x4: which lane names which row, and which lane receives which
+//| elements](../../docs/figures/ldmatrix.svg)
 //|
-//| Q is the left operand, and its rows are rows of the tile: lanes 0 to 15 name the 16 rows, lanes 16 to 31 the same rows 8 dims
-//| further on. Registers `a[0]` to `a[3]` are then upper left, lower left, upper right, lower right, in mma.sync's order.
+//| Q is the left operand, and its rows are rows of the tile: lanes 0 to 15 name the 16 rows, lanes 16 to 31
+//| the same rows 8 dims further on. Registers `a[0]` to `a[3]` are then upper left, lower left, upper right,
+//| lower right, in mma.sync's order.
 
 /// Fragments of Q for 16 dims, from a swizzled tile whose row `first_row` is the warp's first.
 template <int kHeadDim, int kRowBlocks>
@@ -129,11 +141,13 @@ __device__ __forceinline__ void load_rows(uint32_t (&a)[kRowBlocks][4], const un
   for (int r = 0; r < kRowBlocks; ++r) ldmatrix_x4(a[r], tile + place + r * 16 * kRowBytes);
 }
 
-//| $S = QK^\top$. The right operand of a product is $K^\top$, 16 dims by 8 keys, and `mma.sync` wants pairs that are neighbours along the *summed*
-//| dimension, here the dims. K's rows in memory have exactly these neighbours. So K needs no transposition: part 1 of the figure is this function.
+//| $S = QK^\top$. The right operand of a product is $K^\top$, 16 dims by 8 keys, and `mma.sync` wants pairs
+//| that are neighbours along the *summed* dimension, here the dims. K's rows in memory have exactly these
+//| neighbours. So K needs no transposition: part 1 of the figure is this function.
 //|
-//| `queries` hands over Q's fragments. It is a parameter because step 5 may have kept them in registers, and steps 2 to 4 read them
-//| again. `kFirst` and `kCount` choose a part of the keys; only step 6 uses less than all. One `ldmatrix_x4` brings two key blocks:
+//| `queries` hands over Q's fragments. It is a parameter because step 5 may have kept them in registers, and
+//| steps 2 to 4 read them again. `kFirst` and `kCount` choose a part of the keys; only step 6 uses less than
+//| all. One `ldmatrix_x4` brings two key blocks:
 //|
 //| | lanes | name keys | and dims | for |
 //| |---|---|---|---|
@@ -158,8 +172,9 @@ __device__ __forceinline__ void multiply_keys(Blocks<kRowBlocks, kKeyBlocks>& sc
       for (int i = 0; i < 4; ++i) scores[r][n][i] = 0;
 #pragma unroll
   for (int step = 0; step < kHeadDim / 16; ++step) {
-    //| The loop over `step` walks along head_dim, 16 dims at a time. The fragment `b` of K is loaded once and used for every row block of the warp: with
-    //| one row block a load feeds two products, with two it feeds four. That ratio decides what shared memory allows, and is the point of step 5.
+    //| The loop over `step` walks along head_dim, 16 dims at a time. The fragment `b` of K is loaded once and
+    //| used for every row block of the warp: with one row block a load feeds two products, with two it feeds
+    //| four. That ratio decides what shared memory allows, and is the point of step 5.
     uint32_t a[kRowBlocks][4];
     queries(a, step);
 #pragma unroll
@@ -175,8 +190,9 @@ __device__ __forceinline__ void multiply_keys(Blocks<kRowBlocks, kKeyBlocks>& sc
   }
 }
 
-//| The step without a single move. Scores of key blocks $2s$ and $2s + 1$ are this lane's results of two products. Rounded and packed two by two,
-//| they are registers 0 to 3 of the left operand for 16 keys: block $2s$ gives the first two registers, block $2s + 1$ the others.
+//| The step without a single move. Scores of key blocks $2s$ and $2s + 1$ are this lane's results of two
+//| products. Rounded and packed two by two, they are registers 0 to 3 of the left operand for 16 keys: block
+//| $2s$ gives the first two registers, block $2s + 1$ the others.
 /// Two key blocks of probabilities, rounded, as the left operand of mma.sync: what comes out of one product
 /// is dealt out as the next one takes it.
 template <typename T, int kRowBlocks, int kKeyBlocks>
@@ -191,9 +207,10 @@ __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kRowBlocks][4]
     }
 }
 
-//| $O \mathrel{+}= PV$ sums over keys. The right operand is $V$, 16 keys by 8 dims, and needs neighbours along the *keys*. In memory the neighbours of a
-//| row of V are dims: the wrong way round. `ldmatrix_x4_trans` reads the same rows and deals out columns instead (part 3 of the figure), which
-//| costs nothing. In step 1 these pairs were put together from two loads of 2 bytes.
+//| $O \mathrel{+}= PV$ sums over keys. The right operand is $V$, 16 keys by 8 dims, and needs neighbours
+//| along the *keys*. In memory the neighbours of a row of V are dims: the wrong way round.
+//| `ldmatrix_x4_trans` reads the same rows and deals out columns instead (part 3 of the figure), which costs
+//| nothing. In step 1 these pairs were put together from two loads of 2 bytes.
 /// out += P V for 16 keys and the warp's dims.
 template <typename T, int kHeadDim, int kRowBlocks, int kDimBlocks>
 __device__ __forceinline__ void multiply_values(Blocks<kRowBlocks, kDimBlocks>& out,
@@ -214,9 +231,10 @@ __device__ __forceinline__ void multiply_values(Blocks<kRowBlocks, kDimBlocks>& 
 
 //| ## Storing O
 //|
-//| Stored straight from the fragments, a lane would write 4 bytes here and 4 bytes there, and a warp eight rows at once: 16-byte pieces of
-//| eight lines. So the warp writes its rows into the tile that held Q first, swizzled, and reads them back by rows: 16 bytes a lane, neighbouring
-//| lanes side by side, whole lines. Only the warp itself touches its rows, so a warp's barrier is enough.
+//| Stored straight from the fragments, a lane would write 4 bytes here and 4 bytes there, and a warp eight
+//| rows at once: 16-byte pieces of eight lines. So the warp writes its rows into the tile that held Q first,
+//| swizzled, and reads them back by rows: 16 bytes a lane, neighbouring lanes side by side, whole lines. Only
+//| the warp itself touches its rows, so a warp's barrier is enough.
 /// Stores a warp's O by way of its own rows of a swizzled tile, so that whole lines go out 16 bytes a lane.
 /// `first_row` and `first_dim` are the warp's in tile and `o`. Precondition: no other warp uses this part of
 /// the tile any more.
@@ -238,7 +256,8 @@ __device__ __forceinline__ void store_out(const Blocks<kRowBlocks, kDimBlocks>& 
         *reinterpret_cast<uint32_t*>(tile + place + lane % 4 * 4) =
             pack<T>(out[r][n][2 * half], out[r][n][2 * half + 1]);
       }
-  //| Second half: the lanes change roles. Lane $i$ now takes the $i$-th piece of the warp's rows, whoever wrote it; hence the barrier.
+  //| Second half: the lanes change roles. Lane $i$ now takes the $i$-th piece of the warp's rows, whoever
+  //| wrote it; hence the barrier.
   __syncwarp();  // the rows are complete before other lanes read them
 #pragma unroll
   for (int i = 0; i < kRowBlocks * 16 * kPieces; i += 32) {

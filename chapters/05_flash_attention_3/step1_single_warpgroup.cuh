@@ -1,19 +1,21 @@
 //| # Step 1: TMA and WGMMA, nothing overlapped
 //|
-//| Chapter 4 runs on a Hopper too, but `mma.sync` reaches 63 % of what Hopper's tensor cores can do: its operands pass
-//| through registers, and a warp stands still while it multiplies. This step brings the two units that make the
-//| difference, and nothing else:
+//| Chapter 4 runs on a Hopper too, but `mma.sync` reaches 63 % of what Hopper's tensor cores can do: its
+//| operands pass through registers, and a warp stands still while it multiplies. This step brings the two
+//| units that make the difference, and nothing else:
 //|
 //| * **TMA** copies whole tiles. One thread says which one, and no thread computes addresses of its elements.
 //| * **WGMMA** multiplies tiles where they lie. Four warps together, 64 rows, and S and O stay in registers.
 //|
-//| One warpgroup owns 64 queries. It asks for a tile of keys and values, waits, multiplies, waits, does the softmax,
-//| multiplies, waits. At any time either memory, or the tensor cores, or the exponentials are busy, and the other two idle.
+//| One warpgroup owns 64 queries. It asks for a tile of keys and values, waits, multiplies, waits, does the
+//| softmax, multiplies, waits. At any time either memory, or the tensor cores, or the exponentials are busy,
+//| and the other two idle.
 //|
-//| **Budget** (d = 128): Q 16 KB, K and V 32 KB each, 80 KB of shared memory, so that two blocks fit a multiprocessor, and
-//| each fills some of the gaps of the other. Registers: 64 of O, 64 of S, 32 of P.
+//| **Budget** (d = 128): Q 16 KB, K and V 32 KB each, 80 KB of shared memory, so that two blocks fit a
+//| multiprocessor, and each fills some of the gaps of the other. Registers: 64 of O, 64 of S, 32 of P.
 //|
-//| ![Step 1 does one after the other; steps 2 to 4 put copies, products and softmax beside each other](../../docs/figures/overlaps.svg)
+//| ![Step 1 does one after the other; steps 2 to 4 put copies, products and softmax beside each
+//| other](../../docs/figures/overlaps.svg)
 #pragma once
 #include "common/hopper/epilogue.h"
 #include "common/hopper/mask.h"
@@ -36,9 +38,9 @@ struct SingleShared {
 
 //| ## One mbarrier
 //|
-//| `landed` expects one arrival a phase: that of thread 0, which also says how many bytes are to come. TMA takes the bytes
-//| off as they land. When the arrival is in and no byte is missing, the phase is over, and the threads that wait for its
-//| parity go on. The first phase has parity 0, the next 1, then 0 again.
+//| `landed` expects one arrival a phase: that of thread 0, which also says how many bytes are to come. TMA
+//| takes the bytes off as they land. When the arrival is in and no byte is missing, the phase is over, and
+//| the threads that wait for its parity go on. The first phase has parity 0, the next 1, then 0 again.
 
 /// Attention for 64 queries of one head. Grid: (tiles of queries * heads).
 template <typename T, int kHeadDim, int kKeys>
@@ -51,8 +53,8 @@ __global__ void __launch_bounds__(kWarpgroup)
                      Problem problem) {
   //| ## The kernel
   //|
-  //| A block is one warpgroup and has 64 queries of one head. `key_tiles` is the number of tiles of keys that the last of
-  //| them sees.
+  //| A block is one warpgroup and has 64 queries of one head. `key_tiles` is the number of tiles of keys that
+  //| the last of them sees.
   using Shared = SingleShared<T, kHeadDim, kKeys>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   Shared& shared = *dynamic_shared<Shared>();
@@ -64,16 +66,16 @@ __global__ void __launch_bounds__(kWarpgroup)
   const int query = first_query + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
 
   if (threadIdx.x == 0) {
-    //| Thread 0 sets the barrier up: one arrival a phase. TMA is not a thread, so `__syncthreads` does not reach it; the
-    //| fence does.
+    //| Thread 0 sets the barrier up: one arrival a phase. TMA is not a thread, so `__syncthreads` does not
+    //| reach it; the fence does.
     mbarrier_init(&shared.landed, 1);
     name_mbarrier(&shared.landed, "landed");
     fence_mbarrier_init();  // TMA sees the barrier,
   }
   __syncthreads();  // and so do all threads
 
-  //| The three descriptors stay the same for the whole kernel: there is one place for each tile. `output` and `scores`
-  //| are what WGMMA leaves in a thread's registers, a 128th of 64 rows each.
+  //| The three descriptors stay the same for the whole kernel: there is one place for each tile. `output` and
+  //| `scores` are what WGMMA leaves in a thread's registers, a 128th of 64 rows each.
   const uint64_t q = k_major(shared.q), k = k_major(shared.k), v = mn_major(shared.v);
   float output[kHeadDim / 2], scores[kKeys / 2], correction[2];
   Fragments<kKeys> p;
@@ -84,10 +86,12 @@ __global__ void __launch_bounds__(kWarpgroup)
   uint32_t phase = 0;
   for (int tile = key_tiles - 1; tile >= 0; --tile, phase ^= 1) {
     if (threadIdx.x == 0) {
-      //| Thread 0 says how many bytes will come and asks TMA for them; then all threads wait for the phase. The first
-      //| tile brings Q as well, in the same phase. Tiles go from the last to the first, so the masked ones come first.
+      //| Thread 0 says how many bytes will come and asks TMA for them; then all threads wait for the phase.
+      //| The first tile brings Q as well, in the same phase. Tiles go from the last to the first, so the
+      //| masked ones come first.
       //|
-      //| One instruction announces the bytes and arrives, so the phase cannot end before its bytes are announced.
+      //| One instruction announces the bytes and arrives, so the phase cannot end before its bytes are
+      //| announced.
       const bool first = tile == key_tiles - 1;
       mbarrier_arrive_expect_tx(&shared.landed, decltype(shared.k)::kBytes + decltype(shared.v)::kBytes +
                                                     (first ? decltype(shared.q)::kBytes : 0));
@@ -98,9 +102,9 @@ __global__ void __launch_bounds__(kWarpgroup)
     mbarrier_wait(&shared.landed, phase);  // K, V and Q are in
 
     wgmma_fence();
-    //| Now the products run and everybody waits: this is the gap that the next steps fill. `wgmma_wait<0>` returns when
-    //| no group is left. `wgmma_pin` names the registers once more, so that the compiler does not move their use above
-    //| the wait.
+    //| Now the products run and everybody waits: this is the gap that the next steps fill. `wgmma_wait<0>`
+    //| returns when no group is left. `wgmma_pin` names the registers once more, so that the compiler does
+    //| not move their use above the wait.
     issue_scores<T, kHeadDim>(scores, q, k);
     wgmma_wait<0>();  // S is in registers
     wgmma_pin(scores);
@@ -112,8 +116,8 @@ __global__ void __launch_bounds__(kWarpgroup)
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();  // P and O were just written by ordinary instructions
-    //| The second product of the tile reads P from registers and V from shared memory, and adds to O. Another wait, and a
-    //| barrier of the block: TMA may overwrite K and V only when all four warps have read them.
+    //| The second product of the tile reads P from registers and V from shared memory, and adds to O. Another
+    //| wait, and a barrier of the block: TMA may overwrite K and V only when all four warps have read them.
     issue_accumulate<T>(output, p, v);
     wgmma_wait<0>();  // O is complete up to this tile
     wgmma_pin(output);

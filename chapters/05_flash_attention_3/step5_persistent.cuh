@@ -1,7 +1,7 @@
 //| # Step 5: the rest of the way
 //|
-//| Step 5 keeps step 4's loop, and changes what lies around it. Every piece is a switch of its own, so that an ablation can
-//| turn it off:
+//| Step 5 keeps step 4's loop, and changes what lies around it. Every piece is a switch of its own, so that
+//| an ablation can turn it off:
 //|
 //| | switch | what it does |
 //| | --- | --- |
@@ -11,12 +11,13 @@
 //| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`common/hopper/epilogue.h`) |
 //| | `kPingpong` | step 3's turns |
 //|
-//| **What the compiler must see.** Descriptors and barriers are the same for all lanes of a warp, and the hardware wants
-//| them in *uniform* registers. The compiler keeps them there only while it can prove that the lanes go together. A
-//| consumer that issues the store itself, behind `if (lane == 0)`, loses that proof: a sixth more instructions in the loop
-//| at d = 128. That is why a thread of the producer stores.
+//| **What the compiler must see.** Descriptors and barriers are the same for all lanes of a warp, and the
+//| hardware wants them in *uniform* registers. The compiler keeps them there only while it can prove that the
+//| lanes go together. A consumer that issues the store itself, behind `if (lane == 0)`, loses that proof: a
+//| sixth more instructions in the loop at d = 128. That is why a thread of the producer stores.
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
+//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its
+//| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/step2_specialised.cuh"
 #include "chapters/05_flash_attention_3/step5_producers.cuh"
@@ -26,7 +27,8 @@ namespace flashbook::fa3 {
 
 //| ## The switches
 //|
-//| Some depend on the head dimension. At d = 256 queries and pipeline fill shared memory, and the output has no place there.
+//| Some depend on the head dimension. At d = 256 queries and pipeline fill shared memory, and the output has
+//| no place there.
 /// One version of the kernel, as a type. To turn a switch off, derive from a version and say so.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_>
 struct PersistentTraits : Unrecorded {
@@ -64,8 +66,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
-    //| The broadcast is read by all warps of the consumers, by the thread that brings queries, and by the one that stores, if
-    //| there is one.
+    //| The broadcast is read by all warps of the consumers, by the thread that brings queries, and by the one
+    //| that stores, if there is one.
     initialise(shared.pipeline, 1, kConsumers * kWarpsOfWarpgroup, "full", "empty");
     initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + (Traits::kStoreByTma ? 2 : 1));
     initialise(shared.barriers);
@@ -75,7 +77,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
 
   const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
 
-  //| The three threads of the producer are lanes 0 of three different warps. In one warp they would wait for each other.
+  //| The three threads of the producer are lanes 0 of three different warps. In one warp they would wait for
+  //| each other.
   if (warpgroup == 0) {
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
     if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem, order, counter);
@@ -92,8 +95,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
 
   //| ## A consumer's life
   //|
-  //| It takes the next tile from the broadcast, attends to it, and hands the output over. `parity` changes with each tile
-  //| of queries, since each of the four barriers has one phase a tile. A negative tile ends it.
+  //| It takes the next tile from the broadcast, attends to it, and hands the output over. `parity` changes
+  //| with each tile of queries, since each of the four barriers has one phase a tile. A negative tile ends
+  //| it.
   PipelineState<kBroadcastStages> next;
   PipelineState<Traits::kStages> state;
   for (uint32_t parity = 0;; parity ^= 1) {

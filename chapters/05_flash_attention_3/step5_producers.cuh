@@ -1,11 +1,13 @@
 //| # The producers of step 5
 //|
-//| The producer warpgroup has three threads at work now, each in a warp of its own, so that none waits for what another
-//| waits for. One streams keys and values. One brings each consumer its next queries as soon as that has computed its last
-//| scores with the old ones. One has the outputs stored. `common/hopper/block.h` has the barriers at which they and the
-//| consumers meet, `common/hopper/tile_scheduler.h` how all of them learn of the next tile.
+//| The producer warpgroup has three threads at work now, each in a warp of its own, so that none waits for
+//| what another waits for. One streams keys and values. One brings each consumer its next queries as soon as
+//| that has computed its last scores with the old ones. One has the outputs stored. `common/hopper/block.h`
+//| has the barriers at which they and the consumers meet, `common/hopper/tile_scheduler.h` how all of them
+//| learn of the next tile.
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
+//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its
+//| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/step2_specialised.cuh"
 #include "common/hopper/block.h"
@@ -15,8 +17,9 @@ namespace flashbook::fa3 {
 
 //| ## Keys and values
 //|
-//| This thread runs ahead of all others. When the last keys of one tile of queries are sent for, it takes the next tile, broadcasts
-//| it and goes on filling stages, while the consumers still work on the one before. The counter that hands out tiles resets itself.
+//| This thread runs ahead of all others. When the last keys of one tile of queries are sent for, it takes the
+//| next tile, broadcasts it and goes on filling stages, while the consumers still work on the one before. The
+//| counter that hands out tiles resets itself.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values.
 template <typename Traits, typename Shared>
 __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap& v_map,
@@ -30,7 +33,8 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
 
 //| ## Queries
 //|
-//| This thread knows no schedule: it takes each tile from the broadcast, as the consumers do, and lags behind the one above.
+//| This thread knows no schedule: it takes each tile from the broadcast, as the consumers do, and lags behind
+//| the one above.
 /// The thread that brings queries.
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map) {

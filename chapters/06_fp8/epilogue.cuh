@@ -1,15 +1,16 @@
 //| # From sums to results
 //|
-//| After the last tile of keys a quad adds up its four row sums, the output is divided by them and multiplied by V's scale,
-//| and the log-sum-exp follows from maximum and sum. The offset of P is in both: the division takes it out of the output,
-//| and the log-sum-exp is less by it. If V was quantised without the means of its columns, they are added here, and the
-//| log-sum-exp gets what K's means would have added to it.
+//| After the last tile of keys a quad adds up its four row sums, the output is divided by them and multiplied
+//| by V's scale, and the log-sum-exp follows from maximum and sum. The offset of P is in both: the division
+//| takes it out of the output, and the log-sum-exp is less by it. If V was quantised without the means of its
+//| columns, they are added here, and the log-sum-exp gets what K's means would have added to it.
 //|
-//| Chapter 5's lanes had to exchange words before they could store 16 bytes each. Here the order of V's columns has done that
-//| (`transpose.cuh`): of every 16 columns of the output lane t of a quad holds columns 4t to 4t+3 of its row, 8 bytes in
-//| BF16, and the quad stores 32 bytes side by side, a whole sector.
+//| Chapter 5's lanes had to exchange words before they could store 16 bytes each. Here the order of V's
+//| columns has done that (`transpose.cuh`): of every 16 columns of the output lane t of a quad holds columns
+//| 4t to 4t+3 of its row, 8 bytes in BF16, and the quad stores 32 bytes side by side, a whole sector.
 //|
-//| ![Chapter 5's lanes exchange words in two rounds before they store; here the order of V's columns spares it](../../docs/figures/quad_transpose.svg)
+//| ![Chapter 5's lanes exchange words in two rounds before they store; here the order of V's columns spares
+//| it](../../docs/figures/quad_transpose.svg)
 #pragma once
 #include "chapters/06_fp8/softmax.cuh"
 #include "chapters/06_fp8/tiles.cuh"
@@ -20,13 +21,15 @@ namespace flashbook::fp8 {
 
 //| ## Means
 //|
-//| $m$ is what the quantiser took from the keys, the same from each. A query's scores are then all less by one number,
-//| $q \cdot m$ times the scale. The softmax stays the same; the log-sum-exp does not. So every row of queries is multiplied
-//| by $m$ once, when it arrives: a lane of a quad takes every fourth piece of 16 columns, and the quad adds up. The result
-//| waits in shared memory, since the loop has no register for it; the thread that wrote it reads it, so nobody waits.
+//| $m$ is what the quantiser took from the keys, the same from each. A query's scores are then all less by
+//| one number, $q \cdot m$ times the scale. The softmax stays the same; the log-sum-exp does not. So every
+//| row of queries is multiplied by $m$ once, when it arrives: a lane of a quad takes every fourth piece of 16
+//| columns, and the quad adds up. The result waits in shared memory, since the loop has no register for it;
+//| the thread that wrote it reads it, so nobody waits.
 //|
-//| The means themselves come with the queries, by TMA. When they were loaded from the L2 where they are needed, up to a quarter of the speed
-//| was lost at 512 keys. Those of the values are read when the next queries may be there already, so there are two places for them.
+//| The means themselves come with the queries, by TMA. When they were loaded from the L2 where they are
+//| needed, up to a quarter of the speed was lost at 512 keys. Those of the values are read when the next
+//| queries may be there already, so there are two places for them.
 
 /// The means of one key head's columns.
 template <int kHeadDim>
@@ -67,8 +70,8 @@ __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup
   }
 }
 
-//| Of the values $O = \frac{1}{\ell} \sum_j p_j (v_j - m) + m$ is what it was, since the weights $p_j / \ell$ add up to 1.
-//| A row that sees no key stays 0.
+//| Of the values $O = \frac{1}{\ell} \sum_j p_j (v_j - m) + m$ is what it was, since the weights $p_j / \ell$
+//| add up to 1. A row that sees no key stays 0.
 
 /// Adds the values' means to a finished output, to rows that see a key. A thread has four neighbouring
 /// columns of every 16, see four_columns.
@@ -102,8 +105,8 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
                                             float* lse,  // [heads, seqlen_q]
                                             Head head, int query, float v_scale, const float* shift,
                                             const float* v_mean) {  // [2 * kFloats]
-  //| The row's maximum is in log2 units and has all scales in it, so it is not multiplied by anything here. The log-sum-
-  //| exp loses the offset again.
+  //| The row's maximum is in log2 units and has all scales in it, so it is not multiplied by anything here.
+  //| The log-sum- exp loses the offset again.
   constexpr float kLn2 = 0.6931471805599453f;
   float inverse[2];
   bool sees[2];
@@ -121,8 +124,8 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
   if (v_mean != nullptr) add_value_means(output, sees, v_mean);
 }
 
-//| Even columns of V became rows 0 to 7 of 16, odd ones rows 8 to 15. So floats 0 and 4 of a block are neighbouring
-//| columns of O, and so are 1 and 5.
+//| Even columns of V became rows 0 to 7 of 16, odd ones rows 8 to 15. So floats 0 and 4 of a block are
+//| neighbouring columns of O, and so are 1 and 5.
 /// The thread's four columns, 16 * block + 4 * (lane % 4) and the three after it, of its row r. Floats of
 /// even columns of V come before those of odd ones.
 template <int kFloats>
@@ -151,8 +154,8 @@ __device__ __forceinline__ void store_from_registers(
 
 //| ## Through shared memory, by TMA
 //|
-//| From step 5 on a block writes its output into shared memory, 8 bytes a lane, where there is room, and a thread of the producer has TMA store it while
-//| the warpgroup goes on with its next queries.
+//| From step 5 on a block writes its output into shared memory, 8 bytes a lane, where there is room, and a
+//| thread of the producer has TMA store it while the warpgroup goes on with its next queries.
 
 /// 64 rows of the output, as TMA reads them: chapter 5's tile of 16 bits.
 template <int kHeadDim>

@@ -10,10 +10,11 @@ using namespace hopper;  // what chapter 5 has taught, in common/hopper
 
 //| ## The problem, as a kernel sees it
 //|
-//| It is chapter 5's, and what has not changed since lies in `common/hopper`: the problem's shape, the pipeline of stages and
-//| phases, the tile scheduler, pingpong, the rows of an accumulator. New are the scales: an element of Q, K or V stands for its encoding times
-//| the scale of its block of rows. And new are the means: if the quantiser took out what all elements of a column of K or V
-//| have in common (`quantise.cuh`), the epilogue gives it back (`epilogue.cuh`).
+//| It is chapter 5's, and what has not changed since lies in `common/hopper`: the problem's shape, the
+//| pipeline of stages and phases, the tile scheduler, pingpong, the rows of an accumulator. New are the
+//| scales: an element of Q, K or V stands for its encoding times the scale of its block of rows. And new are
+//| the means: if the quantiser took out what all elements of a column of K or V have in common
+//| (`quantise.cuh`), the epilogue gives it back (`epilogue.cuh`).
 
 /// The scales of one tensor.
 struct Scales {
@@ -39,8 +40,8 @@ struct Problem : hopper::Problem {
   __device__ int scale_head(Head q) const { return number(q) / group; }
 };
 
-//| From step 7 on V is transposed once, for all blocks (`step7_transpose_once.cuh`): piece by piece, as consumers multiply it,
-//| into the workspace.
+//| From step 7 on V is transposed once, for all blocks (`step7_transpose_once.cuh`): piece by piece, as
+//| consumers multiply it, into the workspace.
 
 /// The transposed V of all key heads, in global memory, and who has done how much of it.
 struct TransposedValues {

@@ -2,7 +2,8 @@
 //|
 //| Its four warps do three different things (`version.cuh`), and none waits for what another waits for.
 //|
-//| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)
+//| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed
+//| values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include "chapters/06_fp8/transpose.cuh"
 #include "chapters/06_fp8/version.cuh"
@@ -19,10 +20,11 @@ __device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile wor
 
 //| ## The loader
 //|
-//| One thread decides which tile of queries is next, tells everybody, and keeps two pipelines filled. It is chapter 5's
-//| `produce_keys`, with one difference: keys and values have pipelines of their own. In one pipeline a tile of values
-//| would hold its stage until the transposers are done with it, and keys behind it would have to wait. The order in which
-//| it asks is that in which the consumers want the tiles: the next K before this V.
+//| One thread decides which tile of queries is next, tells everybody, and keeps two pipelines filled. It is
+//| chapter 5's `produce_keys`, with one difference: keys and values have pipelines of their own. In one
+//| pipeline a tile of values would hold its stage until the transposers are done with it, and keys behind it
+//| would have to wait. The order in which it asks is that in which the consumers want the tiles: the next K
+//| before this V.
 /// The loader. Keys of a tile come before the values of the tile before: consumers want them in that order.
 template <typename Traits>
 __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
@@ -30,8 +32,8 @@ __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, con
   PipelineState<Traits::kKeyStages> key;
   PipelineState<Traits::kRawStages> value;
   hand_out_tiles<Traits::kSchedule>(shared.broadcast, order, counter, [&](WorkTile work) {
-    //| The first K stands alone, since the consumers' first scores do. Then K and V go in pairs. `fill` waits for the
-    //| stage to be empty, announces the bytes, and asks TMA.
+    //| The first K stands alone, since the consumers' first scores do. Then K and V go in pairs. `fill` waits
+    //| for the stage to be empty, announces the bytes, and asks TMA.
     const Head kv_head = problem.kv_head(work.head);
     const int tiles = key_tiles_of<Traits>(problem, work);
     fill(shared.keys, key, k_map, (tiles - 1) * Traits::kKeys, kv_head);
@@ -45,10 +47,10 @@ __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, con
 
 //| ## Queries and outputs
 //|
-//| One thread does both, since the other two warps are busy transposing. So it must not wait for something that comes
-//| late while something else is due. It brings the next queries first: their place is free early, when the consumer has
-//| read them. Then it has the output of the tile *before* stored, which is finished later. That is why it remembers that
-//| tile, and runs one round more than there are tiles.
+//| One thread does both, since the other two warps are busy transposing. So it must not wait for something
+//| that comes late while something else is due. It brings the next queries first: their place is free early,
+//| when the consumer has read them. Then it has the output of the tile *before* stored, which is finished
+//| later. That is why it remembers that tile, and runs one round more than there are tiles.
 /// Brings the queries of a tile and their means, and then has the output of the tile before stored: the next
 /// queries must not wait for that. One thread.
 template <typename Traits>
@@ -83,9 +85,9 @@ __device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map
 
 //| ## A transposer
 //|
-//| It stands between two pipelines: it is the consumer of `raw` and the producer of `transposed`. So it waits twice for
-//| each tile, for something to come and for a place, and arrives twice. All its lanes work, so lane 0 may arrive for the
-//| warp only behind a `__syncwarp`.
+//| It stands between two pipelines: it is the consumer of `raw` and the producer of `transposed`. So it waits
+//| twice for each tile, for something to come and for a place, and arrives twice. All its lanes work, so lane
+//| 0 may arrive for the warp only behind a `__syncwarp`.
 /// A transposer. `warp` counts them.
 template <typename Traits>
 __device__ void transpose_values(Shared<Traits>& shared, const Problem& problem, int warp) {
@@ -99,8 +101,8 @@ __device__ void transpose_values(Shared<Traits>& shared, const Problem& problem,
     for (int tiles = key_tiles_of<Traits>(problem, work); tiles > 0; --tiles) {
       wait_full(shared.raw, from);
       wait_empty(shared.transposed, to);  // consumers have read what it held before
-      //| What ordinary instructions write, WGMMA reads by another path, the async proxy: hence the fence, by each lane
-      //| for its own writes, before anybody is told that the tile is full.
+      //| What ordinary instructions write, WGMMA reads by another path, the async proxy: hence the fence, by
+      //| each lane for its own writes, before anybody is told that the tile is full.
       if constexpr (Traits::kMatrices)
         transpose_matrices<Traits::kTransposerBatch>(shared.transposed.tile[to.stage].piece[0],
                                                      shared.raw.tile[from.stage], warp);

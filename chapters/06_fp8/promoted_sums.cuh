@@ -1,13 +1,15 @@
 //| # Promoted sums
 //|
-//| A tensor core cuts off what a product has below the lowest bit that it keeps of the sum. If products have both signs,
-//| these losses cancel. If they have one sign, as where values have a mean, they add up, and long sums come out too small.
-//| Promotion sums each tile from 0, while sums are short, and adds the tiles up in float32.
+//| A tensor core cuts off what a product has below the lowest bit that it keeps of the sum. If products have
+//| both signs, these losses cancel. If they have one sign, as where values have a mean, they add up, and long
+//| sums come out too small. Promotion sums each tile from 0, while sums are short, and adds the tiles up in
+//| float32.
 //|
-//| No step does this: it serves the study of accuracy. The second accumulator is why nothing overlaps: `sums` takes the
-//| registers in which the next scores would stand.
+//| No step does this: it serves the study of accuracy. The second accumulator is why nothing overlaps: `sums`
+//| takes the registers in which the next scores would stand.
 //|
-//| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed values](../../docs/figures/fp8_block.svg)
+//| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed
+//| values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include "chapters/06_fp8/version.cuh"
 #include "common/hopper/mask.h"

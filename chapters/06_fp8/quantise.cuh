@@ -1,8 +1,9 @@
 //| # From sixteen bits to eight
 //|
-//| e4m3 has 8 bits: a sign, 4 of the exponent, 3 of the mantissa. Its largest value is 448, its smallest normal one
-//| $2^{-6}$. A tensor is therefore stored as e4m3 times a *scale* in float32, chosen so that the largest element
-//| becomes 448. Elements that share a scale should be alike; how many share one is the caller's choice:
+//| e4m3 has 8 bits: a sign, 4 of the exponent, 3 of the mantissa. Its largest value is 448, its smallest
+//| normal one $2^{-6}$. A tensor is therefore stored as e4m3 times a *scale* in float32, chosen so that the
+//| largest element becomes 448. Elements that share a scale should be alike; how many share one is the
+//| caller's choice:
 //|
 //| | a scale for | layout | passes over the values |
 //| | --- | --- | --: |
@@ -10,17 +11,19 @@
 //| | some heads, or all of a tensor | [heads / heads of a scale] | 2 |
 //| | either, without the means of columns | | 2 |
 //|
-//| A tile's largest element can be found while the tile is in registers. A tensor's cannot: it is read once for the
-//| largest element, and once more to be rounded. The first of these passes finds the means of columns too.
+//| A tile's largest element can be found while the tile is in registers. A tensor's cannot: it is read once
+//| for the largest element, and once more to be rounded. The first of these passes finds the means of columns
+//| too.
 //|
-//| **Budget.** A thread holds 32 values, four rows' parts of 8 columns, in 38 to 54 registers. A tile of 64 x 64 is 128
-//| threads, one of 128 x 256 is 1024. At 1024 threads a multiprocessor, 64 bytes a thread, 64 KB of loads are under way,
-//| three times what hides the latency of memory (4.3 TB/s times 0.7 microseconds, over 132 multiprocessors, are 23 KB).
-//| Shared memory: at most 128 bytes, for the largest elements of the warps; where means are found, `head_dim` floats a warp
-//| for each of three questions (`over_columns`).
+//| **Budget.** A thread holds 32 values, four rows' parts of 8 columns, in 38 to 54 registers. A tile of 64 x
+//| 64 is 128 threads, one of 128 x 256 is 1024. At 1024 threads a multiprocessor, 64 bytes a thread, 64 KB of
+//| loads are under way, three times what hides the latency of memory (4.3 TB/s times 0.7 microseconds, over
+//| 132 multiprocessors, are 23 KB). Shared memory: at most 128 bytes, for the largest elements of the warps;
+//| where means are found, `head_dim` floats a warp for each of three questions (`over_columns`).
 //|
-//| **Predicted.** Memory is the limit. Per tile, 3 bytes an element: 2 read, 1 written. Q, K and V of 4 x 16 heads, N = 4096,
-//| d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. Per tensor, 5 bytes an element: 117 microseconds.
+//| **Predicted.** Memory is the limit. Per tile, 3 bytes an element: 2 read, 1 written. Q, K and V of 4 x 16
+//| heads, N = 4096, d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. Per tensor, 5 bytes an
+//| element: 117 microseconds.
 //|
 //| ![Q has a scale for each 64 rows, K and V one for each 128](../../docs/figures/block_scales.svg)
 #pragma once
@@ -46,8 +49,8 @@ __device__ __forceinline__ float scale_for(float largest) {
 
 //| ## A tile in registers
 //|
-//| Neighbouring lanes hold neighbouring columns, so that a warp reads 512 bytes in one piece and writes 256. Rows beyond
-//| the end are zeros: they are not read, they change no maximum, and they are not written.
+//| Neighbouring lanes hold neighbouring columns, so that a warp reads 512 bytes in one piece and writes 256.
+//| Rows beyond the end are zeros: they are not read, they change no maximum, and they are not written.
 
 /// A tile of kRows rows as the threads of a block hold it.
 template <typename T, int kHeadDim, int kRows>
@@ -62,8 +65,8 @@ struct Tile {
     return row(i) * row_stride + threadIdx.x % kLanes * kColumns;
   }
 
-  //| All four loads are issued before the first value is used, so that they travel together. Rows beyond the end are not
-  //| read.
+  //| All four loads are issued before the first value is used, so that they travel together. Rows beyond the
+  //| end are not read.
   /// Loads the tile, of which `rows` rows exist.
   __device__ __forceinline__ void load(const T* tile,  // [rows, kHeadDim], strided
                                        int64_t row_stride, int rows) {
@@ -99,8 +102,9 @@ struct Tile {
     }
   }
 
-  //| What is asked of columns, their sum and their largest element, comes together in three steps: a thread's own four
-  //| rows, the rows of its warp by shuffles, the warps through shared memory. The order is always the same, so the sum is.
+  //| What is asked of columns, their sum and their largest element, comes together in three steps: a thread's
+  //| own four rows, the rows of its warp by shuffles, the warps through shared memory. The order is always
+  //| the same, so the sum is.
   /// Of column threadIdx.x, if there is one, what `combine` makes of its elements in the rows that exist and
   /// of `nothing`. All threads of the block.
   template <typename Combine>
@@ -127,8 +131,8 @@ struct Tile {
     return found;
   }
 
-  //| The largest element: first a thread's own 32, then the warp's by shuffles, then the block's through shared memory.
-  //| Every thread needs it, so every warp reduces the warps' results once more.
+  //| The largest element: first a thread's own 32, then the warp's by shuffles, then the block's through
+  //| shared memory. Every thread needs it, so every warp reduces the warps' results once more.
   /// The largest absolute value of the tile, for every thread of the block.
   __device__ __forceinline__ float largest() const {
     constexpr int kWarps = kThreads<kHeadDim, kRows> / 32;
@@ -150,8 +154,8 @@ struct Tile {
     return found;
   }
 
-  //| Eight elements of a byte are one store of 8 bytes. The conversion saturates: what rounding brings above 448 becomes
-  //| 448.
+  //| Eight elements of a byte are one store of 8 bytes. The conversion saturates: what rounding brings above
+  //| 448 becomes 448.
   /// Stores the tile divided by its scale, rounded to e4m3.
   __device__ __forceinline__ void store(uint8_t* tile,  // e4m3 [rows, kHeadDim], strided
                                         int64_t row_stride, int rows, float scale) const {
@@ -170,8 +174,8 @@ struct Tile {
 
 //| ## Where a tile lies
 //|
-//| Tensors have strides, and the encoding has the same strides as the values. A block finds its head and its first row
-//| from its number.
+//| Tensors have strides, and the encoding has the same strides as the values. A block finds its head and its
+//| first row from its number.
 /// The tensor as its kernels see it. A block of threads takes one tile: blockIdx.x counts them head by head.
 template <typename T, int kHeadDim, int kRows>
 struct Source {
@@ -187,8 +191,8 @@ struct Source {
     return head() / heads * strides.batch + head() % heads * strides.head + first_row() * strides.row;
   }
 
-  //| A row is rotated by itself, between loading and the search for the largest element. So the means are those of the
-  //| rotated columns, which are the rotated means.
+  //| A row is rotated by itself, between loading and the search for the largest element. So the means are
+  //| those of the rotated columns, which are the rotated means.
   /// The block's tile, rotated if wanted, without `means` unless null.
   template <bool kRotate>
   __device__ __forceinline__ Tile<T, kHeadDim, kRows> tile(const Signs<kHeadDim>& signs,
@@ -224,9 +228,9 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 
 //| ## A scale per tensor
 //|
-//| The largest element of all tiles comes together by `atomicMax`. Floats from 0 on are ordered as their bits are, read as
-//| integers, so the maximum of the integers is that of the floats. The result lies where the scale will be: it begins as zero, becomes the
-//| largest element, and at last the scale.
+//| The largest element of all tiles comes together by `atomicMax`. Floats from 0 on are ordered as their bits
+//| are, read as integers, so the maximum of the integers is that of the floats. The result lies where the
+//| scale will be: it begins as zero, becomes the largest element, and at last the scale.
 
 /// Every scale becomes 0, the least of all absolute values.
 __global__ void clear_largest(float* largest,  // [scales]
@@ -246,8 +250,8 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
     atomicMax(reinterpret_cast<unsigned*>(largest) + source.head() / heads_of_scale, __float_as_uint(found));
 }
 
-//| The second pass reads the values again, and rotates them again: to write rotated values and read them back would cost
-//| more.
+//| The second pass reads the values again, and rotates them again: to write rotated values and read them back
+//| would cost more.
 /// Quantises a tile by the largest element of the heads that share its scale. The same rotation again costs
 /// less than to write rotated values and read them back.
 template <typename T, int kHeadDim, int kRows, bool kRotate>
@@ -263,14 +267,15 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 
 //| ## The mean of a column
 //|
-//| All tiles of a head must agree on it before the first element is rounded, and so on the largest element *without* it.
-//| One pass finds both: of each column the sum, the largest and the least element, of which the two distances from the
-//| mean follow.
+//| All tiles of a head must agree on it before the first element is rounded, and so on the largest element
+//| *without* it. One pass finds both: of each column the sum, the largest and the least element, of which the
+//| two distances from the mean follow.
 //|
-//| **Sums in any order.** Tiles come in any order, and floats would add up to other last bits each time. So a tile's sum
-//| becomes a whole number of 2^-24, and whole numbers have one sum. Every f16 is such a number, so of f16 the sum is as
-//| exact as a float of 64 rows. Any number would do as a mean, as long as the same is given back; but one outside of the
-//| column would cost range, so what is too large for whole numbers is held between the least and the largest element.
+//| **Sums in any order.** Tiles come in any order, and floats would add up to other last bits each time. So a
+//| tile's sum becomes a whole number of 2^-24, and whole numbers have one sum. Every f16 is such a number, so
+//| of f16 the sum is as exact as a float of 64 rows. Any number would do as a mean, as long as the same is
+//| given back; but one outside of the column would cost range, so what is too large for whole numbers is held
+//| between the least and the largest element.
 
 /// What is known of a column.
 struct Column {
@@ -288,8 +293,8 @@ __device__ __forceinline__ float of_ordered_bits(unsigned ordered) {
   return __uint_as_float(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
 }
 
-//| Sums are whole numbers of a fixed unit, so it does not matter in which order blocks add: the mean has the same bits
-//| every time.
+//| Sums are whole numbers of a fixed unit, so it does not matter in which order blocks add: the mean has the
+//| same bits every time.
 constexpr float kUnitsOfSum = 0x1p24f;
 constexpr float kMostOfSum = 0x1p22f;  ///< that a tile adds: 64 times the largest f16
 
@@ -300,7 +305,8 @@ __global__ void clear_columns(Column* columns,  // [heads, head_dim]
   if (i < count) columns[i] = {};
 }
 
-//| A block reduces its tile to one sum, one maximum and one minimum a column, and only these three go to device memory.
+//| A block reduces its tile to one sum, one maximum and one minimum a column, and only these three go to
+//| device memory.
 /// Takes a tile into what is known of its columns.
 template <typename T, int kHeadDim, int kRows, bool kRotate>
 __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
@@ -319,8 +325,8 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
   atomicMax(&column.least_negated, ordered_bits(-least));
 }
 
-//| A mean lies between the least and the largest element, also where the sum was bounded. Without it the largest
-//| absolute value is that of one of the two.
+//| A mean lies between the least and the largest element, also where the sum was bounded. Without it the
+//| largest absolute value is that of one of the two.
 /// The means of columns, and the largest absolute value without them of the heads that share a scale, unless
 /// `largest` is null. A thread has a column.
 __global__ void means_of_columns(const Column* columns,  // [heads, head_dim]

@@ -1,9 +1,10 @@
 //| # Tiles of bytes, and products of them
 //|
-//| Chapter 5's tiles again, with elements of one byte. Two things change: `wgmma` takes e4m3 tiles only with the summed
-//| dimension along their rows, and it takes P in another order than that in which it leaves S.
+//| Chapter 5's tiles again, with elements of one byte. Two things change: `wgmma` takes e4m3 tiles only with
+//| the summed dimension along their rows, and it takes P in another order than that in which it leaves S.
 //|
-//| ![The scores of 16 keys and the threads that hold them; the places of P; the order of the keys that follows](../../docs/figures/fp8_keys.svg)
+//| ![The scores of 16 keys and the threads that hold them; the places of P; the order of the keys that
+//| follows](../../docs/figures/fp8_keys.svg)
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
 #include "common/ptx/convert.h"
@@ -18,8 +19,9 @@ using Element = __nv_fp8_e4m3;
 
 //| ## A tile
 //|
-//| A row of Q or K has 64, 128 or 256 bytes, a row of the transposed V as many as a tile has keys. As in chapter 5 a tile is
-//| cut into *panels*, whose rows are the span of the swizzle: 128 bytes, or 64 or 32 where 128 does not divide the row.
+//| A row of Q or K has 64, 128 or 256 bytes, a row of the transposed V as many as a tile has keys. As in
+//| chapter 5 a tile is cut into *panels*, whose rows are the span of the swizzle: 128 bytes, or 64 or 32
+//| where 128 does not divide the row.
 
 /// kRows rows of kColumns bytes, as TMA lays them down.
 template <int kRows, int kColumns>
@@ -31,8 +33,9 @@ struct alignas(1024) Tile {
   static constexpr uint32_t kBytes = kRows * kColumns;
   unsigned char element[kColumns / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
 
-  //| Three functions know where a byte lies. Threads ask for the 16 bytes of a row from some column on, and get them
-  //| swizzled. WGMMA asks by descriptor: its columns are not swizzled, since the hardware does that on the final address.
+  //| Three functions know where a byte lies. Threads ask for the 16 bytes of a row from some column on, and
+  //| get them swizzled. WGMMA asks by descriptor: its columns are not swizzled, since the hardware does that
+  //| on the final address.
   /// What the swizzle exchanges in every eighth row, from `row` on.
   __host__ __device__ static constexpr uint32_t exchange(int row) {
     return swizzled(kSwizzle, uint32_t(row % 8 * kPanel)) - row % 8 * kPanel;
@@ -67,8 +70,8 @@ __device__ __forceinline__ void load(Tile<kRows, kColumns>& tile, const CUtensor
   tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
-//| One `wgmma` sums 32 elements of a byte: as many bytes as 16 elements of two. An operand in registers has four elements
-//| in each of four registers.
+//| One `wgmma` sums 32 elements of a byte: as many bytes as 16 elements of two. An operand in registers has
+//| four elements in each of four registers.
 constexpr int kMmaK = 32;  ///< of the summed dimension, what one wgmma takes
 
 /// A wgmma operand in registers: of every 32 columns, four registers of four elements.
@@ -77,10 +80,11 @@ using Fragments = uint32_t[kColumns / kMmaK][4];
 
 //| ## S = Q K^T
 //|
-//| Shared memory is the scarce unit in FP8: the tensor cores read tiles twice as fast, and V is read and written there once
-//| more, to be transposed. So Q, which every tile of keys is multiplied by, is read once and stays in registers: 16 of them at
-//| d = 128. `ldmatrix` does not know that it moves bytes: of 8 rows of 16 bytes each lane gets four neighbours, which is
-//| what `wgmma` wants. At d = 256 there are no registers left, and Q stays where it is.
+//| Shared memory is the scarce unit in FP8: the tensor cores read tiles twice as fast, and V is read and
+//| written there once more, to be transposed. So Q, which every tile of keys is multiplied by, is read once
+//| and stays in registers: 16 of them at d = 128. `ldmatrix` does not know that it moves bytes: of 8 rows of
+//| 16 bytes each lane gets four neighbours, which is what `wgmma` wants. At d = 256 there are no registers
+//| left, and Q stays where it is.
 
 /// A warp's 16 rows of Q, from `first_row` of the tile on.
 template <int kHeadDim>
@@ -118,16 +122,18 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_
 
 //| ## O = P V, and the order of the keys
 //|
-//| In 16 bits a thread's scores, rounded in pairs, were its part of P. In 8 bits they are not. Of 16 keys thread t of a quad
-//| holds scores 2t, 2t+1, 2t+8 and 2t+9, but its register of P must hold the four neighbours 4t to 4t+3:
+//| In 16 bits a thread's scores, rounded in pairs, were its part of P. In 8 bits they are not. Of 16 keys
+//| thread t of a quad holds scores 2t, 2t+1, 2t+8 and 2t+9, but its register of P must hold the four
+//| neighbours 4t to 4t+3:
 //|
 //| | key of a score | 0 1 | 2 3 | 4 5 | 6 7 | 8 9 | 10 11 | 12 13 | 14 15 |
 //| | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 //| | thread that holds it | 0 | 1 | 2 | 3 | 0 | 1 | 2 | 3 |
 //| | place of P where it goes | 0 1 | 4 5 | 8 9 | 12 13 | 2 3 | 6 7 | 10 11 | 14 15 |
 //|
-//| Nothing need be moved. A sum over keys does not care for their order, as long as P and V agree on it. So a thread packs
-//| what it has, and the transposed V has its keys in the order of the last line (`transpose.cuh`).
+//| Nothing need be moved. A sum over keys does not care for their order, as long as P and V agree on it. So a
+//| thread packs what it has, and the transposed V has its keys in the order of the last line
+//| (`transpose.cuh`).
 
 /// P = scores, which are probabilities by now, rounded to e4m3.
 template <int kFloats>
@@ -144,8 +150,8 @@ __device__ __forceinline__ void round_to_fragments(uint32_t (&p)[kFloats / 16][4
       }
 }
 
-//| Where the softmax has left encodings (`softmax.cuh`), nothing is rounded: four lowest bytes become a register, by three
-//| byte permutations.
+//| Where the softmax has left encodings (`softmax.cuh`), nothing is rounded: four lowest bytes become a
+//| register, by three byte permutations.
 /// The lowest bytes of four floats' bits in one register, the first in its lowest byte.
 __device__ __forceinline__ uint32_t pack_low_bytes(float a, float b, float c, float d) {
   const uint32_t low = byte_permute<0x0040>(__float_as_uint(a), __float_as_uint(b));
@@ -168,8 +174,8 @@ __device__ __forceinline__ void take_encodings(uint32_t (&p)[kFloats / 16][4],
       }
 }
 
-//| The transposed tile is contraction-major, as K is: keys run along its rows. So the descriptor advances by 32 bytes for
-//| 32 keys.
+//| The transposed tile is contraction-major, as K is: keys run along its rows. So the descriptor advances by
+//| 32 bytes for 32 keys.
 /// A tile of V as it is multiplied: pieces of kPieceKeys keys, each transposed by itself.
 template <int kHeadDim, int kKeys, int kPieceKeys>
 struct TransposedTile {
@@ -198,13 +204,15 @@ __device__ __forceinline__ void issue_accumulate(float (&output)[kHeadDim / 2],
 
 //| ## Row sums, by a product
 //|
-//| A row sum is a product too: P times a column of ones. Eight columns are the least that `wgmma` takes, and a tile of ones is
-//| 1 KB, written once. The product joins the group of P V and costs the tensor cores 8 columns beside d; the softmax has no
-//| additions left. It begins from 0 in each tile, where the sum is short and loses hardly any bits, and the tiles add up in
-//| float32. A column of ones in V would be less work, but its sum would lose bits as every long sum of one sign does.
+//| A row sum is a product too: P times a column of ones. Eight columns are the least that `wgmma` takes, and
+//| a tile of ones is 1 KB, written once. The product joins the group of P V and costs the tensor cores 8
+//| columns beside d; the softmax has no additions left. It begins from 0 in each tile, where the sum is short
+//| and loses hardly any bits, and the tiles add up in float32. A column of ones in V would be less work, but
+//| its sum would lose bits as every long sum of one sign does.
 //|
-//| What is summed is P as it was rounded. O is divided by the very weights that it was summed with, so its error is no larger;
-//| the log-sum-exp has the error of P's rounding now, up to some hundredths instead of some ten-thousandths.
+//| What is summed is P as it was rounded. O is divided by the very weights that it was summed with, so its
+//| error is no larger; the log-sum-exp has the error of P's rounding now, up to some hundredths instead of
+//| some ten-thousandths.
 
 constexpr unsigned char kOne = 0x38;  ///< in e4m3
 constexpr int kOnesColumns = 8;       ///< the least that wgmma takes

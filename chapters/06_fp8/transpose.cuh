@@ -1,8 +1,9 @@
 //| # V, transposed
 //|
-//| V lies in memory with the head dimension along its rows, and `wgmma` sums along rows. In 16 bits a parameter of `wgmma` may
-//| say "the other way"; in 8 bits there is none. So V is transposed in shared memory, tile by tile, by two warps that
-//| do nothing else: TMA brings it as it is, they write it transposed into another pipeline, and consumers multiply from there.
+//| V lies in memory with the head dimension along its rows, and `wgmma` sums along rows. In 16 bits a
+//| parameter of `wgmma` may say "the other way"; in 8 bits there is none. So V is transposed in shared
+//| memory, tile by tile, by two warps that do nothing else: TMA brings it as it is, they write it transposed
+//| into another pipeline, and consumers multiply from there.
 //|
 //| Row n of the transposed tile is a column of V. Their order is free, as that of the keys is:
 //|
@@ -11,7 +12,8 @@
 //| | along a row, of every 16 keys | 0 1 8 9  2 3 10 11  4 5 12 13  6 7 14 15 | the order in which P has them (`tiles.cuh`) |
 //| | down the rows, of every 16 columns | 0 2 4 6 8 10 12 14, then 1 3 5 7 9 11 13 15 | see step 2 |
 //|
-//| ![The scores of 16 keys and the threads that hold them; the places of P; the order of the keys that follows](../../docs/figures/fp8_keys.svg)
+//| ![The scores of 16 keys and the threads that hold them; the places of P; the order of the keys that
+//| follows](../../docs/figures/fp8_keys.svg)
 #pragma once
 #include "chapters/06_fp8/tiles.cuh"
 #include "common/ptx/fence.h"
@@ -30,8 +32,9 @@ __host__ __device__ constexpr int column_at(int i) { return i % 8 * 2 + i / 8; }
 
 //| ## Step 1: byte by byte
 //|
-//| A thread gathers the 16 bytes of a row from 16 rows of V and writes them at once. 32 threads read 32 neighbouring bytes,
-//| which are 8 banks, so nobody waits; but each instruction moves one byte a thread, of the four it could.
+//| A thread gathers the 16 bytes of a row from 16 rows of V and writes them at once. 32 threads read 32
+//| neighbouring bytes, which are 8 banks, so nobody waits; but each instruction moves one byte a thread, of
+//| the four it could.
 
 /// Writes v transposed to `transposed`. `warp` is one of kTransposers.
 template <int kKeys, int kHeadDim>
@@ -53,29 +56,31 @@ __device__ __forceinline__ void transpose_bytes(Tile<kHeadDim, kKeys>& transpose
 
 //| ## Step 2: by matrices
 //|
-//| `ldmatrix` with `.trans` transposes 8 x 8 elements of 16 bits. To it, two neighbouring bytes of a row of V are one
-//| element: it transposes pairs, and inside a pair nothing. Lane 4c + t then holds, of columns 2c and 2c+1,
+//| `ldmatrix` with `.trans` transposes 8 x 8 elements of 16 bits. To it, two neighbouring bytes of a row of V
+//| are one element: it transposes pairs, and inside a pair nothing. Lane 4c + t then holds, of columns 2c and
+//| 2c+1,
 //|
 //| | register | byte 0 | byte 1 | byte 2 | byte 3 |
 //| | --- | --- | --- | --- | --- |
 //| | of keys 0-7 | key 2t, column 2c | key 2t, column 2c+1 | key 2t+1, column 2c | key 2t+1, column 2c+1 |
 //| | of keys 8-15 | key 2t+8, column 2c | key 2t+8, column 2c+1 | key 2t+9, column 2c | key 2t+9, column 2c+1 |
 //|
-//| Two byte permutations set them right: bytes 0 and 2 of both registers are column 2c, bytes 1 and 3 are column 2c+1. Each
-//| result has keys 2t, 2t+1, 2t+8, 2t+9, which is the very order of P. `stmatrix` writes them: lanes of one t-quad are 16
-//| bytes of a row, and eight of them are eight rows.
+//| Two byte permutations set them right: bytes 0 and 2 of both registers are column 2c, bytes 1 and 3 are
+//| column 2c+1. Each result has keys 2t, 2t+1, 2t+8, 2t+9, which is the very order of P. `stmatrix` writes
+//| them: lanes of one t-quad are 16 bytes of a row, and eight of them are eight rows.
 //|
-//| That is where the order of the columns comes from. One `stmatrix` matrix holds columns 0, 2, 4 to 14. If they were
-//| rows 0, 2, 4 to 14 of the tile, the swizzle, which goes by row modulo 8, would put every two of them in the same banks.
-//| So they become rows 0 to 7, and the odd columns rows 8 to 15. The output then has its columns in that order, which
-//| suits the epilogue: a thread holds four neighbours (`epilogue.cuh`).
+//| That is where the order of the columns comes from. One `stmatrix` matrix holds columns 0, 2, 4 to 14. If
+//| they were rows 0, 2, 4 to 14 of the tile, the swizzle, which goes by row modulo 8, would put every two of
+//| them in the same banks. So they become rows 0 to 7, and the odd columns rows 8 to 15. The output then has
+//| its columns in that order, which suits the epilogue: a thread holds four neighbours (`epilogue.cuh`).
 //|
-//| A block of 32 keys and 16 columns takes one load, four permutations, one store. Two warps share the 32 blocks of a tile
-//| of 128 x 128: about 150 instructions each, while the consumers' softmax of that tile takes some 400 of every warp.
+//| A block of 32 keys and 16 columns takes one load, four permutations, one store. Two warps share the 32
+//| blocks of a tile of 128 x 128: about 150 instructions each, while the consumers' softmax of that tile
+//| takes some 400 of every warp.
 
-//| `ldmatrix` answers after some 30 clocks, so a few loads are under way before the first result is permuted: as many as
-//| the producer has registers for. Addresses would cost more than the work: the swizzle is computed once, since it is the
-//| same for every eighth row, and what is left is additions of constants.
+//| `ldmatrix` answers after some 30 clocks, so a few loads are under way before the first result is permuted:
+//| as many as the producer has registers for. Addresses would cost more than the work: the swizzle is
+//| computed once, since it is the same for every eighth row, and what is left is additions of constants.
 
 /// How many blocks are loaded at a time: a divisor of `blocks`, at most `most`.
 __host__ __device__ constexpr int batch_of(int blocks, int most) {
@@ -92,8 +97,8 @@ __device__ __forceinline__ void transpose_matrices(Tile<kHeadDim, kKeys>& transp
   const int lane = threadIdx.x % 32, matrix = lane / 8, row = lane % 8;
   const unsigned char* from = v.element[0][matrix * 8 + row];
   unsigned char* to = transposed.element[0][matrix % 2 * 8 + row];
-  //| The warps take every second group of 16 columns. All loads of a batch are issued before the first permutation; then
-  //| each block of 32 keys is permuted and stored.
+  //| The warps take every second group of 16 columns. All loads of a batch are issued before the first
+  //| permutation; then each block of 32 keys is permuted and stored.
 #pragma unroll 1
   for (int column = warp * 16; column < kHeadDim; column += kTransposers * 16) {
     const unsigned char* from_column = from + From::column_bytes(column, row);

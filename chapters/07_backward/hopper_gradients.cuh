@@ -1,9 +1,10 @@
 //| # One round of the loop
 //|
-//| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and go through the queries together, tile after
-//| tile. What a round does, in the order of issue:
+//| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and go through the queries
+//| together, tile after tile. What a round does, in the order of issue:
 //|
-//| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
+//| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
+//| handed over](../../docs/figures/backward_round.svg)
 #pragma once
 #include "chapters/07_backward/problem.cuh"
 #include "common/hopper/gradient_round.h"
@@ -23,7 +24,8 @@ struct HopperShared : GradientShared<T, Traits, TileBroadcast> {
 
 //| ## Which queries, and where to begin
 //|
-//| Under a causal mask a tile of keys is seen from its diagonal on, up to the last query, which sees every key.
+//| Under a causal mask a tile of keys is seen from its diagonal on, up to the last query, which sees every
+//| key.
 /// The tiles of queries that see something of a tile of keys: first, and the one after the last.
 struct QueryTiles {
   int first, end;
@@ -45,8 +47,8 @@ __device__ __forceinline__ QueryTiles queries_of(const Problem& problem, int fir
   return {problem.first_query(first_key) / kQueries, ceil_div(problem.seqlen_q, kQueries)};
 }
 
-//| Without a mask every block of a head would begin with the same queries, and N / 128 blocks would add to the same 32
-//| KB of dQ. So each begins where the diagonal would be, and goes round.
+//| Without a mask every block of a head would begin with the same queries, and N / 128 blocks would add to
+//| the same 32 KB of dQ. So each begins where the diagonal would be, and goes round.
 /// Where a block begins. Blocks that keep tiles of the same head's keys would all add to the same tile of dQ
 /// at once, and additions to one place wait for each other; so each begins elsewhere. Under a causal mask the
 /// diagonal sees to that, and where additions have an order, their order does.
@@ -61,8 +63,8 @@ __device__ __forceinline__ int start_of(const QueryTiles& tiles_seen, int first_
 
 //| ## A consumer
 //|
-//| A thread's share of everything is in registers: dK and dV stay from the first tile of queries to the last, scores and
-//| dP live for half a round, dQ for the other half.
+//| A thread's share of everything is in registers: dK and dV stay from the first tile of queries to the last,
+//| scores and dP live for half a round, dQ for the other half.
 /// A thread of a consumer, for one tile of keys.
 template <typename T, typename Traits>
 struct Gradients {
@@ -81,8 +83,8 @@ struct Gradients {
                 "a place of dS for each stage, and registers that add");
   using Shared = HopperShared<T, Traits>;
 
-  //| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ is computed
-  //| 32 for it, 16 for P and 16 for dS.
+  //| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ
+  //| is computed 32 for it, 16 for P and 16 for dS.
   Shared& shared;
   const Problem& problem;
   int number;          ///< which consumer this is
@@ -102,10 +104,11 @@ struct Gradients {
 
   //| ### The mask
   //|
-  //| The mask is that of chapter 5, transposed: rows are keys, so each of a thread's two rows has a first query
-  //| that sees it, and columns before it are hidden. Keys beyond the end are hidden from everybody. TMA brings zeros for
-  //| them, so their score is 0 and their P is exp(-log-sum-exp). That seems to do no harm, since their K is zero too, and
-  //| their own gradients are not stored. But of a log-sum-exp below -88 it is infinite, and infinity times zero is NaN.
+  //| The mask is that of chapter 5, transposed: rows are keys, so each of a thread's two rows has a first
+  //| query that sees it, and columns before it are hidden. Keys beyond the end are hidden from everybody. TMA
+  //| brings zeros for them, so their score is 0 and their P is exp(-log-sum-exp). That seems to do no harm,
+  //| since their K is zero too, and their own gradients are not stored. But of a log-sum-exp below -88 it is
+  //| infinite, and infinity times zero is NaN.
   /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` are the tile's.
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
     const int key = first_key + warp_key + threadIdx.x % 32 / 4;
@@ -125,8 +128,9 @@ struct Gradients {
   template <bool kHasBefore = false>
   __device__ __forceinline__ void step(PipelineState<Traits::kStages>& state, int first_key, int first_query,
                                        float* sums) {
-    //| The order of issue is the point of this function. The tensor cores work through groups in order; the waits name
-    //| the oldest groups that must be done. What stands between an issue and its wait runs beside the products.
+    //| The order of issue is the point of this function. The tensor cores work through groups in order; the
+    //| waits name the oldest groups that must be done. What stands between an issue and its wait runs beside
+    //| the products.
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
     const uint64_t own_k = wgmma_advance(k_major(shared.k), number * kWarpgroupRows);
     float scores[kQueries / 2], dp[kQueries / 2];
@@ -146,22 +150,24 @@ struct Gradients {
       wgmma_wait<0>();
     }
     wgmma_pin(scores);
-    //| Only tiles on the diagonal and the last tile of keys ask for the mask: a branch that is the same for a whole
-    //| warpgroup.
+    //| Only tiles on the diagonal and the last tile of keys ask for the mask: a branch that is the same for a
+    //| whole warpgroup.
     if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
       mask(scores, first_key, first_query);
     to_probabilities(scores, shared.lse[state.stage], problem.scale_log2);
     if constexpr (kHasDv) round_to_fragments<T>(p, scores);
 
     if constexpr (kHasDk) {
-      //| dP^T was multiplied beside the exponentials. Now S and dP turn into dS, and their registers become free for dQ.
+      //| dP^T was multiplied beside the exponentials. Now S and dP turn into dS, and their registers become
+      //| free for dQ.
       wgmma_wait<0>();
       wgmma_pin(dp);
       to_ds(scores, dp, shared.d[state.stage]);
       round_to_fragments<T>(ds, scores);
     }
 
-    //| P^T needs nothing of the other warpgroup, so dV is issued before the barrier at which the two wait for each other.
+    //| P^T needs nothing of the other warpgroup, so dV is issued before the barrier at which the two wait for
+    //| each other.
     if constexpr (kHasDv) {
       wgmma_pin(dv);
       wgmma_pin(p);
@@ -173,7 +179,8 @@ struct Gradients {
     } else if constexpr (Traits::kLateDq) {
       finish_late<kHasBefore>(state, p, ds, sums);
     } else {
-      //| dS^T is such an operand, too. Where there is one stage, dK goes first and runs while both wait for dS.
+      //| dS^T is such an operand, too. Where there is one stage, dK goes first and runs while both wait for
+      //| dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Traits::kStages == 1) {
         __syncwarp();  // all lanes have read D, before lane 0 gives it back
@@ -183,8 +190,8 @@ struct Gradients {
         wgmma_fence();
         issue_accumulate<T>(dk, ds, q_columns);
       }
-      //| With one stage of dS, the other warpgroup may still be reading what it would overwrite. With two, the barrier of
-      //| the round before has made sure that it is not.
+      //| With one stage of dS, the other warpgroup may still be reading what it would overwrite. With two,
+      //| the barrier of the round before has made sure that it is not.
       if constexpr (Traits::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
       auto& ds_tile = shared.ds[state.stage % Traits::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);
@@ -223,18 +230,20 @@ struct Gradients {
 
   //| ### Late dQ
   //|
-  //| The barrier in the middle of a round makes both warpgroups do the same at the same time: both compute exponentials
-  //| while the tensor cores have nothing to do, then both wait for products. But who says that dQ must be that of this
-  //| round? With two places for dS a warpgroup may compute dQ of the round *before*. It then waits for what both have
-  //| written a whole round ago, and each place has an mbarrier. So the two need not meet: they may drift apart by up to a
-  //| round, and one multiplies while the other has its exponentials.
+  //| The barrier in the middle of a round makes both warpgroups do the same at the same time: both compute
+  //| exponentials while the tensor cores have nothing to do, then both wait for products. But who says that
+  //| dQ must be that of this round? With two places for dS a warpgroup may compute dQ of the round *before*.
+  //| It then waits for what both have written a whole round ago, and each place has an mbarrier. So the two
+  //| need not meet: they may drift apart by up to a round, and one multiplies while the other has its
+  //| exponentials.
   //|
   //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
   //| | --- | --- | --- | --- | --- |
   //| | `ds_full[place]` | the warps of both consumers, when they have written their part of dS | 8 | both consumers, a round later | parity 0 |
   //|
-  //| Nobody says that a place is *empty*. A warpgroup overwrites the place of two rounds ago. By then it has waited for the
-  //| dS of the round before, and a warp arrives there when it has done with dQ of the round before that.
+  //| Nobody says that a place is *empty*. A warpgroup overwrites the place of two rounds ago. By then it has
+  //| waited for the dS of the round before, and a warp arrives there when it has done with dQ of the round
+  //| before that.
   /// Ends a round: dQ of the round before, if there is one, and dK.
   template <bool kHasBefore>
   __device__ __forceinline__ void finish_late(const PipelineState<Traits::kStages>& state,
@@ -247,7 +256,8 @@ struct Gradients {
     if constexpr (kHasBefore) issue_dq_before(state, dq);
     store_transposed_to_smem(shared.ds[state.stage], ds, warp_key);
     issue_accumulate<T>(dk, ds, mn_major(shared.q.tile[state.stage]));
-    //| dS is told to be there only after dQ of the round before: that is what keeps its place from being overwritten.
+    //| dS is told to be there only after dQ of the round before: that is what keeps its place from being
+    //| overwritten.
     wgmma_wait<1>();  // dV is there, and dQ of the round before; dK still runs
     wgmma_pin(dv);
     wgmma_pin(p);
@@ -262,8 +272,8 @@ struct Gradients {
     release(shared.q, state);
   }
 
-  //| Two stages of Q are two places of dS, and both change places in the same rounds. So the round before is the other place,
-  //| and its phase is that of this round, or at place 0 the one before.
+  //| Two stages of Q are two places of dS, and both change places in the same rounds. So the round before is
+  //| the other place, and its phase is that of this round, or at place 0 the one before.
   /// Waits until both consumers have written dS in the round before that of `state`.
   __device__ __forceinline__ void wait_for_ds_before(const PipelineState<Traits::kStages>& state) const {
     mbarrier_wait(&shared.ds_full[state.stage ^ 1], state.stage == 0 ? state.phase ^ 1 : state.phase);
@@ -276,7 +286,8 @@ struct Gradients {
                                                number, 0);
   }
 
-  //| The last round of a tile of keys has none after it in which its dQ could be computed, and K will be overwritten.
+  //| The last round of a tile of keys has none after it in which its dQ could be computed, and K will be
+  //| overwritten.
   /// After the last round of a tile of keys: its dQ. `state` is behind it.
   __device__ __forceinline__ void finish_last(const PipelineState<Traits::kStages>& state,
                                               float* sums) const {

@@ -1,11 +1,14 @@
 //| # The problem
 //|
-//| What a kernel of this chapter must know of the shape. Nothing here computes; it says which query sees which key, and where rows lie.
+//| What a kernel of this chapter must know of the shape. Nothing here computes; it says which query sees
+//| which key, and where rows lie.
 //|
-//| A backward pass has eight tensors with rows of `head_dim` elements: Q, K, V, O and dO come in, dQ, dK and dV go out. Each may lie in memory in its own
-//| way, so the kernel gets strides for all of them. They travel as arguments of the launch, in constant memory, and cost no register until they are used.
+//| A backward pass has eight tensors with rows of `head_dim` elements: Q, K, V, O and dO come in, dQ, dK and
+//| dV go out. Each may lie in memory in its own way, so the kernel gets strides for all of them. They travel
+//| as arguments of the launch, in constant memory, and cost no register until they are used.
 //|
-//| ![The causal mask is aligned to the bottom right: the last query sees every key](../../docs/figures/visible_keys.svg)
+//| ![The causal mask is aligned to the bottom right: the last query sees every
+//| key](../../docs/figures/visible_keys.svg)
 #pragma once
 #include "common/attention/layout.h"
 #include "common/attention/shape.h"
@@ -19,9 +22,11 @@ using namespace hopper;
 
 //| ## One number for each mask
 //|
-//| Chapter 5 asks for the last key of a query. A block that owns keys asks the other way round: which is the first query that sees this key? Under the causal
-//| mask that is `key + seqlen_q - seqlen_k`. Earlier tiles of queries need not be visited at all. Since the mask ends in the lower right corner, the last query sees
-//| every key. So each key is seen by somebody, but with more queries than keys the first queries see nothing; they must get a dQ of zeros.
+//| Chapter 5 asks for the last key of a query. A block that owns keys asks the other way round: which is the
+//| first query that sees this key? Under the causal mask that is `key + seqlen_q - seqlen_k`. Earlier tiles
+//| of queries need not be visited at all. Since the mask ends in the lower right corner, the last query sees
+//| every key. So each key is seen by somebody, but with more queries than keys the first queries see nothing;
+//| they must get a dQ of zeros.
 /// The shape of one launch. Query heads are numbered over batch and heads together, and so are key heads:
 /// query head h reads key head h / group.
 struct Problem {
@@ -44,8 +49,9 @@ struct Problem {
   /// The first query that sees `key`; seqlen_q or more if none does.
   __device__ int first_query(int key) const { return causal ? max(key + seqlen_q - seqlen_k, 0) : 0; }
 
-  //| Query heads are numbered over the whole batch, so that a block needs one number for its head. With grouped queries `group` query heads read one key head, and a
-  //| key head's gradient is the sum over its group. Offsets are 64 bits wide: a tensor may have more than $2^{31}$ elements.
+  //| Query heads are numbered over the whole batch, so that a block needs one number for its head. With
+  //| grouped queries `group` query heads read one key head, and a key head's gradient is the sum over its
+  //| group. Offsets are 64 bits wide: a tensor may have more than $2^{31}$ elements.
   /// How many elements lie before row `row` of a query head, in a tensor with these strides.
   __device__ int64_t of_query(const Strides& strides, int head, int row) const {
     const int heads = kv_heads * group;
@@ -65,8 +71,9 @@ struct Problem {
 
 //| ## From the shape to the launch
 //|
-//| The host fills the struct. `padded_q` is how many rows of a head the workspace has: whole tiles, so that a kernel may read the log-sum-exps of a tile without
-//| asking where the queries end. What stands in the rows that are none decides whether that is right; [`prepare.cuh`](prepare.cuh) fills them.
+//| The host fills the struct. `padded_q` is how many rows of a head the workspace has: whole tiles, so that a
+//| kernel may read the log-sum-exps of a tile without asking where the queries end. What stands in the rows
+//| that are none decides whether that is right; [`prepare.cuh`](prepare.cuh) fills them.
 /// `tile`: the queries of a tile, whole numbers of which the workspace holds.
 inline Problem problem_of(const Shape& shape, int tile) {
   return {.seqlen_q = shape.seqlen_q,

@@ -1,14 +1,19 @@
 //| # Step 1, first kernel: dQ
 //|
-//| A block owns a tile of queries and walks along the keys. It is chapter 4's forward kernel with one product more, and without what makes a softmax difficult: the log-sum-exp is final, so there is no running maximum, nothing is
-//| rescaled, and the order of the tiles does not matter.
+//| A block owns a tile of queries and walks along the keys. It is chapter 4's forward kernel with one product
+//| more, and without what makes a softmax difficult: the log-sum-exp is final, so there is no running
+//| maximum, nothing is rescaled, and the order of the tiles does not matter.
 //|
-//| For each tile of keys: $S = QK^\top$, $P = e^{S - L}$, $dP = dO\,V^\top$, $dS = P \circ (dP - D)$, $dQ \mathrel{+}= dS\,K$. Three products. All that a row needs, $L$ and $D$, are two numbers that each lane keeps for its rows.
+//| For each tile of keys: $S = QK^\top$, $P = e^{S - L}$, $dP = dO\,V^\top$, $dS = P \circ (dP - D)$,
+//| $dQ \mathrel{+}= dS\,K$. Three products. All that a row needs, $L$ and $D$, are two numbers that each lane
+//| keeps for its rows.
 //|
 //| ![Two passes and one pass over the same tiles](../../docs/figures/backward_loops.svg)
 //|
-//| **Budget**, $d = 128$: Q and dO 16 KB each, two stages of K and V 64 KB, 96 KB together: two blocks of four warps a multiprocessor. Registers: dQ 64, S and dP 32 each. With 32 rows a warp the operands would be read half as often, and a sweep
-//| on an H200 found that faster, but the compiler spilled registers in the loop, which no kernel of the book does.
+//| **Budget**, $d = 128$: Q and dO 16 KB each, two stages of K and V 64 KB, 96 KB together: two blocks of
+//| four warps a multiprocessor. Registers: dQ 64, S and dP 32 each. With 32 rows a warp the operands would be
+//| read half as often, and a sweep on an H200 found that faster, but the compiler spilled registers in the
+//| loop, which no kernel of the book does.
 //|
 //| **The same bits every time.** No other block writes these rows, and the tiles come in one order.
 #pragma once
@@ -18,7 +23,8 @@ namespace flashbook::backward {
 
 //| ## The sizes
 //|
-//| A warp owns 16 or 32 queries and all dims of their dQ. At $d = 256$ dQ takes 128 registers of a thread already, which leaves room for tiles of 32 keys.
+//| A warp owns 16 or 32 queries and all dims of their dQ. At $d = 256$ dQ takes 128 registers of a thread
+//| already, which leaves room for tiles of 32 keys.
 /// The sizes of step 1's kernel for dQ.
 template <int kHeadDim_, int kWarps_, int kRowBlocks_, int kKeys_, int kBlocksPerSm_>
 struct QueryKernelTraits {
@@ -45,7 +51,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
                     Problem problem) {
   //| ## Where the block is
   //|
-  //| Blocks with the last queries start first: under a causal mask they see the most keys, and short ones fill the gaps at the end. `tiles` is 0 where the last of the block's queries sees nothing; then the block only writes zeros.
+  //| Blocks with the last queries start first: under a causal mask they see the most keys, and short ones
+  //| fill the gaps at the end. `tiles` is 0 where the last of the block's queries sees nothing; then the
+  //| block only writes zeros.
   constexpr int kHeadDim = Traits::kHeadDim, kRowBlocks = Traits::kRowBlocks, kKeys = Traits::kKeys;
   const int query_tiles = (problem.seqlen_q + Traits::kQueries - 1) / Traits::kQueries;
   const int head = blockIdx.x / query_tiles, kv_head = head / problem.group;
@@ -54,7 +62,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   const int last_key = problem.last_key(first_query + min(Traits::kQueries, valid_rows) - 1);
   const int tiles = last_key < 0 ? 0 : last_key / kKeys + 1;
 
-  //| Q and dO stay for the whole block. Two stages of K and V alternate: while one is used, the next tile travels.
+  //| Q and dO stay for the whole block. Two stages of K and V alternate: while one is used, the next tile
+  //| travels.
   const int warp_row = threadIdx.x / 32 * Traits::kWarpRows, lane = threadIdx.x % 32;
   unsigned char* q_tile = dynamic_shared<unsigned char>();                 // [kQueries, kHeadDim], then dQ
   unsigned char* do_tile = q_tile + Traits::kQueries * Traits::kRowBytes;  // [kQueries, kHeadDim]
@@ -76,7 +85,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   if (tiles > 0) load(0);
   cp_async_commit();
 
-  //| **Two numbers a row.** A lane has results of two rows in each row block, so it keeps their log-sum-exps and their $D$. Rows beyond the last query read the padding of the workspace, $L = +\infty$ and $D = 0$: their dS is 0, and nothing of it is stored.
+  //| **Two numbers a row.** A lane has results of two rows in each row block, so it keeps their log-sum-exps
+  //| and their $D$. Rows beyond the last query read the padding of the workspace, $L = +\infty$ and $D = 0$:
+  //| their dS is 0, and nothing of it is stored.
   float row_lse[kRowBlocks][2], row_d[kRowBlocks][2];
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r)
@@ -90,7 +101,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
   //| ## One tile of keys
   //|
-  //| The scores' registers are used three times: S, then P, then dS. `kMasked` compiles the loop's body twice, with the comparisons of the mask and without.
+  //| The scores' registers are used three times: S, then P, then dS. `kMasked` compiles the loop's body
+  //| twice, with the comparisons of the mask and without.
   Blocks<kRowBlocks, kHeadDim / 8> sums = {};
   const auto use = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
@@ -99,8 +111,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     cp_async_commit();
     const unsigned char* const k_tile = stages + tile % 2 * 2 * Traits::kTileBytes;
 
-    //| S and dP are the same product of other tiles: Q with K, dO with V. Then each element takes one multiply-add, one `exp2`, one subtraction and one multiplication. There is no maximum, no vote and no rescaling, so a
-    //| backward pass spends less beside its products than a forward pass does.
+    //| S and dP are the same product of other tiles: Q with K, dO with V. Then each element takes one
+    //| multiply-add, one `exp2`, one subtraction and one multiplication. There is no maximum, no vote and no
+    //| rescaling, so a backward pass spends less beside its products than a forward pass does.
     Blocks<kRowBlocks, kKeys / 8> ds, dp;  // ds is S, then P, then dS
     multiply_rows<T, kHeadDim>(ds, q_tile + warp_row * Traits::kRowBytes, k_tile);
     multiply_rows<T, kHeadDim>(dp, do_tile + warp_row * Traits::kRowBytes, k_tile + Traits::kTileBytes);
@@ -120,7 +133,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
             x *= dp[r][n][2 * half + i] - row_d[r][half];
           }
       }
-//| dS, rounded to 16 bits, is the left operand of the third product. K is read again, this time by columns: the same tile, no copy.
+//| dS, rounded to 16 bits, is the left operand of the third product. K is read again, this time by columns:
+//| the same tile, no copy.
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       uint32_t a[kRowBlocks][4];
@@ -128,7 +142,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
       multiply_columns<T, kHeadDim>(sums, a, k_tile + step * 16 * Traits::kRowBytes, 0);
     }
   };
-  //| The tiles that all of the block's queries see come first, without a mask. Then those that the diagonal or the end of the keys cuts.
+  //| The tiles that all of the block's queries see come first, without a mask. Then those that the diagonal
+  //| or the end of the keys cuts.
   int tile = 0;
 #pragma unroll 1
   for (; tile < tiles && tile * kKeys + kKeys - 1 <= problem.last_key(first_query); ++tile)
@@ -137,7 +152,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   for (; tile < tiles; ++tile) use.template operator()<true>(tile);
   //| ## The end
   //|
-  //| The scale of the scores is a factor on dQ, too. It is multiplied here, once for each element, and not into every dS.
+  //| The scale of the scores is a factor on dQ, too. It is multiplied here, once for each element, and not
+  //| into every dS.
   cp_async_wait_all();
   __syncthreads();  // where no key was visible: Q has landed everywhere before dQ takes its place
   store_blocks<T, kHeadDim>(sums, problem.scale, q_tile, warp_row, 0,

@@ -1,9 +1,11 @@
 //| # A block's warps merge, and the last to arrive merges the blocks
 //|
-//| Every warp of the ring has a maximum, a sum and an output of its own keys. When a block is done with an item they become one. If other
-//| blocks have keys of the same item, that is a part, which goes to the workspace; and whoever comes last merges the parts.
+//| Every warp of the ring has a maximum, a sum and an output of its own keys. When a block is done with an
+//| item they become one. If other blocks have keys of the same item, that is a part, which goes to the
+//| workspace; and whoever comes last merges the parts.
 //|
-//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
+//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
+//| them](../../docs/figures/merge_parts.svg)
 #pragma once
 #include "chapters/08_decoding/narrow_tile.cuh"
 #include "common/ptx/atomic.h"
@@ -22,11 +24,12 @@ struct WarpSums {
 
 //| ## The block's warps merge
 //|
-//| Each warp writes its maxima, its sums and its output to shared memory, the output into stages that the producer has handed
-//| out. Then all threads add up, each for its columns with the weights of all warps.
+//| Each warp writes its maxima, its sums and its output to shared memory, the output into stages that the
+//| producer has handed out. Then all threads add up, each for its columns with the weights of all warps.
 //|
-//| Where a column lies in a row of sums depends on the row and on the column. Eight lanes write at a time. They have two rows, and of
-//| each four columns that lie 32 apart (16 at d = 64 and 256), which would all meet in the same banks. So they are exchanged.
+//| Where a column lies in a row of sums depends on the row and on the column. Eight lanes write at a time.
+//| They have two rows, and of each four columns that lie 32 apart (16 at d = 64 and 256), which would all
+//| meet in the same banks. So they are exchanged.
 
 /// Column `column` of a warp's row of sums. Four columns from a multiple of four on lie side by side.
 template <typename Traits>
@@ -40,8 +43,8 @@ __device__ __forceinline__ float& sums_at(RingShared<Traits>& shared,
   return sums[row * Traits::kHeadDim + (four ^ (four / 8 % 4 + row % 2 * 4)) * 4 + column % 4];
 }
 
-//| A place in the workspace belongs to a block. With equal work a block may hold the last part of one item and the first of another,
-//| so it has two.
+//| A place in the workspace belongs to a block. With equal work a block may hold the last part of one item
+//| and the first of another, so it has two.
 /// Where row `row` of a part lies in the workspace, `first_block` having part 0 of its item. A block has at
 /// most two parts of items that other blocks share: the end of one that began before, and the beginning of
 /// one that goes on.
@@ -84,8 +87,8 @@ __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Tra
   return total;
 }
 
-//| Where a finished row goes, the launch says. If it has only a part of all keys, as with [a shared prefix](host/shared_prefix.cuh), another kernel
-//| merges what it found, and wants float32.
+//| Where a finished row goes, the launch says. If it has only a part of all keys, as with [a shared
+//| prefix](host/shared_prefix.cuh), another kernel merges what it found, and wants float32.
 /// Stores a finished row, row `row` of the pack: in O, or in float32 if the launch has a part of all keys.
 /// One warp.
 template <typename T, int kHeadDim, typename PlanType>
@@ -148,8 +151,9 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
   }
   named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // what all warps have is there
 
-  //| A warp adds up a row. A row of an item that other blocks share is stored as a part, any other is finished. What is stored is
-  //| normalised, in both cases, with its log-sum-exp beside it: parts of any size merge alike.
+  //| A warp adds up a row. A row of an item that other blocks share is stored as a part, any other is
+  //| finished. What is stored is normalised, in both cases, with its log-sum-exp beside it: parts of any size
+  //| merge alike.
   const Pack of = plan.rows_at(problem, segment.pack);
 #pragma unroll 1  // few warps have a second row
   for (int row = warp; row < rows; row += Traits::kWarps) {
@@ -169,21 +173,23 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
 
 //| ## The last to arrive merges
 //|
-//| A warp has stored its rows of the block's part, and adds 1 to a counter. The warps that have the same rows in other blocks add to the
-//| same counter, and the one that counts last knows that all parts are there. It must also see them, in three steps:
+//| A warp has stored its rows of the block's part, and adds 1 to a counter. The warps that have the same rows
+//| in other blocks add to the same counter, and the one that counts last knows that all parts are there. It
+//| must also see them, in three steps:
 //|
 //| * All lanes write, then comes a `__syncwarp`. Lane 0 now knows of all their writes.
-//| * Lane 0's addition hands these over (*release*), and takes over (*acquire*) what was handed over by those that counted before.
+//| * Lane 0's addition hands these over (*release*), and takes over (*acquire*) what was handed over by those
+//|   that counted before.
 //| * After another `__syncwarp` all lanes may read.
 //|
 //| With a plain `atomicAdd` the last one may merge what stood in memory before the parts were written.
 //|
-//| The block's other warps need not wait for any of this. Warp 0 of all blocks has one counter, warp 1 another: the first warps may
-//| be done while the second ones still add up.
+//| The block's other warps need not wait for any of this. Warp 0 of all blocks has one counter, warp 1
+//| another: the first warps may be done while the second ones still add up.
 //|
-//| **The counter resets itself.** The last to arrive sets it to 0, so that the next launch finds it as this one did, and no
-//| kernel is needed to clear it. That saves a launch, which takes a microsecond or more. The price is a promise: the counters are 0
-//| before the first launch.
+//| **The counter resets itself.** The last to arrive sets it to 0, so that the next launch finds it as this
+//| one did, and no kernel is needed to clear it. That saves a launch, which takes a microsecond or more. The
+//| price is a promise: the counters are 0 before the first launch.
 
 /// Counts the warp as arrived, and merges the parts of its rows of the segment's item if it is the last. All
 /// consumer warps.
@@ -216,10 +222,10 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const PlanT
 
 //| ## More parts than one block should merge
 //|
-//| One query with one key head is split over all 132 blocks. At d = 256 and 16 rows their parts are 2 MB, and one block would read
-//| them while 131 multiprocessors have nothing to do. So items of more than 48 parts are merged by a second kernel, a block
-//| for each row. It is launched while the first one still runs, and waits until that has ended. No fence is needed: what the first
-//| kernel wrote can be seen then.
+//| One query with one key head is split over all 132 blocks. At d = 256 and 16 rows their parts are 2 MB, and
+//| one block would read them while 131 multiprocessors have nothing to do. So items of more than 48 parts are
+//| merged by a second kernel, a block for each row. It is launched while the first one still runs, and waits
+//| until that has ended. No fence is needed: what the first kernel wrote can be seen then.
 //|
 /// Merges the parts of items that have more than Traits::kMostPartsOfLast. Grid: (kRows, items).
 template <typename T, typename Traits, typename PlanType>

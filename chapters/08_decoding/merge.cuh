@@ -1,15 +1,16 @@
 //| # Merging results over parts of the keys
 //|
-//| Chapter 2's rule, with the log-sum-exp as the weight. Attention over keys A gave O_A and LSE_A, over keys B the same;
-//| over all of them
+//| Chapter 2's rule, with the log-sum-exp as the weight. Attention over keys A gave O_A and LSE_A, over keys
+//| B the same; over all of them
 //|
 //|     LSE = log(e^LSE_A + e^LSE_B)        O = e^(LSE_A - LSE) O_A + e^(LSE_B - LSE) O_B
 //|
-//| for any number of parts and in any order (FlashInfer, arXiv 2501.01005, calls it the merge operator). Partial results
-//| stay in float32: rounded to 16 bits, each part would add an error of its own. (Step 7's parts are so large that
-//| [they are rounded](step7_latent_merge.cuh).)
+//| for any number of parts and in any order (FlashInfer, arXiv 2501.01005, calls it the merge operator).
+//| Partial results stay in float32: rounded to 16 bits, each part would add an error of its own. (Step 7's
+//| parts are so large that [they are rounded](step7_latent_merge.cuh).)
 //|
-//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
+//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
+//| them](../../docs/figures/merge_parts.svg)
 #pragma once
 #include <type_traits>
 
@@ -28,11 +29,12 @@ struct Partials {
 
 //| ## The merge
 //|
-//| A warp has a row. First its lanes look at all log-sum-exps, then every lane adds up its own columns. A part without keys
-//| has the log-sum-exp -inf, and nobody wrote its O: it is left out, for 0 times what lies there may be NaN. If all parts
-//| are empty, so is the row: O = 0, and -inf.
+//| A warp has a row. First its lanes look at all log-sum-exps, then every lane adds up its own columns. A
+//| part without keys has the log-sum-exp -inf, and nobody wrote its O: it is left out, for 0 times what lies
+//| there may be NaN. If all parts are empty, so is the row: O = 0, and -inf.
 //|
-//| Parts are added in their order, whoever merges and whenever. So a launch gives the same bits as the one before.
+//| Parts are added in their order, whoever merges and whenever. So a launch gives the same bits as the one
+//| before.
 
 /// A row as a warp holds it: each lane has some columns, up to four side by side.
 template <int kHeadDim>
@@ -65,8 +67,8 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
   using Row = WarpRow<kHeadDim>;
   const int lane = threadIdx.x % 32;
 
-  //| 16 parts of O are asked for before anything is known of their weights: the log-sum-exps take as long to come.
-  //| Empty parts are asked for too, and what came of them is left aside.
+  //| 16 parts of O are asked for before anything is known of their weights: the log-sum-exps take as long to
+  //| come. Empty parts are asked for too, and what came of them is left aside.
   constexpr int kAtOnce = 16;
   Row row = {}, part[kAtOnce];
   float max = -INFINITY, weights = 0;
@@ -95,7 +97,8 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
     }
   }
 
-  //| The weights were measured against the largest log-sum-exp. Their sum is at least 1, unless no part has a key.
+  //| The weights were measured against the largest log-sum-exp. Their sum is at least 1, unless no part has a
+  //| key.
   const float inverse = weights > 0 ? 1 / weights : 0;
 #pragma unroll
   for (int c = 0; c < Row::kColumns; ++c) row.value[c] *= inverse;
@@ -105,7 +108,8 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
 
 //| ## Where a merged row goes
 //|
-//| To $O$ in its type; or, where merging goes on at the next level of a tree, back to the workspace as a part.
+//| To $O$ in its type; or, where merging goes on at the next level of a tree, back to the workspace as a
+//| part.
 /// Stores a row of the result, `row` of the pack; of a padded one the first `columns`. One warp.
 template <typename T, bool kPadded = false, int kHeadDim>
 __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Problem& problem,
@@ -136,8 +140,9 @@ __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const
 
 //| ## Many parts of a row
 //|
-//| One warp would read a hundred parts in several rounds, each as long as the way to memory. A block's eight warps take an eighth
-//| of the parts each. What they come to are eight parts, and the first warp merges these.
+//| One warp would read a hundred parts in several rounds, each as long as the way to memory. A block's eight
+//| warps take an eighth of the parts each. What they come to are eight parts, and the first warp merges
+//| these.
 
 constexpr int kManyWarps = 8;
 

@@ -1,17 +1,20 @@
 //| # A warp's products with 16 keys
 //|
-//| A warp of the ring multiplies 16 rows of queries by 16 keys at a time, a *chunk*, with `mma.sync` as chapter 4 does. What is
-//| different is how keys and values come into the registers.
+//| A warp of the ring multiplies 16 rows of queries by 16 keys at a time, a *chunk*, with `mma.sync` as
+//| chapter 4 does. What is different is how keys and values come into the registers.
 //|
-//| **A tile lies in shared memory as in device memory**, since the copy that brings it takes bytes as they lie. Its rows begin 256
-//| bytes apart (d = 128), so eight of them begin in the same banks, and `ldmatrix`, which takes 16 bytes of each of eight rows at
-//| a time, would take eight wavefronts. So lanes load 16 bytes each. Eight lanes are served at a time, and they have two keys (of K) or four (of V). Each has
-//| two such loads to do; lanes of neighbouring keys do them in opposite order, and so meet in other banks.
+//| **A tile lies in shared memory as in device memory**, since the copy that brings it takes bytes as they
+//| lie. Its rows begin 256 bytes apart (d = 128), so eight of them begin in the same banks, and `ldmatrix`,
+//| which takes 16 bytes of each of eight rows at a time, would take eight wavefronts. So lanes load 16 bytes
+//| each. Eight lanes are served at a time, and they have two keys (of K) or four (of V). Each has two such
+//| loads to do; lanes of neighbouring keys do them in opposite order, and so meet in other banks.
 //|
-//| Such a load gives a lane eight columns of a row, and `mma.sync` wants two here and two there. That does not matter: a sum over
-//| columns may be taken in any order, so Q's columns are dealt out the same way; and columns of O may lie in any order until they are stored.
+//| Such a load gives a lane eight columns of a row, and `mma.sync` wants two here and two there. That does
+//| not matter: a sum over columns may be taken in any order, so Q's columns are dealt out the same way; and
+//| columns of O may lie in any order until they are stored.
 //|
-//| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next](../../docs/figures/decode_lanes.svg)
+//| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the
+//| next](../../docs/figures/decode_lanes.svg)
 #pragma once
 #include "chapters/08_decoding/ring_shared.cuh"
 #include "chapters/08_decoding/softmax.cuh"
@@ -23,8 +26,8 @@ namespace flashbook::decoding {
 template <typename Traits>
 using Queries = uint32_t[Traits::kHeadDim / 16][4];
 
-//| What is special to elements of one byte, `Scales` know: [step 8](step8_e4m3_cache.cuh) has functions of the same names that take them. Elements of
-//| 16 bits have none.
+//| What is special to elements of one byte, `Scales` know: [step 8](step8_e4m3_cache.cuh) has functions of
+//| the same names that take them. Elements of 16 bits have none.
 struct NoScales {
   __device__ NoScales(const Cache&, const Problem&, const Segment&, int /*first_key*/) {}
   __device__ void begin(int /*tile*/) {}
@@ -38,8 +41,9 @@ using Scales = std::conditional_t<Traits::kElementBytes == 1, CacheScales<Traits
 
 //| ## Queries
 //|
-//| Q comes straight from memory into the registers. Of 32 columns, two products' worth, lane $t$ of a quad has the columns $8t$ to $8t+7$: the first four for the
-//| first product, the others for the second. It is read once a segment, while the first tile of keys travels.
+//| Q comes straight from memory into the registers. Of 32 columns, two products' worth, lane $t$ of a quad
+//| has the columns $8t$ to $8t+7$: the first four for the first product, the others for the second. It is
+//| read once a segment, while the first tile of keys travels.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScales&,
                                              const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
@@ -66,9 +70,9 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScale
 
 //| ## Scores
 //|
-//| A row of K is contiguous along the summed dimension, as `mma.sync` wants its second operand. A lane has one key of the first
-//| eight and one of the other eight. Behind the last key nothing was brought: such a lane reads the last key again, and its scores
-//| are made -inf afterwards.
+//| A row of K is contiguous along the summed dimension, as `mma.sync` wants its second operand. A lane has
+//| one key of the first eight and one of the other eight. Behind the last key nothing was brought: such a
+//| lane reads the last key again, and its scores are made -inf afterwards.
 
 /// Which column of a chunk score i of a thread belongs to.
 __device__ __forceinline__ int column_of(int i) { return i / 4 * 8 + 2 * int(threadIdx.x % 4) + i % 2; }
@@ -89,8 +93,8 @@ __device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* fr
   to[1] = reverse ? first : second;
 }
 
-//| Two keys whose numbers follow one another are loaded at the same time, 64 bytes of each. Odd ones begin with the second half of
-//| 128, so the two meet in no bank.
+//| Two keys whose numbers follow one another are loaded at the same time, 64 bytes of each. Odd ones begin
+//| with the second half of 128, so the two meet in no bank.
 /// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q, const NoScales&,
@@ -121,12 +125,14 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
 
 //| ## Values
 //|
-//| Here the summed dimension is the keys, and a register of the second operand has the same column of two keys. A lane loads
-//| columns of each of its four keys, those of its scores, and deals the 16-bit halves out by `byte_permute`. Of every 64 columns lane group
-//| $g$ (of eight) has the 8 from $8g$ on; at $d = 128$ it has 16 of 128, two loads.
+//| Here the summed dimension is the keys, and a register of the second operand has the same column of two
+//| keys. A lane loads columns of each of its four keys, those of its scores, and deals the 16-bit halves out
+//| by `byte_permute`. Of every 64 columns lane group $g$ (of eight) has the 8 from $8g$ on; at $d = 128$ it
+//| has 16 of 128, two loads.
 //|
-//| The four lanes of a quad have four keys, all in the same banks. Where there are two loads odd lanes do the second one first, so two wavefronts are left of four.
-//| What lies behind the last key may be NaN, and 0 times NaN is NaN: no lane loads it.
+//| The four lanes of a quad have four keys, all in the same banks. Where there are two loads odd lanes do the
+//| second one first, so two wavefronts are left of four. What lies behind the last key may be NaN, and 0
+//| times NaN is NaN: no lane loads it.
 
 /// Columns of V, of a lane group side by side, and of a thread's sums of a row.
 template <int kHeadDim>

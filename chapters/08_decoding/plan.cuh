@@ -1,26 +1,29 @@
 //| # Which block reads which keys
 //|
-//| All that a block must know is a list of *segments*: some tiles of keys of one sequence and key head, for one tile of
-//| rows. Two plans make it.
+//| All that a block must know is a list of *segments*: some tiles of keys of one sequence and key head, for
+//| one tile of rows. Two plans make it.
 //|
-//| * **Equal parts** (steps 4 and 5). Every item, which is a tile of rows with all its keys, is cut into the same number of
-//|   parts, a block each. With one long sequence among short ones the long one's blocks are still reading when all others
-//|   are done. If there are many items, none is cut, and a block may have several.
-//| * **Equal work** (steps 6 to 8). All key tiles of all items are numbered through, and each block takes an equal run of them,
-//|   wherever an item ends. Two blocks differ by one tile at most, whatever the lengths are. (The idea is
-//|   stream-K's, arXiv 2301.03598.)
+//| * **Equal parts** (steps 4 and 5). Every item, which is a tile of rows with all its keys, is cut into the
+//|   same number of parts, a block each. With one long sequence among short ones the long one's blocks are
+//|   still reading when all others are done. If there are many items, none is cut, and a block may have
+//|   several.
+//| * **Equal work** (steps 6 to 8). All key tiles of all items are numbered through, and each block takes an
+//|   equal run of them, wherever an item ends. Two blocks differ by one tile at most, whatever the lengths
+//|   are. (The idea is stream-K's, arXiv 2301.03598.)
 //|
-//| Lengths change with every token, so the plan is not made on the host: each warp adds up the lengths for itself, which
-//| takes less time than a first tile does to arrive. Where all lengths are equal, step 7's host works it out (`EvenPlan`).
+//| Lengths change with every token, so the plan is not made on the host: each warp adds up the lengths for
+//| itself, which takes less time than a first tile does to arrive. Where all lengths are equal, step 7's host
+//| works it out (`EvenPlan`).
 //|
-//| ![Eight blocks over time: with uneven lengths equal parts take 20 tiles, equal work 8](../../docs/figures/equal_work.svg)
+//| ![Eight blocks over time: with uneven lengths equal parts take 20 tiles, equal work
+//| 8](../../docs/figures/equal_work.svg)
 #pragma once
 #include "chapters/08_decoding/problem.cuh"
 
 namespace flashbook::decoding {
 
-//| **Shares.** Each of `count` blocks gets `all / count` units, and the first `all % count` blocks get one more. Where a share begins, and
-//| which share has a given unit, follows from these two numbers.
+//| **Shares.** Each of `count` blocks gets `all / count` units, and the first `all % count` blocks get one
+//| more. Where a share begins, and which share has a given unit, follows from these two numbers.
 /// `all` units dealt out to `count`, all >= count.
 struct Shares {
   int each, more;  ///< the first `more` have each + 1
@@ -65,9 +68,9 @@ struct Plan {
   __device__ int block_of(int unit, const Shares& shares) const { return shares.of(unit); }
 };
 
-//| Where all sequences are equally long, the host can work it out. Then no block adds up lengths, and divisions are multiplications. A call
-//| of step 7 takes 0.6 to 0.9 µs less: code that runs once comes from memory, some 15 clocks an instruction
-//| ([the appendix](appendix.md#latents-the-beginning-and-the-end)).
+//| Where all sequences are equally long, the host can work it out. Then no block adds up lengths, and
+//| divisions are multiplications. A call of step 7 takes 0.6 to 0.9 µs less: code that runs once comes from
+//| memory, some 15 clocks an instruction ([the appendix](appendix.md#latents-the-beginning-and-the-end)).
 /// Equal work for sequences that are equally long. (Step 7)
 struct EvenPlan : Plan {
   static constexpr bool kEven = true;
@@ -80,8 +83,8 @@ struct EvenPlan : Plan {
   __device__ int block_of(int unit, const Shares&) const { return unit / of_block; }
 };
 
-//| A segment knows who else works on its item: the blocks of an item's parts follow one another, so the first one's number and the
-//| count are enough to find all partial results.
+//| A segment knows who else works on its item: the blocks of an item's parts follow one another, so the first
+//| one's number and the count are enough to find all partial results.
 /// Some tiles of keys for one tile of rows. Merged with its item's other parts if there is more than one.
 struct Segment {
   int pack;  ///< over batch and packs together: Problem::pack_of
@@ -92,8 +95,8 @@ struct Segment {
   int first_block;  ///< that of part 0; part i is that of block first_block + i
 };
 
-//| Producer and consumers of a block go through the same segments. Each warp works them out for itself, since a warp that asks
-//| another has to wait for it.
+//| Producer and consumers of a block go through the same segments. Each warp works them out for itself, since
+//| a warp that asks another has to wait for it.
 /// Where a block is.
 struct PlaceInPlan {
   Shares shares = {0, 0};  ///< of the blocks that have units; each = 0: equal parts
@@ -114,8 +117,8 @@ class Segments {
   /// Those of a launch of `blocks` blocks. All lanes of a warp.
   __device__ __forceinline__ Segments(const PlanType& plan, const Problem& problem, int blocks)
       : plan_(plan), problem_(problem) {
-    //| Equal work. A tile of keys for one tile of rows is a *unit*; an empty sequence's item counts as one, so that somebody
-    //| writes its zeros. First the sum of all, a lane for every 32nd sequence.
+    //| Equal work. A tile of keys for one tile of rows is a *unit*; an empty sequence's item counts as one,
+    //| so that somebody writes its zeros. First the sum of all, a lane for every 32nd sequence.
     if (PlanType::kEven || !plan.equal_work) return;
     int all = 0;
     for (int batch = lane(); batch < problem.batch; batch += 32) all += units_of_sequence(batch);
@@ -194,8 +197,9 @@ class Segments {
     return segment;
   }
 
-  //| **The next segment.** With equal parts a block has one, or one of each of its items. With equal work it takes what is left of the item at which it stands, at most
-  //| as many units as it has left, and goes on to the next item.
+  //| **The next segment.** With equal parts a block has one, or one of each of its items. With equal work it
+  //| takes what is left of the item at which it stands, at most as many units as it has left, and goes on to
+  //| the next item.
   /// The block's next segment, or false if it has had all.
   __device__ __forceinline__ bool next(Segment& segment) {
     if (at.left == 0) return false;
@@ -216,13 +220,14 @@ class Segments {
       segment.part = part;
       segment.parts = plan_.parts;
       segment.first_block = int(blockIdx.x) - part;
-      //| With fewer blocks than items, all of one part, a block goes on with the item that is as many further as there are blocks.
+      //| With fewer blocks than items, all of one part, a block goes on with the item that is as many further
+      //| as there are blocks.
       at.unit += int(gridDim.x);
       at.left = at.unit < problem_.batch * plan_.items_of_sequence;
       return true;
     }
-    //| Which other blocks have units of the same item follows from the numbers alone: `Shares::of` says which block has the item's first
-    //| unit, and which its last.
+    //| Which other blocks have units of the same item follows from the numbers alone: `Shares::of` says which
+    //| block has the item's first unit, and which its last.
     const int length = problem_.length(at.batch), tiles = tiles_of(at.batch, length);
     decltype(auto) units = plan_.units_of(tiles);
     const int item = at.unit / units, begin = at.unit % units, taken = min(units - begin, at.left);
@@ -243,7 +248,8 @@ class Segments {
     return true;
   }
 
-  //| An empty sequence has one unit and no tile: its segment begins where it ends. The block that gets it writes zeros, and -inf.
+  //| An empty sequence has one unit and no tile: its segment begins where it ends. The block that gets it
+  //| writes zeros, and -inf.
  private:
   __device__ static int lane() { return threadIdx.x % 32; }
   __device__ int tiles_of(int batch, int length) const {

@@ -1,15 +1,18 @@
 //| # The problem: few queries, many keys
 //|
-//| A model that writes has one new token a sequence. Its query meets every key of the cache, so a head's score matrix has
-//| one row, or a few when tokens are guessed ahead and checked together. What is long is the cache.
+//| A model that writes has one new token a sequence. Its query meets every key of the cache, so a head's
+//| score matrix has one row, or a few when tokens are guessed ahead and checked together. What is long is the
+//| cache.
 //|
 //| ## Rows of a tile
 //|
-//| With grouped queries several query heads read the same key head. To the keys it does not matter whether rows of a tile
-//| are queries of one head or heads of one query. So a tile's rows are *packed* (FlashAttention's `pack_gqa`): `pack` query heads, one after another, of
-//| the first query, then the same heads of the second. Step 1 packs a single head, later steps the whole group.
+//| With grouped queries several query heads read the same key head. To the keys it does not matter whether
+//| rows of a tile are queries of one head or heads of one query. So a tile's rows are *packed*
+//| (FlashAttention's `pack_gqa`): `pack` query heads, one after another, of the first query, then the same
+//| heads of the second. Step 1 packs a single head, later steps the whole group.
 //|
-//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads them for four rows](../../docs/figures/pack_gqa.svg)
+//| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads
+//| them for four rows](../../docs/figures/pack_gqa.svg)
 #pragma once
 #include "common/attention/layout.h"
 #include "common/device/divisor.h"
@@ -29,8 +32,8 @@ struct Pack {
 
 //| ## What a block must know
 //|
-//| A group of heads has a number, and so has every row of it. Divisions by what only the launch knows, such as the heads of a
-//| group, are multiplications by a `Divisor` that the host has prepared.
+//| A group of heads has a number, and so has every row of it. Divisions by what only the launch knows, such
+//| as the heads of a group, are multiplications by a `Divisor` that the host has prepared.
 /// The shape of one launch.
 struct Problem {
   int seqlen_q;           ///< queries of a head
@@ -45,8 +48,8 @@ struct Problem {
   Strides q_strides, o_strides;
   Strides number_strides;  ///< of the rows of O as they are counted
 
-  //| Sequences of a batch end at different keys. The causal mask is aligned to each sequence's own last key: with several
-  //| queries the last one sees all keys, the one before it all but the last.
+  //| Sequences of a batch end at different keys. The causal mask is aligned to each sequence's own last key:
+  //| with several queries the last one sees all keys, the one before it all but the last.
   /// Pack number `index`, over batch and packs together.
   __device__ Pack pack_of(int index) const {
     const int first_head = index % packs * pack;
@@ -67,8 +70,8 @@ struct Problem {
     return causal ? min(length - seqlen_q + row / pack, length - 1) : length - 1;
   }
 
-  //| A row's number decides where its query is read and its result is written. `number` counts rows of O as the
-  //| log-sum-exp lies in memory, and the partial results of step 3 too.
+  //| A row's number decides where its query is read and its result is written. `number` counts rows of O as
+  //| the log-sum-exp lies in memory, and the partial results of step 3 too.
   /// Which row of O, over batch, heads and queries together.
   __device__ int64_t number(const Pack& of, int row) const { return offset(number_strides, of, row); }
 

@@ -3,7 +3,8 @@
 //| Shared memory is one ring of stages. What lies in a stage, how many rows a block has, which of
 //| its warps have which keys: all of it follows from the number of columns and of rows.
 //|
-//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
+//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and
+//| merge at the end](../../docs/figures/decode_ring.svg)
 #pragma once
 #include "chapters/08_decoding/merge.cuh"
 #include "chapters/08_decoding/plan.cuh"
@@ -17,8 +18,9 @@ constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a
 
 //| ## A configuration
 //|
-//| 16, 32 or 64 rows of queries; the warps that are not needed for more rows share the tile's keys. An element of the cache has two bytes,
-//| and in [step 8](step8_e4m3_cache.cuh) one: then a stage has twice as many keys.
+//| 16, 32 or 64 rows of queries; the warps that are not needed for more rows share the tile's keys. An
+//| element of the cache has two bytes, and in [step 8](step8_e4m3_cache.cuh) one: then a stage has twice as
+//| many keys.
 
 template <int kHeadDim_, int kRowTiles_, int kElementBytes_ = 2, int kBlocks_ = 1>
 struct RingKernelTraits {
@@ -48,8 +50,8 @@ struct RingKernelTraits {
                 "a tile has keys for every warp, and sums fit the ring");
 };
 
-//| A stage is 32 KB of keys or of values as they lie in memory, whatever their columns: of 16 bits 256 keys at $d = 64$, 128 at 128, 64 at 256.
-//| Where a multiprocessor has two blocks, it is half of that.
+//| A stage is 32 KB of keys or of values as they lie in memory, whatever their columns: of 16 bits 256 keys
+//| at $d = 64$, 128 at 128, 64 at 256. Where a multiprocessor has two blocks, it is half of that.
 template <typename Traits>
 struct alignas(128) Stage {
   unsigned char byte[Traits::kBytesOfStage];
@@ -70,7 +72,8 @@ enum RingBarrier { kWholeBlock, kAllConsumers };  ///< named barriers
 
 //| ## What a launch is given
 //|
-//| A cache of one piece a sequence is a cache of pages that are as long as a sequence, and has no table. So one kernel does both.
+//| A cache of one piece a sequence is a cache of pages that are as long as a sequence, and has no table. So
+//| one kernel does both.
 /// Where keys and values lie: pages of 2^page_bits keys, of which a sequence has `pages_of_sequence` in its
 /// table. Without a table a sequence is one page, of any length.
 struct Cache {

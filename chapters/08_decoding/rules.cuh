@@ -1,11 +1,13 @@
 //| # As models do it: windows, functions on scores, and sinks
 //|
-//| Many models do not let a query see every key of its cache as it is. The first Mistral 7B, Gemma and gpt-oss give some or all layers a *window*, the
-//| last 128 to 4096 keys. Gemma 2 caps its scores. MPT takes a slope times the distance from them (ALiBi). And gpt-oss has learned a
-//| *sink logit* for each head: a score that belongs to no key, takes weight, and brings no value.
+//| Many models do not let a query see every key of its cache as it is. The first Mistral 7B, Gemma and
+//| gpt-oss give some or all layers a *window*, the last 128 to 4096 keys. Gemma 2 caps its scores. MPT takes
+//| a slope times the distance from them (ALiBi). And gpt-oss has learned a *sink logit* for each head: a
+//| score that belongs to no key, takes weight, and brings no value.
 //|
-//| All of it is said by a plan that knows more than steps 4 to 6's own. The kernel takes either, as a template parameter, and asks it in
-//| a few places. The plain plan answers each question with a constant, so that its kernel has not an instruction more than before.
+//| All of it is said by a plan that knows more than steps 4 to 6's own. The kernel takes either, as a
+//| template parameter, and asks it in a few places. The plain plan answers each question with a constant, so
+//| that its kernel has not an instruction more than before.
 //|
 //| | switch | what it asks | where | the plain plan's answer |
 //| | --- | --- | --- | --- |
@@ -16,7 +18,8 @@
 //| | `kSinks` | `finished`: what a row comes to at last | where a merged row is stored | not called |
 //| | `kPadded` | `columns`: how many of a tile's columns tensors have | wherever rows are read or stored | all |
 //|
-//| ![A sequence's keys, of which a window at the end is cut into tiles and dealt out to blocks; what lies before it is not read; a sink comes in where parts are merged](../../docs/figures/decode_rules.svg)
+//| ![A sequence's keys, of which a window at the end is cut into tiles and dealt out to blocks; what lies
+//| before it is not read; a sink comes in where parts are merged](../../docs/figures/decode_rules.svg)
 #pragma once
 #include "chapters/08_decoding/narrow_tile.cuh"
 
@@ -47,18 +50,19 @@ struct Rules : Plan {
 
   //| ## Which keys are read
   //|
-  //| The last query's own key is the sequence's last, and the first query sees the furthest back: `left` keys before its own. So of any
-  //| sequence the last `left` + $S_q$ keys are read, or all if there are fewer. Tiles are counted from there. A window of 1024 keys is eight
-  //| tiles ($d = 128$) of a cache of any length, and the plan deals out those: a long sequence's window is as much work as a short one's.
+  //| The last query's own key is the sequence's last, and the first query sees the furthest back: `left` keys
+  //| before its own. So of any sequence the last `left` + $S_q$ keys are read, or all if there are fewer.
+  //| Tiles are counted from there. A window of 1024 keys is eight tiles ($d = 128$) of a cache of any length,
+  //| and the plan deals out those: a long sequence's window is as much work as a short one's.
   //|
-  //| With pages a copy brings a page or a piece of one, so the first tile begins at a multiple of a copy's keys: up to a page less one key
-  //| is read in vain.
+  //| With pages a copy brings a page or a piece of one, so the first tile begins at a multiple of a copy's
+  //| keys: up to a page less one key is read in vain.
   /// The first key that is read of a sequence of `length`.
   __device__ int first_key_of(const Problem& problem, int batch, int length) const {
     return max(length - queries_of(problem, batch) - left, 0) & -align;
   }
 
-  /// How many of the keys from there on no query sees: what a copy brings before the window, which may be NaN.
+  /// How many of the keys from there on no query sees: what a copy brings before the window. It may be NaN.
   __device__ int hidden_keys(const Problem& problem, int batch, int length) const {
     return max(length - queries_of(problem, batch) - left, 0) & (align - 1);
   }
@@ -68,10 +72,11 @@ struct Rules : Plan {
 
   //| ## Ragged queries
   //|
-  //| A server decodes most sequences, and at the same time reads the next chunk of some prompt: one query here, hundreds there. Their rows
-  //| are packed one sequence after another, and `first_query` says where each begins. A sequence then has as many tiles of rows as its own
-  //| queries fill, so a short one is no more work beside a long one. To the tensors of queries a sequence is no batch entry, but
-  //| begins at a row: its number takes the place of the batch entry's, and the strides fit that.
+  //| A server decodes most sequences, and at the same time reads the next chunk of some prompt: one query
+  //| here, hundreds there. Their rows are packed one sequence after another, and `first_query` says where
+  //| each begins. A sequence then has as many tiles of rows as its own queries fill, so a short one is no
+  //| more work beside a long one. To the tensors of queries a sequence is no batch entry, but begins at a
+  //| row: its number takes the place of the batch entry's, and the strides fit that.
   /// How many queries a sequence has.
   __device__ int queries_of(const Problem& problem, int batch) const {
     return first_query == nullptr ? problem.seqlen_q : first_query[batch + 1] - first_query[batch];
@@ -93,9 +98,9 @@ struct Rules : Plan {
 
   //| ## What becomes of scores
   //|
-  //| Of 16 keys' scores, as a thread holds them. The functions are those of chapter 9's step 5, in FlashAttention's order. A softcap,
-  //| $c \tanh(s / c)$, is $2c / (1 + e^{-2s/c}) - c$: the factor $2c$ joins the scale, and the constant $-c$, which the softmax does not
-  //| see, comes back in the log-sum-exp.
+  //| Of 16 keys' scores, as a thread holds them. The functions are those of chapter 9's step 5, in
+  //| FlashAttention's order. A softcap, $c \tanh(s / c)$, is $2c / (1 + e^{-2s/c}) - c$: the factor $2c$
+  //| joins the scale, and the constant $-c$, which the softmax does not see, comes back in the log-sum-exp.
   /// Applies the functions to eight scores of rows `row` and `row` + 8 of a pack, of 16 keys from `first_key`
   /// on, and hides what the window hides.
   __device__ void change(float* scores, const Problem& problem, const Segment& segment, int row,
@@ -107,8 +112,8 @@ struct Rules : Plan {
         for (int i = 0; i < 8; ++i)
           scores[i] = __fdividef(1.0f, 1.0f + exp2_approx(scores[i] * softcap_factor));
       }
-      //| ALiBi takes slope times distance. Since the softmax will multiply by the scale, the slope is divided by it beforehand. A thread's two
-      //| rows may belong to two heads, so each has a slope of its own.
+      //| ALiBi takes slope times distance. Since the softmax will multiply by the scale, the slope is divided
+      //| by it beforehand. A thread's two rows may belong to two heads, so each has a slope of its own.
       if (slopes != nullptr) {
         const int first_head =
             segment.pack % problem.packs * problem.pack + segment.pack / problem.packs * slopes_of_batch;
@@ -122,8 +127,8 @@ struct Rules : Plan {
         }
       }
     }
-    //| A window hides keys by comparing their numbers. Only the chunks at its ends ask: the first, and the last where several queries see
-    //| unequally far.
+    //| A window hides keys by comparing their numbers. Only the chunks at its ends ask: the first, and the
+    //| last where several queries see unequally far.
     if (first_key >= segment.length - 1 - left && first_key + kRowsOfMma - 1 <= first_own + right) return;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -134,10 +139,13 @@ struct Rules : Plan {
 
   //| ## Head dimensions between the tiles
   //|
-  //| Chapters 5, 7 and 9 leave a head dimension of 80 to the tensor map, which brings zeros for the columns that a tile of 128 has beyond it.
-  //| Copies of whole rows have no map. So a stage has the rows as they lie in memory, 160 bytes apart, and what is not there is known where it is read: a lane
-  //| whose 16 bytes would lie beyond its row has zeros in their place, of Q, of K and of V. Memory brings no byte in vain, nothing is copied beforehand, and columns of O beyond the last are
-  //| not stored. A comparison for each load is too little to be seen beside memory; but so that 64, 128 and 256 have not even that, it is a kernel of its own, and one for all rules.
+  //| Chapters 5, 7 and 9 leave a head dimension of 80 to the tensor map, which brings zeros for the columns
+  //| that a tile of 128 has beyond it. Copies of whole rows have no map. So a stage has the rows as they lie
+  //| in memory, 160 bytes apart, and what is not there is known where it is read: a lane whose 16 bytes would
+  //| lie beyond its row has zeros in their place, of Q, of K and of V. Memory brings no byte in vain, nothing
+  //| is copied beforehand, and columns of O beyond the last are not stored. A comparison for each load is too
+  //| little to be seen beside memory; but so that 64, 128 and 256 have not even that, it is a kernel of its
+  //| own, and one for all rules.
   template <int kHeadDim>
   __device__ int columns() const {
     return kPadded ? head_dim : kHeadDim;
@@ -145,13 +153,15 @@ struct Rules : Plan {
 
   //| ## The sink comes last
   //|
-  //| A sink logit $b$ is one more term of a row's sum: $L = \sum_j e^{s_j} + e^b$, and $O = \sum_j e^{s_j} v_j / L$. It could be any block's.
-  //| But then that block's part would differ from all others, and who writes a row of no keys? So parts know nothing of it. Whoever stores a
-  //| merged row, with $\mathrm{LSE}$ over all keys, takes it in:
+  //| A sink logit $b$ is one more term of a row's sum: $L = \sum_j e^{s_j} + e^b$, and
+  //| $O = \sum_j e^{s_j} v_j / L$. It could be any block's. But then that block's part would differ from all
+  //| others, and who writes a row of no keys? So parts know nothing of it. Whoever stores a merged row, with
+  //| $\mathrm{LSE}$ over all keys, takes it in:
   //|
   //| $$\mathrm{LSE}' = \log(e^{\mathrm{LSE}} + e^b), \qquad O' = e^{\mathrm{LSE} - \mathrm{LSE}'} \, O .$$
   //|
-  //| It is the merge rule, of a part whose values are 0. A row without keys has O = 0, and its log-sum-exp is the sink logit.
+  //| It is the merge rule, of a part whose values are 0. A row without keys has O = 0, and its log-sum-exp is
+  //| the sink logit.
   /// Takes a head's sink, and what scores lack, into a finished row's log-sum-exp. Returns the factor of its
   /// O.
   __device__ float take_sink(float& lse, int head) const {

@@ -1,17 +1,20 @@
 //| # Step 10: rows for a warpgroup
 //|
-//| **What step 9 leaves.** With several query tokens a pack has more rows: four tokens of eight heads make 32, sixteen make
-//| 128. The ring gives its warps 16 rows each, so with 64 rows four warps read every key from shared memory, and with 128
-//| rows two blocks read every key from the L2. Neither keeps up with device memory any more.
+//| **What step 9 leaves.** With several query tokens a pack has more rows: four tokens of eight heads make
+//| 32, sixteen make 128. The ring gives its warps 16 rows each, so with 64 rows four warps read every key
+//| from shared memory, and with 128 rows two blocks read every key from the L2. Neither keeps up with device
+//| memory any more.
 //|
-//| **What this step does.** From 17 rows on, most of a warpgroup's 64 rows are in use. So this is chapter 5's kernel again:
-//| `wgmma` reads a tile of keys once per 64 rows, and the scores of one tile are computed while the values of the tile
-//| before are multiplied. Everything else stays: the plan of step 6, the boxes of step 9, merging.
+//| **What this step does.** From 17 rows on, most of a warpgroup's 64 rows are in use. So this is chapter 5's
+//| kernel again: `wgmma` reads a tile of keys once per 64 rows, and the scores of one tile are computed while
+//| the values of the tile before are multiplied. Everything else stays: the plan of step 6, the boxes of step
+//| 9, merging.
 //|
-//| **Budget** (d = 128): 32 KB of Q, two places for 64 rows or one for 128; six stages of 32 KB. Two of them are always being
-//| read. Registers of a consumer thread: scores 64, O 64, P 32.
+//| **Budget** (d = 128): 32 KB of Q, two places for 64 rows or one for 128; six stages of 32 KB. Two of them
+//| are always being read. Registers of a consumer thread: scores 64, O 64, P 32.
 //|
-//| ![A warpgroup's 64 rows belong to four warps; a row is in four neighbouring lanes](../../docs/figures/wgmma_fragments.svg)
+//| ![A warpgroup's 64 rows belong to four warps; a row is in four neighbouring
+//| lanes](../../docs/figures/wgmma_fragments.svg)
 #pragma once
 #include "chapters/08_decoding/last_arriver.cuh"
 #include "chapters/08_decoding/step9_boxes.cuh"
@@ -53,8 +56,8 @@ struct WarpgroupShared {
   PlaceInPlan at[Traits::kWarps];
 };
 
-//| The warpgroups share tiles, and otherwise go their own ways: each has a named barrier for its queries. They meet only where
-//| both clear the last values.
+//| The warpgroups share tiles, and otherwise go their own ways: each has a named barrier for its queries.
+//| They meet only where both clear the last values.
 /// Named barriers: the block's, one per warpgroup, all consumers.
 enum WarpgroupBarrier { kFirstGroup = 1, kSecondGroup = 2, kBothGroups = 3 };
 
@@ -68,13 +71,13 @@ __device__ __forceinline__ void sync_warpgroup() {
 
 //| ## Two producers
 //|
-//| `wgmma` wants a swizzle, whose rows are 128 bytes, so a box is a panel of 64 columns. Each lane has the same box of every
-//| tile. A page has at least eight keys here: the swizzle's pattern repeats after eight rows. As in step 9 keys have a warp,
-//| and values have another.
+//| `wgmma` wants a swizzle, whose rows are 128 bytes, so a box is a panel of 64 columns. Each lane has the
+//| same box of every tile. A page has at least eight keys here: the swizzle's pattern repeats after eight
+//| rows. As in step 9 keys have a warp, and values have another.
 //|
-//| The order of the stages is that of the consumers: a tile's values come after the next tile's keys. A box behind the last
-//| key has nothing to bring, but without it the stage would keep old bytes, which may be NaN. So it is asked for beyond the
-//| map's end, and comes as zeros.
+//| The order of the stages is that of the consumers: a tile's values come after the next tile's keys. A box
+//| behind the last key has nothing to bring, but without it the stage would keep old bytes, which may be NaN.
+//| So it is asked for beyond the map's end, and comes as zeros.
 
 /// Fills the stages of keys, or those of values. One warp.
 template <bool kValues, typename T, typename Traits, typename PlanType>
@@ -93,8 +96,8 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
     PagesAhead pages(cache, of.batch, segment, start, Traits::kKeys);
     for (int tile = segment.begin; tile < segment.end; ++tile) {
       const int page = pages.of(tile, lane / Traits::kPanels % cache.copies);
-      //| Keys of tiles 0 and 1, values of 0, keys of 2, values of 1: between two of its stages a warp skips one of the other's. At
-      //| a segment's end the values of the last two tiles follow each other.
+      //| Keys of tiles 0 and 1, values of 0, keys of 2, values of 1: between two of its stages a warp skips
+      //| one of the other's. At a segment's end the values of the last two tiles follow each other.
       if (kValues) {
         if (tile == segment.begin) state.advance();   // its keys
         if (tile + 1 < segment.end) state.advance();  // those of the next tile
@@ -106,7 +109,8 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
       uint64_t* full = &shared.ring.full[state.stage];
       if (lane == 0) mbarrier_arrive_expect_tx(full, sizeof(stage));
       __syncwarp();  // the barrier knows of the bytes before any can land
-      //| A tile has at most 32 boxes, with pages of eight keys at d = 128 and 256. So a lane issues one, or none.
+      //| A tile has at most 32 boxes, with pages of eight keys at d = 128 and 256. So a lane issues one, or
+      //| none.
       if (in_tile < Traits::kKeys) {
         const int key = start + tile * Traits::kKeys + in_tile;
         int in_page = cache.table == nullptr ? key : key & ((1 << cache.page_bits) - 1);
@@ -126,11 +130,11 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
 
 //| ## Queries
 //|
-//| A warpgroup copies its rows of the pack to where the swizzle wants them, by `cp.async`. It does so for the next segment
-//| while it works on this one, into a second place: a load that is waited for takes some microseconds while every block
-//| reads, and all blocks would wait at the same time. Two warpgroups have no room for that, since a sixth stage brings
-//| more: their next queries come while the results are stored. Rows beyond the last, and columns beyond the tensor's, are
-//| zeros.
+//| A warpgroup copies its rows of the pack to where the swizzle wants them, by `cp.async`. It does so for the
+//| next segment while it works on this one, into a second place: a load that is waited for takes some
+//| microseconds while every block reads, and all blocks would wait at the same time. Two warpgroups have no
+//| room for that, since a sixth stage brings more: their next queries come while the results are stored. Rows
+//| beyond the last, and columns beyond the tensor's, are zeros.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>& tile, const T* q,
                                           const Problem& problem, const PlanType& plan, int pack,
@@ -152,8 +156,8 @@ __device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHea
 
 //| ## A segment's tiles
 //|
-//| Chapter 5's loop: the scores of a tile are issued before the values of the tile before, and the softmax runs under that
-//| product. A tile asks for its mask only where some row does not see all of it.
+//| Chapter 5's loop: the scores of a tile are issued before the values of the tile before, and the softmax
+//| runs under that product. A tile asks for its mask only where some row does not see all of it.
 
 /// Whether a key is behind the last one, or hidden from a row, or its score is changed by the plan's rules.
 template <typename Traits, typename PlanType>
@@ -169,8 +173,8 @@ __device__ __forceinline__ void change_and_mask(float (&scores)[Traits::kKeys / 
   mask(scores, last, tile_key);
 }
 
-//| A cache may hold anything behind the last key, and before a window: NaN too, and 0 * NaN is NaN. So the consumers overwrite
-//| those values with zeros, all of them together.
+//| A cache may hold anything behind the last key, and before a window: NaN too, and 0 * NaN is NaN. So the
+//| consumers overwrite those values with zeros, all of them together.
 /// Writes zeros over rows `first` ... `end` - 1 of a tile of values. All consumers.
 template <typename Traits, typename Tile>
 __device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
@@ -182,7 +186,8 @@ __device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
   named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // those of all threads
 }
 
-//| The first tile has no values before it to multiply, and the last values no keys behind them. Both stand outside the loop.
+//| The first tile has no values before it to multiply, and the last values no keys behind them. Both stand
+//| outside the loop.
 /// What a warpgroup's rows, `q`, come to over a segment. `row`: of the pack, the first of the thread's two;
 /// `first_row`: the block's.
 template <typename T, typename Traits, typename PlanType>
@@ -220,8 +225,8 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
   hopper::softmax(scores, rows, correction, problem.scale_log2);
   round_to_fragments<T>(p, scores);
 
-  //| In the loop two products run at once. `wgmma_wait<1>` waits for the older one, the scores; the other adds to O during the
-  //| softmax.
+  //| In the loop two products run at once. `wgmma_wait<1>` waits for the older one, the scores; the other
+  //| adds to O during the softmax.
 #pragma unroll 1
   for (int tile = segment.begin + 1; tile < segment.end; ++tile) {
     const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
@@ -265,7 +270,8 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
 
 //| ## Results and parts
 //|
-//| A thread stores its parts of two rows: finished, in O; or in float32, where other blocks have keys of the same item.
+//| A thread stores its parts of two rows: finished, in O; or in float32, where other blocks have keys of the
+//| same item.
 
 /// Stores what a warpgroup's rows came to, or the block's part of it.
 template <typename T, typename Traits, typename PlanType>
@@ -305,8 +311,8 @@ __device__ __forceinline__ void store_rows(float (&output)[Traits::kHeadDim / 2]
     if (lane == 0 && row + 8 * r < rows) lse[problem.number(of, row + 8 * r)] = row_lse[r];
 }
 
-//| **The last to arrive** merges, as in step 4, a warp its 16 rows. A row alone would wait for memory twice, for the weights
-//| and then for the parts. Four rows at a time wait together.
+//| **The last to arrive** merges, as in step 4, a warp its 16 rows. A row alone would wait for memory twice,
+//| for the weights and then for the parts. Four rows at a time wait together.
 
 /// Merges rows `first` ... `end` - 1, four at a time; `place(part, row)` says where a part of a row is. One
 /// warp.
@@ -328,8 +334,8 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
 #pragma unroll
     for (int distance = kAtOnce; distance < 32; distance *= 2)
       max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
-    //| Then come the weights, of eight parts of four rows at a time. A lane computes one, and all lanes need it: each has some
-    //| columns of every row.
+    //| Then come the weights, of eight parts of four rows at a time. A lane computes one, and all lanes need
+    //| it: each has some columns of every row.
     float weights = 0;
     for (int group = 0; group < parts; group += kPartsAtOnce) {
       const int part = group + own_part;
@@ -351,7 +357,8 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
 #pragma unroll
     for (int distance = kAtOnce; distance < 32; distance *= 2)
       weights += __shfl_xor_sync(kWholeWarp, weights, distance);
-    //| The weights' sum divides, and its logarithm gives the row's log-sum-exp. A row without keys gets 0 and -inf.
+    //| The weights' sum divides, and its logarithm gives the row's log-sum-exp. A row without keys gets 0 and
+    //| -inf.
     const float inverse = weights > 0 ? 1 / weights : 0;
     const float lse = weights > 0 ? max + __log2f(weights) * kLn2 : -INFINITY;
 #pragma unroll
@@ -423,8 +430,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
   segments.begin(blockIdx.x);  // all the other warps, meanwhile
   __syncthreads();             // and so do all threads
-  //| A block of three warpgroups begins with 168 registers per thread. The third warpgroup, of which two warps produce, keeps 56.
-  //| So each of the others may have 224: 2 * 224 + 56 = 3 * 168.
+  //| A block of three warpgroups begins with 168 registers per thread. The third warpgroup, of which two
+  //| warps produce, keeps 56. So each of the others may have 224: 2 * 224 + 56 = 3 * 168.
   if (warp >= Traits::kWarps) {
     if constexpr (Traits::kConsumers == 2) setmaxnreg_dec<56>();
     if (warp == Traits::kWarps) produce_panels<false>(shared, maps.k, cache, problem, plan, segments);
@@ -452,8 +459,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                          next.row_tile * Traits::kRows + group * kRowsOfWarpgroup);
     return true;
   };
-  //| `cp.async` writes as its thread does, so a fence is due before `wgmma` reads Q: each thread waits for its own pieces, makes
-  //| them visible, and then the four warps meet.
+  //| `cp.async` writes as its thread does, so a fence is due before `wgmma` reads Q: each thread waits for
+  //| its own pieces, makes them visible, and then the four warps meet.
   constexpr int kLastPlace = Traits::kQueryPlaces - 1;
   if (threadIdx.x % 32 == 0) shared.at[warp] = segments.at;
   __syncwarp();
@@ -462,7 +469,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     cp_async_wait<0>();   // this thread's pieces of Q are in,
     fence_proxy_async();  // visible to wgmma,
     sync_warpgroup();     // and those of all four warps, which are done with the other place
-    //| An item without keys has no tiles. Its rows are written all the same: zeros, and -inf for the log-sum-exp.
+    //| An item without keys has no tiles. Its rows are written all the same: zeros, and -inf for the
+    //| log-sum-exp.
     const Segment segment = shared.segment[place][warp];
     if (kLastPlace == 1) is_there = begin_next(1 - place);
     const int first_row = segment.row_tile * Traits::kRows, row = first_row + row_in_block;

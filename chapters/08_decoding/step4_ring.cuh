@@ -1,24 +1,30 @@
 //| # Steps 4 to 6: a deep ring, narrow tiles, and the last to arrive merges
 //|
-//| **What step 3 leaves.** A block waits for a tile, works on it, and only then asks for the next. While it works nothing
-//| travels, and the second block of the multiprocessor covers only a part of that. To read at full rate, memory must have
-//| requests at all times: about a microsecond's worth, 33 KB a multiprocessor, and in practice two or three times that.
+//| **What step 3 leaves.** A block waits for a tile, works on it, and only then asks for the next. While it
+//| works nothing travels, and the second block of the multiprocessor covers only a part of that. To read at
+//| full rate, memory must have requests at all times: about a microsecond's worth, 33 KB a multiprocessor,
+//| and in practice two or three times that.
 //|
-//| **What this step does.** Shared memory has a ring of three stages of 32 KB, and a producer warp does nothing but ask for
-//| the next tile as soon as a stage is free. So up to 96 KB are on their way. (Seven stages were tried first. They read no
-//| faster, and a block of 227 KB starts later.) The rest follows from giving the reading all the time:
+//| **What this step does.** Shared memory has a ring of three stages of 32 KB, and a producer warp does
+//| nothing but ask for the next tile as soon as a stage is free. So up to 96 KB are on their way. (Seven
+//| stages were tried first. They read no faster, and a block of 227 KB starts later.) The rest follows from
+//| giving the reading all the time:
 //|
-//| * **Narrow tiles.** A group of 4 or 8 heads fills a few of `wgmma`'s 64 rows. `mma.sync` multiplies 16 rows, whose
-//|   operands go through registers. Chapter 5 left it because it cannot use the tensor cores' full rate. Here it need not: 16
-//|   rows do 16 FLOPs for each byte that memory brings, and the tensor cores could do some 200.
-//| * **Warps that own keys.** A tile's keys are dealt out to the warps, 16 at a time. Each has its own maximum, sum and
-//|   output, so that between two tiles no warp waits for another. They merge when the block is done with an item.
-//| * **No second kernel** for up to 48 parts. An atomic counter says which warp arrives last, and that one merges them: see
-//|   `finish_parts` ([`last_arriver.cuh`](last_arriver.cuh)).
+//| * **Narrow tiles.** A group of 4 or 8 heads fills a few of `wgmma`'s 64 rows. `mma.sync` multiplies 16
+//|   rows, whose operands go through registers. Chapter 5 left it because it cannot use the tensor cores'
+//|   full rate. Here it need not: 16 rows do 16 FLOPs for each byte that memory brings, and the tensor cores
+//|   could do some 200.
+//| * **Warps that own keys.** A tile's keys are dealt out to the warps, 16 at a time. Each has its own
+//|   maximum, sum and output, so that between two tiles no warp waits for another. They merge when the block
+//|   is done with an item.
+//| * **No second kernel** for up to 48 parts. An atomic counter says which warp arrives last, and that one
+//|   merges them: see `finish_parts` ([`last_arriver.cuh`](last_arriver.cuh)).
 //|
-//| **Budget** (d = 128): a ring of 3 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O 64, scores 8.
+//| **Budget** (d = 128): a ring of 3 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O
+//| 64, scores 8.
 //|
-//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../docs/figures/decode_ring.svg)
+//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and
+//| merge at the end](../../docs/figures/decode_ring.svg)
 #pragma once
 #include "chapters/08_decoding/last_arriver.cuh"
 #include "common/ptx/bulk_copy.h"
@@ -27,12 +33,13 @@ namespace flashbook::decoding {
 
 //| ## The producer
 //|
-//| One warp, and two stages a tile: keys and values have one each, so that a stage of keys is free again as soon as the scores
-//| are made. Without pages a tile is one copy, which ends where the sequence does.
+//| One warp, and two stages a tile: keys and values have one each, so that a stage of keys is free again as
+//| soon as the scores are made. Without pages a tile is one copy, which ends where the sequence does.
 //|
-//| **Pages.** With pages a copy brings a page, or as much of one as a tile takes. Lanes ask for a copy each, whose address comes
-//| from the table. The table's answer takes as long as a key's, and longer while everybody reads. So the 32 lanes look up the
-//| pages of 32 copies at a time, of several tiles, and the next 32 while these are being asked for.
+//| **Pages.** With pages a copy brings a page, or as much of one as a tile takes. Lanes ask for a copy each,
+//| whose address comes from the table. The table's answer takes as long as a key's, and longer while
+//| everybody reads. So the 32 lanes look up the pages of 32 copies at a time, of several tiles, and the next
+//| 32 while these are being asked for.
 //|
 //| Keys whose rows do not lie side by side (`[batch, seqlen, heads, head_dim]`) come row by row, a copy each.
 
@@ -54,7 +61,8 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
       return key < segment.length ? cache.table[of.batch * cache.pages_of_sequence + (key >> cache.page_bits)]
                                   : 0;
     };
-    //| A lane's page is that of one copy: with four copies a tile, lanes 4 to 7 have those of the second tile.
+    //| A lane's page is that of one copy: with four copies a tile, lanes 4 to 7 have those of the second
+    //| tile.
     const auto look_up = [&](int tile) {
       return page_of(start + (tile + lane / cache.copies) * Traits::kKeys +
                      lane % cache.copies * cache.copy_rows);
@@ -75,8 +83,8 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
         uint64_t* full = &shared.ring.full[state.stage];
         if (lane == 0) mbarrier_arrive_expect_tx(full, bytes);
         __syncwarp();  // the barrier knows of the bytes before any can land
-        //| `arrive_expect_tx` has named the bytes of the whole tile. The copies land in any order, and the stage is full when the last of
-        //| them has.
+        //| `arrive_expect_tx` has named the bytes of the whole tile. The copies land in any order, and the
+        //| stage is full when the last of them has.
         const bool is_k = tensor == 0;
         const int64_t to_page = is_k ? cache.k_strides.batch : cache.v_strides.batch;
         const int64_t to_row = is_k ? cache.k_strides.row : cache.v_strides.row;
@@ -96,9 +104,10 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
         state.advance();
       }
     }
-    //| At the end of a segment the warps need room to merge. The ring has it: the producer hands out stages without filling
-    //| them, in their turn like any other. No bytes hold such a stage back: lane 0's arrival alone fills it. So it comes after all
-    //| lanes have waited. A lane that is still waiting could otherwise miss two phases of `empty`, and wait for ever.
+    //| At the end of a segment the warps need room to merge. The ring has it: the producer hands out stages
+    //| without filling them, in their turn like any other. No bytes hold such a stage back: lane 0's arrival
+    //| alone fills it. So it comes after all lanes have waited. A lane that is still waiting could otherwise
+    //| miss two phases of `empty`, and wait for ever.
     for (int i = 0; i < Traits::kMergeStages; ++i) {
       wait_empty(shared.ring, state);
       __syncwarp();  // all lanes have seen the stage empty
@@ -109,8 +118,9 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
 }
 //| ## A segment's tiles
 //|
-//| A *chunk* is 16 keys. A warp computes the scores of its chunks, after which the stage of keys is free; then comes the softmax, then
-//| the values. A chunk behind the last key is left out, since no copy brings anything there.
+//| A *chunk* is 16 keys. A warp computes the scores of its chunks, after which the stage of keys is free;
+//| then comes the softmax, then the values. A chunk behind the last key is left out, since no copy brings
+//| anything there.
 
 /// The first of the thread's two rows of the pack; the other is 8 further.
 template <typename Traits>
@@ -119,8 +129,8 @@ __device__ __forceinline__ int row_of_pack(const Segment& segment) {
   return segment.row_tile * Traits::kRows + warp / Traits::kKeyWarps * kRowsOfMma + lane / 4;
 }
 
-//| **Before a window.** With pages the first copy may bring keys that no query sees. Their probabilities are 0, but their
-//| values may be anything, and 0 times NaN is NaN.
+//| **Before a window.** With pages the first copy may bring keys that no query sees. Their probabilities are
+//| 0, but their values may be anything, and 0 times NaN is NaN.
 /// Writes zeros over the values of a chunk's first `rows` keys. One warp.
 template <typename Traits>
 __device__ __forceinline__ void clear_hidden(Stage<Traits>& values, int chunk, int rows, int row_bytes) {
@@ -176,7 +186,8 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
         release(shared.ring, keys);  // so it may be overwritten
       }
 
-      //| Most tiles leave every maximum as it is. Then the output need not be multiplied, so the warp votes on it.
+      //| Most tiles leave every maximum as it is. Then the output need not be multiplied, so the warp votes
+      //| on it.
       float correction[2];
       online_softmax(scores, sums.rows, correction, problem.scale_log2);
       if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1))
@@ -206,7 +217,8 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
 
 //| ## The consumers
 //|
-//| A consumer warp has 16 rows of the tile of queries. The warps with the same rows deal the chunks of keys out in turn.
+//| A consumer warp has 16 rows of the tile of queries. The warps with the same rows deal the chunks of keys
+//| out in turn.
 
 /// All segments of the block, in step with the producer. Consumer warps.
 template <typename T, typename Traits, typename PlanType>
@@ -228,7 +240,8 @@ __device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheO
       shared.place[warp] = segments.at;
     }
     __syncwarp();  // and see this one
-    //| Where a warp stands in the plan waits in shared memory, for its registers are full of queries and sums.
+    //| Where a warp stands in the plan waits in shared memory, for its registers are full of queries and
+    //| sums.
     const int first_row = segment.row_tile * Traits::kRows + row_in_tile;
     Scales<Traits> scales(cache, problem, segment,
                           plan.first_key_of(problem, segment.pack / problem.packs, segment.length));
@@ -245,7 +258,8 @@ __device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheO
 
 //| ## The kernel
 //|
-//| The last warp produces, all others consume. Each warp goes through the block's segments ([`plan.cuh`](plan.cuh)) on its own.
+//| The last warp produces, all others consume. Each warp goes through the block's segments
+//| ([`plan.cuh`](plan.cuh)) on its own.
 
 /// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
 /// `PlanType` is Plan, or Rules.

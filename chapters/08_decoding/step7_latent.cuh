@@ -1,21 +1,25 @@
 //| # Step 7: latent attention
 //|
-//| **What this step is about.** One latent serves all query heads: a key of 576 elements, whose first 512 are the value too.
-//| With 128 heads each byte of it takes part in 242 FLOPs. So this is the one decoding that the tensor cores must keep up
-//| with, and `mma.sync` (steps 4 to 6) is too slow for it. Here is `wgmma` again, with 64 rows of queries: half of 128 heads.
+//| **What this step is about.** One latent serves all query heads: a key of 576 elements, whose first 512 are
+//| the value too. With 128 heads each byte of it takes part in 242 FLOPs. So this is the one decoding that
+//| the tensor cores must keep up with, and `mma.sync` (steps 4 to 6) is too slow for it. Here is `wgmma`
+//| again, with 64 rows of queries: half of 128 heads.
 //|
-//| **What is hard.** A row of O has 512 columns in float32. 64 rows of it are 128 KB, half of a multiprocessor's registers.
-//| No warpgroup can hold them: a thread would need 256 registers for O alone, and 255 is the most that it may have. And 64 rows
-//| of Q are 72 KB. Beside them shared memory has room for two tiles of keys, too few to load one while two are in use.
+//| **What is hard.** A row of O has 512 columns in float32. 64 rows of it are 128 KB, half of a
+//| multiprocessor's registers. No warpgroup can hold them: a thread would need 256 registers for O alone, and
+//| 255 is the most that it may have. And 64 rows of Q are 72 KB. Beside them shared memory has room for two
+//| tiles of keys, too few to load one while two are in use.
 //|
-//| **What this step does.** Three warpgroups. Two have half of O each, 256 columns. The third keeps Q in its registers, makes the
-//| scores of every tile and their softmax, and hands the probabilities over through shared memory. Q out of the way, a third tile of
-//| keys fits; and the products of scores read half as much of shared memory, the keys alone.
+//| **What this step does.** Three warpgroups. Two have half of O each, 256 columns. The third keeps Q in its
+//| registers, makes the scores of every tile and their softmax, and hands the probabilities over through
+//| shared memory. Q out of the way, a third tile of keys fits; and the products of scores read half as much
+//| of shared memory, the keys alone.
 //|
-//| **Budget.** Shared memory: three stages of 72 KB, 10 KB of Q for which there are no registers, 1 KB of barriers and sums: all that a
-//| block may have. Registers of a thread: Q 124 and scores 32, or O 128.
+//| **Budget.** Shared memory: three stages of 72 KB, 10 KB of Q for which there are no registers, 1 KB of
+//| barriers and sums: all that a block may have. Registers of a thread: Q 124 and scores 32, or O 128.
 //|
-//| ![Three warpgroups: one makes the scores and the probabilities of all tiles, two multiply them by half of the values each](../../docs/figures/latent_halves.svg)
+//| ![Three warpgroups: one makes the scores and the probabilities of all tiles, two multiply them by half of
+//| the values each](../../docs/figures/latent_halves.svg)
 #pragma once
 #include "chapters/08_decoding/softmax.cuh"
 #include "chapters/08_decoding/step7_latent_loads.cuh"
@@ -30,11 +34,12 @@ namespace flashbook::decoding {
 
 //| ## From scores to P
 //|
-//| The warpgroup masks its scores, finds the rows' new maxima, and writes P to shared memory. Beside P it writes what O so far must be
-//| multiplied by, which is 1 as long as no maximum grows by much.
+//| The warpgroup masks its scores, finds the rows' new maxima, and writes P to shared memory. Beside P it
+//| writes what O so far must be multiplied by, which is 1 as long as no maximum grows by much.
 //|
-//| **Behind the last key** may lie anything. A score is overwritten by the mask. A value is not: 0 times NaN is NaN. So the
-//| last tile's rows behind the end are set to zero, in shared memory, before anybody multiplies by them.
+//| **Behind the last key** may lie anything. A score is overwritten by the mask. A value is not: 0 times NaN
+//| is NaN. So the last tile's rows behind the end are set to zero, in shared memory, before anybody
+//| multiplies by them.
 
 /// Makes P of scores and publishes it: the tile in `stage`, whose first key is `first_key`, with `keys` keys
 /// from there to the end. `turn`: the place of its corrections. The warpgroup that makes scores.
@@ -56,7 +61,8 @@ __device__ __forceinline__ void publish(LatentShared<T>& shared, float (&scores)
   float correction[2];
   online_softmax<true>(scores, rows, correction, problem.scale_log2);
 
-  //| P takes the place of the ninth panel. A warp's 16 rows go where the descriptor expects them, 16 keys at a time.
+  //| P takes the place of the ninth panel. A warp's 16 rows go where the descriptor expects them, 16 keys at
+  //| a time.
   named_barrier_sync<kScores, kWarpgroup>();  // all four warps' products have read the ninth panel
   auto* p = reinterpret_cast<unsigned char*>(panels[LatentKernelTraits::kPosition]);
   const int row = thread / 32 * 16 + lane % 16;
@@ -92,12 +98,13 @@ __device__ __forceinline__ void publish(LatentShared<T>& shared, float (&scores)
 //| | S of tile t + 1 | waits for its scores | have P of tile t, and wait until these scores are computed |
 //| | O += P V of tile t | softmax of tile t + 1 | wait for their products, give the tile back |
 //|
-//| **Values wait for scores that they do not need.** Without that, S of the next tile and P V of this one share the tensor cores and end
-//| at the same time, and the softmax has nothing to hide behind. Where only one half waits, a call takes 8 % longer
-//| ([the table](appendix.md#latents-scores-by-one-warpgroup)).
+//| **Values wait for scores that they do not need.** Without that, S of the next tile and P V of this one
+//| share the tensor cores and end at the same time, and the softmax has nothing to hide behind. Where only
+//| one half waits, a call takes 8 % longer ([the table](appendix.md#latents-scores-by-one-warpgroup)).
 //|
-//| **Two places for corrections.** Those of tile t are written where those of tile t - 2 were. Both halves must have read these: they
-//| have, once they have given tile t - 2 back. The last third of its stage says so, since both read it.
+//| **Two places for corrections.** Those of tile t are written where those of tile t - 2 were. Both halves
+//| must have read these: they have, once they have given tile t - 2 back. The last third of its stage says
+//| so, since both read it.
 
 /// Makes the scores of a segment's tiles, and P of them. `rows`: what its rows come to. The warpgroup that
 /// makes scores.
@@ -112,7 +119,8 @@ __device__ __forceinline__ void make_scores(LatentShared<T>& shared, LatentFlags
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int next = next_stage(stage), keys = segment.length - tile * kKeys;
     issue_scores(scores, q, shared, uniform(stage), flags.of(stage));
-    //| While the tensor cores work: are the corrections of two tiles ago read? Then these may take their place.
+    //| While the tensor cores work: are the corrections of two tiles ago read? Then these may take their
+    //| place.
     mbarrier_wait(&shared.empty[next][kLastBox], flags.of(next) ^ 1);  // tile - 2 has been added
     wgmma_wait<0>();
     wgmma_pin(scores);
@@ -123,7 +131,8 @@ __device__ __forceinline__ void make_scores(LatentShared<T>& shared, LatentFlags
     flags.flip(kTurn);
     stage = next;
   }
-  //| What the rows come to takes the next place of corrections: the tile before the last must have been added, too.
+  //| What the rows come to takes the next place of corrections: the tile before the last must have been
+  //| added, too.
   mbarrier_wait(&shared.empty[next_stage(stage)][kLastBox], flags.of(next_stage(stage)) ^ 1);
 }
 
@@ -149,7 +158,8 @@ __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags&
     release(shared, stage, warpgroup);
     flags.flip(stage);
     flags.flip(kTurn);
-    //| The right half is the last to be done with a tile. So it asks for the tile that comes to the same place.
+    //| The right half is the last to be done with a tile. So it asks for the tile that comes to the same
+    //| place.
     if (warpgroup == 1)
       fill(shared, map, cache, problem, stage, flags.of(stage), segment, tile + LatentKernelTraits::kStages);
     stage = next;
@@ -158,11 +168,12 @@ __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags&
 
 //| ## The end of a segment
 //|
-//| The rows' sums and maxima are known to the warpgroup that made the scores. It writes the log-sum-exp itself, and hands the inverse of
-//| the sum over as it does corrections. The others store their halves: to O, or as a part to the workspace.
-//| [The blocks that have parts of an item](step7_latent_merge.cuh#everybody-merges), which is a tile
-//| of rows with all its keys, merge them together. In steps 4 to 6 the last to arrive does it alone. Here it would have to read 64 rows of
-//| 512 columns from each of the others, megabytes, while all other multiprocessors are done.
+//| The rows' sums and maxima are known to the warpgroup that made the scores. It writes the log-sum-exp
+//| itself, and hands the inverse of the sum over as it does corrections. The others store their halves: to O,
+//| or as a part to the workspace. [The blocks that have parts of an
+//| item](step7_latent_merge.cuh#everybody-merges), which is a tile of rows with all its keys, merge them
+//| together. In steps 4 to 6 the last to arrive does it alone. Here it would have to read 64 rows of 512
+//| columns from each of the others, megabytes, while all other multiprocessors are done.
 
 /// Says what the rows of a segment came to. The warpgroup that makes scores.
 template <typename T>
@@ -171,8 +182,9 @@ __device__ __forceinline__ void announce_rows(LatentShared<T>& shared, const Row
                                               const LatentParts& parts, int turn,
                                               float* lse) {  // [batch, heads, seqlen_q]
   const unsigned thread = thread_number() % kWarpgroup;
-  //| Nobody needs this barrier. But without it, or with the branches below in another order, ptxas keeps the stage and the flags of the
-  //| loop before in threads' registers and not in uniform ones: 2.6 % longer with 128 heads.
+  //| Nobody needs this barrier. But without it, or with the branches below in another order, ptxas keeps the
+  //| stage and the flags of the loop before in threads' registers and not in uniform ones: 2.6 % longer with
+  //| 128 heads.
   named_barrier_sync<kScores, kWarpgroup>();
   const Pack of = problem.pack_of(segment.pack);
 #pragma unroll
@@ -181,8 +193,9 @@ __device__ __forceinline__ void announce_rows(LatentShared<T>& shared, const Row
     const float sum = quad_sum(rows.sum[r]), row_lse = log_sum_exp(rows.max[r] * problem.scale_log2, sum);
     const int row = segment.row_tile * LatentKernelTraits::kRows + in_tile;
     if (thread % 4 != 0) continue;
-    //| A lane of four has the row's sum. A row that has seen no key has 0, and a log-sum-exp of -inf. Of rows that the pack does not have
-    //| nothing is written: the merge works with whatever lies there, each row for itself, and does not store it.
+    //| A lane of four has the row's sum. A row that has seen no key has 0, and a log-sum-exp of -inf. Of rows
+    //| that the pack does not have nothing is written: the merge works with whatever lies there, each row for
+    //| itself, and does not store it.
     shared.correction[turn][in_tile] = sum > 0 ? 1 / sum : 0;
     if (row >= problem.rows()) continue;
     if (segment.parts > 1) {
@@ -207,7 +220,8 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
   mbarrier_wait(&shared.rows_known, flags.of(kSegment));
   const float* inverses = shared.correction[flags.of(kTurn)];
   const float inverse[2] = {inverses[in_tile], inverses[in_tile + 8]};
-  //| A warp whose 16 rows all lie behind the pack's last has nothing to store. The merge does not read its part either.
+  //| A warp whose 16 rows all lie behind the pack's last has nothing to store. The merge does not read its
+  //| part either.
   const int first_row = segment.row_tile * LatentKernelTraits::kRows;
   if (first_row + in_tile / 16 * 16 >= problem.rows()) return;
   //| What is stored is normalised in both cases.
@@ -231,16 +245,15 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 
 //| ## The kernel
 //|
-//| Each tile of rows has blocks that share the keys. All tiles of rows deal the keys out alike, as step 6 does, so the two
-//| blocks that have the 128 heads of a sequence read the same keys at about the same time, and one of them finds them in the
-//| L2. They are neighbours in the grid, so the machine starts them side by side. (With all blocks of the first tile of rows before those of
-//| the second, shapes of 128 heads took 2 to 20 % longer, which differed from card to card:
-//| [the table](appendix.md#one-long-sequence-of-latents).)
+//| Each tile of rows has blocks that share the keys. All tiles of rows deal the keys out alike, as step 6
+//| does, so the two blocks that have the 128 heads of a sequence read the same keys at about the same time,
+//| and one of them finds them in the L2. They are neighbours in the grid, so the machine starts them side by
+//| side. (With all blocks of the first tile of rows before those of the second, shapes of 128 heads took 2 to
+//| 20 % longer, which differed from card to card: [the table](appendix.md#one-long-sequence-of-latents).)
 //|
-//| O, or Q, takes most of a thread's registers. So a segment, and where the plan goes on, lie in shared memory: once for those who have O,
-//| once for those who make scores.
-//| The plan counts blocks along x. Here x is the tile of rows, and the blocks that share keys lie along y: so two numbers of a
-//| segment are set anew.
+//| O, or Q, takes most of a thread's registers. So a segment, and where the plan goes on, lie in shared
+//| memory: once for those who have O, once for those who make scores. The plan counts blocks along x. Here x
+//| is the tile of rows, and the blocks that share keys lie along y: so two numbers of a segment are set anew.
 
 /// Writes down a segment, and where the plan goes on. One thread.
 __device__ __forceinline__ void write_down(Segment next, const PlaceInPlan& at, Segment& segment,
@@ -278,7 +291,8 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
   static_assert(sizeof(LatentShared<T>) <= kMostSharedBytes, "more shared memory than a block may have");
   constexpr int kStages = LatentKernelTraits::kStages, kLast = kStages - 1;
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
-  //| One thread makes the barriers. Meanwhile the other warps work out which keys the block has, and one writes its first segment down.
+  //| One thread makes the barriers. Meanwhile the other warps work out which keys the block has, and one
+  //| writes its first segment down.
   if (threadIdx.x == 0) {
     tma_prefetch(map);
     initialise(shared);
@@ -291,7 +305,8 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     for (int i = 0; i < 2; ++i) write_down(first, segments.at, shared.segment[i], shared.place[i]);
   __syncthreads();
 
-  //| The warpgroup that makes scores. It asks for two tiles, takes the queries that the others have brought to the third stage, and asks for the third tile.
+  //| The warpgroup that makes scores. It asks for two tiles, takes the queries that the others have brought
+  //| to the third stage, and asks for the third tile.
   const int warpgroup = __shfl_sync(kWholeWarp, threadIdx.x / kWarpgroup, 0);
   LatentFlags flags;
   if (warpgroup == 2) {
@@ -337,8 +352,8 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
       announce_part(parts, segment);
     }
     if (shared.place[0].left > 0) continue;
-    //| After its last segment the block has stored all its parts. Now it helps to merge the items that others have parts of,
-    //| too: two at most, the one that it began with and the one that it ended with.
+    //| After its last segment the block has stored all its parts. Now it helps to merge the items that others
+    //| have parts of, too: two at most, the one that it began with and the one that it ended with.
     auto& of_warps = reinterpret_cast<MergedPiece(&)[LatentKernelTraits::kWarps][32]>(shared.keys[0]);
     for (int i = 0; i < shared_items; ++i)
       merge_share(of_warps, parts, shared.with_others[i], problem, o, lse);

@@ -2,7 +2,8 @@
 //|
 //| How [step 7](step7_latent.cuh) gets its tiles of keys, by TMA, and its queries, by threads.
 //|
-//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
+//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product
+//| takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
 #pragma once
 #include "chapters/08_decoding/step7_latent_tiles.cuh"
 #include "common/ptx/barrier.h"
@@ -23,12 +24,15 @@ struct LatentCache {
 
 //| ## Tiles of keys
 //|
-//| A *panel* is 64 columns of a tile, and a key has nine ([`step7_latent_tiles.cuh`](step7_latent_tiles.cuh)). A tile comes in three
-//| copies of three panels, each with a barrier of its own, so the first products begin when the first third is there. Three warps ask for a
-//| third each. Nobody has only that to do: the warpgroup of the right half, which is done with a tile last, fills its place again. Only a
-//| segment's first three tiles are asked for by the warpgroup that makes the scores, since it begins a segment first.
+//| A *panel* is 64 columns of a tile, and a key has nine
+//| ([`step7_latent_tiles.cuh`](step7_latent_tiles.cuh)). A tile comes in three copies of three panels, each
+//| with a barrier of its own, so the first products begin when the first third is there. Three warps ask for
+//| a third each. Nobody has only that to do: the warpgroup of the right half, which is done with a tile last,
+//| fills its place again. Only a segment's first three tiles are asked for by the warpgroup that makes the
+//| scores, since it begins a segment first.
 //|
-//| A tile never crosses a page, since a page has 64 keys or a multiple. Without a table the batch entry stands in the place of the page.
+//| A tile never crosses a page, since a page has 64 keys or a multiple. Without a table the batch entry
+//| stands in the place of the page.
 
 /// Waits until `stage` is empty, `phase` being its next, and asks for a tile of a segment, if it has that
 /// one. A warpgroup.
@@ -60,14 +64,16 @@ __device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap&
 
 //| ## Queries
 //|
-//| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor. Threads bring them by
-//| `cp.async`, 16 bytes at a time, to where the swizzle wants them: to the last stage, which is free while the first two are being filled.
-//| The warpgroups that have O do it, while the other one asks for keys. A lane works out where one of the warp's eight rows lies.
+//| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor.
+//| Threads bring them by `cp.async`, 16 bytes at a time, to where the swizzle wants them: to the last stage,
+//| which is free while the first two are being filled. The warpgroups that have O do it, while the other one
+//| asks for keys. A lane works out where one of the warp's eight rows lies.
 //|
-//| **All are on their way before anybody waits**: one trip to memory. (In a first version a loop loaded a piece and stored it, and each load
-//| waited for the store before it: a trip for each row, 11 µs at the start of each segment.) And **the loop is short**: a block's
-//| first instructions come from memory, too. With all loads written out, some 280 instructions, the last was on its way 4100 clocks after the
-//| segment was known ([the table](appendix.md#latents-the-beginning-and-the-end)).
+//| **All are on their way before anybody waits**: one trip to memory. (In a first version a loop loaded a
+//| piece and stored it, and each load waited for the store before it: a trip for each row, 11 µs at the start
+//| of each segment.) And **the loop is short**: a block's first instructions come from memory, too. With all
+//| loads written out, some 280 instructions, the last was on its way 4100 clocks after the segment was known
+//| ([the table](appendix.md#latents-the-beginning-and-the-end)).
 
 /// Brings a segment's rows to `tile`, and their last panel to where it stays. Rows beyond the pack's last are
 /// zeros. Those who have O; the others wait for them at kQueries.
@@ -95,8 +101,9 @@ __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, Lat
   named_barrier_arrive<kQueries, LatentKernelTraits::kThreads>();  // and to those who take them
 }
 
-//| The warpgroup that makes scores takes them from there, as `wgmma` wants a left operand: 16 columns are four registers of a thread. Of
-//| 36 times 16 columns 31 fit into registers. The next 16 go to shared memory, where the position is.
+//| The warpgroup that makes scores takes them from there, as `wgmma` wants a left operand: 16 columns are
+//| four registers of a thread. Of 36 times 16 columns 31 fit into registers. The next 16 go to shared memory,
+//| where the position is.
 
 /// Takes a warp's 16 rows of `tile` to registers, and 16 columns of them to where they stay. The warpgroup
 /// that makes scores.

@@ -1,17 +1,20 @@
 //| # Latent attention: parts and their merge
 //|
-//| An *item* is a tile of 64 rows with all its keys. A block of [step 7](step7_latent.cuh) that has some of these keys leaves a *part*: 64 rows
-//| of 512 columns. One long sequence leaves a part in every block, 17 MB if they were float32, at a time when nobody computes. So
-//| parts are small, and lie in the order in which they are written and read fastest.
+//| An *item* is a tile of 64 rows with all its keys. A block of [step 7](step7_latent.cuh) that has some of
+//| these keys leaves a *part*: 64 rows of 512 columns. One long sequence leaves a part in every block, 17 MB
+//| if they were float32, at a time when nobody computes. So parts are small, and lie in the order in which
+//| they are written and read fastest.
 //|
-//| **Parts in 16 bits.** Rounding to f16 changes a value by $2^{-11}$ of itself at most, so it changes a weighted mean of parts by
-//| $2^{-11}$ of the largest of them at most. Rounding O to bf16 changes it by up to $2^{-8}$ of itself, eight times as much. But f16 has a
-//| smaller range than bf16. So each row of a part is divided by a power of two, which is stored beside it and makes the row's largest
-//| value lie between $2^{14}$ and $2^{15}$.
+//| **Parts in 16 bits.** Rounding to f16 changes a value by $2^{-11}$ of itself at most, so it changes a
+//| weighted mean of parts by $2^{-11}$ of the largest of them at most. Rounding O to bf16 changes it by up to
+//| $2^{-8}$ of itself, eight times as much. But f16 has a smaller range than bf16. So each row of a part is
+//| divided by a power of two, which is stored beside it and makes the row's largest value lie between
+//| $2^{14}$ and $2^{15}$.
 //|
-//| **As tensor cores deal them out.** A thread stores its values 16 bytes at a time, side by side with its neighbours'. Such a *piece* has
-//| eight values: of each of the thread's two rows two columns, and two more that lie eight further, as in every result of `wgmma`.
-//| Only the merge reads pieces. There a lane has the same rows and columns as the lane that stored the piece.
+//| **As tensor cores deal them out.** A thread stores its values 16 bytes at a time, side by side with its
+//| neighbours'. Such a *piece* has eight values: of each of the thread's two rows two columns, and two more
+//| that lie eight further, as in every result of `wgmma`. Only the merge reads pieces. There a lane has the
+//| same rows and columns as the lane that stored the piece.
 //|
 //| ![Which lane holds which elements of the results of a product](../../docs/figures/mma_fragments.svg)
 #pragma once
@@ -29,8 +32,8 @@ struct PartRow {
   float scale;  ///< a power of two, by which what is stored must be multiplied
 };
 
-//| The counters come first in the workspace, then the values of all places, then what must be known of their rows. An item's counter
-//| and places follow from the number of the first block that works on it.
+//| The counters come first in the workspace, then the values of all places, then what must be known of their
+//| rows. An item's counter and places follow from the number of the first block that works on it.
 
 /// Parts of items, in the workspace, each at a place.
 struct LatentParts {
@@ -61,8 +64,9 @@ struct LatentParts {
 
 //| ## A power of two for a row
 //|
-//| The largest value's exponent is taken from its bits, where 127 stands for $2^0$. It counts as 15 if it is less, also in a row of
-//| zeros: so the power of two is a normal number. `inverse` is 1 over the row's sum of probabilities, by which `output` is not divided yet.
+//| The largest value's exponent is taken from its bits, where 127 stands for $2^0$. It counts as 15 if it is
+//| less, also in a row of zeros: so the power of two is a normal number. `inverse` is 1 over the row's sum of
+//| probabilities, by which `output` is not divided yet.
 
 /// The power of two that divides a row. `largest` is the row's largest absolute value.
 __device__ __forceinline__ float scale_of_part(float largest) {
@@ -86,7 +90,8 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
     factor[r] = inverse[r] / scale;
     if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r).scale = scale;
   }
-  //| Of a piece's eight values the first two belong to the first row, the next two to the second, and so on in turn.
+  //| Of a piece's eight values the first two belong to the first row, the next two to the second, and so on
+  //| in turn.
 #pragma unroll
   for (int piece = 0; piece < LatentParts::kPieces; ++piece) {
     const float* own = output + 8 * piece;
@@ -99,8 +104,9 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
 
 //| ## The merge
 //|
-//| A warp merges a *square* of 16 rows and 16 columns: of every part the 32 pieces that one warp has stored together. The rule is that of
-//| chapter 2's online softmax. A part weighs $e^{\text{lse}}$; to keep that small, weights count from the largest log-sum-exp so far.
+//| A warp merges a *square* of 16 rows and 16 columns: of every part the 32 pieces that one warp has stored
+//| together. The rule is that of chapter 2's online softmax. A part weighs $e^{\text{lse}}$; to keep that
+//| small, weights count from the largest log-sum-exp so far.
 
 /// A lane's sums over some parts: two rows, each of four columns.
 struct alignas(16) MergedPiece {
@@ -137,16 +143,18 @@ struct alignas(16) MergedPiece {
   }
 };
 
-//| A lane asks for its pieces of `kAtOnce` parts and `kCount` squares at once, and for the log-sum-exps and powers of two of their rows,
-//| before it needs any of them. Where fewer parts are left, the last one is asked for again, and weighs nothing.
+//| A lane asks for its pieces of `kAtOnce` parts and `kCount` squares at once, and for the log-sum-exps and
+//| powers of two of their rows, before it needs any of them. Where fewer parts are left, the last one is
+//| asked for again, and weighs nothing.
 
 /// `count` of an item's parts, from part `first` on.
 struct PartRange {
   int row_tile, first_block, first, count;
 };
 
-//| A tile of 64 rows has 128 squares, 32 beside each other in four groups of 16 rows. They are numbered group by group. A block merges
-//| squares that follow one another, so they have rows in common, and what must be known of these rows is read once.
+//| A tile of 64 rows has 128 squares, 32 beside each other in four groups of 16 rows. They are numbered group
+//| by group. A block merges squares that follow one another, so they have rows in common, and what must be
+//| known of these rows is read once.
 
 /// A square of a tile of rows, counted so that the squares of the same rows follow one another: 16 of the
 /// left half of O, 16 of the right one.
@@ -161,7 +169,8 @@ struct Square {
   __device__ int first_column() const { return number % (2 * LatentParts::kPieces) * 16; }
 };
 
-//| All loads of a round come before the first addition, as they do where queries are loaded: so their ways to memory overlap.
+//| All loads of a round come before the first addition, as they do where queries are loaded: so their ways to
+//| memory overlap.
 
 /// Merges parts of `kCount` neighbouring squares, which have the same rows and the same half of the columns.
 /// One warp.
@@ -177,8 +186,8 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
   for (int first = 0; first < range.count; first += kAtOnce) {
     uint4 o[kAtOnce][kCount];
     PartRow rows[kAtOnce / 2];
-    //| Places are worked out one by one only at the end of the parts. Else they are equally far apart, constants of the loads and no
-    //| instruction. Part 0 lies one place further, out of line.
+    //| Places are worked out one by one only at the end of the parts. Else they are equally far apart,
+    //| constants of the loads and no instruction. Part 0 lies one place further, out of line.
     const auto place = [&](int i) {
       return parts.place(range.row_tile, range.first_block, range.first + min(first + i, range.count - 1));
     };
@@ -249,7 +258,8 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
   }
 }
 
-//| What is merged goes to O: two rows of a lane, two columns at a time. The four lanes of a row fill 32 bytes of it.
+//| What is merged goes to O: two rows of a lane, two columns at a time. The four lanes of a row fill 32 bytes
+//| of it.
 
 /// Stores a merged square of a tile of rows whose first is row `first_row` of the pack. One warp.
 template <typename T>
@@ -275,16 +285,19 @@ __device__ __forceinline__ void store_square(const MergedPiece& merged, const Sq
 
 //| ## Everybody merges
 //|
-//| One block alone would take too long to merge 64 parts of 64 KB. In an earlier version a second kernel merged, which began when the first
-//| one had ended. Now the blocks that have parts of an item merge it together. Each stores its part, counts itself, waits until all have
-//| done so, and merges its share of the item's squares. Short sequences gain up to a sixth of their time: [the appendix](appendix.md#one-long-sequence-of-latents) has the numbers.
+//| One block alone would take too long to merge 64 parts of 64 KB. In an earlier version a second kernel
+//| merged, which began when the first one had ended. Now the blocks that have parts of an item merge it
+//| together. Each stores its part, counts itself, waits until all have done so, and merges its share of the
+//| item's squares. Short sequences gain up to a sixth of their time: [the
+//| appendix](appendix.md#one-long-sequence-of-latents) has the numbers.
 //|
-//| **Blocks that wait for one another must run at the same time.** Otherwise those that run may wait for ever for one that has no
-//| room. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) promises that they do: the machine starts all blocks together, or
-//| refuses. And a block stores all its parts before it waits, so no two blocks wait for parts of each other that never come.
+//| **Blocks that wait for one another must run at the same time.** Otherwise those that run may wait for ever
+//| for one that has no room. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) promises
+//| that they do: the machine starts all blocks together, or refuses. And a block stores all its parts before
+//| it waits, so no two blocks wait for parts of each other that never come.
 //|
-//| The counter counts the blocks that have stored their parts, and then those that have seen that all are there. Whoever counts last
-//| sets it back to 0.
+//| The counter counts the blocks that have stored their parts, and then those that have seen that all are
+//| there. Whoever counts last sets it back to 0.
 
 constexpr int kManyParts = 16;  ///< from so many on, several warps may share a square
 
@@ -313,9 +326,10 @@ __device__ __forceinline__ void count_seen(const LatentParts& parts, const Segme
     atomicExch(arrivals, 0u);  // as the next launch wants it
 }
 
-//| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few squares, so several warps share
-//| one, each with some of the parts. Their results lie in shared memory for a moment, in the first stage of keys. The barrier in
-//| `wait_for_parts` also keeps them from the block's next item, until all have read those of this one.
+//| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few
+//| squares, so several warps share one, each with some of the parts. Their results lie in shared memory for a
+//| moment, in the first stage of keys. The barrier in `wait_for_parts` also keeps them from the block's next
+//| item, until all have read those of this one.
 
 /// Merges the block's share of an item's squares. All consumers.
 template <typename T>
@@ -345,7 +359,8 @@ __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentKernel
     }
     return;
   }
-  //| Many parts. 64 of them leave a block two squares, each for four warps, and a lane asks for its piece of sixteen parts at once.
+  //| Many parts. 64 of them leave a block two squares, each for four warps, and a lane asks for its piece of
+  //| sixteen parts at once.
   const int begin = item.part * squares / item.parts, own = (item.part + 1) * squares / item.parts - begin;
   if (own == 0) return;
   const int sharers = kWarps / own, share = warp % sharers;  // warps of a square; own is at most kWarps

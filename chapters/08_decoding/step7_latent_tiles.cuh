@@ -1,9 +1,10 @@
 //| # Latent attention: tiles and products
 //|
-//| What lies in shared memory in [step 7](step7_latent.cuh), and the two products of it. A tile of keys is a tile of values too, and
-//| becomes a tile of probabilities.
+//| What lies in shared memory in [step 7](step7_latent.cuh), and the two products of it. A tile of keys is a
+//| tile of values too, and becomes a tile of probabilities.
 //|
-//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
+//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product
+//| takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
 #pragma once
 #include "chapters/08_decoding/plan.cuh"
 #include "common/attention/shape.h"
@@ -32,9 +33,10 @@ struct LatentKernelTraits {
 
 //| ## How a tile lies
 //|
-//| As in chapter 5: panels of 64 columns, whose rows are the 128 bytes of the widest swizzle. A key of 576 elements has nine. Eight of
-//| them are values too, and the ninth has the position. Keys are read along their rows for the scores and across them for the values,
-//| so one copy in shared memory is K and V at once: the descriptors differ, the bytes do not.
+//| As in chapter 5: panels of 64 columns, whose rows are the 128 bytes of the widest swizzle. A key of 576
+//| elements has nine. Eight of them are values too, and the ninth has the position. Keys are read along their
+//| rows for the scores and across them for the values, so one copy in shared memory is K and V at once: the
+//| descriptors differ, the bytes do not.
 
 /// 64 rows of Q, or 64 keys.
 template <typename T>
@@ -58,8 +60,8 @@ struct LatentShared {
   Segments<LatentKernelTraits::kKeys>::Place place[2];  ///< and where they go on
 };
 
-//| **Barriers.** How many warps give a third of a tile back? Four the first, which has values of the left half only; eight the second,
-//| with values of both, and the last, with values of the right half and P.
+//| **Barriers.** How many warps give a third of a tile back? Four the first, which has values of the left
+//| half only; eight the second, with values of both, and the last, with values of the right half and P.
 
 /// Makes the barriers. One thread.
 template <typename T>
@@ -89,9 +91,9 @@ enum LatentBarrier {
   kQueries
 };
 
-//| **Flags.** A segment begins with the first stage, and a stage's phase goes on from segment to segment. All that changes between two
-//| values is a bit of one register: the phases of the three stages, which of two places has the next corrections, and the phase of the
-//| barrier that ends a segment.
+//| **Flags.** A segment begins with the first stage, and a stage's phase goes on from segment to segment. All
+//| that changes between two values is a bit of one register: the phases of the three stages, which of two
+//| places has the next corrections, and the phase of the barrier that ends a segment.
 constexpr int kTurn = LatentKernelTraits::kStages, kSegment = kTurn + 1;
 
 /// What a thread must remember: a bit for each stage, kTurn and kSegment.
@@ -107,10 +109,11 @@ __device__ __forceinline__ int next_stage(int stage) {
   return stage == LatentKernelTraits::kStages - 1 ? 0 : stage + 1;
 }
 
-//| **Registers are short**: beside Q and scores, and beside O, a thread has some 24. Two remarks help the compiler, and cost next to
-//| nothing. What follows from a thread's number it would work out once and keep; `thread_number` gives it a number that it does not know
-//| from before. And descriptors must lie in uniform registers. A stage that changes from tile to tile it keeps in a thread's register, from
-//| where it copies 72 descriptors a tile; what a reduction of the warp gives is in a uniform one.
+//| **Registers are short**: beside Q and scores, and beside O, a thread has some 24. Two remarks help the
+//| compiler, and cost next to nothing. What follows from a thread's number it would work out once and keep;
+//| `thread_number` gives it a number that it does not know from before. And descriptors must lie in uniform
+//| registers. A stage that changes from tile to tile it keeps in a thread's register, from where it copies 72
+//| descriptors a tile; what a reduction of the warp gives is in a uniform one.
 
 /// The thread's number in the block. What is made of it is made anew each time, and takes no register in
 /// between.
@@ -134,8 +137,9 @@ __device__ __forceinline__ int row_in_tile(unsigned thread) {
 
 //| ## The products
 //|
-//| Scores take 36 products: four for each of nine panels, each 16 columns deep. Of 31 the left operand is in registers: 124 of a thread. The
-//| other five find theirs in shared memory. The warpgroup waits for three panels at a time.
+//| Scores take 36 products: four for each of nine panels, each 16 columns deep. Of 31 the left operand is in
+//| registers: 124 of a thread. The other five find theirs in shared memory. The warpgroup waits for three
+//| panels at a time.
 
 /// Issues scores = Q K^T of the tile in `stage`, as one group.
 template <typename T>
@@ -161,11 +165,12 @@ __device__ __forceinline__ void issue_scores(float (&scores)[32],
   wgmma_commit();
 }
 
-//| **P takes the place of the position.** When its scores are made, nobody needs a tile's ninth panel any more, and a tile of
-//| P is just as large: 64 rows of 64 probabilities. So P has no room of its own. There would be none: three stages and what is there of Q take
-//| 226 of 227 KB.
+//| **P takes the place of the position.** When its scores are made, nobody needs a tile's ninth panel any
+//| more, and a tile of P is just as large: 64 rows of 64 probabilities. So P has no room of its own. There
+//| would be none: three stages and what is there of Q take 226 of 227 KB.
 //|
-//| From there it is the left operand of both warpgroups. The right one is four panels of the same tile, read across.
+//| From there it is the left operand of both warpgroups. The right one is four panels of the same tile, read
+//| across.
 
 /// Issues output += P V of the tile in `stage`, as one group. V: the warpgroup's half.
 template <typename T>

@@ -1,19 +1,25 @@
 //| # Step 8: keys and values of one byte
 //|
-//| **What step 6 leaves.** Device memory: the time is that of the cache's bytes. So a cache in e4m3 should take half as long.
+//| **What step 6 leaves.** Device memory: the time is that of the cache's bytes. So a cache in e4m3 should
+//| take half as long.
 //|
-//| **What this step does.** Keys and values are [e4m3](../../docs/pages/glossary.md#e4m3), queries and output stay in 16 bits. The ring, the plan, pages, the last to
-//| arrive: all of it is steps 4 to 6's. What is new lies between a stage and the tensor cores, and is this file.
+//| **What this step does.** Keys and values are [e4m3](../../docs/pages/glossary.md#e4m3), queries and output
+//| stay in 16 bits. The ring, the plan, pages, the last to arrive: all of it is steps 4 to 6's. What is new
+//| lies between a stage and the tensor cores, and is this file.
 //|
-//| * **f16 between them.** Hopper converts two e4m3 to two f16 in one instruction, and exactly: f16 has more bits of exponent and of fraction. To bf16 it has no such
-//|   instruction. So `mma.sync` multiplies f16, whatever the queries' type is.
-//| * **Scales.** An element stands for its encoding times a scale: of the cache, of a sequence's key head, or of a page's. The scale of K goes
-//|   into the scores, that of V into the probabilities. 16 keys have the same one.
+//| * **f16 between them.** Hopper converts two e4m3 to two f16 in one instruction, and exactly: f16 has more
+//|   bits of exponent and of fraction. To bf16 it has no such instruction. So `mma.sync` multiplies f16,
+//|   whatever the queries' type is.
+//| * **Scales.** An element stands for its encoding times a scale: of the cache, of a sequence's key head, or
+//|   of a page's. The scale of K goes into the scores, that of V into the probabilities. 16 keys have the
+//|   same one.
 //|
-//| **What it costs**, $d = 128$, for each 16 keys of 4 KB: 64 conversions by the warp. At 4.3 TB/s and 1.7 GHz a multiprocessor gets 19.2 bytes a clock, so
-//| 16 keys in 213 clocks, and its four schedulers then have 850 places for instructions.
+//| **What it costs**, $d = 128$, for each 16 keys of 4 KB: 64 conversions by the warp. At 4.3 TB/s and 1.7
+//| GHz a multiprocessor gets 19.2 bytes a clock, so 16 keys in 213 clocks, and its four schedulers then have
+//| 850 places for instructions.
 //|
-//| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next](../../docs/figures/decode_lanes.svg)
+//| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the
+//| next](../../docs/figures/decode_lanes.svg)
 #pragma once
 #include "chapters/08_decoding/step9_boxes.cuh"
 
@@ -21,8 +27,9 @@ namespace flashbook::decoding {
 
 //| ## Scales of 16 keys at a time
 //|
-//| Lane $i$ of each warp has the scales of the tile's chunk $i$. With pages they take two loads, one after the other: which page, then its scale. Each may take a microsecond. The page
-//| is looked up a tile ahead. The scale is asked for before the warp waits for the tile's keys, and comes while it waits.
+//| Lane $i$ of each warp has the scales of the tile's chunk $i$. With pages they take two loads, one after
+//| the other: which page, then its scale. Each may take a microsecond. The page is looked up a tile ahead.
+//| The scale is asked for before the warp waits for the tile's keys, and comes while it waits.
 
 /// The scales of a segment's keys. One a warp.
 template <typename Traits>
@@ -48,12 +55,14 @@ class CacheScales {
   /// By what the score of a chunk's key is multiplied.
   __device__ __forceinline__ float of_keys(int chunk) const { return __shfl_sync(kWholeWarp, k_, chunk); }
 
-  //| Values are a harder case: the output sums over pages, whose scales differ. A probability times its page's scale may be too small for f16, or
-  //| too large. So scales are measured against one that came before, which is the softmax's own idea: when one comes that is more than half as large again, it is measured
-  //| against, and the output is multiplied by old over new. With one scale for all keys that happens once, when there is no output yet.
+  //| Values are a harder case: the output sums over pages, whose scales differ. A probability times its
+  //| page's scale may be too small for f16, or too large. So scales are measured against one that came
+  //| before, which is the softmax's own idea: when one comes that is more than half as large again, it is
+  //| measured against, and the output is multiplied by old over new. With one scale for all keys that happens
+  //| once, when there is no output yet.
   //|
-  //| **A lift.** Below $2^{-14}$ f16 loses bits. A probability is at most 1, so it is multiplied by $2^{15}$, and the output is divided by that in the end.
-  //| Half as much again still is a number of f16.
+  //| **A lift.** Below $2^{-14}$ f16 loses bits. A probability is at most 1, so it is multiplied by $2^{15}$,
+  //| and the output is divided by that in the end. Half as much again still is a number of f16.
   /// By what the probability of a chunk's key is multiplied; `output` is made to fit.
   template <int kFloats>
   __device__ __forceinline__ float of_values(float (&output)[kFloats], int chunk) {
@@ -91,7 +100,8 @@ class CacheScales {
         .table[problem_.pack_of(segment_.pack).batch * cache_.pages_of_sequence + (key >> cache_.page_bits)];
   }
 
-  //| Each lane has the scales of one chunk of the tile, and of the next tile the number of the group to read them from.
+  //| Each lane has the scales of one chunk of the tile, and of the next tile the number of the group to read
+  //| them from.
   const ScaledCache& cache_;
   const Problem& problem_;
   const Segment& segment_;
@@ -105,8 +115,9 @@ class CacheScales {
 //|
 //| A lane's 16 bytes of a key are 16 columns, so it has 16 of each 64 columns of Q: four products' worth.
 //|
-//| bf16 has numbers that f16 has not. A power of two for each row brings its largest element to between $2^{14}$ and $2^{15}$. What is 28 powers smaller loses bits, and the sum
-//| does not see them. Scores get the power back.
+//| bf16 has numbers that f16 has not. A power of two for each row brings its largest element to between
+//| $2^{14}$ and $2^{15}$. What is 28 powers smaller loses bits, and the sum does not see them. Scores get the
+//| power back.
 
 /// The power of two that is 2^(exponent).
 __device__ __forceinline__ float power_of_two(int exponent) {
@@ -156,7 +167,8 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
 
 //| ## Scores
 //|
-//| As of 16 bits: a lane loads 16 bytes of a key, and odd keys begin with the second half of 128 bytes. Four bytes are two registers of f16, a product's part.
+//| As of 16 bits: a lane loads 16 bytes of a key, and odd keys begin with the second half of 128 bytes. Four
+//| bytes are two registers of f16, a product's part.
 
 /// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits, typename PlanType>
@@ -197,8 +209,8 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
 
 //| ## Values
 //|
-//| A register wants the same column of two keys. Bytes are dealt out before they are converted: one `byte_permute` puts two columns of two keys side by side, which two conversions make
-//| two registers.
+//| A register wants the same column of two keys. Bytes are dealt out before they are converted: one
+//| `byte_permute` puts two columns of two keys side by side, which two conversions make two registers.
 
 /// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits, typename PlanType>
@@ -214,7 +226,8 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
   for (int i = 0; i < 4; ++i) a[i] = pack<__half>(p[2 * i] * factor, p[2 * i + 1] * factor);
 #pragma unroll
   for (int columns = 0; columns < Traits::kHeadDim; columns += kSpan<Traits::kHeadDim>) {
-    //| A lane's four keys are rows 2t, 2t + 1, 2t + 8 and 2t + 9 of the chunk. What lies behind the last key may be NaN, and no lane loads it.
+    //| A lane's four keys are rows 2t, 2t + 1, 2t + 8 and 2t + 9 of the chunk. What lies behind the last key
+    //| may be NaN, and no lane loads it.
     uint32_t v[4][kColumns / 4] = {};  // [key of the lane][four columns]
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -229,7 +242,8 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
         v[i][0] = loaded.x, v[i][1] = loaded.y;
       }
     }
-    //| Two columns at a time: two conversions make the right operand, and each column is a product of its own.
+    //| Two columns at a time: two conversions make the right operand, and each column is a product of its
+    //| own.
 #pragma unroll
     for (int column = 0; column < kColumns; column += 2) {
       const auto both = [&](int i) {

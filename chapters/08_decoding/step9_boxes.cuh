@@ -1,17 +1,20 @@
 //| # Step 9: the layout that people have
 //|
-//| **What step 6 leaves.** Its copies bring bytes that lie next to each other. In `[batch, kv_heads, seqlen, d]` a tile of
-//| one head is such a piece of memory. But FlashAttention, Hugging Face, vLLM and FlashInfer all store
-//| `[batch, seqlen, kv_heads, d]`: a token's heads are neighbours, and a head's next key is `kv_heads * d` elements away.
-//| There step 6 needs a copy per key, 128 of them per tile, and one warp cannot issue that many.
+//| **What step 6 leaves.** Its copies bring bytes that lie next to each other. In
+//| `[batch, kv_heads, seqlen, d]` a tile of one head is such a piece of memory. But FlashAttention, Hugging
+//| Face, vLLM and FlashInfer all store `[batch, seqlen, kv_heads, d]`: a token's heads are neighbours, and a
+//| head's next key is `kv_heads * d` elements away. There step 6 needs a copy per key, 128 of them per tile,
+//| and one warp cannot issue that many.
 //|
-//| **What this step does.** A tensor map knows the distance from key to key. One instruction then brings a *box*: many keys
-//| of one head, whatever is stored between them. Without a swizzle, TMA puts the rows of a box next to each other, which is
-//| exactly where step 6's copies put them. So nothing changes for the consumers: this file only has a producer of its own.
+//| **What this step does.** A tensor map knows the distance from key to key. One instruction then brings a
+//| *box*: many keys of one head, whatever is stored between them. Without a swizzle, TMA puts the rows of a
+//| box next to each other, which is exactly where step 6's copies put them. So nothing changes for the
+//| consumers: this file only has a producer of its own.
 //|
 //| **Budget.** As in step 4, plus two tensor maps of 128 bytes among the kernel's parameters.
 //|
-//| ![A cache by token: the rows of one head come to a stage by a copy per key, or by one box, and lie there side by side either way](../../docs/figures/decode_boxes.svg)
+//| ![A cache by token: the rows of one head come to a stage by a copy per key, or by one box, and lie there
+//| side by side either way](../../docs/figures/decode_boxes.svg)
 #pragma once
 #include "chapters/08_decoding/step4_ring.cuh"
 
@@ -19,8 +22,9 @@ namespace flashbook::decoding {
 
 //| ## Boxes
 //|
-//| A map has four dimensions: {column, key in its page, key head, page}. Without pages, a sequence counts as a page of its
-//| own. A box is `Cache::copy_rows` keys of one head: a page, or the part of a page that fits into a tile.
+//| A map has four dimensions: {column, key in its page, key head, page}. Without pages, a sequence counts as
+//| a page of its own. A box is `Cache::copy_rows` keys of one head: a page, or the part of a page that fits
+//| into a tile.
 
 /// The maps of keys and values.
 struct KeyMaps {
@@ -34,8 +38,9 @@ constexpr int kBoxKeys = 64;
 
 //| ## Pages ahead of time
 //|
-//| The table's answer takes as long as a key's: some microseconds while every block reads. So the lanes of a producer look up
-//| the pages of 32 boxes at once, those of several tiles, and the next 32 while these are being asked for.
+//| The table's answer takes as long as a key's: some microseconds while every block reads. So the lanes of a
+//| producer look up the pages of 32 boxes at once, those of several tiles, and the next 32 while these are
+//| being asked for.
 
 /// The pages of a segment's boxes. All lanes of a warp call it together, tile by tile.
 class PagesAhead {
@@ -48,7 +53,8 @@ class PagesAhead {
     left_ = 0;
   }
 
-  //| A round of pages serves 32 / `copies` tiles. When it is used up, the next round has arrived, and the one after it is looked up.
+  //| A round of pages serves 32 / `copies` tiles. When it is used up, the next round has arrived, and the one
+  //| after it is looked up.
   /// The page of box `box` of the next tile, which is `tile`.
   __device__ __forceinline__ int of(int tile, int box) {
     const int tiles_at_once = 32 / cache_.copies;
@@ -80,12 +86,13 @@ class PagesAhead {
 
 //| ## Two producers
 //|
-//| Each lane issues a box. Pages of 16 keys make 16 boxes of a tile of keys and its values, and a warp issues one after
-//| another. So keys have a warp and values have another. Both go through all stages in the same order, and each skips what
-//| the other fills.
+//| Each lane issues a box. Pages of 16 keys make 16 boxes of a tile of keys and its values, and a warp issues
+//| one after another. So keys have a warp and values have another. Both go through all stages in the same
+//| order, and each skips what the other fills.
 //|
-//| A box that begins behind the last key is left out, so the stage expects the bytes of the others. The last box may reach
-//| beyond the sequence's end. It brings whatever the cache holds there, and as in step 4 no consumer reads it.
+//| A box that begins behind the last key is left out, so the stage expects the bytes of the others. The last
+//| box may reach beyond the sequence's end. It brings whatever the cache holds there, and as in step 4 no
+//| consumer reads it.
 
 /// Fills the stages of keys, or those of values. One warp.
 template <bool kValues, typename Traits, typename PlanType>
@@ -125,9 +132,9 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
       if (!kValues) state.advance();
       keys_are_next = true;
     }
-    //| Then the consumers merge, in stages that the two hand out in turn, also from one empty sequence to the next. No warp may
-    //| skip as many stages as the ring has: it would wait for a phase of `empty` while that barrier is still two phases behind,
-    //| and take the phase before for it.
+    //| Then the consumers merge, in stages that the two hand out in turn, also from one empty sequence to the
+    //| next. No warp may skip as many stages as the ring has: it would wait for a phase of `empty` while that
+    //| barrier is still two phases behind, and take the phase before for it.
     for (int i = 0; i < Traits::kMergeStages; ++i, keys_are_next = !keys_are_next) {
       if (keys_are_next != kValues) {
         wait_empty(shared.ring, state);
@@ -141,8 +148,9 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
 
 //| ## The kernel
 //|
-//| It differs from step 4's in the maps, and in the producers that read them. Boxes must land at multiples of 128 bytes. A
-//| few short rows do not; then one of the producers is step 4's, and the other has nothing to do.
+//| It differs from step 4's in the maps, and in the producers that read them. Boxes must land at multiples of
+//| 128 bytes. A few short rows do not; then one of the producers is step 4's, and the other has nothing to
+//| do.
 
 /// Warps that produce.
 constexpr int kBoxProducers = 2;

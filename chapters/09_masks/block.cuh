@@ -1,11 +1,13 @@
 //| # The block
 //|
-//| Shared memory is that of chapter 5's step 5, with five differences. The broadcast of the next tile of queries is a `Work`:
-//| where rows lie, and how many tiles of keys come. `TileBallot` tells the thread that streams which tiles these are. A word beside
-//| each stage of the pipeline has its tile's first key. By the barrier `near_end` that thread tells the warp that decides that
-//| the next tile of queries is wanted. And queries have two places, which outputs share with them.
+//| Shared memory is that of chapter 5's step 5, with five differences. The broadcast of the next tile of
+//| queries is a `Work`: where rows lie, and how many tiles of keys come. `TileBallot` tells the thread that
+//| streams which tiles these are. A word beside each stage of the pipeline has its tile's first key. By the
+//| barrier `near_end` that thread tells the warp that decides that the next tile of queries is wanted. And
+//| queries have two places, which outputs share with them.
 //|
-//| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads bring queries and store outputs; what lies between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
+//| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads bring queries and store outputs;
+//| what lies between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
 #pragma once
 #include "chapters/09_masks/problem.cuh"
 #include "common/hopper/block.h"
@@ -32,10 +34,11 @@ constexpr int kBallotStages =
 
 //| ## Two places for queries
 //|
-//| Tiles of queries take the two places in turn. So the next ones come while the last scores of this one are still to be computed. A
-//| consumer writes its output where its own queries were. TMA stores it from there, and then the place is free for the queries of the tile
-//| after next. At d = 256 shared memory has room for one place. There the output leaves from the registers, and the consumer itself
-//| gives the place back. A consumer has these barriers for each place:
+//| Tiles of queries take the two places in turn. So the next ones come while the last scores of this one are
+//| still to be computed. A consumer writes its output where its own queries were. TMA stores it from there,
+//| and then the place is free for the queries of the tile after next. At d = 256 shared memory has room for
+//| one place. There the output leaves from the registers, and the consumer itself gives the place back. A
+//| consumer has these barriers for each place:
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
@@ -51,8 +54,8 @@ struct QueryBarriers {
   uint64_t output_full[kPlaces][kConsumers];
 };
 
-//| Of the whole block there is one more barrier, `near_end`: the thread that streams arrives, once for each tile of queries, and lane 0 of the
-//| warp that decides waits, first for parity 0.
+//| Of the whole block there is one more barrier, `near_end`: the thread that streams arrives, once for each
+//| tile of queries, and lane 0 of the warp that decides waits, first for parity 0.
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct BlockShared {
@@ -84,7 +87,8 @@ __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, 
     }
 }
 
-//| Each count is the number of those who arrive: one thread for `near_end`, all warps of the consumers for the stages of the pipeline.
+//| Each count is the number of those who arrive: one thread for `near_end`, all warps of the consumers for
+//| the stages of the pipeline.
 /// One thread makes the barriers, before the block's first __syncthreads. `ballot_readers`: threads, or
 /// warps.
 template <typename T, typename Traits>
@@ -101,8 +105,9 @@ __device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_rea
   fence_mbarrier_init();
 }
 
-//| A thread of the producer copies what it reads and gives the place back at once. A consumer has no register to spare for a copy
-//| of the work at d = 64 and d = 256. It reads the work where it lies, and gives the place back when the tile is done.
+//| A thread of the producer copies what it reads and gives the place back at once. A consumer has no register
+//| to spare for a copy of the work at d = 64 and d = 256. It reads the work where it lies, and gives the
+//| place back when the tile is done.
 /// Writes what comes next. One thread.
 template <typename T, int kStages>
 __device__ __forceinline__ void publish(Pipeline<T, kStages>& broadcast, const PipelineState<kStages>& state,

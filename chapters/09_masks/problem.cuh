@@ -1,7 +1,8 @@
 //| # The problem, and who does what
 //|
-//| One kernel serves steps 1 to 5. It is chapter 5's last: a producer, consumers, a pipeline, blocks that stay. What differs
-//| from step to step is a template parameter, the **policy**, a small type that answers four questions:
+//| One kernel serves steps 1 to 5. It is chapter 5's last: a producer, consumers, a pipeline, blocks that
+//| stay. What differs from step to step is a template parameter, the **policy**, a small type that answers
+//| four questions:
 //|
 //| | question | asked by | answer |
 //| | --- | --- | --- |
@@ -10,13 +11,14 @@
 //| | which keys does this query see? | consumers, in partial tiles | `policy.row(work, query)`, which has `sees(key)` |
 //| | what becomes of a score? | consumers, in all tiles | `policy.score.row(work, query)`, called with a score and its key |
 //|
-//| It also says how many tiles of queries there are (`policy.count(problem)`), and whether a launch before this one prepares something
-//| (`kPrepared`).
+//| It also says how many tiles of queries there are (`policy.count(problem)`), and whether a launch before
+//| this one prepares something (`kPrepared`).
 //|
-//| So a mask costs nothing where it hides nothing: the loop over full tiles has no code for it. Tiles in which no query sees
-//| a key are never loaded.
+//| So a mask costs nothing where it hides nothing: the loop over full tiles has no code for it. Tiles in
+//| which no query sees a key are never loaded.
 //|
-//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
+//| partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "common/attention/visibility.h"
 #include "common/hopper/problem.h"
@@ -27,16 +29,17 @@ using namespace hopper;
 
 //| ## Sequences
 //|
-//| A batch entry is a sequence, and in step 2 each packed document is one. Everything below counts queries and keys from the
-//| beginning of their sequence; only loads and stores know where in the tensor it lies.
+//| A batch entry is a sequence, and in step 2 each packed document is one. Everything below counts queries
+//| and keys from the beginning of their sequence; only loads and stores know where in the tensor it lies.
 /// The rows of Q and of K that belong together.
 struct Sequence {
   int first_query, queries;
   int first_key, keys;
 };
 
-//| A tensor map has five dimensions: column, row, panel, and two more. For batch entries these are head and batch entry. For packed
-//| sequences the fourth says which head and where the sequence ends, and the fifth is a constant (`step2_varlen.cuh`).
+//| A tensor map has five dimensions: column, row, panel, and two more. For batch entries these are head and
+//| batch entry. For packed sequences the fourth says which head and where the sequence ends, and the fifth is
+//| a constant (`step2_varlen.cuh`).
 /// How far a tensor's heads and rows lie apart in the fourth dimension of its map.
 struct MapStrides {
   int head = 1, row = 0;
@@ -54,9 +57,9 @@ struct MapRows {
   }
 };
 
-//| A warp decides on a tile of queries and tells all others. Consumers need no list of tiles: two numbers are enough, since partial
-//| tiles come first. `document` spares them the search for a row's document. Among eight documents that is three loads one after the other,
-//| and then those of the document's bounds.
+//| A warp decides on a tile of queries and tells all others. Consumers need no list of tiles: two numbers are
+//| enough, since partial tiles come first. `document` spares them the search for a row's document. Among
+//| eight documents that is three loads one after the other, and then those of the document's bounds.
 /// What a block works on: a tile of queries, of one head and one sequence.
 struct Work {
   Head head;
@@ -70,9 +73,10 @@ struct Work {
 
 //| ## Which tiles
 //|
-//| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of the *prefix*, the first keys of
-//| a sequence, which a mask may show besides (`step3_ranges.cuh`), then those of the window. Tiles between a prefix and a window far behind it
-//| are no candidates, and are not even classified.
+//| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of
+//| the *prefix*, the first keys of a sequence, which a mask may show besides (`step3_ranges.cuh`), then those
+//| of the window. Tiles between a prefix and a window far behind it are no candidates, and are not even
+//| classified.
 /// The tiles of keys that a tile of queries may need.
 struct Span {
   int prefix;  ///< the first so many tiles of the sequence,
@@ -91,9 +95,10 @@ struct Span {
   }
 };
 
-//| Where there are documents, what a query sees depends on its document, which must first be found. A policy that may have documents has
-//| three more functions. `document_of_all` finds the document of a whole tile of queries. `row_in` has the keys of a query whose document is
-//| known, and `has_prefix` says whether a query may see a prefix. A sequence without documents counts as one document.
+//| Where there are documents, what a query sees depends on its document, which must first be found. A policy
+//| that may have documents has three more functions. `document_of_all` finds the document of a whole tile of
+//| queries. `row_in` has the keys of a query whose document is known, and `has_prefix` says whether a query
+//| may see a prefix. A sequence without documents counts as one document.
 /// A policy, or a mask, that may have documents.
 template <typename Mask>
 concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
@@ -120,9 +125,9 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
 
 //| ## Heads that share a tile
 //|
-//| A tile of queries has rows of one head. In step 8 up to four heads that read the same keys share it (chapter 8 packs them likewise). Of a consumer's 64 rows
-//| the first head has the first 16, 32 or 64, and so on, so a thread's two rows, 8 apart, are of one head. To the rest of the kernel such
-//| heads are one.
+//| A tile of queries has rows of one head. In step 8 up to four heads that read the same keys share it
+//| (chapter 8 packs them likewise). Of a consumer's 64 rows the first head has the first 16, 32 or 64, and so
+//| on, so a thread's two rows, 8 apart, are of one head. To the rest of the kernel such heads are one.
 /// A policy whose consumers have rows of 2^head_bits heads, one after another; head_bits <= 2.
 template <typename Policy>
 concept SharesTiles = requires(const Policy& policy) {
@@ -173,11 +178,13 @@ struct Problem {
 
 //| ## How large tiles are
 //|
-//| Chapter 5's sizes. At d = 64 three consumers hide more of the softmax than two, but each thread has 160 registers only.
-//| That is enough for comparisons; a mask that reads memory, or a function on scores, gets two consumers and 232 registers.
+//| Chapter 5's sizes. At d = 64 three consumers hide more of the softmax than two, but each thread has 160
+//| registers only. That is enough for comparisons; a mask that reads memory, or a function on scores, gets
+//| two consumers and 232 registers.
 //|
-//| Consumers take turns at d = 64 and d = 128. Chapter 5 does so at d = 128 up to 2048 tokens only, where rows are over before the
-//| consumers alternate by themselves. Under a window or documents rows are short however long the sequence is.
+//| Consumers take turns at d = 64 and d = 128. Chapter 5 does so at d = 128 up to 2048 tokens only, where
+//| rows are over before the consumers alternate by themselves. Under a window or documents rows are short
+//| however long the sequence is.
 /// The sizes of the kernel for a head dimension, and which of chapter 5's switches it uses. `kLight`: beside
 /// the softmax there are a few comparisons at most.
 template <int kHeadDim_, bool kLight>

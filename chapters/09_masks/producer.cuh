@@ -1,19 +1,22 @@
 //| # The producer decides which tiles
 //|
-//| Chapter 5's producer knows how many tiles of keys there are, and streams them all. Here somebody must first find out which ones a tile
-//| of queries needs: its *row* of tiles. A *warp* of its own does it, while the row before is about to end. Each lane asks the policy
-//| for the class of one tile of keys, and ballots turn 32 answers into two words of bits. The warp counts the tiles of either class,
-//| tells everybody both numbers, and passes the words to the thread that streams.
+//| Chapter 5's producer knows how many tiles of keys there are, and streams them all. Here somebody must
+//| first find out which ones a tile of queries needs: its *row* of tiles. A *warp* of its own does it, while
+//| the row before is about to end. Each lane asks the policy for the class of one tile of keys, and ballots
+//| turn 32 answers into two words of bits. The warp counts the tiles of either class, tells everybody both
+//| numbers, and passes the words to the thread that streams.
 //|
-//| **Partial tiles first.** Consumers are told two numbers, how many tiles are partial and how many are full. They run one
-//| loop with the mask and then one without any code for it. In the second loop they need not even know which keys they
-//| multiply, unless a function on scores asks. Under most masks a row begins with the tile on the diagonal, as in chapter 5.
+//| **Partial tiles first.** Consumers are told two numbers, how many tiles are partial and how many are full.
+//| They run one loop with the mask and then one without any code for it. In the second loop they need not
+//| even know which keys they multiply, unless a function on scores asks. Under most masks a row begins with
+//| the tile on the diagonal, as in chapter 5.
 //|
-//| **Two warps.** One warp could decide and then stream. But a decision takes some 1000 clocks, and with documents more. Then a row
-//| would begin to load that much later, and a row of five tiles is over after some 14,000 clocks
-//| ([the appendix](appendix.md#where-a-row-spends-its-clocks)).
+//| **Two warps.** One warp could decide and then stream. But a decision takes some 1000 clocks, and with
+//| documents more. Then a row would begin to load that much later, and a row of five tiles is over after some
+//| 14,000 clocks ([the appendix](appendix.md#where-a-row-spends-its-clocks)).
 //|
-//| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads bring queries and store outputs; what lies between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
+//| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads bring queries and store outputs;
+//| what lies between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
 #pragma once
 #include "chapters/09_masks/block.cuh"
 
@@ -38,11 +41,13 @@ __device__ __forceinline__ Classes classes_from(const Tiles& tiles, int first) {
 
 //| ## The warp that decides
 //|
-//| The whole warp knows the work, since all of it classifies. Only lane 0 waits, writes and asks the counter. It writes the work down
-//| at once, and the two numbers when they are known: the producer has few registers, and need not keep the work in them.
+//| The whole warp knows the work, since all of it classifies. Only lane 0 waits, writes and asks the counter.
+//| It writes the work down at once, and the two numbers when they are known: the producer has few registers,
+//| and need not keep the work in them.
 //|
-//| Under a window of 1024 a tile of queries has 9 candidates, so one look tells all. A causal tile of a long sequence has more than 32.
-//| Then the warp classifies them twice more, to pass on the partial ones and then the full ones.
+//| Under a window of 1024 a tile of queries has 9 candidates, so one look tells all. A causal tile of a long
+//| sequence has more than 32. Then the warp classifies them twice more, to pass on the partial ones and then
+//| the full ones.
 /// The warp that decides on the next tile of queries, and on its tiles of keys.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void decide(Shared& shared, const Problem& problem, const Policy& policy, int* counter) {
@@ -62,8 +67,8 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
       if (work.first_query < 0) mbarrier_arrive(&shared.work.full[next.stage]);
     }
     if (work.first_query < 0) return;
-    //| Consumers must know the two counts before they begin, so counting comes first. The tile of queries may reach beyond the end of
-    //| the sequence; the policy is asked about existing queries only.
+    //| Consumers must know the two counts before they begin, so counting comes first. The tile of queries may
+    //| reach beyond the end of the sequence; the policy is asked about existing queries only.
     const auto tiles = policy.template tiles<kKeys>(
         work, min(work.first_query + queries_among(policy, Traits::kRows), work.sequence.queries) - 1);
     Classes classes{};
@@ -79,7 +84,8 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
       mbarrier_arrive(&shared.work.full[next.stage]);
     }
 
-    //| Within a class tiles go from the last to the first, as in chapter 5. The highest bit of a word is the next one.
+    //| Within a class tiles go from the last to the first, as in chapter 5. The highest bit of a word is the
+    //| next one.
 #pragma unroll 1
     for (int pass = 0; pass < 2; ++pass)  // partial ones, full ones
 #pragma unroll 1
@@ -91,26 +97,28 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
         ballot.advance();
       }
 
-    //| **Not too early.** A tile of queries that a block has asked for can no longer be taken by a block that is free. So the warp asks
-    //| for the next one only when the present one is about to end, early enough for a decision and the first loads. All lanes wait for that:
-    //| if one waited alone, the warp would go back and forth between it and the others.
+    //| **Not too early.** A tile of queries that a block has asked for can no longer be taken by a block that
+    //| is free. So the warp asks for the next one only when the present one is about to end, early enough for
+    //| a decision and the first loads. All lanes wait for that: if one waited alone, the warp would go back
+    //| and forth between it and the others.
     static_assert(kWorkStages % 2 == 0, "the stage tells the parity of the tiles of queries so far");
     mbarrier_wait(&shared.near_end, next.stage % 2);
     if (leads) index = problem.blocks + atomicAdd(counter, 1);
     index = __shfl_sync(kWholeWarp, index, 0);
-    //| All blocks together ask once for each tile. Whoever asks last leaves the counter as the next launch wants it (chapter 5).
+    //| All blocks together ask once for each tile. Whoever asks last leaves the counter as the next launch
+    //| wants it (chapter 5).
     if (leads && index == problem.blocks + policy.count(problem) - 1) atomicExch(counter, 0);
   }
 }
 
 //| ## Keys and values
 //|
-//| One thread streams them. With each tile of keys goes a word, the number of its first key, which consumers read before they mask. It
-//| lies beside the stage and shares its barriers: the producer writes it before it arrives at `full`, and a consumer reads it before it
-//| arrives at `empty`.
+//| One thread streams them. With each tile of keys goes a word, the number of its first key, which consumers
+//| read before they mask. It lies beside the stage and shares its barriers: the producer writes it before it
+//| arrives at `full`, and a consumer reads it before it arrives at `empty`.
 //|
-//| This thread also knows how far the row is. When two of its tiles are left to send, the thread says at `near_end` that the next row is
-//| wanted. A row that has fewer tiles says so at once.
+//| This thread also knows how far the row is. When two of its tiles are left to send, the thread says at
+//| `near_end` that the next row is wanted. A row that has fewer tiles says so at once.
 
 constexpr int kTilesBefore = 2;  ///< tiles of keys before the end of a row, where the next row is asked for
 
@@ -127,8 +135,8 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
     int left = work.partial + work.full;
     if (left < kTilesBefore) mbarrier_arrive(&shared.near_end);
 
-    //| The order is chapter 5's: keys run one tile ahead of values. So the values of a tile are sent when the next tile is
-    //| known, or when there is none.
+    //| The order is chapter 5's: keys run one tile ahead of values. So the values of a tile are sent when the
+    //| next tile is known, or when there is none.
     const int kv_head = work.head.head / problem.group;
     const Head k_rows = work.k_rows.of(kv_head, problem.k_map_strides);
     const Head v_rows = work.k_rows.of(kv_head, problem.v_map_strides);
@@ -151,7 +159,8 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
   }
 }
 
-//| Where keys lie in pages (step 8), the policy does this and the next itself, with two whole warps, which both read the ballots.
+//| Where keys lie in pages (step 8), the policy does this and the next itself, with two whole warps, which
+//| both read the ballots.
 /// A policy that brings queries, keys and values itself, by warps 0 and 1.
 template <typename Policy, typename Traits, typename Shared>
 concept HasProducer = requires(const Policy& policy, Shared& shared, const TileMap& map,
@@ -161,10 +170,12 @@ concept HasProducer = requires(const Policy& policy, Shared& shared, const TileM
 
 //| ## Queries and outputs
 //|
-//| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and are not stored.
+//| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and
+//| are not stored.
 //|
-//| Where there are two places, the queries of tile n lie where those of n - 2 were. Consumers hand over the output of n - 2 when they begin n - 1.
-//| So the queries of n come as soon as n is decided on, while n - 1 is multiplied.
+//| Where there are two places, the queries of tile n lie where those of n - 2 were. Consumers hand over the
+//| output of n - 2 when they begin n - 1. So the queries of n come as soon as n is decided on, while n - 1 is
+//| multiplied.
 /// Has a tile's queries brought to their place, for each consumer `rows` of `head`, from `first_row` on. One
 /// thread.
 template <typename Traits, typename Shared>
@@ -180,9 +191,10 @@ __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_ma
   }
 }
 
-//| **The first queries do not wait for the decision.** It is made 4000 clocks after a block's first instruction, since neither code nor bounds are in any
-//| cache. Which rows come first is known after 1800, and the warp that brings them works it out for itself. Documents of 1024 gain 1.0 to 1.3 %
-//| ([the appendix](appendix.md#what-is-between-documents-and-chapter-5)).
+//| **The first queries do not wait for the decision.** It is made 4000 clocks after a block's first
+//| instruction, since neither code nor bounds are in any cache. Which rows come first is known after 1800,
+//| and the warp that brings them works it out for itself. Documents of 1024 gain 1.0 to 1.3 % ([the
+//| appendix](appendix.md#what-is-between-documents-and-chapter-5)).
 /// The warp that brings queries; its first thread does.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Problem& problem,
@@ -200,9 +212,10 @@ __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Prob
   }
 }
 
-//| The same rows are named when the output leaves. TMA leaves out those beyond the end of what the map calls the tensor: the
-//| end of the batch entry's rows, or of the packed sequence's. `tma_store_wait_read` returns when TMA has read the tile from shared memory.
-//| Then other queries may come to its place. Only the end of the kernel says that the bytes have arrived in device memory.
+//| The same rows are named when the output leaves. TMA leaves out those beyond the end of what the map calls
+//| the tensor: the end of the batch entry's rows, or of the packed sequence's. `tma_store_wait_read` returns
+//| when TMA has read the tile from shared memory. Then other queries may come to its place. Only the end of
+//| the kernel says that the bytes have arrived in device memory.
 /// The thread that has outputs stored.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void store_outputs(Shared& shared, const TileMap& output_map, const MapStrides& strides,

@@ -1,10 +1,11 @@
 //| # Step 3: ranges of tiles
 //|
-//| Under a window, a prefix, attention sinks or documents a query sees one or two *ranges* of keys. So two numbers a range
-//| decide about a pair, and the first and the last row of a tile of queries decide which tiles of keys it needs.
-//| Nothing is read from memory but the documents' bounds.
+//| Under a window, a prefix, attention sinks or documents a query sees one or two *ranges* of keys. So two
+//| numbers a range decide about a pair, and the first and the last row of a tile of queries decide which
+//| tiles of keys it needs. Nothing is read from memory but the documents' bounds.
 //|
-//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
+//| partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/problem.cuh"
 #include "common/hopper/tile_scheduler.h"
@@ -13,17 +14,20 @@ namespace flashbook::masks {
 
 //| ## The keys of a query
 //|
-//| `own` is the key at the query's own place, aligned to the bottom right: the last query stands at the last key. A window
-//| reaches from `own - left` to `own + right`; a causal mask is a window with `right = 0`. The first keys may be seen
-//| besides, as a *prefix*: by all queries, or, if they are sinks, by all queries that are not before them. From one query to the next no end of a range
-//| moves back, and no beginning. The class of a tile rests on that.
+//| `own` is the key at the query's own place, aligned to the bottom right: the last query stands at the last
+//| key. A window reaches from `own - left` to `own + right`; a causal mask is a window with `right = 0`. The
+//| first keys may be seen besides, as a *prefix*: by all queries, or, if they are sinks, by all queries that
+//| are not before them. From one query to the next no end of a range moves back, and no beginning. The class
+//| of a tile rests on that.
 //|
-//| In a partial tile a thread needs to know of 32 columns whether its row sees them: two neighbours of every 8. They are bits of a word. The
-//| columns before the end of a range are a run of ones in that word, those before its beginning are another, and the range is the
-//| difference. So a row costs a few instructions for each end of a range, and no comparison for each score.
+//| In a partial tile a thread needs to know of 32 columns whether its row sees them: two neighbours of
+//| every 8. They are bits of a word. The columns before the end of a range are a run of ones in that word,
+//| those before its beginning are another, and the range is the difference. So a row costs a few instructions
+//| for each end of a range, and no comparison for each score.
 //|
-//| How long is such a run? Among `n` keys, counted from the thread's first column, are `n / 8` whole groups with two of its columns each,
-//| and then up to two columns more. For example, among 17 keys there are two groups and one column: 5 ones.
+//| How long is such a run? Among `n` keys, counted from the thread's first column, are `n / 8` whole groups
+//| with two of its columns each, and then up to two columns more. For example, among 17 keys there are two
+//| groups and one column: 5 ones.
 /// A one for each of a thread's kColumns columns among the `keys` keys from its first column on.
 template <int kColumns>
 __device__ __forceinline__ uint32_t columns_among(int keys) {
@@ -73,8 +77,8 @@ struct KeyRanges {
   }
 };
 
-//| A side without a limit is a number that no sequence reaches, so no comparison needs a special case. A range ends where the keys do
-//| at the latest, so nobody sees a key beyond them.
+//| A side without a limit is a number that no sequence reaches, so no comparison needs a special case. A
+//| range ends where the keys do at the latest, so nobody sees a key beyond them.
 /// A window and a prefix, as a kernel gets them.
 struct Band {
   int left, right;  ///< keys before and after a query's own; kNoLimit: all
@@ -96,11 +100,12 @@ struct Band {
 
 //| ## The class of a tile
 //|
-//| A query further down sees at least as far to the right, and begins no earlier. So if the first row and the last row see
-//| all keys of a tile, so do all rows between them. And what any of the rows sees begins where the first row's range does, and
-//| ends where the last row's does.
+//| A query further down sees at least as far to the right, and begins no earlier. So if the first row and the
+//| last row see all keys of a tile, so do all rows between them. And what any of the rows sees begins where
+//| the first row's range does, and ends where the last row's does.
 //|
-//| Here `&` and `|` take the place of `&&` and `||`: lanes ask about different tiles, and would part at a branch.
+//| Here `&` and `|` take the place of `&&` and `||`: lanes ask about different tiles, and would part at a
+//| branch.
 /// The class of the tile of keys from `first_key` on, by the ranges of the first and of the last row.
 __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRanges& last, int first_key,
                                             int keys) {
@@ -113,11 +118,13 @@ __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRan
 
 //| ## Documents as a mask
 //|
-//| Here tiles are cut without regard to documents, and one may hold the end of a document and the beginning of the next. A
-//| query's ranges are those within its document, moved to where that begins. Its document is found by binary search.
+//| Here tiles are cut without regard to documents, and one may hold the end of a document and the beginning
+//| of the next. A query's ranges are those within its document, moved to where that begins. Its document is
+//| found by binary search.
 //|
-//| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents. A NaN in one of them
-//| reaches the other's rows, since 0 times NaN is NaN. Sequences of different users belong to step 2.
+//| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents. A NaN
+//| in one of them reaches the other's rows, since 0 times NaN is NaN. Sequences of different users belong to
+//| step 2.
 
 //| A row of which nobody else knows the document finds it alone: a thread, by halving.
 
@@ -146,9 +153,10 @@ struct DocumentBounds {
   }
 };
 
-//| The ranges of a query without documents are the band's. With documents they are those of its document. To find one of eight documents
-//| takes three loads one after the other, some 1000 clocks. So it is found once for a tile of queries (`Work::document`), and a row
-//| searches only where the tile lies in several documents.
+//| The ranges of a query without documents are the band's. With documents they are those of its document. To
+//| find one of eight documents takes three loads one after the other, some 1000 clocks. So it is found once
+//| for a tile of queries (`Work::document`), and a row searches only where the tile lies in several
+//| documents.
 /// The keys of queries by window, prefix and documents.
 struct Ranges {
   Band band;
@@ -177,8 +185,8 @@ struct Ranges {
   }
 };
 
-//| To classify any tile of keys the warp that decides needs the ranges of the first row and of the last. They are computed once. Where
-//| all rows lie in one document, nobody searches for it again.
+//| To classify any tile of keys the warp that decides needs the ranges of the first row and of the last. They
+//| are computed once. Where all rows lie in one document, nobody searches for it again.
 /// The tiles of keys for a tile of queries.
 template <int kKeys>
 struct RangeTiles {
@@ -211,8 +219,9 @@ struct RangeTiles {
 //|
 //| A sequence is a batch entry, its first row is row 0, and tiles of queries go in chapter 5's order.
 //|
-//| The warp that decides is waited for, and a division by a number that the host does not prepare takes it some 200 clocks. So the host
-//| prepares those of the order, too. The last section may have fewer heads than the others.
+//| The warp that decides is waited for, and a division by a number that the host does not prepare takes it
+//| some 200 clocks. So the host prepares those of the order, too. The last section may have fewer heads than
+//| the others.
 /// Sequences that are batch entries: where their rows lie, and in which order their tiles go.
 struct InBatch {
   TileOrder order;
@@ -231,7 +240,8 @@ struct InBatch {
         heads_of_last((order.batch * order.heads - 1) % order.heads_of_section + 1),
         last_section((order.batch * order.heads - 1) / order.heads_of_section) {}
 
-  //| Sections come one after the other. In a section all heads have their last tile of queries first, then all the one before.
+  //| Sections come one after the other. In a section all heads have their last tile of queries first, then
+  //| all the one before.
   /// What `tile_at` says, without a division.
   __device__ WorkTile tile(int index) const {
     if (index >= order.tiles) return {{0, 0}, -1};
@@ -255,7 +265,8 @@ struct InBatch {
   }
 };
 
-//| Most policies leave scores and probabilities as they are. The kernel then has no code that would change them.
+//| Most policies leave scores and probabilities as they are. The kernel then has no code that would change
+//| them.
 /// Probabilities as they are.
 struct KeepsAll {
   static constexpr bool kDrops = false;
@@ -267,8 +278,8 @@ struct Unchanged : KeepsAll {
   static constexpr bool kAsksForKeys = false;
 };
 
-//| Steps 2 and 4 give the same answers. There may be documents, so the two functions for them are here (`CountsInDocuments` in
-//| `problem.cuh`).
+//| Steps 2 and 4 give the same answers. There may be documents, so the two functions for them are here
+//| (`CountsInDocuments` in `problem.cuh`).
 /// The answers of a policy by ranges.
 struct InRanges {
   Ranges ranges;

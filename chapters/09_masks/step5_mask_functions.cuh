@@ -1,14 +1,17 @@
 //| # Step 5: functions
 //|
-//| Steps 1 to 4 each know one kind of mask. A library cannot know every mask that its users will want. So this step takes two
-//| *functions*, as FlexAttention does (arXiv 2412.05496): one says which pairs are visible, the other changes a score. They
-//| are types, given as template parameters, and the compiler inlines them, for a GPU and for the simulator.
+//| Steps 1 to 4 each know one kind of mask. A library cannot know every mask that its users will want. So
+//| this step takes two *functions*, as FlexAttention does (arXiv 2412.05496): one says which pairs are
+//| visible, the other changes a score. They are types, given as template parameters, and the compiler inlines
+//| them, for a GPU and for the simulator.
 //|
-//| **Curried.** FlexAttention's `mask_mod(b, h, q, k)` takes all four indices at once. Here `row(b, h, q)` returns a value that
-//| takes the last one, `sees(k)`. A thread owns two rows, and what depends on the row, such as the search for its document,
-//| is done once and not for each of the 32 keys that it has of a row in a tile of 128.
+//| **Curried.** FlexAttention's `mask_mod(b, h, q, k)` takes all four indices at once. Here `row(b, h, q)`
+//| returns a value that takes the last one, `sees(k)`. A thread owns two rows, and what depends on the row,
+//| such as the search for its document, is done once and not for each of the 32 keys that it has of a row in
+//| a tile of 128.
 //|
-//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are partial](../../docs/figures/mask_tiles.svg)
+//| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
+//| partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/step3_ranges.cuh"
 #include "common/attention/dropout.h"
@@ -44,9 +47,9 @@ struct RangeMask {
   }
 };
 
-//| A mask without a formula: the user lists the blocks that are visible, of any size. For each key the row's blocks are
-//| searched by halving. That is slow, and it happens in partial tiles only. Blocks of the size of tiles make no partial
-//| tiles.
+//| A mask without a formula: the user lists the blocks that are visible, of any size. For each key the row's
+//| blocks are searched by halving. That is slow, and it happens in partial tiles only. Blocks of the size of
+//| tiles make no partial tiles.
 /// Blocks that are listed: a mask without a formula. Ranges may restrict it further.
 struct BlockMask {
   static constexpr bool kByHead = false;
@@ -83,11 +86,13 @@ struct BlockMask {
 
 //| ## Which tiles
 //|
-//| A function of a pair cannot be asked about a tile. But a kernel that runs first can ask it about every pair, once for all
-//| heads if they share the mask: 67 million questions for 8192 tokens. It writes a word for each pair of tiles, and the
-//| producer reads 32 of them at a time. FlexAttention makes such a `BlockMask` beforehand, in PyTorch, and keeps it.
+//| A function of a pair cannot be asked about a tile. But a kernel that runs first can ask it about every
+//| pair, once for all heads if they share the mask: 67 million questions for 8192 tokens. It writes a word
+//| for each pair of tiles, and the producer reads 32 of them at a time. FlexAttention makes such a
+//| `BlockMask` beforehand, in PyTorch, and keeps it.
 //|
-//| A mask that does know about tiles may say so. `RangeMask` has a function `classify`, and is not asked about pairs here.
+//| A mask that does know about tiles may say so. `RangeMask` has a function `classify`, and is not asked
+//| about pairs here.
 
 constexpr int kClassifyThreads = 128;
 
@@ -118,7 +123,8 @@ template <int kRows, int kKeys, typename Mask>
 __global__ void __launch_bounds__(kClassifyThreads)
     classify_tiles(const __grid_constant__ Mask mask, const __grid_constant__ Problem problem, int key_tiles,
                    TileClass* classes) {  // [masks, query tiles, key tiles]
-  //| A warp has a tile of keys, a row of the grid a tile of queries. The compiler knows whether the mask has a `classify`.
+  //| A warp has a tile of keys, a row of the grid a tile of queries. The compiler knows whether the mask has
+  //| a `classify`.
   const int tile = (blockIdx.x * kClassifyThreads + threadIdx.x) / 32;
   if (tile >= key_tiles) return;
   const int first_query = blockIdx.y * kRows, last_query = min(first_query + kRows, problem.seqlen_q) - 1;
@@ -151,10 +157,11 @@ struct ListedTiles {
 //|
 //| ### Softcap
 //|
-//| c * tanh(s / c) keeps scores below c. `tanh.approx` is one instruction, but its 11 bits are too few for f16. By the formula
-//| tanh(x) = 2 / (1 + e^(-2x)) - 1 it takes two of the special function unit: c * tanh(s / c) = 2c / (1 + e^(-2s/c)) - c. The
-//| softmax does not change if all scores lose the same -c. So what is computed is 1 / (1 + 2^(f s)) with a negative f, and the
-//| factor 2c joins the scale, by which the softmax multiplies anyway.
+//| c * tanh(s / c) keeps scores below c. `tanh.approx` is one instruction, but its 11 bits are too few for
+//| f16. By the formula tanh(x) = 2 / (1 + e^(-2x)) - 1 it takes two of the special function unit: c * tanh(s
+//| / c) = 2c / (1 + e^(-2s/c)) - c. The softmax does not change if all scores lose the same -c. So what is
+//| computed is 1 / (1 + 2^(f s)) with a negative f, and the factor 2c joins the scale, by which the softmax
+//| multiplies anyway.
 /// c * tanh(s / c), but for the constant -c.
 struct Softcap : KeepsAll {
   static constexpr bool kChanges = true;
@@ -173,9 +180,10 @@ struct Softcap : KeepsAll {
 
 //| ### ALiBi
 //|
-//| A penalty for distance, with a slope for each head. The softmax multiplies scores by the scale, so the slope is divided by
-//| the scale first. Distances count within a document, so a row first looks for its document. FlashAttention also takes slopes
-//| for each sequence, so there is a number by which a sequence's slopes are further on: 0 if all share them.
+//| A penalty for distance, with a slope for each head. The softmax multiplies scores by the scale, so the
+//| slope is divided by the scale first. Distances count within a document, so a row first looks for its
+//| document. FlashAttention also takes slopes for each sequence, so there is a number by which a sequence's
+//| slopes are further on: 0 if all share them.
 /// Where a query is.
 struct OwnPlace {
   int sequence;  ///< its document, or batch entry
@@ -203,8 +211,8 @@ struct Alibi : KeepsAll {
   float score_offset = 0;
   int to_sequence = 0;  ///< from a sequence's slopes to the next one's; 0: all have the same
 
-  //| Distances are floats. The key's number, counted from the thread's first column, is known when the kernel is compiled, so its
-  //| conversion to float costs nothing.
+  //| Distances are floats. The key's number, counted from the thread's first column, is known when the kernel
+  //| is compiled, so its conversion to float costs nothing.
   struct Row {
     static constexpr bool kReadsMemory = false;
     float slope, own;  ///< its own key
@@ -222,9 +230,10 @@ struct Alibi : KeepsAll {
 
 //| ### A bias by distance
 //|
-//| T5 (arXiv 1910.10683) learns what ALiBi fixes: a number for each head and each distance, which many distances may share.
-//| It comes as a table, one row a head. A distance beyond either end of the table has the number at that end. It costs a load
-//| and a multiply-add a score; the tables of all heads are a few KB, and lie in the L1.
+//| T5 (arXiv 1910.10683) learns what ALiBi fixes: a number for each head and each distance, which many
+//| distances may share. It comes as a table, one row a head. A distance beyond either end of the table has
+//| the number at that end. It costs a load and a multiply-add a score; the tables of all heads are a few KB,
+//| and lie in the L1.
 /// Adds the number of a key's distance.
 struct DistanceBias : KeepsAll {
   static constexpr bool kChanges = true;
@@ -255,9 +264,9 @@ struct DistanceBias : KeepsAll {
 
 //| ### One after the other
 //|
-//| FlashAttention caps a score first, and then takes ALiBi's penalty from it. `Composed` is such a pair, and a function itself.
-//| What the first gives is in units of its own: the softmax multiplies a capped score by $2c$, where the scale stood. So the host
-//| divides the slopes by $2c$.
+//| FlashAttention caps a score first, and then takes ALiBi's penalty from it. `Composed` is such a pair, and
+//| a function itself. What the first gives is in units of its own: the softmax multiplies a capped score by
+//| $2c$, where the scale stood. So the host divides the slopes by $2c$.
 /// One function, and another of what it gives. Both have the first's `scale_log2`.
 template <typename First, typename Second>
 struct Composed : KeepsAll {
@@ -285,13 +294,15 @@ struct Composed : KeepsAll {
 
 //| ### Dropout
 //|
-//| Dropout acts after the softmax: some probabilities become 0, and the others grow by 1 / (1 - p). Sums and the log-sum-exp
-//| are those of *all* probabilities. A backward pass must leave out the same elements, and its tiles have another order and
-//| other threads. So no state is carried along. Philox (Salmon et al., SC 2011) makes 128 random bits of a seed and a counter,
-//| and the counter is the element's place: batch entry, head, query, key (`common/attention/dropout.h`).
+//| Dropout acts after the softmax: some probabilities become 0, and the others grow by 1 / (1 - p). Sums and
+//| the log-sum-exp are those of *all* probabilities. A backward pass must leave out the same elements, and
+//| its tiles have another order and other threads. So no state is carried along. Philox (Salmon et al.,
+//| SC 2011) makes 128 random bits of a seed and a counter, and the counter is the element's place: batch
+//| entry, head, query, key (`common/attention/dropout.h`).
 //|
-//| 16 bits an element are enough, so one call serves eight keys. Which eight? Those that one thread has of 32 columns: two
-//| neighbours of every eight. Then no bit is computed twice, and still the answer depends on the place alone.
+//| 16 bits an element are enough, so one call serves eight keys. Which eight? Those that one thread has of 32
+//| columns: two neighbours of every eight. Then no bit is computed twice, and still the answer depends on the
+//| place alone.
 //|
 //| The factor 1 / (1 - p) is the same for all elements. It goes where the output is divided by its sum.
 /// Leaves probabilities out.

@@ -1,9 +1,12 @@
 //| # Masks and lists, transposed
 //|
-//| Forward asks of a query which keys it sees. A block that owns keys asks of a key *which queries see it*. For a window that is the same arithmetic with left and right exchanged. FlashMask
-//| stores just that: intervals of queries, by key. And the tiles of queries that a tile of keys needs are a column of the picture of tiles, where forward reads a row.
+//| Forward asks of a query which keys it sees. A block that owns keys asks of a key *which queries see it*.
+//| For a window that is the same arithmetic with left and right exchanged. FlashMask stores just that:
+//| intervals of queries, by key. And the tiles of queries that a tile of keys needs are a column of the
+//| picture of tiles, where forward reads a row.
 //|
-//| ![Four masks in tiles: forward reads a row of such a picture, step 6 a column](../../docs/figures/mask_tiles.svg)
+//| ![Four masks in tiles: forward reads a row of such a picture, step 6 a
+//| column](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/step1_dense.cuh"
 #include "chapters/09_masks/step4_flashmask.cuh"
@@ -26,8 +29,10 @@ struct KeyWork {
   int rounds;     ///< tiles of queries of all heads of the group
 };
 
-//| Forward's `Varlen` and `InBatch` number tiles of queries. `KeyTiles` numbers tiles of keys by the same means: chapter 5's order for batch entries, the plan for packed sequences. `make_plan` sorts
-//| documents by their keys and counts tiles of queries. The host gives it keys and queries exchanged, so it sorts by queries and counts tiles of keys. A long document still comes first.
+//| Forward's `Varlen` and `InBatch` number tiles of queries. `KeyTiles` numbers tiles of keys by the same
+//| means: chapter 5's order for batch entries, the plan for packed sequences. `make_plan` sorts documents by
+//| their keys and counts tiles of queries. The host gives it keys and queries exchanged, so it sorts by
+//| queries and counts tiles of keys. A long document still comes first.
 /// The tiles of keys of a launch.
 struct KeyTiles {
   TileOrder order;  ///< of key heads, if sequences are batch entries
@@ -42,7 +47,8 @@ struct KeyTiles {
       const MapRows rows{0, 0, head.batch};
       return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kKeys, tile, 0, 0};
     }
-    //| A thread finds a packed tile's document by halving. Forward's producer searches with a whole warp; here one thread takes tiles, and there is one search for each tile of keys.
+    //| A thread finds a packed tile's document by halving. Forward's producer searches with a whole warp;
+    //| here one thread takes tiles, and there is one search for each tile of keys.
     int begin = 0, end = problem.varlen.count - 1;  // the last whose tiles begin at this one or before it
     while (begin < end) {
       const int middle = (begin + end + 1) / 2;
@@ -63,7 +69,9 @@ struct KeyTiles {
             0};
   }
 
-  //| **Order.** Under a causal mask the first keys are seen by most queries, so a head's first tiles come first. Chapter 5's order has the last tiles first, which is right for queries. So the number of the tile is counted from the other end, as in chapter 7.
+  //| **Order.** Under a causal mask the first keys are seen by most queries, so a head's first tiles come
+  //| first. Chapter 5's order has the last tiles first, which is right for queries. So the number of the tile
+  //| is counted from the other end, as in chapter 7.
   /// Tile number `index` of the launch.
   template <int kKeys>
   __device__ KeyWork at(const GradientProblem& problem, int index) const {
@@ -86,8 +94,10 @@ struct KeyTiles {
 
 //| ## The queries of a key
 //|
-//| In forward a query has two ranges of keys: the prefix and the window. A key has *one* range of queries. A key of the prefix is seen by all of them, a sink by all that are not before it, any other key by queries `own - right` to
-//| `own + left`, where `own` is the query at the key's own place. FlashMask's two intervals may hide it from some of these.
+//| In forward a query has two ranges of keys: the prefix and the window. A key has *one* range of queries. A
+//| key of the prefix is seen by all of them, a sink by all that are not before it, any other key by queries
+//| `own - right` to `own + left`, where `own` is the query at the key's own place. FlashMask's two intervals
+//| may hide it from some of these.
 /// The queries that see a key.
 struct QueriesOfKey {
   int begin, end;
@@ -109,8 +119,11 @@ __device__ inline QueriesOfKey queries_of_key(const Band& band, const Sequence& 
 
 //| ## The queries of a tile of keys
 //|
-//| From key to key the beginning of the range moves down, and so does its end, except that the ranges of sinks and prefix go on to the last query. So three keys decide about a tile: the first, the last, and the first that is neither sink nor prefix. Queries from the *first* key's beginning
-//| to the *largest* end see some key of the tile. Queries from the *last* key's beginning to the *least* end, that of the third key, see all of them.
+//| From key to key the beginning of the range moves down, and so does its end, except that the ranges of
+//| sinks and prefix go on to the last query. So three keys decide about a tile: the first, the last, and the
+//| first that is neither sink nor prefix. Queries from the *first* key's beginning to the *largest* end see
+//| some key of the tile. Queries from the *last* key's beginning to the *least* end, that of the third key,
+//| see all of them.
 /// The queries that see a key of a tile, and those that see all of them.
 struct QueriesOfTile {
   int begin, end;
@@ -140,7 +153,8 @@ __device__ inline QueriesOfTile queries_of_tile(const Band& band, const Sequence
 //| | `column(work, head, key)` | a value with `sees(query)` |
 //| | `kByIntervals` | whether a column is an interval; then `hidden(head, key)` may hide two more |
 //|
-//| The first mask is for all that ranges and intervals can say: full, causal, windows, sinks, prefixes, documents, FlashMask. One type knows them all, since a key always has one range and two intervals.
+//| The first mask is for all that ranges and intervals can say: full, causal, windows, sinks, prefixes,
+//| documents, FlashMask. One type knows them all, since a key always has one range and two intervals.
 /// By window, prefix, documents and intervals.
 struct IntervalMask {
   static constexpr bool kByIntervals = true;
@@ -172,7 +186,8 @@ struct IntervalMask {
     return scanned.hidden[list * key_tiles * tile_keys + key];
   }
 
-  //| Ranges and intervals each give a class, and the one that shows less counts: `TileClass` ascends from skip to full.
+  //| Ranges and intervals each give a class, and the one that shows less counts: `TileClass` ascends from
+  //| skip to full.
   /// The tiles of queries for a tile of keys.
   struct Tiles {
     QueriesOfTile by_band;
@@ -192,7 +207,8 @@ struct IntervalMask {
     const Sequence& s = work.sequence;
     const int last_key = min(work.first_key + kKeys, s.keys) - 1;
     QueriesOfTile queries = queries_of_tile(band, s, work.first_key, last_key);
-    //| A tile that holds the end of a document and the beginning of the next is partial for every tile of queries of these documents.
+    //| A tile that holds the end of a document and the beginning of the next is partial for every tile of
+    //| queries of these documents.
     if (documents.count > 0) {
       const int first = document_of(work.first_key), last = document_of(last_key);
       const Sequence own = documents.at(first);
@@ -203,7 +219,8 @@ struct IntervalMask {
                                               queries.all_begin + moved, queries.all_end + moved}
                               : QueriesOfTile{own.first_query, documents.first_query[last + 1], 0, 0};
     }
-    //| A tile that reaches beyond the last key is partial, too: TMA brings zeros for the missing keys, and without a mask their scores of 0 would have a probability.
+    //| A tile that reaches beyond the last key is partial, too: TMA brings zeros for the missing keys, and
+    //| without a mask their scores of 0 would have a probability.
     if (work.first_key + kKeys > s.keys) queries.all_end = queries.all_begin;
     const bool any = queries.begin < queries.end;
     return {queries,
@@ -212,8 +229,10 @@ struct IntervalMask {
   }
 };
 
-//| The second mask is asked pair by pair: bytes from memory (step 1) or listed blocks (step 5). Any other function of a query and a key would be such a mask, too. A function has no transpose, so a thread asks it the same
-//| question as in forward, with the key fixed and the query running. Step 5's kernel has classified its tiles beforehand, pair by pair.
+//| The second mask is asked pair by pair: bytes from memory (step 1) or listed blocks (step 5). Any other
+//| function of a query and a key would be such a mask, too. A function has no transpose, so a thread asks it
+//| the same question as in forward, with the key fixed and the query running. Step 5's kernel has classified
+//| its tiles beforehand, pair by pair.
 /// By bytes or by blocks.
 struct PairMask {
   static constexpr bool kByIntervals = false;
@@ -267,14 +286,21 @@ struct PairMask {
 
 //| ## Functions on scores, and their derivatives
 //|
-//| A function on scores changes the gradient, too. P * (dP - D) is the derivative by the score that the softmax saw; dQ and dK need the one by the score that the product made. By the chain rule that is one factor more, the function's slope.
+//| A function on scores changes the gradient, too. P * (dP - D) is the derivative by the score that the
+//| softmax saw; dQ and dK need the one by the score that the product made. By the chain rule that is one
+//| factor more, the function's slope.
 //|
-//| **ALiBi** subtracts what does not depend on the score, so its slope is 1. With a fixed key the distance changes by one from query to query.
+//| **ALiBi** subtracts what does not depend on the score, so its slope is 1. With a fixed key the distance
+//| changes by one from query to query.
 //|
-//| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask a hidden key would have $y = -\infty$ and so an infinite slope;
-//| its probability is 0, and 0 times infinity is NaN. So the mask makes the probability 0 and leaves $y$ alone (`to_probabilities_with_slope` in `step6_backward_block.cuh`).
+//| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative
+//| $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask a hidden key
+//| would have $y = -\infty$ and so an infinite slope; its probability is 0, and 0 times infinity is NaN. So
+//| the mask makes the probability 0 and leaves $y$ alone (`to_probabilities_with_slope` in
+//| `step6_backward_block.cuh`).
 //|
-//| **Softcap, then ALiBi.** The slope is the softcap's alone. `slope` takes it of what the softcap gave, `after` is what ALiBi makes of that, and only the exponential asks for `after`.
+//| **Softcap, then ALiBi.** The slope is the softcap's alone. `slope` takes it of what the softcap gave,
+//| `after` is what ALiBi makes of that, and only the exponential asks for `after`.
 
 /// What becomes of a score of a key, for queries counted from a thread's first. The slope is 1.
 struct UnchangedColumn {
@@ -294,8 +320,10 @@ struct AlibiColumn {
     return score - slope * fabsf(float(query) - own);
   }
 };
-//| Where documents are a mask, both places of a visible pair lie in one document, so the key's document gives the distance. A key beyond the end is hidden anyway.
-//| The number of a packed sequence, whose slopes may be its own, follows from its rows in the workspace: sequence b begins at tile $\lfloor \mathrm{first\_query}_b / 128 \rfloor + b$.
+//| Where documents are a mask, both places of a visible pair lie in one document, so the key's document gives
+//| the distance. A key beyond the end is hidden anyway. The number of a packed sequence, whose slopes may be
+//| its own, follows from its rows in the workspace: sequence b begins at tile
+//| $\lfloor \mathrm{first\_query}_b / 128 \rfloor + b$.
 __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& work, const Head& q, int key,
                                            int first_query) {
   Sequence s = work.sequence;
@@ -312,7 +340,8 @@ __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& wo
           float(key - s.first_key - s.keys + s.queries + s.first_query - first_query)};
 }
 
-//| **A bias by distance** has slope 1 likewise. With a fixed key the distance falls by one from query to query. It is learned, so its gradient may be wanted, too (`step6_bias.cuh`).
+//| **A bias by distance** has slope 1 likewise. With a fixed key the distance falls by one from query to
+//| query. It is learned, so its gradient may be wanted, too (`step6_bias.cuh`).
 /// A bias, and where its gradient goes.
 struct LearnedBias : DistanceBias {
   float* gradient;  // [heads, 2 * reach + 1], 0 at the start; null: nobody wants it
@@ -389,8 +418,9 @@ constexpr bool kHasSlope = ColumnOf<Score>::kHasSlope;
 
 //| ## Lists
 //|
-//| Four threads of a block bring tiles or add, and must agree on the tiles of queries and on their order. So they read one list in memory. It has an entry for each tile that is not skipped: the tile's number, and one bit that says whether it is
-//| partial. Heads that share a mask share its lists.
+//| Four threads of a block bring tiles or add, and must agree on the tiles of queries and on their order. So
+//| they read one list in memory. It has an entry for each tile that is not skipped: the tile's number, and
+//| one bit that says whether it is partial. Heads that share a mask share its lists.
 /// Where the list of a tile of keys lies.
 struct QueryList {
   int first, count;  ///< among all entries
@@ -415,10 +445,14 @@ struct Lists {
   }
 };
 
-//| A warp makes a list. Each lane asks for the class of one tile of queries, and a ballot collects 32 answers. It goes through the tiles twice. The first time it counts. Then it adds the count to a counter in memory, whose old value says where its entries go, and the second time it writes them. So lists lie
-//| close together, in any order, and the lists of a window have no more entries than it has tiles.
+//| A warp makes a list. Each lane asks for the class of one tile of queries, and a ballot collects 32
+//| answers. It goes through the tiles twice. The first time it counts. Then it adds the count to a counter in
+//| memory, whose old value says where its entries go, and the second time it writes them. So lists lie close
+//| together, in any order, and the lists of a window have no more entries than it has tiles.
 //|
-//| **Where a list begins.** Without a mask all tiles of keys have the same list, and all blocks would begin by adding to the same dQ at the same time. So there the list of tile j begins with its j-th entry and goes round. A causal mask needs none of this: its lists begin on the diagonal, each with another tile.
+//| **Where a list begins.** Without a mask all tiles of keys have the same list, and all blocks would begin
+//| by adding to the same dQ at the same time. So there the list of tile j begins with its j-th entry and goes
+//| round. A causal mask needs none of this: its lists begin on the diagonal, each with another tile.
 constexpr int kListThreads = 128;
 
 /// Writes the lists of `lists.key_tiles` tiles of keys of each mask. Grid: (tiles, four a block; masks).
@@ -427,7 +461,8 @@ __global__ void __launch_bounds__(kListThreads)
     list_queries(const __grid_constant__ Mask mask, const __grid_constant__ GradientProblem problem,
                  const __grid_constant__ KeyTiles tiles, const __grid_constant__ Lists lists, bool rotate,
                  int* entries) {  // how many there are, 0 at the start
-  //| The last warps of the grid may have no tile. Packed sequences have as many tiles as the plan says; the host launches the grid for the most that there can be.
+  //| The last warps of the grid may have no tile. Packed sequences have as many tiles as the plan says; the
+  //| host launches the grid for the most that there can be.
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
   if (problem.varlen.count > 0 && tile >= tiles.plan.first_tile[problem.varlen.count]) return;
@@ -463,8 +498,10 @@ __global__ void __launch_bounds__(kListThreads)
 
 //| ## Turns
 //|
-//| Step 7 adds to a tile of dQ from the last keys to the first, as chapter 7's deterministic step does. There arithmetic says whose turn it is; here a mask may have any holes. So each entry gets its turn: the number of later tiles of keys that see its queries. A lane asks the mask about each of them. These are 262,000 questions at 8192 tokens, where tiles have 64 queries, and one
-//| is a few comparisons.
+//| Step 7 adds to a tile of dQ from the last keys to the first, as chapter 7's deterministic step does. There
+//| arithmetic says whose turn it is; here a mask may have any holes. So each entry gets its turn: the number
+//| of later tiles of keys that see its queries. A lane asks the mask about each of them. These are 262,000
+//| questions at 8192 tokens, where tiles have 64 queries, and one is a few comparisons.
 /// Writes the turn of each entry. Grid: as of list_queries, which has written the lists.
 template <int kKeys, int kQueries, typename Mask>
 __global__ void __launch_bounds__(kListThreads)

@@ -1,11 +1,13 @@
 //| # Step 8: prompts against pages
 //|
-//| A server reads a prompt in chunks of some hundred tokens, between two tokens of everybody else. The queries of a chunk are packed, as
-//| in step 2. But the keys before them lie in pages, wherever a page was free (chapter 8). Chapter 8's kernel takes packed queries against
-//| pages. It was made for few rows: its tiles have at most 64, and `mma.sync` multiplies them. Here the kernel of steps 1 to 5 gets a
-//| producer that looks up pages.
+//| A server reads a prompt in chunks of some hundred tokens, between two tokens of everybody else. The
+//| queries of a chunk are packed, as in step 2. But the keys before them lie in pages, wherever a page was
+//| free (chapter 8). Chapter 8's kernel takes packed queries against pages. It was made for few rows: its
+//| tiles have at most 64, and `mma.sync` multiplies them. Here the kernel of steps 1 to 5 gets a producer
+//| that looks up pages.
 //|
-//| ![A tile of 128 keys is put together of four pages, a piece each in two panels; below, four heads share the 64 rows of a consumer](../../docs/figures/prompt_pieces.svg)
+//| ![A tile of 128 keys is put together of four pages, a piece each in two panels; below, four heads share
+//| the 64 rows of a consumer](../../docs/figures/prompt_pieces.svg)
 #pragma once
 #include "chapters/09_masks/step2_varlen.cuh"
 
@@ -13,14 +15,16 @@ namespace flashbook::masks {
 
 //| ## A tile of several pages
 //|
-//| A tile of 128 keys is put together of pieces: a page each, or, if pages have more rows, one piece of a page. A box of the tensor map is
-//| one piece and one panel. So a tile of 128 keys and 128 columns out of pages of 16 takes 8 * 2 = 16 copies. Each has its lane of
-//| the producer's warp, which looks up its page. Pages have at least 8 rows: the swizzle's pattern repeats after 8, so a piece of 8 rows lies in
-//| shared memory as it does within a whole tile.
+//| A tile of 128 keys is put together of pieces: a page each, or, if pages have more rows, one piece of a
+//| page. A box of the tensor map is one piece and one panel. So a tile of 128 keys and 128 columns out of
+//| pages of 16 takes 8 * 2 = 16 copies. Each has its lane of the producer's warp, which looks up its page.
+//| Pages have at least 8 rows: the swizzle's pattern repeats after 8, so a piece of 8 rows lies in shared
+//| memory as it does within a whole tile.
 //|
-//| **The map is step 2's.** It has 2^30 rows, of which a piece of n rows has the last n, and e says where they end. Now e counts from the first page on,
-//| and a page is so many units further than the one before. Keys beyond the end of a sequence are rows beyond the map's
-//| end, and come as zeros, whatever lies in the rest of the page.
+//| **The map is step 2's.** It has 2^30 rows, of which a piece of n rows has the last n, and e says where
+//| they end. Now e counts from the first page on, and a page is so many units further than the one before.
+//| Keys beyond the end of a sequence are rows beyond the map's end, and come as zeros, whatever lies in the
+//| rest of the page.
 
 /// Where keys and values lie.
 struct Pages {
@@ -47,8 +51,8 @@ struct Pieces {
   }
 };
 
-//| The tile's bytes are announced once, by lane 0, before any lane asks for a piece. Where a piece has fewer rows than its
-//| box, TMA fills up with zeros, which count as bytes too.
+//| The tile's bytes are announced once, by lane 0, before any lane asks for a piece. Where a piece has fewer
+//| rows than its box, TMA fills up with zeros, which count as bytes too.
 /// Brings this lane's piece of a tile, of which `rows` rows are keys. All lanes of a warp.
 template <typename Traits, typename Shared>
 __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Traits::kStages>& state,
@@ -69,9 +73,10 @@ __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Tra
 
 //| ## Two warps that ask
 //|
-//| To ask for a copy takes a lane some hundred clocks, and lanes of a warp ask one after another. With pages of 16 a tile of keys and its
-//| values are 32 copies, more than one warp has time for. So keys have a warp, and values have another: the one that brings queries. Each
-//| goes through all tiles, in the order of `produce_keys`: K of the first tile, then K of the next and V of the one before. What the other warp
+//| To ask for a copy takes a lane some hundred clocks, and lanes of a warp ask one after another. With pages
+//| of 16 a tile of keys and its values are 32 copies, more than one warp has time for. So keys have a warp,
+//| and values have another: the one that brings queries. Each goes through all tiles, in the order of
+//| `produce_keys`: K of the first tile, then K of the next and V of the one before. What the other warp
 //| fills, it skips.
 
 //| The broadcasts count a warp as one reader: all its lanes read, and then lane 0 gives the place back.
@@ -106,8 +111,9 @@ struct Asker {
         pages(pages),
         row(int(threadIdx.x % 32) / (Traits::kHeadDim / kPanel) * pages.piece_rows) {}
 
-  //| **Looked up a tile ahead.** The table's answer takes as long as a key's, half a microsecond and more. So the page of the next tile
-  //| is asked for before the copies of this one are; only a ballot's first tile waits for its page.
+  //| **Looked up a tile ahead.** The table's answer takes as long as a key's, half a microsecond and more. So
+  //| the page of the next tile is asked for before the copies of this one are; only a ballot's first tile
+  //| waits for its page.
   /// Has all tiles of a work brought, one after another. `skip(i)` goes past what the other warp fills before
   /// tile i, `begin(first_key, left)` does what goes with a tile. All lanes.
   template <typename Skip, typename Begin>
@@ -141,8 +147,9 @@ struct Asker {
   }
 };
 
-//| **Keys.** Tile 0's keys have the first stage of a row, tile 1's the second, and from then on a stage of values lies between two of keys. This
-//| warp also says when the next row is wanted, and writes each tile's first key beside its stage.
+//| **Keys.** Tile 0's keys have the first stage of a row, tile 1's the second, and from then on a stage of
+//| values lies between two of keys. This warp also says when the next row is wanted, and writes each tile's
+//| first key beside its stage.
 /// The warp that streams keys.
 template <typename Traits, typename Shared>
 __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const Problem& problem,
@@ -168,8 +175,8 @@ __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const
   }
 }
 
-//| **Queries and values.** Values are not wanted before the first scores. So this warp can wait for the queries' place while the other already sends
-//| the keys of the new row's first ballot.
+//| **Queries and values.** Values are not wanted before the first scores. So this warp can wait for the
+//| queries' place while the other already sends the keys of the new row's first ballot.
 /// The warp that brings queries and streams values.
 template <typename Traits, typename Shared>
 __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map, const TileMap& v_map,
@@ -196,12 +203,13 @@ __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map,
 
 //| ## The policy
 //|
-//| A sequence's keys are as many as the cache has of it, its queries are the last ones, and the plan is step 2's. `Sequence::first_key` is
-//| a place in the table of pages.
+//| A sequence's keys are as many as the cache has of it, its queries are the last ones, and the plan is step
+//| 2's. `Sequence::first_key` is a place in the table of pages.
 //|
-//| **Heads share tiles.** In the same call most sequences may decode, with one query each. A tile of 128 rows for each head would be nearly
-//| empty, and every head would read the keys again. So up to four heads of a group are rows of one tile. A tile that is nearly empty is
-//| computed whole all the same. But a tile of 128 keys takes some 1.5 us, and memory takes 2.0 us to bring 132 multiprocessors theirs.
+//| **Heads share tiles.** In the same call most sequences may decode, with one query each. A tile of 128 rows
+//| for each head would be nearly empty, and every head would read the keys again. So up to four heads of a
+//| group are rows of one tile. A tile that is nearly empty is computed whole all the same. But a tile of 128
+//| keys takes some 1.5 us, and memory takes 2.0 us to bring 132 multiprocessors theirs.
 /// Sequences of a cache with some queries each.
 struct CachedSequences {
   const int* first_query;  // [count + 1], or null: all have `queries`, and are batch entries
@@ -225,7 +233,8 @@ struct CachedSequences {
   __device__ static MapRows k_rows(int, const Sequence&) { return {}; }  ///< pages say it
 };
 
-//| The mask is step 3's, without documents: within its sequence a query sees what a window shows, aligned to the last key.
+//| The mask is step 3's, without documents: within its sequence a query sees what a window shows, aligned to
+//| the last key.
 /// Step 8.
 struct Prompts : InPlan<CachedSequences>, InRanges {
   Unchanged score;

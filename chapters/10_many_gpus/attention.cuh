@@ -1,11 +1,13 @@
 //| # Attention over a part of the keys
 //|
-//| This is step 5 of chapter 5, with two changes. The problem knows which tokens queries and keys are (`tokens.cuh`). And there
-//| is another way out (`step4_carried.cuh`): the result may be a part, in float32, merged with what the rank carries. Shared
-//| memory and consumers are chapter 5's own ([`consumer.h`](../../common/hopper/consumer.h)), and so are the results, bit by
-//| bit, where one rank has all tokens.
+//| This is step 5 of chapter 5, with two changes. The problem knows which tokens queries and keys are
+//| (`tokens.cuh`). And there is another way out (`step4_carried.cuh`): the result may be a part, in float32,
+//| merged with what the rank carries. Shared memory and consumers are chapter 5's own
+//| ([`consumer.h`](../../common/hopper/consumer.h)), and so are the results, bit by bit, where one rank has
+//| all tokens.
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
+//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its
+//| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include <type_traits>
 
@@ -18,8 +20,8 @@ namespace flashbook::many_gpus {
 
 //| ## The sizes
 //|
-//| They are chapter 5's. A version that carries stores from the registers: float32 would take twice the room that shared memory
-//| has for the output.
+//| They are chapter 5's. A version that carries stores from the registers: float32 would take twice the room
+//| that shared memory has for the output.
 /// One version of the kernel, as a type. `kCarries_`: its results are parts. `kDocuments_`: its tiles come
 /// from a list.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_, bool kCarries_,
@@ -33,8 +35,9 @@ struct Version : Unrecorded {
   static constexpr int kKeys = kKeys_;                         ///< of a tile
   static constexpr int kStages = kStages_;                     ///< of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  //| The last six are chapter 5's switches. Of those that chapter 5 chooses by length, the versions in `host/launch.cuh` set some
-  //| otherwise. A causal version takes its tiles from a counter, the longest first; without a mask all tiles take as long.
+  //| The last six are chapter 5's switches. Of those that chapter 5 chooses by length, the versions in
+  //| `host/launch.cuh` set some otherwise. A causal version takes its tiles from a counter, the longest
+  //| first; without a mask all tiles take as long.
   static constexpr bool kCausal = kCausal_;
   static constexpr bool kCarries = kCarries_;
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
@@ -46,8 +49,8 @@ struct Version : Unrecorded {
 
 //| ## The producers
 //|
-//| Three threads of warpgroup 0, as in chapter 5: one streams keys and values, one brings queries, one has outputs stored. Tiles
-//| of queries are counted from the first one that sees any of these keys.
+//| Three threads of warpgroup 0, as in chapter 5: one streams keys and values, one brings queries, one has
+//| outputs stored. Tiles of queries are counted from the first one that sees any of these keys.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values, the last tile of
 /// keys first, each K before the V of the tile behind it.
 template <typename Traits, typename Shared>
@@ -68,8 +71,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
   });
 }
 
-//| The other two follow from tile to tile. All three count tiles of queries from `first_tile` on, so that a tile has the same rows,
-//| and a row the same place in its warp, whether earlier tiles are left out or not.
+//| The other two follow from tile to tile. All three count tiles of queries from `first_tile` on, so that a
+//| tile has the same rows, and a row the same place in its warp, whether earlier tiles are left out or not.
 /// The thread that brings queries.
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map,
@@ -134,9 +137,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     return;
   }
 
-  //| A consumer goes from tile to tile until there is none left. Keys of another rank may end at any token, so a causal version masks
-  //| by tile as chapter 5 does. A row's number counts within the rank, and the problem knows where in
-  //| the sequence that is.
+  //| A consumer goes from tile to tile until there is none left. Keys of another rank may end at any token,
+  //| so a causal version masks by tile as chapter 5 does. A row's number counts within the rank, and the
+  //| problem knows where in the sequence that is.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
             row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
@@ -153,8 +156,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     Consumer<T, Traits, std::remove_cvref_t<decltype(here)>> consumer(
         shared, here, state, parity, number, first_query, first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(here.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
-    //| Here the two kinds of result part. A part meets what the rank carries; of documents every result leaves so. A whole result is divided by its row sums, and goes out by
-    //| TMA, or, where shared memory has no room for it, straight from the registers.
+    //| Here the two kinds of result part. A part meets what the rank carries; of documents every result
+    //| leaves so. A whole result is divided by its row sums, and goes out by TMA, or, where shared memory has
+    //| no room for it, straight from the registers.
     if constexpr (Traits::kCarries) {
       take_in<T>(consumer.output, consumer.rows, here, here.carried(carried), o, lse, head, consumer.query);
     } else {

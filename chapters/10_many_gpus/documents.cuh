@@ -1,15 +1,17 @@
 //| # Packed documents
 //|
-//| Several documents may lie one after another in the sequence, and a query sees keys of its own only. Then what it sees of a rank's keys
-//| is a piece in the middle, no beginning of them. But within its *document* it is a beginning again: a rank's tokens of a document lie
-//| side by side, in the order of the sequence, whatever the order of dealing out is. So tiles of queries are cut document by document, and
-//| each tile knows where the keys of its document begin among those that are here. From there on the mask is what it was: one
-//| number a row.
+//| Several documents may lie one after another in the sequence, and a query sees keys of its own only. Then
+//| what it sees of a rank's keys is a piece in the middle, no beginning of them. But within its *document* it
+//| is a beginning again: a rank's tokens of a document lie side by side, in the order of the sequence,
+//| whatever the order of dealing out is. So tiles of queries are cut document by document, and each tile
+//| knows where the keys of its document begin among those that are here. From there on the mask is what it
+//| was: one number a row.
 //|
-//| The host knows where documents begin, so it makes the list of tiles ([`documents.h`](documents.h)), a list for each hop. Chapter 9 has a
-//| kernel make its list, since there only the device knows.
+//| The host knows where documents begin, so it makes the list of tiles ([`documents.h`](documents.h)), a list
+//| for each hop. Chapter 9 has a kernel make its list, since there only the device knows.
 //|
-//| ![Three packed sequences: the last tile of the first reaches into the second](../../docs/figures/packed_end.svg)
+//| ![Three packed sequences: the last tile of the first reaches into the
+//| second](../../docs/figures/packed_end.svg)
 #pragma once
 #include "chapters/10_many_gpus/merge.cuh"
 #include "chapters/10_many_gpus/tokens.cuh"
@@ -18,8 +20,8 @@ namespace flashbook::many_gpus {
 
 //| ## A tile
 //|
-//| Eight words, that a thread reads when it begins the tile. All rows of a tile see at least one of its keys; rows of the document that
-//| see none have no tile.
+//| Eight words, that a thread reads when it begins the tile. All rows of a tile see at least one of its keys;
+//| rows of the document that see none have no tile.
 constexpr int kRowsOfDocumentTile = 128;  ///< queries of a tile, for every head dimension
 
 /// A tile of queries of one document, and the keys of that document among those that are here.
@@ -33,9 +35,9 @@ struct DocumentTile {
 
 //| ## What a tile sees
 //|
-//| The answers are those of `Problem`, with keys counted from the document's first. Behind its last key lie those of the next
-//| document, which TMA brings, too: the mask hides them. Their values are multiplied by 0, so a NaN in them reaches this document, as in
-//| [step 3 of chapter 9](../09_masks/step3_ranges.cuh).
+//| The answers are those of `Problem`, with keys counted from the document's first. Behind its last key lie
+//| those of the next document, which TMA brings, too: the mask hides them. Their values are multiplied by 0,
+//| so a NaN in them reaches this document, as in [step 3 of chapter 9](../09_masks/step3_ranges.cuh).
 /// The shape of a launch, and one tile of it.
 struct InDocument : Problem {
   DocumentTile tile;
@@ -66,10 +68,11 @@ struct DocumentsProblem : Problem {
 
 //| ## The queries of a key
 //|
-//| The gradient's blocks own keys (step 6), and ask which queries see one. The queries that a rank has of a document are a run, and a key of the
-//| document is seen by an end of this run: two numbers a key. Documents come in the same order in keys and in queries, so no key is seen by
-//| earlier queries than the key before it. Hence tiles of keys need not be cut by document: the queries that see a tile are a run, too, and
-//| short documents share tiles of 128 keys.
+//| The gradient's blocks own keys (step 6), and ask which queries see one. The queries that a rank has of a
+//| document are a run, and a key of the document is seen by an end of this run: two numbers a key. Documents
+//| come in the same order in keys and in queries, so no key is seen by earlier queries than the key before
+//| it. Hence tiles of keys need not be cut by document: the queries that see a tile are a run, too, and short
+//| documents share tiles of 128 keys.
 constexpr int kKeysOfGradientTile = 128;  ///< for every head dimension
 
 /// Which of a rank's queries see a key, or some key of a tile: `begin` to `end` - 1.

@@ -1,12 +1,15 @@
 //| # Which tiles documents have
 //|
-//| The host's part of [`documents.cuh`](documents.cuh): the list of tiles of queries, for each hop of a ring, or for the only launch of steps 1
-//| and 5; and of tiles of keys, for each hop of the gradient's ring. Lists are made once, with the program. A training step's layers all have the same documents.
+//| The host's part of [`documents.cuh`](documents.cuh): the list of tiles of queries, for each hop of a ring,
+//| or for the only launch of steps 1 and 5; and of tiles of keys, for each hop of the gradient's ring. Lists
+//| are made once, with the program. A training step's layers all have the same documents.
 //|
-//| A document that lies within a rank's tokens has tiles at hop 0 only. One that straddles ranks has some at the hops that bring its
-//| other tokens. A hop that brings no key of a document here launches nothing; its keys travel on all the same.
+//| A document that lies within a rank's tokens has tiles at hop 0 only. One that straddles ranks has some at
+//| the hops that bring its other tokens. A hop that brings no key of a document here launches nothing; its
+//| keys travel on all the same.
 //|
-//| ![Three packed sequences: the last tile of the first reaches into the second](../../docs/figures/packed_end.svg)
+//| ![Three packed sequences: the last tile of the first reaches into the
+//| second](../../docs/figures/packed_end.svg)
 #pragma once
 #include <algorithm>
 #include <span>
@@ -24,8 +27,9 @@ struct OfRank {
 
 //| ## A document at one hop
 //|
-//| Where does a document begin among a rank's tokens? Where so many of them stand before it in the sequence. And the first of its queries
-//| that sees a key of the hop is the one that sees the first key: under a causal mask the first that stands late enough.
+//| Where does a document begin among a rank's tokens? Where so many of them stand before it in the sequence.
+//| And the first of its queries that sees a key of the hop is the one that sees the first key: under a causal
+//| mask the first that stands late enough.
 /// A document's queries and keys at a hop, as one tile of all rows that see a key; `query` is `end` if none
 /// does.
 inline DocumentTile at_hop(const Documents& documents, std::size_t d, bool causal, Order order, int ranks,
@@ -45,8 +49,8 @@ inline DocumentTile at_hop(const Documents& documents, std::size_t d, bool causa
 
 //| ## The lists
 //|
-//| Later rows of a document see more, so the numbers of `Hops` in `step2_ring.h` say it here, too, document by document: from which row on
-//| a hop shows it a key, an earlier hop did, and no later one does.
+//| Later rows of a document see more, so the numbers of `Hops` in `step2_ring.h` say it here, too, document
+//| by document: from which row on a hop shows it a key, an earlier hop did, and no later one does.
 /// The tiles of a rank's queries on the keys of one hop after another.
 struct DocumentLists {
   std::vector<std::vector<DocumentTile>> hops;  ///< of each, the one with the most keys last
@@ -127,8 +131,8 @@ class DocumentHops {
 
 //| ## The gradient's lists
 //|
-//| `at_hop` says which of a document's queries see its first key here. A later key is seen from a later query on, by the mask of `tokens.cuh`
-//| turned round. A key that no query of this rank sees has an empty run.
+//| `at_hop` says which of a document's queries see its first key here. A later key is seen from a later query
+//| on, by the mask of `tokens.cuh` turned round. A key that no query of this rank sees has an empty run.
 /// Which of a rank's queries see each key of one hop after another.
 struct KeyLists {
   struct Hop {

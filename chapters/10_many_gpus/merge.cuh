@@ -1,15 +1,16 @@
 //| # Merging parts
 //|
-//| Attention over some of the keys gives O and a log-sum-exp; over other keys, another O and another log-sum-exp. Chapter 8
-//| merges any number of such parts at the end. Here they come one after another, so a rank carries O and the log-sum-exp along
-//| and takes in each part as it comes:
+//| Attention over some of the keys gives O and a log-sum-exp; over other keys, another O and another
+//| log-sum-exp. Chapter 8 merges any number of such parts at the end. Here they come one after another, so a
+//| rank carries O and the log-sum-exp along and takes in each part as it comes:
 //|
 //|     LSE = log(e^LSE_A + e^LSE_B)        O = e^(LSE_A - LSE) O_A + e^(LSE_B - LSE) O_B
 //|
-//| What is carried stays in float32. If it were rounded to 16 bits after each part, every part would add its own rounding
-//| error, and the error would grow with the number of ranks.
+//| What is carried stays in float32. If it were rounded to 16 bits after each part, every part would add its
+//| own rounding error, and the error would grow with the number of ranks.
 //|
-//| ![Parts of the keys give partial outputs and log-sum-exps, which are merged](../../docs/figures/merge_parts.svg)
+//| ![Parts of the keys give partial outputs and log-sum-exps, which are
+//| merged](../../docs/figures/merge_parts.svg)
 #pragma once
 #include "chapters/10_many_gpus/tokens.cuh"
 #include "common/ptx/convert.h"
@@ -28,9 +29,9 @@ struct Carried {
 
 //| ## Two weights
 //|
-//| Both exponents are taken relative to the larger of the two, so neither overflows: `e^LSE` itself does from LSE = 89 on. A
-//| part without keys has the log-sum-exp -inf and the weight 0. If both are without keys, so is the row: -inf - (-inf) would
-//| be NaN, and is not computed.
+//| Both exponents are taken relative to the larger of the two, so neither overflows: `e^LSE` itself does from
+//| LSE = 89 on. A part without keys has the log-sum-exp -inf and the weight 0. If both are without keys, so
+//| is the row: -inf - (-inf) would be NaN, and is not computed.
 
 /// What two parts of a row count for, and their common log-sum-exp.
 struct Weights {
@@ -49,7 +50,8 @@ __device__ __forceinline__ Weights weights_of(float part_lse, float carried_lse)
 
 //| ## The merge as a kernel of its own
 //|
-//| Steps 2 and 3 write each part to memory, and this kernel takes it in. A warp has a row, each lane two columns of every 64.
+//| Steps 2 and 3 write each part to memory, and this kernel takes it in. A warp has a row, each lane two
+//| columns of every 64.
 
 constexpr int kMergeWarps = 8;  ///< of a block: the rows that it merges
 
@@ -68,12 +70,14 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   const int lane = threadIdx.x % 32;
   const int64_t place = int64_t(blockIdx.y) * seqlen_q + row;
   const bool is_carried = row >= carried.from, is_final = row < carried.until;
-  //| All lanes of the warp compute the same weights, from two numbers that they all read. One of them writes the new log-sum-exp, to
-  //| where the row goes on: to what is carried, or, if no later part changes the row, to the result.
+  //| All lanes of the warp compute the same weights, from two numbers that they all read. One of them writes
+  //| the new log-sum-exp, to where the row goes on: to what is carried, or, if no later part changes the row,
+  //| to the result.
   const Weights weights = weights_of(part_lse[place], is_carried ? carried.lse[place] : -INFINITY);
   __syncwarp();  // all lanes have read the log-sum-exp that lane 0 may overwrite
   if (lane == 0) (is_final ? lse : carried.lse)[place] = weights.lse;
-    //| A row that has nothing carried yet takes the part as it is. What lies in its place was never written, so it is not read either.
+    //| A row that has nothing carried yet takes the part as it is. What lies in its place was never written,
+    //| so it is not read either.
 #pragma unroll
   for (int column = 2 * lane; column < kHeadDim; column += 64) {
     const int64_t at = place * kHeadDim + column;
@@ -92,7 +96,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 
 //| ## Rows that see nothing
 //|
-//| Under a causal mask with more queries than keys the first queries see no key of any rank. No part ever touches them.
+//| Under a causal mask with more queries than keys the first queries see no key of any rank. No part ever
+//| touches them.
 /// O = 0 and the log-sum-exp -inf for the first `rows` rows of every head. Grid: as merge_part.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kMergeWarps * 32) see_nothing(T* o,  // [batch, heads, seqlen_q, kHeadDim]

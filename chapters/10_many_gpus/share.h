@@ -1,10 +1,11 @@
 //| # A rank's share
 //|
-//| What lies on a rank's device before a step runs, and after: its queries, keys and values, and its rows of O and the
-//| log-sum-exp. A step is a program that every rank runs at the same time, each on its own share. It sees the others only
-//| through `device::Rank::exchange`.
+//| What lies on a rank's device before a step runs, and after: its queries, keys and values, and its rows of
+//| O and the log-sum-exp. A step is a program that every rank runs at the same time, each on its own share.
+//| It sees the others only through `device::Rank::exchange`.
 //|
-//| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and before and after Ulysses](../../docs/figures/rank_exchanges.svg)
+//| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and
+//| before and after Ulysses](../../docs/figures/rank_exchanges.svg)
 #pragma once
 #include <optional>
 #include <vector>
@@ -24,7 +25,8 @@ inline void add(std::vector<Message>& messages, int rank, const Buffer& base, in
     messages.push_back({rank, static_cast<std::byte*>(base.data()) + offset, std::size_t(bytes)});
 }
 
-//| K and V lie in one buffer, V behind K, since they always travel together. To a message V's heads are only more heads.
+//| K and V lie in one buffer, V behind K, since they always travel together. To a message V's heads are only
+//| more heads.
 
 /// What a rank has, in the memory of its device. Made with that device in use.
 struct Share {

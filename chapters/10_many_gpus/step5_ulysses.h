@@ -1,15 +1,19 @@
 //| # Step 5: heads for tokens
 //|
-//| Heads of attention do not need one another. So instead of passing keys round, ranks exchange once: each gives away its tokens
-//| of all heads but some, and receives all tokens of those. Then it computes ordinary attention, whatever the mask is, and the
-//| outputs go back the same way. The scheme is DeepSpeed-Ulysses' (arXiv 2309.14509).
+//| Heads of attention do not need one another. So instead of passing keys round, ranks exchange once: each
+//| gives away its tokens of all heads but some, and receives all tokens of those. Then it computes ordinary
+//| attention, whatever the mask is, and the outputs go back the same way. The scheme is DeepSpeed-Ulysses'
+//| (arXiv 2309.14509).
 //|
-//| Each rank sends (P - 1) / P of its Q, K, V and O, once. In the ring K and V travel P - 1 times. But nothing overlaps, and there can
-//| be no more ranks at work than there are key heads: a rank without one has nothing to do.
+//| Each rank sends (P - 1) / P of its Q, K, V and O, once. In the ring K and V travel P - 1 times. But
+//| nothing overlaps, and there can be no more ranks at work than there are key heads: a rank without one has
+//| nothing to do.
 //|
-//| With many ranks both are combined: heads are exchanged within a host, and a ring goes over the hosts (USP, arXiv 2405.07719).
+//| With many ranks both are combined: heads are exchanged within a host, and a ring goes over the hosts (USP,
+//| arXiv 2405.07719).
 //|
-//| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and before and after Ulysses](../../docs/figures/rank_exchanges.svg)
+//| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and
+//| before and after Ulysses](../../docs/figures/rank_exchanges.svg)
 #pragma once
 #include "chapters/10_many_gpus/share.h"
 
@@ -75,9 +79,9 @@ class Ulysses final : public Program {
   }
 
  private:
-  //| A piece is one rank's tokens of one head. Every piece lies in two places: with all heads of those tokens on the rank that has the
-  //| tokens, and with all tokens of that head on the rank that has the head. On the way in pieces go from the first to the second, on the
-  //| way out from the second to the first.
+  //| A piece is one rank's tokens of one head. Every piece lies in two places: with all heads of those tokens
+  //| on the rank that has the tokens, and with all tokens of that head on the rank that has the head. On the
+  //| way in pieces go from the first to the second, on the way out from the second to the first.
   struct Pieces {
     std::vector<Message> of_tokens, of_heads;
   };

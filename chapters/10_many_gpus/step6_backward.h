@@ -1,9 +1,10 @@
 //| # Step 6: the gradient in a ring
 //|
-//| The gradient of a key sums over the queries of all ranks, that of a query over the keys of all. Keys travel as in step 2, and a
-//| query's gradient stays where the query is: every hop adds to it. A key's gradient is summed on the way. When a rank has computed
-//| its part for the keys that it holds, it adds what the ranks before it have summed for them, and passes the sum on, behind the
-//| keys. After the last hop the next rank is the keys' own: they have come round, and their gradients are home.
+//| The gradient of a key sums over the queries of all ranks, that of a query over the keys of all. Keys
+//| travel as in step 2, and a query's gradient stays where the query is: every hop adds to it. A key's
+//| gradient is summed on the way. When a rank has computed its part for the keys that it holds, it adds what
+//| the ranks before it have summed for them, and passes the sum on, behind the keys. After the last hop the
+//| next rank is the keys' own: they have come round, and their gradients are home.
 //|
 //|     first half of the own heads                         under it the first keys arrive
 //|     hop h = 1 ... P - 1:                                the rank holds the keys of rank r - h
@@ -14,15 +15,17 @@
 //|     second half of the own heads                        under it the last sum comes home
 //|     round (own part + sum)
 //|
-//| **What travels.** Of each element of a key and its value 4 bytes in 16 bits, and 8 of their gradients' sums in float32: 12 bytes, three
-//| times as much as forward. A part takes 2.5 times as long, so a hop is hidden from 12 / 4 / 2.5 = 1.2 times as many tokens on.
-//| Instead, queries could travel: Q, dO and dQ's sums are 8 bytes an element. With as many key heads as query heads that would be two
-//| thirds of 12. With grouped queries keys are fewer, and it would be more.
+//| **What travels.** Of each element of a key and its value 4 bytes in 16 bits, and 8 of their gradients'
+//| sums in float32: 12 bytes, three times as much as forward. A part takes 2.5 times as long, so a hop is
+//| hidden from 12 / 4 / 2.5 = 1.2 times as many tokens on. Instead, queries could travel: Q, dO and dQ's sums
+//| are 8 bytes an element. With as many key heads as query heads that would be two thirds of 12. With grouped
+//| queries keys are fewer, and it would be more.
 //|
-//| **Why a sum is a hop late.** The part for the keys held is added to the sum behind its kernel, not inside. Inside, the kernel could not
-//| start before the sum was there, and its copy would be hidden by nothing.
+//| **Why a sum is a hop late.** The part for the keys held is added to the sum behind its kernel, not inside.
+//| Inside, the kernel could not start before the sum was there, and its copy would be hidden by nothing.
 //|
-//| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag every cell is half full](../../docs/figures/rank_work.svg)
+//| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag
+//| every cell is half full](../../docs/figures/rank_work.svg)
 #pragma once
 #include "chapters/10_many_gpus/host/gradient.h"
 #include "chapters/10_many_gpus/step2_ring.h"
@@ -60,9 +63,9 @@ class BackwardRing final : public Program {
       *sums = Buffer(Place::device, travelling_[0].bytes() / kElementBytes * sizeof(float));
   }
 
-  //| Three queues: products, keys, and sums. Each waits for another only where it must. The two buffers of keys take turns, and so do
-  //| those of parts: one is sent while the next is computed. One buffer is enough for what arrives, since it is added before this
-  //| rank's next exchange of sums begins.
+  //| Three queues: products, keys, and sums. Each waits for another only where it must. The two buffers of
+  //| keys take turns, and so do those of parts: one is sent while the next is computed. One buffer is enough
+  //| for what arrives, since it is added before this rank's next exchange of sums begins.
   void run(device::Rank& rank) override {
     const int ranks = rank.count(), next = (share_.rank + 1) % ranks,
               previous = (share_.rank + ranks - 1) % ranks;
@@ -154,8 +157,8 @@ class BackwardRing final : public Program {
             .margin = share_.margin};
   }
 
-  //| If none of this rank's queries see the keys held, nothing is computed: the sum that has come for them goes on as it is. A sum begins at hop 1,
-  //| where it is the part itself, zeros if need be.
+  //| If none of this rank's queries see the keys held, nothing is computed: the sum that has come for them
+  //| goes on as it is. A sum begins at hop 1, where it is the part itself, zeros if need be.
   /// Some heads of a hop.
   void compute(int hop, Gradient g, int first_head, int heads) {
     if (heads == 0 || g.shape.seqlen_k == 0) return;

@@ -1,11 +1,13 @@
 //| # The gradient's blocks
 //|
-//| Chapter 7's roles around the round of [`step6_round.cuh`](step6_round.cuh): one thread hands out tiles of keys and brings
-//| Q, one brings K, V and dO, two have TMA add dQ, and two warpgroups multiply. Two things are new. A tile of keys may be seen
-//| by no query of this rank: then no tile of queries comes, and its gradients are zeros. And dK and dV may be a *part*, which
-//| leaves in float32, since other ranks have other parts.
+//| Chapter 7's roles around the round of [`step6_round.cuh`](step6_round.cuh): one thread hands out tiles of
+//| keys and brings Q, one brings K, V and dO, two have TMA add dQ, and two warpgroups multiply. Two things
+//| are new. A tile of keys may be seen by no query of this rank: then no tile of queries comes, and its
+//| gradients are zeros. And dK and dV may be a *part*, which leaves in float32, since other ranks have other
+//| parts.
 //|
-//| ![Chapter 7's loops over the same tiles. This is the one on the right: a block owns keys, goes down a column, and adds to dQ](../../docs/figures/backward_loops.svg)
+//| ![Chapter 7's loops over the same tiles. This is the one on the right: a block owns keys, goes down a
+//| column, and adds to dQ](../../docs/figures/backward_loops.svg)
 #pragma once
 #include "chapters/10_many_gpus/step6_round.cuh"
 #include "common/ptx/bulk_copy.h"
@@ -15,9 +17,10 @@ namespace flashbook::many_gpus {
 
 //| ## Which keys, which queries
 //|
-//| All roles of a block agree on the tiles of queries by computing them from the tile of keys, or, in documents, by reading them in the host's
-//| list. Under a causal mask those come from the first query that sees a key, which keeps blocks apart: each begins elsewhere. Without one
-//| every block begins at another tile and goes round, or all would add to the same dQ at once.
+//| All roles of a block agree on the tiles of queries by computing them from the tile of keys, or, in
+//| documents, by reading them in the host's list. Under a causal mask those come from the first query that
+//| sees a key, which keeps blocks apart: each begins elsewhere. Without one every block begins at another
+//| tile and goes round, or all would add to the same dQ at once.
 /// The tiles of queries that come for a tile of keys.
 struct QueryTiles {
   int first, end, start;
@@ -49,8 +52,8 @@ __device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem
   return {0, end, first_key / kQueries % end};
 }
 
-//| The scheduler numbers the tiles of a head from the last on; of keys the first are seen by the most queries. So the number
-//| is reversed. The list of documents has the longest tile last.
+//| The scheduler numbers the tiles of a head from the last on; of keys the first are seen by the most
+//| queries. So the number is reversed. The list of documents has the longest tile last.
 /// The first key of a tile.
 template <typename Version>
 __device__ __forceinline__ int first_key_of(const typename Version::Problem& problem, const TileOrder& order,
@@ -59,8 +62,9 @@ __device__ __forceinline__ int first_key_of(const typename Version::Problem& pro
   return (order.tiles_of_head - 1 - work.query_tile) * kTileKeys;
 }
 
-//| Key heads are shared by a group of query heads, and a key's gradient sums over all of them. So both producers go through the
-//| heads of the group, and through the tiles of each: the same loop with other tensors, Q with the log-sum-exp or dO with D.
+//| Key heads are shared by a group of query heads, and a key's gradient sums over all of them. So both
+//| producers go through the heads of the group, and through the tiles of each: the same loop with other
+//| tensors, Q with the log-sum-exp or dO with D.
 /// All tiles of queries for the keys from `first_key` on, head after head of the group.
 template <typename Version, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
@@ -84,7 +88,8 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
 
 //| ## The producers
 //|
-//| The first takes the next tile of keys when it has sent for the last queries of this one, and tells all others.
+//| The first takes the next tile of keys when it has sent for the last queries of this one, and tells all
+//| others.
 /// The thread that takes tiles of keys and brings Q.
 template <typename T, typename Version>
 __device__ __forceinline__ void produce_q(BackwardShared<T, Version>& shared, const CUtensorMap& q_map,
@@ -98,8 +103,8 @@ __device__ __forceinline__ void produce_q(BackwardShared<T, Version>& shared, co
   });
 }
 
-//| The second brings what stays for a whole tile of keys, K and V, and then dO for each tile of queries. K and V have one place
-//| only: they are overwritten when both consumers have done with them.
+//| The second brings what stays for a whole tile of keys, K and V, and then dO for each tile of queries. K
+//| and V have one place only: they are overwritten when both consumers have done with them.
 /// The thread that brings K, V and dO.
 template <typename T, typename Version>
 __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, const CUtensorMap& k_map,
@@ -124,8 +129,9 @@ __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, c
   }
 }
 
-//| Each consumer has a thread that hands its part of dQ to TMA: a pipeline of one stage, which the consumer fills and TMA
-//| empties. The sums stay where they are from hop to hop, so dQ needs no merge: every hop adds to it.
+//| Each consumer has a thread that hands its part of dQ to TMA: a pipeline of one stage, which the consumer
+//| fills and TMA empties. The sums stay where they are from hop to hop, so dQ needs no merge: every hop adds
+//| to it.
 /// A thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Version>
 __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float* dq,
@@ -158,8 +164,8 @@ __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float
 
 //| ## What a consumer leaves
 //|
-//| Of one rank alone dK and dV are results, rounded, dK times the scale of the scores. A part is stored as it is summed, in
-//| float32: a quad's lanes have 32 bytes of a row side by side.
+//| Of one rank alone dK and dV are results, rounded, dK times the scale of the scores. A part is stored as it
+//| is summed, in float32: a quad's lanes have 32 bytes of a row side by side.
 /// Where dK or dV of a tile of keys goes.
 template <typename T>
 struct KeyGradient {
@@ -201,8 +207,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
              float* dq,                                    // [heads * padded_q, head_dim], sums
              typename Version::Problem problem, TileOrder order,
              int* counter) {  // 0 at the start
-  //| One warpgroup brings and adds, and gives most of its registers away; two multiply. Where registers add to dQ themselves,
-  //| its last two warps have nothing to do.
+  //| One warpgroup brings and adds, and gives most of its registers away; two multiply. Where registers add
+  //| to dQ themselves, its last two warps have nothing to do.
   using Shared = BackwardShared<T, Version>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
@@ -219,7 +225,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
     return;
   }
 
-  //| A consumer's life: take a tile of keys, set dK and dV to zero, go through the queries of all heads of the group, store.
+  //| A consumer's life: take a tile of keys, set dK and dV to zero, go through the queries of all heads of
+  //| the group, store.
   setmaxnreg_inc<Version::kConsumerRegisters>();
   const int number = warpgroup - 1;
   PipelineState<kBroadcastStages> next;

@@ -1,11 +1,12 @@
 //| # A round of the gradient
 //|
-//| A block keeps 128 keys. Its two warpgroups own 64 of them each and go through the tiles of queries together, one *round*
-//| for each: chapter 7's five products, in its order. What a round is made of stands in
-//| [`gradient_round.h`](../../common/hopper/gradient_round.h). New is who asks: queries and keys may be those of two ranks,
-//| so the mask is `tokens.cuh`'s, turned round.
+//| A block keeps 128 keys. Its two warpgroups own 64 of them each and go through the tiles of queries
+//| together, one *round* for each: chapter 7's five products, in its order. What a round is made of stands in
+//| [`gradient_round.h`](../../common/hopper/gradient_round.h). New is who asks: queries and keys may be those
+//| of two ranks, so the mask is `tokens.cuh`'s, turned round.
 //|
-//| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
+//| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
+//| handed over](../../docs/figures/backward_round.svg)
 #pragma once
 #include "chapters/10_many_gpus/documents.cuh"
 #include "common/hopper/gradient_round.h"
@@ -14,8 +15,9 @@ namespace flashbook::many_gpus {
 
 //| ## The problem
 //|
-//| A query sees a beginning of the keys, so a key is seen by an end of the queries: from the first query on that stands late
-//| enough in the sequence. It may be that none does, and then the key gets nothing of this rank.
+//| A query sees a beginning of the keys, so a key is seen by an end of the queries: from the first query on
+//| that stands late enough in the sequence. It may be that none does, and then the key gets nothing of this
+//| rank.
 //|
 //| All tensors of a rank lie as [heads, tokens, head_dim], so batch entries are only more heads.
 /// The shape of one launch of the gradient: queries of one rank, keys of one.
@@ -48,8 +50,9 @@ struct DocumentsGradientProblem : GradientProblem {
 
 //| ## Versions
 //|
-//| Chapter 7's: a tile has 64 queries, and 128 at d = 64. At d = 256 the sums of dK and dV do not fit the registers together,
-//| so one launch computes dV and another dK and dQ. Documents have one version, causal or not, since their lists say it.
+//| Chapter 7's: a tile has 64 queries, and 128 at d = 64. At d = 256 the sums of dK and dV do not fit the
+//| registers together, so one launch computes dV and another dK and dQ. Documents have one version, causal or
+//| not, since their lists say it.
 enum class Seen { all, causal, documents };  ///< what a version's queries see
 
 /// One version of the kernel, as a type.
@@ -74,8 +77,8 @@ using BackwardShared = GradientShared<T, Version, TileBroadcast>;
 
 //| ## A consumer
 //|
-//| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ is computed 32 for
-//| it, 16 for P and 16 for dS.
+//| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ is
+//| computed 32 for it, 16 for P and 16 for dS.
 /// A thread of a consumer, for one tile of keys.
 template <typename T, typename Version>
 struct Gradients {
@@ -100,7 +103,8 @@ struct Gradients {
         problem(problem),
         number(number),
         warp_key(number * kRowsOfWarpgroup + warp % kWarpsOfWarpgroup * kRowsOfWarp) {
-    //| In documents the last key of the warpgroup is seen from the latest query on, and the first up to the earliest: between these two all keys are seen.
+    //| In documents the last key of the warpgroup is seen from the latest query on, and the first up to the
+    //| earliest: between these two all keys are seen.
     if constexpr (kDocuments) {
       const QueriesOfKey* const seen = problem.seen + first_key + number * kRowsOfWarpgroup;
       all = {seen[kRowsOfWarpgroup - 1].begin, seen[0].end};
@@ -113,14 +117,15 @@ struct Gradients {
 
   //| ### The mask
   //|
-  //| Rows are keys, of which a thread has two, and columns are queries: those before the first that sees the key are hidden.
-  //| Keys beyond the end are hidden from all. TMA brings zeros for them, but a probability that is infinite, times zero, is
-  //| NaN.
+  //| Rows are keys, of which a thread has two, and columns are queries: those before the first that sees the
+  //| key are hidden. Keys beyond the end are hidden from all. TMA brings zeros for them, but a probability
+  //| that is infinite, times zero, is NaN.
   /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` are the tile's.
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
     const int key = first_key + warp_key + threadIdx.x % 32 / 4;
     const int thread_query = first_query + 2 * int(threadIdx.x % 4);
-    //| In documents queries behind the document's last one are hidden, too. The thread finishes one key before the other.
+    //| In documents queries behind the document's last one are hidden, too. The thread finishes one key
+    //| before the other.
     if constexpr (kDocuments) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -153,8 +158,9 @@ struct Gradients {
 
   //| ### The round
   //|
-  //| S^T and dP^T are issued before either is waited for, and S^T becomes P^T while dP^T is multiplied. Only tiles that the
-  //| mask or the last key cuts ask for the mask: a branch that is the same for a whole warpgroup.
+  //| S^T and dP^T are issued before either is waited for, and S^T becomes P^T while dP^T is multiplied. Only
+  //| tiles that the mask or the last key cuts ask for the mask: a branch that is the same for a whole
+  //| warpgroup.
   /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
   __device__ __forceinline__ void step(PipelineState<Version::kStages>& state, int first_key, int first_query,
                                        float* sums) {
@@ -174,8 +180,8 @@ struct Gradients {
     } else {
       wgmma_wait<0>();
     }
-    //| The mask only lowers scores to -inf, and a row's log-sum-exp is known: so P^T needs no second pass over the keys. dS^T
-    //| takes the place of P^T in `scores` when P^T is rounded.
+    //| The mask only lowers scores to -inf, and a row's log-sum-exp is known: so P^T needs no second pass
+    //| over the keys. dS^T takes the place of P^T in `scores` when P^T is rounded.
     wgmma_pin(scores);
     if (is_partial(first_key, first_query)) mask(scores, first_key, first_query);
     to_probabilities(scores, shared.lse[state.stage], problem.scale_log2);
@@ -187,7 +193,8 @@ struct Gradients {
       round_to_fragments<T>(ds, scores);
     }
 
-    //| P^T is an operand as it lies in the registers, so dV is issued before this warpgroup waits for the other one.
+    //| P^T is an operand as it lies in the registers, so dV is issued before this warpgroup waits for the
+    //| other one.
     if constexpr (kHasDv) {
       wgmma_pin(dv);
       wgmma_pin(p);
@@ -197,7 +204,8 @@ struct Gradients {
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
     } else {
-      //| dS^T is such an operand, too. Where there is one stage, dK goes first and runs while both wait for dS.
+      //| dS^T is such an operand, too. Where there is one stage, dK goes first and runs while both wait for
+      //| dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Version::kStages == 1) {
         __syncwarp();  // all lanes have read D, before lane 0 gives it back
@@ -207,9 +215,9 @@ struct Gradients {
         wgmma_fence();
         issue_accumulate<T>(dk, ds, q_columns);
       }
-      //| dQ sums over the keys of both warpgroups, so each needs the other's dS, which goes through shared memory. With one
-      //| tile of dS the other warpgroup may still read what would be overwritten. With two, the barrier of the round before
-      //| has made sure that it does not.
+      //| dQ sums over the keys of both warpgroups, so each needs the other's dS, which goes through shared
+      //| memory. With one tile of dS the other warpgroup may still read what would be overwritten. With two,
+      //| the barrier of the round before has made sure that it does not.
       if constexpr (Version::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
       auto& ds_tile = shared.ds[state.stage % Version::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);

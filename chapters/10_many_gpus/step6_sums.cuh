@@ -1,7 +1,7 @@
 //| # Before the hops, between them, and after
 //|
-//| Three small kernels. The first computes what every round needs of a query, the second adds one rank's part of dK and dV to
-//| what the ranks before it have summed, the third rounds.
+//| Three small kernels. The first computes what every round needs of a query, the second adds one rank's part
+//| of dK and dV to what the ranks before it have summed, the third rounds.
 //|
 //| ![The five products of a tile and where their operands lie](../../docs/figures/backward_products.svg)
 #pragma once
@@ -12,9 +12,9 @@ namespace flashbook::many_gpus {
 
 //| ## D and the log-sum-exp
 //|
-//| The log-sum-exp and $D$ of a query are those over *all* keys: forward has merged the log-sum-exp, and O, from which $D$ is
-//| computed. So a probability comes out right at every hop, no matter which keys a rank holds, and gradients of
-//| parts simply add. Nothing is merged by weights any more.
+//| The log-sum-exp and $D$ of a query are those over *all* keys: forward has merged the log-sum-exp, and O,
+//| from which $D$ is computed. So a probability comes out right at every hop, no matter which keys a rank
+//| holds, and gradients of parts simply add. Nothing is merged by weights any more.
 /// D and the log-sum-exp for every row of the workspace, and zeros for dQ. kHeadDim / 8 lanes share a row.
 /// Grid: rows of the workspace / rows of a block.
 template <typename T, int kHeadDim>
@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kPrepareThreads)
 
 //| ## One part and another
 //|
-//| A rank's part of dK and dV is in float32, and so is what has come with the keys. 16 bytes a thread. If the sums were
-//| rounded to 16 bits on their way, every rank would add a rounding error.
+//| A rank's part of dK and dV is in float32, and so is what has come with the keys. 16 bytes a thread. If the
+//| sums were rounded to 16 bits on their way, every rank would add a rounding error.
 constexpr int kSumThreads = 256;
 
 /// sums += part, four floats a thread. Grid: fours / kSumThreads.
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(kThreads) no_part(float4* sums, int64_t fours)
 
 //| ## At the end
 //|
-//| When the sums have come home, a rank adds its own part and rounds. dK gets its factor here, the scale of the scores, which
-//| all parts have left out. dQ never travelled; its sums are rounded as in chapter 7.
+//| When the sums have come home, a rank adds its own part and rounds. dK gets its factor here, the scale of
+//| the scores, which all parts have left out. dQ never travelled; its sums are rounded as in chapter 7.
 /// to = (own + home) in 16 bits, the first `scaled` fours times `scale`: dK, and dV behind it.
 template <typename T, int kThreads>
 __global__ void __launch_bounds__(kThreads)
@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(kThreads)
                       pack<T>(factor * (a.z + b.z), factor * (a.w + b.w)));
 }
 
-//| The sums of dQ lie in the order of registers, which the workspace may choose as it likes; dQ itself is row-major.
+//| The sums of dQ lie in the order of registers, which the workspace may choose as it likes; dQ itself is
+//| row-major.
 /// dQ from its sums. A block has kKeyConsumers warpgroups, and each a part of a tile of queries. Grid: tiles
 /// of queries of all heads.
 template <typename T, int kHeadDim, int kQueries>

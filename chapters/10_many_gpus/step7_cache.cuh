@@ -1,15 +1,17 @@
 //| # Step 7: one query, keys everywhere
 //|
-//| When a model writes, a query or a few meet all keys of the cache, and the cache of one sequence may be larger than a GPU's memory. Keys
-//| are many and stay where they are. Queries are few, so the *query* travels: every rank computes every query on the keys that it has,
-//| and the parts are merged.
+//| When a model writes, a query or a few meet all keys of the cache, and the cache of one sequence may be
+//| larger than a GPU's memory. Keys are many and stay where they are. Queries are few, so the *query*
+//| travels: every rank computes every query on the keys that it has, and the parts are merged.
 //|
-//| This file has a rank's two kernels: attention of a few queries on a part of the keys, and the merge of any number of parts. They are
-//| chapter 8's in their simplest form. A tile's rows are the query heads that share a key head, since a tile has 64 rows anyway. The
-//| keys of a rank are split once more among blocks, so that all multiprocessors read. A tile's products take less time than
-//| its bytes. So what counts is how many bytes are on their way, and a pipeline of up to 160 KB sees to that.
+//| This file has a rank's two kernels: attention of a few queries on a part of the keys, and the merge of any
+//| number of parts. They are chapter 8's in their simplest form. A tile's rows are the query heads that share
+//| a key head, since a tile has 64 rows anyway. The keys of a rank are split once more among blocks, so that
+//| all multiprocessors read. A tile's products take less time than its bytes. So what counts is how many
+//| bytes are on their way, and a pipeline of up to 160 KB sees to that.
 //|
-//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
+//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
+//| them](../../docs/figures/merge_parts.svg)
 #pragma once
 #include "chapters/10_many_gpus/merge.cuh"
 #include "common/hopper/epilogue.h"
@@ -21,8 +23,9 @@ namespace flashbook::many_gpus {
 
 //| ## Rows
 //|
-//| A row of a tile is a query of a head of the group: all queries of the first head, then those of the second, as they lie in
-//| memory. So TMA brings them as it brings keys. All batch entries and key heads are counted together.
+//| A row of a tile is a query of a head of the group: all queries of the first head, then those of the
+//| second, as they lie in memory. So TMA brings them as it brings keys. All batch entries and key heads are
+//| counted together.
 /// The shape of one launch.
 struct CacheProblem {
   int rows;                 ///< of a key head: the queries of all heads that share it
@@ -61,8 +64,8 @@ struct CacheShared {
 
 //| ## The kernel
 //|
-//| A tile of keys, its scores, the softmax, then its values: one after the other, since nobody waits for the tensor cores here. The
-//| fifth warp is ahead by as many tiles as there are stages.
+//| A tile of keys, its scores, the softmax, then its values: one after the other, since nobody waits for the
+//| tensor cores here. The fifth warp is ahead by as many tiles as there are stages.
 /// Attention of 64 rows on a part of the keys. Grid: (tiles of rows of all key heads, parts).
 template <typename T, typename Version>
 __global__ void __launch_bounds__(Version::kThreads, 1)
@@ -82,7 +85,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   const int tiles = (problem.last_key(problem.queries - 1) + kKeys) / kKeys;
   const int begin = int(int64_t(tiles) * blockIdx.y / gridDim.y),
             end = int(int64_t(tiles) * (blockIdx.y + 1) / gridDim.y);
-  //| The producer alone arrives on `full`, and TMA's bytes complete it. A stage is empty when all four warps have read it.
+  //| The producer alone arrives on `full`, and TMA's bytes complete it. A stage is empty when all four warps
+  //| have read it.
   if (threadIdx.x == 0) {
     initialise(shared.pipeline, 1, kWarpsOfWarpgroup, "full", "empty");
     mbarrier_init(&shared.q_full, 1);
@@ -91,7 +95,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   }
   __syncthreads();  // the barriers are ready
 
-  //| The producer: queries once, then a tile of keys and one of values at a time. TMA brings zeros for rows beyond the last.
+  //| The producer: queries once, then a tile of keys and one of values at a time. TMA brings zeros for rows
+  //| beyond the last.
   PipelineState<Version::kStages> state;
   if (threadIdx.x >= kWarpgroup) {
     if (threadIdx.x > kWarpgroup) return;
@@ -105,8 +110,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
     return;
   }
 
-  //| The consumer. Which keys are hidden is asked only in tiles that the mask or the last key cuts: those that the first query
-  //| of a head, which sees the fewest keys, does not see whole.
+  //| The consumer. Which keys are hidden is asked only in tiles that the mask or the last key cuts: those
+  //| that the first query of a head, which sees the fewest keys, does not see whole.
   const int row = first_row + int(threadIdx.x) / 32 * kRowsOfWarp + int(threadIdx.x) % 32 / 4;  // and row + 8
   float output[kHeadDim / 2] = {}, scores[kKeys / 2], correction[2];
   Fragments<kKeys> p;
@@ -121,7 +126,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
     wgmma_pin(scores);
     release(shared.pipeline, state);
     state.advance();
-    //| The scores are registers now, so the place of K is given back before the softmax, and the next tile of keys is on its way.
+    //| The scores are registers now, so the place of K is given back before the softmax, and the next tile of
+    //| keys is on its way.
     if (needs_mask(problem, 0, tile * kKeys, kKeys)) mask(scores, problem, row, tile * kKeys);
     softmax(scores, rows, correction, problem.scale_log2);
     round_to_fragments<T>(p, scores);
@@ -155,9 +161,10 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
 
 //| ## Any number of parts
 //|
-//| `merge.cuh` takes in one part after another, as they come. Here all are there, so the largest log-sum-exp is known before the first
-//| weight. The kernel runs twice: it merges the parts of a rank's blocks, into float32, and then those of the ranks, into O. A part
-//| without keys is left out, and a row without parts is one that sees nothing.
+//| `merge.cuh` takes in one part after another, as they come. Here all are there, so the largest log-sum-exp
+//| is known before the first weight. The kernel runs twice: it merges the parts of a rank's blocks, into
+//| float32, and then those of the ranks, into O. A part without keys is left out, and a row without parts is
+//| one that sees nothing.
 /// Two neighbouring elements in float32, or rounded.
 __device__ __forceinline__ void store_two(float* to, float a, float b) {
   *reinterpret_cast<float2*>(to) = make_float2(a, b);
@@ -194,7 +201,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32) merge_all(const float* part_
       merged[i].y += weight * two.y;
     }
   }
-  //| The weights were measured against the largest log-sum-exp, so their sum is at least 1, unless there is no part.
+  //| The weights were measured against the largest log-sum-exp, so their sum is at least 1, unless there is
+  //| no part.
   const float factor = sum > 0 ? 1 / sum : 0;
   if (threadIdx.x % 32 == 0) lse[row] = sum > 0 ? top + __log2f(sum) * kLn2 : -INFINITY;
 #pragma unroll

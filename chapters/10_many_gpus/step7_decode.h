@@ -1,17 +1,19 @@
 //| # Step 7: decoding with a cache over ranks
 //|
-//| The cache of every sequence is divided by tokens, queries by heads, as tensor-parallel projections leave them. Two exchanges, both
-//| small:
+//| The cache of every sequence is divided by tokens, queries by heads, as tensor-parallel projections leave
+//| them. Two exchanges, both small:
 //|
 //|     all-gather:   every rank receives the queries of all heads        2 bytes an element
 //|     compute:      all queries on the keys of this rank: a part in float32
 //|     all-to-all:   a part's heads go to the ranks whose heads they are 4 bytes an element, for each rank
 //|     compute:      merge P parts, round
 //|
-//| A rank reads 1/P of the cache. So P GPUs are P times as fast as one, but for the exchanges, whose bytes do not depend on the length. By
-//| heads alone (tensor parallelism) there can be no more ranks than key heads; tokens are always enough.
+//| A rank reads 1/P of the cache. So P GPUs are P times as fast as one, but for the exchanges, whose bytes do
+//| not depend on the length. By heads alone (tensor parallelism) there can be no more ranks than key heads;
+//| tokens are always enough.
 //|
-//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges them](../../docs/figures/merge_parts.svg)
+//| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
+//| them](../../docs/figures/merge_parts.svg)
 #pragma once
 #include "chapters/10_many_gpus/host/cache.h"
 #include "chapters/10_many_gpus/step5_ulysses.h"
@@ -32,7 +34,8 @@ struct CacheShare {
   Buffer o{Place::device, q.bytes()};                                  // as q
   Buffer lse{Place::device, std::size_t(rows(rank)) * sizeof(float)};  // [rows]
 
-  //| Rows of Q and O are counted over batch, heads and queries together, and those of some key heads lie side by side.
+  //| Rows of Q and O are counted over batch, heads and queries together, and those of some key heads lie side
+  //| by side.
   /// Rows of a key head.
   int64_t rows_of_head() const { return int64_t(whole.heads / whole.kv_heads) * whole.seqlen_q; }
   /// Rows of all heads; the first and how many of a rank's.
@@ -68,14 +71,16 @@ class Decode final : public Program {
     }
     rank.exchange(queue_, sends, receives);
 
-    //| One block may have all keys of a rank, and then its part is the rank's. A rank without a key has no parts to merge.
+    //| One block may have all keys of a rank, and then its part is the rank's. A rank without a key has no
+    //| parts to merge.
     const Part& first = parts_ > 1 ? split_ : part_;
     if (parts_ > 0) attend(launch_, parts_, first.floats(), first.lses(), queue_);
     if (parts_ != 1)
       merge_parts(launch_, first.floats(), first.lses(), parts_, share_.all_rows(), part_.floats(),
                   part_.lses(), queue_);
 
-    //| A part's rows for another rank lie side by side, and all parts of a row come to lie as far apart as this rank has rows.
+    //| A part's rows for another rank lie side by side, and all parts of a row come to lie as far apart as
+    //| this rank has rows.
     sends.clear();
     receives.clear();
     const int64_t mine = share_.rows(share_.rank), row = share_.whole.head_dim * int64_t(sizeof(float));

@@ -1,7 +1,7 @@
 //| # Which tokens a rank has
 //|
-//| A *rank* is one of P GPUs that work on the same sequence. Each has some of its tokens: their queries, keys and values, of
-//| all heads. An *order* says which ones:
+//| A *rank* is one of P GPUs that work on the same sequence. Each has some of its tokens: their queries, keys
+//| and values, of all heads. An *order* says which ones:
 //|
 //| | order | rank r of P has | under a causal mask |
 //| | --- | --- | --- |
@@ -11,7 +11,8 @@
 //|
 //| A rank's tokens lie side by side in its memory, in the order of the sequence.
 //|
-//| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag every cell is half full](../../docs/figures/rank_work.svg)
+//| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag
+//| every cell is half full](../../docs/figures/rank_work.svg)
 #pragma once
 #include "common/attention/shape.h"
 #include "common/hopper/problem.h"
@@ -27,8 +28,8 @@ constexpr Order kOrders[] = {Order::contiguous, Order::zigzag, Order::striped};
 
 //| ## One run or two
 //|
-//| The first two orders are at most two runs of tokens. Two questions are enough for everything that follows: where token i of the
-//| rank stands in the sequence, and how many of the rank's tokens stand before a place.
+//| The first two orders are at most two runs of tokens. Two questions are enough for everything that follows:
+//| where token i of the rank stands in the sequence, and how many of the rank's tokens stand before a place.
 /// A rank's tokens.
 struct Tokens {
   int first[2];  ///< of each run: its place in the sequence
@@ -50,8 +51,8 @@ struct Tokens {
   }
 };
 
-//| Chunks differ by one token at most if their number does not divide that of the tokens, and some are empty if there are
-//| fewer tokens than chunks.
+//| Chunks differ by one token at most if their number does not divide that of the tokens, and some are empty
+//| if there are fewer tokens than chunks.
 /// The tokens of a rank.
 inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
   if (order == Order::striped) return {{0, 0}, {int((int64_t(tokens) + ranks - 1 - rank) / ranks), 0}};
@@ -64,10 +65,11 @@ inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
 
 //| ## Stripes
 //|
-//| A stripe is P tokens side by side, one of each rank. In the striped order a token's place is the number of its stripe: on all
-//| ranks the tokens are a run from 0 on. So query i of rank r, in the sequence i P + r, sees key j of rank s if
-//| j P + s <= i P + r + shift, which is j <= i + (r - s + shift) / P, rounded down: an ordinary causal mask with another shift. With as
-//| many queries as keys the shift is 0 for keys of this rank and of earlier ones, and -1 for those of later ones: a diagonal less.
+//| A stripe is P tokens side by side, one of each rank. In the striped order a token's place is the number of
+//| its stripe: on all ranks the tokens are a run from 0 on. So query i of rank r, in the sequence i P + r,
+//| sees key j of rank s if j P + s <= i P + r + shift, which is j <= i + (r - s + shift) / P, rounded down:
+//| an ordinary causal mask with another shift. With as many queries as keys the shift is 0 for keys of this
+//| rank and of earlier ones, and -1 for those of later ones: a diagonal less.
 /// The shift between the places of a rank's queries and those of another's keys.
 inline int shift_between(Order order, int shift, int rank, int other, int ranks) {
   if (order != Order::striped) return shift;
@@ -75,8 +77,8 @@ inline int shift_between(Order order, int shift, int rank, int other, int ranks)
   return int(places >= 0 ? places / ranks : -((ranks - 1 - places) / ranks));
 }
 
-//| How many of a rank's tokens stand before a place of the sequence is the same question of its stripe: token i of rank r stands before
-//| place x if i P + r < x.
+//| How many of a rank's tokens stand before a place of the sequence is the same question of its stripe: token
+//| i of rank r stands before place x if i P + r < x.
 /// How many of a rank's tokens stand before `place` of the sequence, whatever the order is.
 inline int tokens_before(Order order, const Tokens& tokens, int place, int rank, int ranks) {
   return tokens.before(order == Order::striped ? (place + ranks - 1 - rank) / ranks : place);
@@ -84,10 +86,11 @@ inline int tokens_before(Order order, const Tokens& tokens, int place, int rank,
 
 //| ## The mask
 //|
-//| In the whole sequence query i sees the keys up to i + seqlen_k - seqlen_q. A rank asks the same with the places of its own
-//| queries, and counts the keys before that place among those that it has, its own or another rank's. Keys lie in the order of
-//| the sequence, so what a query sees is always a beginning of them: the mask is again one number for each row, the last key
-//| that it sees. So chapter 5's kernel needs no other mask, whatever the order is.
+//| In the whole sequence query i sees the keys up to i + seqlen_k - seqlen_q. A rank asks the same with the
+//| places of its own queries, and counts the keys before that place among those that it has, its own or
+//| another rank's. Keys lie in the order of the sequence, so what a query sees is always a beginning of them:
+//| the mask is again one number for each row, the last key that it sees. So chapter 5's kernel needs no other
+//| mask, whatever the order is.
 struct Carried;  // merge.cuh
 
 /// The shape of one launch: queries of one rank, keys of one or of all.
@@ -107,8 +110,8 @@ struct Problem : hopper::Problem {
   /// How many tiles of `tile` keys the queries up to `last_query` see. At least one, as in chapter 5.
   __device__ int key_tiles(int last_query, int tile) const { return max(last_key(last_query), 0) / tile + 1; }
 
-  //| The kernel asks for a tile of queries where its rows and its keys begin, and where its rows end. Here all tiles see the same keys;
-  //| of documents each tile has its own (`documents.cuh`).
+  //| The kernel asks for a tile of queries where its rows and its keys begin, and where its rows end. Here
+  //| all tiles see the same keys; of documents each tile has its own (`documents.cuh`).
   /// What a tile of queries sees.
   __device__ const Problem& of_tile(const WorkTile&) const { return *this; }
   /// The first row of a tile of `rows` queries, and one behind the last row that is stored.

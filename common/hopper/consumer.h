@@ -1,9 +1,11 @@
 //| # A consumer
 //|
-//| What a consumer of a persistent kernel does with one tile of queries: chapter 5's loop, of which chapter 10 makes parts of a longer
-//| sequence. The kernels around it differ, so a consumer takes the problem's type as a parameter, and its version's switches.
+//| What a consumer of a persistent kernel does with one tile of queries: chapter 5's loop, of which chapter
+//| 10 makes parts of a longer sequence. The kernels around it differ, so a consumer takes the problem's type
+//| as a parameter, and its version's switches.
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its barriers](../../docs/figures/hopper_block_persistent.svg)
+//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its
+//| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include <type_traits>
 
@@ -20,9 +22,8 @@ namespace flashbook::hopper {
 
 //| ## Shared memory
 //|
-//| The queries of all consumers, the pipeline of keys and values, the outputs on their way out, the broadcast of the next
-//| tile, and four barriers a consumer
-//| (`common/hopper/block.h`).
+//| The queries of all consumers, the pipeline of keys and values, the outputs on their way out, the broadcast
+//| of the next tile, and four barriers a consumer (`common/hopper/block.h`).
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct PersistentShared {
@@ -36,8 +37,9 @@ struct PersistentShared {
 
 //| ## A consumer
 //|
-//| What a thread of a consumer holds lives in registers. A new one is made for every tile of queries: if scores and output
-//| lived on from one to the next, ptxas would run out of registers at d = 256 and put a wait behind every product (its warning C7512).
+//| What a thread of a consumer holds lives in registers. A new one is made for every tile of queries: if
+//| scores and output lived on from one to the next, ptxas would run out of registers at d = 256 and put a
+//| wait behind every product (its warning C7512).
 
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits, typename AnyProblem>
@@ -45,9 +47,9 @@ struct Consumer {
   static constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
   static constexpr uint32_t kTileBytes = sizeof(Tile<T, kKeys, kHeadDim>);
 
-  //| References and constants first. The compiler keeps all of it in registers: every function below is inlined, and no
-  //| Consumer lies in memory. `state` belongs to the kernel, since the pipeline goes on from tile to tile of queries
-  //| while a Consumer ends.
+  //| References and constants first. The compiler keeps all of it in registers: every function below is
+  //| inlined, and no Consumer lies in memory. `state` belongs to the kernel, since the pipeline goes on from
+  //| tile to tile of queries while a Consumer ends.
   PersistentShared<T, Traits>& shared;
   const AnyProblem& problem;
   PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
@@ -59,8 +61,8 @@ struct Consumer {
   Fragments<kKeys> p;
   SoftmaxRows<Traits::kLazy> rows;
 
-  //| The descriptors are computed anew with each Consumer, from constants. Keeping them would cost registers from one
-  //| tile of queries to the next.
+  //| The descriptors are computed anew with each Consumer, from constants. Keeping them would cost registers
+  //| from one tile of queries to the next.
   __device__ __forceinline__ Consumer(PersistentShared<T, Traits>& shared, const AnyProblem& problem,
                                       PipelineState<Traits::kStages>& state, uint32_t parity, int number,
                                       int first_query, int query)
@@ -77,10 +79,10 @@ struct Consumer {
 
   //| ### Begin, step, end
   //|
-  //| These three are the loop of chapter 5's step 4 in pieces: the first scores alone, then scores and P V together, then the last P V
-  //| alone. `begin` is where a tile of queries starts: O and the sums are set to zero. After the last scores
-  //| the queries have been read, and their place is given back, so that TMA can bring the next ones under the work that
-  //| is left.
+  //| These three are the loop of chapter 5's step 4 in pieces: the first scores alone, then scores and P V
+  //| together, then the last P V alone. `begin` is where a tile of queries starts: O and the sums are set to
+  //| zero. After the last scores the queries have been read, and their place is given back, so that TMA can
+  //| bring the next ones under the work that is left.
   /// The first scores of a tile of queries.
   __device__ __forceinline__ void begin(int tile) {
     wait_full(shared.pipeline, state);
@@ -101,8 +103,8 @@ struct Consumer {
     round_to_fragments<T>(p, scores);
   }
 
-  //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one that has no trace
-  //| of it.
+  //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one that
+  //| has no trace of it.
   /// The scores of `tile`, beside P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
@@ -122,8 +124,8 @@ struct Consumer {
     Traits::record(Moment::issued, tile);
     pass_turn<Traits>(number);
 
-    //| The two waits are those of step 4, too. Between them lies the softmax, under which the product with V still runs. K's
-    //| stage is given back after the first wait, V's after the second.
+    //| The two waits are those of step 4, too. Between them lies the softmax, under which the product with V
+    //| still runs. K's stage is given back after the first wait, V's after the second.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
     Traits::record(Moment::scores, tile);
@@ -141,8 +143,8 @@ struct Consumer {
       softmax(scores, rows, correction, problem.scale_log2);
     Traits::record(Moment::softmax, tile);
 
-    //| `softmax_lazily` has told whether any row of the warp needs its output rescaled. With lazy rescaling hardly any does
-    //| after a few tiles, and the branch is the same for the whole warp.
+    //| `softmax_lazily` has told whether any row of the warp needs its output rescaled. With lazy rescaling
+    //| hardly any does after a few tiles, and the branch is the same for the whole warp.
     wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
@@ -153,8 +155,8 @@ struct Consumer {
     Traits::record(Moment::end, tile);
   }
 
-  //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring the next tile's
-  //| keys.
+  //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring the
+  //| next tile's keys.
   /// The last P V of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.pipeline, state);
@@ -173,16 +175,18 @@ struct Consumer {
 
   //| ### One tile of queries
   //|
-  //| It waits for the queries, begins with the last tile of keys, goes through the masked tiles and then through the
-  //| whole ones. All consumers see the same tiles of keys pass, as many as the block's last query needs.
+  //| It waits for the queries, begins with the last tile of keys, goes through the masked tiles and then
+  //| through the whole ones. All consumers see the same tiles of keys pass, as many as the block's last query
+  //| needs.
   /// One tile of queries: `key_tiles` tiles of keys come through the pipeline, since that is what the last
   /// query of the block sees.
   __device__ __forceinline__ void attend(int key_tiles) {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
     begin(key_tiles - 1);
 
-    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that lie within what it sees are
-    //| whole for all its rows. From there on the second loop runs, or the only one, if there is no mask.
+    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that lie within what
+    //| it sees are whole for all its rows. From there on the second loop runs, or the only one, if there is
+    //| no mask.
     int tile = key_tiles - 2;
     if constexpr (Traits::kCausal && Traits::kSplitLoops) {
       const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole

@@ -1,17 +1,22 @@
 //| # Before the products: D and the log-sum-exp
 //|
-//| A kernel that runs first. It reads O and dO once, and leaves two numbers for each query: $D$, and the log-sum-exp in the form that the other kernels want.
+//| A kernel that runs first. It reads O and dO once, and leaves two numbers for each query: $D$, and the
+//| log-sum-exp in the form that the other kernels want.
 //|
-//| The derivative of a softmax needs a sum over the whole row: $dS_{ij} = P_{ij}\,(dP_{ij} - \sum_k P_{ik}\,dP_{ik})$. A block that owns a tile of keys sees only a part of the row. The sum would
-//| couple all blocks. But it is known beforehand: $\sum_k P_{ik}\,dP_{ik} = \sum_k P_{ik} \sum_c dO_{ic} V_{kc} = \sum_c dO_{ic} O_{ic}$. So $D_i$ is the product of two rows
-//| of `head_dim` elements, and costs one pass over O and dO.
+//| The derivative of a softmax needs a sum over the whole row:
+//| $dS_{ij} = P_{ij}\,(dP_{ij} - \sum_k P_{ik}\,dP_{ik})$. A block that owns a tile of keys sees only a part
+//| of the row. The sum would couple all blocks. But it is known beforehand:
+//| $\sum_k P_{ik}\,dP_{ik} = \sum_k P_{ik} \sum_c dO_{ic} V_{kc} = \sum_c dO_{ic} O_{ic}$. So $D_i$ is the
+//| product of two rows of `head_dim` elements, and costs one pass over O and dO.
 //|
-//| A loss may also read the log-sum-exp. Its derivative with respect to a score is that score's probability, so the gradient $g_i$ of row $i$'s log-sum-exp adds $P_{ij}\,g_i$ to $dS_{ij}$. The
-//| kernels get this for free: they subtract $D_i - g_i$ where they would subtract $D_i$.
+//| A loss may also read the log-sum-exp. Its derivative with respect to a score is that score's probability,
+//| so the gradient $g_i$ of row $i$'s log-sum-exp adds $P_{ij}\,g_i$ to $dS_{ij}$. The kernels get this for
+//| free: they subtract $D_i - g_i$ where they would subtract $D_i$.
 //|
 //| ![The five products of a tile and where their operands lie](../../docs/figures/backward_products.svg)
 //|
-//| **Budget.** Two tensors read, two numbers a row written; for steps that add to dQ as many floats as Q has elements are set to zero. It is bound by memory.
+//| **Budget.** Two tensors read, two numbers a row written; for steps that add to dQ as many floats as Q has
+//| elements are set to zero. It is bound by memory.
 #pragma once
 #include "common/attention/shape.h"
 #include "common/numeric/arithmetic.h"
@@ -33,8 +38,9 @@ inline Layout layout_given(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| What a step needs beyond its inputs and outputs. For each query two floats, whatever the number of keys. A step whose blocks add to dQ needs dQ in float besides, since
-//| a sum of many parts in 16 bits would lose most of them. Nothing here has the size of the scores, and a test holds the steps to it.
+//| What a step needs beyond its inputs and outputs. For each query two floats, whatever the number of keys. A
+//| step whose blocks add to dQ needs dQ in float besides, since a sum of many parts in 16 bits would lose
+//| most of them. Nothing here has the size of the scores, and a test holds the steps to it.
 /// What lies in memory beside the tensors: rows of [batch, heads, padded_q].
 struct GradientWorkspace {
   float* lse;  ///< log-sum-exp * log2(e); +inf where a row sees nothing, or is none
@@ -44,8 +50,10 @@ struct GradientWorkspace {
 
 //| ## A row for a few lanes
 //|
-//| A row of 64 elements of 16 bits is 128 bytes, which 8 lanes load as 16 bytes each. So `kHeadDim / 8` lanes share a row, and a warp has four rows, two or one. All lanes of a row add up
-//| their own eight products, and shuffles add up the lanes. The distance of a shuffle stays below that number, so that no lane meets one of another row.
+//| A row of 64 elements of 16 bits is 128 bytes, which 8 lanes load as 16 bytes each. So `kHeadDim / 8` lanes
+//| share a row, and a warp has four rows, two or one. All lanes of a row add up their own eight products, and
+//| shuffles add up the lanes. The distance of a shuffle stays below that number, so that no lane meets one of
+//| another row.
 /// What a thread loads at once.
 template <typename T>
 struct alignas(16) Piece {
@@ -58,8 +66,9 @@ constexpr int kPrepareThreads = 256;
 template <int kHeadDim>
 constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 
-//| **Rows that are none.** The workspace has whole tiles, so some rows lie beyond the last query. Their lanes load nothing, but they take part in the shuffles, since a shuffle
-//| names the whole warp. They leave at `at >= rows`, after it.
+//| **Rows that are none.** The workspace has whole tiles, so some rows lie beyond the last query. Their lanes
+//| load nothing, but they take part in the shuffles, since a shuffle names the whole warp. They leave at
+//| `at >= rows`, after it.
 /// Prepares row `at` of the `rows` of the workspace. `o_row()` and `do_row()` are the query's rows of O and
 /// dO, `lse_of()` its log-sum-exp, of which `lse_offset` is taken; they are asked only if `is_query`. A row
 /// has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of its log-sum-exp.
@@ -83,10 +92,13 @@ __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, 
     sum += __shfl_xor_sync(0xffffffff, sum, distance);
   if (at >= rows) return;
 
-  //| **What the log-sum-exp becomes.** The kernels compute $P = 2^{s \cdot \log_2 e\,\cdot scale - L}$ with $L$ the log-sum-exp in powers of two, so it is multiplied once here and not for every score.
-  //| Two kinds of rows get $L = +\infty$. A query that sees no key has a log-sum-exp of $-\infty$; taken as it is, $-\infty - (-\infty)$ would be NaN. And a row beyond the last query has a score of 0,
-  //| since its Q is zeros; with $L = 0$ its probability would be 1, and every key would get a gradient from a query that is none. $2^{0 - \infty} = 0$ makes both harmless.
-  //| The log-sum-exp of such a row depends on no score, so its gradient is not read: it may be anything, and 0 times NaN is NaN.
+  //| **What the log-sum-exp becomes.** The kernels compute $P = 2^{s \cdot \log_2 e\,\cdot scale - L}$ with
+  //| $L$ the log-sum-exp in powers of two, so it is multiplied once here and not for every score. Two kinds
+  //| of rows get $L = +\infty$. A query that sees no key has a log-sum-exp of $-\infty$; taken as it is,
+  //| $-\infty - (-\infty)$ would be NaN. And a row beyond the last query has a score of 0, since its Q is
+  //| zeros; with $L = 0$ its probability would be 1, and every key would get a gradient from a query that is
+  //| none. $2^{0 - \infty} = 0$ makes both harmless. The log-sum-exp of such a row depends on no score, so
+  //| its gradient is not read: it may be anything, and 0 times NaN is NaN.
   if (lane == 0) {
     const float l = is_query ? lse_of() : -INFINITY;
     workspace.d[at] = l == -INFINITY ? sum : sum - d_lse_of();

@@ -1,10 +1,12 @@
 //| # What a round of the gradient is made of
 //|
-//| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and go through the queries together, one tile a
-//| round. The loop of chapter 7 stands in [`hopper_gradients.cuh`](../../chapters/07_backward/hopper_gradients.cuh), and
-//| chapter 9 has one of its own. Here is what both are made of.
+//| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and go through the queries
+//| together, one tile a round. The loop of chapter 7 stands in
+//| [`hopper_gradients.cuh`](../../chapters/07_backward/hopper_gradients.cuh), and chapter 9 has one of its
+//| own. Here is what both are made of.
 //|
-//| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ handed over](../../docs/figures/backward_round.svg)
+//| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
+//| handed over](../../docs/figures/backward_round.svg)
 #pragma once
 #include <type_traits>
 
@@ -21,11 +23,12 @@ namespace flashbook::hopper {
 
 //| ## What a block sums
 //|
-//| Up to d = 128 a block sums all gradients of its keys. dK and dV of 128 keys are then 128 floats a thread at d = 128.
-//| At d = 256 they would be 256, more than there are registers. FlashAttention-3 takes tiles of 80 keys there, and adds
-//| dQ 1.6 times as often as with 128: its d = 256 is bound by those additions. Here two kinds of blocks share the work
-//| instead. One computes dV: S and dV, two products. The other dK and dQ: S, dP, dK and dQ, four. That is six products
-//| where five are counted, but key tiles stay 128 wide, and dQ is added up as seldom as at d = 128.
+//| Up to d = 128 a block sums all gradients of its keys. dK and dV of 128 keys are then 128 floats a thread
+//| at d = 128. At d = 256 they would be 256, more than there are registers. FlashAttention-3 takes tiles of
+//| 80 keys there, and adds dQ 1.6 times as often as with 128: its d = 256 is bound by those additions. Here
+//| two kinds of blocks share the work instead. One computes dV: S and dV, two products. The other dK and dQ:
+//| S, dP, dK and dQ, four. That is six products where five are counted, but key tiles stay 128 wide, and dQ
+//| is added up as seldom as at d = 128.
 /// The gradients that a block sums.
 enum class Sums {
   all,              ///< dV, dK, dQ: five products
@@ -46,9 +49,10 @@ enum GradientBarrier {
 
 //| ## Shared memory
 //|
-//| At d = 128: K and V 64 KB, two stages of Q and of dO with 64 queries 64 KB, two tiles of dS 32 KB, dQ as floats 32 KB,
-//| together 192 KB. With 128 queries it would be 320. At d = 64 a tile has 128 queries, and the sum is the same but for K
-//| and V. At d = 256 the kind of block that sums dK has 128 KB of K and V, one stage of Q and dO, one tile of dS, and no dQ.
+//| At d = 128: K and V 64 KB, two stages of Q and of dO with 64 queries 64 KB, two tiles of dS 32 KB, dQ as
+//| floats 32 KB, together 192 KB. With 128 queries it would be 320. At d = 64 a tile has 128 queries, and the
+//| sum is the same but for K and V. At d = 256 the kind of block that sums dK has 128 KB of K and V, one
+//| stage of Q and dO, one tile of dS, and no dQ.
 
 /// Shared memory of a block. `Broadcast` tells its warps which tile of keys is next.
 template <typename T, typename Traits, typename Broadcast>
@@ -73,9 +77,10 @@ struct GradientShared {
   uint64_t dq_full[kKeyConsumers], dq_empty[kKeyConsumers];
 };
 
-//| Each barrier is told how many arrive: 1 for a thread with TMA, 4 for the warps of a consumer, 8 for both. Each consumer's
-//| dQ goes the other way: four warps fill, one thread empties. The broadcast is read by the eight warps of the consumers, by
-//| the thread that brings K, V and dO, and by the `adders`, threads that add dQ.
+//| Each barrier is told how many arrive: 1 for a thread with TMA, 4 for the warps of a consumer, 8 for both.
+//| Each consumer's dQ goes the other way: four warps fill, one thread empties. The broadcast is read by the
+//| eight warps of the consumers, by the thread that brings K, V and dO, and by the `adders`, threads that add
+//| dQ.
 /// One thread makes the barriers of a block with roles, before the block's first __syncthreads.
 template <typename T, typename Traits, typename Broadcast>
 __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>& shared, int adders) {
@@ -96,9 +101,9 @@ __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>&
   fence_mbarrier_init();
 }
 
-//| A stage of Q comes with the log-sum-exp of its rows, a stage of dO with their D. Both are announced to one mbarrier,
-//| so a consumer waits once. The small copies go by a tensor map of one dimension: a coordinate is one register, where a
-//| pointer is two, and producers have few.
+//| A stage of Q comes with the log-sum-exp of its rows, a stage of dO with their D. Both are announced to one
+//| mbarrier, so a consumer waits once. The small copies go by a tensor map of one dimension: a coordinate is
+//| one register, where a pointer is two, and producers have few.
 /// Brings a tile of queries, and what the workspace has of each of its rows. The stage is empty.
 template <typename Queries, int kStages, int kQueries, typename Map>
 __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline,
@@ -115,9 +120,10 @@ __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipelin
 
 //| ## P
 //|
-//| There is no maximum to find and no sum to divide by: forward's log-sum-exp has both, and P comes out right at once. In
-//| S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every eight, and reads them from
-//| shared memory. Rows beyond the end, and rows that see nothing, have +inf there, and their P is 0.
+//| There is no maximum to find and no sum to divide by: forward's log-sum-exp has both, and P comes out right
+//| at once. In S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every eight,
+//| and reads them from shared memory. Rows beyond the end, and rows that see nothing, have +inf there, and
+//| their P is 0.
 /// scores = P^T, in place. `lse` [kFloats * 2] is of the tile's queries.
 template <int kFloats>
 __device__ __forceinline__ void to_probabilities(float (&scores)[kFloats], const float* lse,
@@ -135,8 +141,8 @@ __device__ __forceinline__ void to_probabilities(float (&scores)[kFloats], const
 
 //| ## dS
 //|
-//| dS = P * (dP - D), an element at a time, with D by column like the log-sum-exp. It is rounded at once: as left
-//| operand of dK it stays in registers, for dQ it goes through shared memory.
+//| dS = P * (dP - D), an element at a time, with D by column like the log-sum-exp. It is rounded at once: as
+//| left operand of dK it stays in registers, for dQ it goes through shared memory.
 /// scores = dS^T, from P^T. `d` [kFloats * 2] is of the tile's queries.
 template <int kFloats>
 __device__ __forceinline__ void to_ds(float (&scores)[kFloats], const float (&dp)[kFloats], const float* d) {
@@ -152,8 +158,9 @@ __device__ __forceinline__ void to_ds(float (&scores)[kFloats], const float (&dp
 
 //| ## dQ
 //|
-//| There are two ways to add a thread's part of dQ to the sums in memory. Registers add it, four floats an instruction. Or
-//| the consumer writes it to shared memory, and a thread of another warpgroup has TMA add it: a pipeline of one stage.
+//| There are two ways to add a thread's part of dQ to the sums in memory. Registers add it, four floats an
+//| instruction. Or the consumer writes it to shared memory, and a thread of another warpgroup has TMA add it:
+//| a pipeline of one stage.
 /// Adds a piece of dQ to `sums`.
 template <int kFloats>
 __device__ __forceinline__ void add_from_registers(const float (&dq)[kFloats], float* sums) {
@@ -171,8 +178,8 @@ __device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
   }
 }
 
-//| `dq_empty` has one arrival a phase, of the thread that adds. `dq_full` has four: lane 0 of each warp arrives when all
-//| lanes have written and made their writes visible to TMA.
+//| `dq_empty` has one arrival a phase, of the thread that adds. `dq_full` has four: lane 0 of each warp
+//| arrives when all lanes have written and made their writes visible to TMA.
 /// Hands the part of consumer `number` to the thread that adds it.
 template <typename Shared, int kFloats>
 __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFloats], int number,
@@ -189,9 +196,10 @@ __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFlo
 
 //| ## The rounds of blocks that sum a part
 //|
-//| These are the ends of two rare rounds. At d = 256, and under chapter 9's softcap, one kind of block sums dK and dQ. It
-//| has one stage, so its order is another: dK comes first and frees Q, and the next Q is on its way while dQ is computed.
-//| dQ of d = 256 is two pieces wide, and they take the same registers, one after the other.
+//| These are the ends of two rare rounds. At d = 256, and under chapter 9's softcap, one kind of block sums
+//| dK and dQ. It has one stage, so its order is another: dK comes first and frees Q, and the next Q is on its
+//| way while dQ is computed. dQ of d = 256 is two pieces wide, and they take the same registers, one after
+//| the other.
 /// Ends the round of a block that sums these two, when dK has been issued and both consumers have stored
 /// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`, `in_turns` when told to. All
 /// lanes of the warp have read what lies beside the stage of Q: lane 0 gives it back here.
@@ -210,7 +218,8 @@ __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const St
   release(shared.q, state);
   wgmma_wait<0>();
   wgmma_pin(dq);
-  //| Where additions have an order, a thread of another warpgroup says when it is this block's turn, and is told of the end.
+  //| Where additions have an order, a thread of another warpgroup says when it is this block's turn, and is
+  //| told of the end.
   if (in_turns) mbarrier_wait(&shared.dq_empty[number], state.phase);
   add_from_registers(dq, sums);
 #pragma unroll
@@ -243,9 +252,10 @@ __device__ __forceinline__ void finish_values(Shared& shared, const State& state
 
 //| ## dQ, rounded
 //|
-//| A kernel that runs last reads the sums in the order in which threads have added them, so a thread has an accumulator of
-//| `wgmma` again, and stores it as it would dK. The scale comes in here, once, and not into every dS. It moves 4 bytes in
-//| and 2 out for each element of dQ; for short sequences that is a notable part of the whole.
+//| A kernel that runs last reads the sums in the order in which threads have added them, so a thread has an
+//| accumulator of `wgmma` again, and stores it as it would dK. The scale comes in here, once, and not into
+//| every dS. It moves 4 bytes in and 2 out for each element of dQ; for short sequences that is a notable part
+//| of the whole.
 /// Rounds a warpgroup's part of dQ of a tile. `sums` [kQueries, kHeadDim] is of the tile, `to` the row of dQ
 /// from which rows are counted: of the thread's rows `row` and `row` + 8 those below `end` are stored, the
 /// first `columns` of each.

@@ -1,8 +1,9 @@
 //| # Hopper's five products
 //|
-//| The Hopper steps multiply with `wgmma`. TMA lays tiles of Q, K, V and dO into shared memory as [`tiles.h`](tiles.h) says: panels of 64
-//| columns, pieces of a row exchanged. Nothing is copied a second time, though three of the five products want an operand
-//| transposed. A descriptor says which way the summed dimension runs, and that is all it takes.
+//| The Hopper steps multiply with `wgmma`. TMA lays tiles of Q, K, V and dO into shared memory as
+//| [`tiles.h`](tiles.h) says: panels of 64 columns, pieces of a row exchanged. Nothing is copied a second
+//| time, though three of the five products want an operand transposed. A descriptor says which way the summed
+//| dimension runs, and that is all it takes.
 //|
 //| | product | left operand | right operand | summed over |
 //| | --- | --- | --- | --- |
@@ -12,7 +13,8 @@
 //| | dK += dS^T Q | dS^T, in registers | Q, across its rows | queries |
 //| | dQ = dS K | dS, from shared memory | K, across its rows | keys |
 //|
-//| ![Five products: which operand comes from registers, which from shared memory, and which way it is read](../../docs/figures/backward_products.svg)
+//| ![Five products: which operand comes from registers, which from shared memory, and which way it is
+//| read](../../docs/figures/backward_products.svg)
 #pragma once
 #include "common/hopper/tiles.h"
 #include "common/ptx/fence.h"
@@ -20,21 +22,23 @@
 
 namespace flashbook::hopper {
 
-//| A tile is read both ways. The first two products sum over the head dimension, which runs *along* the rows of both tiles.
-//| The other three sum over queries or keys, which run *across* the rows, from one to the next. The layout in memory is the
-//| same; only the descriptor's distances differ.
+//| A tile is read both ways. The first two products sum over the head dimension, which runs *along* the rows
+//| of both tiles. The other three sum over queries or keys, which run *across* the rows, from one to the
+//| next. The layout in memory is the same; only the descriptor's distances differ.
 
 //| ## Scores, transposed
 //|
-//| A warpgroup owns 64 keys. It computes S^T and dP^T, keys down and queries across, because of what comes next: P^T and
-//| dS^T are left operands, and an accumulator of 64 rows becomes a left operand in registers without moving anything. Had
-//| it computed S, both would have to go through shared memory. So four products are chapter 5's own ([`tiles.h`](tiles.h)):
-//| `issue_scores` of K and Q and of V and dO, and `issue_accumulate` of P^T and dO and of dS^T and Q.
+//| A warpgroup owns 64 keys. It computes S^T and dP^T, keys down and queries across, because of what comes
+//| next: P^T and dS^T are left operands, and an accumulator of 64 rows becomes a left operand in registers
+//| without moving anything. Had it computed S, both would have to go through shared memory. So four products
+//| are chapter 5's own ([`tiles.h`](tiles.h)): `issue_scores` of K and Q and of V and dO, and
+//| `issue_accumulate` of P^T and dO and of dS^T and Q.
 
 //| ## dS, the one that passes through shared memory
 //|
-//| dQ sums over keys, and the keys of a tile belong to two warpgroups: each needs the other's dS. So both store their dS^T,
-//| transposed on the way by `stmatrix`, as a tile of queries by keys, and both read all of it.
+//| dQ sums over keys, and the keys of a tile belong to two warpgroups: each needs the other's dS. So both
+//| store their dS^T, transposed on the way by `stmatrix`, as a tile of queries by keys, and both read all of
+//| it.
 
 /// Writes a warp's 16 keys of dS^T into the tile of dS. `key` is the first of them.
 template <typename T, int kQueries, int kKeys>
@@ -53,9 +57,9 @@ __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys
 
 //| ## Who computes which part of dQ
 //|
-//| Two warpgroups share dQ of a tile: of 128 queries each takes 64, with all columns; of 64 queries each takes half of the
-//| columns. Either way a thread has dQ as an accumulator of 64 rows. At d = 256 half of the columns are 128, too many for
-//| the registers that are left, and the part is computed in two pieces.
+//| Two warpgroups share dQ of a tile: of 128 queries each takes 64, with all columns; of 64 queries each
+//| takes half of the columns. Either way a thread has dQ as an accumulator of 64 rows. At d = 256 half of the
+//| columns are 128, too many for the registers that are left, and the part is computed in two pieces.
 
 /// The first of this thread's two rows, among its warpgroup's 64.
 __device__ __forceinline__ int row_of_thread() {
@@ -72,17 +76,17 @@ struct DqPart {
   static constexpr int kFloats = kPanel / 2;         ///< that a thread has of a piece
   static constexpr int kPieceFloats = kFloats * kWarpgroup;
 
-  //| What a thread has of dQ goes to memory as it is, in the order of registers: thread t's four floats stand beside thread
-  //| t + 1's. So 32 lanes write 512 bytes side by side, whether into shared memory or into the L2. Nobody reads those sums
-  //| but the kernel that rounds them, and it knows the order.
+  //| What a thread has of dQ goes to memory as it is, in the order of registers: thread t's four floats stand
+  //| beside thread t + 1's. So 32 lanes write 512 bytes side by side, whether into shared memory or into the
+  //| L2. Nobody reads those sums but the kernel that rounds them, and it knows the order.
   /// Where the part of warpgroup `number` of dQ of the tile at a row of the workspace is summed.
   static __device__ __forceinline__ float* sums_of(float* dq, int row, int number) {
     return dq + int64_t(row) * kHeadDim + number * kPieces * kPieceFloats;
   }
 };
 
-//| A piece is one panel of K wide, so its columns begin where a swizzle begins. Keys are the summed dimension here:
-//| across the rows of K, and along those of dS.
+//| A piece is one panel of K wide, so its columns begin where a swizzle begins. Keys are the summed dimension
+//| here: across the rows of K, and along those of dS.
 /// Issues a piece of a warpgroup's part of dQ = dS K, as one group. `ds` and `k` are the tiles' descriptors.
 template <typename T, int kHeadDim, int kKeys, int kQueries>
 __device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, uint64_t k, int number,

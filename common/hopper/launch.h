@@ -2,7 +2,8 @@
 //|
 //| The host's part of every Hopper chapter: tensor maps, the order of tiles, the counter that hands them out.
 //|
-//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the
+//| longest first](../../docs/figures/tile_order.svg)
 #pragma once
 #include <algorithm>
 #include <numbers>
@@ -33,9 +34,9 @@ inline Problem problem_of(const Shape& shape) {
 
 //| ## Tensor maps
 //|
-//| A tensor's map has five dimensions: {column, row, panel, head, batch}. Rows, heads and batch entries lie as far apart as
-//| the caller says, so `[batch, heads, seqlen, head_dim]`, `[batch, seqlen, heads, head_dim]` and a slice of one tensor with
-//| all of Q, K and V are the same to the kernels.
+//| A tensor's map has five dimensions: {column, row, panel, head, batch}. Rows, heads and batch entries lie
+//| as far apart as the caller says, so `[batch, heads, seqlen, head_dim]`, `[batch, seqlen, heads, head_dim]`
+//| and a slice of one tensor with all of Q, K and V are the same to the kernels.
 /// The map of a tensor of `type` whose boxes are `box_panels` panels, or all, of tiles of `box_rows` rows of
 /// a head: {column, row, panel, head, batch or page}. A panel has `panel` columns, and its row is the span of
 /// the swizzle, 64 or 128 bytes. All columns are panels.
@@ -62,9 +63,9 @@ inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
       {.dtype = DType::f32, .base = base, .size = {uint64_t(rows)}, .stride = {}, .box = {uint32_t(box)}});
 }
 
-//| A head dimension that is no multiple of 64 has a map with rows of one piece: the dimension for panels stays, of size 1,
-//| so that a kernel names the same coordinates. A multiple of 64, such as 192, keeps its panels. A tile has four, the tensor
-//| three, and the fourth comes as zeros.
+//| A head dimension that is no multiple of 64 has a map with rows of one piece: the dimension for panels
+//| stays, of size 1, so that a kernel names the same coordinates. A multiple of 64, such as 192, keeps its
+//| panels. A tile has four, the tensor three, and the fourth comes as zeros.
 /// The map of a tensor of the shape's own 16-bit type, whose boxes are tiles of `box_rows` rows, or their
 /// panels. `TileMap` says which.
 inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
@@ -87,8 +88,9 @@ inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, i
 
 //| ## The order of tiles
 //|
-//| The sections of `tile_scheduler.h` are made here. 32 MB, if the caller does not ask for less, are well within the L2, which also
-//| holds queries and outputs on their way; a section has at least one key head, and all query heads that share it.
+//| The sections of `tile_scheduler.h` are made here. 32 MB, if the caller does not ask for less, are well
+//| within the L2, which also holds queries and outputs on their way; a section has at least one key head, and
+//| all query heads that share it.
 constexpr int64_t kSectionBytes = int64_t(32) << 20;  ///< of the L2, for a section of heads
 
 /// How many key heads a section has, of which each wants `bytes` of the L2.
@@ -112,8 +114,8 @@ inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
           shape.seqlen_k <= 512};  // measured: later costs 1 to 2 % there, and gains up to 8 % of longer rows
 }
 
-//| A gradient's block keeps keys, and while a head is worked on, its Q, dO and sums of dQ are wanted by every block: 8 bytes
-//| an element in 16 bits.
+//| A gradient's block keeps keys, and while a head is worked on, its Q, dO and sums of dQ are wanted by every
+//| block: 8 bytes an element in 16 bits.
 /// How many key heads a section of a gradient has.
 inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_bytes = kSectionBytes) {
   return kv_heads_of_section(shape,
@@ -122,8 +124,9 @@ inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_byte
                              section_bytes);
 }
 
-//| A persistent launch has as many blocks as there are multiprocessors, or tiles, if those are fewer. A block stays on its
-//| multiprocessor to the end, so a kernel of somebody else that should run beside it needs some left free (chapter 10).
+//| A persistent launch has as many blocks as there are multiprocessors, or tiles, if those are fewer. A block
+//| stays on its multiprocessor to the end, so a kernel of somebody else that should run beside it needs some
+//| left free (chapter 10).
 /// How many blocks a launch has. `margin`: multiprocessors that a persistent one leaves free.
 inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0) {
   return schedule == Schedule::single_tile

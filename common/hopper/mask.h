@@ -1,10 +1,12 @@
 //| # Masks
 //|
-//| Two things hide keys: the end of the sequence, where TMA filled in zeros (their score would be 0, not -inf), and the
-//| causal diagonal. Both say the same of a row: there is a last key that it sees. So one comparison per score does it, and
-//| only tiles that contain a last key need it. Chapter 10 asks a problem of its own, whose tokens are a part of a sequence.
+//| Two things hide keys: the end of the sequence, where TMA filled in zeros (their score would be 0, not
+//| -inf), and the causal diagonal. Both say the same of a row: there is a last key that it sees. So one
+//| comparison per score does it, and only tiles that contain a last key need it. Chapter 10 asks a problem of
+//| its own, whose tokens are a part of a sequence.
 //|
-//| ![The causal mask is aligned to the bottom right: the last query sees every key](../../docs/figures/visible_keys.svg)
+//| ![The causal mask is aligned to the bottom right: the last query sees every
+//| key](../../docs/figures/visible_keys.svg)
 #pragma once
 #include "common/hopper/softmax.h"
 

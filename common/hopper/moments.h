@@ -1,11 +1,12 @@
 //| # Moments
 //|
-//| No profiler shows what the warpgroups of a block do at the same time. So the loops of steps 2 to 5 say when they pass
-//| certain points, by `Traits::record(moment, tile)`. Chapter 5's versions derive from `Unrecorded`, whose `record` does
-//| nothing, and nothing is left of it in the machine code. The bench derives from them versions that write down the clock:
-//| that is where the chapter's timeline comes from.
+//| No profiler shows what the warpgroups of a block do at the same time. So the loops of steps 2 to 5 say
+//| when they pass certain points, by `Traits::record(moment, tile)`. Chapter 5's versions derive from
+//| `Unrecorded`, whose `record` does nothing, and nothing is left of it in the machine code. The bench
+//| derives from them versions that write down the clock: that is where the chapter's timeline comes from.
 //|
-//| ![What the consumers of a block do at the same time, as these moments tell](../../docs/figures/pingpong_timeline.svg)
+//| ![What the consumers of a block do at the same time, as these moments
+//| tell](../../docs/figures/pingpong_timeline.svg)
 #pragma once
 #include "common/device/kernel.h"
 

@@ -1,14 +1,17 @@
 //| # Pingpong: consumers take turns
 //|
-//| With **pingpong** the consumers issue their products one after the other, always in the same order. While the tensor
-//| cores work for one, the others are at their softmax. Without it the consumers begin together, and alternate by
-//| themselves after three or four tiles, as the timeline shows. Pingpong fixes the order from the first tile.
+//| With **pingpong** the consumers issue their products one after the other, always in the same order. While
+//| the tensor cores work for one, the others are at their softmax. Without it the consumers begin together,
+//| and alternate by themselves after three or four tiles, as the timeline shows. Pingpong fixes the order
+//| from the first tile.
 //|
-//| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, which wait there (`take_turn`), and
-//| 128 of the consumer before it, which arrive and go on (`pass_turn`). Before the first turn nobody has passed one on, so
-//| the last consumer does it once before its loop (`open_turns`). All consumers take equally many turns.
+//| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, which wait there
+//| (`take_turn`), and 128 of the consumer before it, which arrive and go on (`pass_turn`). Before the first
+//| turn nobody has passed one on, so the last consumer does it once before its loop (`open_turns`). All
+//| consumers take equally many turns.
 //|
-//| ![Without pingpong the simulator's consumers issue side by side; with it, one after the other](../../docs/figures/pingpong_order.svg)
+//| ![Without pingpong the simulator's consumers issue side by side; with it, one after the
+//| other](../../docs/figures/pingpong_order.svg)
 #pragma once
 #include "common/hopper/problem.h"
 #include "common/ptx/barrier.h"
@@ -25,10 +28,10 @@ enum NamedBarrier {
 
 constexpr int kTurnArrivals = 2 * kWarpgroup;  ///< one warpgroup waits, one arrives
 
-//| A *named barrier* is one of 16 that a block has. `sync` waits until as many threads have come as the barrier takes;
-//| `arrive` counts a thread and lets it go on. So one warpgroup can wait for another without stopping it. Barrier 0 is
-//| `__syncthreads`, so turns begin at 1. A kernel without `Traits::kPingpong` calls the same functions, and nothing is left
-//| of them.
+//| A *named barrier* is one of 16 that a block has. `sync` waits until as many threads have come as the
+//| barrier takes; `arrive` counts a thread and lets it go on. So one warpgroup can wait for another without
+//| stopping it. Barrier 0 is `__syncthreads`, so turns begin at 1. A kernel without `Traits::kPingpong` calls
+//| the same functions, and nothing is left of them.
 /// Waits until the consumer before has issued its products. A branch for each, since barriers are named at
 /// compile time.
 template <typename Traits>
@@ -40,7 +43,8 @@ __device__ __forceinline__ void take_turn(int consumer) {
   }
 }
 
-//| The turn is passed on as soon as products are *issued*, not when they are done: they queue at the tensor cores.
+//| The turn is passed on as soon as products are *issued*, not when they are done: they queue at the tensor
+//| cores.
 /// Lets the next consumer issue; after the last it is the first one's turn.
 template <typename Traits>
 __device__ __forceinline__ void pass_turn(int consumer) {

@@ -1,20 +1,21 @@
 //| # The pipeline
 //|
-//| Keys and values come through a *pipeline*: a ring of *stages* in shared memory. A stage holds one tile, of K or of V, and
-//| has two mbarriers. With TMA as the producer and warpgroups as consumers:
+//| Keys and values come through a *pipeline*: a ring of *stages* in shared memory. A stage holds one tile, of
+//| K or of V, and has two mbarriers. With TMA as the producer and warpgroups as consumers:
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
 //| | `full`  | the producer, with the number of bytes to come; then the bytes | 1 | every consumer thread | parity 0 |
 //| | `empty` | lane 0 of each consumer warp, when the products that read the tile are done | 4 a warpgroup | the producer | parity 1 |
 //|
-//| Parity 0 is the first phase of a barrier: consumers wait for the end of the first filling. The producer must not wait
-//| for a first emptying, since the stages begin empty: it asks for parity 1, the phase *before* the first, which counts as
-//| over. When both have gone through all stages once, they ask for the other parity.
+//| Parity 0 is the first phase of a barrier: consumers wait for the end of the first filling. The producer
+//| must not wait for a first emptying, since the stages begin empty: it asks for parity 1, the phase *before*
+//| the first, which counts as over. When both have gone through all stages once, they ask for the other
+//| parity.
 //|
-//| Nobody counts tiles. Producer and consumers go through the stages in the same order, each with a state of its own, and
-//| the barriers keep the producer at most one round of the stages ahead. That is why one bit of parity is enough. (CUTLASS has the same:
-//| `PipelineTmaAsync` and `PipelineState`.)
+//| Nobody counts tiles. Producer and consumers go through the stages in the same order, each with a state of
+//| its own, and the barriers keep the producer at most one round of the stages ahead. That is why one bit of
+//| parity is enough. (CUTLASS has the same: `PipelineTmaAsync` and `PipelineState`.)
 //|
 //|     producer:  fill(pipeline, state, map, row, head);      // waits for an empty stage, starts the copy
 //|     consumer:  wait_full(pipeline, state);                 // the tile is there
@@ -22,7 +23,8 @@
 //|                release(pipeline, state);                   // this warp has
 //|                state.advance();
 //|
-//| ![What is in each of two stages, event by event, and the phases of its two barriers, with arrivals and waits](../../docs/figures/ring_phases.svg)
+//| ![What is in each of two stages, event by event, and the phases of its two barriers, with arrivals and
+//| waits](../../docs/figures/ring_phases.svg)
 #pragma once
 #include "common/device/tensor_map_type.h"
 #include "common/hopper/problem.h"
@@ -53,8 +55,8 @@ struct PipelineState {
   }
 };
 
-//| `full` takes one arrival a phase, the producer's; what it really waits for are the bytes. `empty` takes one arrival
-//| for each warp of each consumer. The names are for the simulator: its reports say `empty[1]`.
+//| `full` takes one arrival a phase, the producer's; what it really waits for are the bytes. `empty` takes
+//| one arrival for each warp of each consumer. The names are for the simulator: its reports say `empty[1]`.
 /// One thread makes the barriers, before the block's first __syncthreads. `producers` and `consumers` are
 /// warps that arrive, or 1 for a thread with TMA.
 template <typename Tile, int kStages>
@@ -70,8 +72,8 @@ __device__ void initialise(Pipeline<Tile, kStages>& pipeline, int producers, int
 
 //| ## Fill a stage
 //|
-//| First the stage must be empty, then its bytes are announced, then TMA is asked. The three may not change places:
-//| announced bytes belong to the phase that begins when the stage is empty.
+//| First the stage must be empty, then its bytes are announced, then TMA is asked. The three may not change
+//| places: announced bytes belong to the phase that begins when the stage is empty.
 /// Waits until all consumers have read what the stage at `state` held before.
 template <typename Tile, int kStages>
 __device__ __forceinline__ void wait_empty(Pipeline<Tile, kStages>& pipeline,
@@ -100,8 +102,9 @@ __device__ __forceinline__ void wait_full(Pipeline<Tile, kStages>& pipeline,
   mbarrier_wait(&pipeline.full[state.stage], state.phase);
 }
 
-//| One lane may arrive for its whole warp, once all lanes have finished reading. After `wgmma_wait` they have: it returns
-//| when the products of the whole warpgroup are done, and WGMMA is the only reader of a tile.
+//| One lane may arrive for its whole warp, once all lanes have finished reading. After `wgmma_wait` they
+//| have: it returns when the products of the whole warpgroup are done, and WGMMA is the only reader of a
+//| tile.
 /// Says that this warp has read the tile at `state`.
 template <typename Tile, int kStages>
 __device__ __forceinline__ void release(Pipeline<Tile, kStages>& pipeline,

@@ -2,7 +2,8 @@
 //|
 //| What a kernel must know of the shape, and the few sizes that Hopper's instructions fix.
 //|
-//| ![The causal mask is aligned to the bottom right: the last query sees every key](../../docs/figures/visible_keys.svg)
+//| ![The causal mask is aligned to the bottom right: the last query sees every
+//| key](../../docs/figures/visible_keys.svg)
 #pragma once
 #include "common/attention/layout.h"
 #include "common/device/divisor.h"
@@ -22,8 +23,8 @@ constexpr int tile_columns(int head_dim) { return head_dim <= 64 ? 64 : head_dim
 
 //| ## The problem, as a kernel sees it
 //|
-//| Tensors reach these kernels as tensor maps, which know sizes and strides, so a kernel asks for rows and never computes
-//| an address. What is left are the numbers that decide which query sees which key.
+//| Tensors reach these kernels as tensor maps, which know sizes and strides, so a kernel asks for rows and
+//| never computes an address. What is left are the numbers that decide which query sees which key.
 
 /// A query head, and the entry of the batch that it belongs to.
 struct Head {
@@ -41,8 +42,8 @@ struct Problem {
   Strides o_strides;  ///< of O, for stores that do not go by a tensor map
   int head_dim;       ///< columns of O; tiles may have more
 
-  //| Heads are numbered over batch and heads together where a block or a row of the log-sum-exp needs one number. With
-  //| grouped queries several query heads share a key head.
+  //| Heads are numbered over batch and heads together where a block or a row of the log-sum-exp needs one
+  //| number. With grouped queries several query heads share a key head.
   /// Its number over batch and heads together: which part of the log-sum-exp is its own.
   __device__ int number(Head q) const { return q.batch * heads + q.head; }
 
@@ -60,9 +61,10 @@ struct Problem {
   /// How many tiles of `rows` queries a head has.
   __host__ __device__ int query_tiles(int rows) const { return ceil_div(seqlen_q, rows); }
 
-  //| Both masks are one number: the last key that a query sees. The causal diagonal is aligned to the bottom right, so
-  //| with more keys than queries the first query sees some keys already, and with fewer it may see none. Everything else
-  //| follows from this function: how many tiles of keys a tile of queries needs, and which of them the mask cuts.
+  //| Both masks are one number: the last key that a query sees. The causal diagonal is aligned to the bottom
+  //| right, so with more keys than queries the first query sees some keys already, and with fewer it may see
+  //| none. Everything else follows from this function: how many tiles of keys a tile of queries needs, and
+  //| which of them the mask cuts.
   /// The last key that `query` sees; negative if it sees none. Rows beyond the end see what the last one
   /// does.
   __device__ int last_key(int query) const {

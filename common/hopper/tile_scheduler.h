@@ -1,19 +1,21 @@
 //| # The tile scheduler
 //|
-//| Up to step 4 of chapter 5 a block does one tile of queries and ends; the next block on that multiprocessor begins from
-//| nothing. In step 5 as many blocks start as there are multiprocessors, and each takes tile after tile. While its consumers
-//| finish one, its producers already load the next.
+//| Up to step 4 of chapter 5 a block does one tile of queries and ends; the next block on that multiprocessor
+//| begins from nothing. In step 5 as many blocks start as there are multiprocessors, and each takes tile
+//| after tile. While its consumers finish one, its producers already load the next.
 //|
-//| **Order.** Under a causal mask tiles differ in length by a factor of N / 128. If a long one begins last, all
-//| others wait for it. So the longest go first, and a block that is done takes the next that is left: a counter in device
-//| memory hands them out (`Schedule::dynamic_persistent`). Without a mask all are equal, and block b takes tiles b, b + blocks, ...
-//| (`Schedule::static_persistent`).
+//| **Order.** Under a causal mask tiles differ in length by a factor of N / 128. If a long one begins last,
+//| all others wait for it. So the longest go first, and a block that is done takes the next that is left: a
+//| counter in device memory hands them out (`Schedule::dynamic_persistent`). Without a mask all are equal,
+//| and block b takes tiles b, b + blocks, ... (`Schedule::static_persistent`).
 //|
-//| **L2.** Longest first for *all* heads at once would read every head's keys before it reads any twice, from device memory
-//| each time. So heads are taken in sections, and the longest go first within a section. How many heads a section has, the
-//| host decides: in a forward pass as many as have 32 MB of keys and values, or 8 or 16 where that was measured to be faster.
+//| **L2.** Longest first for *all* heads at once would read every head's keys before it reads any twice, from
+//| device memory each time. So heads are taken in sections, and the longest go first within a section. How
+//| many heads a section has, the host decides: in a forward pass as many as have 32 MB of keys and values, or
+//| 8 or 16 where that was measured to be faster.
 //|
-//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../docs/figures/tile_order.svg)
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the
+//| longest first](../../docs/figures/tile_order.svg)
 #pragma once
 #include "common/hopper/pipeline.h"
 
@@ -29,8 +31,9 @@ enum class Schedule {
 
 //| ## The order
 //|
-//| The host writes the order down in five numbers (`launch.h`), and the kernel computes a tile's place from its index: no
-//| list lies in memory. `heads_of_section` is the number of heads that the caller wants in the L2 at once.
+//| The host writes the order down in five numbers (`launch.h`), and the kernel computes a tile's place from
+//| its index: no list lies in memory. `heads_of_section` is the number of heads that the caller wants in the
+//| L2 at once.
 /// The tiles of a launch, in order. Made by the host.
 struct TileOrder {
   int tiles;                      ///< of all heads
@@ -51,8 +54,8 @@ struct WorkTile {
 /// Tile number `index`.
 __device__ inline WorkTile tile_at(const TileOrder& order, int index) {
   if (index >= order.tiles) return {{0, 0}, -1};
-  //| Plain order goes head by head. Longest first goes section by section, and in a section by tiles: first the last tile
-  //| of all its heads, then the one before it in all heads.
+  //| Plain order goes head by head. Longest first goes section by section, and in a section by tiles: first
+  //| the last tile of all its heads, then the one before it in all heads.
   int head, query_tile;  // `head` counts over batch and heads together
   if (!order.longest_first) {
     head = index / order.tiles_of_head;
@@ -71,8 +74,9 @@ __device__ inline WorkTile tile_at(const TileOrder& order, int index) {
 
 //| ## Telling the others
 //|
-//| One thread, the producer of keys, knows which tile comes next. It broadcasts it to the others through shared memory, in
-//| two stages, so that the next tile is known before the last is done. Each stage has two mbarriers, as in the pipeline:
+//| One thread, the producer of keys, knows which tile comes next. It broadcasts it to the others through
+//| shared memory, in two stages, so that the next tile is known before the last is done. Each stage has two
+//| mbarriers, as in the pipeline:
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
@@ -87,8 +91,8 @@ struct TileBroadcast {
   uint64_t full[kBroadcastStages], empty[kBroadcastStages];
 };
 
-//| The count of `work_empty` is the number of warps that read: all of the consumers', and those of the producer's that
-//| also need to know.
+//| The count of `work_empty` is the number of warps that read: all of the consumers', and those of the
+//| producer's that also need to know.
 /// One thread makes the barriers. `readers` are warps.
 __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
   for (int stage = 0; stage < kBroadcastStages; ++stage) {
@@ -99,18 +103,20 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
   }
 }
 
-//| The thread that decides is short of registers: a `PipelineState` takes one more than a count. So it counts rounds: with two stages the last
-//| bit of the count is the stage, the bit before it the phase. The schedule says which tile is next: none, the one gridDim.x
-//| further on, or what the counter gives.
+//| The thread that decides is short of registers: a `PipelineState` takes one more than a count. So it counts
+//| rounds: with two stages the last bit of the count is the stage, the bit before it the phase. The schedule
+//| says which tile is next: none, the one gridDim.x further on, or what the counter gives.
 //|
-//| **When to ask the counter.** A block that has asked holds a tile that no other can take any more. If it asks when the tile before begins, the
-//| answer is there in time, but the launch's last tiles wait for the blocks that hold them. If it asks when the last keys of the tile before are
-//| sent for, the answer takes hundreds of clocks, in which the consumers work on the stages that are full. So blocks ask late. Only for short
-//| rows they ask early, `asks_early`: late was measured to be slower there.
+//| **When to ask the counter.** A block that has asked holds a tile that no other can take any more. If it
+//| asks when the tile before begins, the answer is there in time, but the launch's last tiles wait for the
+//| blocks that hold them. If it asks when the last keys of the tile before are sent for, the answer takes
+//| hundreds of clocks, in which the consumers work on the stages that are full. So blocks ask late. Only for
+//| short rows they ask early, `asks_early`: late was measured to be slower there.
 //|
-//| **A counter can reset itself.** A block asks once for each tile that it works on, so all blocks together ask `tiles`
-//| times. The block that is told `tiles - 1` has asked last, and sets the counter to 0 for the next launch. Otherwise each
-//| launch needs another one before it that clears the counter, and short sequences are slower.
+//| **A counter can reset itself.** A block asks once for each tile that it works on, so all blocks together
+//| ask `tiles` times. The block that is told `tiles - 1` has asked last, and sets the counter to 0 for the
+//| next launch. Otherwise each launch needs another one before it that clears the counter, and short
+//| sequences are slower.
 /// Decides which tile of queries the block works on next, tells all readers, and calls `work_on(tile)` for
 /// each; at the end it tells them that there is none. One thread. `counter` is 0 at the launch, and not read
 /// unless kSchedule has one. kResetsCounter: with Schedule::dynamic_persistent, the launch leaves it so.
@@ -140,8 +146,9 @@ __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const T
   }
 }
 
-//| A reader copies the tile into registers and gives the place back at once. A warp needs a `__syncwarp` in between: lane
-//| 0 arrives for all, and another lane may not have read yet. A negative tile means that the block is done.
+//| A reader copies the tile into registers and gives the place back at once. A warp needs a `__syncwarp` in
+//| between: lane 0 arrives for all, and another lane may not have read yet. A negative tile means that the
+//| block is done.
 /// The block's next tile. `kWarp`: a whole warp asks; else one thread alone.
 template <bool kWarp>
 __device__ __forceinline__ WorkTile next_tile(TileBroadcast& broadcast,

@@ -1,9 +1,10 @@
 //| # Tiles in shared memory, and products of them
 //|
-//| All kernels from chapter 5 on multiply the same way: TMA lays a tile into shared memory, a descriptor says how it lies
-//| there, and `wgmma` reads it, sixteen numbers deep at a time.
+//| All kernels from chapter 5 on multiply the same way: TMA lays a tile into shared memory, a descriptor says
+//| how it lies there, and `wgmma` reads it, sixteen numbers deep at a time.
 //|
-//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
+//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product
+//| takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
 #pragma once
 #include "common/hopper/problem.h"
 #include "common/ptx/convert.h"
@@ -14,18 +15,20 @@ namespace flashbook::hopper {
 
 //| ## A tile
 //|
-//| A row of Q, K or V has 64, 128 or 256 elements of two bytes. The widest swizzle exchanges 16-byte pieces within 128
-//| bytes, so a tile is cut into *panels* of 64 columns. A panel's row is exactly 128 bytes, its pieces change places with
-//| the row's number, and eight rows of one column lie in eight different groups of banks.
+//| A row of Q, K or V has 64, 128 or 256 elements of two bytes. The widest swizzle exchanges 16-byte pieces
+//| within 128 bytes, so a tile is cut into *panels* of 64 columns. A panel's row is exactly 128 bytes, its
+//| pieces change places with the row's number, and eight rows of one column lie in eight different groups of
+//| banks.
 //|
-//| The tensor map has a dimension for panels (`launch.h`): {64 columns, rows, panels, heads, batch}. So one instruction
-//| brings a whole tile, and rows beyond the end of a head come as zeros.
+//| The tensor map has a dimension for panels (`launch.h`): {64 columns, rows, panels, heads, batch}. So one
+//| instruction brings a whole tile, and rows beyond the end of a head come as zeros.
 //|
-//| **A head dimension that is no tile's**, such as 80, takes the next larger tile, of 128 columns. The columns beyond the
-//| 80th must come as zeros, too: then they add nothing to scores, and their outputs are zeros that nobody stores. TMA fills
-//| up with zeros at the end of each dimension of the map by itself. So the map must say that a row ends at column 80, and a
-//| dimension for panels cannot: its last panel would have 16 columns, the others 64. Such a map has rows of 80 columns in one
-//| piece, and boxes of one panel. A tile takes one instruction a panel, and whatever lies beyond the row's end comes as zeros.
+//| **A head dimension that is no tile's**, such as 80, takes the next larger tile, of 128 columns. The
+//| columns beyond the 80th must come as zeros, too: then they add nothing to scores, and their outputs are
+//| zeros that nobody stores. TMA fills up with zeros at the end of each dimension of the map by itself. So
+//| the map must say that a row ends at column 80, and a dimension for panels cannot: its last panel would
+//| have 16 columns, the others 64. Such a map has rows of 80 columns in one piece, and boxes of one panel. A
+//| tile takes one instruction a panel, and whatever lies beyond the row's end comes as zeros.
 
 constexpr int kPanel = 64;                      ///< columns of a panel
 constexpr int kPanelRowBytes = kPanel * 2;      ///< of 16-bit elements: the span of the swizzle
@@ -94,13 +97,15 @@ __device__ __forceinline__ uint4* piece_of(Tile<T, kRows, kColumns>& tile, int r
 
 //| ## Two descriptors
 //|
-//| A product sums over one dimension. For S = Q K^T it is the head dimension, and it runs along the rows of both tiles: they
-//| are contraction-major. (PTX says *K-major*, after the K of M x N x K, which has nothing to do with our keys.) Groups of 8 rows follow each other at 1024 bytes, and that is all the
-//| descriptor must know. One `wgmma` takes 16 columns, which is 32 bytes of a row; four fill a panel.
+//| A product sums over one dimension. For S = Q K^T it is the head dimension, and it runs along the rows of
+//| both tiles: they are contraction-major. (PTX says *K-major*, after the K of M x N x K, which has nothing
+//| to do with our keys.) Groups of 8 rows follow each other at 1024 bytes, and that is all the descriptor
+//| must know. One `wgmma` takes 16 columns, which is 32 bytes of a row; four fill a panel.
 //|
-//| For O = P V the summed dimension is the key, and it runs *across* the rows of V, from one to the next: V is *MN-major*.
-//| Again the next 8 keys are 1024 bytes on. The head dimension, n, now runs along a row and goes on in the next panel: that
-//| is the leading distance. One `wgmma` takes 16 keys, 16 whole rows of each panel.
+//| For O = P V the summed dimension is the key, and it runs *across* the rows of V, from one to the next: V
+//| is *MN-major*. Again the next 8 keys are 1024 bytes on. The head dimension, n, now runs along a row and
+//| goes on in the next panel: that is the leading distance. One `wgmma` takes 16 keys, 16 whole rows of each
+//| panel.
 
 /// The descriptor of a tile whose rows run along the summed dimension: Q or K for scores.
 template <typename T, int kRows, int kColumns>
@@ -116,9 +121,10 @@ __device__ __forceinline__ uint64_t mn_major(const Tile<T, kRows, kColumns>& til
 
 //| ## The products
 //|
-//| Each `wgmma` sums 16 numbers deep, so scores take head_dim / 16 of them, and P V takes keys / 16. Only the addresses
-//| in the descriptors change from one to the next. For scores the first one does not add to what stands in the registers
-//| (`step > 0`), so nobody has to clear them. Each function commits its products as one group.
+//| Each `wgmma` sums 16 numbers deep, so scores take head_dim / 16 of them, and P V takes keys / 16. Only the
+//| addresses in the descriptors change from one to the next. For scores the first one does not add to what
+//| stands in the registers (`step > 0`), so nobody has to clear them. Each function commits its products as
+//| one group.
 /// Issues scores = left right^T, 64 rows by 2 * kFloats columns, as one group: S from Q and K. `kLeftRows`:
 /// of left's tile, where it has more than those 64.
 template <typename T, int kHeadDim, int kLeftRows = kRowsOfWarpgroup, int kFloats>
@@ -152,9 +158,10 @@ __device__ __forceinline__ void issue_accumulate(float (&sum)[kFloats], const ui
 
 //| ## From scores to P without moving anything
 //|
-//| A thread's floats of S and its registers of P are the same elements of the matrix (`common/ptx/wgmma_layout.h`): for
-//| every 16 keys it holds 8 scores, and rounded in pairs, in order, they are the four registers of P. No shuffle and no
-//| trip through shared memory: the layouts were made for each other.
+//| A thread's floats of S and its registers of P are the same elements of the matrix
+//| (`common/ptx/wgmma_layout.h`): for every 16 keys it holds 8 scores, and rounded in pairs, in order, they
+//| are the four registers of P. No shuffle and no trip through shared memory: the layouts were made for each
+//| other.
 
 /// A left operand from an accumulator, rounded to T: P from scores that are probabilities by now.
 template <typename T, int kFloats>

@@ -1,7 +1,7 @@
 //| # Chapter 1's descriptor
 //|
-//| Everything outside the kernels asks this file: which steps there are, which shapes each takes and why not the others, how much memory a launch
-//| needs, and how the kernels follow one another. It runs on the host.
+//| Everything outside the kernels asks this file: which steps there are, which shapes each takes and why not
+//| the others, how much memory a launch needs, and how the kernels follow one another. It runs on the host.
 #include <array>
 
 #include "chapters/01_naive_attention/host/chapter.h"
@@ -60,8 +60,9 @@ int64_t probability_bytes(const Shape& shape) {
 
 //| ## What cannot run
 //|
-//| A grid has at most 65535 blocks in y and in z; from step 2 on a whole row of scores lies in shared memory; tensor cores take 16-bit types. A shape beyond that is refused, with the
-//| cure in the message; no kernel checks it again.
+//| A grid has at most 65535 blocks in y and in z; from step 2 on a whole row of scores lies in shared memory;
+//| tensor cores take 16-bit types. A shape beyond that is refused, with the cure in the message; no kernel
+//| checks it again.
 template <int kStep>
 std::string why_not(const Shape& shape) {
   const std::string step = "step " + std::to_string(kStep);
@@ -86,7 +87,8 @@ std::string why_not(const Shape& shape) {
 
 //| ## Bytes
 //|
-//| The workspace is $S$ in float32 and $P$ in the tensors' type; in step 2 $K^\top$ lies behind them. `memory` is the cost model that the chapter's text derives: the profiler's counts are held against it.
+//| The workspace is $S$ in float32 and $P$ in the tensors' type; in step 2 $K^\top$ lies behind them.
+//| `memory` is the cost model that the chapter's text derives: the profiler's counts are held against it.
 template <int kStep>
 int64_t workspace(const Shape& shape) {
   const int64_t s_and_p = score_bytes<kStep>(shape) + probability_bytes<kStep>(shape);
@@ -229,7 +231,8 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 
 //| ## The steps
 //|
-//| A step is a row: what it is called, what it adds, what it computes, what it cannot run, what memory it needs, how it runs.
+//| A step is a row: what it is called, what it adds, what it computes, what it cannot run, what memory it
+//| needs, how it runs.
 template <int kStep>
 constexpr Step row(const char* name, const char* idea) {
   Step step{name, idea, Operation::forward, why_not<kStep>, workspace<kStep>, run<kStep>, memory<kStep>};

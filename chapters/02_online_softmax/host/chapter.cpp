@@ -1,6 +1,8 @@
 //| # Chapter 2's descriptor
 //|
-//| Everything outside the chapter knows it by the `Chapter` at the end: its steps, the types it takes, and what each of them is called, what it cannot run and how it runs. This chapter runs on the host, so it takes no device memory and any length.
+//| Everything outside the chapter knows it by the `Chapter` at the end: its steps, the types it takes, and
+//| what each of them is called, what it cannot run and how it runs. This chapter runs on the host, so it
+//| takes no device memory and any length.
 #include "chapters/02_online_softmax/host/chapter.h"
 
 #include <type_traits>
@@ -24,7 +26,9 @@ std::string why_not(const Shape& shape) {
 
 //| ## From a step to its function
 //|
-//| Steps 1 to 3 are functions of one row of scores, so one loop over rows serves the three. Steps 4 and 5 take tiles, and go over the rows themselves. Both know `head_dim` when they are compiled, so that the compiler can unroll their loops.
+//| Steps 1 to 3 are functions of one row of scores, so one loop over rows serves the three. Steps 4 and 5
+//| take tiles, and go over the rows themselves. Both know `head_dim` when they are compiled, so that the
+//| compiler can unroll their loops.
 template <typename T, int kStep>
 void run_step(const Shape& shape, const Tensors& t) {
   const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),

@@ -1,12 +1,14 @@
 //| # Bytes, on paper
 //|
-//| What the kernels of this chapter ask memory for: the paper's IO complexity with its constants. Each formula follows the loops of
-//| a kernel, tile by tile, so it is exact where tiles divide the lengths, with a causal mask or without.
+//| What the kernels of this chapter ask memory for: the paper's IO complexity with its constants. Each
+//| formula follows the loops of a kernel, tile by tile, so it is exact where tiles divide the lengths, with a
+//| causal mask or without.
 //|
-//| Asking is not the same as moving through device memory. K and V of the heads that run at a time are a few megabytes; they
-//| stay in the L2 cache, and all blocks but the first find them there. What steps 2 and 3 move through device memory is what no
-//| kernel can avoid. The unfinished $O$ of step 1 is written and read back only after all other tiles of queries have had
-//| their turn, and of 64 heads at a time it does not fit the L2.
+//| Asking is not the same as moving through device memory. K and V of the heads that run at a time are a few
+//| megabytes; they stay in the L2 cache, and all blocks but the first find them there. What steps 2 and 3
+//| move through device memory is what no kernel can avoid. The unfinished $O$ of step 1 is written and read
+//| back only after all other tiles of queries have had their turn, and of 64 heads at a time it does not fit
+//| the L2.
 #pragma once
 #include <algorithm>
 
@@ -29,9 +31,10 @@ void for_each_query_tile(const Shape& shape, int rows_q, Body body) {
 
 //| ## What a number costs
 //|
-//| A request moves *sectors* of 32 bytes. Rows of Q, K, V and O are made of whole sectors. The maximum, the sum and the log-sum-exp of
-//| a row are not: a warp of steps 1 and 2 has two rows at a time, so it asks for a sector where it needs 8 bytes; one of step 3 has
-//| one row. In device memory a number is 4 bytes all the same, since neighbours share a sector.
+//| A request moves *sectors* of 32 bytes. Rows of Q, K, V and O are made of whole sectors. The maximum, the
+//| sum and the log-sum-exp of a row are not: a warp of steps 1 and 2 has two rows at a time, so it asks for a
+//| sector where it needs 8 bytes; one of step 3 has one row. In device memory a number is 4 bytes all the
+//| same, since neighbours share a sector.
 
 /// Of a row's maximum, sum or log-sum-exp: bytes that a warp of steps 1 and 2 asks for.
 constexpr double kRequestedNumber = 16;

@@ -1,6 +1,7 @@
 //| # Chapter 4's descriptor
 //|
-//| Which steps there are, which sizes each has at which head dimension, and how much shared memory that takes. It runs on the host.
+//| Which steps there are, which sizes each has at which head dimension, and how much shared memory that
+//| takes. It runs on the host.
 #include "chapters/04_flash_attention_2/host/chapter.h"
 #include "chapters/04_flash_attention_2/host/launch.cuh"
 #include "chapters/04_flash_attention_2/step1_split_q.cuh"
@@ -18,8 +19,9 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 
 //| ## Launches
 //|
-//| `launch_of` is the only place that knows which kernel a step is at which head dimension; `why_not` asks it for the shared memory, so that the two cannot
-//| disagree. [launch.cuh](launch.cuh) has the sizes of steps 5 and 6, and smaller ones for a GPU that grants a block less shared memory than an H200 does.
+//| `launch_of` is the only place that knows which kernel a step is at which head dimension; `why_not` asks it
+//| for the shared memory, so that the two cannot disagree. [launch.cuh](launch.cuh) has the sizes of steps 5
+//| and 6, and smaller ones for a GPU that grants a block less shared memory than an H200 does.
 template <typename T, int kHeadDim, int kStep>
 Launch<T> launch_of() {
   if constexpr (kStep <= 4) {

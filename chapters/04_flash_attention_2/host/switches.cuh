@@ -1,9 +1,11 @@
 //| # The switches of step 5, each changed
 //|
-//| Step 5 changes several things at once. Its sizes and its switches are one type (`step5_tuned.cuh`), so a type that derives from it can change one. The bench
-//| times these in turn with step 5 as it is; the tests hold each against the oracle.
+//| Step 5 changes several things at once. Its sizes and its switches are one type (`step5_tuned.cuh`), so a
+//| type that derives from it can change one. The bench times these in turn with step 5 as it is; the tests
+//| hold each against the oracle.
 //|
-//| ![Causal tiles: skipped, masked, plain; and the order in which blocks take them](../../../docs/figures/tile_classes.svg)
+//| ![Causal tiles: skipped, masked, plain; and the order in which blocks take
+//| them](../../../docs/figures/tile_classes.svg)
 #pragma once
 #include "chapters/04_flash_attention_2/host/launch.cuh"
 
@@ -15,8 +17,9 @@ struct AsItIs : Traits {};
 
 //| ## The tile
 //|
-//| The first has twice as many warps, for the same tiles of queries and keys: each fragment of $K$ and $V$ serves 16 rows. The second has step 4's tile: a block
-//| takes 64 queries, so that the keys come twice as often from the L2, too. At $d = 256$ a warp has 16 rows anyway.
+//| The first has twice as many warps, for the same tiles of queries and keys: each fragment of $K$ and $V$
+//| serves 16 rows. The second has step 4's tile: a block takes 64 queries, so that the keys come twice as
+//| often from the L2, too. At $d = 256$ a warp has 16 rows anyway.
 /// 16 rows a warp, and twice as many warps.
 template <typename Traits>
 struct SixteenRows

@@ -1,6 +1,7 @@
 //| # Chapter 5's descriptor
 //|
-//| Which steps there are, what they refuse, how much memory each needs, and which kernel a step is. It runs on the host; [launch.cuh](launch.cuh) has the launches.
+//| Which steps there are, what they refuse, how much memory each needs, and which kernel a step is. It runs
+//| on the host; [launch.cuh](launch.cuh) has the launches.
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "chapters/05_flash_attention_3/host/launch.cuh"
 #include "common/device/dispatch.h"
@@ -14,7 +15,8 @@ constexpr int64_t kMaxGridX = 2147483647;
 
 //| ## What cannot run
 //|
-//| A refusal is a text that names the cure; an empty one means that it runs. A grid has at most 2^31 - 1 blocks in x, and step 1 has the most blocks: one for 64 queries.
+//| A refusal is a text that names the cure; an empty one means that it runs. A grid has at most 2^31 - 1
+//| blocks in x, and step 1 has the most blocks: one for 64 queries.
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
     return "chapter 5 takes f16 and bf16: give one of them as --dtype";
@@ -26,13 +28,18 @@ std::string why_not(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| All tiles take as long without a mask, so blocks can count through them by themselves. Under a causal mask they differ, and whoever is free takes the next: that needs a counter that all blocks see, four bytes of device memory. Whoever asks it last sets it back to zero for the next call.
+//| All tiles take as long without a mask, so blocks can count through them by themselves. Under a causal mask
+//| they differ, and whoever is free takes the next: that needs a counter that all blocks see, four bytes of
+//| device memory. Whoever asks it last sets it back to zero for the next call.
 /// Step 5 under a causal mask hands out tiles by a counter.
 int64_t counter_bytes(const Shape& shape) { return shape.causal() ? sizeof(int) : 0; }
 
 //| ## From a step to its kernel
 //|
-//| Type, head dimension and step are known here only when the program runs, and kernels want them when they are compiled. `with_16_bit_type_and_head_dim` turns the two into a type and a constant: the lambda is compiled once for each. A head dimension between two sizes of tiles takes the larger (`tiles.h`). Steps 2 to 4 are one kernel with two switches, pingpong and overlap.
+//| Type, head dimension and step are known here only when the program runs, and kernels want them when they
+//| are compiled. `with_16_bit_type_and_head_dim` turns the two into a type and a constant: the lambda is
+//| compiled once for each. A head dimension between two sizes of tiles takes the larger (`tiles.h`). Steps 2
+//| to 4 are one kernel with two switches, pingpong and overlap.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   const int columns = tile_columns(shape.head_dim);

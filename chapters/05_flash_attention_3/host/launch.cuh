@@ -2,7 +2,8 @@
 //|
 //| The host's part: tensor maps, the order of tiles, grids. Versions of a step differ in their types only.
 //|
-//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../../docs/figures/tile_order.svg)
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the
+//| longest first](../../../docs/figures/tile_order.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/step1_single_warpgroup.cuh"
 #include "chapters/05_flash_attention_3/step2_specialised.cuh"
@@ -12,8 +13,8 @@
 
 namespace flashbook::fa3 {
 
-//| What later chapters launch alike lies in `common/hopper/launch.h`: the maps of tensors, and the order of tiles. A map's box
-//| is a tile: 64 queries, or the keys of a version.
+//| What later chapters launch alike lies in `common/hopper/launch.h`: the maps of tensors, and the order of
+//| tiles. A map's box is a tile: 64 queries, or the keys of a version.
 
 //| ## The launches
 //|
@@ -30,8 +31,8 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
                  static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
 
-//| Steps 2 to 4 have a block for each 128 queries, or 192 at d = 64. Four stages are two tiles of keys and two of values.
-//| 80 keys are the most that fit at d = 256.
+//| Steps 2 to 4 have a block for each 128 queries, or 192 at d = 64. Four stages are two tiles of keys and
+//| two of values. 80 keys are the most that fit at d = 256.
 /// The sizes of steps 2 to 4 for a head dimension.
 template <int kHeadDim, bool kPingpong, bool kOverlap>
 using SpecialisedFor =
@@ -52,8 +53,8 @@ void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream
 /// and every launch leaves it so. Two calls that may run at the same time need a workspace each.
 template <typename T, typename Traits>
 void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream) {
-  //| Under a causal mask a section of heads has 32 MB of keys and values. Of 512 keys that would be 128 heads or more, and smaller
-  //| sections are up to 7 % faster (measured on an H200; not at d = 256).
+  //| Under a causal mask a section of heads has 32 MB of keys and values. Of 512 keys that would be 128 heads
+  //| or more, and smaller sections are up to 7 % faster (measured on an H200; not at d = 256).
   const bool is_short = Traits::kHeadDim <= 128 && shape.seqlen_k <= 1024;
   const TileOrder order =
       tile_order(shape, Traits::kRows, Traits::kCausal, is_short ? int64_t(8) << 20 : kSectionBytes);
@@ -73,8 +74,8 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
 /// Lengths up to which a version for short sequences is faster under a causal mask.
 constexpr int kShortD64 = 1024, kShortD128 = 2048;
 
-//| A version is a type that derives from `PersistentTraits` and changes a switch. So the compiler sees every combination that
-//| is used, and no other, and an `if constexpr` leaves nothing behind.
+//| A version is a type that derives from `PersistentTraits` and changes a switch. So the compiler sees every
+//| combination that is used, and no other, and an `if constexpr` leaves nothing behind.
 /// The causal version for short sequences of head_dim 64. Of such tiles, 192 queries waste more above the
 /// diagonal than 128; and most are cut by the mask, where rows that have seen few keys have no limit yet.
 struct ShortD64 : PersistentTraits<64, 2, 128, 8, true> {
@@ -87,8 +88,8 @@ struct ShortD128 : PersistentTraits<128, 2, 128, 5, true> {
   static constexpr bool kPingpong = true;
 };
 
-//| The choice is made on the host, by shape. `use` is called with one type; the program launches it, the tests check it,
-//| and the ablation derives from it.
+//| The choice is made on the host, by shape. `use` is called with one type; the program launches it, the
+//| tests check it, and the ablation derives from it.
 /// Calls `use.operator()<Traits>()` with step 5's version for a head dimension, a mask and a length.
 template <int kHeadDim, typename Use>
 void with_version(const Shape& shape, Use use) {

@@ -1,9 +1,11 @@
 //| # The switches of step 5, each changed
 //|
-//| A version of the kernel is a type (`step5_persistent.cuh`), so a type that derives from it can change a switch. The bench
-//| times them in turn with step 5 as it is: that is the chapter's ablation table. The tests hold each against the oracle.
+//| A version of the kernel is a type (`step5_persistent.cuh`), so a type that derives from it can change a
+//| switch. The bench times them in turn with step 5 as it is: that is the chapter's ablation table. The tests
+//| hold each against the oracle.
 //|
-//| ![What the consumers of a block do at the same time in steps 2 to 5](../../../docs/figures/pingpong_timeline.svg)
+//| ![What the consumers of a block do at the same time in steps 2 to
+//| 5](../../../docs/figures/pingpong_timeline.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/host/launch.cuh"
 
@@ -13,8 +15,8 @@ namespace flashbook::fa3 {
 template <typename Traits>
 struct AsItIs : Traits {};
 
-//| The first two concern the tile scheduler: which block takes which tile, and whether blocks are persistent. At N = 512
-//| they bring the most.
+//| The first two concern the tile scheduler: which block takes which tile, and whether blocks are persistent.
+//| At N = 512 they bring the most.
 /// A block for every tile of queries: nothing of one lies under the next.
 template <typename Traits>
 struct OtherStay : Traits {
@@ -28,8 +30,8 @@ struct OtherOrder : Traits {
       Traits::kCausal ? Schedule::static_persistent : Schedule::dynamic_persistent;
 };
 
-//| The next three concern what a consumer does beside its products: the mask, the rescaling, the way out. Each is a few
-//| percent.
+//| The next three concern what a consumer does beside its products: the mask, the rescaling, the way out.
+//| Each is a few percent.
 /// Every tile asks whether it needs the mask, in one loop.
 template <typename Traits>
 struct OneLoop : Traits {

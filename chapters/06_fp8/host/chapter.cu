@@ -1,6 +1,7 @@
 //| # Chapter 6's descriptor
 //|
-//| Eight steps, and which version of the kernel is the fastest for a length. It runs on the host; [launch.cuh](launch.cuh) has the launches and [version.cuh](../version.cuh) the versions.
+//| Eight steps, and which version of the kernel is the fastest for a length. It runs on the host;
+//| [launch.cuh](launch.cuh) has the launches and [version.cuh](../version.cuh) the versions.
 #include "chapters/06_fp8/host/beside_steps.h"
 #include "chapters/06_fp8/host/chapter.h"
 #include "chapters/06_fp8/host/launch.cuh"
@@ -19,7 +20,8 @@ constexpr int64_t kMaxGridX = 2147483647;
 
 //| ## What cannot run
 //|
-//| Block scales are what steps 3 and 4 are about, so other steps refuse them. Step 4 is step 3's kernel: what is new in it happens before, when Q and K are rotated.
+//| Block scales are what steps 3 and 4 are about, so other steps refuse them. Step 4 is step 3's kernel: what
+//| is new in it happens before, when Q and K are rotated.
 template <int kStep>
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::e4m3) return "chapter 6 takes e4m3: give --dtype e4m3";
@@ -34,7 +36,11 @@ std::string why_not(const Shape& shape) {
 
 //| ## A version for a length
 //|
-//| From step 5 on a step is a family of versions: tiles of other sizes, V transposed in every block or once. Which one is the fastest depends on the length, and the borders below were measured on an H200. A version is a type, and what a step adds to it is a template around that type: `SumsByProduct<Traits>` is any version with step 6's row sums. So a choice of tiles is written once for steps 5 and 6, and once for 7 and 8.
+//| From step 5 on a step is a family of versions: tiles of other sizes, V transposed in every block or once.
+//| Which one is the fastest depends on the length, and the borders below were measured on an H200. A version
+//| is a type, and what a step adds to it is a template around that type: `SumsByProduct<Traits>` is any
+//| version with step 6's row sums. So a choice of tiles is written once for steps 5 and 6, and once for 7
+//| and 8.
 /// Lengths from which, or up to which, another version is faster (measured on an H200).
 constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
 
@@ -62,7 +68,9 @@ using SumsByLine = ByLine<SumsByProduct<Traits>>;
 
 //| ## When V is transposed once
 //|
-//| Step 7 transposes each piece of V once, for all blocks, and blocks must then wait for each other's pieces. A short sequence has few tiles of queries to share the work, and under a causal mask the first tiles need little of V; there every block does better alone.
+//| Step 7 transposes each piece of V once, for all blocks, and blocks must then wait for each other's pieces.
+//| A short sequence has few tiles of queries to share the work, and under a causal mask the first tiles need
+//| little of V; there every block does better alone.
 /// From which length on it pays to transpose V once, rather than in every block that sees it: with a mask the
 /// first tiles of queries wait for more of V. (Measured on an H200.)
 template <bool kLine, int kHeadDim, bool kCausal>
@@ -103,7 +111,8 @@ void with_once(const Shape& shape, const Use& use) {
 
 //| ## From a step to its version
 //|
-//| The one place that knows which version a step is. The workspace and the launch both ask it, so they cannot disagree.
+//| The one place that knows which version a step is. The workspace and the launch both ask it, so they cannot
+//| disagree.
 /// Calls `use` with the version of a step.
 template <int kStep, typename Use>
 void with_version(const Shape& shape, const Use& use) {
@@ -178,7 +187,10 @@ const Chapter kFp8 = {
 
 //| ## Beside the steps
 //|
-//| What the [study of accuracy](../accuracy.md#what-it-costs-in-accuracy) compares with: sums that are promoted to float32 tile by tile. And the quantiser, which makes 8-bit Q, K and V of 16- or 32-bit ones: a scale for a tensor, for a group of heads or for a tile, Q and K rotated if asked for, and the column means of K and V taken out.
+//| What the [study of accuracy](../accuracy.md#what-it-costs-in-accuracy) compares with: sums that are
+//| promoted to float32 tile by tile. And the quantiser, which makes 8-bit Q, K and V of 16- or 32-bit ones: a
+//| scale for a tensor, for a group of heads or for a tile, Q and K rotated if asked for, and the column means
+//| of K and V taken out.
 void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   if (shape.head_dim == 256)
     throw InputError("promoted sums take registers that head_dim 256 does not leave: choose 64 or 128");

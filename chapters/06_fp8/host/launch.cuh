@@ -1,8 +1,10 @@
 //| # How the kernels are launched
 //|
-//| The host's part: tensor maps, scales, the order of tiles, grids. Versions of a step differ in their types only.
+//| The host's part: tensor maps, scales, the order of tiles, grids. Versions of a step differ in their types
+//| only.
 //|
-//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../../docs/figures/tile_order.svg)
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the
+//| longest first](../../../docs/figures/tile_order.svg)
 #pragma once
 #include <algorithm>
 
@@ -14,8 +16,9 @@ namespace flashbook::fp8 {
 
 static_assert(kRowsOfWarpgroup == kQueriesOfScale, "a warpgroup's queries have one scale");
 
-//| Scales come as an array, or not at all: then all are 1. There may be one for a tensor, one for a key head, or one for
-//| each block of rows. The kernel sees one form of it: how far to go for a head, and whether to go on for a block.
+//| Scales come as an array, or not at all: then all are 1. There may be one for a tensor, one for a key head,
+//| or one for each block of rows. The kernel sees one form of it: how far to go for a head, and whether to go
+//| on for a block.
 inline Problem problem_of(const Shape& shape, const Tensors& t) {
   const auto scales = [&](const float* scale, int seqlen, int rows) {
     const bool block = shape.scaling == Scaling::block;
@@ -36,12 +39,12 @@ inline CUtensorMap input_map(const Shape& shape, TensorId tensor, const void* ba
   return tile_map(shape, tensor, DType::e4m3, base, std::min(shape.head_dim, 128), box_rows);
 }
 
-//| The launch is chapter 5's, from `common/hopper/launch.h`: the order of tiles, the counter set to 0, as many blocks as
-//| multiprocessors. Maps differ in their type: Q, K and V are bytes, O is BF16.
+//| The launch is chapter 5's, from `common/hopper/launch.h`: the order of tiles, the counter set to 0, as
+//| many blocks as multiprocessors. Maps differ in their type: Q, K and V are bytes, O is BF16.
 //|
-//| The workspace holds the counter of tiles, if the version counts. A version that transposes V once has two kinds of counters
-//| more, and the tiles behind them. A small kernel sets all of them to 0, and the attention is launched as its dependent:
-//| it begins meanwhile, and waits before it counts.
+//| The workspace holds the counter of tiles, if the version counts. A version that transposes V once has two
+//| kinds of counters more, and the tiles behind them. A small kernel sets all of them to 0, and the attention
+//| is launched as its dependent: it begins meanwhile, and waits before it counts.
 /// Every counter becomes 0. A thread has one.
 static __global__ void clear_counters(int* counters,  // [count]
                                       int count) {
@@ -49,8 +52,8 @@ static __global__ void clear_counters(int* counters,  // [count]
   if (i < count) counters[i] = 0;
 }
 
-//| The workspace begins with the counters: the next tile of queries, the next piece of V, and for each key head how many pieces
-//| are done. The pieces follow at a multiple of 1024 bytes.
+//| The workspace begins with the counters: the next tile of queries, the next piece of V, and for each key
+//| head how many pieces are done. The pieces follow at a multiple of 1024 bytes.
 /// How the workspace of a version is divided.
 template <typename Traits>
 struct WorkspaceLayout {
@@ -71,9 +74,10 @@ struct WorkspaceLayout {
   }
 };
 
-//| Longest tiles first, in sections of heads: the first tiles of all heads of a section begin at once, and need all of its V. The
-//| fewer they are the sooner V is transposed, and the less the L2 has to hold; but a section ends with its shortest tiles, and in
-//| between too few of them may be left for all blocks. What is best an H200 measured.
+//| Longest tiles first, in sections of heads: the first tiles of all heads of a section begin at once, and
+//| need all of its V. The fewer they are the sooner V is transposed, and the less the L2 has to hold; but a
+//| section ends with its shortest tiles, and in between too few of them may be left for all blocks. What is
+//| best an H200 measured.
 /// Keys and values of a section of heads, see tile_order.
 template <int kHeadDim>
 int64_t section_bytes(int seqlen_k) {
@@ -99,7 +103,8 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   if (layout.counters > 0)
     device::launch(clear_counters, dim3(ceil_div(layout.counters, 256)), dim3(256), 0, stream, counters,
                    layout.counters);
-  //| Steps up to 6 are launched as chapter 5's kernels are. A dependent launch saves the wait between two kernels.
+  //| Steps up to 6 are launched as chapter 5's kernels are. A dependent launch saves the wait between two
+  //| kernels.
   const auto launch = [](auto... arguments) {
     if constexpr (Traits::kTransposeOnce)
       device::launch_dependent(attend<Traits>, arguments...);
@@ -116,15 +121,16 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
 
 //| ## The versions
 //|
-//| Tiles are 128 keys wide up to d = 128. At d = 256 they are 96: O takes 128 registers of a thread, and S and P must fit
-//| into the rest. A block scale belongs to 128 keys, so with block scales tiles there are 64 wide.
+//| Tiles are 128 keys wide up to d = 128. At d = 256 they are 96: O takes 128 registers of a thread, and S
+//| and P must fit into the rest. A block scale belongs to 128 keys, so with block scales tiles there are 64
+//| wide.
 
 /// Step 5 for sequences of middling length.
 template <int kHeadDim, bool kCausal>
 using Fastest = KernelTraits<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 96 : 128, kCausal>;
 
-//| Each step is a type that changes switches of the step after it. So `Straight` is `Overlapped` without some of them, and
-//| the lines of a type say what the next step adds.
+//| Each step is a type that changes switches of the step after it. So `Straight` is `Overlapped` without some
+//| of them, and the lines of a type say what the next step adds.
 /// Step 2: a block for each tile of queries, one loop for masked and unmasked tiles of keys.
 template <int kHeadDim>
 struct Overlapped : Fastest<kHeadDim, true> {
@@ -189,8 +195,8 @@ struct TransposedOnce : SumsByProduct<Traits> {
   static constexpr int kRawStages = 1;
 };
 
-//| Without the second pipeline for raw values, and with a producer that keeps few registers, there is room for wider tiles: 128 keys at
-//| d = 256, where before 96 were the most that registers allowed.
+//| Without the second pipeline for raw values, and with a producer that keeps few registers, there is room
+//| for wider tiles: 128 keys at d = 256, where before 96 were the most that registers allowed.
 /// Step 7 at head_dim 256. Pieces of 64 keys, since whole tiles have no room beside the others.
 template <bool kCausal>
 struct WideD256 : KernelTraits<256, 2, 128, kCausal> {

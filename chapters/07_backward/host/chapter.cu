@@ -1,6 +1,8 @@
 //| # Chapter 7's descriptor
 //|
-//| Six steps of one operation: Q, K, V, O, its gradient and the log-sum-exp come in, the gradients of Q, K and V go out. It runs on the host and launches the kernels of steps 1 and 2; those for Hopper are launched in [hopper_launch.cuh](hopper_launch.cuh).
+//| Six steps of one operation: Q, K, V, O, its gradient and the log-sum-exp come in, the gradients of Q, K
+//| and V go out. It runs on the host and launches the kernels of steps 1 and 2; those for Hopper are launched
+//| in [hopper_launch.cuh](hopper_launch.cuh).
 #include "chapters/07_backward/host/chapter.h"
 #include "chapters/07_backward/host/hopper.h"
 #include "chapters/07_backward/prepare.cuh"
@@ -23,7 +25,10 @@ constexpr int kTileOfWorkspace = 128;
 
 //| ## The sizes
 //|
-//| Steps 1 and 2 have traits for each head dimension: rows of a block's own tile, warps, rows of the tile that passes by, blocks a multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, where one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share their keys there, at 256 four, and each sums a part of the columns.
+//| Steps 1 and 2 have traits for each head dimension: rows of a block's own tile, warps, rows of the tile
+//| that passes by, blocks a multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, where one
+//| that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share
+//| their keys there, at 256 four, and each sums a part of the columns.
 template <int kHeadDim>
 struct QueryTraitsFor;
 template <>
@@ -44,7 +49,8 @@ struct KeyTraitsFor<256> : KeyKernelTraits<256, 8, 4, 2, 64, 1> {};
 
 //| ## What cannot run
 //|
-//| Rows of the workspace are counted in 32 bits, and every head of it is filled up to whole tiles: so the limit is on the rows after filling up.
+//| Rows of the workspace are counted in 32 bits, and every head of it is filled up to whole tiles: so the
+//| limit is on the rows after filling up.
 template <int kStep>
 std::string why_not(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
@@ -75,7 +81,10 @@ unsigned tiles_of(int64_t heads, int64_t rows, int tile) { return unsigned(heads
 
 //| ## Steps 1 and 2: which kernels, in which order
 //|
-//| Both begin with `prepare`, which computes D. Step 1 then runs a kernel for $dQ$ and one for $dK$ and $dV$, which need nothing of each other. Step 2 runs the second one alone; it also adds $dQ$ to sums in float32, and a last kernel rounds these to 16 bits. Kernels of one stream run one after another, so nobody waits in between.
+//| Both begin with `prepare`, which computes D. Step 1 then runs a kernel for $dQ$ and one for $dK$ and $dV$,
+//| which need nothing of each other. Step 2 runs the second one alone; it also adds $dQ$ to sums in float32,
+//| and a last kernel rounds these to 16 bits. Kernels of one stream run one after another, so nobody waits in
+//| between.
 template <typename T, typename Traits, bool kAddsDq>
 void run_keys(const Shape& shape, const Tensors& t, device::Stream stream, const Problem& problem,
               const Workspace& workspace) {

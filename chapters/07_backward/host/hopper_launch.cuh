@@ -13,9 +13,10 @@ namespace flashbook::backward {
 
 //| ## Versions
 //|
-//| A version is a type: tile, stages, who adds, and how a block comes by its tiles. A step is a version with a switch
-//| changed. All versions share one layout of the workspace, 128 rows at a time, whatever their tile of queries is. A
-//| workspace padded for one tile and a kernel with another would read rows that nobody has filled.
+//| A version is a type: tile, stages, who adds, and how a block comes by its tiles. A step is a version with
+//| a switch changed. All versions share one layout of the workspace, 128 rows at a time, whatever their tile
+//| of queries is. A workspace padded for one tile and a kernel with another would read rows that nobody has
+//| filled.
 /// Rows of a head in the workspace are a multiple of this: every tile of queries is whole there.
 constexpr int kWorkspaceRows = 128;
 
@@ -42,8 +43,9 @@ struct KernelTraits {
 
 //| ## The order of tiles of keys
 //|
-//| Under a causal mask, where the longest tiles should go first, they go first within a section of heads that fits the L2. Step 6
-//| has the sections without a mask, too: where blocks work on several heads, fewer of them wait for each other's turns.
+//| Under a causal mask, where the longest tiles should go first, they go first within a section of heads that
+//| fits the L2. Step 6 has the sections without a mask, too: where blocks work on several heads, fewer of
+//| them wait for each other's turns.
 inline int64_t key_tiles(const Shape& shape) {
   return int64_t(shape.batch) * shape.kv_heads * ceil_div(shape.seqlen_k, kTileKeys);
 }
@@ -77,9 +79,9 @@ inline int64_t counters(const Shape& shape, int step) {
 
 //| ## Launches
 //|
-//| As many blocks as multiprocessors, or one for each tile in step 4. Each launch is a dependent one: its blocks begin
-//| while the last ones of the launch before end, make their barriers, and wait. It is a few microseconds a launch that the
-//| card does not stand still.
+//| As many blocks as multiprocessors, or one for each tile in step 4. Each launch is a dependent one: its
+//| blocks begin while the last ones of the launch before end, make their barriers, and wait. It is a few
+//| microseconds a launch that the card does not stand still.
 //|
 //| ![Two loops over the same tiles](../../../docs/figures/backward_loops.svg)
 /// Launches a kernel of steps 3 to 6, which all begin with the same arguments.
@@ -99,8 +101,9 @@ void run_kernel(Kernel kernel, int64_t blocks, int threads, const Shape& shape, 
 /// One launch of steps 4 to 6.
 template <typename T, typename Traits>
 void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
-  //| Late dQ at short lengths: sections of 8 MB measured 5 to 8 % faster than of 32 under a causal mask. Step 6 has the
-  //| shortest tiles first there, so a section ends with the longest of all its heads at once, and the fewer heads the better.
+  //| Late dQ at short lengths: sections of 8 MB measured 5 to 8 % faster than of 32 under a causal mask. Step
+  //| 6 has the shortest tiles first there, so a section ends with the longest of all its heads at once, and
+  //| the fewer heads the better.
   int64_t section_bytes = kSectionBytes;
   if (Traits::kLateDq && shape.seqlen_q <= kShort) section_bytes = 8 << 20;
   if (Traits::kDeterministic && Traits::kCausal) section_bytes = 4 << 20;
@@ -137,8 +140,8 @@ void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
 
 //| ## Which version
 //|
-//| d = 64 takes tiles of 128 queries: scores and dP are 128 floats a thread, dK and dV 64. At d = 128 it is the other way
-//| round, with 64 queries. Both are 192 floats, and 240 registers are what a thread can have.
+//| d = 64 takes tiles of 128 queries: scores and dP are 128 floats a thread, dK and dV 64. At d = 128 it is
+//| the other way round, with 64 queries. Both are 192 floats, and 240 registers are what a thread can have.
 /// A version for the gradients of one tile, and dQ's conversion, if it is one that sums all of them; or one
 /// for dV and one for dK and dQ.
 template <int kHeadDim, bool kCausal>
@@ -157,8 +160,8 @@ struct KeysAndQueries256 : KernelTraits<256, 64, kCausal, Sums::keys_and_queries
   static constexpr bool kAddByTma = false;
 };
 
-//| Registers that add spare the way through shared memory, and cost the consumer its time. For short sequences, with few
-//| rounds a tile, that measured faster; for long ones TMA did.
+//| Registers that add spare the way through shared memory, and cost the consumer its time. For short
+//| sequences, with few rounds a tile, that measured faster; for long ones TMA did.
 /// Registers add. Step 3, and step 5 for short sequences and at d = 64.
 template <typename Traits>
 struct FromRegisters : Traits {
@@ -166,8 +169,8 @@ struct FromRegisters : Traits {
   static constexpr bool kAddByTma = false;
 };
 
-//| At d = 64 shared memory is wanted more than the tensor cores, so registers add at every length. There late dQ pays: it
-//| leaves the additions a round. At d = 128 and 256 it measured slower.
+//| At d = 64 shared memory is wanted more than the tensor cores, so registers add at every length. There late
+//| dQ pays: it leaves the additions a round. At d = 128 and 256 it measured slower.
 /// dQ of a round is computed in the next one. Step 5 at d = 64.
 template <typename Traits>
 struct LateDq : FromRegisters<Traits> {
@@ -189,8 +192,8 @@ struct Deterministic : Traits {
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // the adding threads need them
 };
 
-//| A dV that has a launch of its own is summed by one block, in the order of its rounds. So it needs no turns, and takes its
-//| longest tiles first as in step 5.
+//| A dV that has a launch of its own is summed by one block, in the order of its rounds. So it needs no
+//| turns, and takes its longest tiles first as in step 5.
 /// The version of a launch of step 6.
 template <typename Traits>
 using Step6 = std::conditional_t<Traits::kSums == Sums::values, Traits, Deterministic<Traits>>;
@@ -220,8 +223,8 @@ void with_step5(const Shape& shape, Use use) {
   });
 }
 
-//| A step: D and the workspace first, then one launch or two, then dQ's rounding. All of them run in one stream, one
-//| after another, and count in the time that the page gives.
+//| A step: D and the workspace first, then one launch or two, then dQ's rounding. All of them run in one
+//| stream, one after another, and count in the time that the page gives.
 /// Steps 3 to 6.
 template <typename T, int kHeadDim, bool kCausal>
 void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
@@ -242,7 +245,8 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int s
   run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(shape, t, stream);
 }
 
-//| The type and the mask become template arguments here, so that no kernel asks for them. Each head dimension is compiled in a file of its own, `hopper_d64.cu` and its like, so that the three compile side by side.
+//| The type and the mask become template arguments here, so that no kernel asks for them. Each head dimension
+//| is compiled in a file of its own, `hopper_d64.cu` and its like, so that the three compile side by side.
 /// The step of a shape's type and mask.
 template <int kHeadDim>
 void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {

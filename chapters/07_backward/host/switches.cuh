@@ -1,10 +1,11 @@
 //| # The switches of step 5, each changed
 //|
-//| A version of the kernel is a type ([hopper_launch.cuh](hopper_launch.cuh)). These derive from step 5's and change one thing each. The bench times them in turn
-//| with step 5 as it is; the tests hold each against the oracle.
-//| Step 4 has its tiles in the same order as step 5.
+//| A version of the kernel is a type ([hopper_launch.cuh](hopper_launch.cuh)). These derive from step 5's and
+//| change one thing each. The bench times them in turn with step 5 as it is; the tests hold each against the
+//| oracle. Step 4 has its tiles in the same order as step 5.
 //|
-//| ![Left: without a mask each block begins with other queries and goes round. Right: under a causal mask step 6's blocks add in turn, the one with the last keys first](../../../docs/figures/backward_starts.svg)
+//| ![Left: without a mask each block begins with other queries and goes round. Right: under a causal mask
+//| step 6's blocks add in turn, the one with the last keys first](../../../docs/figures/backward_starts.svg)
 #pragma once
 #include "chapters/07_backward/host/hopper_launch.cuh"
 

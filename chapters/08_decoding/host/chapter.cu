@@ -1,6 +1,7 @@
 //| # Chapter 8's descriptor
 //|
-//| Ten steps of decoding: few queries, a long cache. It runs on the host; [launch.cuh](launch.cuh) has the launches.
+//| Ten steps of decoding: few queries, a long cache. It runs on the host; [launch.cuh](launch.cuh) has the
+//| launches.
 #include "chapters/08_decoding/host/chapter.h"
 #include "chapters/08_decoding/host/e4m3_cache.h"
 #include "chapters/08_decoding/host/latent.h"
@@ -16,7 +17,8 @@ namespace decoding {
 
 //| ## Rules
 //|
-//| A window that is not the causal mask, functions on scores, and sinks are [rules](../rules.cuh), kernels of their own in `rules_d64.cu` to `rules_d256.cu`.
+//| A window that is not the causal mask, functions on scores, and sinks are [rules](../rules.cuh), kernels of
+//| their own in `rules_d64.cu` to `rules_d256.cu`.
 bool has_rules(const Shape& shape) {
   const Window& window = shape.visibility.window;
   return window.left >= 0 || window.right > 0 || shape.score.softcap != 0 || !shape.score.alibi.empty() ||
@@ -72,7 +74,9 @@ int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
 //| ## What cannot run
 //|
-//| Pages and lengths by sequence are this chapter's own, and the check of dense attention refuses both. So a copy of the shape without them is checked. Latent attention has one head of 576 elements, of which 512 are values; to the dense check its halves look like `head_dim` 256.
+//| Pages and lengths by sequence are this chapter's own, and the check of dense attention refuses both. So a
+//| copy of the shape without them is checked. Latent attention has one head of 576 elements, of which 512 are
+//| values; to the dense check its halves look like `head_dim` 256.
 /// What none of the steps takes.
 std::string why_not_at_all(const Shape& shape) {
   if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
@@ -151,7 +155,9 @@ int64_t warpgroup_bytes(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| Partial results, if the keys are split: a row of O in float32 and its log-sum-exp for each query and part. From step 4 on there are counters of arrived blocks, too. Those must be zero before the first call, and the last block of a sequence sets its own back.
+//| Partial results, if the keys are split: a row of O in float32 and its log-sum-exp for each query and part.
+//| From step 4 on there are counters of arrived blocks, too. Those must be zero before the first call, and
+//| the last block of a sequence sets its own back.
 int64_t parts_bytes(const Shape& shape) {
   const int parts = parts_of(shape);
   return parts == 1 ? 0 : partial_bytes(shape, parts);
@@ -188,7 +194,9 @@ double memory(const Shape& shape) {
 
 //| ## From a step to its kernel
 //|
-//| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it. Step 9 is the same with other producers, and takes step 6's plan.
+//| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and
+//| into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it.
+//| Step 9 is the same with other producers, and takes step 6's plan.
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   const int columns = tile_columns(shape.head_dim);

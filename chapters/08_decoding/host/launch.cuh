@@ -1,6 +1,7 @@
 //| # How the kernels are launched
 //|
-//| The host's part: what a launch must know of the shape, tensor maps of the cache, and [into how many parts](parts.h) the keys are split.
+//| The host's part: what a launch must know of the shape, tensor maps of the cache, and [into how many
+//| parts](parts.h) the keys are split.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -40,8 +41,8 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
           .number_strides = {int64_t(shape.heads) * shape.seqlen_q, shape.seqlen_q, 1}};
 }
 
-//| A cache of one piece a sequence and a cache of pages have the same map, chapter 5's `tile_map`. Without pages a sequence is
-//| a page of its own, as long as it is.
+//| A cache of one piece a sequence and a cache of pages have the same map, chapter 5's `tile_map`. Without
+//| pages a sequence is a page of its own, as long as it is.
 /// Keys of a tile of steps 1 to 3.
 constexpr int pack_gqa_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
 
@@ -114,8 +115,8 @@ struct RingLaunch {
   int begin_at;    ///< copies begin at multiples of this many keys
 };
 
-//| Under a window only its keys are dealt out. A copy brings whole pages, or a tile's share of one, so the first may begin before the
-//| window does.
+//| Under a window only its keys are dealt out. A copy brings whole pages, or a tile's share of one, so the
+//| first may begin before the window does.
 /// Whether keys and values of a head lie side by side.
 inline bool rows_are_dense(const Shape& shape) {
   return shape.strides(TensorId::k).row == shape.head_dim && shape.strides(TensorId::v).row == shape.head_dim;
@@ -126,8 +127,8 @@ inline bool has_pages(const Shape& shape) {
   return shape.paging.rows > 0 && shape.paging.rows < shape.seqlen_k;
 }
 
-//| Step 9's boxes begin at multiples of 128 bytes in shared memory. Boxes of a few short rows do not, and then each key is a
-//| copy of its own, as in step 6.
+//| Step 9's boxes begin at multiples of 128 bytes in shared memory. Boxes of a few short rows do not, and
+//| then each key is a copy of its own, as in step 6.
 /// Keys of one of step 9's boxes.
 inline int box_keys_of(const Shape& shape, int tile_keys) {
   return std::min({kBoxKeys, tile_keys, has_pages(shape) ? shape.paging.rows : tile_keys});
@@ -174,21 +175,23 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
   const int64_t seen = int64_t(keys_seen_of(shape)) + begin_at - 1;  // and a page's other keys
   const int key_tiles = int(ceil_div(std::min<int64_t>(seen, shape.seqlen_k), keys));
   const int processors = device::multiprocessors();
-  //| The kernel that merges many parts has a row of blocks for each item, and a grid has room for 65,535 rows. More items than that keep every
-  //| multiprocessor busy for hundreds of items each, so none is cut.
+  //| The kernel that merges many parts has a row of blocks for each item, and a grid has room for 65,535
+  //| rows. More items than that keep every multiprocessor busy for hundreds of items each, so none is cut.
   const bool unsplit = shape.unsplit || items > kMaxItemsToSplit;
   const int parts = unsplit ? 1 : int(std::clamp<int64_t>(processors / items, 1, key_tiles));
-  //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a merge. Where equal
-  //| parts keep nine of ten multiprocessors busy, as many blocks as there are parts are better: then no cut is in vain. And where
-  //| all lengths are the same, that is a plan of equal parts.
+  //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a
+  //| merge. Where equal parts keep nine of ten multiprocessors busy, as many blocks as there are parts are
+  //| better: then no cut is in vain. And where all lengths are the same, that is a plan of equal parts.
   const bool parts_fill = items <= processors && 10 * items * parts >= 9 * processors;
-  //| If there are more items of the same length than multiprocessors, cuts are in vain, too, unless few blocks have the last ones: six of
-  //| ten keep memory busy. Short items go to blocks that stay, one after the other. Of long ones each has a block of its own: then the
-  //| next goes to whichever multiprocessor is free first, and that they are not equally fast counts more than a block's start.
+  //| If there are more items of the same length than multiprocessors, cuts are in vain, too, unless few
+  //| blocks have the last ones: six of ten keep memory busy. Short items go to blocks that stay, one after
+  //| the other. Of long ones each has a block of its own: then the next goes to whichever multiprocessor is
+  //| free first, and that they are not equally fast counts more than a block's start.
   //|
-  //| Between two items a block waits for queries, and its warps merge. So short items do better with two blocks a multiprocessor, of
-  //| half as many warps and half as large stages: the other block reads on meanwhile. And blocks that stay have equally many items, or one fewer:
-  //| 1024 items are four for each of 256 blocks, not four for 232 and three for 32.
+  //| Between two items a block waits for queries, and its warps merge. So short items do better with two
+  //| blocks a multiprocessor, of half as many warps and half as large stages: the other block reads on
+  //| meanwhile. And blocks that stay have equally many items, or one fewer: 1024 items are four for each of
+  //| 256 blocks, not four for 232 and three for 32.
   const bool even_items = even && shape.packed_queries == 0;  // else sequences have unequally many
   const bool short_items =
       equal_work && even_items && keys_seen_of(shape) <= short_item && items > processors;
@@ -234,7 +237,8 @@ inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int groups = columns < 256 && rows > kRowsOfWarpgroup ? 2 : 1;
   const int begin_at = has_pages(shape) ? box_keys_of(shape, keys) : 1;
-  //| Its blocks stay whatever the items' length is: the producers bring the next item's tiles while the consumers finish.
+  //| Its blocks stay whatever the items' length is: the producers bring the next item's tiles while the
+  //| consumers finish.
   RingLaunch launch =
       plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even, false, INT_MAX);
   launch.boxes = true;
@@ -258,8 +262,9 @@ inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaun
   return {.partials = {o, o + places * tile_columns(shape.head_dim)}, .arrivals = arrivals, .whole = {}};
 }
 
-//| A cache that would fit into the L2 several times over takes the place of what was there before, and what was written there goes
-//| out to memory first. A small one is read as *evict first*: its bytes make room for one another.
+//| A cache that would fit into the L2 several times over takes the place of what was there before, and what
+//| was written there goes out to memory first. A small one is read as *evict first*: its bytes make room for
+//| one another.
 /// Bytes of keys and values up to which the L2 is asked to keep nothing of them.
 constexpr double kEvictFirstBytes = 128e6;
 
@@ -285,7 +290,8 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys, bool 
                                                                                        : KeepInL2::normal};
 }
 
-//| The scales of an e4m3 cache are found by three strides: one of all is at 0 whatever is asked for. A page's keys are those of all sequences that have it.
+//| The scales of an e4m3 cache are found by three strides: one of all is at 0 whatever is asked for. A page's
+//| keys are those of all sequences that have it.
 /// cache_of, and what else the configuration reads.
 template <typename Traits>
 CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t, bool boxes = false) {

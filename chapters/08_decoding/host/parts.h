@@ -1,8 +1,8 @@
 //| # Into how many parts
 //|
-//| Step 3 splits the keys of every sequence into the same number of parts. Too few leave multiprocessors idle. Too many make
-//| parts so short that their start, and the merge of what they found, take longer than their keys. In between the blocks run
-//| in *waves*: with 264 blocks at once, 265 blocks take as long as 528.
+//| Step 3 splits the keys of every sequence into the same number of parts. Too few leave multiprocessors
+//| idle. Too many make parts so short that their start, and the merge of what they found, take longer than
+//| their keys. In between the blocks run in *waves*: with 264 blocks at once, 265 blocks take as long as 528.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -19,10 +19,11 @@ constexpr int kMostParts = 128;
 
 //| ## The model
 //|
-//| `tiles` blocks would do without a split. With $p$ parts there are $p$ times as many, in $\lceil p \cdot \text{tiles} / \text{places} \rceil$ waves, and a
-//| wave takes as long as a part's tiles of keys and the overhead. The product of both is the time; the count with the smallest
-//| is taken. FlashAttention-3 looks at how full the last wave is instead, and takes the smallest count that is within 85 % of
-//| the fullest. It needs no estimate of the overhead, and may take many short parts.
+//| `tiles` blocks would do without a split. With $p$ parts there are $p$ times as many, in
+//| $\lceil p \cdot \text{tiles} / \text{places} \rceil$ waves, and a wave takes as long as a part's tiles of
+//| keys and the overhead. The product of both is the time; the count with the smallest is taken.
+//| FlashAttention-3 looks at how full the last wave is instead, and takes the smallest count that is within
+//| 85 % of the fullest. It needs no estimate of the overhead, and may take many short parts.
 /// Into how many parts the keys are split where all sequences have the same length. `tiles` blocks are needed
 /// without: tiles of rows, of all sequences and key heads. `key_tiles` are a sequence's tiles of keys,
 /// `places` the blocks that the machine runs at once. At most kMostParts, at most one a tile of keys.

@@ -1,8 +1,10 @@
 //| # How the ring is launched with rules
 //|
-//| The host's part of [rules.cuh](../rules.cuh): the shape's words become the kernel's numbers, and the launch is that of steps 4 to 6.
+//| The host's part of [rules.cuh](../rules.cuh): the shape's words become the kernel's numbers, and the
+//| launch is that of steps 4 to 6.
 //|
-//| ![A sequence's keys, of which a window at the end is cut into tiles and dealt out to blocks; what lies before it is not read; a sink comes in where parts are merged](../../../docs/figures/decode_rules.svg)
+//| ![A sequence's keys, of which a window at the end is cut into tiles and dealt out to blocks; what lies
+//| before it is not read; a sink comes in where parts are merged](../../../docs/figures/decode_rules.svg)
 #pragma once
 #include "chapters/08_decoding/host/launch.cuh"
 #include "chapters/08_decoding/host/rules.h"
@@ -11,8 +13,8 @@
 
 namespace flashbook::decoding {
 
-//| The window goes into the plan, whose launch has made parts of the window's keys. Slopes are divided by what the softmax will
-//| multiply scores by, the scale or a softcap's $2c$.
+//| The window goes into the plan, whose launch has made parts of the window's keys. Slopes are divided by
+//| what the softmax will multiply scores by, the scale or a softcap's $2c$.
 template <bool kFunctions, bool kPadded = false>
 Rules<kFunctions, kPadded> rules_of(const Shape& shape, const Tensors& t, const RingLaunch& launch) {
   using Of = Rules<kFunctions, kPadded>;
@@ -61,7 +63,8 @@ void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream,
   });
 }
 
-//| Three kernels for each type and tile of rows: one with functions on scores, one without, and one for all tensors with fewer columns than tiles.
+//| Three kernels for each type and tile of rows: one with functions on scores, one without, and one for all
+//| tensors with fewer columns than tiles.
 /// Steps 4 to 6 and 9 with rules.
 template <int kHeadDim>
 void run_with_rules(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work,

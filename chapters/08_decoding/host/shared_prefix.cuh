@@ -1,8 +1,9 @@
 //| # A prefix read once
 //|
-//| The first pages of all sequences may be the same. Attention over them, for all sequences at once, is a problem of its own: its
-//| rows are the queries of all sequences, so where the others have a query it has a sequence. Attention over the rest is step 6 from
-//| the first key behind the prefix on. Both write their rows in float32, and step 3's second kernel merges two parts.
+//| The first pages of all sequences may be the same. Attention over them, for all sequences at once, is a
+//| problem of its own: its rows are the queries of all sequences, so where the others have a query it has a
+//| sequence. Attention over the rest is step 6 from the first key behind the prefix on. Both write their rows
+//| in float32, and step 3's second kernel merges two parts.
 #pragma once
 #include "chapters/08_decoding/host/launch.cuh"
 

@@ -1,10 +1,12 @@
 //| # The switches of step 4, each changed
 //|
-//| The ring's sizes and switches are one type ([ring_shared.cuh](../ring_shared.cuh)). These derive from it and change one thing each. The bench times them in turn
-//| with step 4 as it is; the tests hold each against the oracle. `mma.sync`, plain copies and keys by warp have no switch: `wgmma` takes neither tiles that a plain
-//| copy brings nor a part of them, so all three together are step 3's kernel.
+//| The ring's sizes and switches are one type ([ring_shared.cuh](../ring_shared.cuh)). These derive from it
+//| and change one thing each. The bench times them in turn with step 4 as it is; the tests hold each against
+//| the oracle. `mma.sync`, plain copies and keys by warp have no switch: `wgmma` takes neither tiles that a
+//| plain copy brings nor a part of them, so all three together are step 3's kernel.
 //|
-//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and merge at the end](../../../docs/figures/decode_ring.svg)
+//| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and
+//| merge at the end](../../../docs/figures/decode_ring.svg)
 #pragma once
 #include "chapters/08_decoding/host/launch.cuh"
 
@@ -16,8 +18,9 @@ struct AsItIs : Traits {};
 
 //| ## The ring
 //|
-//| Keys and values of a tile have a stage each. Two stages hold one tile. With `TileByTile` the next one is asked for when all is done with it, as in step 3;
-//| with `TwoStages` its keys are asked for as soon as the scores are made.
+//| Keys and values of a tile have a stage each. Two stages hold one tile. With `TileByTile` the next one is
+//| asked for when all is done with it, as in step 3; with `TwoStages` its keys are asked for as soon as the
+//| scores are made.
 /// One tile, and nothing on its way while it is worked on.
 template <typename Traits>
 struct TileByTile : Traits {
@@ -50,7 +53,8 @@ struct SecondKernel : Traits {
 
 //| ## The launches
 //|
-//| A part has a place for each row of the tile, used or not: the workspace is that of 64 rows, whatever the version has.
+//| A part has a place for each row of the tile, used or not: the workspace is that of 64 rows, whatever the
+//| version has.
 /// Where 64 rows of each part fit, in a workspace of `turned_workspace_bytes`.
 inline int64_t places_of_turned(const RingLaunch& launch) {
   return 2 * int64_t(launch.blocks) * RingKernelTraits<128, 4>::kRows;

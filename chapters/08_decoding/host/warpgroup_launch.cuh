@@ -1,6 +1,7 @@
 //| # How step 10 is launched
 //|
-//| The plan is step 6's for blocks of 64 or 128 rows (`warpgroup_launch`), and rules are those of steps 4 to 6.
+//| The plan is step 6's for blocks of 64 or 128 rows (`warpgroup_launch`), and rules are those of steps 4
+//| to 6.
 #pragma once
 #include "chapters/08_decoding/host/rules_launch.cuh"
 #include "chapters/08_decoding/host/warpgroup.h"
@@ -20,7 +21,8 @@ void launch_warpgroups(const Shape& shape, const Problem& problem, const Tensors
                  sizeof(WarpgroupShared<T, Traits>), stream,
                  KeyMaps{map(TensorId::k), map(TensorId::v), true}, static_cast<const T*>(t.q),
                  static_cast<T*>(t.o), t.lse, cache, workspace, problem, plan);
-  //| Equal parts have a second kernel. With equal work it has what more blocks share than one warp should merge.
+  //| Equal parts have a second kernel. With equal work it has what more blocks share than one warp should
+  //| merge.
   int fewest = plan.items_of_sequence;
   if constexpr (PlanType::kRagged)
     if (plan.first_query != nullptr) fewest = problem.packs;

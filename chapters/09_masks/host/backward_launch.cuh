@@ -1,8 +1,12 @@
 //| # How step 6 is launched
 //|
-//| The host's part: where things lie in the workspace, which mask a shape has, and the kernels in one stream: D and the log-sum-exp, what the mask needs, lists, gradients, dQ's rounding. What the mask needs is step 2's plan for packed documents, step 4's scan for FlashMask, and step 5's classes for a mask of pairs; others need nothing.
+//| The host's part: where things lie in the workspace, which mask a shape has, and the kernels in one stream:
+//| D and the log-sum-exp, what the mask needs, lists, gradients, dQ's rounding. What the mask needs is step
+//| 2's plan for packed documents, step 4's scan for FlashMask, and step 5's classes for a mask of pairs;
+//| others need nothing.
 //|
-//| ![Four masks in tiles: the lists have the tiles of a column that are not skipped](../../../docs/figures/mask_tiles.svg)
+//| ![Four masks in tiles: the lists have the tiles of a column that are not
+//| skipped](../../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/host/launch.cuh"
 #include "chapters/09_masks/host/score_functions.cuh"
@@ -14,8 +18,10 @@ namespace flashbook::masks {
 
 //| ## What kind of mask
 //|
-//| Documents of one batch entry are packed sequences, with tiles of their own, so that no tile holds rows of two. Intervals, listed blocks and masks of pairs count queries and keys over all documents; beside one of them documents are a part of the mask. So they are under dropout, whose bits are those of 32 keys from a multiple of 32 on: a tile that began
-//| with a document would cut through them.
+//| Documents of one batch entry are packed sequences, with tiles of their own, so that no tile holds rows of
+//| two. Intervals, listed blocks and masks of pairs count queries and keys over all documents; beside one of
+//| them documents are a part of the mask. So they are under dropout, whose bits are those of 32 keys from a
+//| multiple of 32 on: a tile that began with a document would cut through them.
 /// Whether documents have tiles of their own.
 inline bool is_varlen(const Shape& shape) {
   const Visibility& v = shape.visibility;
@@ -44,7 +50,9 @@ inline MaskCount masks_of(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| Sums of dQ and two numbers for each row, as in chapter 7, and the lists. Only the device knows how long the lists are, so there is room for the longest: a word for each pair of tiles. Packed documents may have one tile more each, of queries and of keys.
+//| Sums of dQ and two numbers for each row, as in chapter 7, and the lists. Only the device knows how long
+//| the lists are, so there is room for the longest: a word for each pair of tiles. Packed documents may have
+//| one tile more each, of queries and of keys.
 /// Bytes of the parts of the workspace, one after another, and what they depend on.
 struct WorkspaceLayout {
   static constexpr int kLeastQueries = 64;  ///< of a tile, at any head dimension
@@ -139,7 +147,10 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
                  static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
 }
 
-//| Where dK and dV do not fit the registers together, one kernel sums dV and a second one dK and dQ. Both take tiles from one counter, and a kernel of one thread sets it to 0 between them. At d = 256 that is so for every mask. A softcap wants it at every head dimension: P, its product with the slope, dP, dK and dV are 224 registers at d = 64 and 208 at d = 128, and in one kernel nvcc spilled 84 and 4 bytes.
+//| Where dK and dV do not fit the registers together, one kernel sums dV and a second one dK and dQ. Both
+//| take tiles from one counter, and a kernel of one thread sets it to 0 between them. At d = 256 that is so
+//| for every mask. A softcap wants it at every head dimension: P, its product with the slope, dP, dK and dV
+//| are 224 registers at d = 64 and 208 at d = 128, and in one kernel nvcc spilled 84 and 4 bytes.
 /// All launches, with one mask and one function on scores. `mask_of(...)` makes the mask, and launches what
 /// it needs beforehand.
 template <typename T, int kHeadDim, typename MaskOf, typename Score>

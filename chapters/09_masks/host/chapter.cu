@@ -1,6 +1,9 @@
 //| # Chapter 9's descriptor
 //|
-//| Five forward steps, two of the gradient and one that reads a cache, each with the masks that it knows. It runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so that a change to one policy does not compile the others; [launch.cuh](launch.cuh) and [backward_launch.cuh](backward_launch.cuh) have the launches.
+//| Five forward steps, two of the gradient and one that reads a cache, each with the masks that it knows. It
+//| runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so that a
+//| change to one policy does not compile the others; [launch.cuh](launch.cuh) and
+//| [backward_launch.cuh](backward_launch.cuh) have the launches.
 #include <bit>
 
 #include "chapters/09_masks/host/chapter.h"
@@ -20,7 +23,9 @@ constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
 
 //| ## What cannot run
 //|
-//| What is visible is one value, a `Visibility`, with many parts, and a step knows some of them. `unknown_to` takes away what the step knows; whatever is left is refused, with the step that takes it. Ranges (windows, prefixes, documents) are known to all.
+//| What is visible is one value, a `Visibility`, with many parts, and a step knows some of them. `unknown_to`
+//| takes away what the step knows; whatever is left is refused, with the step that takes it. Ranges (windows,
+//| prefixes, documents) are known to all.
 /// What a step leaves of a visibility that it does not know.
 template <int kStep>
 Visibility unknown_to(Visibility v) {
@@ -81,7 +86,8 @@ std::string why_not(const Shape& shape) {
 
 //| ## What is no prompt
 //|
-//| Step 8 takes a window, lengths, pages and packed queries. The rest that chapter 8 knows of a cache is not in its kernel.
+//| Step 8 takes a window, lengths, pages and packed queries. The rest that chapter 8 knows of a cache is not
+//| in its kernel.
 constexpr int kFewestPageRows = 8;  // the swizzle's pattern
 
 std::string why_no_prompt(const Shape& shape) {
@@ -102,7 +108,8 @@ std::string why_no_prompt(const Shape& shape) {
 
 //| ## What has no gradient
 //|
-//| Steps 6 and 7 take the masks of all other steps, one kind at a time: its lists are made by one of them. A bias has a gradient of its own, which a caller may ask for (`Tensors::d_bias`); this program does not.
+//| Steps 6 and 7 take the masks of all other steps, one kind at a time: its lists are made by one of them. A
+//| bias has a gradient of its own, which a caller may ask for (`Tensors::d_bias`); this program does not.
 /// Of steps 6 and 7, which take the masks of all steps, one kind at a time.
 std::string why_no_gradient(const Shape& shape) {
   if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
@@ -122,8 +129,8 @@ std::string why_no_gradient(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| Steps that make lists on the card keep them here. The others need no more than a counter, from which blocks take their tiles. It is 0
-//| before the first launch, and every launch leaves it so.
+//| Steps that make lists on the card keep them here. The others need no more than a counter, from which
+//| blocks take their tiles. It is 0 before the first launch, and every launch leaves it so.
 int64_t counter_bytes(const Shape&) { return kCounterBytes; }
 
 /// Every tensor once, and what says what is visible.
@@ -147,7 +154,8 @@ void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream str
 
 //| ## The steps
 //|
-//| A step is a row. The gradient takes and gives other tensors than the forward steps, which its operation says.
+//| A step is a row. The gradient takes and gives other tensors than the forward steps, which its operation
+//| says.
 template <int kStep, int64_t (*kWorkspace)(const Shape&)>
 constexpr Step row(const char* name, const char* idea,
                    void (*run)(const Shape&, const Tensors&, device::Stream)) {

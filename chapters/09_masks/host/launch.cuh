@@ -2,7 +2,8 @@
 //|
 //| The host's part: tensor maps, the policy of each step, and the launch that steps 1 to 5 share.
 //|
-//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../../docs/figures/tile_order.svg)
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the
+//| longest first](../../../docs/figures/tile_order.svg)
 #pragma once
 #include "chapters/09_masks/attention.cuh"
 #include "chapters/09_masks/step2_varlen.cuh"
@@ -47,11 +48,13 @@ inline Ranges ranges_of(const Shape& shape, const Tensors& t) {
 
 //| ## The order of tiles
 //|
-//| Under every mask that hides what comes later, the last tile of queries of a head goes first, since its row of tiles is the longest.
-//| Under a window only the first rows of a head are shorter than the others. They come last, and fill the gaps at the end of the launch.
+//| Under every mask that hides what comes later, the last tile of queries of a head goes first, since its row
+//| of tiles is the longest. Under a window only the first rows of a head are shorter than the others. They
+//| come last, and fill the gaps at the end of the launch.
 //|
-//| A section of heads (chapter 5) is as many heads as have their keys in the L2 at the same time. Under a window or in documents blocks
-//| use few of a head's keys at the same time, so a section has more heads, or all. Then all heads end together, with their short rows.
+//| A section of heads (chapter 5) is as many heads as have their keys in the L2 at the same time. Under a
+//| window or in documents blocks use few of a head's keys at the same time, so a section has more heads, or
+//| all. Then all heads end together, with their short rows.
 
 constexpr int kRowsInUse = 1024;  ///< a head's queries that blocks work on at the same time
 
@@ -103,8 +106,9 @@ inline unsigned clearing_blocks(const OpenEnds& open) {
 
 //| ## The launch
 //|
-//| In steps 2, 4, 5 and 8 a small kernel runs before this one, and makes a plan or classifies tiles. Then the launch is a dependent one: its
-//| blocks come while the small kernel ends, make their barriers, and wait for it.
+//| In steps 2, 4, 5 and 8 a small kernel runs before this one, and makes a plan or classifies tiles. Then the
+//| launch is a dependent one: its blocks come while the small kernel ends, make their barriers, and wait for
+//| it.
 /// Tensor maps, and how a kernel names heads and rows in them.
 struct Maps {
   TileMap q, k, v, o;

@@ -1,8 +1,10 @@
 //| # How step 8 is launched
 //|
-//| The host's part of [step8_prompts.cuh](../step8_prompts.cuh): maps of pages, and of queries whose heads share tiles.
+//| The host's part of [step8_prompts.cuh](../step8_prompts.cuh): maps of pages, and of queries whose heads
+//| share tiles.
 //|
-//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the longest first](../../../docs/figures/tile_order.svg)
+//| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the
+//| longest first](../../../docs/figures/tile_order.svg)
 #include <bit>
 
 #include "chapters/09_masks/host/launch.cuh"
@@ -15,7 +17,8 @@ namespace {
 
 //| ## The map of pages
 //|
-//| It is `varlen_map`, with boxes of one piece and one panel, and a unit that divides the distance between pages, too.
+//| It is `varlen_map`, with boxes of one piece and one panel, and a unit that divides the distance between
+//| pages, too.
 
 /// Elements that divide the distances between pages, heads and rows.
 int64_t page_unit(const Strides& strides) {
@@ -42,8 +45,9 @@ std::pair<MapStrides, int> page_strides(const Shape& shape, TensorId tensor) {
 
 //| ## The map of queries
 //|
-//| A box has 64, 32 or 16 rows of one, two or four heads, one head after another. So heads that share a tile are a dimension of their own,
-//| and panels none: a row is one dimension, and boxes are panels, as of head dimensions that are no tile's.
+//| A box has 64, 32 or 16 rows of one, two or four heads, one head after another. So heads that share a tile
+//| are a dimension of their own, and panels none: a row is one dimension, and boxes are panels, as of head
+//| dimensions that are no tile's.
 
 /// Heads that share a tile: of a group, as many as divide it of 1, 2 and 4, as a power of two.
 int head_bits_of(const Shape& shape) {
@@ -84,7 +88,8 @@ void run_prompts(const Shape& shape, const Tensors& t, device::Stream stream) {
   const bool whole = page_rows >= shape.seqlen_k;  // a page has all of a sequence
   const int piece_rows = whole ? Traits::kKeys : std::min(page_rows, Traits::kKeys);
   const int pages = ceil_div(shape.seqlen_k, page_rows), bits = head_bits_of(shape);
-  //| A sequence of packed queries is no batch entry. Its rows begin somewhere in one entry that has all of them.
+  //| A sequence of packed queries is no batch entry. Its rows begin somewhere in one entry that has all of
+  //| them.
   Shape of_queries = shape;
   if (packed) of_queries.batch = 1, of_queries.seqlen_q = shape.packed_queries;
   const auto [k_strides, k_distance] = page_strides(shape, TensorId::k);
@@ -118,7 +123,8 @@ void run_prompts(const Shape& shape, const Tensors& t, device::Stream stream) {
   Shape of_kernel = of_queries;
   of_kernel.heads >>= bits;
   of_kernel.layout.o = of_queries.strides(TensorId::o);
-  //| A section of heads is measured by the longest sequence, as if blocks worked on one at a time. The plan numbers the heads of one batch entry.
+  //| A section of heads is measured by the longest sequence, as if blocks worked on one at a time. The plan
+  //| numbers the heads of one batch entry.
   const int rows = Traits::kRows >> bits;
   const int heads = std::min(tile_order(of_kernel, rows, true).heads_of_section, of_kernel.heads);
   const int64_t tiles = of_kernel.heads * (packed ? int64_t(shape.packed_queries / rows) + shape.batch

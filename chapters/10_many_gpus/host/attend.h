@@ -1,7 +1,8 @@
 //| # What a rank's program launches
 //|
-//| The programs of the ranks (`step1_all_gather.h`, `step2_ring.h`, `step5_ulysses.h`) run on the host and name no type: which
-//| kernel a launch takes, is decided behind these functions, in files that are compiled for one head dimension each.
+//| The programs of the ranks (`step1_all_gather.h`, `step2_ring.h`, `step5_ulysses.h`) run on the host and
+//| name no type: which kernel a launch takes, is decided behind these functions, in files that are compiled
+//| for one head dimension each.
 #pragma once
 #include "chapters/10_many_gpus/documents.cuh"
 #include "common/attention/shape.h"

@@ -1,6 +1,7 @@
 //| # Chapter 10's descriptor
 //|
-//| Which steps there are and what they refuse. It runs on the host; [ranks.cu](ranks.cu) deals tensors out to the ranks.
+//| Which steps there are and what they refuse. It runs on the host; [ranks.cu](ranks.cu) deals tensors out to
+//| the ranks.
 #include "chapters/10_many_gpus/host/chapter.h"
 #include "chapters/10_many_gpus/host/ranks.h"
 

@@ -17,8 +17,9 @@ inline Problem part_of_problem(const Attention& a, int first_tile) {
 
 //| ## The launch
 //|
-//| Tiles of queries before the first row that sees any of these keys are left out: under a causal mask, keys of a later rank
-//| are seen by none of a contiguous rank's queries, and by the second half of a zigzag rank's.
+//| Tiles of queries before the first row that sees any of these keys are left out: under a causal mask, keys
+//| of a later rank are seen by none of a contiguous rank's queries, and by the second half of a zigzag
+//| rank's.
 template <typename T, typename Traits>
 void launch_attention(const Attention& a, device::Queue& queue) {
   const int first_tile = a.carried.first / Traits::kRows;
@@ -43,8 +44,8 @@ void launch_attention(const Attention& a, device::Queue& queue) {
 
 //| ## Which version
 //|
-//| A whole result takes the version that chapter 5 takes for the same shape. A part takes the one for long sequences: who
-//| divides a sequence among GPUs has a long one.
+//| A whole result takes the version that chapter 5 takes for the same shape. A part takes the one for long
+//| sequences: who divides a sequence among GPUs has a long one.
 
 /// Lengths up to which a version for short sequences is faster under a causal mask (chapter 5).
 constexpr int kShortD64 = 1024, kShortD128 = 2048;
@@ -60,7 +61,8 @@ template <int kHeadDim, bool kCausal, bool kCarries>
 using Long = Version<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 64 : 128, kHeadDim == 64 ? 8 : 5,
                      kCausal, kCarries>;
 
-//| Documents have one version, for whole results and parts. It asks for the mask everywhere, since a document may end anywhere.
+//| Documents have one version, for whole results and parts. It asks for the mask everywhere, since a document
+//| may end anywhere.
 template <int kHeadDim>
 struct InDocuments
     : Version<kHeadDim, 2, kHeadDim == 256 ? 64 : 128, kHeadDim == 64 ? 8 : 5, true, true, true> {

@@ -118,7 +118,8 @@ Dealt Ranks::deal_cache(int rank) const {
   return dealt;
 }
 
-//| Of a gradient O and the log-sum-exp are inputs. K and V, and their gradients, lie one behind the other on a rank.
+//| Of a gradient O and the log-sum-exp are inputs. K and V, and their gradients, lie one behind the other on
+//| a rank.
 Dealt Ranks::deal(int rank) const {
   if (step_ == kDecode) return deal_cache(rank);
   Dealt dealt;
@@ -203,8 +204,8 @@ std::vector<double> Ranks::time(int reps) {
   return seconds;
 }
 
-//| Processes send each other their rows of the outputs. Each makes room for those of the others, as large as these have dealt
-//| themselves.
+//| Processes send each other their rows of the outputs. Each makes room for those of the others, as large as
+//| these have dealt themselves.
 void Ranks::collect() {
   for (const Dealt& dealt : dealt_) copy(dealt, Role::output);
   if (device::processes() != nullptr)

@@ -1,7 +1,8 @@
 //| # From whole tensors to shares and back
 //|
-//| A chapter's program has whole tensors, on one device. Here they are dealt out to the ranks, each on its device, a step runs on
-//| all of them, and what it leaves is put together again. Who trains a model has tensors that are dealt out from the start.
+//| A chapter's program has whole tensors, on one device. Here they are dealt out to the ranks, each on its
+//| device, a step runs on all of them, and what it leaves is put together again. Who trains a model has
+//| tensors that are dealt out from the start.
 #pragma once
 #include <memory>
 #include <vector>
