@@ -168,7 +168,7 @@ def test_a_call_that_has_been_before_reads_its_arrays_again(module, kind):
 
 @pytest.fixture
 def noted(monkeypatch):
-    """What the C functions are called with, as on a GPU. They do nothing."""
+    """The arguments of the C functions, called as on a GPU. They do nothing."""
     noted, make, chapters = [], ops.planned, _library.chapters()
 
     def note(*given):
@@ -198,7 +198,7 @@ def noted(monkeypatch):
 @pytest.mark.kernels
 @pytest.mark.parametrize("module, kind", REMEMBERED)
 def test_a_call_that_has_been_before_takes_nothing_else(module, kind, noted):
-    """What is equal and of another class, or another tensor, is refused after a call that was taken as before it."""
+    """Another tensor, and an equal option of another class, are refused after a call that was taken as before it."""
     function, tensors, options = remembered(module, kind)
     q, k, v = tensors
     wrong = [((q.half(), k, v), {}), ((q, k[:1], v), {}), ((q[..., 1:], k, v), {}), ((q, k.float(), v), {}), ((q, k, v.to("meta")), {}),
