@@ -182,7 +182,7 @@ __device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
 #pragma unroll 1  // it happens once, and registers are scarce
   for (int i = first * kPieces + threadIdx.x; i < end * kPieces; i += Traits::kWarps * 32)
     *piece_of(tile, i / kPieces, i % kPieces * 8) = make_uint4(0, 0, 0, 0);
-  fence_proxy_async();                                    // the zeros are visible to wgmma
+  fence_proxy_async();                                     // the zeros are visible to wgmma
   named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // those of all threads
 }
 

@@ -59,12 +59,12 @@ struct Tensors {
 /// (e4m3: times its scale, plus the mean of its column if the shape is mean-subtracted), so that every
 /// machine and the oracle start from the same numbers.
 struct Inputs {
-  std::vector<float> q;         ///< [batch, heads, seqlen_q, head_dim]
-  std::vector<float> k;         ///< [batch, kv_heads, seqlen_k, head_dim], or pages as dims_of says
-  std::vector<float> v;         ///< likewise; of latent attention empty
-  std::vector<float> o = {};    ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
-  std::vector<float> lse = {};  ///< [batch, heads, seqlen_q]
-  std::vector<float> d_o = {};  ///< [batch, heads, seqlen_q, head_dim]
+  std::vector<float> q;           ///< [batch, heads, seqlen_q, head_dim]
+  std::vector<float> k;           ///< [batch, kv_heads, seqlen_k, head_dim], or pages as dims_of says
+  std::vector<float> v;           ///< likewise; of latent attention empty
+  std::vector<float> o = {};      ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
+  std::vector<float> lse = {};    ///< [batch, heads, seqlen_q]
+  std::vector<float> d_o = {};    ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> d_lse = {};  ///< [batch, heads, seqlen_q]; empty: the loss does not read it
   std::vector<float> k_mean =
       {};  ///< [batch, kv_heads, head_dim], of a mean-subtracted shape: what its encoding leaves out

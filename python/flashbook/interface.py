@@ -121,7 +121,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
         def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
                      d_lse: Tensor | None) -> tuple[Tensor, ...]:
             call = torch.ops.flashbook.backward if ops.is_batched(d_o, d_lse) else ops.backward
-            found: tuple[Tensor, ...] = call(d_o, q, k, v, o, lse, *options, deterministic, *drops, d_lse=d_lse)
+            found: tuple[Tensor, ...] = call(d_o, q, k, v, o, lse, *options, deterministic, *drops, d_lse=d_lse)  # type: ignore[misc]
             return found
 
         o, lse = ops.UntracedCall.apply(q, k, v, forward, backward, deterministic)

@@ -1071,7 +1071,7 @@ class CachedCall:
         views = tuple(map(self.view, (q, k, v, o, d_o)))
         if d_lse is not None and self.packed:
             d_lse = d_lse[None]
-        found = backward(views[4], *views[:4], lse[None] if self.packed else lse, *self.options, first, second, deterministic, d_lse=d_lse)
+        found = backward(views[4], *views[:4], lse[None] if self.packed else lse, *self.options, first, second, deterministic, d_lse=d_lse)  # type: ignore[misc]
         documents = -1 if first is None else first.shape[0] - 1
         plan = _plans.get(backward_key(views, *self.options[:4], False, documents, deterministic, 0.0, -1))
         is_direct = plan is not None and plan.index >= 0 and not (plan.copies or plan.empty or plan.counts)

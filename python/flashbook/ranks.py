@@ -192,7 +192,7 @@ class _ContextParallel(torch.autograd.Function):
             queries, keys, right = ring.rows(hop, ctx.causal, tokens, ctx.striped)
             first_query, first_key = ring.begins(cu_seqlens, 0, queries, tokens), ring.begins(cu_seqlens, hop, keys, tokens)
             inputs = (d_o[:, queries], q[:, queries], held[0][:, keys], held[1][:, keys], o[:, queries])
-            parts = ops.backward(*(tensor.transpose(1, 2) for tensor in inputs), lse[:, :, queries], ctx.scale, -1, right, 0.0, None,
+            parts = ops.backward(*(tensor.transpose(1, 2) for tensor in inputs), lse[:, :, queries], ctx.scale, -1, right, 0.0, None,  # type: ignore[misc]
                                  first_query, first_key, ctx.deterministic, d_lse=None if d_lse is None else d_lse[:, :, queries])
             dq_part, *kv_parts = (part.transpose(1, 2) for part in parts)
             if hop == 0:

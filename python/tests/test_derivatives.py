@@ -79,7 +79,7 @@ def test_a_second_derivative_is_refused(name):
     """Forces are a gradient by positions, and a loss on them is differentiated again. PyTorch's once_differentiable lets that pass if dO needs
     no gradient, and what goes through q, k and v is lost."""
     for _ in range(2):  # the second call goes the way of those that have been before
-        x, weights, inputs = projections()
+        x, _, inputs = projections()
         (force,) = torch.autograd.grad(CALLS[name](*inputs).sum(), x, create_graph=True)
         assert force.isfinite().all()
         with pytest.raises(NotImplementedError, match=NO_SECOND):
@@ -105,7 +105,7 @@ def test_create_graph_changes_no_first_derivative():
     _, _, inputs = projections()
     leaves = [tensor.detach().requires_grad_() for tensor in inputs]
     for _ in range(2):
-        o = flashbook.flash_attn_func(*leaves, deterministic=True)
+        o = flashbook.flash_attn_func(*leaves, deterministic=True)  # type: ignore[call-overload]
         right = torch.autograd.grad(o.float().square().sum(), leaves, retain_graph=True)
         with torch.autograd.set_detect_anomaly(True):
             found = torch.autograd.grad(o.float().square().sum(), leaves, create_graph=True)
@@ -119,7 +119,7 @@ def test_a_compiled_second_derivative_is_refused(function):
     x, _, inputs = projections()
     for tensors in (inputs, [tensor.clone() for tensor in inputs]):
         torch.compiler.reset()
-        with pytest.raises((NotImplementedError, RuntimeError), match="create_graph is True, and the call was compiled|double backward"):
+        with pytest.raises((NotImplementedError, RuntimeError), match=r"create_graph is True, and the call was compiled|double backward"):
             (force,) = torch.autograd.grad(torch.compile(function, backend="aot_eager", fullgraph=True)(*tensors).sum(), x, create_graph=True)
             force.pow(2).sum().backward()
 
@@ -179,15 +179,15 @@ def test_every_function_gives_the_log_sum_exps_gradient():
     for number, (call, of_document) in enumerate(calls):
         found = torch.autograd.grad((call()[1].view(1, HEADS, ROWS) * weights).sum(), (q, k))
         copies = [tensor.detach().double().requires_grad_() for tensor in (q, k, v)]
-        right = torch.autograd.grad((attention(*copies, document=of_document)[1] * weights).sum(), copies[:2])
+        right = torch.autograd.grad((attention(*copies, document=of_document)[1] * weights).sum(), copies[:2])  # type: ignore[misc]
         for got, exact in zip(found, right):
-            torch.testing.assert_close(got.double(), exact, atol=2e-3, rtol=2e-3, msg=lambda text: f"call {number}: {text}")
+            torch.testing.assert_close(got.double(), exact, atol=2e-3, rtol=2e-3, msg=lambda text, number=number: f"call {number}: {text}")
 
 
 @pytest.mark.kernels
 def test_the_log_sum_exp_of_rows_that_see_nothing_has_no_gradient():
     leaves = [torch.randn(1, rows, HEADS, 64, device=DEVICE, dtype=torch.float16, requires_grad=True) for rows in (20, 8, 8)]
-    o, lse = flash_attn_3.flash_attn_func(*leaves, causal=True, return_attn_probs=True)
+    _, lse = flash_attn_3.flash_attn_func(*leaves, causal=True, return_attn_probs=True)  # type: ignore[call-overload]
     assert lse[:, :, :12].eq(-math.inf).all()
     found = torch.autograd.grad(lse, leaves, torch.full_like(lse, math.nan).index_fill(2, torch.arange(12, 20, device=DEVICE), 1.0))
     assert all(gradient.isfinite().all() for gradient in found) and found[0][:, :12].eq(0).all()
@@ -215,7 +215,7 @@ def test_a_compiled_call_gives_the_log_sum_exps_gradient():
 def test_a_forward_mode_derivative_is_refused(name, of):
     inputs = [torch.randn(1, ROWS, HEADS, 64, device=DEVICE, dtype=torch.float16) for _ in range(3)]
     tangents = [torch.ones_like(tensor) for tensor in inputs]
-    with pytest.raises((NotImplementedError, RuntimeError), match="forward-mode|forward mode|jvp"), torch.autograd.forward_ad.dual_level():
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"forward-mode|forward mode|jvp"), torch.autograd.forward_ad.dual_level():
         duals = [torch.autograd.forward_ad.make_dual(tensor, tangent) if i == of else tensor for i, (tensor, tangent) in enumerate(zip(inputs, tangents))]
         CALLS[name](*duals)
 
@@ -278,8 +278,8 @@ def test_arrays_without_a_gradient_are_refused_if_they_want_one():
     for call, name in ((lambda: flashbook.flash_attn_func(q, k, v, alibi_slopes=slopes), "alibi_slopes"),
                        (lambda: flashbook.flash_attn_with_kvcache(q, k, v, alibi_slopes=slopes), "alibi_slopes"),
                        (lambda: flashbook.flash_attn_with_kvcache(q, k, v, s_aux=slopes), "s_aux"),
-                       (lambda: flash_attn_3.flash_attn_func(*fp8, k_descale=scales), "k_scale"),
-                       (lambda: flash_attn_3.flash_attn_with_kvcache(q, *fp8[1:], v_descale=scales), "v_descale")):
+                       (lambda: flash_attn_3.flash_attn_func(*fp8, k_descale=scales), "k_scale"),  # type: ignore[call-overload]
+                       (lambda: flash_attn_3.flash_attn_with_kvcache(q, *fp8[1:], v_descale=scales), "v_descale")):  # type: ignore[call-overload]
         with pytest.raises(NotImplementedError, match=f"{name} wants a gradient"):
             call()
         with torch.no_grad():
