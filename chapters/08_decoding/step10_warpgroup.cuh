@@ -253,6 +253,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     if (rescale) rescale_rows(output, correction);
   }
 
+  //| The last values have no scores beside them, and the cache behind them may hold anything.
   wait_full(shared.ring, state);  // the last tile's values are in
   const int keys_left = segment.length - (first_key + (segment.end - 1) * kKeys);
   if (PlanType::kWindow && segment.end == 1) clear_hidden(state.stage);
