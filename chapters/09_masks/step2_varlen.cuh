@@ -64,6 +64,8 @@ struct OpenEnd {
   int heads = 0, rows = 0, columns = 0;
   const int* end = nullptr;
 
+  //| All threads of those blocks count the same pieces of 16 bytes, and each takes its share in strides: the
+  //| pieces of a row, then its heads, then the next row. So neighbouring threads write neighbouring bytes.
   /// Writes zeros to all rows behind the end, 16 bytes per thread and iteration.
   __device__ void clear(int64_t thread, int64_t threads) const {
     const int pieces = columns / 8, from = heads > 0 ? *end : 0;

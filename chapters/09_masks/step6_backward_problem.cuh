@@ -107,6 +107,9 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const int64_t at = int64_t(blockIdx.x) * kPrepareRows<kHeadDim> + threadIdx.x / (kHeadDim / 8);
   if (problem.in_turns && at < rows && at % kRowsOfWarpgroup == 0 && threadIdx.x % (kHeadDim / 8) < 2)
     workspace.semaphores[at / kRowsOfWarpgroup * 2 + threadIdx.x % (kHeadDim / 8)] = 0;
+  //| A row of the workspace belongs to a head and a sequence. Where the sequence has no such query the row is
+  //| padding, and gets zeros. The gradient of the log-sum-exp, if the loss reads it, is taken off D: dS = P
+  //| (dP - D + dlse).
   const int number = int(at / problem.padded_q);
   int row = int(at % problem.padded_q);
   const Sequence sequence = problem.sequence_of(row);

@@ -23,7 +23,7 @@ class Colab(unittest.TestCase):
         for cell in json.loads((ROOT / "docs/colab.ipynb").read_text(encoding="utf-8"))["cells"]:
             if cell["cell_type"] == "code" and cell["id"] != "clone":
                 exec("import os, subprocess\n" + "".join(cell["source"]), names)
-        self.assertEqual([text.count(" right\n") for text in printed], [5, 5])
+        self.assertEqual([text.count(" right ") + text.count(" right\n") for text in printed], [5, 5])
         self.assertIn("wgmma", shown[0])
 
 
