@@ -18,7 +18,7 @@ def block_and_place(key, query):
 
 
 def main():
-    figure = Figure(546, 500, "A warp has 16 keys, and of the queries 24 are drawn. The pairs of one distance lie on a diagonal. A thread's floats lie on few of them, and four "
+    figure = Figure(546, 522, "A warp has 16 keys, and of the queries 24 are drawn. The pairs of one distance lie on a diagonal. A thread's floats lie on few of them, and four "
                               "lanes have the same distance modulo 8.")
     figure.text(20, 28, "The pairs of a warp, and their diagonals", "bold")
     figure.text(20, 50, "A row is a key, a column a query. Amber: one distance, key - query = -8.", "small")
@@ -36,10 +36,11 @@ def main():
                 figure.text(LEFT + query * CELL + CELL / 2 - 0.5, TOP + key * CELL + 14, str(lane_of(key, query)), "small", "middle")
     assert len(lanes) == 8
     y = TOP + KEYS * CELL + 28
-    figure.text(20, y, "In the thread: floats 8 keys and 8 queries apart have one distance, and are added.", "small")
-    figure.text(20, y + 22, "Of a distance eight lanes have pairs: four with an even query, and for each of them", "small")
-    figure.text(20, y + 44, "the next key's lane with an odd one. One exchange brings the eight to four sums, three", "small")
-    figure.text(20, y + 66, "more, for four distances at a time, to one. 32 lanes then add 32 distances to memory.", "small")
+    figure.text(20, y, "In the thread, floats 8 keys and 8 queries apart have one distance:", "small")
+    figure.text(20, y + 22, "they are added. Eight lanes then have a distance: four with an even", "small")
+    figure.text(20, y + 44, "query, and for each the next key's lane with an odd one. An exchange", "small")
+    figure.text(20, y + 66, "makes four sums of the eight; three more, for four distances at once,", "small")
+    figure.text(20, y + 88, "make one. Then 32 lanes add 32 distances to memory.", "small")
     figure.write(__file__)
 
 

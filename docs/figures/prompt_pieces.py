@@ -41,7 +41,7 @@ def main():
         figure.text(x + 74, 338, f"head {head}: queries 0 to 15", "small", "middle")
         figure.text(x + 74, 354, f"rows {16 * head} to {16 * head + 15}", "small", "middle")
     figure.text(16, 386, "All four read the stage above. A thread has rows r and r + 8, of one head.", "small")
-    figure.text(16, 412, "Who decodes has one query: 4 rows of 64 are used, and the keys still come once, not four times.", "small")
+    figure.text(16, 412, "Decoding has one query: 4 rows of 64 are used, and the keys come once, not four times.", "small")
     figure.write(__file__)
 
 

@@ -108,7 +108,7 @@ TEST(Prompts, SayWhatTheyTake) {
   EXPECT_NE(why_not([](Shape& s) { s.paging.padded = true; }).find("chapter 8"), std::string::npos);
   EXPECT_NE(why_not([](Shape& s) { s.score.softcap = 3; }).find("chapter 8"), std::string::npos);
   EXPECT_NE(why_not([](Shape& s) { s.visibility.prefix = 3; }).find("steps 1 to 5"), std::string::npos);
-  EXPECT_NE(why_not([](Shape& s) { s.e4m3_cache = true; }).find("--cache 16"), std::string::npos);
+  EXPECT_NE(why_not([](Shape& s) { s.e4m3_cache = true; }).find("give one of 16 bits"), std::string::npos);
   EXPECT_NE(kMasks.step(3).why_not(plain).find("step 8"), std::string::npos);
 }
 

@@ -719,7 +719,7 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
       return from;
     };
     refuse(but(good, [](auto& s) { s.kv_heads = 3; }), pages, tensors, "heads");
-    refuse(but(good, [](auto& s) { s.head_dim = 60; }), pages, tensors, "head-dim");
+    refuse(but(good, [](auto& s) { s.head_dim = 60; }), pages, tensors, "head_dim");
     refuse(but(good, [](auto& s) { s.scale = 0; }), pages, tensors, "scale");
     refuse(but(good, [](auto& s) { s.dtype = FLASHBOOK_F32; }), pages, tensors, "dtype");
     refuse(but(good, [](auto& s) { s.scaling = 3; }), pages, tensors, "scaling");
