@@ -412,8 +412,8 @@ def test_explain():
     heads_first = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (k, v)]
     assert said(flashbook.flash_attn_with_kvcache, q[:, :8], *heads_first, cache_seqlens=9) == ("decode", 8, 6)
     assert said(flashbook.flash_attn_with_kvcache, q[:, :9], *heads_first, cache_seqlens=9) == ("decode", 8, 10)
-    assert said(flashbook.flash_attn_func, q[:, :1], k, v) == ("forward", 8, 9)
-    assert said(flashbook.flash_attn_func, q[:, :1], *heads_first) == ("forward", 8, 6)
+    one_query = [said(flashbook.flash_attn_func, q[:, :1], *keys) for keys in ((k, v), heads_first)]
+    assert one_query == ([("forward", 8, 9), ("forward", 8, 6)] if DEVICE == "cuda" else [("forward", 5, 5)] * 2)
     long = make(2, 400, 4)
     assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, causal=True) == ("decode", 9, 8)
     assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, 10)

@@ -34,6 +34,14 @@ def operator(q, k, v):
     return torch.ops.flashbook.forward(q, k, v, 0.125, -1, -1, 0.0, None, None, None, False, 0, 0)[0]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_group_afterwards():
+    """Other tests hold what is said where there is no process group."""
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def in_a_ring(q, k, v):
     if not dist.is_initialized():
         dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo", store=dist.HashStore(), rank=0, world_size=1)
