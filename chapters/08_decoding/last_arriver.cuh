@@ -191,6 +191,22 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
 //| one did, and no kernel is needed to clear it. That saves a launch, which takes a microsecond or more. The
 //| price is a promise: the counters are 0 before the first launch.
 
+/// Counts the warp as arrived with its part of the segment's item, and returns whether it is the last. All
+/// lanes: of the last warp they may then read all parts.
+__device__ __forceinline__ bool arrives_last(const Segment& segment, const Workspace& workspace) {
+  const int warp = threadIdx.x / 32;
+  __syncwarp();  // all lanes have written their part
+  bool is_last = false;
+  if (threadIdx.x % 32 == 0) {
+    unsigned* arrived = &workspace.arrivals[segment.first_block * kMostRingWarps + warp];
+    is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
+    if (is_last) atomicExch(arrived, 0u);  // as the next launch wants it
+  }
+  if (!__any_sync(kWholeWarp, is_last)) return false;
+  __syncwarp();  // what lane 0 has taken over, all lanes may read
+  return true;
+}
+
 /// Counts the warp as arrived, and merges the parts of its rows of the segment's item if it is the last. All
 /// consumer warps.
 template <typename T, typename Traits, typename PlanType>
@@ -201,17 +217,8 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const PlanT
   constexpr int kHeadDim = Traits::kHeadDim;
   const int warp = threadIdx.x / 32, first_row = segment.row_tile * Traits::kRows;
   const int rows = min(plan.rows_of(problem, segment.pack) - first_row, Traits::kRows);
-  if (warp >= rows) return;
-  __syncwarp();  // all lanes have written their part
-  bool is_last = false;
-  if (threadIdx.x % 32 == 0) {
-    unsigned* arrived = &workspace.arrivals[segment.first_block * kMostRingWarps + warp];
-    is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
-    if (is_last) atomicExch(arrived, 0u);  // as the next launch wants it
-  }
-  if (!__any_sync(kWholeWarp, is_last)) return;
-  //| Of all warps that had these rows, this one is the last. It merges them one after another.
-  __syncwarp();  // what lane 0 has taken over, all lanes may read
+  if (warp >= rows || !arrives_last(segment, workspace)) return;
+    //| Of all warps that had these rows, this one is the last. It merges them one after another.
 #pragma unroll 1
   for (int row = warp; row < rows; row += Traits::kWarps) {
     const auto place = [&](int part) { return place_of<Traits>(segment.first_block, part, row); };

@@ -381,16 +381,7 @@ __device__ __forceinline__ void finish_parts_of_rows(const Problem& problem, con
                                                      int first_row, T* o, float* lse) {
   const int warp = threadIdx.x / 32, rows = plan.rows_of(problem, segment.pack) - first_row;
   const int first = warp * kRowsOfMma, end = min(first + kRowsOfMma, rows);  // of the block's rows
-  if (first >= end) return;
-  __syncwarp();  // all lanes have written their part
-  bool is_last = false;
-  if (threadIdx.x % 32 == 0) {
-    unsigned* arrived = &workspace.arrivals[segment.first_block * kMostRingWarps + warp];
-    is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
-    if (is_last) atomicExch(arrived, 0u);  // as the next launch wants it
-  }
-  if (!__any_sync(kWholeWarp, is_last)) return;
-  __syncwarp();  // what lane 0 has taken over, all lanes may read
+  if (first >= end || !arrives_last(segment, workspace)) return;
   const Pack of = plan.rows_at(problem, segment.pack);
   merge_rows<Traits::kHeadDim>(
       workspace.partials, segment.parts, first, end,
