@@ -20,10 +20,6 @@ from docs.tools.pages import FENCE, SNIPPET
 
 SITE = book.ROOT / "build" / "docs" / "html"
 
-# A kernel page: enough prose, where the code is.
-WORDS_A_LINE, LINES_WITHOUT_PROSE = 2, 25
-
-
 # A chapter's page, without its code and comments.
 WORDS_OF_A_CHAPTER = 4500
 
@@ -149,21 +145,6 @@ def check_differences(page: book.Page) -> Iterator[str]:
         yield f"{page.source}:{line}: {message}; python3 -m docs.tools.diffs draws it"
 
 
-def check_prose(page: book.Page) -> Iterator[str]:
-    """A kernel page says enough, and says it where the code is."""
-    lines = kernel_source.lines_of(page.path)
-    rows = [(prose, [number for number in code if lines[number - 1].strip()]) for prose, code in kernel_source.rows_of(page.path)]
-    words = sum(len(re.findall(r"\w\S*", text)) for prose, _ in rows for _, text in prose)
-    code = sum(len(numbers) for _, numbers in rows)
-    if words < WORDS_A_LINE * code:
-        yield f"{page.source}: {words} words of prose for {code} lines of code; {WORDS_A_LINE} a line are wanted"
-    for _, numbers in rows:
-        if len(numbers) > LINES_WITHOUT_PROSE:
-            yield f"{page.source}:{numbers[0]}: {len(numbers)} lines of code without a word beside them; {LINES_WITHOUT_PROSE} are allowed"
-    if not any("![" in text for prose, _ in rows for _, text in prose):
-        yield f"{page.source}: there is no figure"
-
-
 def check_length(page: book.Page) -> Iterator[str]:
     """A chapter's page can be read in a sitting."""
     words = len(re.findall(r"\w\S*", re.sub(r"<!--.*?-->|^```.*?^```", "", page.path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)))
@@ -178,19 +159,6 @@ def check_boxes(page: book.Page) -> Iterator[str]:
         found = " ".join(re.findall(r"^> \*\*(Limit before|Removed|Predicted|Explained|Measured|Limit now)\.\*\*", section, flags=re.MULTILINE))
         if (section.startswith("Step ") or found) and not wanted.fullmatch(found):
             yield f"{page.source}: {section.partition(chr(10))[0]}: its box says {found or 'nothing'}; docs/README.md has the order"
-
-
-def check_descriptor(page: book.Page) -> Iterator[str]:
-    """A chapter's own file says what it is, and what it decides."""
-    led = [prose for prose, _ in kernel_source.rows_of(page.path) if prose]
-    if len(led) < 2 or led[0][0][0] > 3:  # line 1 is the title
-        yield f"{page.source}: prose at its top is wanted, and beside each decision"
-
-
-def has_prose_to_check(page: book.Page) -> bool:
-    """A file with device code."""
-    return (page.kind == "kernel" and (page.path.suffix == ".cuh" or page.path.parent == book.ROOM)
-            and re.search("__global__|__device__", page.path.read_text(encoding="utf-8")) is not None)
 
 
 def check_figures() -> Iterator[str]:
@@ -221,10 +189,6 @@ def main() -> None:
     for page in all_pages:
         if page.kind == "kernel" and (SITE / page.url).exists():
             faults += [*check_lines(page), *check_names(page)]
-        if has_prose_to_check(page):
-            faults += check_prose(page)
-        if page.kind == "kernel" and page.path.stem == "chapter":
-            faults += check_descriptor(page)
         if page.path.suffix == ".md" and page.path.exists():
             faults += [*check_snippets(page), *check_differences(page)]
         if page.kind in ("chapter", "second"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What docs/check.py says of kernel pages with too little prose, and of code in a page's text."""
+"""Tests what docs/check.py reports about code in a page's attributes, and about a chapter's length and boxes."""
 import sys
 import tempfile
 import unittest
@@ -11,16 +11,6 @@ sys.path.insert(0, str(ROOT))
 from docs import check
 from docs.tools import book
 
-FIGURE = "//| ![What one sees](figure.svg)"
-
-
-def code(lines):
-    return [f"int x{i};" for i in range(lines)]
-
-
-def prose(words):
-    return ["//| " + "word " * words]
-
 
 class Handlers(unittest.TestCase):
     def test_code_in_attributes_is_ours_or_doxygens(self):
@@ -30,42 +20,7 @@ class Handlers(unittest.TestCase):
             self.assertEqual(check.Addresses(tag).handlers, [], tag)
 
 
-class Prose(unittest.TestCase):
-    def faults(self, *parts):
-        """What is said of a file of these lines."""
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "kernel.cuh"
-            file.write_text("\n".join(line for part in parts for line in part) + "\n", encoding="utf-8")
-            return list(check.check_prose(book.Page("kernel", str(file), "A kernel")))
-
-    def test_enough_is_enough(self):
-        self.assertEqual(self.faults([FIGURE], prose(50), code(25), prose(50), code(25)), [])
-
-    def test_words(self):
-        (fault,) = self.faults([FIGURE], prose(20), code(25))  # and three in the figure's words
-        self.assertRegex(fault, r"words of prose for 25 lines of code")
-
-    def test_lines_without_a_word(self):
-        (fault,) = self.faults([FIGURE], prose(100), code(26))
-        self.assertRegex(fault, r"kernel.cuh:3: 26 lines of code without a word")
-
-    def test_a_figure(self):
-        (fault,) = self.faults(prose(50), code(25))
-        self.assertRegex(fault, "there is no figure")
-
-    def test_empty_lines_do_not_count(self):
-        self.assertEqual(self.faults([FIGURE], prose(50), code(25), ["", ""]), [])
-
-
 class Chapters(unittest.TestCase):
-    def test_only_device_code_is_held_to_it(self):
-        def names():
-            return {page.path.name for page in book.pages() if check.has_prose_to_check(page)}
-
-        self.assertIn("step1_split_q.cuh", names())
-        self.assertIn("softmax.h", names())  # of common/hopper
-        self.assertNotIn("chapter.cu", names())
-
     def faults(self, check_page, text):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "README.md"
