@@ -491,8 +491,9 @@ GRADIENT_INPUTS = {"normal": "N(0, 1)", "outliers": "outliers", "one_hot": "one 
 
 
 def gradients_table(measured: Results, head_dim: str) -> str:
-    """The RMSE of dQ, dK and dV by kind of inputs, of the peers and of chapter 7's steps; the gradients' own size first."""
-    found = [entry for entry in results.study(measured, "gpu", "gradients") if entry.cell.head_dim == int(head_dim)]
+    """The RMSE of dQ, dK and dV by kind of inputs, of the peers and of chapter 7's step 5; the gradients' own size first."""
+    found = [entry for entry in results.study(measured, "gpu", "gradients")
+             if entry.cell.head_dim == int(head_dim) and entry.cell.step in (None, 5) and entry.cell.who != "cudnn_frontend"]
     text = row("Inputs", "Gradient by", "dQ", "dK", "dV") + row("---", "---", "--:", "--:", "--:")
     for entry in found:
         text += row(GRADIENT_INPUTS[entry.cell.inputs], entry.label, *(f"{entry.values[tensor]:.2e}" for tensor in ("dq", "dk", "dv")))
@@ -510,25 +511,21 @@ def beside(measured: Results, entry: Entry, who: str) -> Entry:
 
 
 def backward_table(measured: Results, step: str) -> str:
-    """TFLOP/s of a step and of the peers, timed in turn; and memory, of the step and of PyTorch written out."""
+    """TFLOP/s of a step and of the peers, timed in turn."""
     of_step = [entry for entry in measured.history
                if (entry.cell.kind, entry.cell.who) == ("backward", f"ch07/step{step}") and "vs_eager" in entry.values]
     if not of_step:
         raise Unmeasured("gradients were never timed in turn with PyTorch written out: bench/backward.py does it")
     of_step = [entry for entry in of_step if entry.file == of_step[-1].file]
     rates = row("d, mask", "N", f"Step {step}", "cuDNN", "FA2", "Eager") + row("---", *["--:"] * 5)
-    memory = row("d, mask", "N", f"Step {step}", "Eager") + row("---", *["--:"] * 3)
     for entry in of_step:
         peers = {who: beside(measured, entry, who) for who in ("cudnn", "flash", "eager")}
-        eager = peers["eager"].values
-        cell = (f"{entry.cell.head_dim}, {entry.cell.mask}", short(entry.cell.seqlen))
-        rates += row(*cell, *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())))
-        memory += row(*cell, three_digits(entry.values["workspace_bytes"] / 1e9), three_digits((eager["kept_bytes"] + eager["peak_bytes"]) / 1e9))
+        rates += row(f"{entry.cell.head_dim}, {entry.cell.mask}", short(entry.cell.seqlen),
+                     *(three_digits(of.values["FLOPS"] / 1e12) for of in (entry, *peers.values())))
     context = of_step[0].context
     return rates + (f"\nTFLOP/s of the backward pass, FLOPs = 2.5 times the forward pass's; BF16, 16384 tokens, heads x head_dim = 2048. "
                     f"FA2: FlashAttention-2 as PyTorch calls it; eager: PyTorch, each operation of attention a call of its own. One process, "
-                    f"{context['gpu']}, {context['date'][:10]}, commit {context['commit']}.\n\n") + memory + (
-        "\nGB beyond Q, K, V and O and, of the step, its outputs, in the same process.\n")
+                    f"{context['gpu']}, {context['date'][:10]}, commit {context['commit']}.\n")
 
 
 def means_table(measured: Results) -> str:
