@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from docs.tools import book, formulas, kernel_source, modules
+from docs.tools import book, formulas, kernel_source, made, modules
 from docs.tools.book import Page
 from docs.tools.github_markdown import Document
 from docs.tools.interactive import scripts_of
@@ -310,7 +310,7 @@ def text_of(page: Page) -> str:
     document = Document(page.source)
     if page.kind == "kernel":
         return "".join(document.render(line for _, line in prose) + ROW_END for prose, _ in kernel_source.rows_of(page.path))
-    lines = page.path.read_text(encoding="utf-8").splitlines() if page.path.exists() else []
+    lines = list(made.expanded(page.path.read_text(encoding="utf-8").splitlines())) if page.path.exists() else []
     return document.render(lines[1:] if lines and lines[0].startswith("# ") else lines)
 
 

@@ -18,7 +18,6 @@ A number:  <!-- num forward/ch01/step4/bf16/d128/full/n4096 tflops .1f -->12.3<!
 A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at one shape, with the peers
            <!-- table host --> ... <!-- /table -->        the steps of the chapters on the CPU
            <!-- table cpu --> ... <!-- /table -->         chapter 2's last step in turn with PyTorch on the CPU
-           <!-- table golden --> ... <!-- /table -->      how many golden cases there are of each family of instructions
            <!-- table kernels 03 --> ... <!-- /table -->  what each kernel of a chapter takes of a multiprocessor
            <!-- table steps 05 4096 --> ... <!-- /table --> every step of a chapter at every head_dim and mask, and the peers
            <!-- table against 05 5 --> ... <!-- /table --> step 5 of chapter 5, or of 5 to 8 of chapter 6, against cuDNN and FlashAttention-3
@@ -32,9 +31,6 @@ A table:   <!-- table ladder --> ... <!-- /table -->      every step on a GPU at
            <!-- table backward 5 --> ... <!-- /table --> gradients by that step of chapter 7 and by the peers, in one process: times and memory
            <!-- table accuracy gpu --> ... <!-- /table --> errors of attention in f16 and FP8; `accuracy simulator`: in the simulator
            <!-- table exercises 04 --> ... <!-- /table --> a chapter's exercises, with points and about how long they take
-           <!-- table map --> ... <!-- /table -->          the exercises of all chapters
-           <!-- table variants Mask --> ... <!-- /table --> a capstone's masks, or what becomes of scores (Score), as its contract lists them
-           <!-- table wrong 04 --> ... <!-- /table -->     plausible wrong answers to a chapter's exercises, or to ch04-a,ch04-b
            <!-- table blackwell clocks --> ... <!-- /table --> arithmetic, no results: a tile's clocks; `cubic`: 2^x by polynomials; `fp4`: NVFP4
 Examples in code are left alone. With --check nothing is written: exit code 1 if a page differs from the results, or quotes what was
 never measured. A place that waits for a first measurement holds "…" and is right until there is one.
@@ -43,13 +39,12 @@ never measured. A place that waits for a first measurement holds "…" and is ri
 import argparse
 import csv
 import functools
-import json
 import math
 import pathlib
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the packages, for python3 docs/tools/quote.py
@@ -57,8 +52,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the pack
 from bench import results
 from bench.names import Name
 from bench.results import SEQLENS, SHAPES, Entry, Refused, Results, Unmeasured
-from course import variant
-from docs.tools import blackwell, pages
+from docs.tools import blackwell, made, pages
 from docs.tools.pages import row
 
 WAITS = "…"  # for a first measurement
@@ -577,74 +571,8 @@ def in_turn_steps_table(measured: Results) -> str:
                    f"Over the better of cuDNN and FlashAttention-3: {better}.\n")
 
 
-GOLDEN = results.ROOT / "tests" / "simulator" / "golden_h200.txt"
-
-
-def golden_table(_: Results) -> str:
-    """The families of instructions that the golden program covers, with the number of its cases."""
-    lines = GOLDEN.read_text().splitlines()
-    families: dict[str, list[str]] = {}
-    for line in lines:
-        if line and not line.startswith("#"):
-            families.setdefault(re.sub(r"(?a)^([A-Za-z]+(?:\.async)?).*", r"\1", line), []).append(line)
-    text = row("Family", "Cases", "of them real numbers", "A line") + row("---", "--:", "--:", "---")
-    for family, cases in families.items():
-        text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)),
-                    f"`{re.sub(' +', ' ', cases[-1])}`")
-    origins: list[tuple[str, str]] = []
-    counts: list[int] = []
-    for line in lines:
-        if origin := re.match(r"# .*printed on (an? .*?), (\d{4}-\d\d-\d\d)", line):
-            origins.append((origin[1], origin[2]))
-            counts.append(0)
-        elif line and not line.startswith("#"):
-            if not counts:
-                raise Refused(f"{GOLDEN} does not say where it was printed")
-            counts[-1] += 1
-    said = [f"{count} as {card} printed them on {date}" for count, (card, date) in zip(counts, origins, strict=True)]
-    return text + f"\n{sum(counts)} cases: {'; '.join(said)}.\n"
-
-
-def exercises_of(paths: Iterable[pathlib.Path], page: Callable[[pathlib.Path], str]) -> str:
-    """What is done, what it is worth, and about how long it takes. `page`: where the exercises of a manifest are described."""
-    does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it",
-            "capstone": "write a whole kernel"}
-    text = row("Exercise", "You", "Points", "Minutes, about") + row("---", "---", "--:", "--:")
-    for path in paths:
-        for entry in json.loads(path.read_text(encoding="utf-8")):
-            points = sum(test["points"] for test in entry["tests"])
-            anchor = f"{entry['id']}-{entry['title'].replace(' ', '-').replace(',', '').lower()}"
-            text += row(f"[{entry['id']}]({page(path)}#{anchor}): {entry['title']}", does[entry["kind"]], str(points), str(entry.get("minutes", "-")))
-    return text
-
-
 def exercises_table(_: Results, chapter: str) -> str:
-    return exercises_of(results.ROOT.glob(f"chapters/{chapter}_*/exercises/exercises.json"), lambda _: "")
-
-
-def map_table(_: Results) -> str:
-    """The exercises of all chapters, for a page in docs/pages."""
-    return exercises_of(sorted(results.ROOT.glob("chapters/*/exercises/exercises.json")), lambda path: f"../../chapters/{path.parts[-3]}/README.md")
-
-
-def variants_table(_: Results, kind: str) -> str:
-    """One of the lists that capstone-variant draws from."""
-    text = row(f"`{kind}`", "What it is", "The formula") + row("---", "---", "---")
-    return text + "".join(row(f"`{one.name}`", one.what, f"`{one.formula}`") for one in variant.choices(results.ROOT, kind))
-
-
-def wrong_table(_: Results, what: str) -> str:
-    """Plausible wrong answers, and what they get of an exercise's points. `what`: a chapter, or exercises with commas between them."""
-    ids = what.split(",")
-    number = what.removeprefix("ch")[:2]
-    [exercises] = results.ROOT.glob(f"chapters/{number}_*/exercises/exercises.json")
-    points = {entry["id"]: sum(test["points"] for test in entry["tests"]) for entry in json.loads(exercises.read_text(encoding="utf-8"))}
-    [path] = results.ROOT.glob(f"course/solutions/{number}_*/wrong.json")
-    text = row("Exercise", "A wrong answer", "Points") + row("---", "---", "--:")
-    for entry in json.loads(path.read_text(encoding="utf-8")):
-        if ids == [number] or entry["exercise"] in ids:
-            text += row(entry["exercise"], entry["what"], f"{entry['points']} of {points[entry['exercise']]}")
-    return text
+    return made.exercises_of(results.ROOT.glob(f"chapters/{chapter}_*/exercises/exercises.json"), lambda _: "")
 
 
 def blackwell_table(_: Results, what: str) -> str:
@@ -656,12 +584,12 @@ def blackwell_table(_: Results, what: str) -> str:
 
 
 TABLES: dict[str, Callable[..., str]] = {
-    "ladder": ladder_table, "host": host_table, "golden": golden_table, "kernels": kernels_table, "steps": steps_table,
+    "ladder": ladder_table, "host": host_table, "kernels": kernels_table, "steps": steps_table,
     "against": against_table, "peers": peers_table, "decode": decode_table, "latent": latent_table, "ablation": ablation_table,
     "accuracy": accuracy_table,
     "long": long_table, "means": means_table,
     "gradients": gradients_table, "backward": backward_table, "steps_in_turn": in_turn_steps_table, "cpu": cpu_table, "exercises": exercises_table,
-    "map": map_table, "variants": variants_table, "wrong": wrong_table, "blackwell": blackwell_table}
+    "blackwell": blackwell_table}
 
 
 def wrapped(line: str) -> str:

@@ -92,7 +92,7 @@ def statements(text: str) -> str:
 
 
 def of_gradients(fault: GradientFault) -> Fault:
-    """A fault of docs/pages/mutations.md, which are texts that become others, as one of the chapter: what differs in them, in whole lines."""
+    """A fault of tests/mutation/faults, which are texts that become others, as one of the chapter: what differs in them, in whole lines."""
     changes = []
     for line, new in [(fault.old, fault.new), *fault.also]:
         file = next(file for file in GRADIENTS if line in (ROOT / chapters.below(file)).read_text(encoding="utf-8"))
@@ -264,6 +264,6 @@ def steps_of(fault: Fault) -> tuple[int, ...]:
 
 
 def row_of(name: str) -> str:
-    """What docs/pages/mutations.md calls it, if it is there."""
+    """What the page of faults calls it, if it is there."""
     base = name.removesuffix("_07")
     return next((row for row, shown in SAME.items() if shown == base), base if name in OF_GRADIENTS else "")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from docs.tools import pages
+from docs.tools import made, pages
 
 TABLE = "a\n<!-- traced split -->\n| 1 |\n| 2 |\n<!-- /traced -->\nb\n"
 
@@ -87,6 +87,32 @@ class Updating(unittest.TestCase):
             self.assertEqual(self.update(path, lambda _: "| 1 |\n| 3 |\n", check=False), (True, ""))
             self.assertEqual(path.read_text(), TABLE.replace("2", "3"))
             self.assertFalse(self.update(path, refuse, check=False)[0])
+
+
+class Made(unittest.TestCase):
+    def test_a_mark_becomes_its_table_except_in_code(self):
+        lines = ["a", "<!-- made variants Mask -->", "```", "<!-- made variants Mask -->", "```"]
+        page = list(made.expanded(lines))
+        self.assertEqual((page[0], page[1], page[-3:]), ("a", "| `Mask` | What it is | The formula |", lines[-3:]))
+
+    def test_every_mark_of_a_page_is_known(self):
+        for path in [*made.book.ROOT.glob("docs/pages/*.md"), *made.book.ROOT.glob("chapters/*/*.md")]:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            self.assertEqual(bool(made.MARK.search("\n".join(lines))), list(made.expanded(lines)) != lines, path)
+
+    def test_what_is_unknown_is_refused(self):
+        for words in (["other"], ["variants"], ["variants", "Other"], ["wrong", "44"], ["mutations", "other"], ["golden", "more"]):
+            with self.assertRaises(pages.Refused):
+                made.table(*words)
+
+    def test_a_fault_says_which_modes_must_report_it(self):
+        table = made.table("mutations", "hopper_attention")
+        self.assertIn("`two_blocks_share_the_registers` | **report:** all | `setmaxnreg_inc` |", table)
+        self.assertIn("`copies_scores_before_the_wait` | **report:** traced<br>**wrong:** lazy | `accumulator register 0 is read` |", table)
+
+    def test_a_wrong_answer_has_its_share_of_the_points(self):
+        self.assertIn("| ch00-neighbours | mends the end alone | 3 of 32 |", made.table("wrong"))
+        self.assertNotIn("ch00-", made.table("wrong", "01"))
 
 
 if __name__ == "__main__":

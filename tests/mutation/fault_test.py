@@ -63,43 +63,11 @@ class Lists(unittest.TestCase):
 
 
 class Page(unittest.TestCase):
-    def test_shows_a_reason_rather_than_a_wrong_result(self):
-        reports = {"eager": "race at a|b 0x7f0684012e00\nmore", "lazy": "wrong result: O", "random": "", "traced": ""}
-        self.assertEqual(page.told(a_fault(), reports), "`race at a\\|b 0x...`")
-        self.assertEqual(page.told(a_fault(), {**reports, "eager": ""}), "a wrong result")
-
-    def test_shows_the_thread_that_says_most(self):
-        deadlock = "deadlock:\n  warp 0: exited\n  warp 1: waits for a\n  warp 2: waits for b"
-        self.assertEqual(page.first_line(deadlock, "for b"), "deadlock:; warp 2: waits for b")
-        self.assertEqual(page.first_line(deadlock, "for c"), "deadlock:; warp 1: waits for a")
-
     def test_compares_what_every_compiler_says(self):
-        row = "| A fault.<br>`name` | **report:** all | `{}` |"
-        same = lambda one, other: page.comparable(row.format(one)) == page.comparable(row.format(other))
-        self.assertTrue(same("data race on 16: thread 0 wrote", "data race on 32: thread 1 read"))
-        self.assertTrue(same("thread 31 exits", "thread 0 exits"))
-        self.assertFalse(same("data race on 16", "thread 0 exits"))
-        self.assertFalse(page.comparable("| 102 | 83 |") == page.comparable("| 102 | 84 |"))
         fence = "```text\n{}\n```\n"
         self.assertEqual(page.comparable(fence.format("data race on 16\n  thread 0")), page.comparable(fence.format("data race on 32\n  warp 1")))
         self.assertEqual(page.comparable(fence.format("lane 31 is not")), page.comparable(fence.format("lane 30 is not")))
         self.assertNotEqual(page.comparable(fence.format("lane 31 is not")), page.comparable(fence.format("lane 31 is")))
-
-    def shown(self, reports, **fault):
-        with patch("page.faults_of", return_value=[a_fault(**fault)]), patch("page.reports_of", return_value=reports):
-            return page.shown_fault("kernel", "name", None)
-
-    def test_shows_what_was_changed_and_the_first_report(self):
-        report = "data race on 0x7f0684012e00\n  at kernel.cuh:3\n  at kernel.cuh:4\ndata race on another\n  at kernel.cuh:5"
-        text = self.shown({"eager": "wrong result: O", "lazy": "", "random": "", "traced": report}, old="one;\ntwo;\n", new="one;\n2;\n")
-        self.assertIn("```diff\n-two;\n+2;\n```", text)
-        self.assertIn("In the traced mode", text)
-        self.assertIn("```text\ndata race on 0x...\n  at kernel.cuh:3\n  at kernel.cuh:4\n```", text)
-
-    def test_refuses_to_show_what_nobody_explains(self):
-        for report in ("wrong result: O", ""):
-            with self.assertRaisesRegex(Refused, "no report to show"):
-                self.shown(dict.fromkeys(fault.MODES, report))
 
 
 if __name__ == "__main__":

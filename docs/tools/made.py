@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Tables that the repository does not keep: docs/build puts them into pages, and this prints them, as Markdown: made.py NAME [WORD].
+
+In a page, `<!-- made NAME WORD -->` on a line of its own is where a table goes.
+
+    golden               how many golden cases there are of each family of instructions
+    mutations [KERNEL]   the faults that are planted in a kernel of tests/mutation; without one, how many each mode must report
+    exercises            the exercises of all chapters
+    wrong [NN]           plausible wrong answers to a chapter's exercises, or to those of all, with the points that they get
+    variants KIND        the masks (Mask) or score functions (Score) that a capstone's variant is drawn from
+"""
+import importlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the packages, for python3 docs/tools/made.py
+
+from course import variant
+from docs.tools import book, pages
+from docs.tools.pages import FENCE, Refused, row
+
+MARK = re.compile(r"<!-- made (.+?) -->")
+GOLDEN = book.ROOT / "tests" / "simulator" / "golden_h200.txt"
+MUTATION = book.ROOT / "tests" / "mutation"
+WRONG_RESULT = "wrong result"
+
+
+def golden() -> str:
+    lines = GOLDEN.read_text(encoding="utf-8").splitlines()
+    families: dict[str, list[str]] = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            families.setdefault(re.sub(r"(?a)^([A-Za-z]+(?:\.async)?).*", r"\1", line), []).append(line)
+    text = row("Family", "Cases", "With real numbers", "A line") + row("---", "--:", "--:", "---")
+    for family, cases in families.items():
+        text += row(family, str(len(cases)), str(sum(" real" in case for case in cases)), f"`{re.sub(' +', ' ', cases[-1])}`")
+    origins: list[str] = []
+    counts: list[int] = []
+    for line in lines:
+        if origin := re.match(r"# .*printed on (an? .*?), (\d{4}-\d\d-\d\d)", line):
+            origins.append(f"{origin[1]} on {origin[2]}")
+            counts.append(0)
+        elif line and not line.startswith("#"):
+            if not counts:
+                raise Refused(f"{GOLDEN} does not say where it was printed")
+            counts[-1] += 1
+    printed = "; ".join(f"{count} were printed by {origin}" for count, origin in zip(counts, origins, strict=True))
+    return text + f"\n{sum(counts)} cases: {printed}.\n"
+
+
+def mutations(kernel: str = "") -> str:
+    """From the lists of faults: the tests hold the simulator to them."""
+    sys.path.insert(0, str(MUTATION))
+    fault = importlib.import_module("fault")
+    names = sorted(path.stem for path in (MUTATION / "faults").glob("*.py"))
+    if not kernel:
+        found = [one for name in names for one in fault.faults_of(name)]
+        counts = [sum(mode in one.reports for one in found) for mode in fault.MODES]
+        return row("Faults", *fault.MODES) + row("--:", *["--:"] * len(counts)) + row(str(len(found)), *map(str, counts))
+    if kernel not in names:
+        raise Refused(f"there is no list of faults {kernel}: there are {', '.join(names)}")
+
+    def modes(reports: dict[str, str], is_wrong: bool) -> str:
+        found = [mode for mode in reports if reports[mode].startswith(WRONG_RESULT) == is_wrong]
+        said = "all" if len(found) == len(fault.MODES) else ", ".join(found)
+        return f"**{'wrong' if is_wrong else 'report'}:** {said}" if found else ""
+
+    text = row("Fault", "Seen by", "The report contains") + row("---", "---", "---")
+    for one in fault.faults_of(kernel):
+        said = [report for report in one.reports.values() if not report.startswith(WRONG_RESULT)]
+        reports = "<br>".join("`" + report.replace("|", "\\|") + "`" for report in dict.fromkeys(said))
+        seen = "<br>".join(filter(None, (modes(one.reports, False), modes(one.reports, True))))
+        text += row(f"{one.about}<br>`{one.name}`", seen, reports or "a wrong result")
+    return text
+
+
+def exercises_of(paths: Iterable[Path], page: Callable[[Path], str]) -> str:
+    """What is done, what it is worth, and about how long it takes. `page`: where the exercises of a manifest are described."""
+    does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it",
+            "capstone": "write a whole kernel"}
+    text = row("Exercise", "You", "Points", "Minutes, about") + row("---", "---", "--:", "--:")
+    for path in paths:
+        for entry in json.loads(path.read_text(encoding="utf-8")):
+            points = sum(test["points"] for test in entry["tests"])
+            anchor = f"{entry['id']}-{entry['title'].replace(' ', '-').replace(',', '').lower()}"
+            text += row(f"[{entry['id']}]({page(path)}#{anchor}): {entry['title']}", does[entry["kind"]], str(points), str(entry.get("minutes", "-")))
+    return text
+
+
+def exercises() -> str:
+    manifests = sorted(book.ROOT.glob("chapters/*/exercises/exercises.json"))
+    return exercises_of(manifests, lambda path: f"../../chapters/{path.parts[-3]}/README.md")
+
+
+def wrong(chapter: str = "[0-9][0-9]") -> str:
+    text = ""
+    for path in sorted(book.ROOT.glob(f"course/solutions/{chapter}_*/wrong.json")):
+        manifest = book.ROOT / "chapters" / path.parent.name / "exercises" / "exercises.json"
+        points = {entry["id"]: sum(test["points"] for test in entry["tests"]) for entry in json.loads(manifest.read_text(encoding="utf-8"))}
+        text += f"\n### Chapter {int(path.parent.name[:2])}\n\n" + row("Exercise", "A wrong answer", "Points") + row("---", "---", "--:")
+        for entry in json.loads(path.read_text(encoding="utf-8")):
+            text += row(entry["exercise"], entry["what"], f"{entry['points']} of {points[entry['exercise']]}")
+    if not text:
+        raise Refused(f"there are no wrong answers to chapter {chapter}: give two digits, such as 04")
+    return text
+
+
+def variants(kind: str) -> str:
+    if kind not in variant.KINDS:
+        raise Refused(f"there are no variants {kind}: there are {', '.join(variant.KINDS)}")
+    text = row(f"`{kind}`", "What it is", "The formula") + row("---", "---", "---")
+    return text + "".join(row(f"`{one.name}`", one.what, f"`{one.formula}`") for one in variant.choices(book.ROOT, kind))
+
+
+TABLES: dict[str, Callable[..., str]] = {"golden": golden, "mutations": mutations, "exercises": exercises, "wrong": wrong, "variants": variants}
+
+
+def table(name: str, *words: str) -> str:
+    if name not in TABLES:
+        raise Refused(f"there is no table {name}: there are {', '.join(TABLES)}")
+    wanted, optional = TABLES[name].__code__.co_argcount, len(TABLES[name].__defaults__ or ())
+    if not wanted - optional <= len(words) <= wanted:
+        raise Refused(f"{' '.join([name, *words])}: the table {name} takes other words: docs/tools/made.py --help lists them")
+    return TABLES[name](*words)
+
+
+def expanded(lines: Iterable[str]) -> Iterator[str]:
+    """A page's lines with tables in the place of their marks."""
+    fenced = False
+    for line in lines:
+        fenced ^= bool(FENCE.fullmatch(line))
+        found = None if fenced else MARK.fullmatch(line)
+        yield from table(*found[1].split()).splitlines() if found else [line]
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    if not words or words[0] in ("-h", "--help"):
+        print(__doc__)
+        return
+    try:
+        print(table(*words), end="")
+    except pages.Refused as reason:
+        print(f"made.py: {reason}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
