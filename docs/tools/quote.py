@@ -461,22 +461,23 @@ def accuracy_table(measured: Results, machine: str) -> str:
                    f"{context['date'][:10]}, commit {context['commit']}.\n")
 
 
+LONG_STEPS = ("plain", "ch06/step5", "ch06/promoted", "ch06/step5_centred")
 LONG_INPUTS = {"quarter": "mean 1/4", "one": "mean 1", "one_sign": "one sign", "all_equal": "all equal"}
 
 
 def long_table(measured: Results, machine: str) -> str:
     """The relative RMS error of O, and what is left of O, by kind of values, attention and number of keys."""
-    found = results.study(measured, machine, "long")
+    found = [entry for entry in results.study(measured, machine, "long") if entry.cell.who in LONG_STEPS]
     lengths = sorted({entry.cell.seqlen for entry in found})
-    text = row("Values", "Attention", "Type", *map(short, lengths)) + row("---", "---", "---", *["--:"] * len(lengths))
+    text = row("Values", "Attention", *map(short, lengths)) + row("---", "---", *["--:"] * len(lengths))
     newest = {entry.name: entry for entry in found}
     for kind, who, dtype in dict.fromkeys((entry.cell.kind, entry.cell.who, entry.cell.dtype) for entry in found):
         entries = [newest.get(str(Name(kind, who, dtype, found[0].cell.head_dim, "full", seqlen))) for seqlen in lengths]
         label = next(entry.label for entry in entries if entry)
-        text += row(LONG_INPUTS[kind.partition("/")[2]], label, dtype,
+        text += row(LONG_INPUTS[kind.partition("/")[2]], label,
                     *(f"{three_digits(100 * entry.values['relative_rms'])} % ({entry.values['left']:.3f})" if entry else "-" for entry in entries))
     last = found[-1]
-    return text + (f"\nRMS error of O over its RMS; in brackets, how much of O is left along its true direction. Heads {last.values['heads']:.0f}, "
+    return text + (f"\nRMS error of O over its RMS, e4m3; in brackets, how much of O is left along its true direction. Heads {last.values['heads']:.0f}, "
                    f"head_dim {last.cell.head_dim}, no mask. {last.context.get('gpu', 'The simulator')}; "
                    f"{last.context['date'][:10]}, commit {last.context['commit']}.\n")
 
@@ -547,7 +548,7 @@ def in_turn_steps_table(measured: Results) -> str:
     text = row("$d$, mask", "TFLOP/s of", *map(short, SEQLENS)) + row("---", "---", *["--:"] * len(SEQLENS))
     for shape in SHAPES:
         of_shape = [cells[shape[0], shape[1], seqlen] for seqlen in SEQLENS]
-        for column, title in columns.items():
+        for column, title in list(columns.items())[:-1]:
             text += row(titled(*shape), title, *(f"{cell[column].ours:.0f}" for cell in of_shape))
         text += row(titled(*shape), "*cuDNN*", *(f"{cell['step7'].cudnn:.0f}" for cell in of_shape))
         text += row(titled(*shape), "*FlashAttention-3*", *(f"{cell['step7'].fa3:.0f}" for cell in of_shape))
