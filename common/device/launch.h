@@ -42,10 +42,10 @@ using sim::kIsTraced;
 void run_on(Stream stream, std::function<void()> work);
 #endif
 
-/// Does what launch and its like promise: with clusters of so many blocks, or `start` says how.
+/// Does what launch and its like promise: `start` says how.
 template <bool kTraced, typename... Params, typename... Args>
-void launch(Start start, dim3 cluster, void (*kernel)(Params...), dim3 grid, dim3 block,
-            std::size_t dynamic_shared_bytes, Stream stream, Args... args) {
+void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+            Stream stream, Args... args) {
 #ifdef __CUDACC__
   static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each of the kernel's parameters");
   // What a block gets without being asked for; more must be allowed kernel by kernel.
@@ -58,14 +58,9 @@ void launch(Start start, dim3 cluster, void (*kernel)(Params...), dim3 grid, dim
     if (start == Start::dependent) {
       attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
       attribute.val.programmaticStreamSerializationAllowed = 1;
-    } else if (start == Start::cooperative) {
+    } else {
       attribute.id = cudaLaunchAttributeCooperative;
       attribute.val.cooperative = 1;
-    } else {
-      attribute.id = cudaLaunchAttributeClusterDimension;
-      attribute.val.clusterDim.x = cluster.x;
-      attribute.val.clusterDim.y = cluster.y;
-      attribute.val.clusterDim.z = cluster.z;
     }
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
@@ -73,7 +68,7 @@ void launch(Start start, dim3 cluster, void (*kernel)(Params...), dim3 grid, dim
     config.dynamicSmemBytes = dynamic_shared_bytes;
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = start == Start::plain && cluster.x * cluster.y * cluster.z == 1 ? 0 : 1;
+    config.numAttrs = start == Start::plain ? 0 : 1;
     error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
     note_launch(reinterpret_cast<const void*>(kernel), int(block.x * block.y * block.z),
                 dynamic_shared_bytes);
@@ -105,8 +100,7 @@ void launch(Start start, dim3 cluster, void (*kernel)(Params...), dim3 grid, dim
     translated([&] {
       sim::run_grid(
           grid, block, dynamic_shared_bytes, [&] { std::apply(kernel, parameters); },
-          reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>(), start == Start::dependent,
-          cluster);
+          reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>(), start == Start::dependent);
     });
   });
 #endif
@@ -122,7 +116,7 @@ void launch(Start start, dim3 cluster, void (*kernel)(Params...), dim3 grid, dim
 template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
 void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
             Stream stream, Args... args) {
-  detail::launch<kTraced>(start, dim3(1), kernel, grid, block, dynamic_shared_bytes, stream, args...);
+  detail::launch<kTraced>(start, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
 
 /// The same, each block started when there is room for it.
@@ -138,14 +132,6 @@ template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args
 void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
                       Stream stream, Args... args) {
   launch<kTraced>(Start::dependent, kernel, grid, block, dynamic_shared_bytes, stream, args...);
-}
-
-/// The same for clusters of so many blocks, at most 8, of which the grid's dimensions are multiples
-/// (common/ptx/cluster.h): the blocks of a cluster run at one time. Needs Hopper.
-template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
-void launch_cluster(dim3 cluster, void (*kernel)(Params...), dim3 grid, dim3 block,
-                    std::size_t dynamic_shared_bytes, Stream stream, Args... args) {
-  detail::launch<kTraced>(Start::plain, cluster, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
 
 }  // namespace flashbook::device

@@ -7,7 +7,6 @@
 #include "common/simulator/atomics.h"
 #include "common/simulator/barrier.h"
 #include "common/simulator/clock.h"
-#include "common/simulator/cluster.h"
 #include "common/simulator/cp_async.h"
 #include "common/simulator/language.h"
 #include "common/simulator/launch.h"

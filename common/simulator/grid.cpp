@@ -80,21 +80,6 @@ void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const
                 std::to_string(kMaxSharedBytes) + " (227 KB) together");
 }
 
-/// The same for its clusters.
-void check_cluster(dim3 grid, dim3 cluster) {
-  const std::string clusters = "clusters of " + text_of(cluster) + " blocks";
-  if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0)
-    throw Error(clusters + ": every dimension must be at least 1");
-  if (uint64_t(cluster.x) * cluster.y * cluster.z > kMaxClusterBlocks)
-    throw Error(clusters +
-                ": at most 8 blocks together, or a GPU refuses the launch. (More is not portable)");
-  if (grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0)
-    throw Error(clusters + " in a grid of " + text_of(grid) +
-                ": each dimension of the grid must be a multiple of the cluster's, or a GPU refuses the "
-                "launch. Launch more blocks, and let those beyond the end do nothing but what the others of "
-                "their cluster wait for");
-}
-
 /// The whole number in an environment variable, or `otherwise` if it is not set.
 uint64_t from_environment(const char* name, uint64_t otherwise, uint64_t least, uint64_t most) {
   const char* text = std::getenv(name);
@@ -155,17 +140,9 @@ Counts counts_of_grids;
 class Blocks final : public OtherBlocks {
  public:
   /// `enter` prepares a worker for the grid.
-  Blocks(dim3 grid, dim3 cluster, int threads, uint64_t seed,
-         std::function<void(Worker&, OtherBlocks&)> enter)
-      : grid_(grid),
-        cluster_(cluster),
-        cluster_size_(int(cluster.x * cluster.y * cluster.z)),
-        threads_of_block_(threads),
-        count_(uint64_t(grid.x) * grid.y * grid.z / uint64_t(cluster_size_)),
-        seed_(seed),
-        enter_(std::move(enter)) {
-    const uint64_t count = count_;
-    if (seed == 0 || count == 1 || !kHasOsThreads) return;
+  Blocks(dim3 grid, uint64_t seed, std::function<void(Worker&, OtherBlocks&)> enter)
+      : count_(uint64_t(grid.x) * grid.y * grid.z), seed_(seed), enter_(std::move(enter)) {
+    if (seed == 0 || count_ == 1 || !kHasOsThreads) return;
     turns_.emplace(std::max(1, options().os_threads), seed);
     turns_->enter();
   }
@@ -173,7 +150,7 @@ class Blocks final : public OtherBlocks {
   /// Runs them all, or those before the first that goes wrong.
   void run() {
     provide_workers(1);
-    if (!kHasOsThreads && cluster_size_ == 1) return run_in_turn();
+    if (!kHasOsThreads) return run_in_turn();
     const auto wanted = std::min<uint64_t>(count_, uint64_t(std::max(1, options().os_threads)));
     while (uint64_t(begun_) < wanted && begin_another()) {
     }
@@ -272,10 +249,9 @@ class Blocks final : public OtherBlocks {
     turns_->hand_over(unit_->number);
   }
 
-  /// Of so many units. (mutex_ is held, or nobody else runs.)
-  void provide_workers(int units) {
-    while (workers.size() < std::size_t(units) * std::size_t(cluster_size_))
-      workers.push_back(std::make_unique<Worker>());
+  /// (mutex_ is held, or nobody else runs.)
+  void provide_workers(int count) {
+    while (workers.size() < std::size_t(count)) workers.push_back(std::make_unique<Worker>());
   }
 
   /// As the unit of that number.
@@ -285,13 +261,10 @@ class Blocks final : public OtherBlocks {
     if (turns_) turns_->wait(number_of_unit);
     Unit unit{.number = number_of_unit};
     unit_ = &unit;
-    std::vector<Worker*> mine;
-    {
+    Worker& worker = [&]() -> Worker& {
       const std::lock_guard lock(mutex_);
-      for (int rank = 0; rank < cluster_size_; ++rank)
-        mine.push_back(workers[std::size_t(number_of_unit * cluster_size_ + rank)].get());
-    }
-    Worker& worker = *mine[0];
+      return *workers[std::size_t(number_of_unit)];
+    }();
     enter_(worker, *this);
     for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {
       // On one OS thread a grid does the same every time; in random order blocks meet anyway.
@@ -303,10 +276,7 @@ class Blocks final : public OtherBlocks {
         if (unit_->random.below(number < kManyBlocks ? 2 : kManyBlocks) == 0) hand_over();
       }
       unit_->gives_up = false;
-      if (cluster_size_ > 1)
-        run_cluster(mine, number);
-      else if (auto problem = worker.run_block(number, seed_))
-        error_.add(number, *problem, unit_->gives_up);
+      if (auto problem = worker.run_block(number, seed_)) error_.add(number, *problem, unit_->gives_up);
       if (unit_->added != Added::enough) ++came_;
     }
     --working_;
@@ -349,47 +319,6 @@ class Blocks final : public OtherBlocks {
     return unit_->has_block = true;
   }
 
-  /// Runs the blocks of a cluster, each on an OS thread, the calling one first.
-  void run_cluster(const std::vector<Worker*>& blocks, uint64_t number) {
-    Cluster cluster(blocks, threads_of_block_);
-    Unit* const unit = unit_;
-    const auto run = [&](int rank) {
-      const uint64_t block = block_of_cluster(number, rank);
-      if (auto problem = blocks[std::size_t(rank)]->run_in_cluster(cluster, rank, block, seed_))
-        error_.add(block, *problem, unit->gives_up);
-    };
-    const auto run_beside = [&](int rank) {
-      const Watchdog watchdog(options().timeout);
-      const CrashStack crash_stack;
-      unit_ = unit;
-      enter_(*blocks[std::size_t(rank)], *this);
-      run(rank);
-    };
-    std::vector<std::thread> others;
-    try {
-      if (!kHasOsThreads) throw std::system_error(std::make_error_code(std::errc::not_supported));
-      for (int rank = 1; rank < cluster_size_; ++rank) others.emplace_back(run_beside, rank);
-    } catch (const std::system_error&) {
-      cluster.abandon(cluster_size_ - 1 - int(others.size()));
-      error_.add(block_of_cluster(number, 0),
-                 "the system has no more OS threads, and each block of a cluster needs one: "
-                 "FLASHBOOK_SIM_THREADS=1 runs one cluster at a time",
-                 false);
-    }
-    run(0);
-    for (std::thread& other : others) other.join();
-  }
-
-  /// The block of that rank, x first in both.
-  uint64_t block_of_cluster(uint64_t number, int rank) const {
-    const uint64_t columns = grid_.x / cluster_.x, rows = grid_.y / cluster_.y;
-    const auto in = unsigned(rank);
-    const uint64_t x = number % columns * cluster_.x + in % cluster_.x;
-    const uint64_t y = number / columns % rows * cluster_.y + in / cluster_.x % cluster_.y;
-    const uint64_t z = number / columns / rows * cluster_.z + in / cluster_.x / cluster_.y;
-    return (z * grid_.y + y) * grid_.x + x;
-  }
-
   /// One more unit, unless there is nothing left for it to do, or the system has none.
   bool begin_another() {
     if (next_ >= count_) return false;
@@ -414,9 +343,7 @@ class Blocks final : public OtherBlocks {
     return true;
   }
 
-  const dim3 grid_, cluster_;
-  const int cluster_size_, threads_of_block_;
-  const uint64_t count_, seed_;  ///< of clusters, which may be single blocks
+  const uint64_t count_, seed_;
   const std::function<void(Worker&, OtherBlocks&)> enter_;
   std::atomic<uint64_t> next_{0};
   std::atomic<int> working_{1}, waiting_{0};  ///< units, the calling OS thread's first
@@ -431,8 +358,7 @@ class Blocks final : public OtherBlocks {
   int begun_ = 1;
   /// What its block has added to whole numbers in device memory; enough, if it need not meet others.
   enum class Added { nothing, once, waits, enough };
-  /// What runs a block at a time, or the blocks of a cluster, of which one runs at a time: an OS thread, and
-  /// one more for each other block of the cluster.
+  /// What runs a block at a time: an OS thread, or, where there is only one, a share of it.
   struct Unit {
     int number = 0;      ///< from 0 on
     bool waits = false;  ///< whether it is counted in waiting_
@@ -466,12 +392,11 @@ Options& options() {
 }
 
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher, bool dependent,
-              dim3 cluster) {
+              const std::function<void()>& thread_body, const void* kernel, Watcher* watcher,
+              bool dependent) {
   if (current_worker)
     throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes, kernel);
-  check_cluster(grid, cluster);
 
   static std::mutex one_grid;
   const std::lock_guard lock(one_grid);
@@ -482,10 +407,9 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
     events->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent},
                         thread_body.target_type().name());
   const CrashGuard guard;
-  Blocks blocks(grid, cluster, int(block.x * block.y * block.z), options().seed,
-                [&](Worker& worker, OtherBlocks& others) {
-                  worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);
-                });
+  Blocks blocks(grid, options().seed, [&](Worker& worker, OtherBlocks& others) {
+    worker.enter_grid(grid, block, dynamic_shared_bytes, thread_body, kernel, watcher, others);
+  });
   blocks.run();
   const uint64_t blocks_run = uint64_t(grid.x) * grid.y * grid.z;
   ++counts_of_grids.launches;

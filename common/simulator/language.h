@@ -17,6 +17,8 @@
 #define __forceinline__ inline
 #define __grid_constant__ ::flashbook::sim::GridConstant,
 #define __align__(n) __attribute__((aligned(n)))  // alignas may not stand in the middle of a declaration
+#define __cluster_dims__(...) \
+  _Pragma("GCC error \"the simulator does not run clusters: leave out __cluster_dims__\"")
 
 /// A launch with more threads than the bounds allow is refused (launch_bounds.h). A kernel with bounds is
 /// static, since g++ 12 leaves a table behind that the linker cannot merge with the kernel's twin of another

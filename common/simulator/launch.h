@@ -78,11 +78,10 @@ Watcher* watcher_of() {
 /// rule or throws. Later blocks may then not have run. In a traced program (trace/trace.h) also for data
 /// races and accesses out of bounds. `kernel` is where the kernel's code begins, for its name; `watcher`
 /// watches, unless it is null. `dependent`: on a GPU it might begin before the launch before it is over, and
-/// whoever watches reports what relies on that end without waiting for it. `cluster`: so many neighbouring
-/// blocks run at one time and reach into each other's shared memory.
+/// whoever watches reports what relies on that end without waiting for it.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               const std::function<void()>& thread_body, const void* kernel = nullptr,
-              Watcher* watcher = watcher_of<kIsTraced>(), bool dependent = false, dim3 cluster = 1);
+              Watcher* watcher = watcher_of<kIsTraced>(), bool dependent = false);
 
 /// Throws Error if argument `number` of a kernel, counted from 1, leads to host memory.
 void require_device_pointer(const void* kernel, int number, const volatile void* argument);

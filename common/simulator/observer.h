@@ -115,25 +115,6 @@ class Observer {
                                Location where) = 0;
   /// `thread` has waited for it.
   virtual void gives_back_registers(int thread, const void* registers) = 0;
-  // Of a block in a cluster. Other blocks run on OS threads of their own, one at a time.
-  /// What `thread` knows now, it hands over to those threads of other blocks who learn it, in a round of the
-  /// object: an mbarrier, or the cluster's barrier. (Threads of its own block learn it by releases().)
-  virtual void publishes(int thread, const void* object, uint32_t round) = 0;
-  virtual void learns(int thread, const void* object, uint32_t round) = 0;
-  /// All of these have completed a round of the object, at which all threads of the cluster meet.
-  virtual void completes_together(const void* object, uint32_t round, std::span<Observer* const> blocks) = 0;
-  /// `thread` knows what was released in that round.
-  virtual void learns_together(int thread, const void* object, uint32_t round) = 0;
-  /// Another block of the cluster runs.
-  virtual void hands_over() = 0;
-  /// On this ticket of the block's own object, which `thread` of another block, the peer, had it begin, the
-  /// async proxy writes here.
-  virtual void touched_by_peer(Observer& peer, int thread, const void* object, uint32_t ticket,
-                               const Touched& touched) = 0;
-  /// On a ticket of another block, the peer, `thread` of this block has the async proxy read here.
-  virtual void read_for_peer(int thread, Observer& peer, const void* object, uint32_t ticket,
-                             const Touched& touched) = 0;
-
   /// On this ticket, which `thread` had it begin, TMA moves these bytes of device memory, a row of its box.
   virtual void streams(int thread, const void* object, uint32_t ticket, const Touched& touched) = 0;
 };

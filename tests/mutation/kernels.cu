@@ -4,7 +4,6 @@
 #include <string>
 
 #include "tests/mutation/bulk_sums.cuh"
-#include "tests/mutation/cluster_keys.cuh"
 #include "tests/mutation/gradients.cuh"
 #include "tests/mutation/hopper_attention.cuh"
 #include "tests/mutation/mma_attention.cuh"
@@ -29,7 +28,6 @@ constexpr Kernel kKernels[] = {
     {"bulk_sums", DType::f32, 20, 70, &bulk_sums::run<64>, nullptr},
     {"turns", DType::f32, 20, 70, &turns::run<64>, nullptr},
     {"relay", DType::f32, 20, 70, &relay::run<64>, nullptr},
-    {"cluster_keys", DType::f32, 70, 90, &cluster_keys::run<64>, nullptr},
     {"tile_queue", DType::f32, 20, 70, &tile_queue::run<64>, nullptr},
     {"hopper_attention", DType::bf16, 200, 333, &hopper_attention::run<64>, &hopper_attention::run<128>},
     {"gradients", DType::bf16, 300, 300, &backward::run<64>, &backward::run<128>, Operation::backward,

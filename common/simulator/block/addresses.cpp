@@ -53,13 +53,8 @@ bool lies_in(const void* address, std::size_t bytes, const unsigned char* begin,
 
 [[noreturn]] void outside(const char* what, const void* address, std::size_t bytes, const char* memory,
                           Location where) {
-  const Worker& worker = running_worker(what, where);
-  const bool of_peer = worker.cluster() && !worker.cluster()->describe_peer(worker, address).empty();
   throw Error(describe_call(what, where) + ": " + std::to_string(bytes) + " bytes at " +
-              worker.memory.describe(address) + " are not in " + memory +
-              (of_peer ? ". What reaches into another block names the caller's own place and a rank "
-                         "(common/ptx/cluster.h), and a block waits at its own mbarriers only"
-                       : ""));
+              running_worker(what, where).memory.describe(address) + " are not in " + memory);
 }
 
 void require_aligned(const char* what, const void* address, std::size_t alignment, Location where) {
@@ -75,13 +70,11 @@ SharedMemory::SharedMemory() : data_(static_cast<unsigned char*>(std::aligned_al
 }
 
 SharedMemory::~SharedMemory() {
-  set_accessible(true);
   const std::lock_guard lock(all().mutex);
   std::erase(all().memories, this);
 }
 
 void SharedMemory::enter_grid(std::size_t dynamic_bytes) {
-  set_accessible(true);
   const std::lock_guard lock(all().mutex);
   bytes_ = dynamic_bytes;
   arrays_ = static_shared_arrays();
@@ -105,34 +98,6 @@ void SharedMemory::bring_back() {
   }
 }
 
-void SharedMemory::set_accessible(bool accessible) {
-  if (accessible == accessible_) return;
-  accessible_ = accessible;
-  mprotect(data_.get(), whole_pages(), accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
-}
-
-void SharedMemory::go_away() {
-  set_accessible(false);
-  for (const auto& array : arrays_) std::memset(array.data(), 0xff, array.size());
-}
-
-bool SharedMemory::contains_known(const void* address) const {
-  return lies_in(address, 1, data_.get(), bytes_) ||
-         std::any_of(arrays_.begin(), arrays_.end(),
-                     [&](const auto& array) { return lies_in(address, 1, array.data(), array.size()); });
-}
-
-void* SharedMemory::same_place_in(const SharedMemory& other, const void* place) const {
-  const auto* byte = static_cast<const unsigned char*>(place);
-  if (lies_in(place, 1, data_.get(), bytes_)) return other.data_.get() + (byte - data_.get());
-  for (std::size_t i = 0; i < arrays_.size(); ++i)
-    if (lies_in(place, 1, arrays_[i].data(), arrays_[i].size()))
-      return other.arrays_[i].data() + (byte - arrays_[i].data());
-  throw Error(
-      "the simulator does not find this program's __shared__ arrays, and so no place in those of another "
-      "block: use dynamic shared memory, or do not strip the program");
-}
-
 bool SharedMemory::contains(const void* address, std::size_t bytes) const {
   if (lies_in(address, bytes, data_.get(), bytes_)) return true;
   for (const auto& array : arrays_)
@@ -144,9 +109,6 @@ bool SharedMemory::contains(const void* address, std::size_t bytes) const {
 std::string SharedMemory::describe_of_others(const void* address) {
   const std::lock_guard lock(all().mutex);
   const SharedMemory* const own = current_worker ? &current_worker->memory : nullptr;
-  if (current_worker && current_worker->cluster())
-    if (std::string peer = current_worker->cluster()->describe_peer(*current_worker, address); !peer.empty())
-      return peer;
   for (const SharedMemory* other : all().memories) {
     if (other == own) continue;
     const auto holds = [&](std::span<unsigned char> array) {

@@ -35,17 +35,7 @@ class SharedMemory {
   /// The `__shared__` arrays.
   const std::vector<std::span<unsigned char>>& static_arrays() const { return arrays_; }
 
-  /// Whether anybody may touch the dynamic part: the processor refuses it before a block of a cluster begins
-  /// and after it has exited.
-  void set_accessible(bool accessible);
-  /// The block of a cluster has exited.
-  void go_away();
-
   bool contains(const void* address, std::size_t bytes) const;
-  /// The same, but no where `__shared__` arrays cannot be found.
-  bool contains_known(const void* address) const;
-  /// Where a place of this memory lies in that of another block. Throws Error if that is not known.
-  void* same_place_in(const SharedMemory& other, const void* place) const;
   /// "dynamic shared memory + 64 of 1024 bytes", of any address.
   std::string describe(const void* address) const;
   /// "another block's shared memory", if the address lies in that of another OS thread's blocks; else empty.
@@ -55,7 +45,6 @@ class SharedMemory {
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
-  bool accessible_ = true;
   std::unique_ptr<unsigned char, Free> data_;
   std::size_t bytes_ = 0;
   std::vector<std::span<unsigned char>> arrays_;

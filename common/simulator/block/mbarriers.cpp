@@ -4,7 +4,6 @@
 #include <string>
 
 #include "common/simulator/block/worker.h"
-#include "common/simulator/cluster.h"
 #include "common/simulator/describe.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/mbarrier.h"
@@ -88,19 +87,13 @@ std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
               " pending bytes, more than an mbarrier counts (1048575): use smaller boxes or more barriers");
 }
 
-/// "128", or "128 of rank 1" of another block.
-std::string describe_thread(const Arrival& arrival) {
-  return std::to_string(arrival.thread) +
-         (arrival.rank < 0 ? "" : " of rank " + std::to_string(arrival.rank));
-}
-
 /// ". Phase 4 began with mbarrier_arrive at kernel.cuh:12 by thread 128, which came too early": empty if that
 /// is long ago.
 std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
   const Arrival& first = barrier.first[phase % barrier.first.size()];
   if (first.phase != phase + 1) return "";
   return ". The first to arrive in phase " + std::to_string(phase) + ", too early, was thread " +
-         describe_thread(first) + " in " + describe_call(first.what, first.where);
+         std::to_string(first.thread) + " in " + describe_call(first.what, first.where);
 }
 
 [[noreturn]] void lapped(const char* what, const Mbarrier& barrier, uint32_t phase, Location where) {
@@ -198,64 +191,8 @@ void Mbarriers::name(const void* address, const char* name, int index, Location 
 
 void Mbarriers::fence() {
   const int self = scheduler_.current().number;
-  const Worker& worker = *current_worker;
-  for (Mbarrier& barrier : barriers_) {
-    if (barrier.initialiser != self || barrier.fenced) continue;
-    barrier.fenced = true;
-    if (worker.cluster()) barrier.rounds_before = worker.cluster()->arrivals(worker, self);
-  }
-}
-
-std::size_t Mbarriers::number_for_peer(const char* what, const void* address, const Worker& owner,
-                                       const Worker& peer, Location where) const {
-  const Cluster& cluster = *peer.cluster();
-  const std::string cure =
-      "one of its threads calls mbarrier_init and then fence_mbarrier_init, and a cluster_sync comes before "
-      "another block uses it";
-  const uint64_t number = word_at(address) ^ kMark;
-  if (number >= barriers_.size() || barriers_[number].address != address)
-    throw Error(describe_call(what, where) + ": there is no mbarrier at this place in " +
-                cluster.describe_block(owner.rank()) + ": " + cure);
-  const Mbarrier& barrier = barriers_[number];
-  if (barrier.fenced && cluster.knows_round(peer, barrier.rounds_before + 1)) return number;
-  std::string name;
-  {
-    const AsBlock as(cluster, owner.rank());
-    name = describe(barrier) + " of " + cluster.describe_block(owner.rank());
-  }
-  throw Error(describe_call(what, where) + ": " + name + " is used before its mbarrier_init at " +
-              to_string(barrier.where) + ", by thread " + std::to_string(barrier.initialiser) +
-              (barrier.fenced ? ", is known to this block: a cluster_sync comes between the two"
-                              : ", has been made known to the cluster: " + cure));
-}
-
-void Mbarriers::arrive_from(const char* what, std::size_t number, const Worker& owner, const Worker& peer,
-                            uint32_t bytes, bool arrives, Location where) {
-  Mbarrier& barrier = barriers_[number];
-  const int thread = peer.current_number();
-  const Cluster& cluster = *peer.cluster();
-  const AsBlock as(cluster, owner.rank());
-  try {
-    const int64_t pending_bytes = int64_t(barrier.bytes) + bytes;
-    if (pending_bytes > kMaxBytes) too_many_bytes(what, barrier, pending_bytes, where);
-    if (arrives && barrier.pending == 0) too_many_arrivals(what, barrier, where);
-    barrier.bytes = int32_t(pending_bytes);
-  } catch (const Error& error) {
-    throw Error(error.what() + ("\n  the barrier is that of " + cluster.describe_block(owner.rank())));
-  }
-  if (arrives) {
-    if (Arrival& first = barrier.first[barrier.phase % barrier.first.size()];
-        first.phase != barrier.phase + 1)
-      first = {barrier.phase + 1, thread, what, where, peer.rank()};
-    --barrier.pending;
-  }
-  if (EventLog* log = scheduler_.log())
-    log->add_warps(-1, 1,
-                   {EventKind::arrives, what, where, describe(barrier),
-                    "by thread " + std::to_string(thread) + " of rank " + std::to_string(peer.rank()) + ": " +
-                        describe_state(barrier)},
-                   false);
-  complete_if_over(barrier);
+  for (Mbarrier& barrier : barriers_)
+    if (barrier.initialiser == self) barrier.fenced = true;
 }
 
 void Mbarriers::arrive(const char* what, const void* address, uint32_t bytes, Location where) {
@@ -325,15 +262,13 @@ void Mbarriers::require_order(const char* what, const Mbarrier& barrier, Locatio
 }
 
 /// A wait of the current thread has found that all phases before the running one are over.
-void Mbarriers::pass(Mbarrier& barrier, bool of_cluster) {
+void Mbarriers::pass(Mbarrier& barrier) {
   barrier.passed = true;
   scheduler_.synchronise();
   ++waits_[std::size_t(scheduler_.current().warp)];
   barrier.seen[std::size_t(scheduler_.current().number)] = barrier.phase;
-  if (Observer* observer = scheduler_.observer()) {
+  if (Observer* observer = scheduler_.observer())
     observer->acquires(scheduler_.current().number, barrier.address);
-    if (of_cluster) observer->learns(scheduler_.current().number, barrier.address, (barrier.phase - 1) & 1);
-  }
 }
 
 /// How often the thread has waited, or another one for its warp. The number itself means nothing.
@@ -341,8 +276,7 @@ uint32_t Mbarriers::waits_of(const Thread& thread) const {
   return waits_[std::size_t(thread.warp)] + uint32_t(scheduler_.synchronised());
 }
 
-bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where,
-                     bool of_cluster) {
+bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where) {
   const std::size_t number = number_at(what, address, where);
   if (parity > 1)
     throw Error(describe_call(what, where) + " names parity " + std::to_string(parity) +
@@ -355,7 +289,7 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
       stale_wait_ = {number, self, phase - 1, where};
     if (scheduler_.log()) [[unlikely]]
       log(EventKind::passes, what, barriers_[number], where, int(parity));
-    pass(barriers_[number], of_cluster);
+    pass(barriers_[number]);
     return true;
   }
   const Thread& self = scheduler_.current();
@@ -383,7 +317,7 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
   if (barrier.phase == phase) return false;
   if (scheduler_.log()) [[unlikely]]
     log(EventKind::passes, what, barrier, where, int(parity));
-  pass(barrier, of_cluster);
+  pass(barrier);
   return true;
 }
 
@@ -442,7 +376,7 @@ std::string Mbarriers::end_error() const {
              (barrier.bytes > 0 ? ""
                                 : ". The last to land were of " +
                                       describe_call(barrier.brought.what, barrier.brought.where) +
-                                      " by thread " + describe_thread(barrier.brought));
+                                      " by thread " + std::to_string(barrier.brought.thread));
   return "";
 }
 
@@ -472,16 +406,6 @@ void mbarrier_arrive_expect_tx(void* barrier, uint32_t bytes, Location where) {
 bool mbarrier_try_wait(const void* barrier, uint32_t parity, Location where) {
   constexpr const char* kWhat = "mbarrier_try_wait";
   return running_worker(kWhat, where).mbarriers.wait(kWhat, barrier, parity, true, where);
-}
-
-bool mbarrier_try_wait_cluster(const void* barrier, uint32_t parity, Location where) {
-  constexpr const char* kWhat = "mbarrier_try_wait_cluster";
-  return running_worker(kWhat, where).mbarriers.wait(kWhat, barrier, parity, true, where, true);
-}
-
-void mbarrier_wait_cluster(const void* barrier, uint32_t parity, Location where) {
-  constexpr const char* kWhat = "mbarrier_wait_cluster";
-  running_worker(kWhat, where).mbarriers.wait(kWhat, barrier, parity, false, where, true);
 }
 
 void mbarrier_wait(const void* barrier, uint32_t parity, Location where) {

@@ -18,24 +18,20 @@ struct Arrival {
   int thread = 0;
   const char* what = "";  ///< the call
   Location where;
-  int rank = -1;  ///< of the thread's block in the cluster, if that is another one
 };
-
-class Worker;
 
 /// An mbarrier.
 struct Mbarrier {
   const void* address;
-  uint32_t arrivals;           ///< that a phase takes
-  uint32_t pending;            ///< arrivals that the running phase lacks
-  int32_t bytes = 0;           ///< announced in the running phase and not landed; negative: landed first
-  uint32_t phase = 0;          ///< number of the running phase: how many are over
-  bool fenced = false;         ///< whether TMA knows of it
-  uint32_t rounds_before = 0;  ///< of the cluster's barrier, at which its initialiser had arrived by then
-  bool passed = false;         ///< whether a wait has found a phase over
-  int initialiser;             ///< the thread, by number in the block
-  uint64_t turn;               ///< in which it did
-  Location where;              ///< of its initialisation
+  uint32_t arrivals;    ///< that a phase takes
+  uint32_t pending;     ///< arrivals that the running phase lacks
+  int32_t bytes = 0;    ///< announced in the running phase and not landed; negative: landed first
+  uint32_t phase = 0;   ///< number of the running phase: how many are over
+  bool fenced = false;  ///< whether TMA knows of it
+  bool passed = false;  ///< whether a wait has found a phase over
+  int initialiser;      ///< the thread, by number in the block
+  uint64_t turn;        ///< in which it did
+  Location where;       ///< of its initialisation
   const char* name = nullptr;
   int index = -1;                         ///< of the name, if not negative
   std::array<uint32_t, 32> waiting = {};  ///< lanes of each warp that wait for the end of the phase
@@ -67,19 +63,9 @@ class Mbarriers final : public Awaited {
   void arrive(const char* what, const void* address, uint32_t bytes, Location where);
   /// Whether the phase of that parity is over. If not, waits for it: until it is, or, if the wait `may_fail`,
   /// until no other thread can run.
-  /// `of_cluster`: what other blocks of the cluster did before they arrived is known then, too.
-  bool wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where,
-            bool of_cluster = false);
-  /// Bytes that TMA has brought, or another block.
+  bool wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where);
+  /// Bytes that TMA has brought.
   void land_bytes(std::size_t number, std::size_t bytes, const Arrival& from);
-
-  /// The number of the one at an address, for another block of the cluster. Throws Error if there is none, or
-  /// if the current thread of that block does not know of it.
-  std::size_t number_for_peer(const char* what, const void* address, const Worker& owner, const Worker& peer,
-                              Location where) const;
-  /// The current thread of another block, `peer`, announces bytes, and arrives if `arrives`.
-  void arrive_from(const char* what, std::size_t number, const Worker& owner, const Worker& peer,
-                   uint32_t bytes, bool arrives, Location where);
 
   /// The number of the one at an address. Throws Error if there is none.
   std::size_t number_at(const char* what, const void* address, Location where) const;
@@ -116,7 +102,7 @@ class Mbarriers final : public Awaited {
 
   void require_order(const char* what, const Mbarrier& barrier, Location where) const;
   void complete_if_over(Mbarrier& barrier);
-  void pass(Mbarrier& barrier, bool of_cluster);
+  void pass(Mbarrier& barrier);
   void log(EventKind kind, const char* what, const Mbarrier& barrier, Location where, int parity = -1) const;
 
   Scheduler& scheduler_;

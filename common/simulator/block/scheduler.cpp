@@ -200,18 +200,10 @@ inline Thread* Scheduler::next_thread(Fiber& running) {
   // A load that should have been waited for shows if it is still on its way when a later one has landed. So
   // at random any of them lands first, and few land before somebody needs them.
   if (in_any_order_ && block_.has_copies() && random_.below(1024) == 0) block_.land_copy(true);
-  if (in_cluster_ && random_order_ && ready_warps_ && random_.below(32) == 0 && error_.empty() &&
-      !block_.mix_peers())
-    return nullptr;
   for (;;) {
     if (!error_.empty()) return nullptr;
     if (Thread* next = next_ready()) return next;
     if (alive_ == 0) return nullptr;
-    if (in_cluster_) {
-      const Peers peers = block_.let_peers_run();
-      if (peers == Peers::have_run) continue;
-      if (peers == Peers::have_failed) return nullptr;
-    }
     if (block_.land_copy(in_any_order_)) continue;
     if (!wake_pollers()) return nullptr;
     if (!kHasOsThreads && waits_for_blocks_) {

@@ -82,13 +82,6 @@ class Random {
   uint64_t state_;
 };
 
-/// What has become of the other blocks of a cluster, for a block that cannot go on.
-enum class Peers : uint8_t {
-  have_run,    ///< some of them, and may have made threads of this block ready
-  are_stuck,   ///< as long as nothing happens in this block
-  have_failed  ///< one of them, with an error
-};
-
 /// The block whose threads a scheduler runs.
 class Scheduled {
  public:
@@ -103,10 +96,6 @@ class Scheduled {
   virtual bool wait_for_other_blocks(int rounds) = 0;
   /// Something else has happened after such rounds.
   virtual void stop_waiting() = 0;
-  /// No thread can run: the other blocks of the cluster may.
-  virtual Peers let_peers_run() = 0;
-  /// Lets another block of the cluster run at random. False if one has failed.
-  virtual bool mix_peers() = 0;
 
  protected:
   ~Scheduled() = default;
@@ -125,8 +114,6 @@ class Scheduler {
   /// Forgets the last block. `random`: of the next one; `random_order`: whether its warps run in random
   /// order.
   void begin_block(Random random, bool random_order);
-  /// Whether the blocks that follow have others beside them in a cluster.
-  void set_in_cluster(bool in_cluster) { in_cluster_ = in_cluster; }
   /// Runs all threads until they have exited, or none can go on. True if they wait for other blocks that need
   /// the same OS thread: the next call goes on.
   bool run();
@@ -279,7 +266,6 @@ class Scheduler {
   bool stays_with_warp_ = true;  // in order, and the block does not wait for other blocks
   bool in_any_order_ = false;    // in which copies land
   bool random_order_ = false;
-  bool in_cluster_ = false;
   std::array<int, kMaxWarps> priority_{};  // in random order, the ready warp with the highest runs
   int turns_a_priority_ = 1;               // on average, until another warp gets a new one
 

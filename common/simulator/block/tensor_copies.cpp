@@ -104,49 +104,6 @@ BoxPlace place(const int* at, int rank) {
   return box;
 }
 
-/// " of rank 1": of another block's thread.
-std::string of_rank(int rank) { return rank < 0 ? "" : " of rank " + std::to_string(rank); }
-
-template <typename T>
-void combine_as(const AsyncWord& word, unsigned char* place) {
-  T value, there;
-  std::memcpy(&value, word.bytes.data(), sizeof(T));
-  std::memcpy(&there, place, sizeof(T));
-  switch (word.operation) {
-    case RedOperation::add:
-      there = T(std::make_unsigned_t<T>(there) + std::make_unsigned_t<T>(value));
-      break;
-    case RedOperation::min:
-      there = std::min(there, value);
-      break;
-    case RedOperation::max:
-      there = std::max(there, value);
-      break;
-    case RedOperation::bit_and:
-      there &= value;
-      break;
-    case RedOperation::bit_or:
-      there |= value;
-      break;
-    case RedOperation::bit_xor:
-      there ^= value;
-      break;
-  }
-  std::memcpy(place, &there, sizeof(T));
-}
-
-/// What becomes of the word that is there.
-void combine(const AsyncWord& word, unsigned char* place) {
-  if (!word.combines)
-    std::memcpy(place, word.bytes.data(), word.size);
-  else if (word.size == sizeof(uint64_t))
-    combine_as<uint64_t>(word, place);
-  else if (word.is_signed)
-    combine_as<int32_t>(word, place);
-  else
-    combine_as<uint32_t>(word, place);
-}
-
 /// A copy, as an observer is told of it.
 struct Copy {
   const char* what;
@@ -179,7 +136,6 @@ void tell_of_tensor(Observer& observer, const void* object, uint32_t ticket, int
 
 void TensorCopies::begin_block() {
   loads_.clear();
-  words_.clear();
   tiles_.clear();
   threads_.resize(scheduler_.threads().size());
   for (OfThread& thread : threads_) {
@@ -216,20 +172,6 @@ void TensorCopies::load(const char* what, void* tile, const CUtensorMap& map, co
   if (EventLog* log = scheduler_.log())
     log->add(load.thread, {EventKind::copies, what, where, name_of_tile(tile, bytes),
                            "from " + text_of(at.data(), map.rank) + ", arrives at " + describe(barrier)});
-  add_load(load);
-}
-
-/// No other load is bringing data to the same place.
-void TensorCopies::require_free(const Load& load) const {
-  for (const Load& other : loads_)
-    if (other.tile < load.tile + load.bytes && load.tile < other.tile + other.bytes)
-      throw Error(describe_call(load.what, load.where) + " writes a tile into which the " + other.what +
-                  " at " + to_string(other.where) + " by thread " + std::to_string(other.thread) +
-                  of_rank(other.rank) +
-                  " is still bringing data: wait for it, and for those who read it, before");
-}
-
-void TensorCopies::add_load(const Load& load) {
   const Async when = options().async;
   if (when == Async::eager || (when == Async::random && scheduler_.random().below(4) == 0)) {
     land(load);
@@ -239,161 +181,51 @@ void TensorCopies::add_load(const Load& load) {
   loads_.push_back(load);
 }
 
-void TensorCopies::load_for(const char* what, void* tile, const CUtensorMap& map, std::size_t number,
-                            const BoxPlace& at, const Worker& owner, const Worker& peer, Location where) {
-  const AsBlock as(*peer.cluster(), owner.rank());
-  Load load{.what = what,
-            .map = map,
-            .tile = static_cast<unsigned char*>(tile),
-            .at = at,
-            .barrier = number,
-            .phase = mbarriers_[number].phase,
-            .thread = peer.current_number(),
-            .ticket = 0,
-            .where = where,
-            .bytes = box_bytes(map),
-            .rank = peer.rank()};
-  require_free(load);
-  std::erase_if(tiles_, [&](const Tile& other) {
-    return other.begin < load.tile + load.bytes && load.tile < other.begin + box_bytes(other.map);
-  });
-  if (map.rank > 1) tiles_.push_back({what, map, load.tile, load.at, where});
-  load.ticket = tell_of_peer(peer, number, tile, load.bytes, Access::store, what, where);
-  add_load(load);
-}
-
-void TensorCopies::receive(const char* what, void* place, const void* source, std::size_t bytes,
-                           std::size_t number, const Worker& owner, const Worker& peer, Location where) {
-  const AsBlock as(*peer.cluster(), owner.rank());
-  Load load{.what = what,
-            .map = {},
-            .tile = static_cast<unsigned char*>(place),
-            .at = {},
-            .barrier = number,
-            .phase = mbarriers_[number].phase,
-            .thread = peer.current_number(),
-            .ticket = 0,
-            .where = where,
-            .bytes = bytes,
-            .rank = peer.rank(),
-            .source = static_cast<const unsigned char*>(source)};
-  require_free(load);
-  load.ticket = tell_of_peer(peer, number, place, bytes, Access::store, what, where);
-  if (scheduler_.observer())
-    peer.observer()->read_for_peer(peer.current_number(), *scheduler_.observer(), mbarriers_[number].address,
-                                   load.ticket, {Access::load, source, bytes, what, where});
-  add_load(load);
-}
-
-void TensorCopies::receive(const char* what, void* place, const AsyncWord& value, std::size_t number,
-                           const Worker& owner, const Worker& peer, Location where) {
-  const AsBlock as(*peer.cluster(), owner.rank());
-  Word word{what,
-            value,
-            static_cast<unsigned char*>(place),
-            number,
-            mbarriers_[number].phase,
-            peer.current_number(),
-            peer.rank(),
-            0,
-            where};
-  word.ticket = tell_of_peer(peer, number, place, value.size, value.combines ? Access::atomic : Access::store,
-                             what, where);
-  const Async when = options().async;
-  if (when == Async::eager || (when == Async::random && scheduler_.random().below(4) == 0)) {
-    land(word);
-    return;
-  }
-  if (!value.combines) std::memset(place, 0xff, value.size);
-  words_.push_back(word);
-}
-
-/// Tells the observers that the async proxy works here for the current thread of another block. Returns the
-/// ticket.
-uint32_t TensorCopies::tell_of_peer(const Worker& peer, std::size_t number, const void* place,
-                                    std::size_t bytes, Access access, const char* what, Location where) {
-  Observer* const observer = scheduler_.observer();
-  if (!observer) return 0;
-  const void* const barrier = mbarriers_[number].address;
-  const uint32_t ticket = observer->begins_async(barrier);
-  observer->touched_by_peer(*peer.observer(), peer.current_number(), barrier, ticket,
-                            {access, place, bytes, what, where});
-  return ticket;
+/// No other load is bringing data to the same place.
+void TensorCopies::require_free(const Load& load) const {
+  for (const Load& other : loads_)
+    if (other.tile < load.tile + load.bytes && load.tile < other.tile + other.bytes)
+      throw Error(describe_call(load.what, load.where) + " writes a tile into which the " + other.what +
+                  " at " + to_string(other.where) + " by thread " + std::to_string(other.thread) +
+                  " is still bringing data: wait for it, and for those who read it, before");
 }
 
 /// Finishes a load: the tile is there and the barrier knows.
 void TensorCopies::land(const Load& load) {
-  require_phase(load);
-  if (load.source) {
-    const Cluster& cluster = *current_worker->cluster();
-    if (cluster.has_ended(load.rank))
-      throw Error(describe_call(load.what, load.where) + " by thread " + std::to_string(load.thread) +
-                  " still reads the shared memory of " + cluster.describe_block(load.rank) +
-                  ", which has exited: that block waits, at a cluster_sync at the end, until the other one "
-                  "has waited for the bytes");
-    std::memcpy(load.tile, load.source, load.bytes);
-  } else {
-    load_box(load.map, load.at, load.tile);
-  }
-  arrive_with(load, load.tile, load.bytes);
-}
-
-/// Finishes a store or a sum of another block.
-void TensorCopies::land(const Word& word) {
-  require_phase(word);
-  combine(word.word, word.place);
-  arrive_with(word, word.place, word.word.size);
-}
-
-template <typename Landed>
-void TensorCopies::require_phase(const Landed& landed) const {
-  const Mbarrier& barrier = mbarriers_[landed.barrier];
-  if (barrier.phase != landed.phase)
-    throw Error("the bytes of " + describe_call(landed.what, landed.where) + ", by thread " +
-                std::to_string(landed.thread) + of_rank(landed.rank) + ", belong to phase " +
-                std::to_string(landed.phase) + " of " + describe(barrier) +
+  const Mbarrier& barrier = mbarriers_[load.barrier];
+  if (barrier.phase != load.phase)
+    throw Error("the bytes of " + describe_call(load.what, load.where) + ", by thread " +
+                std::to_string(load.thread) + ", belong to phase " + std::to_string(load.phase) + " of " +
+                describe(barrier) +
                 ", which was over before they landed: announce the bytes of all its loads "
                 "with mbarrier_arrive_expect_tx");
-}
-
-/// The bytes are at a place in shared memory, and the barrier counts them.
-template <typename Landed>
-void TensorCopies::arrive_with(const Landed& landed, const void* place, std::size_t bytes) {
-  const Mbarrier& barrier = mbarriers_[landed.barrier];
+  load_box(load.map, load.at, load.tile);
   scheduler_.progress();
-  if (Observer* observer = scheduler_.observer()) observer->arrives_async(barrier.address, landed.ticket);
+  if (Observer* observer = scheduler_.observer()) observer->arrives_async(barrier.address, load.ticket);
   if (EventLog* log = scheduler_.log())
-    log->add_warps(
-        landed.rank < 0 ? landed.thread / kWarpLanes : -1, 1,
-        {EventKind::lands, landed.what, landed.where, name_of_tile(place, bytes), "at " + describe(barrier)},
-        false);
-  mbarriers_.land_bytes(landed.barrier, bytes, {0, landed.thread, landed.what, landed.where, landed.rank});
+    log->add_warps(load.thread / kWarpLanes, 1,
+                   {EventKind::lands, load.what, load.where, name_of_tile(load.tile, load.bytes),
+                    "at " + describe(barrier)},
+                   false);
+  mbarriers_.land_bytes(load.barrier, load.bytes, {0, load.thread, load.what, load.where});
 }
 
 bool TensorCopies::land_one(bool any) {
-  if (!any_load()) return false;
-  if (words_.empty()) return land_first(loads_, any);
-  if (loads_.empty()) return land_first(words_, any);
-  return any && scheduler_.random().below(2) == 0 ? land_first(loads_, any) : land_first(words_, any);
-}
-
-template <typename Landed>
-bool TensorCopies::land_first(Landed& waiting, bool any) {
-  const auto which = waiting.begin() + (any ? scheduler_.random().below(int(waiting.size())) : 0);
-  const auto landed = *which;
-  waiting.erase(which);
+  if (loads_.empty()) return false;
+  const auto which = loads_.begin() + (any ? scheduler_.random().below(int(loads_.size())) : 0);
+  const Load landed = *which;
+  loads_.erase(which);
   try {
     land(landed);
   } catch (const Error& broken_rule) {
-    scheduler_.fail(broken_rule.what() + issued(landed.thread, landed.rank));
+    scheduler_.fail(broken_rule.what() + issued(landed));
   }
   return true;
 }
 
-/// "\n  issued in block (0,0,0), thread (0,0,0), warp 0, lane 0", or of which rank.
-std::string TensorCopies::issued(int thread, int rank) const {
-  if (rank >= 0) return "\n  issued by thread " + std::to_string(thread) + of_rank(rank);
-  return "\n  issued " + describe_current(scheduler_.threads()[std::size_t(thread)]);
+/// "\n  issued in block (0,0,0), thread (0,0,0), warp 0, lane 0".
+std::string TensorCopies::issued(const Load& load) const {
+  return "\n  issued " + describe_current(scheduler_.threads()[std::size_t(load.thread)]);
 }
 
 std::string TensorCopies::other_swizzle(const unsigned char* address, uint32_t span) {
@@ -512,13 +344,11 @@ void TensorCopies::require_stores_read() {
 }
 
 std::string TensorCopies::end_error() const {
-  const auto report = [&](const auto& load) {
-    return "block " + triple(blockIdx) + " ends while " + describe_call(load.what, load.where) +
-           " is in flight to " + describe(mbarriers_[load.barrier]) +
-           ": its shared memory goes to another block. Someone must wait for every load" +
-           issued(load.thread, load.rank);
-  };
-  return !loads_.empty() ? report(loads_.front()) : !words_.empty() ? report(words_.front()) : "";
+  if (loads_.empty()) return "";
+  const Load& load = loads_.front();
+  return "block " + triple(blockIdx) + " ends while " + describe_call(load.what, load.where) +
+         " is in flight to " + describe(mbarriers_[load.barrier]) +
+         ": its shared memory goes to another block. Someone must wait for every load" + issued(load);
 }
 
 void tma_load(void* tile, const CUtensorMap& map, void* barrier, const int* at, int rank, Location where) {
@@ -546,56 +376,6 @@ void bulk_load(void* shared, const void* global, uint32_t bytes, void* barrier, 
   constexpr const char* what = "bulk_load";
   running_worker(what, where)
       .tensor_copies.load(what, shared, bulk_map(what, shared, global, bytes, where), barrier, {}, where);
-}
-
-namespace {
-
-/// Calls `load(rank)` for each block that a multicast names.
-template <typename LoadTo>
-void for_each_target(const char* what, Worker& worker, uint32_t blocks, Location where, const LoadTo& load) {
-  const Cluster* cluster = &worker.cluster_around();
-  if (blocks == 0)
-    throw Error(describe_call(what, where) + " names no block: bit 1 << rank for each that gets the data");
-  if (blocks >> cluster->size() != 0)
-    throw Error(describe_call(what, where) + " names blocks " + describe_mask(blocks) + ", and rank " +
-                std::to_string(31 - __builtin_clz(blocks)) + " is none of the cluster's, which has " +
-                std::to_string(cluster->size()) + " blocks: set bits 0 to " +
-                std::to_string(cluster->size() - 1) + " only");
-  for (int rank = 0; rank < cluster->size(); ++rank)
-    if (blocks >> rank & 1) cluster->require_peer(worker, what, rank, where);
-  for (int rank = 0; rank < cluster->size(); ++rank)
-    if (blocks >> rank & 1) load(rank);
-}
-
-void load_multicast(const char* what, void* tile, const CUtensorMap& map, void* barrier, const BoxPlace& at,
-                    uint32_t blocks, Location where) {
-  Worker& worker = running_worker(what, where);
-  require_shared(what, barrier, sizeof(uint64_t), sizeof(uint64_t), where);
-  require_tensor(what, map, at, where);
-  for_each_target(what, worker, blocks, where, [&](int rank) {
-    if (rank == worker.rank()) return worker.tensor_copies.load(what, tile, map, barrier, at, where);
-    Worker& owner = worker.cluster()->block(rank);
-    const std::size_t number = owner.mbarriers.number_for_peer(
-        what, worker.memory.same_place_in(owner.memory, barrier), owner, worker, where);
-    owner.tensor_copies.load_for(what, worker.memory.same_place_in(owner.memory, tile), map, number, at,
-                                 owner, worker, where);
-  });
-  worker.tell(what, where);
-}
-
-}  // namespace
-
-void tma_load_multicast(void* tile, const CUtensorMap& map, void* barrier, const int* at, int rank,
-                        uint32_t blocks, Location where) {
-  constexpr const char* what = "tma_load_multicast";
-  require_copy(what, map, tile, at, rank, where);
-  load_multicast(what, tile, map, barrier, place(at, rank), blocks, where);
-}
-
-void bulk_load_multicast(void* shared, const void* global, uint32_t bytes, void* barrier, uint32_t blocks,
-                         Location where) {
-  constexpr const char* what = "bulk_load_multicast";
-  load_multicast(what, shared, bulk_map(what, shared, global, bytes, where), barrier, {}, blocks, where);
 }
 
 void bulk_store(void* global, const void* shared, uint32_t bytes, Location where) {

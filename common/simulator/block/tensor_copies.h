@@ -3,14 +3,12 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
 #include "common/simulator/block/box.h"
 #include "common/simulator/block/mbarriers.h"
 #include "common/simulator/block/scheduler.h"
-#include "common/simulator/cluster.h"
 #include "common/simulator/tensor_map.h"
 
 namespace flashbook::sim {
@@ -26,14 +24,6 @@ class TensorCopies {
   // Of the current thread.
   void load(const char* what, void* tile, const CUtensorMap& map, const void* barrier, const BoxPlace& at,
             Location where);
-  // Of the current thread of another block of the cluster, `peer`; `owner` has these copies, and the barrier
-  // with that number.
-  void load_for(const char* what, void* tile, const CUtensorMap& map, std::size_t barrier, const BoxPlace& at,
-                const Worker& owner, const Worker& peer, Location where);
-  void receive(const char* what, void* place, const AsyncWord& word, std::size_t barrier, const Worker& owner,
-               const Worker& peer, Location where);
-  void receive(const char* what, void* place, const void* source, std::size_t bytes, std::size_t barrier,
-               const Worker& owner, const Worker& peer, Location where);
   /// Stores the box, or, if `adds`, adds it to the float32 that are there.
   void store(const char* what, const void* tile, const CUtensorMap& map, const BoxPlace& at, bool adds,
              Location where);
@@ -48,7 +38,7 @@ class TensorCopies {
   /// bytes would take for another; else empty.
   std::string other_swizzle(const unsigned char* address, uint32_t span);
 
-  bool any_load() const { return !loads_.empty() || !words_.empty(); }
+  bool any_load() const { return !loads_.empty(); }
   /// Finishes one load that is on its way, the oldest or any; false if there is none. Whatever is wrong with
   /// it is not the fault of the thread that runs, so the block ends with that error.
   bool land_one(bool any);
@@ -70,21 +60,7 @@ class TensorCopies {
     int thread;           ///< that issued it, by number in the block
     uint32_t ticket;      ///< of the observer
     Location where;
-    std::size_t bytes = 0;
-    int rank = -1;                          ///< of the issuing thread's block, if that is another one
-    const unsigned char* source = nullptr;  ///< in that block's shared memory, if it comes from there
-  };
-
-  /// A word from another block that has not landed.
-  struct Word {
-    const char* what;
-    AsyncWord word;
-    unsigned char* place;
-    std::size_t barrier;
-    uint32_t phase;
-    int thread, rank;
-    uint32_t ticket;
-    Location where;
+    std::size_t bytes;
   };
 
   /// A tile that a load through a map has brought, or will bring.
@@ -122,18 +98,8 @@ class TensorCopies {
 
   OfThread& mine() { return threads_[std::size_t(scheduler_.current().number)]; }
   void land(const Load& load);
-  void land(const Word& word);
-  template <typename Landed>
-  void require_phase(const Landed& landed) const;
-  template <typename Landed>
-  void arrive_with(const Landed& landed, const void* place, std::size_t bytes);
   void require_free(const Load& load) const;
-  void add_load(const Load& load);
-  uint32_t tell_of_peer(const Worker& peer, std::size_t number, const void* place, std::size_t bytes,
-                        Access access, const char* what, Location where);
-  std::string issued(int thread, int rank) const;
-  template <typename Landed>
-  bool land_first(Landed& waiting, bool any);
+  std::string issued(const Load& load) const;
   static void read(Store& store);
   static void land(Store& store);
   void land(std::vector<Store*> stores);
@@ -144,7 +110,6 @@ class TensorCopies {
   Scheduler& scheduler_;
   Mbarriers& mbarriers_;
   std::vector<Load> loads_;  ///< the oldest first
-  std::deque<Word> words_;   ///< likewise
   std::vector<Tile> tiles_;  ///< the last in each place
   std::vector<OfThread> threads_;
 };

@@ -64,11 +64,6 @@ bool Worker::go_on() {
 }
 
 std::optional<std::string> Worker::end_block() {
-  if (cluster_ && cluster_->has_failed()) {
-    if (observer()) observer()->block_ends();
-    current_worker = nullptr;
-    return std::nullopt;
-  }
   tensor_copies.end_block();
   std::string error = scheduler.error();
   if (error.empty() && scheduler.crashed())
@@ -85,32 +80,7 @@ std::optional<std::string> Worker::end_block() {
     log->fault(of_block ? -1 : current_number(), 0, [error] { return error; });
   }
   current_worker = nullptr;
-  if (alone_) {
-    cluster_ = nullptr;
-    alone_.reset();
-  }
   return error.empty() ? std::nullopt : std::optional(std::move(error));
-}
-
-std::optional<std::string> Worker::run_in_cluster(Cluster& cluster, int rank, uint64_t number,
-                                                  uint64_t seed) {
-  if (!cluster.gather(rank, index_of(number))) return std::nullopt;
-  cluster_ = &cluster;
-  rank_ = rank;
-  has_tried = false;
-  scheduler.set_in_cluster(true);
-  std::optional<std::string> error;
-  if (cluster.begin(rank, seed != 0, seed + number)) error = run_block(number, seed);
-  cluster.end(rank, error.has_value());
-  cluster_ = nullptr;
-  rank_ = 0;
-  scheduler.set_in_cluster(false);
-  return error;
-}
-
-Cluster& Worker::cluster_around() {
-  if (!cluster_) cluster_ = (alone_ = std::make_unique<Cluster>(*this)).get();
-  return *cluster_;
 }
 
 uint3 Worker::index_of(uint64_t number) const {
@@ -159,7 +129,6 @@ void Worker::run_thread() {
   }
   // Others may have waited for this thread only: from compute capability 7.0 on, exited threads take part in
   // nothing.
-  if (cluster_) cluster_->leave(*this);
   barriers.leave();
   warps.leave();
 }
@@ -204,7 +173,6 @@ std::string Worker::deadlock_report() const {
            << " blocks run at one time, and the others begin when these are over. FLASHBOOK_SIM_THREADS="
            << blocks << " runs all of them at one time, as a GPU does if it has the room";
   report << mbarriers.missing_bytes() << describe_all_waits();
-  if (cluster_) report << cluster_->describe_others(*this);
   return report.str();
 }
 
@@ -251,9 +219,6 @@ std::string Worker::crash_report() const {
            " KB: a recursion that does not end, or local arrays that are too large. On a GPU a thread has "
            "1 KB for what does not fit into registers, unless the host asks for more (cudaLimitStackSize)" +
            thread;
-  if (cluster_)
-    if (const std::string peer = cluster_->describe_peer(*this, scheduler.bad_address()); !peer.empty())
-      return "a thread touches " + peer + thread;
   return "out of bounds or misaligned: a thread touches " + memory.describe(scheduler.bad_address()) +
          ", where there is no memory, or a vector that is not aligned. Check the pointer, and the index "
          "against the "

@@ -12,7 +12,6 @@
 #include "common/simulator/block/addresses.h"
 #include "common/simulator/block/async_copies.h"
 #include "common/simulator/block/barriers.h"
-#include "common/simulator/block/cluster.h"
 #include "common/simulator/block/counter_loop.h"
 #include "common/simulator/block/mbarriers.h"
 #include "common/simulator/block/register_pool.h"
@@ -65,13 +64,6 @@ class Worker final : Scheduled {
   bool go_on();
   /// and ends it. Returns what went wrong, or nothing.
   std::optional<std::string> end_block();
-  /// The same for the block of that rank in a cluster, when it has its turn.
-  std::optional<std::string> run_in_cluster(Cluster& cluster, int rank, uint64_t number, uint64_t seed);
-  /// The cluster that the block is in; null if it is in none.
-  Cluster* cluster() const { return cluster_; }
-  /// The same, but one of its own if it is in none.
-  Cluster& cluster_around();
-  int rank() const { return rank_; }
   /// Where all threads are: a line for those of which the same can be said.
   std::string describe_all_waits() const;
   /// What is to be said of the block, whose current thread has ended so (trap.h).
@@ -108,7 +100,6 @@ class Worker final : Scheduled {
   TensorCopies tensor_copies{scheduler, mbarriers};
   RegisterPool registers{scheduler, warps};
   CounterLoop counter_loop;
-  bool has_tried = false;  ///< to land a copy or to poll, since another block of the cluster had its turn
 
  private:
   uint3 index_of(uint64_t number) const;
@@ -119,8 +110,6 @@ class Worker final : Scheduled {
   bool land_copy(bool any) override { return tensor_copies.land_one(any); }
   bool wait_for_other_blocks(int rounds) override { return others_->go_on(rounds); }
   void stop_waiting() override { others_->stop_waiting(); }
-  Peers let_peers_run() override { return cluster_->let_peers_run(rank_); }
-  bool mix_peers() override { return cluster_->mix(rank_, scheduler.random()); }
   std::string end_report() const;
   std::string deadlock_report() const;
   std::string endless_report() const;
@@ -130,9 +119,6 @@ class Worker final : Scheduled {
   dim3 grid_;
   uint64_t number_ = 0;  // of the block, in the grid
   OtherBlocks* others_ = nullptr;
-  Cluster* cluster_ = nullptr;
-  std::unique_ptr<Cluster> alone_;  // the block's own
-  int rank_ = 0;
   bool hands_over_ = false;  // to others, at random
   const std::function<void()>* body_ = nullptr;
   Watcher* watcher_ = nullptr;          // the last one

@@ -68,7 +68,6 @@ void BlockOrder::begin(uint64_t block, Published& published) {
   block_ = block;
   published_ = &published;
   acquired_.clear();
-  room_ = std::size_t(clocks_.threads()) * 16;
   loads_.clear();
   reads_.clear();
   last_published_.thread = -1;
@@ -87,41 +86,6 @@ void BlockOrder::fence(int thread) {
     merge(known, proxied ? known_to_proxy(*acquired.what) : *acquired.what);
   }
   fenced_[thread] = std::move(known);
-}
-
-void BlockOrder::add_released(const void* object, Knowledge& all) {
-  settle();
-  auto own = std::make_shared<std::vector<uint32_t>>(clocks_.released(object));
-  if (own->empty()) return;
-  std::set<const Knowledge*> merged;
-  for (const Acquired& acquired : acquired_)
-    if ((*own)[std::size_t(acquired.thread)] >= acquired.clock && merged.insert(acquired.what.get()).second)
-      merge(all, *acquired.what);
-  merge(all, {{block_, std::move(own)}});
-}
-
-void BlockOrder::acquire_round(int thread, const void* object, std::shared_ptr<const Knowledge> round) {
-  const auto word = std::uintptr_t(object);
-  const Acquired now{thread, clocks_.now(thread), word, std::move(round)};
-  const auto before = std::find_if(acquired_.begin(), acquired_.end(), [&](const Acquired& one) {
-    return one.thread == thread && one.word == word;
-  });
-  if (before == acquired_.end())
-    acquired_.push_back(now);
-  else
-    *before = now;
-}
-
-/// Who waits at an mbarrier round after round knows more each time. Of what one thread has acquired in one
-/// place the last few are kept: nobody learns of the others from it any more.
-void BlockOrder::forget_old() {
-  constexpr int kKept = 4;
-  std::map<std::pair<int, std::uintptr_t>, int> later;
-  const auto old = std::remove_if(acquired_.rbegin(), acquired_.rend(), [&](const Acquired& one) {
-    return ++later[{one.thread, one.word}] > kKept;
-  });
-  acquired_.erase(acquired_.begin(), old.base());
-  room_ = 2 * acquired_.size();
 }
 
 void BlockOrder::publish(int thread, std::uintptr_t word) {
@@ -232,13 +196,6 @@ bool BlockOrder::knows(int thread, uint64_t block, int of, uint32_t clock) {
     if (clocks_.known(thread, acquired.thread) < acquired.clock) return false;
     const auto known = acquired.what->find(block);
     return known != acquired.what->end() && (*known->second)[std::size_t(of)] >= clock;
-  });
-}
-
-bool BlockOrder::knows_of(int thread, uint64_t block) {
-  return any([&](const Acquired& acquired) {
-    return acquired.what->contains(block) &&
-           (acquired.thread == thread || clocks_.known(thread, acquired.thread) >= acquired.clock);
   });
 }
 

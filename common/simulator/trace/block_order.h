@@ -74,17 +74,6 @@ class BlockOrder {
   void acquire(int thread, std::uintptr_t word) {
     acquire(thread, clocks_.now(thread), word, published_->at(word));
   }
-  /// The same in a place where a thread waits in each of many rounds.
-  void acquire_in_rounds(int thread, std::uintptr_t word) {
-    acquire(thread, word);
-    if (acquired_.size() > room_) forget_old();
-  }
-  /// What the block has released in the object's last round that is complete, and knew of other blocks then,
-  /// is added to `all`.
-  void add_released(const void* object, Knowledge& all);
-  /// `thread` knows what all blocks have released in a round of such an object, at which all threads of all
-  /// of them meet, and with it what it knew by the rounds before.
-  void acquire_round(int thread, const void* object, std::shared_ptr<const Knowledge> round);
   /// `thread` has changed a word by an atomic operation. (Published::values is held.)
   void note_value(int thread, std::uintptr_t word, uint64_t before, uint64_t now);
   /// `thread` reads a word and acquires there. It gets the earliest value that it may: none from before those
@@ -97,8 +86,6 @@ class BlockOrder {
   bool is_agent(int of) const { return of >= clocks_.threads(); }
   /// Whether `thread` knows what a thread, or an agent, of any block did when its clock was `clock`.
   bool knows(int thread, uint64_t block, int of, uint32_t clock);
-  /// Whether `thread` knows anything of another block.
-  bool knows_of(int thread, uint64_t block);
   /// Whether `thread` has learnt something of another block at this very word, and so after the atomic
   /// operation of that block which told it.
   bool met_at(int thread, std::uintptr_t word, uint64_t block);
@@ -117,7 +104,6 @@ class BlockOrder {
 
   void acquire(int thread, uint32_t clock, std::uintptr_t word, std::shared_ptr<const Knowledge> what);
   bool knows(int thread, const PastValue& value);
-  void forget_old();
   void settle();
   template <typename Found>
   bool any(const Found& found);
@@ -126,7 +112,6 @@ class BlockOrder {
   Published* published_ = nullptr;
   uint64_t block_ = 0;
   std::vector<Acquired> acquired_;
-  std::size_t room_ = 0;  ///< for so many, until old ones are forgotten
   struct Load {
     int thread;
     uint32_t clock;

@@ -151,16 +151,6 @@ std::vector<uint32_t> Clocks::fenced(int thread) {
   return known;
 }
 
-std::vector<uint32_t> Clocks::released(const void* object) {
-  const Object& round = object_at(object);
-  if (!round.complete) return {};
-  Vector known = *round.complete;
-  known.resize(2 * width_);
-  if (const Vector& proxy = round.complete_proxy[std::size_t(Proxied::global)]; !proxy.empty())
-    std::copy_n(proxy.begin(), width_, known.begin() + std::ptrdiff_t(width_));
-  return known;
-}
-
 void Clocks::publish(int thread, const void* object) {
   const Vector known = fenced(thread);
   if (known.empty()) return;

@@ -95,8 +95,6 @@ class Clocks {
   /// What that is: what is known of each thread and agent, and then, of each again, as far as the async proxy
   /// knows it in global memory; empty if it is nothing.
   std::vector<uint32_t> fenced(int thread);
-  /// The same of what was released in the object's last round that is complete.
-  std::vector<uint32_t> released(const void* object);
   /// Threads, agents, and a least count of each warp's threads.
   std::size_t width() const { return width_; }
   /// Whether `thread` knows of the last fence of another one, or of its own.

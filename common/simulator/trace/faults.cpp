@@ -37,7 +37,6 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
       return "the copy has not landed: cp_async_commit, then cp_async_wait for its group by the thread that "
              "copied, then a barrier for all others. cp_async_wait<n> lets the last n groups be in flight";
     case Race::Rule::launch_before:
-    case Race::Rule::exit:
     case Race::Rule::order:
       break;
   }
@@ -120,48 +119,6 @@ void Faults::add(const BlockConflict& conflict, int threads) {
                     side(conflict.first),
                     side(conflict.second),
                     advice_for(conflict),
-                    ++turns_};
-}
-
-void Faults::add_in_cluster(const BlockConflict& conflict, uint64_t owner, int threads,
-                            const std::string& memory) {
-  const Places places = std::minmax({std::pair(conflict.first.site, conflict.first.access),
-                                     std::pair(conflict.second.site, conflict.second.access)});
-  if (!is_better(places, owner, false)) return;
-  const auto side = [&](const BlockConflict::Side& from) {
-    return Side{"block " + std::to_string(from.block) + ", " +
-                    (from.thread < threads ? name_of_thread(from.thread) : "the async proxy") + ",",
-                from.site, from.access};
-  };
-  const std::string of = "the shared memory of block " + std::to_string(owner);
-  if (conflict.rule == Race::Rule::exit) {
-    Fault& fault = found_[places];
-    fault.block = owner;
-    fault.one_warp = false;
-    fault.what = "block " + std::to_string(owner) +
-                 " of a cluster may exit while another block still reaches into its shared memory";
-    fault.first = fault.second = side(conflict.first);
-    fault.second.who.clear();
-    fault.advice = "its threads must know that the others are through: a cluster_sync at the end";
-    fault.turn = ++turns_;
-    return;
-  }
-  found_[places] = {owner,
-                    false,
-                    "data race between blocks of a cluster on " + of + ", " + memory,
-                    side(conflict.first),
-                    side(conflict.second),
-                    conflict.rule == Race::Rule::async_write
-                        ? "nothing says that the data has landed: a thread of block " +
-                              std::to_string(owner) +
-                              " waits at the mbarrier that it arrives at, and then lets the others know"
-                    : conflict.rule == Race::Rule::async_read
-                        ? "nothing says that the read is over: who waits for it must let whoever overwrites "
-                          "know, by mbarrier_arrive_at or cluster_sync"
-                        : "nothing orders the two: blocks of a cluster meet at cluster_sync, or one arrives "
-                          "by mbarrier_arrive_at and the other waits by mbarrier_wait_cluster "
-                          "(mbarrier_wait speaks of the block's own threads, and cluster_arrive_relaxed "
-                          "hands over nothing)",
                     ++turns_};
 }
 

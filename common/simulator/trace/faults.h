@@ -19,8 +19,6 @@ class Faults {
   void add(const Race& race, uint64_t block, int threads, const std::string& memory,
            const std::string& waited);
   void add(const BlockConflict& conflict, int threads);
-  /// Between blocks of a cluster, in the shared memory of block `owner`.
-  void add_in_cluster(const BlockConflict& conflict, uint64_t owner, int threads, const std::string& memory);
   /// A thread of a block has read "shared" memory that nobody in the block writes, or "device" memory that
   /// nobody has written before.
   void add_unwritten(const char* kind, Site site, uint64_t block, int thread, const std::string& memory);

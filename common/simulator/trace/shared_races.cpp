@@ -264,24 +264,4 @@ std::optional<Race> SharedRaces::async_access(const Clocks& clocks, int thread, 
   return race;
 }
 
-void SharedRaces::note_written(std::size_t at, std::size_t bytes) {
-  for_each_cell(at, bytes, false, [](Cell& cell, const Reads&, std::size_t) { cell.written = true; });
-}
-
-std::optional<Race> SharedRaces::async_read_for_peer(const Clocks& clocks, int thread, int agent,
-                                                     std::size_t at, std::size_t bytes, Site site) {
-  std::optional<Race> race;
-  for_each_cell(at, bytes, false, [&](Cell& cell, const Reads&, std::size_t byte) {
-    if (race || cell.clock == 0) return;
-    const Race::Side other{cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store};
-    const Race::Side self{agent, site, Access::load};
-    const bool by_agent = cell.writer >= clocks.threads();
-    if (cell.writer != thread && clocks.known(thread, cell.writer) < cell.clock)
-      race = Race{by_agent ? Race::Rule::async_write : Race::Rule::order, other, self, byte};
-    else if (!by_agent && clocks.known_to_proxy(thread, cell.writer, Proxied::shared) < cell.clock)
-      race = Race{Race::Rule::proxy_fence, other, self, byte};
-  });
-  return race;
-}
-
 }  // namespace flashbook::sim

@@ -14,13 +14,12 @@ namespace flashbook::sim {
 /// Two accesses that nothing orders.
 struct Race {
   enum class Rule {
-    order,          ///< no barrier between them
-    proxy_fence,    ///< a plain store, then the async proxy, without fence.proxy.async
-    async_read,     ///< the async proxy may still be reading what a plain store overwrites
-    async_write,    ///< the async proxy may still be writing
-    in_flight,      ///< a cp.async may still be writing
-    launch_before,  ///< the launch before may still be running
-    exit            ///< the block whose memory it is may have exited
+    order,         ///< no barrier between them
+    proxy_fence,   ///< a plain store, then the async proxy, without fence.proxy.async
+    async_read,    ///< the async proxy may still be reading what a plain store overwrites
+    async_write,   ///< the async proxy may still be writing
+    in_flight,     ///< a cp.async may still be writing
+    launch_before  ///< the launch before may still be running
   };
   struct Side {
     int who;  ///< a thread; an agent of the async proxy if not less than the number of threads
@@ -68,14 +67,6 @@ class SharedRaces {
   /// far as that is surely no race. Returns the lanes for which it is not noted.
   uint32_t notes_together(const Clocks& clocks, int warp, std::size_t first, const uint64_t (&offsets)[32],
                           std::size_t bytes, Access access, Site site);
-
-  /// The race of a read that the async proxy makes on a ticket of another block, as far as it is one with a
-  /// write of this block. It is not noted.
-  std::optional<Race> async_read_for_peer(const Clocks& clocks, int thread, int agent, std::size_t at,
-                                          std::size_t bytes, Site site);
-
-  /// Another block has written these bytes.
-  void note_written(std::size_t at, std::size_t bytes);
 
   /// A cp.async brings these bytes from now on, or has brought them: until then nobody may touch them.
   void set_in_flight(std::size_t at, std::size_t bytes, bool in_flight);

@@ -109,10 +109,6 @@ void Tracer::block_begins(const Block& block) {
   const std::size_t shared_bytes = kMaxSharedBytes + (static_end_ - static_begin_);
   if (!races_ || races_->bytes() < shared_bytes) races_ = std::make_unique<SharedRaces>(shared_bytes);
   races_->begin();
-  cluster_ = current_worker->cluster();
-  rank_ = current_worker->rank();
-  cluster_races_.begin();
-  rounds_ = {};
   clocks_.begin(block.threads);
   order_.begin(block.number, grid_->published);
   written_down_.clear();
@@ -133,7 +129,6 @@ void Tracer::block_ends() {
   // In an endless loop a thread does so much that going through it would take as long again.
   if (scheduler_->given_up()) requests_.forget(scheduler_->current().number);
   requests_.check_all();
-  if (cluster_ && scheduler_->alive() == 0) check_exit();
   suspicions_.finish();
   volatile_words_.finish([this](const Race& race) { report(race); });
   report_unwritten();
@@ -194,7 +189,6 @@ void Tracer::touches_sectors(const Sectors& sectors, Access access) {
 
 void Tracer::checks(int thread, const Kind& kind, uint64_t address) {
   const std::size_t offset = offset_of_shared(address);
-  check_cluster(thread, kind.access, offset, kind.bytes, kind.site);
   bool is_written;
   const auto race = races_->access(clocks_, thread, offset, kind.bytes, kind.access, kind.site, is_written);
   if (!is_written) unwritten_.try_emplace({kind.site, offset}, Unwritten{thread, kind.bytes});
@@ -209,7 +203,7 @@ void Tracer::checks(int warp, const Kind& kind, uint64_t first, std::span<const 
   }
   const std::size_t offset = offset_of_shared(first);
   for (const SameAddress& part : parts) {
-    bool noted = together_.known != nullptr && !cluster_, is_written = true;
+    bool noted = together_.known != nullptr, is_written = true;
     for (int i = 0; noted && i < together_.groups_count; ++i)
       if (const uint32_t lanes = part.lanes & together_.groups[i].lanes)
         noted = races_->notes_loads(together_.known, together_.groups[i].clock, warp, lanes,
@@ -326,7 +320,7 @@ void Tracer::touches_together(int warp, const Touched& touched,
                  [](const unsigned char* address) { return std::uintptr_t(address); });
   const auto [lowest, highest] = std::minmax_element(std::begin(addresses), std::end(addresses));
   const Place place = place_of(*lowest, *highest - *lowest + touched.bytes);
-  if (place.space != Space::shared || touched.bytes > kWidest || !suspicions_.none() || cluster_ ||
+  if (place.space != Space::shared || touched.bytes > kWidest || !suspicions_.none() ||
       requests_.is_written_down())
     return Observer::touches_together(warp, touched, of_lane);
   for (std::size_t lane = 0; lane < 32; ++lane) offsets[lane] = addresses[lane] - *lowest;
@@ -383,7 +377,6 @@ void Tracer::acquires_word(int thread, std::uintptr_t address) {
 void Tracer::check_shared(int thread, Access access, std::uintptr_t address, std::size_t offset,
                           std::size_t bytes, Site site) {
   if (writes(access)) requests_.check_all();
-  check_cluster(thread, access, offset, bytes, site);
   if (const auto race = races_->access(clocks_, thread, offset, bytes, access, site))
     judge(*race, thread, address, bytes);
 }
@@ -578,122 +571,10 @@ void Tracer::touches_async(int thread, const void* object, uint32_t ticket, cons
   const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
   if (place.space != Space::shared) return;
   requests_.check_all();
-  if (cluster_)
-    check_in_cluster(thread, clocks_.agent(object), ticket, touched.access, place.offset, touched.bytes,
-                     site_of_instruction(touched.instruction, touched.where));
   if (const auto race =
           races_->async_access(clocks_, thread, clocks_.agent(object), ticket, place.offset, touched.bytes,
                                touched.access, site_of_instruction(touched.instruction, touched.where)))
     report(*race);
-}
-
-/// Of the block's own threads, or the async proxy for one of them.
-void Tracer::check_in_cluster(int thread, int agent, uint32_t clock, Access access, std::size_t offset,
-                              std::size_t bytes, Site site) {
-  const DeviceMemory::Who who{block_.number, thread, agent, clock, order_};
-  if (const auto conflict = cluster_races_.access(who, offset, bytes, access, site, false))
-    report_in_cluster(*conflict);
-}
-
-/// A load or store of the kernel's own text in another block's shared memory, if that is what it is.
-bool Tracer::accesses_peer(Access access, std::uintptr_t address, std::size_t bytes,
-                           const void* return_address) {
-  const auto* const place = reinterpret_cast<const void*>(address);
-  int rank = 0;
-  while (rank < cluster_->size() && !cluster_->block(rank).memory.contains_known(place)) ++rank;
-  if (rank == cluster_->size() || rank == current_worker->rank()) return false;
-  const Site site = site_of_code(return_address);
-  const std::string name = cluster_->describe_block(rank);
-  if (!cluster_->has_mapped(current_worker->rank(), rank))
-    stop(access, bytes, site,
-         "the shared memory of " + name + ", by a pointer that mapa has not made" + kSharedIsOwn +
-             ", or reach it by mapa");
-  if (cluster_->has_ended(rank))
-    stop(access, bytes, site,
-         "the shared memory of " + name +
-             ", which has exited: its threads must wait, at a cluster_sync at the end, for all who reach "
-             "into its memory");
-  auto& owner = static_cast<Tracer&>(*cluster_->block(rank).observer());
-  const int self = thread();
-  if (!cluster_->has_begun(rank) || !order_.knows_of(self, owner.block_.number))
-    stop(access, bytes, site,
-         "the shared memory of " + name +
-             ", of which this thread does not know whether it has begun: a cluster_sync comes before the "
-             "first access to another block");
-  const Place there = owner.place_of(address, bytes);
-  if (there.space != Space::shared)
-    stop(access, bytes, site,
-         "out of bounds, the shared memory of " + name +
-             " ends before; check the index against the last row, column or stage");
-  if (bytes <= kWidest && (address & (bytes - 1)) != 0) misaligned(access, place, bytes, site);
-  suspicions_.goes_on(self);
-  requests_.check_all();
-  if (writes(access))
-    owner.races_->note_written(there.offset, bytes);
-  else if (!owner.races_->is_written(there.offset, bytes))
-    owner.unwritten_.try_emplace({site, there.offset}, Unwritten{self, bytes});
-  const DeviceMemory::Who who{block_.number, self, self, clocks_.now(self), order_};
-  if (const auto conflict = owner.cluster_races_.access(who, there.offset, bytes, access, site, true))
-    owner.report_in_cluster(*conflict);
-  return true;
-}
-
-void Tracer::completes_together(const void* object, uint32_t round, std::span<Observer* const> blocks) {
-  // All of them have waited for the round before.
-  const auto& before = rounds_[round ^ 1];
-  Knowledge all = before ? *before : Knowledge{};
-  for (Observer* block : blocks) static_cast<Tracer*>(block)->order_.add_released(object, all);
-  const auto shared = std::make_shared<const Knowledge>(std::move(all));
-  for (Observer* block : blocks) static_cast<Tracer*>(block)->rounds_[round] = shared;
-}
-
-void Tracer::touched_by_peer(Observer& peer, int thread, const void* object, uint32_t ticket,
-                             const Touched& touched) {
-  const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
-  if (place.space != Space::shared) return;
-  auto& from = static_cast<Tracer&>(peer);
-  from.requests_.check_all();
-  races_->note_written(place.offset, touched.bytes);
-  const DeviceMemory::Who who{block_.number, thread, clocks_.agent(object), ticket, from.order_};
-  if (const auto conflict =
-          cluster_races_.access(who, place.offset, touched.bytes, touched.access,
-                                site_of_instruction(touched.instruction, touched.where), true))
-    report_in_cluster(*conflict);
-}
-
-void Tracer::read_for_peer(int thread, Observer& peer, const void* object, uint32_t ticket,
-                           const Touched& touched) {
-  const Place place = place_of(std::uintptr_t(touched.address), touched.bytes);
-  if (place.space != Space::shared) return;
-  auto& to = static_cast<Tracer&>(peer);
-  const int agent = to.clocks_.agent(object);
-  const Site site = site_of_instruction(touched.instruction, touched.where);
-  requests_.check_all();
-  const DeviceMemory::Who who{to.block_.number, thread, agent, ticket, order_};
-  if (const auto conflict =
-          cluster_races_.access(who, place.offset, touched.bytes, touched.access, site, true))
-    report_in_cluster(*conflict);
-  if (const auto race =
-          races_->async_read_for_peer(clocks_, thread, agent, place.offset, touched.bytes, site))
-    report(*race);
-}
-
-/// The block's memory goes with it: one of its threads must know of all that others have done there.
-void Tracer::check_exit() {
-  cluster_races_.for_each_of_peers([&](const BlockConflict::Side& side, uint32_t clock) {
-    if (side.block == block_.number && current_worker->tensor_copies.any_load()) return;  // is said anyway
-    for (int thread = 0; thread < block_.threads; ++thread)
-      if (order_.knows(thread, side.block, side.thread, clock)) return;
-    report_in_cluster({Race::Rule::exit, side, {block_.number, 0, side.site, Access::store}, 0});
-  });
-}
-
-void Tracer::report_in_cluster(const BlockConflict& conflict) {
-  const AsBlock as(*cluster_, rank_);
-  const std::string memory = describe_shared(conflict.address);
-  const std::lock_guard lock(grid_->mutex);
-  has_faults_ = true;
-  grid_->faults.add_in_cluster(conflict, block_.number, block_.threads, memory);
 }
 
 }  // namespace flashbook::sim

@@ -11,14 +11,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "common/simulator/block/cluster.h"
 #include "common/simulator/block/scheduler.h"
 #include "common/simulator/launch.h"
 #include "common/simulator/memory.h"
 #include "common/simulator/observer.h"
 #include "common/simulator/trace/block_order.h"
 #include "common/simulator/trace/clocks.h"
-#include "common/simulator/trace/cluster_races.h"
 #include "common/simulator/trace/device_memory.h"
 #include "common/simulator/trace/faults.h"
 #include "common/simulator/trace/requests.h"
@@ -81,7 +79,6 @@ class Tracer final : public Observer, RequestSink {
   /// copy.
   void accesses_elsewhere(Access access, std::uintptr_t address, std::size_t bytes,
                           const void* return_address) {
-    if (cluster_ && accesses_peer(access, address, bytes, return_address)) return;
     if (address - own_begin_ >= own_bytes_ && std::uintptr_t(return_address) - kernel_begin_ < kernel_bytes_)
       check_host(access, address, bytes, return_address);
   }
@@ -212,24 +209,6 @@ class Tracer final : public Observer, RequestSink {
     clocks_.release_agent(clocks_.agent(object), ticket, object);
   }
   void streams(int thread, const void* object, uint32_t ticket, const Touched& touched) override;
-  void publishes(int thread, const void* object, uint32_t round) override {
-    fences(thread);
-    order_.publish(thread, std::uintptr_t(object) + round);
-  }
-  void learns(int thread, const void* object, uint32_t round) override {
-    requests_.check(thread);
-    order_.acquire_in_rounds(thread, std::uintptr_t(object) + round);
-  }
-  void completes_together(const void* object, uint32_t round, std::span<Observer* const> blocks) override;
-  void learns_together(int thread, const void* object, uint32_t round) override {
-    requests_.check(thread);
-    if (rounds_[round]) order_.acquire_round(thread, object, rounds_[round]);
-  }
-  void hands_over() override { requests_.check_all(); }
-  void touched_by_peer(Observer& peer, int thread, const void* object, uint32_t ticket,
-                       const Touched& touched) override;
-  void read_for_peer(int thread, Observer& peer, const void* object, uint32_t ticket,
-                     const Touched& touched) override;
   void takes_registers(int thread, const void* registers, std::size_t bytes, const char* instruction,
                        Location where) override;
   void gives_back_registers(int thread, const void* registers) override;
@@ -270,14 +249,6 @@ class Tracer final : public Observer, RequestSink {
                            std::size_t bytes, Site site);
   /// Has a fault written down where it arose, for its first time.
   void write_down(int thread, Site site, Faults fault);
-  bool accesses_peer(Access access, std::uintptr_t address, std::size_t bytes, const void* return_address);
-  void check_cluster(int thread, Access access, std::size_t offset, std::size_t bytes, Site site) {
-    if (cluster_) check_in_cluster(thread, thread, clocks_.now(thread), access, offset, bytes, site);
-  }
-  void check_in_cluster(int thread, int agent, uint32_t clock, Access access, std::size_t offset,
-                        std::size_t bytes, Site site);
-  void check_exit();
-  void report_in_cluster(const BlockConflict& conflict);
   void report(const Race& race);
   void report(const BlockConflict& conflict);
   void report_unwritten();
@@ -288,10 +259,6 @@ class Tracer final : public Observer, RequestSink {
   template <typename Found>
   void judge(const Found& found, int thread, std::uintptr_t address, std::size_t bytes);
 
-  const Cluster* cluster_ = nullptr;                        ///< that the block is in; null if it is in none
-  int rank_ = 0;                                            ///< of the block in it
-  std::array<std::shared_ptr<const Knowledge>, 2> rounds_;  ///< of the cluster's barrier
-  ClusterRaces cluster_races_;                              ///< in the block's memory
   std::unique_ptr<SharedRaces> races_;
   Clocks clocks_;
   BlockOrder order_{clocks_};
