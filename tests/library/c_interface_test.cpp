@@ -750,8 +750,6 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
   EXPECT_EQ(call.download().o, want.o);
 }
 
-static_assert(sizeof(FlashbookMask) == 144, "tests/bench/masks_test.py has the same number");
-
 /// A mask as a caller says it, whose tables are in device memory.
 FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
   const Visibility& v = shape.visibility;
