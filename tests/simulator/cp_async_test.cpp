@@ -1,5 +1,5 @@
 /// \file
-/// What goes wrong around cp.async. What is right is in ampere_test.cu.
+/// What goes wrong around cp.async.
 #include "common/ptx/cp_async.h"
 
 #include <cmath>

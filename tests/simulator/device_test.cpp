@@ -35,45 +35,6 @@ TEST_F(DeviceTest, FreshMemoryIsPoisoned) {
   }
 }
 
-TEST_F(DeviceTest, UploadAndDownloadAgree) {
-  for (Place place : {Place::host, Place::device}) {
-    std::vector<std::byte> source(777);
-    for (std::size_t i = 0; i < source.size(); ++i) source[i] = std::byte(i * 7);
-    Buffer buffer(place, source.size());
-    buffer.upload(source);
-    EXPECT_EQ(bytes_of(buffer), source);
-    buffer.poison();
-    EXPECT_EQ(bytes_of(buffer), std::vector<std::byte>(777, std::byte(0xff)));
-    EXPECT_THROW(buffer.upload(std::span(source).first(3)), DeviceError);
-    EXPECT_THROW(buffer.download(std::span(source).first(3)), DeviceError);
-  }
-}
-
-TEST_F(DeviceTest, EmptyBuffersHaveNoAddress) {
-  for (Place place : {Place::host, Place::device}) {
-    Buffer buffer(place, 0);
-    EXPECT_EQ(buffer.data(), nullptr);
-    EXPECT_EQ(buffer.bytes(), 0u);
-    buffer.upload({});
-    buffer.download({});
-    buffer.poison();
-  }
-  EXPECT_EQ(Buffer().data(), nullptr);
-}
-
-TEST_F(DeviceTest, BuffersMove) {
-  Buffer a(Place::device, 100), b(Place::host, 50);
-  void* address = a.data();
-  Buffer c = std::move(a);
-  EXPECT_EQ(c.data(), address);
-  EXPECT_EQ(a.data(), nullptr);
-  EXPECT_EQ(a.bytes(), 0u);
-  b = std::move(c);
-  EXPECT_EQ(b.data(), address);
-  EXPECT_EQ(b.bytes(), 100u);
-  EXPECT_EQ(bytes_of(b), std::vector<std::byte>(100, std::byte(0xff)));
-}
-
 TEST_F(DeviceTest, TooMuchIsRefusedWithBothNumbers) {
   for (Place place : {Place::host, Place::device}) {
     try {

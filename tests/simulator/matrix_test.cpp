@@ -1,6 +1,5 @@
 /// \file
-/// What goes wrong around ldmatrix, stmatrix, mma.sync and wmma, and how exact tensor cores add. What is
-/// right is in ampere_test.cu.
+/// What goes wrong around ldmatrix, stmatrix, mma.sync and wmma, and how exact tensor cores add.
 #include <cmath>
 #include <string>
 #include <type_traits>

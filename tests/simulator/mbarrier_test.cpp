@@ -1,5 +1,5 @@
 /// \file
-/// What goes wrong around mbarriers. What is right is in hopper_test.cu.
+/// What goes wrong around mbarriers.
 #include "common/ptx/mbarrier.h"
 
 #include <cstring>

@@ -73,18 +73,6 @@ TEST(GlobalMemory, AllocationsLieAtADistanceThatTheSeedDraws) {
   EXPECT_GE(distances.size(), 3u);
 }
 
-TEST(GlobalMemory, AllocationsLieFarApart) {
-  unsigned char* a = allocate(512);
-  unsigned char* b = allocate(512);
-  EXPECT_GE(std::size_t(std::abs(b - a)), 512 + kGuardBytes);
-  EXPECT_FALSE(is_allocated(a, 512 + 1));
-  EXPECT_TRUE(is_same_allocation(a, a + 511));
-  EXPECT_FALSE(is_same_allocation(a, b));
-  EXPECT_FALSE(is_same_allocation(a, a + 512));
-  free_global(a);
-  free_global(b);
-}
-
 TEST(GlobalMemory, FreedMemoryIsNotUsedAgainSoon) {
   unsigned char* first = allocate(4096);
   free_global(first);
@@ -94,28 +82,6 @@ TEST(GlobalMemory, FreedMemoryIsNotUsedAgainSoon) {
     for (int byte = 0; byte < 4096; byte += 512) ASSERT_EQ(next[byte], 0xff);
     free_global(next);
   }
-}
-
-TEST(GlobalMemory, SaysHowFarAnAddressIsFromItsAllocation) {
-  unsigned char* memory = allocate(1000);
-  EXPECT_EQ(describe_global(memory + 999).find("("), std::string::npos);
-  EXPECT_NE(describe_global(memory + 1004).find(" (4 bytes behind an allocation of 1000 bytes)"),
-            std::string::npos);
-  EXPECT_NE(describe_global(memory - 8).find(" (8 bytes before an allocation of 1000 bytes)"),
-            std::string::npos);
-  free_global(memory);
-  EXPECT_NE(describe_global(memory + 16)
-                .find(" (16 bytes into what was, until it was freed, an allocation of 1000 bytes)"),
-            std::string::npos);
-}
-
-TEST(GlobalMemory, NeighbouringGapsBecomeOne) {
-  const std::size_t before = largest_global_gap();
-  std::vector<unsigned char*> pieces;
-  for (int i = 0; i < 9; ++i) pieces.push_back(allocate(10000));
-  // Every order of freeing: with the gap before, the one behind, both, neither.
-  for (int i : {1, 3, 2, 0, 8, 6, 4, 5, 7}) free_global(pieces[std::size_t(i)]);
-  EXPECT_EQ(largest_global_gap(), before);
 }
 
 TEST(GlobalMemoryDeathTest, NobodyTouchesWhatIsNotAllocated) {
@@ -133,17 +99,6 @@ TEST(GlobalMemory, FreeingGivesTheHostItsPagesBack) {
   EXPECT_GE(resident_bytes(), before + kBytes * 9 / 10);
   free_global(memory);
   EXPECT_LE(resident_bytes(), before + kBytes / 10);
-}
-
-TEST(GlobalMemory, AThousandRoundsTakeNoAddressSpace) {
-  const std::size_t before = largest_global_gap();
-  for (int round = 0; round < 1000; ++round) {
-    void* a = allocate_global(100000);
-    void* b = allocate_global(std::size_t(round) + 1);
-    free_global(a);
-    free_global(b);
-  }
-  EXPECT_EQ(largest_global_gap(), before);
 }
 
 TEST(GlobalMemory, RefusesWhatDoesNotFit) {

@@ -1,5 +1,5 @@
 /// \file
-/// What goes wrong around TMA. What is right is in hopper_test.cu.
+/// What goes wrong around TMA.
 #include "common/ptx/tma.h"
 
 #include <cmath>

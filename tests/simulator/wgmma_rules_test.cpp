@@ -1,5 +1,5 @@
 /// \file
-/// What goes wrong around wgmma, and what the simulator says. What is right is in wgmma_test.cu.
+/// What goes wrong around wgmma, and what the simulator says.
 #include <cmath>
 #include <string>
 #include <vector>
