@@ -42,7 +42,6 @@ def why_none(folder: Path = BUILT) -> str:
 OTHERS = {
     "README.md": ("05", "chapters/05_flash_attention_3/step2_specialised.cuh", "FlashAttention-3's kernels on Hopper's TMA and WGMMA: run one here, "
                   "or break one. The simulator that stands in for the GPU is compiled for your browser.", '<h2 id="two-commands"'),
-    "docs/pages/mutations.md": ("07", "chapters/07_backward/step4_hopper_blocks.cuh", "", "<table"),
 }
 
 
@@ -61,9 +60,7 @@ def with_panels(page: Page, body: str, modules: dict[str, dict[str, Any]]) -> st
     body = re.sub(r'<div data-shown-fault="(\w+)"></div>\n', of_fault, body)
     if page.source in OTHERS:
         number, file, words, before = OTHERS[page.source]
-        place = body.rindex(before)  # of tables the last
-        rows = {"words": words} if words else {"rows": "all"}
-        return body[:place] + host(number, file=file, step="5", **rows) + body[place:] if number in modules else body
+        return body.replace(before, host(number, file=file, step="5", words=words) + before) if number in modules else body
     number = page.chapter[:2]
     if page.kind != "kernel" or number not in modules or "/host/" in page.source or "/serving/" in page.source:
         return body

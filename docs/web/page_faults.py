@@ -5,11 +5,7 @@ A name ends in the chapter's number. PAGES says of each what is done, in a few w
 if the fault wants it."""
 from dataclasses import dataclass, field
 
-from fault import Fault as GradientFault
-from faults import gradients
-
-import chapters
-from chapters import FAULTS, ROOT, Fault
+from chapters import FAULTS, Fault
 
 SQUARE = "01_naive_attention/step3_shared_tile.cuh"
 SPLIT_K = "03_flash_attention_1/step3_split_k.cuh"
@@ -86,38 +82,6 @@ OWN = {
 }
 
 
-def statements(text: str) -> str:
-    """Without comments."""
-    return "\n".join(line.partition("//")[0].strip() for line in text.strip().splitlines()).strip()
-
-
-def of_gradients(fault: GradientFault) -> Fault:
-    """A fault of tests/mutation/faults, which are texts that become others, as one of the chapter: what differs in them, in whole lines."""
-    changes = []
-    for line, new in [(fault.old, fault.new), *fault.also]:
-        file = next(file for file in GRADIENTS if line in (ROOT / chapters.below(file)).read_text(encoding="utf-8"))
-        begin, end = line, new
-        while begin and end and begin.splitlines(True)[-1] == end.splitlines(True)[-1]:
-            begin, end = ("".join(text.splitlines(True)[:-1]) for text in (begin, end))
-        last = begin.strip().splitlines()[-1]
-        old = begin.strip().removesuffix(last) + last.partition("//")[0].rstrip()
-        changes.append((file, line, *OTHERWISE.get(fault.name, (old, statements(end)))))
-    (file, line, old, new), *others = changes
-    steps = (3,) if fault.head_dim == 128 else (5,) if fault.name == "late_ds_not_waited_for" else (6, 5)
-    return Fault(file, line, old, new, steps, also=[other[1:] for other in others])
-
-
-# Where what differs is no statement and no expression.
-OTHERWISE = {"sums_of_another_tile": ("query", "0")}
-GRADIENTS = [
-    *(f"common/hopper/gradient_{part}.h" for part in ("prepare", "tiles", "round")),
-    *(f"07_backward/{name}.cuh" for name in ("prepare", "hopper_gradients", "step4_hopper_blocks", "step3_hopper_single", "host/hopper_launch"))]
-# Those that chapter 7 shows have the chapter's names.
-SAME = {"no_fence_before_the_reduction": "no_fence", "dq_overwritten_while_tma_reads": "no_wait_for_reading"}
-OTHER_BITS = "turn_given_away_at_read"  # is right, in other bits
-OF_GRADIENTS = {f"{fault.name}_07": fault for fault in gradients.FAULTS if fault.name not in (*SAME, OTHER_BITS)}
-
-
 @dataclass
 class OnPage:
     about: str
@@ -129,12 +93,6 @@ CAUSAL: dict[str, str | int] = {"mask": "causal"}
 RACE = ("The result is right all the same: here the threads ran in an order that does no harm. The traced mode, which is not in the page, "
         "reports the race")
 VARLEN = "--lengths 60,200,100 --causal"
-
-# What shows those of OF_GRADIENTS that lazy does not at N = 256, or that their own list expects of the traced mode alone.
-SHOWS: dict[str, dict[str, str | int]] = {
-    "log_sum_exp_past_the_end": {"n": 250}, "keys_left_unwritten": {"n": 250}, "q_released_too_early": {"mode": "random", "seed": 1},
-    "no_barrier_for_ds": {"mode": "random", "seed": 1}, "late_ds_not_waited_for": {"mode": "random", "seed": 2}, "keys_overwritten": {},
-}
 
 PAGES = {
     "no_barrier_01": OnPage("No barrier before the product: threads multiply tiles that are not complete"),
@@ -207,9 +165,6 @@ PAGES = {
     "one_head_07": OnPage("dK has the sum of one head of a group", {"more": "--heads 4 --kv-heads 2"}),
     "first_query_07": OnPage("The first query that sees a key is taken for the key's own", {"more": "--seqlen 100 --seqlen-k 200 --causal"}),
     "last_tile_07": OnPage("The last tile of keys is left out"),
-    **{name: OnPage(fault.about.rstrip("."), {"d": fault.head_dim, **SHOWS.get(fault.name, {})},
-                    RACE if set(fault.reports) == {"traced"} and fault.name not in SHOWS else "")
-       for name, fault in OF_GRADIENTS.items()},
     "no_handover_08": OnPage("The blocks that hand over their parts order nothing by it", unseen=RACE),
     "keys_behind_the_last_08": OnPage("The last copy takes rows behind the last key", {"n": 100, "more": "--batch 1 --heads 1 --kv-heads 1"}),
     "no_rescaling_08": OnPage("The sums are not rescaled when the maximum rises"),
@@ -254,16 +209,9 @@ PAGES = {
     "turn_skips_a_block_09": OnPage("The turn goes past the next block"),
 }
 
-EVERY = OWN | FAULTS | {name: of_gradients(fault) for name, fault in OF_GRADIENTS.items()}
-ALL: dict[str, Fault] = {name: EVERY[name] for name in PAGES}
+ALL: dict[str, Fault] = {name: (OWN | FAULTS)[name] for name in PAGES}
 
 
 def steps_of(fault: Fault) -> tuple[int, ...]:
     """Those that it breaks; of one that is shown traced, the one that is."""
     return fault.steps or (int(fault.traced[fault.traced.index("--step") + 1]),)
-
-
-def row_of(name: str) -> str:
-    """What the page of faults calls it, if it is there."""
-    base = name.removesuffix("_07")
-    return next((row for row, shown in SAME.items() if shown == base), base if name in OF_GRADIENTS else "")

@@ -25,8 +25,6 @@
 .fb-run code{font-size:13px;overflow-wrap:anywhere;white-space:normal}
 .fb-run h4{margin:0 0 4px;font-size:14px;font-weight:600}
 .fb-run .halves{margin-top:12px}
-td button.run-fault{margin:4px 0 0;padding:2px 12px;font:14px var(--font-family,system-ui,sans-serif);color:var(--page-foreground-color);
-  background:var(--page-background-color);border:1px solid var(--separator-color);border-radius:6px;cursor:pointer}
 .listing .line.taken-out{text-decoration:line-through;opacity:.65}
 .listing .line.planted{background:color-mix(in srgb,#17693a 18%,transparent)}
 .listing .line.planted::before{content:"+";position:absolute;left:2.4rem}`;
@@ -236,23 +234,6 @@ td button.run-fault{margin:4px 0 0;padding:2px 12px;font:14px var(--font-family,
       host.dataset.runs = Number(host.dataset.runs || 0) + 1;
     };
     kit.link(host, 'run', fields, null, load);
-
-    // A table of faults: each row that is one of these runs it.
-    const table = host.dataset.rows && [...document.querySelectorAll('table')].find((one) => host.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING);
-    for (const code of table ? table.querySelectorAll('td code') : []) {
-      const fault = faults.find((one) => one.row === code.textContent);
-      if (!fault) continue;
-      const of_row = el('button.run-fault', { type: 'button', 'aria-label': `Run with ${fault.row}` }, 'Run');
-      of_row.onclick = () => {
-        if (running) return;
-        fields.set('fault', fault.name);
-        fields.set('step', String(fault.steps[0]));
-        changed('fault');
-        host.scrollIntoView();
-        form.requestSubmit();
-      };
-      code.after(el('br'), of_row);
-    }
   }
 
   const begin = () => {

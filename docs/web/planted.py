@@ -8,7 +8,6 @@ fault's text is not in the chapter any more.
 import hashlib
 import json
 import sys
-import textwrap
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,17 +22,9 @@ from docs.web import page_chapters, page_faults
 
 def on_page(name, fault):
     """What the page shows: the lines as they are and as they become, and what it sets."""
-    path = chapters.path_of(fault)
-    text = (ROOT / path).read_text(encoding="utf-8")
-    begin = text.index(fault.line) + fault.line.index(fault.old)
-    start, end = text.rindex("\n", 0, begin) + 1, text.index("\n", begin + len(fault.old))
-    line = text[start:end]
-    changed = line[:begin - start] + fault.new + line[begin - start + len(fault.old):]
-    changed = "" if changed.strip().startswith("//") else changed  # of a statement that is gone its comment is, too
-    page = page_faults.PAGES[name]
-    return {"name": name, "about": page.about, "file": path, "line": text.count("\n", 0, begin) + 1, "old": textwrap.dedent(line).strip(),
-            "new": textwrap.dedent(changed).strip(), "steps": page_faults.steps_of(fault), "settings": page.settings, "unseen": page.unseen,
-            "row": page_faults.row_of(name)}
+    page, (line, old, new) = page_faults.PAGES[name], chapters.shown(fault)
+    return {"name": name, "about": page.about, "file": chapters.path_of(fault), "line": line, "old": old, "new": new,
+            "steps": page_faults.steps_of(fault), "settings": page.settings, "unseen": page.unseen}
 
 
 def about(chapter):

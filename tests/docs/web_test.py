@@ -258,17 +258,6 @@ class Page(unittest.TestCase):
         self.assertEqual(found["before"], 0)  # loaded when first asked for
         self.assertIn("Right.", found["text"])
 
-    @unittest.skipUnless("07" in HAVE, "chapter 7 has no module")
-    def test_the_page_of_faults_runs(self):
-        found = run_script("""
-          const rows = await open('mutations.html');
-          const buttons = [...rows.page.querySelectorAll('td button.run-fault')];
-          const report = (await rows.pressed(rows.host, () => buttons.find((button) => button.getAttribute('aria-label').endsWith('one_warp_too_many')).click())).text;
-          return { rows: buttons.length, report };
-        """)
-        self.assertEqual(found["rows"], len(page_faults.OF_GRADIENTS) + len(page_faults.SAME))
-        self.assertIn("deadlock in block", found["report"])
-
     def test_without_scripts_nothing_is_shown(self):
         text = (SITE / ROLES).read_text(encoding="utf-8")
         self.assertRegex(text, r'<div class="interactive" data-module="05" [^>]*hidden></div>')

@@ -17,10 +17,11 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fault import Refused
+from fault import Refused, place_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +39,6 @@ class Fault:
     environment: dict[str, str] = field(default_factory=dict)  # and the simulator, if another mode than lazy finds it
     traced: list[str] = field(default_factory=list)  # what the traced mode is run with,
     says: str = ""  # and what the report that it prints has in it, as an expression
-    also: list[tuple[str, str, str]] = field(default_factory=list)  # other lines of the file, each with its old text and its new
 
 
 SMALL = ["--batch", "1", "--heads", "1", "--head-dim", "64"]
@@ -295,6 +295,17 @@ def path_of(fault):
     return below(fault.file)
 
 
+def shown(fault):
+    """Where it is and what a page shows of it: (the number of its line, the lines as they are, as they become)."""
+    text = (ROOT / path_of(fault)).read_text(encoding="utf-8")
+    begin = text.index(fault.line) + fault.line.index(fault.old)
+    start, end = text.rindex("\n", 0, begin) + 1, text.index("\n", begin + len(fault.old))
+    line = text[start:end]
+    changed = line[:begin - start] + fault.new + line[begin - start + len(fault.old):]
+    changed = "" if changed.strip().startswith("//") else changed  # of a statement that is gone its comment is, too
+    return text.count("\n", 0, begin) + 1, textwrap.dedent(line).strip(), textwrap.dedent(changed).strip()
+
+
 def chosen(old, others):
     """`old`, or what becomes of it with a fault: {a fault's number: the text}. Line numbers stay."""
     others = {f"flashbook_fault == {index}": " ".join(new.split()) for index, new in others.items()}
@@ -336,14 +347,9 @@ def plant(folder, faults, all_faults):
         path = path_of(fault)
         text = (ROOT / path).read_text(encoding="utf-8")
         places = files.setdefault(path, {})
-        for line, old, new in [(fault.line, fault.old, fault.new), *fault.also]:
-            found = text.count(line)
-            if found != 1 or line.count(old) != 1:
-                raise Refused(f"{name}: its line stands {found} times in {path}, not once, or has not {old!r} once. The chapter has "
-                              f"changed: bring the fault up to date.\n{line}")
-            begin = text.index(line) + line.index(old)
-            span = (begin, begin + len(old))
-            places.setdefault(span, Place(*span, {})).others[list(all_faults).index(name)] = new
+        begin = place_of(text, fault.line, f"{name}, {path}") + place_of(fault.line, fault.old, name)
+        span = (begin, begin + len(fault.old))
+        places.setdefault(span, Place(*span, {})).others[list(all_faults).index(name)] = fault.new
     texts = {}
     for path, places in files.items():
         text = (ROOT / path).read_text(encoding="utf-8")

@@ -24,6 +24,13 @@ class Fault:
     head_dim: int = 64
 
 
+def place_of(text: str, old: str, where: str) -> int:
+    """Where a fault's text stands, which is once, or the fault has to be brought up to date."""
+    if text.count(old) != 1:
+        raise Refused(f"{where}: the fault's text stands there {text.count(old)} times, not once: bring it up to date.\n{old}")
+    return text.index(old)
+
+
 def everywhere(text: str, *modes: str) -> dict[str, str]:
     """Reports that contain `text` in the modes named, or in all."""
     return dict.fromkeys(modes or MODES, text)
@@ -45,10 +52,7 @@ def faults_of(kernel: str) -> list[Fault]:
 def planted(kernel: str, fault: Fault, text: str) -> str:
     """The kernel's text with the fault in it. Lines keep their numbers, so that reports name the kernel's own."""
     for old, new in [(fault.old, fault.new), *fault.also]:
-        found = text.count(old)
-        if found != 1:
-            raise Refused(f"tests/mutation/faults/{kernel}.py: {fault.name}: its text stands {found} times in {kernel}.cuh, not once. "
-                          f"The kernel has changed: bring `old` up to date.\n{old}")
+        place_of(text, old, f"tests/mutation/faults/{kernel}.py: {fault.name}, {kernel}.cuh")
         longer = new.count("\n") - old.count("\n")
         if longer > 0:
             raise Refused(f"tests/mutation/faults/{kernel}.py: {fault.name}: the new text has {longer} lines more than the old")

@@ -34,12 +34,7 @@ def shown_chapter_fault(name, folder):
     path = folder / f"{name}.{'report' if fault.says else 'txt'}"
     if not path.is_file():
         raise Refused(f"{path} is missing: run ctest -R mutation first")
-    text = (ROOT / chapters.path_of(fault)).read_text(encoding="utf-8")
-    first = text.index(fault.line)
-    at = first + fault.line.index(fault.old)  # whose lines are shown
-    line = text[text.rindex("\n", 0, at) + 1:text.index("\n", at + len(fault.old))].strip()
-    changed = line.replace(fault.old, fault.new).strip()
-    changed = "" if changed.startswith("//") else changed  # of a statement that is gone its comment is, too
+    _, line, changed = chapters.shown(fault)
     environment = [f"{name}={value}" for name, value in fault.environment.items()]
     options = fault.traced if fault.says else fault.options
     command = " ".join([*environment, f"./flashbook {'profile' if fault.says else 'run'}", name[-2:], *(["--", *options] if options else [])])
