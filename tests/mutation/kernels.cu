@@ -8,13 +8,11 @@
 #include "tests/mutation/hopper_attention.cuh"
 #include "tests/mutation/mma_attention.cuh"
 #include "tests/mutation/named_barriers.cuh"
-#include "tests/mutation/relay.cuh"
 #include "tests/mutation/split_keys.cuh"
 #include "tests/mutation/subject.h"
 #include "tests/mutation/tile_queue.cuh"
 #include "tests/mutation/tiled_attention.cuh"
 #include "tests/mutation/tma_epilogue.cuh"
-#include "tests/mutation/turns.cuh"
 
 namespace flashbook::mutation {
 namespace {
@@ -26,8 +24,6 @@ constexpr Kernel kKernels[] = {
     {"mma_attention", DType::bf16, 100, 200, &mma_attention::run<64>, &mma_attention::run<128>},
     {"tma_epilogue", DType::bf16, 200, 50, &tma_epilogue::run<64>, nullptr},
     {"bulk_sums", DType::f32, 20, 70, &bulk_sums::run<64>, nullptr},
-    {"turns", DType::f32, 20, 70, &turns::run<64>, nullptr},
-    {"relay", DType::f32, 20, 70, &relay::run<64>, nullptr},
     {"tile_queue", DType::f32, 20, 70, &tile_queue::run<64>, nullptr},
     {"hopper_attention", DType::bf16, 200, 333, &hopper_attention::run<64>, &hopper_attention::run<128>},
     {"gradients", DType::bf16, 300, 300, &backward::run<64>, &backward::run<128>, Operation::backward,
