@@ -13,8 +13,8 @@ from course import manifest
 from course.manifest import Exercise
 from course.regions import Fault
 
-TEST = re.compile(r"^TEST\((\w+), (\w+)\) \{\s*expect_\w+\(\s*(&\w+::\w+),", re.MULTILINE)
-SIZES = re.compile(r"expect_predicted<(\w+)>\(\s*(\{\{.*?\}\}\})", re.DOTALL)
+TEST = re.compile(r"^PREDICTION\((\w+), (\w+), (\w+)", re.MULTILINE)
+SIZES = re.compile(r"^const .* kSizes = \{\{.*?\}\}\};\n", re.DOTALL | re.MULTILINE)
 
 FILE = """\
 // Digests of the right numbers, written from the grader's formulas.
@@ -25,10 +25,7 @@ namespace flashbook::testing {{
 namespace {{
 
 {using}
-void expect(double ({problem}::*predicted)() const, double tolerance, const std::vector<uint64_t>& digests) {{
-  expect_digests<{problem}>({sizes}, predicted, tolerance, digests);
-}}
-
+{sizes}
 {tests}
 }}  // namespace
 }}  // namespace flashbook::testing
@@ -40,12 +37,12 @@ def source(root: Path, exercise: Exercise, folder: str = "hidden") -> Path:
     return file
 
 
-def printed(root: Path, exercise: Exercise) -> dict[str, tuple[str, list[str]]]:
+def printed(root: Path, exercise: Exercise) -> dict[str, tuple[str, str]]:
     """{test: (tolerance, digests)}, by the grader's formulas."""
     program = root / "build/sim/bin" / exercise.solved_program
     done = subprocess.run([program], env={**os.environ, "FLASHBOOK_PREDICTED_DIGESTS": "1"}, capture_output=True, text=True, check=False)
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith("digests ")]
-    return {test: (tolerance, digests) for _, test, tolerance, *digests in lines}
+    return {test: (tolerance, digests) for _, test, tolerance, digests in lines}
 
 
 def visible(root: Path, exercise: Exercise) -> str:
@@ -55,12 +52,12 @@ def visible(root: Path, exercise: Exercise) -> str:
     tests = [(f"{suite}.{name}", suite, name, member) for suite, name, member in TEST.findall(text)]
     if not sizes or [test for test, *_ in tests] != list(digests) or {test.name for test in exercise.tests} != set(digests):
         raise Fault(f"{exercise.id}: its formulas, its program in build/sim and exercises.json have other tests")
-    problem, using = sizes[1], "".join(line + "\n" for line in re.findall(rf"^using .*::{sizes[1]};$", text, re.MULTILINE))
+    using = re.findall(r"^using Problem = .*;\n", text, re.MULTILINE)[0]
     body = ""
     for test, suite, name, member in tests:
         tolerance, wanted = digests[test]
-        body += f"TEST({suite}, {name}) {{\n  expect({member}, {tolerance}, {{{', '.join(one + 'u' for one in wanted)}}});\n}}\n"
-    return FILE.format(file=exercise.file, using=using, problem=problem, sizes=sizes[2], tests=body)
+        body += f'DIGESTS({suite}, {name}, {member}, {tolerance}, "{wanted}");\n'
+    return FILE.format(file=exercise.file, using=using, sizes=sizes[0], tests=body)
 
 
 def formatted(root: Path, text: str) -> str:

@@ -143,7 +143,7 @@ def answering(root: Path, tree: Path, exercises: Iterable[manifest.Exercise]) ->
     for path in sorted(path for path in tree.rglob("*") if path.suffix in (".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".js")):
         lines = path.read_text(encoding="utf-8").splitlines()
         name, text, found = str(path.relative_to(tree)), "\n" + "\n".join(code(lines)) + "\n", similar.runs(lines)
-        if name.startswith("tests/exercises/") and "expect_predicted<" in text and not name.endswith("predicted.h"):
+        if name.startswith("tests/exercises/") and "PREDICTION(" in text and not name.endswith("predicted.h"):
             yield f"{name} has the formulas that it asks for"
         for id, (file, exact, runs) in solutions.items():
             if "\n" + exact in text:

@@ -201,7 +201,7 @@ class Handout(Tree):
         self.assertEqual(list(handout.answering(self.root, self.top / "some", exercises)), [
             "chapters/02_two/exercises/answer.cuh has the solution of ch01-answer by other names",
             "chapters/03_three/README.md has the solution of ch03-answer"])
-        self.write("tests/exercises/ch01-answer.cpp", "expect_predicted<Counts>(sizes, &Counts::maximum, want);\n")
+        self.write("tests/exercises/ch01-answer.cpp", "PREDICTION(Counts, Maximum, maximum) { return p.first; }\n")
         handout.make(self.root, self.top / "formulas", chapters=["01"])
         self.assertIn("tests/exercises/ch01-answer.cpp has the formulas that it asks for", list(handout.answering(self.root, self.top / "formulas", exercises)))
         self.write("tests/exercises/ch01-answer.cpp", "test\n")
@@ -485,8 +485,8 @@ class TheBook(unittest.TestCase):
         for e in exercises:
             if e.kind == "predict":  # no cheat reads a formula here
                 test = (root / "tests/exercises" / digests.source(root, e).name).read_text()
-                self.assertIn("expect_digests<", test)
-                self.assertNotRegex(test, r"\[\]\(const|expect_predicted|return", e.id)
+                self.assertIn("DIGESTS(", test)
+                self.assertNotRegex(test, r"PREDICTION|return", e.id)
         self.assertGreaterEqual(len(proof.wrong_solutions(root, exercises)), proof.AT_LEAST)
         with tempfile.TemporaryDirectory() as folder:
             tree = Path(folder) / "student"

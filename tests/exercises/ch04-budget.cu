@@ -5,57 +5,25 @@
 namespace flashbook::testing {
 namespace {
 
-using fa2::Budget;
+using Problem = fa2::Budget;
 
-void expect(double (Budget::*predicted)() const, double tolerance, const std::vector<uint64_t>& digests) {
-  expect_digests<Budget>({{"head_dim", &Budget::head_dim, {64, 96, 128, 160}},
-                          {"warps", &Budget::warps, {2, 4, 8}},
-                          {"queries", &Budget::queries, {16, 32}},
-                          {"keys", &Budget::keys, {16, 32, 48, 64}},
-                          {"stages", &Budget::stages, {1, 2, 3}}},
-                         predicted, tolerance, digests);
-}
+const std::vector<Size<Problem>> kSizes = {{"head_dim", &Problem::head_dim, {64, 96, 128, 160}},
+                                           {"warps", &Problem::warps, {2, 4, 8}},
+                                           {"queries", &Problem::queries, {16, 32}},
+                                           {"keys", &Problem::keys, {16, 32, 48, 64}},
+                                           {"stages", &Problem::stages, {1, 2, 3}}};
 
-TEST(Budget, SharedMemory) {
-  expect(&Budget::shared_bytes, 1e-06,
-         {10070665703311487280u, 12262185906053143235u, 12333746023018191478u, 4996904145311671289u,
-          12971735778803215196u, 5333519377112088879u, 8577855184743769170u, 1849969677781490949u});
-}
-TEST(Budget, BlocksThatFit) {
-  expect(&Budget::blocks, 1e-06,
-         {8875203168275842788u, 15002823009809614871u, 9681104588949373850u, 2160940097776015213u,
-          5465023938296245688u, 8114565662823135179u, 15447039480243269310u, 1829901173076929441u});
-}
-TEST(Budget, RegistersOfO) {
-  expect(&Budget::registers_o, 1e-06,
-         {11785461627372716086u, 9321323294470556745u, 9503802399810084176u, 7677134697914984355u,
-          9770303784223922098u, 3375309645606363525u, 17490434480653912636u, 3089554884492435359u});
-}
-TEST(Budget, RegistersOfScores) {
-  expect(&Budget::registers_scores, 1e-06,
-         {14406176805631506802u, 18199941018423864389u, 16949849368452765260u, 973042319820752431u,
-          12177453198997149718u, 5260655219928880009u, 11278241984358380976u, 8529438803067709059u});
-}
-TEST(Budget, RegistersAtMost) {
-  expect(&Budget::registers_at_most, 1e-06,
-         {9841301586318293390u, 14621757426165706689u, 9279079044984891496u, 17200535264556861931u,
-          17842644706803553866u, 2329696425927301437u, 2553950053910088932u, 11956900567941010167u});
-}
-TEST(Budget, Products) {
-  expect(&Budget::products, 1e-06,
-         {228027927952802258u, 3182161397844308245u, 9239600986928889564u, 10046816431231673903u,
-          17089387689773444918u, 13097365522949239465u, 14882769170793610656u, 1209905427074572771u});
-}
-TEST(Budget, BytesThatAWarpReads) {
-  expect(&Budget::read_bytes, 1e-06,
-         {11328660597737400934u, 5104591381940421625u, 15537244318522900064u, 2048020397239047699u,
-          7607363215912948418u, 17641630434328737493u, 10775625145502259820u, 11217634968559952655u});
-}
-TEST(Budget, BytesThatABlockReadsWithHalfTheRowsAWarp) {
-  expect(&Budget::block_reads_of_half, 1e-06,
-         {6063284411908553345u, 8559680016210183710u, 12289660261812142939u, 4690621012362153960u,
-          7575649028779686829u, 8130047567034759146u, 12604598257040253479u, 3546913978395577556u});
-}
+DIGESTS(Budget, SharedMemory, shared_bytes, 1e-06, "8bc231aa2c09ab2a44455891b404dc4a0477770aa919ac69");
+DIGESTS(Budget, BlocksThatFit, blocks, 1e-06, "7b2b0ed034bc865a311dfd334bd7aa709cbad65ee819651d");
+DIGESTS(Budget, RegistersOfO, registers_o, 1e-06, "a38e5e815bfe83e4496a8aa98797172ed782f2ba812ae04d");
+DIGESTS(Budget, RegistersOfScores, registers_scores, 1e-06,
+        "c7ed05fc932deb39f60d80f0a8ff0149019a9c845d765ea7");
+DIGESTS(Budget, RegistersAtMost, registers_at_most, 1e-06,
+        "889353caeaea80c5e9eeb493f79dce2054be237174a5ef71");
+DIGESTS(Budget, Products, products, 1e-06, "032a1e2c294e8039a88b6d76ed29b3b5c330ce8a3710ca72");
+DIGESTS(Budget, BytesThatAWarpReads, read_bytes, 1e-06, "9d377c46d726d79f611c6c076992c8f4d3a9958ab59bad0b");
+DIGESTS(Budget, BytesThatABlockReadsWithHalfTheRowsAWarp, block_reads_of_half, 1e-06,
+        "54251d76ca17aa8da441186e69221c70d3bbaeec8731392b");
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -5,83 +5,32 @@
 namespace flashbook::testing {
 namespace {
 
-using fa3::Budget;
+using Problem = fa3::Budget;
 
-void expect(double (Budget::*predicted)() const, double tolerance, const std::vector<uint64_t>& digests) {
-  expect_digests<Budget>({{"head_dim", &Budget::head_dim, {64, 128, 160, 256}},
-                          {"consumers", &Budget::consumers, {2, 3}},
-                          {"stages", &Budget::stages, {2, 3, 4}},
-                          {"keys", &Budget::keys, {48, 64, 80, 112, 128}},
-                          {"seqlen_k", &Budget::seqlen_k, {1000, 2048, 5000, 8192}},
-                          {"producer_registers", &Budget::producer_registers, {24, 32}}},
-                         predicted, tolerance, digests);
-}
+const std::vector<Size<Problem>> kSizes = {{"head_dim", &Problem::head_dim, {64, 128, 160, 256}},
+                                           {"consumers", &Problem::consumers, {2, 3}},
+                                           {"stages", &Problem::stages, {2, 3, 4}},
+                                           {"keys", &Problem::keys, {48, 64, 80, 112, 128}},
+                                           {"seqlen_k", &Problem::seqlen_k, {1000, 2048, 5000, 8192}},
+                                           {"producer_registers", &Problem::producer_registers, {24, 32}}};
 
-TEST(Budget, MostKeys) {
-  expect(&Budget::most_keys, 1e-06,
-         {11360897084583566675u, 14447511706846487552u, 4180961502429014969u, 9129529248331889590u,
-          18436051163985699647u, 12771338766914597772u, 13336892020805895301u, 8285384556484119858u});
-}
-TEST(Budget, BytesOfAStage) {
-  expect(&Budget::stage_bytes, 1e-06,
-         {11221561418274319601u, 1011574551317474366u, 13434065370621012811u, 17431931746933490856u,
-          12059788400624023885u, 10132573676051295434u, 8897684040249948455u, 12838241939334918084u});
-}
-TEST(Budget, SharedMemory) {
-  expect(&Budget::shared_bytes, 1e-06,
-         {17586413152633678368u, 3059787011116970643u, 9994174930838968982u, 17911815175291594041u,
-          2044125832781911500u, 8619660553153398479u, 14227811698564336498u, 13344261023604703301u});
-}
-TEST(Budget, ArrivalsAtEmpty) {
-  expect(&Budget::empty_arrivals, 1e-06,
-         {4771710806191309566u, 5040884148071594961u, 15359855433144478184u, 15491929569218358971u,
-          8238293217192057034u, 5583883452082470685u, 16100269371505886852u, 298816099682806279u});
-}
-TEST(Budget, FillingsOfStage0) {
-  expect(&Budget::fillings, 1e-06,
-         {9504098355065789203u, 11975238837859765824u, 4799291432892496841u, 2875429976270818150u,
-          12297501722014026031u, 10969769945276126428u, 12644653361998207349u, 11792883965365002978u});
-}
-TEST(Budget, RegistersAtTheStart) {
-  expect(&Budget::registers_at_start, 1e-06,
-         {3323814903431637272u, 3943951881511265451u, 5490348816707777038u, 7890985336543105185u,
-          1382099150616874148u, 1437464692368525495u, 483442042296056266u, 3971689642185475885u});
-}
-TEST(Budget, RegistersOfAConsumer) {
-  expect(&Budget::registers_of_consumer, 1e-06,
-         {9373954074151474220u, 2309156592060245631u, 6046541433057446306u, 11313086020239508533u,
-          138587272264286720u, 645895228221128851u, 4935636947342861702u, 14153239281979107945u});
-}
-TEST(Budget, RegistersOfO) {
-  expect(&Budget::registers_o, 1e-06,
-         {7792647871472907750u, 3762227630685027513u, 9140852584865676256u, 7677134697914984355u,
-          4915520950003932226u, 3375309645606363525u, 5906040413115234156u, 3089554884492435359u});
-}
-TEST(Budget, RegistersOfScores) {
-  expect(&Budget::registers_scores, 1e-06,
-         {3221953552131244050u, 4693661829655690517u, 18329898726522455484u, 9440350192059837199u,
-          1952399715980228134u, 5695449896506196441u, 4856610293101838960u, 2616074868771148723u});
-}
-TEST(Budget, RegistersOfP) {
-  expect(&Budget::registers_p, 1e-06,
-         {17117161567432004657u, 2725375874902076862u, 1170818715091618203u, 2039162697796915048u,
-          10381491603449300925u, 15372406300357973770u, 12227701806435960407u, 3835150061871386404u});
-}
-TEST(Budget, Products) {
-  expect(&Budget::products, 1e-06,
-         {3163077369362658290u, 8048429975171080469u, 18263070603039947724u, 6657160828470922463u,
-          5506596502645232470u, 4991207583922601929u, 3848934810585182272u, 8662999559649511107u});
-}
-TEST(Budget, CyclesOfProducts) {
-  expect(&Budget::product_cycles, 1e-06,
-         {16549742233454061276u, 1146038956266114367u, 11073884511377250818u, 17505468866037777845u,
-          10201897731597747216u, 8035398133093660531u, 13863192828991669334u, 14806194403878597753u});
-}
-TEST(Budget, CyclesOfExponentials) {
-  expect(&Budget::exponential_cycles, 1e-06,
-         {16600341105952441460u, 6190185283930407335u, 14089867070460530874u, 13666145458738509069u,
-          14458370679533421576u, 15308724411138453291u, 12137213651282791182u, 9178585787262735025u});
-}
+DIGESTS(Budget, MostKeys, most_keys, 1e-06, "9daa03c87fdf3a05c27eb29affda02b13ce8b9162872fb99");
+DIGESTS(Budget, BytesOfAStage, stage_bytes, 1e-06, "9bbafe0e09d5ba6f63f1eaa9a75cf98c9e227b7aecb22a99");
+DIGESTS(Budget, SharedMemory, shared_bytes, 1e-06, "f40f7d2a768c8ab271f8938d1c5e31779f2fc57357b93056");
+DIGESTS(Budget, ArrivalsAtEmpty, empty_arrivals, 1e-06, "42388545f4d1d5292bd6fe6372544c4d7df0df6fa504259b");
+DIGESTS(Budget, FillingsOfStage0, fillings, 1e-06, "83e557a63098429a8227e794aaa980983c73af7ad5a3a8bd");
+DIGESTS(Budget, RegistersAtTheStart, registers_at_start, 1e-06,
+        "2e209036bbbb4c31a36d8269132e3313f2e606b587371e46");
+DIGESTS(Budget, RegistersOfAConsumer, registers_of_consumer, 1e-06,
+        "8216f9200bc553e9a19d002701ec5c08f6ae447ee7c46a68");
+DIGESTS(Budget, RegistersOfO, registers_o, 1e-06, "6c250b34361e7edad46a8aa94437702ed78251f6782ae04d");
+DIGESTS(Budget, RegistersOfScores, registers_scores, 1e-06,
+        "2cb6ad41233cfe60e18302dc1b18514f0a4d436625244e2a");
+DIGESTS(Budget, RegistersOfP, registers_p, 1e-06, "ed8c5f25d27a103f951c4c8f901277d555c2a9b186353930");
+DIGESTS(Budget, Products, products, 1e-06, "2be5826fb1c4fd73755c62fc4c6b5c454454356a29783928");
+DIGESTS(Budget, CyclesOfProducts, product_cycles, 1e-06, "e5ac7e0fe78c99ae57f2efeb8d946b6f8378c063f4cd7a2b");
+DIGESTS(Budget, CyclesOfExponentials, exponential_cycles, 1e-06,
+        "e6604255e7f4c38943bda7e6c8a673d47383a8700b7f60e3");
 
 }  // namespace
 }  // namespace flashbook::testing

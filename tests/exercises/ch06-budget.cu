@@ -5,97 +5,36 @@
 namespace flashbook::testing {
 namespace {
 
-using fp8::Budget;
+using Problem = fp8::Budget;
 
-void expect(double (Budget::*predicted)() const, double tolerance, const std::vector<uint64_t>& digests) {
-  expect_digests<Budget>({{"head_dim", &Budget::head_dim, {64, 96, 128, 160}},
-                          {"keys", &Budget::keys, {32, 64, 96, 160}},
-                          {"consumers", &Budget::consumers, {1, 3, 4}},
-                          {"transposers", &Budget::transposers, {1, 3, 4}},
-                          {"rise", &Budget::rise, {0, 1, 2, 4, 5}}},
-                         predicted, tolerance, digests);
-}
+const std::vector<Size<Problem>> kSizes = {{"head_dim", &Problem::head_dim, {64, 96, 128, 160}},
+                                           {"keys", &Problem::keys, {32, 64, 96, 160}},
+                                           {"consumers", &Problem::consumers, {1, 3, 4}},
+                                           {"transposers", &Problem::transposers, {1, 3, 4}},
+                                           {"rise", &Problem::rise, {0, 1, 2, 4, 5}}};
 
-TEST(Budget, BytesOfAStage) {
-  expect(&Budget::stage_bytes, 1e-06,
-         {15203514124248361905u, 2776655698027331054u, 12024663959873922875u, 3538492995013130728u,
-          2648953826227437789u, 4117857021840398202u, 9143332839284008167u, 5801012735048233988u});
-}
-TEST(Budget, MostStages) {
-  expect(&Budget::most_stages, 1e-06,
-         {12779061073873786170u, 5857992362874409885u, 4250771682961104164u, 8809892971837216343u,
-          880184975226489454u, 11018930112626268241u, 2191282850355273176u, 15157722413469381291u});
-}
-TEST(Budget, SharedMemory) {
-  expect(&Budget::shared_bytes, 1e-06,
-         {4648990178655097216u, 1360461255134107347u, 12691060529665566086u, 11550324149246818009u,
-          7635110238228441308u, 15305951338562668191u, 6131505738829895506u, 18226042633739746341u});
-}
-TEST(Budget, ArrivalsAtFull) {
-  expect(&Budget::transposed_full_arrivals, 1e-06,
-         {4974565857514673208u, 14550248910118787403u, 10246380203186712654u, 15496553726059250865u,
-          9338773008858959956u, 10711752860854228631u, 4712285295225820842u, 5496063245508880253u});
-}
-TEST(Budget, ArrivalsAtEmpty) {
-  expect(&Budget::transposed_empty_arrivals, 1e-06,
-         {4771710806191309566u, 13860954896760288753u, 9982495164050222808u, 16052418220229233867u,
-          2567622173937650698u, 879328650157799485u, 3466019057475982564u, 3633383412019328215u});
-}
-TEST(Budget, LoadsOfATransposer) {
-  expect(&Budget::loads_of_transposer, 1e-06,
-         {13073351391605472714u, 11610661232223126173u, 15325337949551570452u, 15784180922088239575u,
-          11536411692723296382u, 5823957074880112433u, 7985418818677666200u, 756167708730289611u});
-}
-TEST(Budget, RegistersOfO) {
-  expect(&Budget::registers_o, 1e-06,
-         {7792647871472907750u, 42805933117927177u, 1248766564059889200u, 10630017799431793747u,
-          9770303784223922098u, 3375309645606363525u, 5906040413115234156u, 3089554884492435359u});
-}
-TEST(Budget, RegistersOfScores) {
-  expect(&Budget::registers_scores, 1e-06,
-         {14406176805631506802u, 16927384757499556501u, 10385867349547306172u, 3786416592552413967u,
-          6583417402089169398u, 8293545396403387017u, 14902564183916095408u, 9109654423909830563u});
-}
-TEST(Budget, RegistersOfP) {
-  expect(&Budget::registers_p, 1e-06,
-         {285795359092615025u, 6069980247620052254u, 10371826076070302667u, 5249420316456669592u,
-          10381491603449300925u, 4799705414149053002u, 6953095215718701015u, 11519999723913896708u});
-}
-TEST(Budget, RegistersOfQ) {
-  expect(&Budget::registers_q, 1e-06,
-         {14750610396212893096u, 3006564511554553403u, 9753650753187182254u, 10018068961541333953u,
-          7460679114046256212u, 12322463563426322311u, 2910810837274024250u, 2405225220150799117u});
-}
-TEST(Budget, Products) {
-  expect(&Budget::products, 1e-06,
-         {3739388232046702786u, 13050607631245918213u, 10639114293439633324u, 3597076356778416671u,
-          15324141821947484726u, 10934572451529346873u, 4458969056403814304u, 17450979552849638883u});
-}
-TEST(Budget, CyclesOfProducts) {
-  expect(&Budget::product_cycles, 1e-06,
-         {18444955106465441388u, 9644960561157453167u, 10629402162143503778u, 14168478861095955013u,
-          5982839093106050320u, 3304379209205604131u, 10714472279353323590u, 5055969528599749065u});
-}
-TEST(Budget, CyclesOfExponentials) {
-  expect(&Budget::exponential_cycles, 1e-06,
-         {16186733668025279620u, 6190185283930407335u, 11126141204561951578u, 17699794544361093549u,
-          544634268602000840u, 15308724411138453291u, 3627698859119285550u, 3382722688301603457u});
-}
-TEST(Budget, CyclesOfSharedMemory) {
-  expect(&Budget::shared_memory_cycles, 1e-06,
-         {5243378222963986786u, 14172660717983787109u, 2728844629938213964u, 4803264698461963823u,
-          13765940906208678230u, 5753441709862250585u, 3071255770706242160u, 5274471822972222147u});
-}
-TEST(Budget, Offset) {
-  expect(&Budget::offset, 1e-06,
-         {17805389767067203823u, 12543132510590427228u, 12795571480467915733u, 8817464827694968242u,
-          17066143237700084131u, 14954595152944457296u, 4383831966770730617u, 11924475532386777814u});
-}
-TEST(Budget, LeastExponent) {
-  expect(&Budget::least_exponent, 1e-06,
-         {16554226435105264224u, 938173917182371795u, 830048087424365862u, 15776339488827288345u,
-          4168255461033011612u, 4554036838062750191u, 15772763786525059922u, 16638080188855685221u});
-}
+DIGESTS(Budget, BytesOfAStage, stage_bytes, 1e-06, "d2fdbb2688a9a6e030311b4024c2f93925917ee3a4508156");
+DIGESTS(Budget, MostStages, most_stages, 1e-06, "b15858514bc53afdc67a43060c370b98eb1a1e6900d25b0c");
+DIGESTS(Budget, SharedMemory, shared_bytes, 1e-06, "40848712e154b01fb4a04afe69f55cd469a955177bfcefe9");
+DIGESTS(Budget, ArrivalsAtFull, transposed_full_arrivals, 1e-06,
+        "450935c9ecde8e3274d70ed18199fc94a7ca4165664c45f0");
+DIGESTS(Budget, ArrivalsAtEmpty, transposed_empty_arrivals, 1e-06,
+        "423885c05c018a88f2dec5a523a2060c34003019c5326c5e");
+DIGESTS(Budget, LoadsOfATransposer, loads_of_transposer, 1e-06,
+        "b56ddfa1215ad4ae89db0caca0199150d2da6ed1e80a7e72");
+DIGESTS(Budget, RegistersOfO, registers_o, 1e-06, "6c250b0098131154829385688797172ed78251f6782ae04d");
+DIGESTS(Budget, RegistersOfScores, registers_scores, 1e-06,
+        "c7ed05eaea26902203348c0d5b5cff731897ced08b7e6bfe");
+DIGESTS(Budget, RegistersOfP, registers_p, 1e-06, "03f759543ce68ff02048d9af901277429bfa607e5b9fdf42");
+DIGESTS(Budget, RegistersOfQ, registers_q, 1e-06, "ccb4b229b976875bed8b07546789a8ab022f286547216113");
+DIGESTS(Budget, Products, products, 1e-06, "33e4f9b51d1293a5ba31eb61d4aa4997bf673de170f22e55");
+DIGESTS(Budget, CyclesOfProducts, product_cycles, 1e-06, "fff9a485d9c8938338c4a08c5307502ddb8394b173462a69");
+DIGESTS(Budget, CyclesOfExponentials, exponential_cycles, 1e-06,
+        "e0a2d455e7f49a67fef5a24d078eedd4738332582c2ef1d8");
+DIGESTS(Budget, CyclesOfSharedMemory, shared_memory_cycles, 1e-06,
+        "48c438c4af6725decd42a89fbf0a724fd8542a9f4a4932b0");
+DIGESTS(Budget, Offset, offset, 1e-06, "f71973ae1228b193007a5dedecd71ecf89653cd67fa57c3f");
+DIGESTS(Budget, LeastExponent, least_exponent, 1e-06, "e5bc6d0d05100b84ecdaf0d139d89e3f3330dae41de6e655");
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -5,66 +5,27 @@
 namespace flashbook::testing {
 namespace {
 
-using backward::Budget;
+using Problem = backward::Budget;
 
-void expect(double (Budget::*predicted)() const, double tolerance, const std::vector<uint64_t>& digests) {
-  expect_digests<Budget>({{"head_dim", &Budget::head_dim, {64, 96, 160, 192, 256}},
-                          {"keys", &Budget::keys, {64, 96, 112}},
-                          {"queries", &Budget::queries, {16, 32, 48, 64, 128}},
-                          {"consumers", &Budget::consumers, {1, 4}}},
-                         predicted, tolerance, digests);
-}
+const std::vector<Size<Problem>> kSizes = {{"head_dim", &Problem::head_dim, {64, 96, 160, 192, 256}},
+                                           {"keys", &Problem::keys, {64, 96, 112}},
+                                           {"queries", &Problem::queries, {16, 32, 48, 64, 128}},
+                                           {"consumers", &Problem::consumers, {1, 4}}};
 
-TEST(BackwardBudget, KeysAndValues) {
-  expect(&Budget::key_bytes, 1e-06,
-         {11560589388270945352u, 11599523083099614891u, 4361262540039309454u, 4896289934644811505u,
-          17538060767302501508u, 9955137710284505767u, 16476098785329216378u, 12498283897317044621u});
-}
-TEST(BackwardBudget, AStage) {
-  expect(&Budget::stage_bytes, 1e-06,
-         {11756314549596685746u, 14694373260171427781u, 17398000250019156860u, 918719930950303455u,
-          12088145493978434838u, 16611446330909946233u, 10943092020307529792u, 4448651942234851187u});
-}
-TEST(BackwardBudget, DqOfATile) {
-  expect(&Budget::dq_bytes, 1e-06,
-         {149381570914683702u, 5111531568743774089u, 15340345439045577600u, 14524774442929712227u,
-          2112021716081269106u, 18112653052609540245u, 9802333242469886428u, 14950614644379882703u});
-}
-TEST(BackwardBudget, DsOfATile) {
-  expect(&Budget::ds_bytes, 1e-06,
-         {10271578643037205536u, 17290158096263472899u, 5644138253893596006u, 17295979075673648873u,
-          3421308065519431404u, 14137993814020691199u, 6092127328287642098u, 7582951073667133909u});
-}
-TEST(BackwardBudget, All) {
-  expect(&Budget::shared_bytes, 1e-06,
-         {3699578546744388896u, 9733540219561265475u, 6002122015308988006u, 18278784414842398889u,
-          6489616068086021276u, 11368166186163799759u, 11529522944422676434u, 4404738905949190453u});
-}
-TEST(BackwardBudget, MostQueries) {
-  expect(&Budget::most_queries, 1e-06,
-         {6546942428407613046u, 3402627763509105241u, 6350376838002556736u, 10893602899376372515u,
-          17846506179673187746u, 7614798803032952661u, 16531377800871349628u, 57388966109255167u});
-}
-TEST(BackwardBudget, RegistersOfSums) {
-  expect(&Budget::sum_registers, 1e-06,
-         {10955441946399309744u, 3501763819711034515u, 14187372020876568166u, 3139266968384731673u,
-          3493171174041483628u, 12065952509748795199u, 16656761734049618770u, 9134323291377791045u});
-}
-TEST(BackwardBudget, RegistersOfScores) {
-  expect(&Budget::score_registers, 1e-06,
-         {2283346674823482305u, 2966025599946643150u, 4938268234760382987u, 12875643862652342904u,
-          6991837843953106061u, 8237888923767841306u, 8716647566140990055u, 11300170089820711476u});
-}
-TEST(BackwardBudget, ClocksOfProducts) {
-  expect(&Budget::product_clocks, 1e-06,
-         {17293635377208915973u, 3332341418904131538u, 4129240285545954927u, 2982156356132900524u,
-          7158753702535330505u, 14742385456893461670u, 345273006002405827u, 15996322368315480384u});
-}
-TEST(BackwardBudget, BytesAddedAClock) {
-  expect(&Budget::added_bytes_a_clock, 1e-06,
-         {4647012698025961739u, 16644912354281769736u, 1467482258474063137u, 8710389590321733838u,
-          8141718300605468631u, 6862740713297453428u, 5445579490602618925u, 10690772791168304154u});
-}
+DIGESTS(BackwardBudget, KeysAndValues, key_bytes, 1e-06, "a06f76a0f9c83c865143f31df363b58a27c1e4a6dcad72d2");
+DIGESTS(BackwardBudget, AStage, stage_bytes, 1e-06, "a326d1cbece6f1721d0cbff2a7c1b8e687b697ddac3dbcc9");
+DIGESTS(BackwardBudget, DqOfATile, dq_bytes, 1e-06, "0212b546efced4e3dac9925d1d4f68fb5d118808e2cf7b40");
+DIGESTS(BackwardBudget, DsOfATile, ds_bytes, 1e-06, "8e8bfaeff2fb4e5401f007a92f7aedc4343e548b95693c0d");
+DIGESTS(BackwardBudget, All, shared_bytes, 1e-06, "33578b87147b534bd2fdab495a0fbf9dc3d6a001183d20c6");
+DIGESTS(BackwardBudget, MostQueries, most_queries, 1e-06, "5adb692f388f582112972ddaf7ab8669ad33e56b4000cbe2");
+DIGESTS(BackwardBudget, RegistersOfSums, sum_registers, 1e-06,
+        "98098c3098c3c4e3ab2b90ea307a3ca772dfe728b47ec3a2");
+DIGESTS(BackwardBudget, RegistersOfScores, score_registers, 1e-06,
+        "1fb013292970448840b2af796107ff7252dc78f7c09cd244");
+DIGESTS(BackwardBudget, ClocksOfProducts, product_clocks, 1e-06,
+        "efff552e3eda394e022962bf635900cc977904caa7ddfe5a");
+DIGESTS(BackwardBudget, BytesAddedAClock, added_bytes_a_clock, 1e-06,
+        "407d81e6fe9b145d8b78e18570fd315f3d5a4b9295945d41");
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -6,7 +6,7 @@
 namespace flashbook::testing {
 namespace {
 
-using machine::Counts;
+using Problem = machine::Counts;
 
 /// How many different units of `size` bytes hold the `bytes` at each lane's address.
 template <typename Address>
@@ -23,62 +23,41 @@ int fitting(double there, double each) {
   while ((blocks + 1) * each <= there) ++blocks;
   return blocks;
 }
-int by_registers(const Counts& p) { return fitting(65536, p.registers * p.threads); }
-int by_shared(const Counts& p) { return fitting(227, p.shared_kb); }
+int by_registers(const Problem& p) { return fitting(65536, p.registers * p.threads); }
+int by_shared(const Problem& p) { return fitting(227, p.shared_kb); }
 
-void expect_formula(double (Counts::*predicted)() const, double (*want)(const Counts&)) {
-  expect_predicted<Counts>({{"registers", &Counts::registers, {32, 64, 128, 168, 248}},
-                            {"threads", &Counts::threads, {64, 128, 192, 256}},
-                            {"shared_kb", &Counts::shared_kb, {1, 24, 48, 80, 120, 200}},
-                            {"stride", &Counts::stride, {1, 2, 5, 7, 12, 32}},
-                            {"offset", &Counts::offset, {0, 8, 24, 40, 64, 96}},
-                            {"word_stride", &Counts::word_stride, {1, 2, 7, 24, 33, 48, 64}},
-                            {"latency", &Counts::latency, {500, 640, 900}},
-                            {"bandwidth", &Counts::bandwidth, {2.0e12, 3.35e12, 8.0e12}},
-                            {"queries", &Counts::queries, {64, 128, 192}},
-                            {"keys", &Counts::keys, {64, 80, 176}},
-                            {"head_dim", &Counts::head_dim, {64, 192, 256}}},
-                           predicted, want);
-}
+const std::vector<Size<Problem>> kSizes = {{"registers", &Problem::registers, {32, 64, 128, 168, 248}},
+                      {"threads", &Problem::threads, {64, 128, 192, 256}},
+                      {"shared_kb", &Problem::shared_kb, {1, 24, 48, 80, 120, 200}},
+                      {"stride", &Problem::stride, {1, 2, 5, 7, 12, 32}},
+                      {"offset", &Problem::offset, {0, 8, 24, 40, 64, 96}},
+                      {"word_stride", &Problem::word_stride, {1, 2, 7, 24, 33, 48, 64}},
+                      {"latency", &Problem::latency, {500, 640, 900}},
+                      {"bandwidth", &Problem::bandwidth, {2.0e12, 3.35e12, 8.0e12}},
+                      {"queries", &Problem::queries, {64, 128, 192}},
+                      {"keys", &Problem::keys, {64, 80, 176}},
+                      {"head_dim", &Problem::head_dim, {64, 192, 256}}};
 
-TEST(MachineCounts, BlocksByRegisters) {
-  expect_formula(&Counts::blocks_by_registers, [](const Counts& p) { return double(by_registers(p)); });
+PREDICTION(MachineCounts, BlocksByRegisters, blocks_by_registers) { return double(by_registers(p)); }
+PREDICTION(MachineCounts, BlocksByShared, blocks_by_shared) { return double(by_shared(p)); }
+PREDICTION(MachineCounts, Occupancy, occupancy) {
+  return std::min({by_registers(p), by_shared(p), fitting(64 * 32, p.threads)}) * p.threads / (64 * 32);
 }
-TEST(MachineCounts, BlocksByShared) {
-  expect_formula(&Counts::blocks_by_shared, [](const Counts& p) { return double(by_shared(p)); });
+PREDICTION(MachineCounts, Sectors, sectors) {
+  return units(32, 4, [&](int lane) { return 4 * int(p.stride) * lane; });
 }
-TEST(MachineCounts, Occupancy) {
-  expect_formula(&Counts::occupancy, [](const Counts& p) {
-    return std::min({by_registers(p), by_shared(p), fitting(64 * 32, p.threads)}) * p.threads / (64 * 32);
-  });
+PREDICTION(MachineCounts, SectorsOfPairs, sectors_of_pairs) {
+  return units(32, 8, [&](int lane) { return int(p.offset) + 8 * lane; });
 }
-TEST(MachineCounts, Sectors) {
-  expect_formula(&Counts::sectors, [](const Counts& p) {
-    return units(32, 4, [&](int lane) { return 4 * int(p.stride) * lane; });
-  });
+PREDICTION(MachineCounts, Wavefronts, wavefronts) {
+  return 32 /
+         units(1, 1, [&](int lane) { return int(p.word_stride) * lane % 32; });  // all banks have as many
 }
-TEST(MachineCounts, SectorsOfPairs) {
-  expect_formula(&Counts::sectors_of_pairs, [](const Counts& p) {
-    return units(32, 8, [&](int lane) { return int(p.offset) + 8 * lane; });
-  });
+PREDICTION(MachineCounts, BytesUnderWay, bytes_under_way) { return p.latency / 1.8e9 * (p.bandwidth / 132); }
+PREDICTION(MachineCounts, ProductClocks, product_clocks) {
+  return 4 * p.queries * p.keys * p.head_dim / 4096;
 }
-TEST(MachineCounts, Wavefronts) {
-  expect_formula(&Counts::wavefronts, [](const Counts& p) {
-    return 32 /
-           units(1, 1, [&](int lane) { return int(p.word_stride) * lane % 32; });  // all banks have as many
-  });
-}
-TEST(MachineCounts, BytesUnderWay) {
-  expect_formula(&Counts::bytes_under_way,
-                 [](const Counts& p) { return p.latency / 1.8e9 * (p.bandwidth / 132); });
-}
-TEST(MachineCounts, ProductClocks) {
-  expect_formula(&Counts::product_clocks,
-                 [](const Counts& p) { return 4 * p.queries * p.keys * p.head_dim / 4096; });
-}
-TEST(MachineCounts, ExponentialClocks) {
-  expect_formula(&Counts::exponential_clocks, [](const Counts& p) { return p.queries * p.keys / 16; });
-}
+PREDICTION(MachineCounts, ExponentialClocks, exponential_clocks) { return p.queries * p.keys / 16; }
 
 }  // namespace
 }  // namespace flashbook::testing

@@ -4,56 +4,35 @@
 namespace flashbook::testing {
 namespace {
 
+using Problem = Counts;
+
 double harmonic_number(double n) {
   double sum = 0;
   for (int j = 1; j <= n; ++j) sum += 1.0 / j;
   return sum;
 }
 
-void expect_exact(double (Counts::*predicted)() const, double (*want)(const Counts&),
-                  double tolerance = 1e-6) {
-  expect_predicted<Counts>({{"scores", &Counts::scores, {16384, 32768, 49152, 131072}},
-                            {"tile", &Counts::tile, {16, 32, 64}},
-                            {"head_dim", &Counts::head_dim, {64, 96, 192, 256}},
-                            {"first", &Counts::first, {-4, -1, 2, 7}},
-                            {"step", &Counts::step, {0.125, 0.25, 1, 2}}},
-                           predicted, want, tolerance);
-}
+const std::vector<Size<Problem>> kSizes = {{"scores", &Problem::scores, {16384, 32768, 49152, 131072}},
+                      {"tile", &Problem::tile, {16, 32, 64}},
+                      {"head_dim", &Problem::head_dim, {64, 96, 192, 256}},
+                      {"first", &Problem::first, {-4, -1, 2, 7}},
+                      {"step", &Problem::step, {0.125, 0.25, 1, 2}}};
 
-/// Within a thousandth: ln(n) + 0.577 is that near to a harmonic number.
-void expect_near(double (Counts::*predicted)() const, double (*want)(const Counts&)) {
-  expect_exact(predicted, want, 0.001);
+PREDICTION(Counts, Maximum, maximum) { return p.first + (p.scores - 1) * p.step; }
+PREDICTION(Counts, Sum, sum, 0.001) {
+  double sum = 0;
+  for (int j = 0; j < p.scores; ++j) sum += std::exp(-j * p.step);
+  return sum;
 }
-
-TEST(Counts, Maximum) {
-  expect_exact(&Counts::maximum, [](const Counts& p) { return p.first + (p.scores - 1) * p.step; });
+PREDICTION(Counts, Rises, rises) { return p.scores - 1; }
+PREDICTION(Counts, RisesInTiles, rises_in_tiles) { return p.scores / p.tile - 1; }
+PREDICTION(Counts, Maxima, maxima, 0.001) { return harmonic_number(p.scores); }
+PREDICTION(Counts, TilesWithAMaximum, tiles_with_a_maximum, 0.001) {
+  return harmonic_number(p.scores / p.tile);
 }
-TEST(Counts, Sum) {
-  expect_near(&Counts::sum, [](const Counts& p) {
-    double sum = 0;
-    for (int j = 0; j < p.scores; ++j) sum += std::exp(-j * p.step);
-    return sum;
-  });
-}
-TEST(Counts, Rises) {
-  expect_exact(&Counts::rises, [](const Counts& p) { return p.scores - 1; });
-}
-TEST(Counts, RisesInTiles) {
-  expect_exact(&Counts::rises_in_tiles, [](const Counts& p) { return p.scores / p.tile - 1; });
-}
-TEST(Counts, Maxima) {
-  expect_near(&Counts::maxima, [](const Counts& p) { return harmonic_number(p.scores); });
-}
-TEST(Counts, TilesWithAMaximum) {
-  expect_near(&Counts::tiles_with_a_maximum,
-              [](const Counts& p) { return harmonic_number(p.scores / p.tile); });
-}
-TEST(Counts, MultiplicationsOfStep3) {
-  expect_exact(&Counts::multiplications_of_step3, [](const Counts& p) { return p.scores * p.head_dim; });
-}
-TEST(Counts, MultiplicationsOfStep4) {
-  expect_exact(&Counts::multiplications_of_step4,
-               [](const Counts& p) { return p.scores / p.tile * p.head_dim; });
+PREDICTION(Counts, MultiplicationsOfStep3, multiplications_of_step3) { return p.scores * p.head_dim; }
+PREDICTION(Counts, MultiplicationsOfStep4, multiplications_of_step4) {
+  return p.scores / p.tile * p.head_dim;
 }
 
 }  // namespace

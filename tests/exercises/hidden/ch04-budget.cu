@@ -5,15 +5,17 @@
 namespace flashbook::testing {
 namespace {
 
-using fa2::Budget;
+using Problem = fa2::Budget;
 
-constexpr double row_bytes(const Budget& p) { return 2 * p.head_dim; }
-constexpr double shared_bytes(const Budget& p) {
+constexpr double row_bytes(const Problem& p) { return 2 * p.head_dim; }
+constexpr double shared_bytes(const Problem& p) {
   return (p.warps * p.queries + 2 * p.stages * p.keys) * row_bytes(p);
 }
-double blocks(const Budget& p) { return std::floor(228 * 1024 / (shared_bytes(p) + 1024)); }
-constexpr double registers(const Budget& p, double columns) { return p.queries * columns / 32; }
-constexpr double products(const Budget& p) { return 2 * (p.queries / 16) * (p.keys / 8) * (p.head_dim / 16); }
+double blocks(const Problem& p) { return std::floor(228 * 1024 / (shared_bytes(p) + 1024)); }
+constexpr double registers(const Problem& p, double columns) { return p.queries * columns / 32; }
+constexpr double products(const Problem& p) {
+  return 2 * (p.queries / 16) * (p.keys / 8) * (p.head_dim / 16);
+}
 
 // The chapter's kernel, for the sizes of the text.
 using OurTraits = fa2::KernelTraits<192, 4, 2, false, 1>;
@@ -23,36 +25,23 @@ static_assert(registers({}, 192) ==
 static_assert(registers({}, 64) ==
               sizeof(fa2::Blocks<OurTraits::kRowBlocks, OurTraits::kKeys / 8>) / sizeof(float));
 
-void expect_formula(double (Budget::*predicted)() const, double (*want)(const Budget&)) {
-  expect_predicted<Budget>({{"head_dim", &Budget::head_dim, {64, 96, 128, 160}},
-                            {"warps", &Budget::warps, {2, 4, 8}},
-                            {"queries", &Budget::queries, {16, 32}},
-                            {"keys", &Budget::keys, {16, 32, 48, 64}},
-                            {"stages", &Budget::stages, {1, 2, 3}}},
-                           predicted, want);
-}
+const std::vector<Size<Problem>> kSizes = {{"head_dim", &Problem::head_dim, {64, 96, 128, 160}},
+                      {"warps", &Problem::warps, {2, 4, 8}},
+                      {"queries", &Problem::queries, {16, 32}},
+                      {"keys", &Problem::keys, {16, 32, 48, 64}},
+                      {"stages", &Problem::stages, {1, 2, 3}}};
 
-TEST(Budget, SharedMemory) { expect_formula(&Budget::shared_bytes, shared_bytes); }
-TEST(Budget, BlocksThatFit) { expect_formula(&Budget::blocks, blocks); }
-TEST(Budget, RegistersOfO) {
-  expect_formula(&Budget::registers_o, [](const Budget& p) { return registers(p, p.head_dim); });
+PREDICTION(Budget, SharedMemory, shared_bytes) { return shared_bytes(p); }
+PREDICTION(Budget, BlocksThatFit, blocks) { return blocks(p); }
+PREDICTION(Budget, RegistersOfO, registers_o) { return registers(p, p.head_dim); }
+PREDICTION(Budget, RegistersOfScores, registers_scores) { return registers(p, p.keys); }
+PREDICTION(Budget, RegistersAtMost, registers_at_most) {
+  return std::min(255.0, std::floor(65536 / (blocks(p) * p.warps * 32) / 8) * 8);
 }
-TEST(Budget, RegistersOfScores) {
-  expect_formula(&Budget::registers_scores, [](const Budget& p) { return registers(p, p.keys); });
-}
-TEST(Budget, RegistersAtMost) {
-  expect_formula(&Budget::registers_at_most, [](const Budget& p) {
-    return std::min(255.0, std::floor(65536 / (blocks(p) * p.warps * 32) / 8) * 8);
-  });
-}
-TEST(Budget, Products) { expect_formula(&Budget::products, products); }
-TEST(Budget, BytesThatAWarpReads) {
-  expect_formula(&Budget::read_bytes,
-                 [](const Budget& p) { return (p.queries + 2 * p.keys) * row_bytes(p); });
-}
-TEST(Budget, BytesThatABlockReadsWithHalfTheRowsAWarp) {
-  expect_formula(&Budget::block_reads_of_half,
-                 [](const Budget& p) { return p.warps * (p.queries + 4 * p.keys) * row_bytes(p); });
+PREDICTION(Budget, Products, products) { return products(p); }
+PREDICTION(Budget, BytesThatAWarpReads, read_bytes) { return (p.queries + 2 * p.keys) * row_bytes(p); }
+PREDICTION(Budget, BytesThatABlockReadsWithHalfTheRowsAWarp, block_reads_of_half) {
+  return p.warps * (p.queries + 4 * p.keys) * row_bytes(p);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 namespace flashbook::testing {
 namespace {
 
-using masks::Tiled;
+using Problem = masks::Tiled;
 
 struct Counted {
   double executed = 0, full = 0, pairs = 0;
@@ -27,53 +27,35 @@ Counted count(int n, int tile, const First& first) {
   return counted;
 }
 
-Counted causal(const Tiled& p, double n) {
+Counted causal(const Problem& p, double n) {
   return count(int(n), int(p.tile), [](int) { return 0; });
 }
-Counted under_window(const Tiled& p) {
+Counted under_window(const Problem& p) {
   return count(int(p.n), int(p.tile), [&](int query) { return std::max(query - int(p.window), 0); });
 }
 
-void expect_formula(double (Tiled::*predicted)() const, double (*want)(const Tiled&)) {
-  expect_predicted<Tiled>({{"n", &Tiled::n, {1, 127, 1000, 1025, 2048}},
-                           {"window", &Tiled::window, {0, 1, 127, 129, 300, 1000, 5000}},
-                           {"documents", &Tiled::documents, {1, 3, 7}},
-                           {"length", &Tiled::length, {5, 64, 200, 500}},
-                           {"tile", &Tiled::tile, {64, 128, 192}}},
-                          predicted, want);
-}
+const std::vector<Size<Problem>> kSizes = {{"n", &Problem::n, {1, 127, 1000, 1025, 2048}},
+                      {"window", &Problem::window, {0, 1, 127, 129, 300, 1000, 5000}},
+                      {"documents", &Problem::documents, {1, 3, 7}},
+                      {"length", &Problem::length, {5, 64, 200, 500}},
+                      {"tile", &Problem::tile, {64, 128, 192}}};
 
-TEST(Tiles, UnderACausalMask) {
-  expect_formula(&Tiled::causal_tiles, [](const Tiled& p) { return causal(p, p.n).executed; });
+PREDICTION(Tiles, UnderACausalMask, causal_tiles) { return causal(p, p.n).executed; }
+PREDICTION(Tiles, ThatNeedTheCausalMask, causal_partial_tiles) {
+  const Counted counted = causal(p, p.n);
+  return counted.executed - counted.full;
 }
-TEST(Tiles, ThatNeedTheCausalMask) {
-  expect_formula(&Tiled::causal_partial_tiles, [](const Tiled& p) {
-    const Counted counted = causal(p, p.n);
-    return counted.executed - counted.full;
-  });
+PREDICTION(Tiles, UnderAWindow, window_tiles) { return under_window(p).executed; }
+PREDICTION(Tiles, FullUnderAWindow, window_full_tiles) { return under_window(p).full; }
+PREDICTION(Tiles, OfPackedDocuments, varlen_tiles) { return p.documents * causal(p, p.length).executed; }
+PREDICTION(Tiles, OfDocumentsAsAMask, document_tiles) {
+  const int length = int(p.length);
+  return count(int(p.documents) * length, int(p.tile), [&](int query) { return query / length * length; })
+      .executed;
 }
-TEST(Tiles, UnderAWindow) {
-  expect_formula(&Tiled::window_tiles, [](const Tiled& p) { return under_window(p).executed; });
-}
-TEST(Tiles, FullUnderAWindow) {
-  expect_formula(&Tiled::window_full_tiles, [](const Tiled& p) { return under_window(p).full; });
-}
-TEST(Tiles, OfPackedDocuments) {
-  expect_formula(&Tiled::varlen_tiles,
-                 [](const Tiled& p) { return p.documents * causal(p, p.length).executed; });
-}
-TEST(Tiles, OfDocumentsAsAMask) {
-  expect_formula(&Tiled::document_tiles, [](const Tiled& p) {
-    const int length = int(p.length);
-    return count(int(p.documents) * length, int(p.tile), [&](int query) { return query / length * length; })
-        .executed;
-  });
-}
-TEST(Tiles, ShareOfVisiblePairs) {
-  expect_formula(&Tiled::visible_share, [](const Tiled& p) {
-    const Counted counted = under_window(p);
-    return counted.pairs / (counted.executed * p.tile * p.tile);
-  });
+PREDICTION(Tiles, ShareOfVisiblePairs, visible_share) {
+  const Counted counted = under_window(p);
+  return counted.pairs / (counted.executed * p.tile * p.tile);
 }
 
 }  // namespace
