@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints a chapter's or a week's figures as slides: python3 course/slides.py NN|week_NN ... [--out FILE]. In the order of the page, each with its
-section, its number on the site and its caption; a week has the figures of what is read before it. By headless Chromium, into build/slides; the
-HTML that it prints stays beside the PDF. Exit code 2 if there is no such page, or no Chromium."""
+section, its number on the site and its caption; a week of docs/pages/weeks.md has the figures of what is read before it. By headless Chromium,
+into build/slides; the HTML that it prints stays next to the PDF. Exit code 2 if there is no such page, or no Chromium."""
 import argparse
 import html
 import re
@@ -19,6 +19,8 @@ from course.regions import Fault
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FIGURE = re.compile(r"^(?:##+ (?P<section>.*)|!\[(?P<caption>[^\]]*)\]\((?P<file>[^)\s]+)\))$", re.MULTILINE)
+WEEKS = Path("docs/pages/weeks.md")
+WEEK = re.compile(r"^\| (?P<number>\d+): (?P<title>[^|]*) \| (?P<read>[^|]*) \|", re.MULTILINE)  # a row of its table
 READ = re.compile(r"\]\((?P<page>[^)\s]*chapters/[^)\s]*README\.md)\)(?:, (?P<until>up to)? ?(?:from)? ?step (?P<step>\d))?")
 PAGE = """\
 <!DOCTYPE html>
@@ -79,24 +81,27 @@ def step_of(figure: Figure) -> int:
     return int(found[1]) if found else -1
 
 
-def read_before(week: Path) -> Iterator[Figure]:
+def weeks(root: Path) -> dict[str, tuple[str, str]]:
+    """{name: (title, what to read before it)}, as slides are asked for: week_05."""
+    text = (root / WEEKS).read_text(encoding="utf-8")
+    return {f"week_{int(row['number']):02}": (f"Week {row['number']}: {row['title']}", row["read"]) for row in WEEK.finditer(text)}
+
+
+def read_before(root: Path, text: str) -> Iterator[Figure]:
     """The figures of the chapters that a week reads, as far as it reads them."""
-    for read in READ.finditer(week.read_text(encoding="utf-8").partition("**Read before.**")[2].partition("\n\n")[0]):
+    for read in READ.finditer(text):
         step, latest = int(read["step"] or 0), 0
-        for figure in of_chapter((week.parent / read["page"]).resolve()):
+        for figure in of_chapter((root / WEEKS.parent / read["page"]).resolve()):
             latest = max(latest, step_of(figure))
             if not read["step"] or (latest <= step if read["until"] else latest >= step):
                 yield figure
 
 
 def figures(root: Path, name: str) -> tuple[str, list[Figure]]:
-    """(title, figures) of a chapter, by its two digits, or of a week, by its page's name."""
+    """(title, figures) of a chapter, by its two digits, or of a week, such as week_05."""
     if name.startswith("week_"):
-        page = root / "docs/pages" / f"{name}.md"
-        if page.exists():
-            of_week, before = figures_of(page), list(read_before(page))
-            known = {figure.file for figure in before}
-            return title_of(page), [figure for figure in of_week if figure.file not in known] + before
+        if week := weeks(root).get(name):
+            return week[0], list(read_before(root, week[1]))
     elif found := sorted(root.glob(f"chapters/{name}_*/README.md")):
         return title_of(found[0]), of_chapter(found[0])
     raise Fault(f"there are no slides of {name}: name a chapter, such as 03, or a week, such as week_04")

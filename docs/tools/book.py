@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # docs/pages in the order in which they read best; a page that is not named here follows them.
 PAGE_ORDER = ("glossary", "which_one_when", "often_said", "in_pytorch", "claims", "model_arithmetic", "measuring", "memory_hierarchy", "roofline",
               "blackwell", "reading_sources", "reading", "simulator", "mutations", "simulator_limits", "golden",
-              "exercises", "instructor", "rubric", *(f"week_{number:02}" for number in range(1, 13)), "hardening")
+              "exercises", "instructor", "weeks", "hardening")
 
 
 # Pages about the house: file and its name on the site.

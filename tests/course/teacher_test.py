@@ -14,7 +14,7 @@ from course.regions import Fault
 
 ROOT = manifest.ROOT
 CHAPTERS = sorted({e.number for e in manifest.load()})
-WEEKS = [path.stem for path in sorted(ROOT.glob("docs/pages/week_*.md"))]
+WEEKS = list(slides.weeks(ROOT))
 
 
 class Slides(unittest.TestCase):
@@ -63,10 +63,10 @@ class Slides(unittest.TestCase):
 
 
 class Derivations(unittest.TestCase):
-    PAGE = ROOT / "docs/pages/rubric.md"
+    PAGE = ROOT / slides.WEEKS
 
     def weeks(self) -> list[str]:
-        return re.split(r"^## Week ", self.PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        return re.split(r"^### Week ", self.PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
 
     def test_each_week_has_one_of_ten_points(self) -> None:
         self.assertEqual([int(week.partition(":")[0]) for week in self.weeks()], list(range(1, len(WEEKS) + 1)))
