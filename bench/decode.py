@@ -34,7 +34,6 @@ import dataclasses
 import functools
 import importlib.util
 import itertools
-import json
 import math
 import pathlib
 import sys
@@ -42,7 +41,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/decode.py
 
-from bench import caches, cells, packages, peers, race
+from bench import caches, cells, packages, peers, race, results
 from bench.caches import in_pages, largest_error
 from bench.names import Name
 from bench.race import SEED, Contestant, whole_numbers
@@ -413,7 +412,7 @@ def main():
     global torch  # noqa: PLW0603
     options = parse()
     if options.summary:
-        print(*cells.summary(json.loads(options.summary.read_text(encoding="utf-8"))["benchmarks"]), sep="\n")
+        print(*cells.summary(results.whole_of(options.summary)["benchmarks"]), sep="\n")
         return 0
     torch = peers.torch = packages.torch = caches.torch = cells.torch = race.pytorch("decode.py")
     return 77 if torch is None else race.measure("decode.py", options, run, "ablation" if options.ablation else "flashbook_shared")

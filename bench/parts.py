@@ -15,7 +15,7 @@ from bench.race import LAYOUTS, in_layout
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN, LIBRARY = ROOT / "build/gpu/bin", ROOT / "build/gpu/lib/libflashbook.so"
-FILES = ("machine", "forward", "fp8", "backward", "decode", "masked", "studies", "many")
+FILES = ("machine", "forward", "fp8", "backward", "decode", "caches", "masked", "studies", "many")
 ROUNDS = "3"
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 DIMS, MASKS = (64, 128, 256), ("full", "causal")
@@ -168,7 +168,7 @@ PARTS = (
          steps(6, 8), ("cudnn", "cudnn_frontend", "fa3", "product"), masks=FULL, lengths=AT_4K, dtype="e4m3"),
     Part("backward", "backward", 160, "chapter 7's steps and the peers, every shape",
          race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS), "--layout", LAYOUTS[0]), GRADIENTS, resumes=True),
-    Part("cells", "decode", 330, "caches as their users have them, both orders in memory, the GPU alone and as called",
+    Part("cells", "caches", 330, "caches as their users have them, both orders in memory, the GPU alone and as called",
          race("decode.py"), CELLS, resumes=True),
     Part("decode", "decode", 65, "one query a sequence: chapter 8 and the peers", race("decode.py", "--one-query", "--peers", DECODE_PEERS), DECODE,
          resumes=True),

@@ -5,8 +5,10 @@
     results.py list [FOLDER]   prints the newest measurement of every name
     results.py beside FILE...  the times of a file beside the book's, cell by cell, and what the two machines differ in
 
-A folder holds the results of one GPU. For every name the newest measurement over all its files counts. Times of the simulator, files of
-several GPUs, of wrong results or of an unknown commit are refused. What the simulator says of accuracy goes to bench/results/simulator.
+Programs write Google Benchmark's JSON. bench/release files it condensed: NAME.tsv has a line per result, with the counters that something
+reads (KEPT), and context.json beside it has the calls that measured them. A folder holds the results of one GPU. For every name the newest
+measurement over all its files counts. Times of the simulator, files of several GPUs, of wrong results or of an unknown commit are refused.
+The simulator's accuracy results go to bench/results/simulator.
 """
 
 import csv
@@ -35,6 +37,16 @@ TIMED = ("forward", "backward", "decode", "called", "masked", "cpu", "blocks", "
          "generation", "many", "triton")  # others count, or tell errors
 BOOK_GPU = "h200"  # the machine that pages quote, the name of its folder here; releases of others stand beside it
 
+COLUMNS = ("name", "ms", "spread", "call", "label", "counters")  # of a table
+STAMP = "stamp"  # in place of a time: a line that belongs to the timeline above it
+CONTEXT = "context.json"
+NO_MATTER = ("cpu_scaling_enabled", "library_build_type", "mhz_per_cpu")  # Google Benchmark's words on a host
+KEPT = re.compile(r"""FLOPS|bytes_per_second|(tensor|workspace|kept|peak|cache)_bytes|vs_\w+|of_product|share|chosen|executed
+    |clocks|per_clock|kernel\d_\w+|(l2_)?(model_)?bytes|(l2_)?over_model|\w+_cycles|idle_share|slowdown
+    |rmse|relative_rms|d[qkv]|left|quantise_ms|rows|batch|heads
+    |loss\w*|last_loss|(most|mean)_apart_\w+|parted_at|parameters|steps|text_bytes|written|windows|bytes_seen|train_seconds|gain\w*
+    |tokens_per_second|utilisation|peak_gbytes|seconds|ms_per_token|(host|c)_us\w*""", re.VERBOSE)
+
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
 SHAPES = [(head_dim, mask) for head_dim in (64, 128, 256) for mask in ("full", "causal")]  # the papers'
 SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -60,7 +72,7 @@ class Entry:
     label: str  # the step in a few words
     stamps: list[dict[str, int]]  # of timeline/...: {warpgroup, tile, moment: cycles, ...} for each pass of a loop
     skipped: str  # why it was not measured, or ""
-    file: str = ""  # which one it is from; of earlier.json, which one it was in
+    file: str = ""  # which one it is from, or was filed in first
 
     @functools.cached_property
     def name(self) -> str:
@@ -89,10 +101,112 @@ def folder_of(context: Mapping[str, Any]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", "-".join(words)).strip("-")
 
 
+def whole_of(path: str | pathlib.Path) -> Any:
+    """What a result file says, in Google Benchmark's form, which a table is put back into."""
+    path = pathlib.Path(path)
+    if path.suffix != ".tsv":
+        return json.loads(path.read_text(encoding="utf-8"))
+    head, *lines = path.read_text(encoding="utf-8").splitlines()
+    if tuple(head.split("\t")) != COLUMNS:
+        raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
+    runs: list[dict[str, Any]] = []
+    for line in lines:
+        name, time, spread, call, label, counters = line.split("\t")
+        values = dict(counter.split("=") for counter in counters.split())
+        if time == STAMP:
+            runs[-1].setdefault("stamps", []).append(counters.replace("=", " "))
+            continue
+        run = {"name": name, "run_type": "iteration", "real_time": 0.0, "time_unit": "ms", "call": int(call), "label": label}
+        if time == "skipped":
+            runs.append(run | {"label": "skipped", "error_occurred": True, "error_message": label})
+        else:
+            counted = values | ({"spread": spread} if spread else {})
+            runs.append(run | {"real_time": float(time), **{key: json.loads(value) for key, value in counted.items()}})
+    return {"context": contexts(path.parent)[path.stem], "benchmarks": runs}
+
+
+def contexts(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """The context of each table in a folder, by the table's name."""
+    file = folder / CONTEXT
+    whole = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"common": {}, "tables": {}}
+    return {name: context | {"calls": [whole["common"] | call for call in context["calls"]]} for name, context in whole["tables"].items()}
+
+
+def number(value: float) -> str:
+    """Seven digits, and whole numbers as they are."""
+    return str(int(value)) if abs(value) < 1e12 and value == int(value) else f"{value:.7g}"
+
+
+def is_kept(key: str, cell: Name | None) -> bool:
+    """Whether a table has a counter. What kernels take is read of one length; a mask does not change it."""
+    if key.startswith("kernel") and cell and cell.kind == "forward":
+        return (cell.mask, cell.seqlen) == (LADDER["mask"], LADDER["seqlen"])
+    return bool(KEPT.fullmatch(key))
+
+
+def one_line(text: object) -> str:
+    return " ".join(str(text).split())
+
+
+def lines_of(run: dict[str, Any]) -> Iterable[str]:
+    """A result as lines of a table: one, and one more for each stamp of a timeline."""
+    name, call = run["name"], str(run.get("call", 0))
+    if run.get("error_occurred"):
+        reason = one_line(run.get("error_message", "no reason given")).partition(". ")[0]
+        yield "\t".join((name, "skipped", "", call, reason, ""))
+        return
+    time = run["real_time"] * {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}[run["time_unit"]]
+    counters = [f"{key}={number(value)}" for key, value in run.items()
+                if isinstance(value, (int, float)) and is_kept(key, Name.parse(name))]
+    spread = f"{run['spread']:.2g}" if "spread" in run else ""
+    yield "\t".join((name, number(time), spread, call, one_line(run.get("label", "")), " ".join(counters)))
+    for text in run.get("stamps", []):
+        stamp = text.split()
+        yield "\t".join((name, STAMP, "", call, "", " ".join(f"{key}={value}" for key, value in zip(stamp[::2], stamp[1::2], strict=True))))
+
+
+def samples(runs: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """How many rounds and launches are behind the results of a call: 3, or 3-9 if results differ."""
+    seen: dict[str, list[int]] = {}
+    for run in runs:
+        for key in ("rounds", "launches", "runs"):
+            if key in run:
+                seen.setdefault(key, []).append(int(run[key]))
+    return {key: str(min(of)) if min(of) == max(of) else f"{min(of)}-{max(of)}" for key, of in seen.items()}
+
+
+def condense(whole: dict[str, Any], path: pathlib.Path) -> None:
+    """Files results that are in Google Benchmark's form as a table; its calls go to the context beside it."""
+    runs = [run for run in whole["benchmarks"] if run.get("run_type") == "iteration"]
+    calls = [{key: value for key, value in call.items() if key not in ("calls", "absent", *NO_MATTER)}
+             | samples(run for run in runs if run.get("call", 0) == place)
+             for place, call in enumerate(whole["context"].get("calls", [whole["context"]]))]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tables = contexts(path.parent)
+    absent = whole["context"].get("absent")
+    tables[path.stem] = ({"absent": absent} if absent else {}) | {"calls": calls}
+    every = sorted((call for table in tables.values() for call in table["calls"]), key=lambda call: str(call["date"]))
+    # A chapter has one title, the newest.
+    common = {key: value for call in every for key, value in call.items()
+              if re.fullmatch(r"ch\d\d", key) or all(other.get(key) == value for other in every)}
+    for table in tables.values():
+        table["calls"] = [{key: value for key, value in call.items() if key not in common} for call in table["calls"]]
+    write(path.parent / CONTEXT, {"common": dict(sorted(common.items())), "tables": dict(sorted(tables.items()))})
+    text = "\n".join(["\t".join(COLUMNS), *(line for run in runs for line in lines_of(run))]) + "\n"
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
+def files_of(folder: str | pathlib.Path) -> list[pathlib.Path]:
+    """The result files of a folder."""
+    return sorted(path for path in pathlib.Path(folder).glob("*") if path.suffix in (".json", ".tsv") and path.name != CONTEXT)
+
+
 def read(path: str | pathlib.Path) -> list[Entry]:
     """The entries of one result file."""
     try:
-        whole = json.loads(pathlib.Path(path).read_text())
+        whole = whole_of(path)
         context, runs = whole["context"], whole["benchmarks"]
         if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
             raise ValueError("its benchmarks are no list of results")
@@ -108,7 +222,7 @@ def read(path: str | pathlib.Path) -> list[Entry]:
         places = [run.get("call", 0) for run in runs]
         if not all(type(place) is int and 0 <= place < len(calls) for place in places):
             raise ValueError("a result is of a call that it does not have")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise Refused(f"{path} is no result file ({error}): write one with bench/forward --out") from None
     for call in calls:
         if call.get("machine") == "simulator" and not all(str(run.get("name")).startswith(STUDIES) for run in runs):
@@ -241,7 +355,7 @@ class Results:
 
 def load(folder: str | pathlib.Path = RESULTS / BOOK_GPU) -> Results:
     """The results of one folder; empty if there is none."""
-    return Results(sorted(pathlib.Path(folder).glob("*.json")))
+    return Results(files_of(folder))
 
 
 def unit_of(cell: Name) -> str:
@@ -381,32 +495,11 @@ def in_turn(measured: Results, *of: str) -> dict[Name, InTurn]:
 
 def by_hand(table: str) -> list[dict[str, str]]:
     """The rows of a table that no program can take again (peers/README.md)."""
-    rows: dict[str, dict[str, str]] = {}
-    with (RESULTS / "peers" / "by_hand.csv").open(encoding="utf-8") as file:
-        for cell in csv.DictReader(file):
-            if cell["table"] == table:
-                rows.setdefault(cell["row"], {})[cell["column"]] = cell["value"]
-    return list(rows.values())
-
-
-def is_history(entry: Entry) -> bool:
-    """Whether history.csv keeps it: a step of ours at the ladder's shape."""
-    cell = entry.cell
-    ladder = cell == Name(cell.kind, cell.who, cell.dtype, **LADDER)
-    return cell.kind in ("forward", "backward") and cell.step is not None and ladder and "FLOPS" in entry.values and not entry.skipped
-
-
-def history(measured: Results) -> Iterable[tuple[datetime.datetime, Name, float]]:
-    """(when, name, TFLOP/s) of every measurement of a step at the ladder's shape, of files that are gone too."""
-    file = measured.folder / "history.csv"
-    if file.exists():
-        with file.open(encoding="utf-8") as rows:
-            for row in csv.DictReader(rows):
-                if cell := Name.parse(row["name"]):
-                    yield datetime.datetime.fromisoformat(row["date"] + "+00:00"), cell, float(row["tflops"])
-    for entry in measured.history:
-        if is_history(entry):
-            yield entry.when, entry.cell, entry.values["FLOPS"] / 1e12
+    text = (RESULTS / "peers" / "by_hand.csv").read_text(encoding="utf-8")
+    tables = dict(block.split("\n", 1) for block in text.removeprefix("# ").split("\n# "))
+    if table not in tables:
+        raise Refused(f"by_hand.csv has no table {table}: there are {', '.join(tables)}")
+    return list(csv.DictReader(tables[table].strip().splitlines()))
 
 
 def add(path: str | pathlib.Path, results: pathlib.Path | None = None) -> pathlib.Path:
@@ -423,7 +516,7 @@ def add(path: str | pathlib.Path, results: pathlib.Path | None = None) -> pathli
     while target.exists():
         target = folder / f"{stem}-{next(copies)}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    Results([*folder.glob("*.json"), path])  # refuses to mix
+    Results([*files_of(folder), path])  # refuses to mix
     unfinished = target.with_suffix(".unfinished")
     shutil.copyfile(path, unfinished)
     unfinished.replace(target)  # whole or not at all

@@ -3,14 +3,13 @@
 
     plot.py [--results FOLDER] [--out FOLDER] [PLOT...]
 
-PLOT: seqlen, peers, memory, roofline, host, blocks, accuracy, training, history (default: all that have data)
+PLOT: seqlen, peers, memory, roofline, host, blocks, accuracy, training (default: all that have data)
 
 They paint their own ground, as the figures do, in light and in dark. The same results give the same bytes. Needs matplotlib (Debian:
 python3-matplotlib, seen by /usr/bin/python3).
 """
 
 import argparse
-import datetime
 import io
 import pathlib
 import sys
@@ -453,44 +452,7 @@ def training(measured, paper):
     return True
 
 
-def history(measured, paper):
-    """Lines: what each step reached at the ladder's shape whenever it was measured, of files that are gone too."""
-    found: dict[int, dict[Name, dict[datetime.datetime, float]]] = {}  # chapter -> step -> by time
-    for when, cell, rate in results.history(measured):
-        chapter = cell.chapter or 0
-        if cell.dtype in ("bf16", "e4m3") and chapter > 3:  # the others stand where they stood
-            found.setdefault(chapter, {}).setdefault(cell, {})[when] = rate
-    found = {chapter: {cell: by_time for cell, by_time in steps.items() if len(by_time) > 1} for chapter, steps in sorted(found.items())}
-    found = {chapter: steps for chapter, steps in found.items() if steps}
-    if not found:
-        return False
-    times = sorted({when for steps in found.values() for by_time in steps.values() for when in by_time})
-    figure, grid = paper.panels(1, len(found), 1.9 * len(found), 3.4, sharey=True)
-    for axes, (chapter, steps) in zip(grid.flat, found.items()):
-        for cell, by_time in steps.items():
-            places = [times.index(when) for when in sorted(by_time)]
-            rates = [by_time[when] for when in sorted(by_time)]
-            axes.plot(places, rates, "o-", ms=3, lw=1.2, color=CHAPTERS.get(chapter, NEUTRAL))
-            axes.annotate(str(cell.step), (places[-1], rates[-1]), (4, 0), textcoords="offset points", va="center", fontsize=7, color=GREY)
-        axes.set(title=f"chapter {chapter}", xlabel="measurement")
-        axes.margins(x=0.12)
-        axes.set_xticks([])
-        axes.grid(axis="y")
-    grid[0, 0].set_ylabel("TFLOP/s")
-    paper.foot(figure, f"Batch 4, heads 16, {shape_text(**LADDER)}; the numbers are steps, each line its measurements in the order of time,\n"
-               f"{times[0]:%Y-%m-%d} to {times[-1]:%Y-%m-%d}. Chapter 7: the backward pass")
-    paper.save(figure, "history")
-    return True
-
-
-PLOTS = {draw.__name__: draw for draw in (seqlen, peers, memory, roofline, host, blocks, accuracy, training, history)}
-
-
-def draw_wide(measured: results.Results, folder: pathlib.Path) -> None:
-    """All that have data, for wide screens, but the one that history.csv keeps."""
-    for draw in PLOTS.values():
-        if draw is not history:
-            draw(measured, Paper(folder, False))
+PLOTS = {draw.__name__: draw for draw in (seqlen, peers, memory, roofline, host, blocks, accuracy, training)}
 
 
 def main():

@@ -37,7 +37,6 @@ never measured. A place that waits for a first measurement holds "…" and is ri
 """
 
 import argparse
-import csv
 import functools
 import math
 import pathlib
@@ -532,8 +531,7 @@ def means_table(measured: Results) -> str:
         entries = [measured.measured(Name("long/one", f"ch06/{who}", "e4m3", 128, "full", seqlen)) for seqlen in lengths]
         shown += entries
         text += row(entries[0].label, *(f"{three_digits(100 * entry.values['relative_rms'])} %" for entry in entries))
-    with (results.RESULTS / "peers" / f"{results.BOOK_GPU}_fp8_means.csv").open() as file:
-        peers = {int(line["seqlen"]): line for line in csv.DictReader(file) if line["causal"] == "0" and line["mean"] == "1"}
+    peers = {int(line["seqlen"]): line for line in results.by_hand("fp8_means") if line["causal"] == "0" and line["mean"] == "1"}
     for peer, title in (("fa3", "*FlashAttention-3*"), ("cudnn", "*cuDNN*")):
         text += row(title, *(f"{100 * float(peers[seqlen][f'{peer}_error']):.1f} %" if seqlen in peers else "-" for seqlen in lengths))
     return text + f"\nRMS error of O over its RMS, head_dim 128, no mask; the peers on 2026-11-21. {measured.origin(shown)}.\n"

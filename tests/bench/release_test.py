@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 import types
@@ -73,7 +74,7 @@ class Release(unittest.TestCase):
         self.assertEqual([name for name in sorted(quoted) if not any(one.fullmatch(name) for one in given)], [])
         for unknown in ("forward/ch05/step9/bf16/d64/causal/n4096", "forward/ch05/step5/bf16/d128/full/n5000", "decode/fa9/bf16/d128/b1h8k8/n64"):
             self.assertFalse(any(one.fullmatch(unknown) for one in given), unknown)
-        self.assertLessEqual(len(parts.FILES), 8)
+        self.assertLessEqual(len(parts.FILES), 9)
         self.assertEqual({one.file for one in parts.PARTS}, set(parts.FILES))
 
     def test_command_lines_are_taken(self):
@@ -176,17 +177,51 @@ class Release(unittest.TestCase):
         self.assertEqual((found[STEP.format(128)]["real_time"], found[STEP.format(128)]["of_product"]), (2.0, 0.8))
         self.assertIn(f"1 older results stay, since they had contestants that the newer ones lack: {STEP.format(128)}", said.getvalue())
 
+    def test_what_no_release_took_stays_until_there_is_as_much_of_it(self):
+        entry = lambda n, call, **more: {"name": STEP.format(n), "run_type": "iteration", "real_time": 1.0, "time_unit": "ms", "call": call, **more}
+        call = lambda day: {"date": f"2026-01-0{day}T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": f"of{day}"}
+        older = {"context": {"calls": [call(1) | {"file": "by_hand.json"}, call(2)]},
+                 "benchmarks": [entry(64, 0, vs_before=1.1), entry(128, 0), entry(256, 0), entry(64, 1), entry(512, 1)]}
+        newer = {"context": call(3), "benchmarks": [entry(64, 0, vs_cudnn=1.2), entry(128, 0, vs_cudnn=1.3)]}
+        found = release.beside_older(newer, older, complete=True)
+        self.assertEqual([(run["name"], found["context"]["calls"][run["call"]]["commit"]) for run in found["benchmarks"]],
+                         [(STEP.format(64), "of1"), (STEP.format(256), "of1"), (STEP.format(64), "of3"), (STEP.format(128), "of3")])
+
+    def filed(self, *runs_of_parts, gpu="NVIDIA H200"):
+        """What --file said, and the folder of results."""
+        (self.folder / "program.py").write_text(PROGRAM.replace("NVIDIA H200", gpu))
+        of = tuple(part(name, "forward", *self.racing, cells, resumes=True) for name, cells in runs_of_parts)
+        self.call(of, gpu=gpu)
+        done = mock.Mock(returncode=0)
+        with mock.patch.object(results, "RESULTS", self.folder / "results"), mock.patch.object(results, "ROOT", self.folder), \
+                mock.patch.object(release, "ROOT", self.folder), mock.patch.object(release, "lacking", lambda state: []), \
+                mock.patch.object(release.subprocess, "run", return_value=done) as self.ran:
+            code, said = self.call(of, "--file", gpu=gpu)
+        self.assertEqual(code, 0, said)
+        return said, self.folder / "results"
+
+    def test_a_release_is_filed_condensed(self):
+        said, folder = self.filed(("a", "1"))
+        self.assertIn("results/h200/forward.tsv", said)
+        [entry] = results.load(folder / "h200").history
+        self.assertEqual((entry.name, entry.milliseconds, entry.values["FLOPS"], entry.context["commit"]), (STEP.format(64), 1.0, 1e12, "abc"))
+        self.assertIn("program.py", entry.context["command"])
+        self.assertEqual({path.name for path in (folder / "h200").iterdir()}, {"forward.tsv", results.CONTEXT})
+        self.assertEqual([call.args[0][1:] for call in self.ran.call_args_list], [["docs/tools/quote.py"], ["bench/rungs.py"], ["docs/tools/plot.py"]])
+
     def test_a_release_of_another_card_stands_beside_the_books(self):
-        (self.folder / "R/parts").mkdir(parents=True)
-        text = PROGRAM.replace("H200", "H100 80GB HBM3")
-        (self.folder / "program.py").write_text(text)
-        self.call((part("a", "forward", *self.racing, "1"),), gpu="NVIDIA H100 80GB HBM3")
-        with mock.patch.object(results, "RESULTS", results.ROOT / "build" / "no"), mock.patch.object(release.shutil, "copyfile") as copied, \
-                mock.patch.object(pathlib.Path, "mkdir"):
-            code, said = self.call((part("a", "forward", *self.racing, "1"),), "--file")
-        self.assertEqual(code, 0)
+        said, folder = self.filed(("a", "1"), gpu="NVIDIA H100 80GB HBM3")
         self.assertIn("pages quote h200", said)
-        self.assertEqual([str(call.args[1].relative_to(results.ROOT)) for call in copied.call_args_list], ["build/no/h100-80gb-hbm3/forward.json"])
+        self.assertEqual(len(results.load(folder / "h100-80gb-hbm3").history), 1)
+        self.ran.assert_not_called()
+
+    def test_a_part_that_was_cut_off_keeps_its_older_results(self):
+        for _ in range(2):
+            self.filed(("a", "2"))
+        shutil.rmtree(self.folder / "R")
+        said, folder = self.filed(("a", "2"))
+        self.assertIn("older results stay for them: a", said)
+        self.assertEqual([entry.name for entry in results.load(folder / "h200").history], [STEP.format(64), STEP.format(128)])
 
 
 class Resumed(unittest.TestCase):

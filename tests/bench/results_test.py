@@ -457,58 +457,84 @@ class Quoting(Case):
         self.assertEqual(subprocess.run([*command, "--check"], capture_output=True).returncode, 0)
 
 
-class History(Case):
-    """What result files that go leave behind."""
+class Condensed(Case):
+    """Tables: what bench/release files in place of Google Benchmark's JSON."""
 
-    def test_steps_at_the_ladders_shape_are_kept_once(self):
-        from docs.tools import superseded
+    TIMELINE = "timeline/ch05/step5/bf16/d64/full/n512"
 
-        cell = "bf16/d128/full/n4096"
-        old = self.write(run_of(f"forward/ch05/step5/{cell}", 2.0), run_of(f"backward/ch07/step2/{cell}", 4.0), run_of(CUDNN), skipped(f"forward/ch05/step4/{cell}"),
-                         run_of("forward/ch05/step5/bf16/d64/full/n4096"))
-        new = self.write(run_of(f"forward/ch05/step5/{cell}", 1.0))
-        superseded.remember([old], self.folder / "history.csv")
-        superseded.remember([old], self.folder / "history.csv")
-        found = [(f"{when:%d}", str(name), rate) for when, name, rate in results.history(results.Results([new]))]
-        self.assertEqual(found, [("01", f"backward/ch07/step2/{cell}", 1.25), ("01", f"forward/ch05/step5/{cell}", 2.5), ("02", f"forward/ch05/step5/{cell}", 5.0)])
+    def condensed(self, *runs, **context):
+        path = self.folder / "filed" / "forward.tsv"
+        results.condense(json.loads(self.write(*runs, **context).read_text()), path)
+        return path
 
-    def test_a_file_can_go_if_every_page_says_the_same_without_it(self):
-        from docs.tools import superseded
+    def test_a_table_says_what_the_file_said(self):
+        runs = [run_of(STEP1, 10 / 3, spread=0.0123, vs_cudnn=1.25, kernel1_registers=168, rounds=3, launches=5, cell="a"),
+                run_of(STEP4, 5.0, time_unit="us", rounds=9, launches=5, label="two\twords"), skipped(CUDNN),
+                run_of(self.TIMELINE, tile_cycles=2811.5, stamps=["warpgroup 1 tile 30 turn 5", "warpgroup 2 tile 30"])]
+        path = self.condensed(*runs, clocks="1980 MHz", packages={"triton": "3.6"})
+        json_entries = results.read(self.folder / "98.json")
+        entries = results.read(path)
+        self.assertEqual([entry.cell for entry in entries], [entry.cell for entry in json_entries])
+        first, second, third, fourth = entries
+        self.assertEqual(first.milliseconds, 3.333333)
+        self.assertEqual(first.values, {"FLOPS": 1.5e12, "bytes_per_second": 1000000000000, "tensor_bytes": 250000000, "workspace_bytes": 6400000000,
+                                        "real_time": 3.333333, "spread": 0.012, "vs_cudnn": 1.25, "kernel1_registers": 168})
+        self.assertEqual((second.milliseconds, second.label), (0.005, "two words"))
+        self.assertEqual(third.skipped, "needs 9 GB of GPU memory and 1 GB are free")
+        self.assertEqual((fourth.values["tile_cycles"], fourth.stamps), (2811.5, json_entries[3].stamps))
+        known = {"gpu": "NVIDIA H200", "commit": "abc1", "date": "2026-01-01T12:00:00+00:00", "clocks": "1980 MHz", "packages": {"triton": "3.6"},
+                 "rounds": "3-9", "launches": "5"}
+        self.assertEqual({key: first.context[key] for key in known}, known)
 
-        mark = self.folder / "page.md"
-        mark.write_text(f"<!-- num {STEP1} ms .1f -->1.0<!-- /num -->")
-        paths = [self.write(run_of(STEP1, 3.0)), self.write(run_of(STEP1, 1.0)), self.write(run_of(STEP4, 1.0))]
-        files = lambda folder: sorted(paths) if folder == results.BOOK_GPU else []
-        with mock.patch.object(superseded, "files_of", files), mock.patch.object(quote, "book_pages", lambda: [mark]), \
-                mock.patch.object(superseded, "figures", list), mock.patch.object(superseded.Said, "drawn", lambda self, kept: {}), \
-                mock.patch.object(results, "ROOT", self.folder), contextlib.redirect_stdout(io.StringIO()):
-            self.assertCountEqual(superseded.superseded([]), [paths[0], paths[2]])
+    def test_calls_are_known_once_for_a_folder(self):
+        path = self.condensed(run_of(STEP1))
+        other = path.with_name("decode.tsv")
+        results.condense(json.loads(self.write(run_of(STEP4), clocks="1980 MHz", ch01="Plain attention").read_text()), other)
+        whole = json.loads((path.parent / results.CONTEXT).read_text())
+        self.assertEqual(whole["common"], {"ch01": "Plain attention", "cpu": "some CPU", "gpu": "NVIDIA H200", "machine": "gpu", "num_cpus": 2})
+        self.assertEqual(whole["tables"]["decode"]["calls"], [{"date": "2026-01-02T12:00:00+00:00", "commit": "abc2", "clocks": "1980 MHz"}])
+        measured = results.load(path.parent)
+        self.assertEqual({name: (entry.context["commit"], entry.context.get("clocks")) for name, entry in measured.newest.items()},
+                         {STEP1: ("abc1", None), STEP4: ("abc2", "1980 MHz")})
+        before = [file.read_text() for file in (path, other, path.parent / results.CONTEXT)]
+        for file in (path, other):  # what is read back is filed as it was
+            results.condense(results.whole_of(file), file)
+        self.assertEqual([file.read_text() for file in (path, other, path.parent / results.CONTEXT)], before)
 
+    def test_what_kernels_take_is_kept_of_one_shape(self):
+        path = self.condensed(run_of(STEP1, kernel1_registers=168), run_of(STEP1.replace("n4096", "n512"), kernel1_registers=168),
+                              run_of("blocks/ch03/b64/bf16/d128/full/n512", kernel1_registers=90))
+        self.assertEqual([entry.values.get("kernel1_registers") for entry in results.read(path)], [168, None, 90])
 
-class Merged(Case):
-    """earlier.json: what is left of files that are not of a release."""
+    def test_a_table_that_is_broken_is_refused(self):
+        path = self.condensed(run_of(STEP1), run_of(self.TIMELINE, stamps=["warpgroup 1"]))
+        good = path.read_text()
+        head, first, *rest = good.splitlines()
+        for text in ("", good.replace("spread", "range", 1), f"{head}\n{first}\tmore\n", f"{head}\nword\n", good.replace("FLOPS=", "FLOPS"),
+                     f"{head}\n{rest[-1]}\n", good.replace("\t0\t", "\t7\t"), good.replace(STEP1 + "\t10", STEP1 + "\tnever")):
+            self.assertNotEqual(text, good)
+            path.write_text(text)
+            with self.refused("is no result file"):
+                results.read(path)
+        path.write_text(good)
+        (path.parent / results.CONTEXT).unlink()
+        with self.refused("is no result file"):
+            results.read(path)
 
-    def test_results_keep_their_files_and_what_is_superseded_goes(self):
-        from docs.tools import superseded
-
-        paths = [self.write(run_of(STEP1, 3.0, vs_cudnn=1.5), run_of(STEP4, 9.0)), self.write(run_of(STEP1, 2.0)), self.write(run_of(STEP1, 1.0))]
-        before = results.Results(paths)
-        stay = {(pathlib.Path(entry.file).name, entry.name) for entries in before.named.values() for entry in superseded.says_more(entries)}
-        self.assertEqual(len(stay), 3)
-        file = self.folder / "earlier.json"
-        for sources in (paths, [file]):  # and once more: it is its own source then
-            results.write(file, superseded.merged(sources, stay))
-            after = results.Results([file])
-            self.assertEqual([(entry.file, entry.name, entry.milliseconds) for entry in after.history],
-                             [("98.json", STEP1, 3.0), ("98.json", STEP4, 9.0), ("96.json", STEP1, 1.0)])
-            self.assertEqual({entry.name: entry.context["commit"] for entry in after.newest.values()}, {STEP1: "abc3", STEP4: "abc1"})
-            self.assertEqual(after.raced(STEP1, "vs_cudnn").milliseconds, 3.0)
+    def test_tables_by_hand(self):
+        hand = self.folder / "peers" / "by_hand.csv"
+        hand.parent.mkdir()
+        hand.write_text("# first\na,b\n1,2\n\n# second\nc\n3\n4\n")
+        with mock.patch.object(results, "RESULTS", self.folder):
+            self.assertEqual((results.by_hand("first"), results.by_hand("second")), ([{"a": "1", "b": "2"}], [{"c": "3"}, {"c": "4"}]))
+            with self.refused("no table third: there are first, second"):
+                results.by_hand("third")
 
 
 class Missing(Case):
     def test_a_table_without_its_results_is_refused_in_words(self):
         """Every table of the book from a seeded choice of its results: text or Refused, and nothing else."""
-        files = [results.read(path) for path in sorted((results.RESULTS / results.BOOK_GPU).glob("*.json"))]
+        files = [results.read(path) for path in results.files_of(results.RESULTS / results.BOOK_GPU)]
         random, refused = Random(1), 0
         tables = [("ladder",), ("host",), ("cpu",), ("kernels", "04"), ("steps", "05", "4096"), ("steps", "05", "777"), ("against", "05", "5"), ("peers",),
                   ("decode", "peers"), ("decode", "pages"), ("decode", "paged64"), ("latent",), ("ablation", "05"), ("accuracy", "gpu"), ("long", "gpu"),
