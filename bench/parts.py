@@ -6,7 +6,6 @@ A part that is not here is a number that pages may not quote: the test bench.rel
 import dataclasses
 import os
 import pathlib
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -250,9 +249,3 @@ ASKED_FOR = (Part("build", "", 260, "the gpu preset (FLASHBOOK_ONLY_RELEASE=1: o
 
 def targets() -> list[str]:
     return sorted({target for part in PARTS for target in part.targets})
-
-
-def quoted_names(pages: Iterable[str]) -> set[str]:
-    """The results that texts of pages quote by name."""
-    marks = (place[1].split() for page in pages for place in re.finditer(r"<!-- num ([^>]*?) -->", page))
-    return {name for word in marks for name in (word[1:3] if word[0] == "ratio" else word[2:3] if word[0] == "on" else word[:1])}

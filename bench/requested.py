@@ -4,7 +4,7 @@
     requested.py [--write] PROGRAM PAGE
 
 PROGRAM is the traced program of a chapter that has such a model (build/sim/bin/03_flash_attention_1_traced), PAGE its appendix.md, which
-has the table between <!-- requested --> and <!-- /requested -->. Exit code 1 if a step asks for 2 % more or less than the model says,
+has the table between <!-- table requested --> and <!-- /table -->. Exit code 1 if a step asks for 2 % more or less than the model says,
 or if the table differs from the page; --write mends the latter.
 """
 
@@ -49,7 +49,7 @@ def main(write: bool, program: Path, page: Path) -> int:
                 print(f"step {step['step']}, head_dim {head_dim}: {counted} bytes requested, {model:.0f} by the model: {difference:+.1%}",
                       file=sys.stderr)
                 failed = True
-    if not pages.update(page, {"requested": lambda _: table}, check=not write, expected=["requested"]):
+    if not pages.update(page, {"table": lambda _: table}, check=not write, expected=["table requested"]):
         print(f"bench/requested.py --write {program} {page} brings the table up to date", file=sys.stderr)
         failed = True
     return int(failed)

@@ -6,17 +6,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 docs/check.py
 
-from docs.tools import book, diffs, kernel_source, pages
-from docs.tools.pages import FENCE, SNIPPET
+from docs.tools import book, kernel_source
 
 SITE = book.ROOT / "build" / "docs" / "html"
 
@@ -109,42 +107,6 @@ def check_links() -> Iterator[str]:
             yield f"{name}: {source} needs a network"
 
 
-def code_only(path: Path) -> list[str]:
-    return [line for line in kernel_source.lines_of(path) if kernel_source.prose_of(line) is None]
-
-
-def excerpts(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:
-    """(line number, named source, text) of every code block whose source is named above it."""
-    i = 0
-    while i < len(lines):
-        source = SNIPPET.fullmatch(lines[i])
-        i += bool(source)
-        fence = FENCE.fullmatch(lines[i]) if i < len(lines) else None
-        end = next((j for j in range(i + 1, len(lines)) if lines[j].strip() == fence[2]), len(lines)) if fence else i
-        if source:
-            yield i, source[1], textwrap.dedent("\n".join(lines[i + 1:end]))
-        i = end + 1
-
-
-def check_snippets(page: book.Page) -> Iterator[str]:
-    """Every excerpt that names its source is in it, line by line, whatever its indentation."""
-    for number, source, text in excerpts(page.path.read_text(encoding="utf-8").splitlines()):
-        path = page.path.parent / source
-        code = code_only(path) if path.is_file() else []
-        count = len(text.splitlines())
-        parts = (textwrap.dedent("\n".join(code[i:i + count])) for i in range(len(code) - count + 1))
-        if not text or text not in parts:
-            yield f"{page.source}:{number}: {source} has no such lines"
-
-
-def check_differences(page: book.Page) -> Iterator[str]:
-    """Every difference between two steps is what the compiled files say."""
-    text = page.path.read_text(encoding="utf-8")
-    filled = pages.filled(text, {"diff": lambda mark: diffs.difference(mark, page.path.parent)})
-    for line, message in sorted(filled.stale + filled.refused):
-        yield f"{page.source}:{line}: {message}; python3 -m docs.tools.diffs draws it"
-
-
 def check_length(page: book.Page) -> Iterator[str]:
     """A chapter's page can be read in a sitting."""
     words = len(re.findall(r"\w\S*", re.sub(r"<!--.*?-->|^```.*?^```", "", page.path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)))
@@ -189,8 +151,6 @@ def main() -> None:
     for page in all_pages:
         if page.kind == "kernel" and (SITE / page.url).exists():
             faults += [*check_lines(page), *check_names(page)]
-        if page.path.suffix == ".md" and page.path.exists():
-            faults += [*check_snippets(page), *check_differences(page)]
         if page.kind in ("chapter", "second"):
             faults += [*check_length(page), *check_boxes(page)]
     for fault in faults:

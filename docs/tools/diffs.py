@@ -1,30 +1,32 @@
-"""What changes from one step to the next, drawn from the compiled files.
+"""Excerpts of the compiled files: lines of one, or what changes from one step to the next.
 
-    <!-- diff step1_single_warpgroup.cuh "for (int tile" to step2_specialised.cuh "for (int tile" kPingpong=0 kOverlap=0 -->
+    <!-- excerpt step4_register_tile.cuh -->
+    ```cuda
+    row_max = warp_max(row_max);
+    ```
+    <!-- /excerpt -->
+
+    <!-- excerpt step1_single_warpgroup.cuh "for (int tile" to step2_specialised.cuh "for (int tile" kPingpong=0 kOverlap=0 -->
     ```diff
     ...
     ```
-    <!-- /diff -->
+    <!-- /excerpt -->
 
-Each side is a file beside the page and what to take of it. A text in quotes narrows it to the statement that begins in the first line with
-that text, to the end of its braces; several narrow it further. `kName=0` or `=1` decides that switch: `if constexpr`, and `?:` between two
-words, keep the branch that is compiled. `-TEXT` leaves out the lines with TEXT. Comments and blank lines are no difference, and left out.
-The last word may be `context=N`: how many lines that both sides have are shown around a change; 1 unless it says so.
-
-    python3 -m docs.tools.diffs [--check]     brings all pages up to date, or says which are not
+The lines of one file are typed, at any indentation, and must be in it. A difference is drawn: each side is a file beside the page and what to
+take of it. A text in quotes narrows it to the statement that begins in the first line with that text, to the end of its braces; several narrow
+it further. `kName=0` or `=1` decides that switch: `if constexpr`, and `?:` between two words, keep the branch that is compiled. `-TEXT` leaves
+out the lines with TEXT. Comments and blank lines are no difference, and left out. The last word may be `context=N`: how many lines that both
+sides have are shown around a change; 1 unless it says so. docs/tools/quote.py writes and checks them; `fault` is tests/mutation/page.py's.
 """
 import difflib
 import re
 import shlex
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from docs.tools import kernel_source, pages
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -42,17 +44,17 @@ def sides(words: Sequence[str]) -> tuple[Side, Side, int]:
     try:
         parts = shlex.split(" ".join(words))
     except ValueError as fault:
-        raise pages.Refused(f"diff: {fault}") from None
+        raise pages.Refused(f"excerpt: {fault}") from None
     context = 1
     if parts and (found := re.fullmatch(r"context=(\d+)", parts[-1])):
         context, parts = int(found[1]), parts[:-1]
     if parts.count("to") != 1:
-        raise pages.Refused("a difference is `diff FILE [\"TEXT\" kSwitch=1 -TEXT ...] to FILE [...] [context=N]`")
+        raise pages.Refused("a difference is `excerpt FILE [\"TEXT\" kSwitch=1 -TEXT ...] to FILE [...] [context=N]`")
     made = []
     at = parts.index("to")
     for side in (parts[:at], parts[at + 1:]):
         if not side:
-            raise pages.Refused("diff: a side names no file")
+            raise pages.Refused("excerpt: a side names no file")
         made.append(Side(side[0]))
         for word in side[1:]:
             if found := re.fullmatch(r"(k\w+)=([01])", word):
@@ -81,7 +83,7 @@ def end_of_statement(text: str, at: int) -> int:
             depth -= 1
         if depth == 0 and (text[i] == ";" or (text[i] == "}" and braces)):
             return i + 1
-    raise pages.Refused("diff: a statement has no end")
+    raise pages.Refused("excerpt: a statement has no end")
 
 
 def moved(block: str, indent: str) -> str:
@@ -116,38 +118,42 @@ def taken(side: Side, folder: Path) -> list[str]:
     """The lines of code that a side names. Raises Refused if the file has no such place."""
     path = folder / side.file
     if not path.is_file():
-        raise pages.Refused(f"diff: there is no {side.file}")
+        raise pages.Refused(f"excerpt: there is no {side.file}")
     text = "\n".join(without_comments(kernel_source.lines_of(path)))
     for anchor in side.anchors:
         at = text.find(anchor)
         if at < 0:
-            raise pages.Refused(f"diff: {side.file} has no {anchor!r}")
+            raise pages.Refused(f"excerpt: {side.file} has no {anchor!r}")
         begin = text.rfind("\n", 0, at) + 1
         text = text[begin:end_of_statement(text, begin)]
     text = decided(textwrap.dedent(text), side.switches)
     return [line for line in text.splitlines() if line.strip() and not any(word in line for word in side.without)]
 
 
-def difference(mark: pages.Marked, folder: Path) -> str:
-    """The text of a `diff` mark: a fence with the lines that go and come."""
-    before, after, context = sides(mark.words)
+def difference(words: Sequence[str], folder: Path) -> str:
+    """A fence with the lines that go and come."""
+    before, after, context = sides(words)
     lines = list(difflib.unified_diff(taken(before, folder), taken(after, folder), n=context, lineterm=""))[2:]
     if not lines:
-        raise pages.Refused("diff: both sides are the same")
+        raise pages.Refused("excerpt: both sides are the same")
     shown = ["" if line.startswith("@@") else line for line in lines]
     return "```diff\n" + "\n".join(shown).strip("\n") + "\n```\n"
 
 
-def update(path: Path, check: bool) -> bool:
-    """Brings the differences of a page up to date, or with `check` tells where they are not. Returns whether all is well."""
-    return pages.update(path, {"diff": lambda mark: difference(mark, path.parent)}, check)
+def is_in(text: str, path: Path) -> bool:
+    """Whether a file has these lines of code, one below the other."""
+    code = [line for line in kernel_source.lines_of(path) if kernel_source.prose_of(line) is None]
+    count, wanted = len(text.splitlines()), textwrap.dedent(text)
+    return bool(text) and any(textwrap.dedent("\n".join(code[i:i + count])) == wanted for i in range(len(code) - count + 1))
 
 
-def main() -> None:
-    found = sorted([*ROOT.glob("chapters/*/*.md"), *ROOT.glob("docs/pages/*.md")])
-    right = [update(path, "--check" in sys.argv[1:]) for path in found]  # all of them, also after one that is not
-    sys.exit(not all(right))
-
-
-if __name__ == "__main__":
-    main()
+def excerpt(mark: pages.Marked, folder: Path) -> str:
+    """The text of an `excerpt`. Raises Refused where it cannot be drawn, or is not in its file."""
+    if mark.words[:1] == ("fault",):
+        return mark.text
+    if len(mark.words) != 1:
+        return difference(mark.words, folder)
+    fence = re.fullmatch(r"(```+|~~~+).*?\n(.*)\n\1\n", mark.text, re.S)
+    if not fence or not (folder / mark.words[0]).is_file() or not is_in(fence[2], folder / mark.words[0]):
+        raise pages.Refused(f"excerpt: {mark.words[0]} has no such lines")
+    return mark.text

@@ -18,13 +18,13 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import CppLexer, PythonLexer
 
-from docs.tools.pages import FENCE, SNIPPET
+from docs.tools.pages import FENCE
 
 BOXES = re.compile(r"\[!(?P<alert>NOTE|TIP|IMPORTANT|WARNING|CAUTION)\]\s*|\*\*(?P<words>Before you start)\.\*\*\s*")
 STEP = re.compile(r"\*\*(Limit before|Removed|Predicted|Explained|Measured|Limit now)\.\*\*\s*")  # begin the paragraphs of a step's box
 QUOTED = re.compile(r"([ >]*)<!-- num\b[^>]*-->")  # at the start of a line, where it would make all of the line HTML
-DIFFERENCE = re.compile(r"<!-- diff (\S+) .*\bto (\S+?)( .*)?-->\s*")
-SHOWN_FAULT = re.compile(r"<!-- fault chapter (\w+) -->\s*")
+EXCERPT = re.compile(r"\s*<!-- excerpt (\S+)(?: .*\bto (\S+?))?(?: .*)?-->\s*")
+SHOWN_FAULT = re.compile(r"<!-- excerpt fault (\w+) -->\s*")
 LEXERS = {"cpp": CppLexer, "c++": CppLexer, "cuda": CppLexer, "c": CppLexer, "python": PythonLexer, "py": PythonLexer}
 SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.DOTALL)
 ADDRESS = re.compile(r'\b(href|src|srcset)="([^"]+)"')
@@ -156,14 +156,13 @@ class Document:
     def html_block(self, token: Token) -> str:
         text = token.content
         files: Sequence[Any] = ()
-        if found := SNIPPET.fullmatch(text):
-            files = (found[1],)
-        elif found := DIFFERENCE.fullmatch(text):
-            files = tuple(dict.fromkeys(found.groups()[:2]))
-        elif found := SHOWN_FAULT.fullmatch(text):
+        if found := SHOWN_FAULT.fullmatch(text):
             self.fault = found[1]
-        elif text.strip() == "<!-- /fault -->":  # modules.py makes something to run of it
-            return f'<div data-shown-fault="{self.fault}"></div>\n'
+        elif self.fault and text.strip() == "<!-- /excerpt -->":  # modules.py makes something to run of it
+            fault, self.fault = self.fault, ""
+            return f'<div data-shown-fault="{fault}"></div>\n'
+        elif found := EXCERPT.fullmatch(text):
+            files = tuple(dict.fromkeys(name for name in found.groups() if name and name != "fault"))
         links = " → ".join(f'<a href="{repo_address(name, self.source)}">{name.replace("../", "")}</a>' for name in files)
         return f'<p class="from">{links}</p>\n' if links else self.tags(text)
 

@@ -131,8 +131,6 @@ class Limits(Case):
         found = results.limits(self.machine())
         self.assertEqual(found, {"warpgroup_product": 4096 * 100 * 2e9, "e4m3": 2 * 4096 * 100 * 2e9, "copy": 4e12, "memory": 2.0**30})
         self.assertEqual(results.limits(results.Results([self.write(run_of(STEP1))])), {})
-        with self.refused("was never measured"):
-            quote.tensor_flops(results.Results([self.write(run_of(STEP1))]))
 
     def test_a_file_beside_the_book(self):
         name = "forward/ch05/step5/bf16/d128/full/n4096"
@@ -323,8 +321,10 @@ class Quoting(Case):
     def test_numbers_are_put_in_and_then_right(self):
         for words, want in ((f"{STEP4} ms .1f", "12.3"), (f"{STEP4} tflops .2f", "0.41"), (f"{STEP4} gbps .0f", "1000"),
                             (f"{STEP4} gbytes .2f", "12.35"), (f"{STEP4} workspace .1f", "6.4"), (f"{STEP4} error .1e", "1.5e-03"),
-                            (f"{STEP4} tensor_bytes .1e", "2.5e+08"), (f"ratio {STEP1} {STEP4} .2f", "4.05"),
-                            (f"clocks 1e4 {STEP4} .0f", "5540")):
+                            (f"{STEP4} tensor_bytes .1e", "2.5e+08"), (f"{STEP1} ms / {STEP4} ms .2f", "4.05"),
+                            (f"1e4 * 132 * 1.7e9 / {STEP4} FLOPS 3", "5540"), (f"{STEP4} ms 3", "12.3"), (f"{STEP4} ms / 100 3", "0.12"),
+                            (f"mean {STEP4} [ms,ms] .1f", "12.3"), ("least forward/ch01/step[1,4]/bf16/d128/full/n4096 ms .0f", "12"),
+                            ("most 2 * forward/ch01/step[1,4]/bf16/d128/full/n4096 ms .0f", "100")):
             mended, wrong = self.quoted(f"It takes {self.span(words)} ms.")
             self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")
             self.assertEqual(len(wrong), 1)
@@ -337,23 +337,21 @@ class Quoting(Case):
         quote.other_card.cache_clear()
         self.addCleanup(quote.other_card.cache_clear)
         with mock.patch.object(results, "RESULTS", self.folder):
-            mended, _ = self.quoted(self.span(f"on other {STEP1} ms .1f"))
+            mended, _ = self.quoted(self.span(f"other:{STEP1} ms .1f"))
             self.assertIn(">20.0<", mended)
-            self.assertIn("there is no folder none", self.quoted(self.span(f"on none {STEP1} ms .1f"))[1][0][1])
-            self.assertIn("never measured", self.quoted(self.span(f"on other {STEP4} ms .1f"))[1][0][1])
+            self.assertIn("there is no folder none", self.quoted(self.span(f"none:{STEP1} ms .1f"))[1][0][1])
+            self.assertIn("never measured", self.quoted(self.span(f"other:{STEP4} ms .1f"))[1][0][1])
 
-    def test_errors_have_ratios_and_a_table(self):
-        self.write(*(run_of(f"accuracy/{kind}/{who}/e4m3/d128/full/n1024", rmse=rmse, relative_rms=10 * rmse, batch=1, heads=4, rows=4096, label=who)
-                     for kind in ("normal", "outliers") for who, rmse in (("plain", 0.03), ("ch06/step3_block", 0.012))))
+    def test_a_field_may_ask_for_another_counter(self):
+        self.write(run_of(STEP4, 20.0, of_product=0.625))
+        self.write(run_of(STEP4, 10.0))
         self.measured = results.load(self.folder)
-        names = [f"accuracy/outliers/{who}/e4m3/d128/full/n1024" for who in ("plain", "ch06/step3_block")]
-        mended, _ = self.quoted(self.span(f"ratio {names[0]} {names[1]} rmse .1f"))
-        self.assertIn(">2.5<", mended)
-        self.assertIn("has no rmsd", self.quoted(self.span(f"ratio {names[0]} {names[1]} rmsd .1f"))[1][0][1])
-        mended, _ = self.quoted("<!-- table accuracy gpu -->\n<!-- /table -->")
-        self.assertIn("| Attention | Type | normal | outliers |", mended)
-        self.assertIn("| ch06/step3_block | e4m3 | 1.20e-02 (12.0 %) | 1.20e-02 (12.0 %) |", mended)
-        self.assertIn("N 1024", mended)
+        for field, want in (("ms", "10"), ("ms@of_product", "20"), ("of_product", "1")):
+            self.assertIn(f">{want}<", self.quoted(self.span(f"{STEP4} {field} .0f"))[0])
+        for span in (f"{STEP4} ms@vs_fa3 .0f", f"{STEP4} raced_tflops .0f"):
+            self.assertIn("never measured with vs_", self.quoted(self.span(span))[1][0][1])
+
+    def test_studies_of_accuracy_are_known_by_kind(self):
         with self.refused("never measured on this machine"):
             results.accuracy(results.load(self.folder / "nowhere"), "gpu")
 
@@ -363,7 +361,8 @@ class Quoting(Case):
 
     def test_what_was_not_measured_stays_and_is_reported(self):
         for words, because in ((f"{STEP4[:-4]}512 ms .1f", "never measured"), ("forward/ch01/step4/bf16/d64/full/n4096 ms .1f", "skipped"),
-                               (f"{STEP4} speed .1f", "has no speed"), (f"{STEP4} ms", "NAME FIELD FORMAT"), (f"{STEP4} ms .q", "format"),
+                               (f"{STEP4} speed .1f", "has no speed"), (f"{STEP4} ms", "NAME FIELD"), (f"{STEP4} ms .q", "format"), (f"{STEP4} ms {STEP1} ms .1f", "NAME FIELD"),
+                               ("much / 2 .1f", "neither a number"),
                                ("forward/ch02/step1/f32/d64/full/n4096 gbps .1f", "bytes_per_second")):
             text = self.span(words, "1")
             mended, wrong = self.quoted(text)
@@ -371,7 +370,7 @@ class Quoting(Case):
             self.assertIn(because, wrong[0][1])
 
     def test_spans_that_are_not_closed_are_reported(self):
-        for text in (f"<!-- num {STEP4} ms .1f -->12.3", f"<!-- num {STEP4} ms .1f --><b>1</b><!-- /num -->", "<!-- table ladder -->\n| a |"):
+        for text in (f"<!-- num {STEP4} ms .1f -->12.3", f"<!-- num {STEP4} ms .1f --><b>1</b><!-- /num -->", "<!-- table exercises 04 -->\n| a |"):
             _, wrong = self.quoted(text)
             self.assertIn("not closed", wrong[0][1])
 
@@ -379,20 +378,41 @@ class Quoting(Case):
         for text in ("```\n" + self.span("x y z") + "\n```\n", "Write `" + self.span("x y z") + "`."):
             self.assertEqual(self.quoted(text), (text, []))
 
-    def test_tables(self):
-        mended, wrong = self.quoted("<!-- table ladder -->\nold\n<!-- /table -->\n<!-- table host -->\n<!-- /table -->\n")
-        self.assertEqual(len(wrong), 2)
-        self.assertEqual(self.quoted(mended), (mended, []))
-        self.assertIn("| 1 Naive attention | a tile of registers | 12.3 ms | 0.41 | - | 6.40 GB |", mended)
-        self.write(run_of(STEP4, 20.0, of_product=0.625))  # a later one alone says nothing of the product
-        self.write(run_of(STEP4, 10.0))
-        self.measured = results.load(self.folder)
-        self.assertIn("| a tile of registers | 20.0 ms | 0.25 | 62 % | 6.40 GB |", self.quoted("<!-- table ladder -->\n<!-- /table -->\n")[0])
-        self.assertNotIn("FlashAttention-3*", mended)  # it did not run in turn with these
-        self.assertIn("| 900 ms |", mended)
-        self.assertIn("commit abc1", mended)
-        _, wrong = self.quoted("<!-- table nothing -->\n<!-- /table -->")
-        self.assertIn("no table nothing", wrong[0][1])
+    def table(self, template):
+        """A page with a table of that template, brought up to date."""
+        file = self.folder / "tables.txt"
+        file.write_text(f"# A comment.\n[a table]\n{template}\n\n[another]\n| 1 |\n", encoding="utf-8")
+        quote.templates.cache_clear()
+        self.addCleanup(quote.templates.cache_clear)
+        with mock.patch.object(quote, "TEMPLATES", file):
+            mended, wrong = self.quoted("<!-- table a table -->\nold\n<!-- /table -->\n")
+            self.assertEqual(self.quoted(mended), (mended, []) if not wrong or "and should say" in wrong[0][1] else (mended, wrong))
+            return mended, [message for _, message in wrong]
+
+    def test_tables_are_filled_in(self):
+        step = "forward/ch01/step{}/bf16/d128/full/n4096"
+        mended, _ = self.table(f"| Step | ms | GB |\n| --- | --: | --: |\n| one | {{{step.format('[1,4]')} ms .0f}} |\n\nMedians; {{origin}}.")
+        self.assertEqual(mended, "<!-- table a table -->\n| Step | ms | GB |\n| --- | --: | --: |\n| one | 50 | 12 |\n\nMedians; 2026-01-01, commit abc1.\n<!-- /table -->\n")
+        mended, _ = self.table(f"@ n 1=one; 4\n@ x a; b\n| <n.> | <x> | {{{step.format('<n>')} ms .0f}} |\n@\n| [see](a,b) |\n\nleast {{least {step.format('[1,4]')} ms .0f}}")
+        self.assertIn("\n| one | a | 50 |\n| one | b | 50 |\n| 4 | a | 12 |\n| 4 | b | 12 |\n| [see](a,b) |\n\nleast 12\n", mended)
+        mended, _ = self.table(f"| {{{step.format('[1,4]')} ms .0f}} of {{{step.format('[1,4]')} workspace .1f}} |")
+        self.assertIn("| 50 of 6.4 | 12 of 6.4 |", mended)
+
+    def test_a_cell_that_was_not_measured(self):
+        mended, _ = self.table("| {forward/ch01/step4/bf16/d64/full/n4096 ms .1f} | {?forward/ch01/step9/bf16/d64/full/n4096 ms .1f} |")
+        self.assertIn("\n| - | - |\n", mended)
+        mended, (message,) = self.table("| {forward/ch01/step9/bf16/d64/full/n4096 ms .1f} |")
+        self.assertIn("old", mended)
+        self.assertIn("never measured", message)
+
+    def test_the_templates_of_the_book_name_results(self):
+        names = quote.quoted_names([])
+        self.assertIn("forward/ch05/step5/bf16/d256/causal/n16384", names)
+        self.assertGreater(len(names), 500)
+
+    def test_tables_that_are_not_there(self):
+        for words, because in (("nothing", "no table nothing"), ("exercises", "takes other words"), ("blackwell colours", "takes other words")):
+            self.assertIn(because, self.quoted(f"<!-- table {words} -->\n<!-- /table -->")[1][0][1])
 
     def test_a_table_of_exercises(self):
         mended, _ = self.quoted("<!-- table exercises 04 -->\n<!-- /table -->\n")
@@ -400,39 +420,27 @@ class Quoting(Case):
         self.assertIn("| [ch04-wait](#ch04-wait-the-last-tile): the last tile | find the fault and mend it | 24 | 25 |", mended)
 
     def test_a_place_waits_for_its_first_measurement(self):
-        for text in (self.span(f"{STEP4[:-4]}512 ms .1f", "…"), "<!-- table kernels 05 -->\n…\n<!-- /table -->"):
+        for text in (self.span(f"{STEP4[:-4]}512 ms .1f", "…"), "<!-- table kernels 03 -->\n…\n<!-- /table -->", "<!-- table split -->\nof another program\n<!-- /table -->"):
             self.assertEqual(self.quoted(text), (text, []))
         mended, wrong = self.quoted(self.span(f"{STEP4} ms .1f", "…"))  # there is one: the page is behind
         self.assertEqual((mended, len(wrong)), (self.span(f"{STEP4} ms .1f", "12.3"), 1))
         _, wrong = self.quoted(self.span("forward/ch01/step4/bf16/d64/full/n4096 ms .1f", "…"))  # was skipped: there will be none
         self.assertIn("skipped", wrong[0][1])
 
-    def test_tables_of_a_step_against_its_peers_and_itself(self):
+    def test_a_step_in_turn_with_its_peers(self):
         first, *runs = in_turn_with_peers("bf16", vs_cudnn=1.25, vs_fa3=2.0)
-        runs.append(run_of("ablation/ch05/one_loop/bf16/d128/causal/n4096") | {"vs_as_it_is": 0.9375})
+        name = "forward/ch05/step5/bf16/d64/full/n512"
         self.measured = results.Results([self.write(*runs)])
-        tables = "".join(f"<!-- table {words} -->\n<!-- /table -->\n" for words in ("against 05 5", "steps 05 4096", "ablation 05"))
-        with self.refused("never took turns"):  # one cell is missing
-            quote.table(("against", "05", "5"), self.measured)
+        self.assertIn("never took turns", self.quoted(self.span(f"{name} turn_ours .3f"))[1][0][1])  # one cell is missing
         self.measured = results.Results([self.write(*runs, first | {"vs_cudnn": 0.8})])
-        mended, wrong = self.quoted(tables)
-        self.assertEqual(len(wrong), 3)
-        self.assertEqual(self.quoted(mended), (mended, []))
-        self.assertIn("| 64, none | cuDNN | 0.80 | 1.25 |", mended)
-        self.assertIn("| 64, none | FlashAttention-3 | 2.00 | 2.00 |", mended)
-        self.assertIn("times the better of the two, at least 0.800 (64, none, N = 512)", " ".join(mended.split()))
-        self.assertIn("2026-01-03, commit abc3. Geometric means", mended)
         for field, want in (("turn_ours", "0.500"), ("turn_fa3", "0.250"), ("turn_cudnn", "0.625"), ("turn_better", "0.800")):
-            self.assertIn(f">{want}<", self.quoted(self.span(f"forward/ch05/step5/bf16/d64/full/n512 {field} .3f"))[0])
-        self.assertIn("| one loop | 4k | - | - | - | 0.938 | - | - |", mended)
-        self.assertIn("| 5: persistent blocks |", mended)
+            self.assertIn(f">{want}<", self.quoted(self.span(f"{name} {field} .3f"))[0])
+        self.assertIn("| 0.80 | 1.25 |\n\n2026-01-03, commit abc3\n", self.table(f"| {{{name[:-3]}[512,1024] turn_ours / {name[:-3]}[512,1024] turn_cudnn .2f}} |\n\n{{origin}}")[0])
         span = self.span("forward/ch05/step5/bf16/d128/full/n4096 raced_share .3f")
         self.assertIn("was never measured on this card", self.quoted(span)[1][0][1])
         rate = run_of("machine/rate/warpgroup_product") | {"per_clock": 4000.0}
         self.measured = results.Results([self.write(*runs, rate, multiprocessors="100", clocks="SM up to 2500 MHz")])
         self.assertIn(f">{5e11 / 1e15:.4f}<", self.quoted(span.replace(".3f", ".4f"))[0])
-        _, wrong = self.quoted(self.span(f"{STEP4} raced_tflops .0f"))
-        self.assertIn("in turn with cuDNN", wrong[0][1])
 
     def test_what_programs_print_follows_the_results(self):
         step5 = skipped(STEP4.replace("step4", "step5"))
@@ -626,9 +634,8 @@ json.dump({"steps": [{"name": "blocks", "seconds": 9 if wrong else 0.04}]}, open
         measured = results.Results([self.write(race.entry(problem, ours, [ours, torch], 1e9))])
         self.assertEqual(measured.measured(problem.name(ours)).values["vs_torch"], 1.5)
         measured = results.Results([self.write(*(race.entry(problem, who, [ours, torch], 1e9) for who in (ours, torch)), pytorch="2.11")])
-        table = quote.quoted("<!-- table cpu -->\n<!-- /table -->\n", measured)[0]
-        self.assertIn("| 2 | 8, 4k, 64 | 20 | 13 | 1.50 | - |", table)
-        self.assertIn("least 1.50. some CPU, PyTorch 2.11", table)
+        rates = [quote.number((problem.name(who), "FLOPS", "/", "1e9", ".0f"), measured) for who in (ours, torch)]
+        self.assertEqual(rates, ["20", "13"])
 
     def test_a_wrong_one_is_not_timed(self):
         with self.assertRaisesRegex(race.Wrong, "row 3 is wrong"):

@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
 """What changes from step to step, as pages draw it from the compiled files."""
-import contextlib
-import io
 import sys
 import tempfile
 import unittest
@@ -48,7 +46,7 @@ class Difference(unittest.TestCase):
         (self.folder / "after.cuh").write_text(AFTER, encoding="utf-8")
 
     def drawn(self, words):
-        return diffs.difference(pages.Marked("diff", tuple(words.split()), "", 0, 1, True), self.folder)
+        return diffs.excerpt(pages.Marked("excerpt", tuple(words.split()), "", 0, 1, True), self.folder)
 
     def test_a_switch_that_is_on(self):
         self.assertEqual(self.drawn('before.cuh "void step" to after.cuh "void step" kAhead=1 -record'),
@@ -76,21 +74,16 @@ class Difference(unittest.TestCase):
             with self.assertRaisesRegex(pages.Refused, why):
                 self.drawn(words)
 
-    def test_a_page_is_brought_up_to_date_and_checked(self):
-        page = self.folder / "README.md"
-        page.write_text('<!-- diff before.cuh "load(" to after.cuh "record(" -->\n<!-- /diff -->\n', encoding="utf-8")
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            self.assertFalse(diffs.update(page, check=True))
-            self.assertTrue(diffs.update(page, check=False))
-        self.assertTrue(diffs.update(page, check=True))
-        self.assertIn("+record(tile);\n", page.read_text(encoding="utf-8"))
+    def test_lines_of_one_file_must_be_in_it(self):
+        def excerpt(code):
+            text = f"```cuda\n{code}\n```\n"
+            self.assertEqual(diffs.excerpt(pages.Marked("excerpt", ("before.cuh",), text, 0, 1, True), self.folder), text)
 
-
-class Pages(unittest.TestCase):
-    def test_every_page_is_up_to_date(self):
-        for path in ROOT.glob("chapters/*/*.md"):
-            with self.subTest(path=path):
-                self.assertTrue(diffs.update(path, check=True))
+        excerpt("  multiply(tile);\n}")
+        excerpt("multiply(tile);")
+        for code in ("multiply(tile)", "load(tile);\nmultiply(tile);", "Prose.", ""):
+            with self.assertRaisesRegex(pages.Refused, "before.cuh has no such lines"):
+                excerpt(code)
 
 
 if __name__ == "__main__":

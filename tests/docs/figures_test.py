@@ -261,7 +261,7 @@ class Swizzle(unittest.TestCase):
           });""", data=[[layout, access, step] for step in range(16) for layout, access in
                         [("plain", "qk_plain"), ("plain", "v_plain"), ("plain", "copy"),
                          ("swizzled", "ldmatrix"), ("swizzled", "ldmatrix_k"), ("swizzled", "trans"), ("swizzled", "copy")]])
-        table = re.search(r"<!-- traced conflicts -->(.*?)<!-- /traced -->", (self.CHAPTER / "appendix.md").read_text(encoding="utf-8"), re.DOTALL)
+        table = re.search(r"<!-- table conflicts -->(.*?)<!-- /table -->", (self.CHAPTER / "appendix.md").read_text(encoding="utf-8"), re.DOTALL)
         assert table
         rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[1].strip().splitlines()[2:]]
         plain, swizzled = rows[0][1:4], rows[1][1:4]

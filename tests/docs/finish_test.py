@@ -84,7 +84,9 @@ class Markdown(unittest.TestCase):
 
     def test_links_start_at_the_root(self):
         self.assertIn('href="repo:chapters/04_b/README.md#the-idea"', self.of("[there](../04_b/README.md#the-idea)"))
-        self.assertIn('<a href="repo:chapters/05_a/k.cuh">k.cuh</a>', self.of("<!-- from k.cuh -->", "```cuda", "int x;", "```"))
+        self.assertIn('<a href="repo:chapters/05_a/k.cuh">k.cuh</a>', self.of("<!-- excerpt k.cuh -->", "```cuda", "int x;", "```", "<!-- /excerpt -->"))
+        self.assertIn('>a.h</a> → <a href="repo:chapters/05_a/b.h">b.h</a>', self.of('<!-- excerpt a.h "for (" to b.h kA=1 -->', "```diff", "+b", "```", "<!-- /excerpt -->"))
+        self.assertIn('<div data-shown-fault="parity">', self.of("<!-- excerpt fault parity -->", "```diff", "+b", "```", "<!-- /excerpt -->"))
         self.assertIn('href="https://a.org"', self.of("[web](https://a.org)"))
 
     def test_headings_have_githubs_anchors_once_each(self):

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Puts what planted faults do into the chapters' pages, or checks that it is there: page.py [--check] REPORTS
 
-REPORTS is the folder that the tests mutation.default.<fault> and mutation.shown.<fault> write. In a page, <!-- fault chapter NAME --> opens what a
-fault of chapters.py changes and what the chapter's program says, and <!-- /fault --> closes it. Exit code 1 if a page differs or reports are
-missing.
+REPORTS is the folder that the tests mutation.default.<fault> and mutation.shown.<fault> write. In a page, <!-- excerpt fault NAME --> opens what a
+fault of chapters.py changes and what the chapter's program says. Exit code 1 if a page differs or reports are missing.
 """
 import argparse
 import re
@@ -48,7 +47,7 @@ def main():
     parser.add_argument("reports", type=Path, metavar="REPORTS")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page differs")
     options = parser.parse_args()
-    makers = {"fault": lambda place: shown_chapter_fault(place.words[1], options.reports)}
+    makers = {"excerpt": lambda place: shown_chapter_fault(place.words[1], options.reports) if place.words[0] == "fault" else place.text}
     try:
         right = [pages.update(page, makers, options.check, same=comparable) for page in sorted(ROOT.glob("chapters/*/*.md"))]
     except Refused as reason:

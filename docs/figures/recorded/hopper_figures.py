@@ -6,7 +6,7 @@
 docs/figures/hopper_layouts.json                  what the program prints; wgmma_tiles.py, wgmma_fragments.py and ring_phases.py draw it
 docs/figures/interactive/ring_phases_data.js      what it prints of `rings`: the pipelines that ring_phases.js plays
 docs/figures/interactive/fragments_data.js, wgmma_tiles_data.js     of the layouts, for fragments.js and wgmma_tiles.js
-<!-- simulated ring --> ... <!-- /simulated -->   in the chapter's appendix: the barriers of a ring of two stages, event by event
+<!-- table ring --> ... <!-- /table -->   in the chapter's appendix: the barriers of a ring of two stages, event by event
 With --check nothing is written: exit code 1 if something differs.
 """
 import argparse
@@ -159,7 +159,7 @@ def main():
         for name in DRAWN:  # docs/check.py holds them against what they are drawn from
             subprocess.run([sys.executable, FIGURES / f"{name}.py"], check=True)
     table = ring_table(json.loads(said)["ring"])
-    right &= pages.update(PAGE, {"simulated": lambda _: table}, options.check, expected=["simulated ring"])
+    right &= pages.update(PAGE, {"table": lambda _: table}, options.check, expected=["table ring"])
     if not right:
         sys.exit(f"python3 docs/figures/recorded/hopper_figures.py {options.program} brings these up to date")
 

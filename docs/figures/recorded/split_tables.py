@@ -3,8 +3,8 @@
 
     split_tables.py [--check] SPLIT_K_TILE_TRACED SPLIT_Q_TILE_TRACED
 
-<!-- traced split --> ... <!-- /traced -->      what one more tile of keys costs, by split-K (split_k_tile.cu) and by split-Q (step 3)
-<!-- traced conflicts --> ... <!-- /traced -->  wavefronts a request in every step
+<!-- table split --> ... <!-- /table -->      what one more tile of keys costs, by split-K (split_k_tile.cu) and by split-Q (step 3)
+<!-- table conflicts --> ... <!-- /table -->  wavefronts a request in every step
 With --check nothing is written: exit code 1 if a page differs.
 """
 import argparse
@@ -22,7 +22,7 @@ from docs.tools import pages
 from docs.tools.pages import row
 
 CHAPTER = ROOT / "chapters" / "04_flash_attention_2"
-PAGES = {CHAPTER / "README.md": "traced split", CHAPTER / "appendix.md": "traced conflicts"}
+PAGES = {CHAPTER / "README.md": "table split", CHAPTER / "appendix.md": "table conflicts"}
 TILE, TILES = 64, 8
 
 # What an access is for, by what its line says. The first that is found.
@@ -119,7 +119,7 @@ def main():
     parser.add_argument("chapter", metavar="SPLIT_Q_TILE_TRACED")
     options = parser.parse_args()
     tables = {name: make(options.split_k, options.chapter) for name, make in TABLES.items()}
-    makers = {"traced": lambda place: tables[" ".join(place.words)]}
+    makers = {"table": lambda place: tables[" ".join(place.words)]}
     right = [pages.update(page, makers, options.check, expected=[name]) for page, name in PAGES.items()]
     if not all(right):
         sys.exit(f"python3 docs/figures/recorded/split_tables.py {options.split_k} {options.chapter} brings the pages up to date")
