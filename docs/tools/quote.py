@@ -191,7 +191,7 @@ def from_template(template: str, measured: Results) -> str:
     for part in template.split("\n\n"):
         lines = part.splitlines()
         if lines[0].startswith(("|", "@")):
-            cells = ([one for cell in line.strip("| ").split(" | ") for one in expanded(cell)] for line in repeated(lines))
+            cells = ([one for cell in re.split(r"(?<!\\)\|", line)[1:-1] for one in expanded(cell.strip())] for line in repeated(lines))
             text += "".join(row(*map(filled, line)) for line in cells) + "\n"
         else:
             text += filled(" ".join(lines)) + "\n\n"
