@@ -1,7 +1,9 @@
 """The names of results: what was measured, in which type, at which shape.
 
     forward/ch05/step5/bf16/d128/causal/n8192           a step of a chapter
-    forward/cudnn/bf16/d128/full/n8192                  a peer
+    forward/cudnn/bf16/d128/full/n8192                  a peer: cudnn, flash, eager; of packages fa2, fa3, fa4, cudnn_frontend, ...
+    forward/cudnn_bf16/e4m3/d128/full/n8192             a peer that reads no FP8, in BF16 on the same values
+    forward/product/bf16/d128/full/n8192                a matrix product, 8192 in each direction, in turn with that cell
     forward/ch05/step5/bf16/d128/causal_bshd/n8192      tensors [batch, seqlen, heads, d]; without the word [batch, heads, seqlen, d]
     ablation/ch05/one_loop/bf16/d128/full/n4096         a step with a switch turned
     ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192   the same of decoding
@@ -25,6 +27,8 @@
     training/diagnosis_found/bf16/d64/causal/n2048      of bench/diagnosis.py
     generation/cat/bf16/d128/b16/n4000                  4000 tokens written with a cache that torch.cat makes, 16 sequences
     many/ch10/step3_nccl/bf16/d128/causal/n65536        two GPUs, 16 heads, messages by NCCL; causal_p8h64: eight GPUs, 64 heads
+    timeline/ch05/step3/bf16/d64/full/n4096             stamps of one block
+    ncu/ch01/step4/bf16/d128/full/n8192                 bytes that the profiler counted
     machine/latency/l2                                  of chapter 0: of the machine, without a shape
 """
 import dataclasses
