@@ -97,7 +97,7 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
     card, _, name = words[0].rpartition(":")
     measured = other_card(card) if card else measured
     field, _, counter = words[1].partition("@")
-    if field in ("raced_tflops", "raced_share"):  # in turn with cuDNN: PyTorch's has no FP8
+    if field.startswith("raced_"):  # in turn with cuDNN: PyTorch's has no FP8
         counter = "vs_cudnn_bf16" if "/e4m3/" in name else "vs_cudnn"
     if field in IN_TURN:
         cell = Name.parse(name)
