@@ -1,6 +1,6 @@
 //| # Step 2: neighbours read neighbours
 //|
-//| In step 1 a load of K touches 16 lines of the cache, and looking them up takes 306 of 398 ms. The lanes of
+//| In step 1 a load of K touches 16 lines of the cache, and looking them up takes 307 of 398 ms. The lanes of
 //| a warp want the same column of 16 keys, and a key's columns lie side by side, so 16 keys are 16 rows. No
 //| other choice of a thread's query and key mends that: Q has its rows the same way round. What can be
 //| exchanged are the *indices of K in memory*. Where $K^\top$ lies by rows, `[column][key]`, the same column
