@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A model with a fault of speed, and its cure: what docs/pages/diagnosis.md walks through.
+"""A model with a fault of speed, and its cure: what docs/pages/symptoms.md shows of a slow model.
 
     diagnosis.py [--length 2048] [--batch 4] [--out FILE] [--library FILE]  times a step as it was found, and after each cure
     diagnosis.py --profile found|mask|causal|ours                           one step of it under PyTorch's profiler
