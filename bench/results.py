@@ -335,23 +335,6 @@ class Results:
         """The newest entry of that name in turn with a peer (field vs_cudnn, ...), or None: `forward` times ours alone."""
         return next((past for past in reversed(self.named.get(str(name), [])) if past.values.get(field)), None)
 
-    def ratio(self, name: str, other: str) -> float:
-        """How many times as long `name` takes as `other`.
-
-        Where peers.py timed one of ours in turn with a peer, that is the median of the rounds' ratios, which is steadier than the
-        quotient of two medians.
-        """
-        entry, to = self.measured(name), self.measured(other)
-        for ours, peer, invert in ((entry, to, True), (to, entry, False)):
-            if peer.cell.chapter or ours.cell != dataclasses.replace(peer.cell, who=ours.cell.who):
-                continue
-            against = "vs_" + peer.cell.who
-            raced = self.raced(ours.name, against)
-            if raced:
-                speed = raced.values[against]
-                return 1 / speed if invert else speed
-        return entry.milliseconds / to.milliseconds
-
 
 def load(folder: str | pathlib.Path = RESULTS / BOOK_GPU) -> Results:
     """The results of one folder; empty if there is none."""
@@ -421,24 +404,16 @@ def compared(theirs: Results, book: Results) -> Iterable[str]:
         yield "the limits of this machine were not measured: ./flashbook bench does it, by chapter 0"
 
 
-def study(measured: Results, machine: str, name: str) -> list[Entry]:
-    """What is newest of a study of accuracy, as filed: `accuracy` or `long`. `machine`: gpu, which `measured` is of, or simulator."""
-    if machine not in ("gpu", "simulator"):
-        raise Refused(f"accuracy is known of gpu and of simulator, not of {machine}")
+def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str, Entry]]:
+    """The study of accuracy: {(variant, type): {kind of inputs: entry}}. `machine`: gpu, which `measured` is of, or simulator."""
     if machine == "simulator":
         measured = load(RESULTS / "simulator")
-    found = [entry for entry in measured.history  # in the order of the newest file
-             if entry.cell.kind.startswith(f"{name}/") and not entry.skipped and measured.newest[entry.name] is entry]
-    if not found:
-        raise Refused(f"{name} was never measured on this machine: ./flashbook accuracy does it, --no-cuda in the simulator, -- --long of long rows")
-    return found
-
-
-def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str, Entry]]:
-    """The study of accuracy: {(variant, type): {kind of inputs: entry}}."""
     found: dict[tuple[str, str], dict[str, Entry]] = {}
-    for entry in study(measured, machine, "accuracy"):
-        found.setdefault((entry.cell.who, entry.cell.dtype), {})[entry.cell.inputs] = entry
+    for entry in measured.history:  # in the order of the newest file
+        if entry.cell.kind.startswith("accuracy/") and not entry.skipped and measured.newest[entry.name] is entry:
+            found.setdefault((entry.cell.who, entry.cell.dtype), {})[entry.cell.inputs] = entry
+    if not found:
+        raise Refused("accuracy was never measured on this machine: ./flashbook accuracy does it, --no-cuda in the simulator")
     late = ("ch06/step5", "ch06/step6", "ch06/step8")  # of another run than the steps before them
     return dict(sorted(found.items(), key=lambda item: (item[0][1] != "f16", item[0][0].startswith(late))))
 

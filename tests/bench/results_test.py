@@ -269,14 +269,6 @@ class Reading(Case):
             with self.refused("no result file"):
                 results.read(other)
 
-    def test_ratio_is_of_times_and_prefers_what_was_measured_in_turn(self):
-        self.write(run_of(STEP4, 10.0, vs_cudnn=0.125), run_of(CUDNN, 1.5))
-        self.write(run_of(STEP1, 50.0), run_of(STEP4, 10.0))
-        measured = results.load(self.folder)
-        self.assertEqual(measured.ratio(STEP1, STEP4), 5.0)
-        self.assertEqual(measured.ratio(CUDNN, STEP4), 0.125)
-        self.assertEqual(measured.ratio(STEP4, CUDNN), 8.0)
-
     def test_peers_in_one_process_stand_beside_the_step_of_their_type(self):
         self.write(*in_turn_with_peers("bf16", vs_fa3=1.25, vs_cudnn=2.0, vs_cudnn_frontend=1.6), *in_turn_with_peers("e4m3", vs_fa3=1.0, vs_cudnn_frontend=0.8))
         self.write(*in_turn_with_peers("bf16", vs_cudnn=4.0), *in_turn_with_peers("e4m3", vs_fa3=4.0, vs_cudnn_frontend=4.0)[1:])  # FlashAttention-3, or a cell, is missing
@@ -586,7 +578,6 @@ class Racing(Case):
         entry = measured.measured(STEP4)
         self.assertEqual((entry.milliseconds, entry.values["FLOPS"], entry.values["bytes_per_second"]), (20.0, 2e14, 1e11))
         self.assertEqual(entry.values["vs_cudnn"], 0.25)  # the median of 0.9, 0.2, 0.25, not 9 / 20
-        self.assertEqual(measured.ratio(CUDNN, STEP4), 0.25)
         self.assertNotIn("vs_flash", entry.values)
         product = race.Contestant("product", "matrix product", None, flops=8e12, milliseconds=[10.0, 10.0, 10.0])
         reached = race.entry(problem, ours, [ours, cudnn, product], 4e12)
