@@ -1,6 +1,7 @@
 #include "common/simulator/trace/block_order.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <set>
 
@@ -32,18 +33,39 @@ Knowledge known_to_proxy(const Knowledge& what) {
 
 }  // namespace
 
-void Published::add(std::uintptr_t word, const Knowledge& news) {
+uint64_t value_of(std::uintptr_t word, std::size_t bytes) {
+  uint64_t value = 0;
+  for (std::size_t done = 0; done < bytes; done += sizeof value) {
+    uint64_t part = 0;
+    std::memcpy(&part, reinterpret_cast<const void*>(word + done), std::min(bytes - done, sizeof part));
+    value = value * 0x9e3779b97f4a7c15 + part;
+  }
+  return value;
+}
+
+void Published::add(std::uintptr_t address, const Knowledge& news, uint64_t before) {
   const std::lock_guard lock(mutex_);
-  auto& known = words_[word];
-  auto next = known ? std::make_shared<Knowledge>(*known) : std::make_shared<Knowledge>();
+  Word& word = words_[address];
+  if (word.before != before) {
+    word.before = before;
+    word.known_before = word.known;
+  }
+  auto next = word.known ? std::make_shared<Knowledge>(*word.known) : std::make_shared<Knowledge>();
   merge(*next, news);
-  known = std::move(next);
+  word.known = std::move(next);
 }
 
 std::shared_ptr<const Knowledge> Published::at(std::uintptr_t word) {
   const std::lock_guard lock(mutex_);
   const auto known = words_.find(word);
-  return known == words_.end() ? nullptr : known->second;
+  return known == words_.end() ? nullptr : known->second.known;
+}
+
+std::shared_ptr<const Knowledge> Published::as_of(std::uintptr_t word, uint64_t value) {
+  const std::lock_guard lock(mutex_);
+  const auto known = words_.find(word);
+  if (known == words_.end()) return nullptr;
+  return known->second.before == value ? known->second.known_before : known->second.known;
 }
 
 void Published::note_value(std::uintptr_t word, uint64_t before, PastValue now) {
@@ -68,42 +90,38 @@ void BlockOrder::begin(uint64_t block, Published& published) {
   block_ = block;
   published_ = &published;
   acquired_.clear();
+  missed_.clear();
   loads_.clear();
   reads_.clear();
   last_published_.thread = -1;
-  fenced_.clear();
 }
 
 void BlockOrder::fence(int thread) {
   settle();
   clocks_.fence(thread);
+}
+
+void BlockOrder::publish(int thread, std::uintptr_t word, uint64_t before) {
+  auto own = std::make_shared<std::vector<uint32_t>>(clocks_.fenced(thread));
+  if (own->empty()) return;
   Knowledge known;
   std::set<std::pair<const Knowledge*, bool>> merged;  // many have acquired the same
   for (const Acquired& acquired : acquired_) {
-    if (clocks_.known(thread, acquired.thread) < acquired.clock) continue;
-    const bool proxied = clocks_.known_to_proxy(thread, acquired.thread, Proxied::global) >= acquired.clock;
+    if (clocks_.known_behind_fence(thread, acquired.thread) < acquired.clock) continue;
+    const bool proxied = clocks_.known_to_proxy_behind_fence(thread, acquired.thread) >= acquired.clock;
     if (!merged.emplace(acquired.what.get(), proxied).second) continue;
     merge(known, proxied ? known_to_proxy(*acquired.what) : *acquired.what);
   }
-  fenced_[thread] = std::move(known);
-}
-
-void BlockOrder::publish(int thread, std::uintptr_t word) {
-  Knowledge known;
-  for (const auto& [of, of_others] : fenced_)
-    if (clocks_.knows_fence(thread, of)) merge(known, of_others);
-  auto own = std::make_shared<std::vector<uint32_t>>(clocks_.fenced(thread));
-  if (own->empty()) return;
   last_published_ = {thread, word, own};
   known[block_] = std::move(own);
-  published_->add(word, known);
+  published_->add(word, known, before);
 }
 
-void BlockOrder::note_value(int thread, std::uintptr_t word, uint64_t before, uint64_t now) {
+void BlockOrder::note_value(int thread, std::uintptr_t word, uint64_t before, uint64_t now, bool may_fail) {
   const bool has_published = last_published_.thread == thread && last_published_.word == word;
   auto row = has_published ? std::move(last_published_.row) : nullptr;
   last_published_.thread = -1;
-  if (before != now)
+  if (before != now || (row && !may_fail))
     published_->note_value(word, before,
                            {now, published_->at(word), block_, thread, clocks_.now(thread), std::move(row)});
 }
@@ -145,6 +163,7 @@ uint64_t BlockOrder::read(int thread, std::uintptr_t word, uint64_t latest, uint
   Read& read = reads_[{word, thread}];
   read = {number, clocks_.now(thread), accesses, read.number == number ? read.times + 1 : 1};
   const PastValue& value = past->values[number - past->first];
+  if (value.value == latest) miss(thread, clocks_.now(thread), word);
   acquire(thread, clocks_.now(thread), word, value.known);
   return value.value;
 }
@@ -163,21 +182,40 @@ void BlockOrder::acquire(int thread, uint32_t clock, std::uintptr_t word,
     acquired_.push_back({thread, clock, word, std::move(what)});
 }
 
-void BlockOrder::will_acquire(int thread, std::uintptr_t word) {
-  acquire(thread, word);
-  const auto known = std::find_if(loads_.begin(), loads_.end(), [&](const Load& load) {
-    return load.thread == thread && load.word == word;
+void BlockOrder::will_acquire(int thread, std::uintptr_t word, std::size_t bytes) {
+  const Load load{thread, clocks_.now(thread), word, bytes};
+  acquire(thread, load.clock, word, as_of(load));
+  const auto known = std::find_if(loads_.begin(), loads_.end(), [&](const Load& earlier) {
+    return earlier.thread == thread && earlier.word == word;
   });
-  const Load load{thread, clocks_.now(thread), word};
   if (known == loads_.end())
     loads_.push_back(load);
   else
     *known = load;
 }
 
+/// What a thread knows that has read what the word holds now.
+std::shared_ptr<const Knowledge> BlockOrder::as_of(const Load& load) {
+  auto what = published_->as_of(load.word, value_of(load.word, load.bytes));
+  if (what != published_->at(load.word)) miss(load.thread, load.clock, load.word);
+  return what;
+}
+
+/// A thread has read what may be an older value.
+void BlockOrder::miss(int thread, uint32_t clock, std::uintptr_t word) {
+  const auto before = std::find_if(missed_.begin(), missed_.end(), [&](const Acquired& one) {
+    return one.thread == thread && one.word == word;
+  });
+  Acquired missed{thread, clock, word, published_->at(word)};
+  if (before == missed_.end())
+    missed_.push_back(std::move(missed));
+  else
+    before->what = std::move(missed.what);
+}
+
 /// All that was about to be acquired has been.
 void BlockOrder::settle() {
-  for (const Load& load : loads_) acquire(load.thread, load.clock, load.word, published_->at(load.word));
+  for (const Load& load : loads_) acquire(load.thread, load.clock, load.word, as_of(load));
   loads_.clear();
 }
 
@@ -196,6 +234,14 @@ bool BlockOrder::knows(int thread, uint64_t block, int of, uint32_t clock) {
     if (clocks_.known(thread, acquired.thread) < acquired.clock) return false;
     const auto known = acquired.what->find(block);
     return known != acquired.what->end() && (*known->second)[std::size_t(of)] >= clock;
+  });
+}
+
+bool BlockOrder::would_know(int thread, uint64_t block, int of, uint32_t clock) {
+  return std::any_of(missed_.begin(), missed_.end(), [&](const Acquired& missed) {
+    if (missed.thread != thread && clocks_.known(thread, missed.thread) < missed.clock) return false;
+    const auto known = missed.what->find(block);
+    return known != missed.what->end() && (*known->second)[std::size_t(of)] >= clock;
   });
 }
 

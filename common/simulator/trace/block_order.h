@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -21,6 +22,9 @@ namespace flashbook::sim {
 /// The clocks of threads of several blocks, as Clocks::fenced has them, up to which their work is known.
 /// Never changed once it is shared.
 using Knowledge = std::map<uint64_t, std::shared_ptr<const std::vector<uint32_t>>>;
+
+/// What a word of so many bytes holds now. (Of more than 8, a number that differs if they do.)
+uint64_t value_of(std::uintptr_t word, std::size_t bytes);
 
 /// A value that a word of device memory had, from an atomic operation on.
 struct PastValue {
@@ -39,13 +43,18 @@ struct PastValue {
 /// without knowing of the latest may as well read an earlier one, and on a GPU does.
 class Published {
  public:
-  void add(std::uintptr_t word, const Knowledge& news);
+  /// `before`: the value that is still there.
+  void add(std::uintptr_t word, const Knowledge& news, uint64_t before);
   /// Null if nothing was.
   std::shared_ptr<const Knowledge> at(std::uintptr_t word);
+  /// The same for a thread that reads `value` there: if the word had it before the last add(), what had been
+  /// published by then.
+  std::shared_ptr<const Knowledge> as_of(std::uintptr_t word, uint64_t value);
 
   /// Held by whoever changes a word, or reads a past value, until it has been noted.
   std::mutex& values() { return values_; }
-  /// A word has another value. Without a row there is no past any more.
+  /// A word has been written, perhaps with the value that it had: who reads that may read the earlier one.
+  /// Without a row there is no past any more.
   void note_value(std::uintptr_t word, uint64_t before, PastValue now);
   /// The number of a word's oldest value, and all from that one on; null if only the latest can be read.
   struct Past {
@@ -57,8 +66,15 @@ class Published {
  private:
   static constexpr std::size_t kMostValues = 64;
 
+  struct Word {
+    std::shared_ptr<const Knowledge> known{};
+    /// The value before the last that differed from it, and what had been published by then.
+    std::optional<uint64_t> before{};
+    std::shared_ptr<const Knowledge> known_before{};
+  };
+
   std::mutex mutex_;
-  std::unordered_map<std::uintptr_t, std::shared_ptr<const Knowledge>> words_;
+  std::unordered_map<std::uintptr_t, Word> words_;
   std::mutex values_;
   std::unordered_map<std::uintptr_t, Past> pasts_;
 };
@@ -70,22 +86,27 @@ class BlockOrder {
 
   void begin(uint64_t block, Published& published);
   void fence(int thread);
-  void publish(int thread, std::uintptr_t word);
+  /// `before`: the value that is still there.
+  void publish(int thread, std::uintptr_t word, uint64_t before);
   void acquire(int thread, std::uintptr_t word) {
     acquire(thread, clocks_.now(thread), word, published_->at(word));
   }
-  /// `thread` has changed a word by an atomic operation. (Published::values is held.)
-  void note_value(int thread, std::uintptr_t word, uint64_t before, uint64_t now);
+  /// `thread` has written a word by an atomic operation, or may have: a compare-and-swap that fails leaves
+  /// what was there. (Published::values is held.)
+  void note_value(int thread, std::uintptr_t word, uint64_t before, uint64_t now, bool may_fail);
   /// `thread` reads a word and acquires there. It gets the earliest value that it may: none from before those
   /// that it knows of, and a later one if it reads again without having done anything else. `accesses`: a
   /// count of what it does. (Published::values is held.)
   uint64_t read(int thread, std::uintptr_t word, uint64_t latest, uint32_t accesses);
-  /// `thread` is about to acquire: whatever is published until it has read the word, it may have read.
-  void will_acquire(int thread, std::uintptr_t word);
+  /// `thread` is about to acquire: whatever is published until it has read the word of so many bytes, it may
+  /// have read.
+  void will_acquire(int thread, std::uintptr_t word, std::size_t bytes);
   /// Whether this is no thread, but an agent.
   bool is_agent(int of) const { return of >= clocks_.threads(); }
   /// Whether `thread` knows what a thread, or an agent, of any block did when its clock was `clock`.
   bool knows(int thread, uint64_t block, int of, uint32_t clock);
+  /// Whether it would if its reads had told the latest value from an older one that is the same.
+  bool would_know(int thread, uint64_t block, int of, uint32_t clock);
   /// Whether `thread` has learnt something of another block at this very word, and so after the atomic
   /// operation of that block which told it.
   bool met_at(int thread, std::uintptr_t word, uint64_t block);
@@ -94,6 +115,12 @@ class BlockOrder {
   bool proxy_knows(int thread, uint64_t block, int of, uint32_t clock);
 
  private:
+  struct Load {
+    int thread;
+    uint32_t clock;
+    std::uintptr_t word;
+    std::size_t bytes;
+  };
   /// A thread has acquired when its clock was `clock`: whoever knows that, knows what was acquired.
   struct Acquired {
     int thread;
@@ -105,6 +132,8 @@ class BlockOrder {
   void acquire(int thread, uint32_t clock, std::uintptr_t word, std::shared_ptr<const Knowledge> what);
   bool knows(int thread, const PastValue& value);
   void settle();
+  std::shared_ptr<const Knowledge> as_of(const Load& load);
+  void miss(int thread, uint32_t clock, std::uintptr_t word);
   template <typename Found>
   bool any(const Found& found);
 
@@ -112,12 +141,8 @@ class BlockOrder {
   Published* published_ = nullptr;
   uint64_t block_ = 0;
   std::vector<Acquired> acquired_;
-  struct Load {
-    int thread;
-    uint32_t clock;
-    std::uintptr_t word;
-  };
-  std::vector<Load> loads_;  ///< what they have been about to acquire
+  std::vector<Acquired> missed_;  ///< the same by reads of what may be an older value
+  std::vector<Load> loads_;       ///< what they have been about to acquire
   struct Read {
     uint64_t number;  ///< of the value
     uint32_t clock, accesses;
@@ -129,8 +154,6 @@ class BlockOrder {
     std::uintptr_t word;
     std::shared_ptr<const std::vector<uint32_t>> row;
   } last_published_{-1, 0, nullptr};
-  std::map<int, Knowledge>
-      fenced_;  ///< of each thread that has called __threadfence: what it knew of other blocks
 };
 
 }  // namespace flashbook::sim

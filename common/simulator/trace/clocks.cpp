@@ -23,11 +23,11 @@ void Clocks::begin(int threads) {
   own_.assign(std::size_t(threads), 1);  // every thread knows of its own first count and of nothing else
   rows_.assign(std::size_t(threads), {});
   nothing_.assign(width_, 0);
-  for (Vector& known : proxy_) known.clear();
-  fenced_.assign(std::size_t(threads), {});
+  for (Vector& known : fenced_) known.clear();
   objects_.clear();
   last_ = nullptr;
   agents_.clear();
+  missed_.clear();
   tickets_.assign(kAgents, 0);
 }
 
@@ -68,7 +68,7 @@ void Clocks::join(int first_thread, uint32_t lanes) {
   const SharedRow joined(std::move(all));
   for (uint32_t left = lanes; left; left &= left - 1)
     share(rows_[std::size_t(first_thread + __builtin_ctz(left))], joined);
-  for (Vector& known : proxy_) {
+  for (Vector& known : fenced_) {
     if (known.empty()) continue;
     Vector of_all;
     for (uint32_t left = lanes; left; left &= left - 1)
@@ -90,8 +90,8 @@ void Clocks::release(int thread, const void* object) {
   row.released_to = object;
   row.released_round = to.rounds;
   to.gathering[std::size_t(thread)] = own_[std::size_t(thread)]++;
-  for (std::size_t i = 0; i < proxy_.size(); ++i)
-    if (!proxy_[i].empty()) raise(to.gathering_proxy[i], row_of(proxy_[i], thread, width_), width_);
+  for (std::size_t i = 0; i < fenced_.size(); ++i)
+    if (!fenced_[i].empty()) raise(to.gathering_fenced[i], row_of(fenced_[i], thread, width_), width_);
 }
 
 void Clocks::complete(const void* object) {
@@ -102,8 +102,8 @@ void Clocks::complete(const void* object) {
   round.complete = round.gathering.empty() ? SharedRow() : SharedRow(std::move(round.gathering));
   round.gathering.clear();
   round.completed = std::exchange(round.gathered, SharedRow());
-  round.complete_proxy.swap(round.gathering_proxy);
-  for (Vector& gathering : round.gathering_proxy) gathering.clear();
+  round.complete_fenced.swap(round.gathering_fenced);
+  for (Vector& gathering : round.gathering_fenced) gathering.clear();
 }
 
 void Clocks::acquire(int thread, const void* object) {
@@ -120,44 +120,67 @@ void Clocks::acquire(int thread, const void* object) {
   } else if (from.complete && !row.changed.empty()) {
     raise(change(thread), from.complete.data(), width_);
   }
-  for (std::size_t i = 0; i < proxy_.size(); ++i)
-    if (const Vector& proxy = from.complete_proxy[i]; !proxy.empty() && !proxy_[i].empty())
-      raise(row_of(proxy_[i], thread, width_), proxy.data(), width_);
+  for (std::size_t i = 0; i < fenced_.size(); ++i)
+    if (const Vector& known = from.complete_fenced[i]; !known.empty() && !fenced_[i].empty())
+      raise(row_of(fenced_[i], thread, width_), known.data(), width_);
+}
+
+/// What the thread knows to be behind such a fence, for it to learn more.
+uint32_t* Clocks::fenced_row(Fence fence, int thread) {
+  Vector& known = fenced_[std::size_t(fence)];
+  if (known.empty()) known.resize(std::size_t(threads_) * width_);
+  return row_of(known, thread, width_);
 }
 
 void Clocks::fence_proxy(int thread, Proxied memory) {
-  Vector& known = proxy_[std::size_t(memory)];
-  if (known.empty()) known.resize(std::size_t(threads_) * width_);
-  raise(row_of(known, thread, width_), known_of_others(thread), width_);
+  uint32_t* known = fenced_row(Fence(memory), thread);
+  raise(known, known_of_others(thread), width_);
   // What the thread does from now on is not fenced.
-  row_of(known, thread, width_)[thread] = own_[std::size_t(thread)]++;
+  known[thread] = own_[std::size_t(thread)]++;
 }
 
 void Clocks::fence(int thread) {
-  Vector& at_fence = fenced_[std::size_t(thread)];
-  at_fence.assign(known_of_others(thread), known_of_others(thread) + width_);
-  at_fence[std::size_t(thread)] = now(thread);
-  at_fence.resize(2 * width_);
-  if (Vector& proxy = proxy_[std::size_t(Proxied::global)]; !proxy.empty())
-    std::copy_n(row_of(proxy, thread, width_), width_, at_fence.begin() + std::ptrdiff_t(width_));
+  uint32_t* known = fenced_row(Fence::memory, thread);
+  raise(known, known_of_others(thread), width_);
+  if (Vector& proxy = fenced_[std::size_t(Fence::global)]; !proxy.empty())
+    raise(fenced_row(Fence::memory_of_proxy, thread), row_of(proxy, thread, width_), width_);
   // What the thread does from now on is not fenced.
-  ++own_[std::size_t(thread)];
+  known[thread] = own_[std::size_t(thread)]++;
 }
 
 std::vector<uint32_t> Clocks::fenced(int thread) {
-  Vector known;
-  for (int of = 0; of < threads_; ++of)
-    if (knows_fence(thread, of)) raise(known, fenced_[std::size_t(of)].data(), 2 * width_);
+  Vector& all = fenced_[std::size_t(Fence::memory)];
+  if (all.empty()) return {};
+  const uint32_t* row = row_of(all, thread, width_);
+  if (std::all_of(row, row + width_, [](uint32_t clock) { return clock == 0; })) return {};
+  Vector known(row, row + width_);
+  known.resize(2 * width_);
+  if (Vector& proxy = fenced_[std::size_t(Fence::memory_of_proxy)]; !proxy.empty())
+    std::copy_n(row_of(proxy, thread, width_), width_, known.begin() + std::ptrdiff_t(width_));
   return known;
 }
 
-void Clocks::publish(int thread, const void* object) {
+void Clocks::publish(int thread, const void* object, uint64_t before) {
   const Vector known = fenced(thread);
   if (known.empty()) return;
-  SharedRow& complete = object_at(object).complete;
-  Vector more = complete ? *complete : Vector(width_);
+  Object& word = object_at(object);
+  if (word.before != before) {
+    word.before = before;
+    word.complete_before = word.complete;
+  }
+  Vector more = word.complete ? *word.complete : Vector(width_);
   raise(more.data(), known.data(), width_);
-  complete = SharedRow(std::move(more));
+  word.complete = SharedRow(std::move(more));
+}
+
+void Clocks::acquire_as_of(int thread, const void* object, uint64_t value) {
+  const Object& word = object_at(object);
+  if (word.before != value) return acquire(thread, object);
+  if (std::none_of(missed_.begin(), missed_.end(), [&](const auto& missed) {
+        return missed.first == thread && missed.second == word.complete;
+      }))
+    missed_.emplace_back(thread, word.complete);
+  if (word.complete_before) raise(change(thread), word.complete_before.data(), width_);
 }
 
 void Clocks::learn(int thread, const Vector& known) { raise(change(thread), known.data(), width_); }

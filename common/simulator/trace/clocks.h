@@ -6,8 +6,10 @@
 /// which the first was done. (L. Lamport, 1978; F. Mattern, 1988; FastTrack, C. Flanagan and S. Freund,
 /// 2009.) Agents, which stand for the async proxy, are entries like threads, but what they count are tickets.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -78,34 +80,43 @@ class Clocks {
   }
   /// The same, as far as a proxy fence for that memory has made it known to the async proxy.
   uint32_t known_to_proxy(int thread, int of, Proxied memory) const {
-    const Vector& known = proxy_[std::size_t(memory)];
-    return known.empty() ? 0 : known[std::size_t(thread) * width_ + std::size_t(of)];
+    return behind(Fence(memory), thread, of);
+  }
+  /// The same, as far as a memory fence came after it: the thread's own, or another one's that it knows of.
+  uint32_t known_behind_fence(int thread, int of) const { return behind(Fence::memory, thread, of); }
+  /// The same of what was known to the async proxy, for global memory, when that fence came.
+  uint32_t known_to_proxy_behind_fence(int thread, int of) const {
+    return behind(Fence::memory_of_proxy, thread, of);
   }
 
   void join(int first_thread, uint32_t lanes);
   void release(int thread, const void* object);
   void complete(const void* object);
   void acquire(int thread, const void* object);
+  /// The same for a thread that reads `value` there: if the word had it before the last publish(), what had
+  /// been published by then.
+  void acquire_as_of(int thread, const void* object, uint64_t value);
+  /// Whether `thread` would know what a thread did then if its reads had told the latest value from an older.
+  bool would_know(int thread, int of, uint32_t clock) const {
+    return std::any_of(missed_.begin(), missed_.end(), [&](const auto& missed) {
+      return missed.first == thread && (*missed.second)[std::size_t(of)] >= clock;
+    });
+  }
   void fence_proxy(int thread, Proxied memory);
-  /// What `thread` knows now is what publish() hands over.
+  /// publish() hands over what `thread` knows now, also if another thread calls it that knows of the fence.
   void fence(int thread);
-  /// Hands over what fences have covered, to whoever acquires from the object: the thread's own fence, and
-  /// those of others that it knows of, by a barrier after them.
-  void publish(int thread, const void* object);
+  /// Hands over what fences have covered, to whoever acquires from the object: the thread's own fences, and
+  /// those of others that it knows of, by a barrier after them. `before`: the value that is still there.
+  void publish(int thread, const void* object, uint64_t before);
   /// What that is: what is known of each thread and agent, and then, of each again, as far as the async proxy
   /// knows it in global memory; empty if it is nothing.
   std::vector<uint32_t> fenced(int thread);
   /// Threads, agents, and a least count of each warp's threads.
   std::size_t width() const { return width_; }
-  /// Whether `thread` knows of the last fence of another one, or of its own.
-  bool knows_fence(int thread, int of) {
-    const Vector& at_fence = fenced_[std::size_t(of)];
-    return !at_fence.empty() && known(thread, of) > at_fence[std::size_t(of)];
-  }
   /// Whether the thread has fenced, and done nothing since that others wait for.
   bool has_just_fenced(int thread) const {
-    const Vector& at_fence = fenced_[std::size_t(thread)];
-    return !at_fence.empty() && at_fence[std::size_t(thread)] + 1 == now(thread);
+    const uint32_t last = known_behind_fence(thread, thread);
+    return last != 0 && last + 1 == now(thread);
   }
   /// `thread` knows what others know.
   void learn(int thread, const std::vector<uint32_t>& known);
@@ -121,7 +132,10 @@ class Clocks {
 
  private:
   using Vector = std::vector<uint32_t>;
-  using Proxy = std::array<Vector, 2>;  // of each memory
+  /// What may come between an access and those who must know of it: a proxy fence for either memory, a memory
+  /// fence, or a proxy fence for global memory and then a memory fence. (In the order of Proxied.)
+  enum class Fence { shared, global, memory, memory_of_proxy };
+  using Fenced = std::array<Vector, 4>;  // by each
   /// What was released in the round that is under way, and in the last one that was completed; for plain
   /// accesses and for the async proxy.
   struct Object {
@@ -129,7 +143,10 @@ class Clocks {
     SharedRow complete;
     SharedRow gathered, completed;  ///< a row that is a part of them
     uint32_t rounds = 0;            ///< that are complete
-    Proxy gathering_proxy, complete_proxy;
+    /// Of a word: the value before the last that differed from it, and what had been published by then.
+    std::optional<uint64_t> before;
+    SharedRow complete_before;
+    Fenced gathering_fenced, complete_fenced;
   };
   /// What a thread knows of others. Threads that meet at a barrier know the same: they share it until one
   /// learns something else.
@@ -144,6 +161,11 @@ class Clocks {
     if (object != last_) last_object_ = &objects_[last_ = object];
     return *last_object_;
   }
+  uint32_t behind(Fence fence, int thread, int of) const {
+    const Vector& known = fenced_[std::size_t(fence)];
+    return known.empty() ? 0 : known[std::size_t(thread) * width_ + std::size_t(of)];
+  }
+  uint32_t* fenced_row(Fence fence, int thread);
   static void share(Row& row, const SharedRow& known);
   uint32_t* change(int thread);
   void note_least(Vector& known, int first_thread) const;
@@ -156,12 +178,11 @@ class Clocks {
   Vector own_;             // of each thread: its count
   std::vector<Row> rows_;  // of each thread
   Vector nothing_;         // a row of zeros
-  Proxy proxy_;  // [threads][threads + agents]; empty until the first proxy fence: nothing is known to the
-                 // async proxy
-  std::vector<Vector> fenced_;  // of each thread, at its last fence, as fenced() has it
+  Fenced fenced_;          // what each thread knows to be behind a fence; empty until the first of its kind
   std::unordered_map<const void*, Object> objects_;
   const void* last_ = nullptr;  // the one that was asked for last: threads of a block meet at the same
   Object* last_object_ = nullptr;
+  std::vector<std::pair<int, SharedRow>> missed_;  // by threads that read what may be an older value
   std::unordered_map<const void*, int> agents_;
   Vector tickets_;
 };

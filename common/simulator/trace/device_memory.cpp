@@ -158,6 +158,8 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
     if (!who.order.knows(who.thread, other.block, other.thread, other.clock)) {
       if (who.order.is_agent(other.thread))
         rule = writes(before) ? Race::Rule::async_write : Race::Rule::async_read;
+      else if (who.order.would_know(who.thread, other.block, other.thread, other.clock))
+        rule = Race::Rule::old_value;
     } else if (writes(before) && who.order.is_agent(now.thread) && !who.order.is_agent(other.thread) &&
                !who.order.proxy_knows(who.thread, other.block, other.thread, other.clock)) {
       rule = Race::Rule::proxy_fence;

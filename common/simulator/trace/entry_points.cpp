@@ -53,27 +53,38 @@ void access_volatile(void* address, std::size_t bytes, Access what, const void* 
     current_tracer->accesses_volatile(current_worker->current_number(), what, at, return_address);
 }
 
-/// The calling thread has seen what an atomic operation, or a volatile store, left there.
-inline void acquire(const volatile void* address) {
+/// The calling thread has seen what an atomic operation, or a volatile store, left there. `leaves`: by what
+/// leaves the word as it is.
+template <typename T>
+inline void acquire(const volatile T* address, bool leaves) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   flashbook::sim::Tracer* tracer = current_tracer;
-  if (tracer && tracer->concerns(at)) tracer->acquires_word(current_worker->current_number(), at);
+  if (!tracer || !tracer->concerns(at)) return;
+  if (leaves)
+    tracer->acquires_word_read(current_worker->current_number(), at, sizeof(T));
+  else
+    tracer->acquires_word(current_worker->current_number(), at);
 }
 
 /// An atomic operation, whose result depends on what was there before if `kReads`. What it publishes is known
-/// before anyone can see that it has happened, and what others have published is taken over afterwards.
+/// before anyone can see that it has happened, and what others have published is taken over afterwards. It
+/// `may_fail` to write, or `leaves` the word as it is.
 template <bool kReads = true, typename T, typename Operation>
-auto update(volatile T* address, const void* return_address, Operation operation) {
+auto update(volatile T* address, const void* return_address, Operation operation, bool may_fail = false,
+            bool leaves = false) {
   if constexpr (kReads) {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     flashbook::sim::Tracer* tracer = current_tracer;
     if (tracer && tracer->concerns(at))
       tracer->reads_before_update(current_worker->current_number(), at, sizeof(T), return_address);
   }
+  if (current_tracer) current_tracer->leaves_word(leaves);
   access(address, sizeof(T), Access::atomic, true, return_address);
   if (!current_tracer) return operation();
-  const auto result = current_tracer->changes_word(current_worker->current_number(), address, operation);
-  acquire(address);
+  current_tracer->leaves_word(false);
+  const auto result =
+      current_tracer->changes_word(current_worker->current_number(), address, operation, may_fail);
+  acquire(address, leaves);
   return result;
 }
 
@@ -180,56 +191,67 @@ FLASHBOOK_VOLATILE(16)
     if (uint##bits##_t past;                                                                                 \
         value == 0 && reads_past(Access::atomic, address, __builtin_return_address(0), past))                \
       return past;                                                                                           \
-    return update(address, __builtin_return_address(0),                                                      \
-                  [&] { return builtin(address, value, __ATOMIC_SEQ_CST); });                                \
+    return update(                                                                                           \
+        address, __builtin_return_address(0), [&] { return builtin(address, value, __ATOMIC_SEQ_CST); },     \
+        false, value == 0);                                                                                  \
   }
-#define FLASHBOOK_ATOMIC(bits)                                                                             \
-  uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int order) {           \
-    uint##bits##_t past;                                                                                   \
-    if (order != __ATOMIC_RELAXED &&                                                                       \
-        reads_past(Access::volatile_load, address, __builtin_return_address(0), past))                     \
-      return past;                                                                                         \
-    if (order != __ATOMIC_RELAXED) /* that is how a loop by compare-and-swap begins */                     \
-      access(address, bits / 8, Access::volatile_load, true, __builtin_return_address(0));                 \
-    const auto value = __atomic_load_n(address, __ATOMIC_SEQ_CST);                                         \
-    if (order != __ATOMIC_RELAXED) acquire(address);                                                       \
-    return value;                                                                                          \
-  }                                                                                                        \
-  void __tsan_atomic##bits##_store(volatile uint##bits##_t* address, uint##bits##_t value, int) {          \
-    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                          \
-    const auto operation = [&] { return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST); };          \
-    if (current_tracer)                                                                                    \
-      current_tracer->changes_word(current_worker->current_number(), address, operation);                  \
-    else                                                                                                   \
-      operation();                                                                                         \
-  }                                                                                                        \
-  FLASHBOOK_UPDATE(bits, exchange, __atomic_exchange_n, false)                                             \
-  FLASHBOOK_UPDATE_OR_LOOK(bits, fetch_add, __atomic_fetch_add)                                            \
-  /* clang++ makes this of an addition of 0 */                                                             \
-  FLASHBOOK_UPDATE_OR_LOOK(bits, fetch_or, __atomic_fetch_or)                                              \
-  FLASHBOOK_UPDATE(bits, fetch_sub, __atomic_fetch_sub, true)                                              \
-  FLASHBOOK_UPDATE(bits, fetch_and, __atomic_fetch_and, true)                                              \
-  FLASHBOOK_UPDATE(bits, fetch_xor, __atomic_fetch_xor, true)                                              \
-  int __tsan_atomic##bits##_compare_exchange_strong(                                                       \
-      volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) {      \
-    return update(address, __builtin_return_address(0), [&] {                                              \
-      return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,              \
-                                         __ATOMIC_SEQ_CST);                                                \
-    });                                                                                                    \
-  }                                                                                                        \
-  int __tsan_atomic##bits##_compare_exchange_weak(                                                         \
-      volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) {      \
-    return update(address, __builtin_return_address(0), [&] {                                              \
-      return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,              \
-                                         __ATOMIC_SEQ_CST);                                                \
-    });                                                                                                    \
-  }                                                                                                        \
-  uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(                                               \
-      volatile uint##bits##_t* address, uint##bits##_t expected, uint##bits##_t desired, int, int) {       \
-    return update(address, __builtin_return_address(0), [&] {                                              \
-      __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-      return expected;                                                                                     \
-    });                                                                                                    \
+#define FLASHBOOK_ATOMIC(bits)                                                                        \
+  uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* address, int order) {      \
+    uint##bits##_t past;                                                                              \
+    if (order != __ATOMIC_RELAXED &&                                                                  \
+        reads_past(Access::volatile_load, address, __builtin_return_address(0), past))                \
+      return past;                                                                                    \
+    if (order != __ATOMIC_RELAXED) /* that is how a loop by compare-and-swap begins */                \
+      access(address, bits / 8, Access::volatile_load, true, __builtin_return_address(0));            \
+    const auto value = __atomic_load_n(address, __ATOMIC_SEQ_CST);                                    \
+    if (order != __ATOMIC_RELAXED) acquire(address, true);                                            \
+    return value;                                                                                     \
+  }                                                                                                   \
+  void __tsan_atomic##bits##_store(volatile uint##bits##_t* address, uint##bits##_t value, int) {     \
+    access(address, bits / 8, Access::atomic, true, __builtin_return_address(0));                     \
+    const auto operation = [&] { return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST); };     \
+    if (current_tracer)                                                                               \
+      current_tracer->changes_word(current_worker->current_number(), address, operation);             \
+    else                                                                                              \
+      operation();                                                                                    \
+  }                                                                                                   \
+  FLASHBOOK_UPDATE(bits, exchange, __atomic_exchange_n, false)                                        \
+  FLASHBOOK_UPDATE_OR_LOOK(bits, fetch_add, __atomic_fetch_add)                                       \
+  /* clang++ makes this of an addition of 0 */                                                        \
+  FLASHBOOK_UPDATE_OR_LOOK(bits, fetch_or, __atomic_fetch_or)                                         \
+  FLASHBOOK_UPDATE(bits, fetch_sub, __atomic_fetch_sub, true)                                         \
+  FLASHBOOK_UPDATE(bits, fetch_and, __atomic_fetch_and, true)                                         \
+  FLASHBOOK_UPDATE(bits, fetch_xor, __atomic_fetch_xor, true)                                         \
+  int __tsan_atomic##bits##_compare_exchange_strong(                                                  \
+      volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) { \
+    return update(                                                                                    \
+        address, __builtin_return_address(0),                                                         \
+        [&] {                                                                                         \
+          return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,     \
+                                             __ATOMIC_SEQ_CST);                                       \
+        },                                                                                            \
+        true);                                                                                        \
+  }                                                                                                   \
+  int __tsan_atomic##bits##_compare_exchange_weak(                                                    \
+      volatile uint##bits##_t* address, uint##bits##_t* expected, uint##bits##_t desired, int, int) { \
+    return update(                                                                                    \
+        address, __builtin_return_address(0),                                                         \
+        [&] {                                                                                         \
+          return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST,     \
+                                             __ATOMIC_SEQ_CST);                                       \
+        },                                                                                            \
+        true);                                                                                        \
+  }                                                                                                   \
+  uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(                                          \
+      volatile uint##bits##_t* address, uint##bits##_t expected, uint##bits##_t desired, int, int) {  \
+    return update(                                                                                    \
+        address, __builtin_return_address(0),                                                         \
+        [&] {                                                                                         \
+          __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST,           \
+                                      __ATOMIC_SEQ_CST);                                              \
+          return expected;                                                                            \
+        },                                                                                            \
+        true);                                                                                        \
   }
 FLASHBOOK_ATOMIC(8)
 FLASHBOOK_ATOMIC(16)

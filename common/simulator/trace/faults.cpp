@@ -19,6 +19,11 @@ const char* verb(Access access) {
   return !writes(access) ? "read" : access == Access::store ? "wrote" : "updated atomically";
 }
 
+constexpr const char* kOldValue =
+    "the flag that the second waits for was set to the value that it had, from the launch or the round "
+    "before, "
+    "so nobody has to wait: reset it in between, or wait for another value each time";
+
 std::string advice_for(Race::Rule rule, bool one_warp) {
   switch (rule) {
     case Race::Rule::proxy_fence:
@@ -36,6 +41,8 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
     case Race::Rule::in_flight:
       return "the copy has not landed: cp_async_commit, then cp_async_wait for its group by the thread that "
              "copied, then a barrier for all others. cp_async_wait<n> lets the last n groups be in flight";
+    case Race::Rule::old_value:
+      return kOldValue;
     case Race::Rule::launch_before:
     case Race::Rule::order:
       break;
@@ -60,6 +67,7 @@ std::string advice_for(const BlockConflict& conflict) {
   if (conflict.rule == Race::Rule::launch_before)
     return "launch_dependent lets a kernel begin before the launch before it is over: call "
            "wait_for_launch_before, and let those know by a barrier who do not call it themselves";
+  if (conflict.rule == Race::Rule::old_value) return kOldValue;
   if (conflict.first.block == conflict.second.block)
     return advice_for(conflict.rule, conflict.first.thread / 32 == conflict.second.thread / 32);
   return "blocks of one grid run in any order: let only one of them write there, use "

@@ -185,7 +185,9 @@ std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::s
       race = Race{Race::Rule::in_flight, {cell.writer, cell.site, Access::store}, self, byte};
     if (cell.clock != 0 && cell.writer != thread && !race && !(cell.atomic && meets(access)) &&
         known[cell.writer] < cell.clock)
-      race = Race{cell.writer < clocks.threads() ? Race::Rule::order : Race::Rule::async_write,
+      race = Race{cell.writer >= clocks.threads()                      ? Race::Rule::async_write
+                  : clocks.would_know(thread, cell.writer, cell.clock) ? Race::Rule::old_value
+                                                                       : Race::Rule::order,
                   {cell.writer, cell.site, cell.atomic ? Access::atomic : Access::store},
                   self,
                   byte};

@@ -14,12 +14,13 @@ namespace flashbook::sim {
 /// Two accesses that nothing orders.
 struct Race {
   enum class Rule {
-    order,         ///< no barrier between them
-    proxy_fence,   ///< a plain store, then the async proxy, without fence.proxy.async
-    async_read,    ///< the async proxy may still be reading what a plain store overwrites
-    async_write,   ///< the async proxy may still be writing
-    in_flight,     ///< a cp.async may still be writing
-    launch_before  ///< the launch before may still be running
+    order,          ///< no barrier between them
+    proxy_fence,    ///< a plain store, then the async proxy, without fence.proxy.async
+    async_read,     ///< the async proxy may still be reading what a plain store overwrites
+    async_write,    ///< the async proxy may still be writing
+    in_flight,      ///< a cp.async may still be writing
+    launch_before,  ///< an earlier launch may still be running
+    old_value       ///< a flag was set to the value that it had: whoever waits for it may not have waited
   };
   struct Side {
     int who;  ///< a thread; an agent of the async proxy if not less than the number of threads

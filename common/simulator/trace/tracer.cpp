@@ -350,7 +350,10 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
   if (meets(access)) {
     requests_.check_all();
     // A volatile load has yet to happen, and other OS threads do not wait.
-    if (access == Access::volatile_load && !shared && !acquires_past_) order_.will_acquire(thread, address);
+    if (access == Access::volatile_load && !shared && !acquires_past_)
+      order_.will_acquire(thread, address, bytes);
+    else if (shared && (access == Access::volatile_load || leaves_word_))
+      acquires_word_read(thread, address, bytes);
     // What an atomic operation takes over it knows afterwards: who was there before may have come after.
     else if (!acquires_past_ && (shared || access != Access::atomic))
       acquires_word(thread, address);
@@ -362,9 +365,9 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
                  bytes, site);
   if (access != Access::atomic) return;
   if (shared)
-    clocks_.publish(thread, reinterpret_cast<const void*>(address));
+    clocks_.publish(thread, reinterpret_cast<const void*>(address), value_of(address, bytes));
   else
-    order_.publish(thread, address);
+    order_.publish(thread, address, value_of(address, bytes));
 }
 
 void Tracer::acquires_word(int thread, std::uintptr_t address) {
@@ -372,6 +375,13 @@ void Tracer::acquires_word(int thread, std::uintptr_t address) {
     order_.acquire(thread, address);
   else
     clocks_.acquire(thread, reinterpret_cast<const void*>(address));
+}
+
+void Tracer::acquires_word_read(int thread, std::uintptr_t address, std::size_t bytes) {
+  if (const Space space = place_of(address, 1).space; space == Space::global || space == Space::variable)
+    order_.acquire(thread, address);
+  else
+    clocks_.acquire_as_of(thread, reinterpret_cast<const void*>(address), value_of(address, bytes));
 }
 
 void Tracer::check_shared(int thread, Access access, std::uintptr_t address, std::size_t offset,

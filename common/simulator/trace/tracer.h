@@ -122,13 +122,13 @@ class Tracer final : public Observer, RequestSink {
   /// An atomic operation on a word. In device memory, what it holds then and what is published there go
   /// together.
   template <typename T, typename Operation>
-  auto changes_word(int thread, const volatile T* word, const Operation& operation) {
+  auto changes_word(int thread, const volatile T* word, const Operation& operation, bool may_fail = false) {
     const auto at = std::uintptr_t(word);
     if (!is_of_device(at)) return operation();
     const std::lock_guard lock(grid_->published.values());
     const T before = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     const auto result = operation();
-    order_.note_value(thread, at, before, __atomic_load_n(word, __ATOMIC_SEQ_CST));
+    order_.note_value(thread, at, before, __atomic_load_n(word, __ATOMIC_SEQ_CST), may_fail);
     return result;
   }
   /// The value that an atomic load of a word in device memory gets, or an operation that leaves it as it is:
@@ -156,6 +156,12 @@ class Tracer final : public Observer, RequestSink {
 
   /// An atomic operation or a volatile load has happened there: the thread knows what others have published.
   void acquires_word(int thread, std::uintptr_t address);
+  /// A load, or an operation that leaves the word as it is, has happened there. In shared memory it may have
+  /// come before a store of the same value, and then the thread knows only what was published by then. (In
+  /// device memory loads_word() sees to that.)
+  void acquires_word_read(int thread, std::uintptr_t address, std::size_t bytes);
+  /// Whether the atomic operation that comes next leaves the word as it is.
+  void leaves_word(bool leaves) { leaves_word_ = leaves; }
 
   void touches(int thread, const Touched& touched) override;
   void touches_together(int warp, const Touched& touched,
@@ -298,6 +304,7 @@ class Tracer final : public Observer, RequestSink {
   void look_up_together(int warp, uint32_t lanes);
   uint64_t barriers_ = 0;        ///< that the block has passed
   bool has_faults_ = false;      ///< whether the block has
+  bool leaves_word_ = false;     ///< whether the atomic operation that is made does
   bool acquires_past_ = false;   ///< whether the access that is made has acquired before
   std::set<Site> written_down_;  ///< where it has, in the log of its events
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;
