@@ -13,7 +13,7 @@ LEFT, STEP, HIGH = 74, 24, 24
 
 
 def told(events):
-    """The events of the table: both stages once round, up to the tile of the second round. The warps are told one by one for the first stage
+    """The events that are drawn: both stages once round, up to the tile of the second round. The warps are told one by one for the first stage
     only, and the last of them ends the phase."""
     for event in events:
         warp = event["what"].startswith("warp")

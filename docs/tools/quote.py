@@ -37,7 +37,7 @@ from docs.tools.pages import row
 
 WAITS = "…"  # for a first measurement
 TEMPLATES = results.ROOT / "docs" / "tables.txt"
-RECORDED = ("split", "conflicts", "ring", "requested")  # tables that tests and programs of the simulator write
+RECORDED = ("split", "conflicts", "requested")  # tables that tests and programs of the simulator write
 
 FIELDS: dict[str, Callable[[Entry], float]] = {
     "ms": lambda entry: entry.milliseconds,
@@ -117,8 +117,8 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
     try:
         return FIELDS[field](entry) if field in FIELDS else entry.values[field]
     except KeyError as missing:
-        kind = Unmeasured if field.startswith("vs_") else Refused  # in turn with a peer is measured apart
-        raise kind(f"{name} has no {missing.args[0]}: it has {', '.join([*FIELDS, *sorted(entry.values)])}") from None
+        kind, lacks = (Unmeasured, "was never measured with") if field.startswith("vs_") else (Refused, "has no")  # a peer is measured apart
+        raise kind(f"{name} {lacks} {missing.args[0]}: it has {', '.join([*FIELDS, *sorted(entry.values)])}") from None
 
 
 def evaluated(text: str, measured: Results, used: list[Entry]) -> float:

@@ -537,7 +537,7 @@ class Missing(Case):
         files = [results.read(path) for path in results.files_of(results.RESULTS / results.BOOK_GPU)]
         random, refused = Random(1), 0
         tables = [("ladder",), ("host",), ("cpu",), ("kernels", "04"), ("steps", "05", "4096"), ("steps", "05", "777"), ("against", "05", "5"), ("peers",),
-                  ("decode", "peers"), ("decode", "pages"), ("decode", "paged64"), ("latent",), ("ablation", "05"), ("accuracy", "gpu"), ("long", "gpu"),
+                  ("decode", "peers"), ("decode", "paged64"), ("latent",), ("ablation", "05"), ("accuracy", "gpu"), ("long", "gpu"),
                   ("means",), ("gradients", "128"), ("gradients", "999"), ("backward", "5"), ("steps_in_turn",)]
         for share in (0.0, 0.02, 0.3, 0.97):
             kept = iter([[entry for entry in entries if random.random() < share] for entries in files])
