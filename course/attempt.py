@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from course import gate, gtest, manifest, modes, regions, times, variant
+from course import gate, gtest, manifest, modes, regions, variant
 from course.score import Score
 from door.lock import alone
 
 Progress = Callable[[str], None]  # is told each line of ninja's count
 Show = Callable[[manifest.Test, gtest.Verdict], None]
 
-BUILD, GPU_BUILD = manifest.ROOT / "build" / "sim", manifest.ROOT / "build" / "gpu"
+BUILD = manifest.ROOT / "build" / "sim"
 SECONDS = 20  # that a test may take
 PATIENCE = 1.5  # times that, in which it may show that it is slow and right
 ENDLESS = 8  # and more seconds, in vain, say that it never ends: the simulator itself stops a thread that runs for 10
@@ -110,10 +110,10 @@ def warnings_of(log: str, file: str) -> list[str]:
     return list(dict.fromkeys(line for line in readable(log) if line.startswith(f"{file}:") and "warning:" in line))
 
 
-def ninja(target: str, progress: Progress, folder: Path = BUILD) -> tuple[bool, str]:
+def ninja(target: str, progress: Progress) -> tuple[bool, str]:
     """(whether it could be built, the log). `progress`: called with each line of ninja's count."""
     log = ""
-    with subprocess.Popen(["cmake", "--build", folder, "--target", target], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    with subprocess.Popen(["cmake", "--build", BUILD, "--target", target], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace") as building:
         for line in building.stdout or ():
             log += line
@@ -184,30 +184,6 @@ def race(tried: Attempt, progress: Progress = nothing) -> str:
         run(told, "traced", nothing, failed[:1])
     name = failed[0].name
     return modes.beyond(told.verdicts[name], tried.verdicts[name])
-
-
-def time_on_a_gpu(tried: Attempt, progress: Progress = nothing) -> None:
-    """Times what is right, beside the book's best where that is here, or notes why it cannot."""
-    exercise = tried.exercise
-    if not times.is_timed(exercise, manifest.ROOT):
-        tried.untimed = "it has no kernel"
-        return
-    if not (GPU_BUILD / "build.ninja").exists():
-        tried.untimed = "it takes a GPU and a CUDA toolkit, and there is no build/gpu"
-        return
-    known = (GPU_BUILD / "build.ninja").read_text(encoding="utf-8")
-    book = [name for name in (times.CHAPTERS.get(exercise.id, ""), exercise.solved_program) if name and f"build bin/{name}:" in known]
-    with alone(BUILD):
-        for target in dict.fromkeys((tried.program, *book)):
-            built, log = ninja(target, progress, GPU_BUILD)
-            if not built:
-                tried.untimed = f"with nvcc {NO_PROGRAM}:\n{errors_of(log)}"
-                return
-        try:
-            tests = [test for test in exercise.tests if test.name in tried.verdicts]
-            tried.times = times.of_answer(exercise, times.here(GPU_BUILD / "bin" / tried.program), GPU_BUILD, tests=tests)
-        except times.Untimed as why:
-            tried.untimed = str(why)
 
 
 def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progress = nothing, of_solution: bool = False) -> Attempt:

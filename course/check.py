@@ -12,13 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/check.py
 
-from course import attempt, cheats, digests, handout, manifest, modes, proof, quiz, regions, submission, times
-from course.grade import Grader, chosen
+from course import attempt, cheats, digests, handout, manifest, modes, proof, quiz, regions, submission
+from course.grade import chosen
 from course.regions import Fault, code
 from course.solution import answer, solved
 
@@ -98,7 +97,7 @@ def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     for name in handout.files_of_tree(root):
         if re.match(r"chapters/[^/]*/exercises/|course/solutions/", name) and name not in own:
             yield f"{name} belongs to no exercise: delete it, or name it in exercises.json"
-        if re.fullmatch(r"tests/exercises/.*\.(cu|cpp)", name) and Path(name).stem not in {"observed", "timed", *(e.id for e in exercises)}:
+        if re.fullmatch(r"tests/exercises/.*\.(cu|cpp)", name) and Path(name).stem not in {"observed", *(e.id for e in exercises)}:
             yield f"{name} tests no exercise: delete it, or name it in exercises.json"
     if (root / ".git").exists():
         tracked = subprocess.run(["git", "-C", root, "ls-files", "-z"], stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
@@ -140,7 +139,7 @@ def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = han
 
     yield from (f"hand-out: {warning}" for warning in handout.answering(root, tree, exercises))
     for name, text in texts.items():
-        for command in re.findall(r"course (?:handout|grade|package|slides|check)\b", text) if name.endswith(".md") else ():
+        for command in re.findall(r"course (?:handout|grade|package|check)\b", text) if name.endswith(".md") else ():
             yield f"hand-out: {name} names ./flashbook {command}, which students do not have"
         for link in re.finditer(r"\]\(([^)\s#]+)[^)]*\)", re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)):
             if name.endswith(".md") and not re.match(r"[a-z]+:", link[1]) and not (tree / name).parent.joinpath(link[1]).exists():
@@ -209,22 +208,6 @@ def regrade_faults(root: Path, tree: Path, exercises: Exercises) -> Iterator[str
             yield f"{e.id}: a solved tree does not have the book's solution"
 
 
-def times_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """Kernels are timed as on a GPU, by the simulator's programs: the first of the exercises, and capstones, at a length that it can do."""
-    kernels = [e for e in exercises if times.is_timed(e, root)]
-    with Grader(root, exercises, proof.SEED, options=proof.QUICK) as grader:
-        for e in [*[e for e in kernels if e.kind != manifest.CAPSTONE][:1], *[e for e in kernels if e.kind == manifest.CAPSTONE]]:
-            try:
-                found = grader.timed(e, answer(root, e), root / "build/sim", length=16, turns=partial(times.in_turn, rounds=1))
-            except times.Untimed as why:
-                yield f"{e.id}: it cannot be timed: {why}"
-                continue
-            for one in found:
-                print(f"{e.id}: {one.told}", flush=True)
-                if not one.is_simulated or one.own <= 0:
-                    yield f"{e.id}: a time of the simulator is not called simulated: {one.told}"
-
-
 def points_faults(_: Path, exercises: Exercises) -> Iterator[str]:
     """The points of a chapter."""
     for whole, own in manifest.wholes(exercises).items():
@@ -283,7 +266,6 @@ def check(root: Path, names: Sequence[str]) -> Iterator[str]:
         yield from timed("hand-out", build_faults(tree, listed, exercises))
         yield from timed("hand-outs up to a chapter", partial_faults(root, Path(folder).resolve(), listed))
     yield from timed("solutions", proof.prove(root, listed, exercises))
-    yield from timed("times", times_faults(root, exercises))
     if cheats.EXERCISES <= {e.id for e in exercises}:
         yield from timed("cheats", cheats.prove(root, exercises))
 

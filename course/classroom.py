@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from course import regions, similar, submission
-from course.manifest import Exercise
+from course.manifest import CAPSTONE, Exercise
 from course.regions import Fault
 from course.sandbox import one_line
 from course.score import Grade
@@ -169,7 +169,7 @@ def alike(grades: Iterable[Grade], exercises: Iterable[Exercise], root: Path) ->
     for e in exercises:
         known = similar.runs(regions.written((root / e.file).read_text(encoding="utf-8"), e.file)[0][e.id].lines)
         texts = {grade.name: similar.runs(grade.answers[e.id].lines, known) for grade in grades if e.id in grade.answers}
-        texts["the book"] = similar.runs(answer(root, e).lines, known)
+        texts["the book"] = (similar.of_the_book(root) if e.kind == CAPSTONE else similar.runs(answer(root, e).lines, known))
         titles = list(texts)
         for i, one in enumerate(titles):
             for other in titles[i + 1:]:

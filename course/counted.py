@@ -4,7 +4,6 @@ A count is no time. And it is made by the process that runs the student's code: 
 and points do not depend on it."""
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from course.gtest import Verdict
 from course.manifest import Exercise, Test
@@ -13,17 +12,6 @@ CLOCKS = "clocks"  # the sum of these
 PARTS = {"sectors": "device memory", "wavefronts": "shared memory", "exponentials": "exponentials", "tensor_cores": "tensor cores",
          "cuda_cores": "multiply-adds elsewhere", "idle": "idle multiprocessors"}
 HONOUR = "A count is no time, and comes from the process that runs the student's code: an honour, and no points."
-
-
-@dataclass(frozen=True)
-class LocalMemory:
-    """Of the kernel that has most, as nvcc says (local_memory.py): no part of the score, since nobody knows how often it is read."""
-    frame: int  # bytes a thread: arrays that are indexed at run time, what is spilled, calls
-    spilled: int  # bytes that its code stores and loads, since registers lack
-
-    @property
-    def told(self) -> str:
-        return f"local memory, as nvcc compiles it for sm_90a: {self.frame} bytes a thread, {self.spilled} bytes of spills"
 
 
 def score_of_test(test: Test, counts: Mapping[str, int]) -> float | None:

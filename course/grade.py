@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Grades submissions: python3 course/grade.py SUBMISSION... [NN|ID ...]; --help has the options. A submission is a student's tree, or a folder
 with the files that were edited, or a zip of one; or a folder or a zip of several. Writes report.md and Gradescope's results.json for each, and
-tables if there are several. Exit code 0 if they could be graded, whatever the grade; 2 if what is asked for makes no sense; 3 if the grader
-itself is at fault."""
+tables if there are several; the same command goes on where it was interrupted. Exit code 0 if they could be graded, whatever the grade; 2 if what
+is asked for makes no sense; 3 if the grader itself is at fault, as where it has no fence."""
 import argparse
 import hashlib
 import json
 import os
+import pickle
 import re
 import secrets
 import sys
@@ -15,49 +16,52 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
 
-from course import classroom, gate, gtest, local_memory, manifest, modes, report, similar, submission, times, variant
+from course import classroom, gate, gtest, manifest, modes, report, submission, variant
 from course.attempt import NO_PROGRAM
 from course.classroom import HandedIn
-from course.judge import Judge, take_record
+from course.judge import Judge
 from course.regions import Broken, Fault, Written
-from course.sandbox import Limits, Sandbox, gpu_devices, one_line, own_folder, printable, remove
+from course.sandbox import Limits, Sandbox, one_line, printable, remove
 from course.score import NOT_HANDED_IN, Grade, Score
 from course.toolchain import Toolchain
 
 LONGEST = 120  # bytes of a name of a folder or a file
 ENDLESS = 2  # tests of an exercise, or compilations of a submission, that run into the limit of time; no other runs after them
+SECONDS, CAPSTONE_SECONDS = 12, 60  # of one core, for an exercise: what a class takes, before anything is known of it
 
 
 class Grader:
     """The book's own build, and folders for what is compiled with it. To be used in a `with`."""
 
     def __init__(self, root: Path, exercises: Sequence[manifest.Exercise], seed: int, limits: Limits = Limits(), options: Sequence[str] = (),
-                 class_seed: str = "") -> None:
-        """`options`: for the compiler, beside those of the build. `class_seed`: draws each student's variant."""
+                 class_seed: str = "", is_unfenced: bool = False) -> None:
+        """`options`: for the compiler, beside those of the build. `class_seed`: draws each student's variant. `is_unfenced`: grades even where
+        the fence has holes."""
         self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
-        self.class_seed = class_seed
+        self.class_seed, self.is_unfenced = class_seed, is_unfenced
         self.build = self.root / "build" / "sim"
         self.endless = 0  # programs of this submission with which the compiler did not end
-        self.timing: dict[Path, Toolchain] = {}  # by the build that it is like
         for exercise in exercises:
             if not (self.build / "bin" / exercise.solved_program).exists():
                 raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
 
     def __enter__(self) -> "Grader":
-        self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
-        top = self.folder
-        top.chmod(0o711)
-        self.private, self.programs = top / "private", top / "programs"
-        for folder in (self.private, self.programs):  # where there are no mounts, the compiler has to get to what it compiles
-            folder.mkdir()
-            folder.chmod(0o711)
         self.sandbox = Sandbox()
         self.sandbox.prove()
+        if self.sandbox.missing and not self.is_unfenced:
+            raise Broken(f"nothing is graded, since on this machine {self.sandbox.lack}. The fence takes Linux 6.2 or newer with Landlock and "
+                         "seccomp, also in a container. --unfenced grades without, and every report says so")
+        top = self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
+        top.chmod(0o711)
+        self.private, self.programs = top / "private", top / "programs"
+        for folder in (self.private, self.programs):  # the compiler has to get to what it compiles
+            folder.mkdir()
+            folder.chmod(0o711)
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
         self.toolchain = Toolchain(self.root, self.build, self.private / "tree", self.sandbox, self.options)
         return self
@@ -104,35 +108,7 @@ class Grader:
                 result.verdicts[test.name] = modes.told(verdict, mode, result.verdicts.get(test.name))
         if chosen_modes is None:
             result.why = self.race(exercise, answer, result, programs)
-            if exercise.kind == manifest.CAPSTONE and answer and result.solved:
-                result.local = local_memory.of_answer(self.toolchain, exercise, answer, self.private)
         return result
-
-    def timed(self, exercise: manifest.Exercise, answer: Written, build: Path, length: int = times.LENGTH_ON_A_GPU,
-              turns: times.Turns | None = None) -> list[times.Times]:
-        """The times of a right answer beside the book's, of programs like those in `build`; times.Untimed if there can be none. One at a time:
-        what runs beside it would be measured, too."""
-        if not (build / "bin" / exercise.solved_program).exists():
-            raise times.Untimed(f"there is no {build.name} build of {exercise.solved_program}, which takes a GPU and a CUDA toolkit")
-        if build not in self.timing:
-            (self.private / build.name).mkdir()
-            self.timing[build] = Toolchain(self.root, build, self.private / build.name / "tree", self.sandbox)
-        folder = Path(tempfile.mkdtemp(prefix="clocked-", dir=self.private))
-        made = self.timing[build].exercise(exercise, answer, folder)
-        if not made.path:
-            raise times.Untimed(f"{build.name} build: {NO_PROGRAM}: {made.log.splitlines()[0] if made.log else ''}")
-        program = self.shelved(exercise, made.path)
-
-        def run(words: Sequence[str], environment: Mapping[str, str]) -> str:
-            with own_folder(program.parent) as own:
-                outcome = self.sandbox.run([program, *words], own, Limits(seconds=times.SECONDS, memory=16 << 30),
-                                           {**environment, times.FILE: str(own / "times")}, visible=[program, *gpu_devices()])
-                kept = folder / "times"
-                if outcome.code or outcome.trouble or not take_record(own / "times", kept):
-                    times.failed("the answer's program", outcome.output + outcome.trouble)
-                return kept.read_text(encoding="utf-8", errors="replace")
-
-        return times.of_answer(exercise, run, build, length, turns=turns)
 
     def race(self, exercise: manifest.Exercise, answer: Written | None, result: Score, programs: Mapping[str, Path]) -> str:
         """What the exercise's traced twin says of the first test that failed and that students have; empty if there is neither."""
@@ -153,14 +129,10 @@ class Grader:
         self.endless += program.endless
         if not program.path:
             return None, f"{NO_PROGRAM}:\n{program.log}"
-        return self.shelved(exercise, program.path), ""
-
-    def shelved(self, exercise: manifest.Exercise, program: Path) -> Path:
-        """A program where other users may run it."""
-        shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))
+        shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))  # where other users may run it
         shelf.chmod(0o711)
-        program.chmod(0o755)
-        return program.rename(shelf / "program")
+        program.path.chmod(0o755)
+        return program.path.rename(shelf / "program"), ""
 
     def clear(self) -> None:
         """Forgets a submission. What was compiled of it goes, since a class fills a disk."""
@@ -183,36 +155,22 @@ class Grader:
             return list(pool.map(result_of, exercises))
 
 
-def time_right_ones(grader: Grader, results: Sequence[Score], answers: Mapping[str, Written], build: Path) -> None:
-    """Times the kernels that are right, or notes why it cannot."""
-    for result in results:
-        if result.solved and result.exercise.id in answers and times.is_timed(result.exercise, grader.root):
-            try:
-                result.times = grader.timed(result.exercise, answers[result.exercise.id], build)
-            except times.Untimed as why:
-                result.untimed = one_line(str(why))
-
-
-def grade(grader: Grader, one: HandedIn, title: str, jobs: int, timed_build: Path | None = None) -> Grade:
-    """The Grade of a submission. `timed_build`: what right kernels are timed with."""
+def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
+    """The Grade of a submission."""
     start = time.monotonic()
     if not one.place:
         raise Fault("nothing was handed in")
     answers, missing = submission.answers(one.place, grader.exercises, one.files)
     results = grader.answers(grader.set_to(one), answers, missing, jobs)
-    if timed_build:
-        time_right_ones(grader, results, answers, timed_build)
     grader.clear()
-    like = {e.id: similar.share_of_the_book(grader.root, answers[e.id].lines) for e in grader.exercises
-            if e.kind == manifest.CAPSTONE and e.id in answers}
-    return Grade(title, results, grader.seed, grader.sandbox.missing, time.monotonic() - start, answers=answers, like_the_book=like,
+    return Grade(title, results, grader.seed, grader.sandbox.lack, time.monotonic() - start, answers=answers,
                  quizzes=submission.quizzes(one.place, grader.root, sorted({e.number for e in grader.exercises}), one.files))
 
 
-def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int, timed_build: Path | None = None) -> Grade:
+def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
     """The Grade of one submission of many: whatever is wrong with it, those after it are graded."""
     try:
-        return grade(grader, one, title, jobs, timed_build)
+        return grade(grader, one, title, jobs)
     except Broken:
         raise
     except Exception as error:
@@ -221,7 +179,7 @@ def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int, timed
         why = str(error) if isinstance(error, Fault) else f"the grader failed on it ({type(error).__name__}): tell your teacher"
         grader.clear()
         return Grade(title, [Score(exercise, printable(why), is_there=not isinstance(error, Fault)) for exercise in grader.set_to(one)], grader.seed,
-                     grader.sandbox.missing, 0)
+                     grader.sandbox.lack, 0)
 
 
 NAMES = re.compile(rf"\d\d|ch\d\d-[a-z0-9-]+|{manifest.CAPSTONE}(?:-[a-z0-9-]+)?")  # of chapters and exercises; all else is a submission
@@ -234,6 +192,15 @@ def chosen(exercises: Sequence[manifest.Exercise], names: Sequence[str]) -> list
             raise Fault(f"there is no {name}: chapters {', '.join(sorted({e.number for e in exercises}))} have exercises, and "
                         "exercises.json has their names")
     return [e for e in exercises if (e.number in names or e.id in names if names else e.kind != manifest.CAPSTONE)]
+
+
+def only(exercises: Sequence[manifest.Exercise], test: str) -> list[manifest.Exercise]:
+    """The exercises that have this test, with it alone."""
+    found = [replace(e, tests=[one for one in e.tests if test in (one.name, one.title)]) for e in exercises]
+    if not any(e.tests for e in found):
+        known = ", ".join(one.name for e in exercises[:1] for one in e.tests)
+        raise Fault(f"--only {test}: no test has this name or title. Name one as exercises.json does ({known}), and its exercise")
+    return [e for e in found if e.tests]
 
 
 def titles(handed_in: Sequence[HandedIn]) -> list[str]:
@@ -262,14 +229,113 @@ def places(titles: Sequence[str], names: Sequence[str], out: str | None) -> list
     return [base / short("-".join([title, *names])) for title in titles]
 
 
+def replaced(file: Path, data: bytes) -> None:
+    """Writes a file whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.with_name(f".{file.name}").write_bytes(data)
+    file.with_name(f".{file.name}").replace(file)
+
+
 def write(graded: Grade, out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "report.md").write_text(report.markdown(graded), encoding="utf-8")
-    (out / "results.json").write_text(json.dumps(report.gradescope(graded), indent=2) + "\n", encoding="utf-8")
+    replaced(out / "report.md", report.markdown(graded).encode())
+    replaced(out / "results.json", (json.dumps(report.gradescope(graded), indent=2) + "\n").encode())
 
 
-def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], names: Sequence[str], seed: int, scratch: Path,
-              arguments: argparse.Namespace) -> None:
+@dataclass
+class Progress:
+    """What is graded of a class, in a file that is there until all is. `what`: was asked for; an answer to something else is none."""
+    file: Path
+    what: tuple[object, ...]
+    seed: int
+    grades: dict[str, tuple[str, Grade]] = field(default_factory=dict)  # by title, with a digest of what was handed in
+
+    @classmethod
+    def resumed(cls, file: Path, what: tuple[object, ...], seed: int | None) -> "Progress":
+        """What an interrupted run left, or a new one, with a seed of its own if there is none."""
+        try:
+            left = pickle.loads(file.read_bytes())  # the grader's own: nothing that is handed in writes here
+            if (left.file, left.what) == (file, what) and seed in (None, left.seed):
+                return left
+        except Exception:  # there is none, or another version of the book wrote it
+            pass
+        return cls(file, what, secrets.randbelow(1 << 31) if seed is None else seed)
+
+    def known(self, title: str, digest: str) -> Grade | None:
+        of_title = self.grades.get(title)
+        return of_title[1] if of_title and of_title[0] == digest else None
+
+    def keep(self, title: str, digest: str, graded: Grade) -> None:
+        self.grades[title] = (digest, graded)
+        replaced(self.file, pickle.dumps(self))
+
+
+def digest_of(one: HandedIn, exercises: Sequence[manifest.Exercise]) -> str:
+    """Of what is graded of a submission."""
+    try:
+        found = submission.answers(one.place, exercises, one.files) if one.place else None
+    except Exception as error:  # which is told where it is graded
+        found = repr(error)
+    return hashlib.sha256(repr((found, one.id)).encode(errors="replace")).hexdigest()
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"
+
+
+def expected(exercises: Sequence[manifest.Exercise], jobs: int) -> float:
+    """Seconds that a submission takes, before any was graded."""
+    return sum(CAPSTONE_SECONDS if e.kind == manifest.CAPSTONE else SECONDS for e in exercises) / min(jobs, len(exercises), os.cpu_count() or 1)
+
+
+def tables(grades: Sequence[Grade], names: Sequence[str]) -> dict[str, str]:
+    """The tables of a class, by how their names end."""
+    title = " ".join(["Flashbook", *names, *["(unfenced)"] * bool(grades[0].lack)])
+    return {".csv": report.table(grades), "-canvas.csv": report.canvas(grades, title), "-moodle.csv": report.moodle(grades, title)}
+
+
+def grade_class(grader: Grader, handed_in: Sequence[HandedIn], names: Sequence[str], arguments: argparse.Namespace, progress: Progress) -> None:
+    called, jobs = titles(handed_in), max(1, arguments.jobs)
+    places_of, grades = places(called, names, arguments.out), []
+    base = places_of[0].parent / short("-".join(["grades", *names]))
+    digests = [digest_of(one, grader.exercises) for one in handed_in]
+    left = sum(not progress.known(title, digest) for title, digest in zip(called, digests))
+    each, spent, count = expected(grader.exercises, jobs), 0.0, 0
+    if len(handed_in) > 1:
+        before = f", {len(handed_in) - left} of them before it was interrupted" * (left < len(handed_in))
+        print(f"{len(handed_in)} submissions{before}. About {minutes(each * left)}; the same command goes on where it is interrupted.", flush=True)
+    for number, (one, title, digest, out) in enumerate(zip(handed_in, called, digests, places_of), 1):
+        graded = progress.known(title, digest)
+        is_new = graded is None
+        if graded is None:
+            start = time.monotonic()
+            graded = grade_or_say_why(grader, one, title, jobs)
+            spent, count, left = spent + time.monotonic() - start, count + 1, left - 1
+        graded.student, graded.person, graded.days_late, graded.percent = one.id, one_line(one.person), one.days_late, arguments.late
+        grades.append(graded)
+        if arguments.only:
+            print(report.text(graded, shows_hidden=True))
+            continue
+        write(graded, out)
+        if len(handed_in) == 1:
+            print(f"{report.text(graded)}\n\n{out / 'report.md'} has the messages, {out / 'results.json'} is what Gradescope reads.")
+            continue
+        if is_new:
+            progress.keep(title, digest, graded)
+            for end, text in tables(grades, names).items():
+                replaced(base.with_name(base.name + end), text.encode())
+        more = f", about {minutes(left * spent / count)} more" if is_new and left else ""
+        print(f"[{number}/{len(handed_in)}] {report.line(graded)}: {one_line(str(out))}{more}", flush=True)
+    if len(handed_in) > 1 and not arguments.only:
+        pairs = report.pairs(classroom.alike(grades, grader.exercises, manifest.ROOT))
+        for end, text in {**tables(grades, names), "-alike.csv": pairs}.items():
+            replaced(base.with_name(base.name + end), text.encode())
+        progress.file.unlink(missing_ok=True)
+        print(f"\n{base}.csv has the points of all; the same for Canvas and Moodle; {base.name}-alike.csv, answers that are alike.")
+        if grader.sandbox.lack:
+            print(f"Note: {report.unfenced(grader.sandbox.lack)}")
+
+
+def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], names: Sequence[str], scratch: Path, arguments: argparse.Namespace) -> None:
     due = classroom.moment(arguments.due, "--due") if arguments.due else None
     handed_in = classroom.handed_in(words, exercises, scratch, arguments.single)
     if arguments.student and len(handed_in) > 1:
@@ -283,29 +349,11 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
         for title in classroom.unknown(handed_in, roster):
             print(f"warning: {arguments.roster} has no line for {one_line(title)}: its column submission takes that name", file=sys.stderr)
         handed_in = classroom.with_roster(handed_in, roster, due)
-    called = titles(handed_in)
-    places_of, grades = places(called, names, arguments.out), []
-    with Grader(manifest.ROOT, exercises, seed, class_seed=arguments.class_seed) as grader:
-        for one, title, out in zip(handed_in, called, places_of):
-            graded = grade_or_say_why(grader, one, title, max(1, arguments.jobs), manifest.ROOT / "build/gpu" if arguments.times else None)
-            graded.student, graded.person, graded.days_late, graded.percent = one.id, one_line(one.person), one.days_late, arguments.late
-            grades.append(graded)
-            write(graded, out)
-            print(report.text(graded) if len(handed_in) == 1 else f"{report.line(graded)}: {one_line(str(out))}", flush=True)
-    if len(handed_in) == 1:
-        print(f"\n{places_of[0] / 'report.md'} has the messages, {places_of[0] / 'results.json'} is what Gradescope reads.")
-        return
-    what = short("-".join(["grades", *names]))
-    tables = {f"{what}.csv": report.table(grades), f"{what}-canvas.csv": report.canvas(grades, " ".join(["Flashbook", *names])),
-              f"{what}-moodle.csv": report.moodle(grades, " ".join(["Flashbook", *names])),
-              f"{what}-alike.csv": report.pairs(classroom.alike(grades, exercises, manifest.ROOT))}
-    if any(report.is_counted(result) for result in grades[0].results):
-        tables[f"{what}-ranking.html"] = report.ranking(grades, "Capstones")
-    for name, text in tables.items():
-        (places_of[0].parent / name).write_text(text, encoding="utf-8")
-    ranking = f"; {what}-ranking.html, a page with the scores" if f"{what}-ranking.html" in tables else ""
-    print(f"\n{places_of[0].parent} has the points of all, {what}.csv; the same for Canvas and Moodle; {what}-alike.csv, answers that are "
-          f"alike{ranking}.")
+    base = Path(arguments.out) if arguments.out else manifest.ROOT / "build" / "grades"
+    what = (tuple(words), repr(exercises), arguments.class_seed, arguments.unfenced)
+    progress = Progress.resumed(base / short("-".join(["grades", *names, "unfinished"])), what, arguments.seed)
+    with Grader(manifest.ROOT, exercises, progress.seed, class_seed=arguments.class_seed, is_unfenced=arguments.unfenced) as grader:
+        grade_class(grader, handed_in, names, arguments, progress)
 
 
 def main() -> None:
@@ -313,8 +361,8 @@ def main() -> None:
     parser.add_argument("what", nargs="+", help="submissions: students' trees, folders with the files that were edited, zips of these, or folders "
                         "and zips of several; and what to grade: chapters, two digits each, or exercises by their names (default: all)")
     parser.add_argument("--single", action="store_true", help="each of them is one student's, whatever is in it")
-    parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; who is in it and handed in "
-                        "nothing is in the tables, too")
+    parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; students on it who submitted "
+                        "nothing are in the tables, too")
     parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT", help="the seed that, with a student's id, draws the variant of "
                         "capstone-variant: the text that you gave your class")
     parser.add_argument("--student", metavar="ID", help="whose submission it is, if it is one and no roster says so")
@@ -322,22 +370,27 @@ def main() -> None:
     parser.add_argument("--late", type=float, default=0, metavar="PERCENT", help="of the points that each day late costs that has begun")
     parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME); of several submissions, for their folders")
     parser.add_argument("--seed", type=int, help="inputs of an earlier grading, to repeat it (default: new ones)")
-    parser.add_argument("--times", action="store_true", help="time right kernels on this machine's GPU, in turn with the book's best, beside the "
-                        "points; takes build/gpu")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises at a time (default: one a core)")
+    parser.add_argument("--only", metavar="TEST", help="run this test alone, by its name or title, show what it says even if it is hidden, and write "
+                        "nothing")
+    parser.add_argument("--unfenced", action="store_true", help="grade where this machine has no fence or one with holes; every report says so")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises at a time (default: one per core)")
     arguments = parser.parse_args()
     names = [word for word in arguments.what if NAMES.fullmatch(word)]
     words = [word for word in arguments.what if word not in names]
-    seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
     try:
         exercises = chosen(manifest.load(), names)
         if not words:
             raise Fault("name a submission: a student's tree, or a folder with the files that were edited")
+        if arguments.only:
+            exercises = only(exercises, arguments.only)
         with tempfile.TemporaryDirectory(prefix="flashbook-class-") as scratch:
-            grade_all(words, exercises, names, seed, Path(scratch), arguments)
+            grade_all(words, exercises, names, Path(scratch), arguments)
     except Fault as fault:
         print(f"course grade: {one_line(str(fault))}", file=sys.stderr)
         sys.exit(3 if isinstance(fault, Broken) else 2)
+    except KeyboardInterrupt:
+        print("\ncourse grade: interrupted: the same command goes on from here", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

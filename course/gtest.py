@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,12 +69,41 @@ def without_place(text: str) -> str:
     return re.sub(r"^(?:\S+:\d+|unknown file)\n(?:Failed\n)?", "", text.strip())
 
 
+PLACE_OR_NUMBER = re.compile(r"(\S+\.(?:cuh?|h|cpp):\d+)|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def cause(message: str) -> str:
+    """A message without its numbers, but with the lines of code that it names."""
+    return PLACE_OR_NUMBER.sub(lambda found: found[1] or "#", message)
+
+
+class Causes:
+    """What tests have complained about so far."""
+
+    def __init__(self) -> None:
+        self.titles: dict[str, str] = {}  # of the first test, by the cause
+
+    def told(self, message: str, title: str) -> str:
+        """The message, or, where it names the lines of code that the message of a test before did, which test that was. Wrong numbers are each
+        test's own."""
+        first = self.titles.setdefault(cause(message), title) if any(found[1] for found in PLACE_OR_NUMBER.finditer(message)) else title
+        return message if first == title else f"The same as in the test '{first}'."
+
+
+def each_once(messages: Sequence[str]) -> list[str]:
+    """Messages of one test; those that differ from another only in numbers are counted."""
+    like: dict[str, list[str]] = {}
+    for message in dict.fromkeys(messages):
+        like.setdefault(cause(message), []).append(message)
+    return [first + (f"\nThe same {len(more)} more time{'s' * (len(more) > 1)}, with other numbers." if more else "") for first, *more in like.values()]
+
+
 def failures(report: dict[str, Any]) -> list[str] | None:
     """The failures in GoogleTest's JSON of a run of one test, each once; None if that test did not run."""
     tests = [test for suite in report.get("testsuites", []) for test in suite.get("testsuite", [])]
     if len(tests) != 1 or tests[0].get("status") != "RUN" or tests[0].get("result") == "SKIPPED":
         return None
-    return list(dict.fromkeys(without_place(failure["failure"]) for failure in tests[0].get("failures", [])))
+    return each_once([without_place(failure["failure"]) for failure in tests[0].get("failures", [])])
 
 
 def counts(report: dict[str, Any]) -> dict[str, int]:

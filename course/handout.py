@@ -36,7 +36,7 @@ HANDED_OUT = (
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
     "course/__init__.py", "course/attempt.py", "course/counted.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py",
     "course/regions.py",
-    "course/progress.py", "course/quiz.py", "course/score.py", "course/times.py", "course/try_exercise.py", "course/variant.py", "course/watch.py",
+    "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/variant.py", "course/watch.py",
     "chapters/*/exercises/quiz.json",
 )
 # And what students must not have. often_said.md corrects three sentences, and these corrections are exercises.

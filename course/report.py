@@ -1,12 +1,11 @@
 """What a grade looks like: on a terminal, as Markdown, and as Gradescope's results.json
 (https://gradescope-autograders.readthedocs.io/en/latest/specs/)."""
 import csv
-import html
 import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from course import counted, manifest, times, variant
+from course import counted, gtest, manifest, variant
 from course.manifest import CAPSTONE, Exercise, Test
 from course.quiz import DRAWN
 from course.sandbox import one_line, printable
@@ -43,24 +42,33 @@ def line(grade: Grade) -> str:
     return summary(grade) + (f" ({one_line(grade.results[0].trouble)})" if nothing else "")
 
 
-def notes_of(result: Score, test: Test) -> str:
-    """What a student reads about a test that failed."""
+def unfenced(lack: str) -> str:
+    return f"this was graded without a whole fence: {lack}"
+
+
+def notes_of(result: Score, shows_hidden: bool = False) -> dict[str, str]:
+    """What a student reads about each test, by its name. What several tests complain about stands there once."""
     if result.trouble:
-        return ""  # said once, for the whole exercise
-    verdict = result.verdicts[test.name]
-    if verdict.passed:
-        return "It passes, but what worked before does not." if result.broken_guards and test.points else ""
-    if test.hidden:
-        return "A hidden test: its title says what it tries."
-    return printable(verdict.message)
+        return {test.name: "" for test in result.exercise.tests}  # said once, for the whole exercise
+    notes, causes = {}, gtest.Causes()
+    for test in result.exercise.tests:
+        verdict = result.verdicts[test.name]
+        if verdict.passed:
+            notes[test.name] = "It passes, but what worked before does not." if result.broken_guards and test.points else ""
+        elif test.hidden and not shows_hidden:
+            notes[test.name] = "A hidden test: its title says what it tries."
+        else:
+            notes[test.name] = printable(causes.told(verdict.message, test.title))
+    return notes
 
 
-def rows(result: Score) -> Iterator[tuple[str, str, str, str]]:
+def rows(result: Score, shows_hidden: bool = False) -> Iterator[tuple[str, str, str, str]]:
     """(mark, title, points as text, message) of each test."""
+    notes = notes_of(result, shows_hidden)
     for test in result.exercise.tests:
         title = test.title + (" (hidden)" if test.hidden else "") + (" (guard)" if not test.points else "")
         points = f"{result.points_of(test)}/{test.points}" if test.points else ""
-        yield ("pass" if result.passed(test) else "FAIL"), title, points, notes_of(result, test)
+        yield ("pass" if result.passed(test) else "FAIL"), title, points, notes[test.name]
 
 
 def headline(result: Score) -> tuple[str, str]:
@@ -78,7 +86,7 @@ def indented(text: str, by: str) -> str:
     return "".join(f"{by}{line}\n" for line in text.splitlines())
 
 
-def text(grade: Grade) -> str:
+def text(grade: Grade, shows_hidden: bool = False) -> str:
     lines = ""
     for result in grade.results:
         title, points = headline(result)
@@ -86,7 +94,7 @@ def text(grade: Grade) -> str:
         if result.trouble:
             lines += indented(printable(result.trouble), "    ")
             continue
-        for mark, name, score, message in rows(result):
+        for mark, name, score, message in rows(result, shows_hidden):
             lines += f"  {mark}  {name:<54} {score:>7}\n"
             if mark == "FAIL":
                 lines += indented(message, "        ")
@@ -95,13 +103,10 @@ def text(grade: Grade) -> str:
         if figure(result):
             told = "".join(f"{line}\n" for line in counted.lines(result.exercise, result.verdicts))
             lines += indented(f"{told}score {figure(result)}. {counted.HONOUR}", "  ")
-        if result.local:
-            lines += indented(result.local.told, "  ")
-        lines += "".join(f"  {line}\n" for line in times.lines(result.times, result.untimed))
     if not any(result.is_there for result in grade.results):
         lines += "\nNote: no answer to these exercises is there. Is it the right folder, and that of one student?\n"
     return (f"{lines}\n{summary(grade)}. Graded in {grade.seconds:.0f} s, seed {grade.seed}."
-            + "".join(f"\nNote: {note}" for note in grade.missing or ["what students wrote ran without a network, and could write nowhere else"]))
+            + (f"\nNote: {unfenced(grade.lack)}" if grade.lack else ""))
 
 
 def cell(value: object) -> object:
@@ -117,14 +122,12 @@ def as_csv(lines: Sequence[Sequence[object]]) -> str:
 
 def table(grades: Sequence[Grade]) -> str:
     """Of several submissions: the most that can be had, and a line each, with the points of each exercise, - where no answer was handed in, their
-    sum, what being late leaves of it, the scores of capstones, which variant they are, and how much of them the book has, too, times of kernels
-    if there are any, what a quiz came to and the seed of its questions, and the seed of the inputs."""
+    sum, what being late leaves of it, the scores of capstones, which variant they are, what a quiz came to and the seed of its questions, and the
+    seed of the inputs."""
     results, numbers = grades[0].results, sorted({number for grade in grades for number in grade.quizzes})
-    timed = [i for i in range(len(results)) if any(times.mean_ratio(grade.results[i].times) for grade in grades)]
     asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
     most, capstones = grades[0].most, [i for i, r in enumerate(results) if r.exercise.kind == CAPSTONE]
-    scores = [name for i in capstones for name, _ in of_capstone(grades[0], results[i])]
-    scores += [f"time {results[i].exercise.id}, the book's 1" for i in timed]
+    scores = [name for i in capstones for name, _ in of_capstone(results[i])]
     exercises = [r.exercise.id for r in results]
     lines: list[list[object]] = [["submission", "id", "status", *exercises, "points", "after days late", *scores, *asked, "seed"],
                                  ["the most", "", "", *(r.exercise.points for r in results), most, most, *("" for _ in scores),
@@ -133,71 +136,18 @@ def table(grades: Sequence[Grade]) -> str:
         points = [r.points if r.is_there else "-" for r in grade.results]
         marks = [grade.quizzes.get(number) for number in numbers]
         quizzes = [value for mark in marks for value in ((mark.points, one_line(mark.seed)) if mark else ("-", ""))]
-        kernels = [value for i in capstones for _, value in of_capstone(grade, grade.results[i])]
-        kernels += [ratio_of(grade.results[i]) for i in timed]
+        kernels = [value for i in capstones for _, value in of_capstone(grade.results[i])]
         lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *kernels, *quizzes, grade.seed])
     return as_csv(lines)
 
 
-def of_capstone(grade: Grade, result: Score) -> Iterator[tuple[str, object]]:
+def of_capstone(result: Score) -> Iterator[tuple[str, object]]:
     """(column, value) of what a table has of a capstone beside its points."""
     e = result.exercise
-    if is_counted(result):
+    if any(test.clocks for test in e.tests):
         yield f"score {e.id}", figure(result) or "-"
-    yield f"local bytes {e.id}", result.local.frame if result.local else "-"
     if e.variant is not None:
         yield f"variant of {e.id}", variant.name(manifest.ROOT, e)
-    yield "like the book", like_the_book(grade, e.id)
-
-
-def ratio_of(result: Score) -> str:
-    """Times the book's best that a kernel takes on a GPU; - if nobody knows."""
-    ratio = times.mean_ratio(result.times)
-    return f"{ratio:.2f}" if ratio else "-"
-
-
-def is_counted(result: Score) -> bool:
-    return any(test.clocks for test in result.exercise.tests)
-
-
-def like_the_book(grade: Grade, id: str) -> str:
-    return f"{grade.like_the_book[id]:.2f}" if id in grade.like_the_book else "-"
-
-
-RANKING = """\
-<!DOCTYPE html>
-<html lang="en">
-<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
-<style>
-  :root {{ color-scheme: light dark }} body {{ font-family: sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem }}
-  table {{ border-collapse: collapse; margin-bottom: 2rem }} td, th {{ padding: .3rem .8rem; border-bottom: 1px solid gray; text-align: left }}
-  td.number, th.number {{ text-align: right }}
-</style>
-<h1>{title}</h1>
-<p>0 is a naive kernel, 100 the book's best. {honour}</p>
-{tables}
-</html>
-"""
-
-
-def ranking(grades: Sequence[Grade], title: str) -> str:
-    """A page with a table for each capstone: whose kernels are right, the best score first."""
-    tables = ""
-    for i, of_first in enumerate(grades[0].results):
-        if not is_counted(of_first):
-            continue
-        counted_tests = [test for test in of_first.exercise.tests if test.clocks]
-        found = [(score, grade) for grade in grades if (score := grade.results[i].counted) is not None]
-        head = "".join(f'<th class="number">{html.escape(test.title)}</th>' for test in counted_tests)
-        is_timed = any(times.mean_ratio(grade.results[i].times) for grade in grades)
-        head += '<th class="number">time on a GPU, the book\'s 1</th>' * is_timed
-        tables += f'<h2>{html.escape(of_first.exercise.title)}</h2>\n<table>\n<tr><th></th><th></th><th class="number">score</th>{head}</tr>\n'
-        for place, (score, grade) in enumerate(sorted(found, key=lambda one: -one[0]), 1):
-            clocks = "".join(f'<td class="number">{grade.results[i].verdicts[test.name].counts[counted.CLOCKS]}</td>' for test in counted_tests)
-            clocks += f'<td class="number">{ratio_of(grade.results[i])}</td>' * is_timed
-            tables += f'<tr><td>{place}</td><td>{html.escape(grade.name)}</td><td class="number">{score:.1f}</td>{clocks}</tr>\n'
-        tables += "</table>\n"
-    return RANKING.format(title=html.escape(title), honour=html.escape(counted.HONOUR), tables=tables)
 
 
 def canvas(grades: Sequence[Grade], title: str) -> str:
@@ -218,7 +168,7 @@ def pairs(found: Sequence[tuple[float, str, str, str]]) -> str:
 
 
 def markdown(grade: Grade) -> str:
-    parts = [f"# {summary(grade)}\n", f"Inputs of seed {grade.seed}.\n"]
+    parts = [f"# {summary(grade)}\n", f"Inputs of seed {grade.seed}.\n", *[f"Note: {unfenced(grade.lack)}.\n"] * bool(grade.lack)]
     for result in grade.results:
         title, points = headline(result)
         parts.append(f"## {title}: {points}\n")
@@ -236,9 +186,6 @@ def markdown(grade: Grade) -> str:
         if figure(result):
             parts.append(f"Score {figure(result)}. {counted.HONOUR}\n")
             parts += [f"* {line}" for line in counted.lines(result.exercise, result.verdicts)]
-        if result.local:
-            parts.append(f"* {result.local.told}\n")
-        parts += [f"* {line}\n" for line in times.lines(result.times, result.untimed)]
         if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
             if result.exercise.kind != "predict":  # students have no formulas for other sizes than those that stay
@@ -258,12 +205,12 @@ def gradescope(grade: Grade) -> dict[str, Any]:
     again = f"The tests of an exercise ID on the same inputs, on your machine: {REPEAT.format(seed=grade.seed, variant='', id='ID')}"
     tests: list[dict[str, Any]] = []
     for number, result in enumerate(grade.results, 1):
-        exercise = result.exercise
+        exercise, notes = result.exercise, notes_of(result)
         if result.trouble:
             tests.append({"name": f"{exercise.id}: {result.headline}", "number": f"{number}.0", "output": printable(result.trouble),
                           "output_format": "text", "status": "failed", "tags": [exercise.id]})
         for minor, test in enumerate(exercise.tests, 1):
-            entry: dict[str, Any] = {"name": f"{exercise.id}: {test.title}", "number": f"{number}.{minor}", "output": notes_of(result, test),
+            entry: dict[str, Any] = {"name": f"{exercise.id}: {test.title}", "number": f"{number}.{minor}", "output": notes[test.name],
                      "output_format": "text", "status": "passed" if result.passed(test) else "failed", "tags": [exercise.id]}
             if test.points:
                 entry |= {"score": result.points_of(test), "max_score": test.points}
@@ -273,9 +220,7 @@ def gradescope(grade: Grade) -> dict[str, Any]:
                           "output_format": "text", "tags": [exercise.id]})
     leaderboard: list[dict[str, Any]] = [{"name": f"{r.exercise.id} (honour)", "value": round(r.counted, 1)} for r in grade.results
                                          if r.counted is not None]
-    leaderboard += [{"name": f"{r.exercise.id}, time, the book's 1 (honour)", "value": round(ratio, 2), "order": "asc"} for r in grade.results
-                    if (ratio := times.mean_ratio(r.times))]
     return {**({"leaderboard": leaderboard} if leaderboard else {}),
-            "score": grade.points, "execution_time": round(grade.seconds), "output": f"{points_of(grade)}. {again}",
+            "score": grade.points, "execution_time": round(grade.seconds), "output": f"{points_of(grade)}. {again}" + (f"\nNote: {unfenced(grade.lack)}." if grade.lack else ""),
             "output_format": "text", "test_output_format": "text", "test_name_format": "text", "visibility": "visible",
-            "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed, "sandbox lacks": grade.missing}}
+            "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed}}

@@ -1,14 +1,17 @@
-"""Runs a program that nobody has to trust, a compiler with a student's text or what it made of it: within limits of time, memory and
-output, and, as far as this machine allows it, in a world that holds nothing but the system, the program and a folder of its own, without
-a network and without other processes in sight.
+"""Runs a program that nobody has to trust, a compiler with a student's text or what it made of it, within limits of time, memory and output, and
+behind the fence of fence.py. A grader that is root lends each program a user that no other runs as.
 
 It is a fence, not a vault: a program that breaks the kernel of Linux gets out of it. The fence tries itself (`Sandbox.prove`), and what it
 does not hold on a machine is in `missing`."""
+import functools
+import json
 import os
 import random
+import re
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -18,32 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from course import gtest
+from course import fence, gtest
 from course.regions import Broken
 
-# A world of its own: what is named can be read at its usual place, the folder of the program can be written, and nothing else is there.
-# The program is no init of its namespace, since an init ignores the signals by which a crash is told.
-FENCE = """\
-PATH=$PATH:/usr/sbin:/sbin world=$1 own=$2; shift 2
-put() {
-  if [ -L "$1" ]; then mkdir -p "$world${1%/*}" && cp -P "$1" "$world$1"; return; fi
-  if [ -d "$1" ]; then mkdir -p "$world$1"; else mkdir -p "$world${1%/*}" && : >"$world$1"; fi
-  mount --bind "$1" "$world$1" && mount -o "remount,bind,$2" "$world$1"
-}
-mount -t tmpfs -o size=4m,mode=755 none "$world" || exit 125
-while [ "$1" != -- ]; do put "$1" ro || exit 125; shift; done; shift
-put "$own" rw,nosuid,nodev && mkdir "$world/proc" && mount -t proc proc "$world/proc" && mkdir -p "$world/tmp" || exit 125
-mount -o remount,bind,ro "$world" || exit 125
-chroot "$world" sh -c 'cd "$0" && exec "$@"' "$own" "$@"
-exit $?
-"""
+# What every program sees: tools and libraries; and devices that it may write.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
-          "/etc/ld.so.conf.d", *(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")))
-POWERLESS = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
-SPACES = ["--net", "--ipc", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
+          "/etc/ld.so.conf.d")
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 PAGE = os.sysconf("SC_PAGESIZE")
 LOOK = 0.1  # seconds between two looks at a program's memory: each goes through all processes of the machine
-NOBODIES = range(61000, 65000)  # user ids that belong to nobody; a grader that is root lends one to each program
+NOBODIES = range(61000, 65000)  # user ids that belong to nobody
 
 
 @dataclass(frozen=True)
@@ -80,13 +67,6 @@ def one_line(name: str) -> str:
     return " ".join(printable(name).split())
 
 
-def succeeds(*command: str) -> bool:
-    try:
-        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
-    except OSError:
-        return False
-
-
 def processes_of_this_user() -> int:
     return sum(1 for p in Path("/proc").glob("[0-9]*") if owner(p) == os.getuid())
 
@@ -96,17 +76,6 @@ def owner(path: Path) -> int | None:
         return path.stat().st_uid
     except OSError:
         return None
-
-
-def system() -> list[str]:
-    """What every program sees: tools and libraries."""
-    return [path for path in SYSTEM if os.path.lexists(path)]
-
-
-def gpu_devices() -> list[Path]:
-    """What a program of CUDA sees beside; nothing without a GPU."""
-    found = sorted(path for pattern in ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm*") for path in Path("/dev").glob(pattern))
-    return [*found, Path("/sys")] if found else []
 
 
 @contextmanager
@@ -126,68 +95,70 @@ def remove(folder: str | Path) -> None:
             subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
+@functools.cache
+def calls() -> dict[str, int]:
+    """The numbers of the system calls that the fence allows, as this machine's compiler knows them; none where there is none."""
+    text = "#include <sys/syscall.h>\n" + "\n".join(f"flashbook_{name} __NR_{name}" for name in (*fence.CALLS, *fence.CHECKED))
+    for compiler in ("c++", "g++", "clang++"):
+        try:
+            said = subprocess.run([compiler, "-E", "-P", "-x", "c++", "-"], input=text, capture_output=True, text=True, check=True).stdout
+            return {name: int(number) for name, number in re.findall(r"^flashbook_(\w+) (\d+)$", said, re.MULTILINE)}
+        except (OSError, subprocess.CalledProcessError):
+            pass
+    return {}
+
+
 class Sandbox:
     lent: ClassVar[set[int]] = set()  # the users that programs run as at the moment, of all sandboxes
     lock = threading.Lock()
+    is_fenced: ClassVar[bool] = True  # tests see what happens without
 
     def __init__(self) -> None:
-        self.root = os.geteuid() == 0
+        self.lends = os.geteuid() == 0
         self.missing: list[str] = []
-        self.others = 0 if self.root else processes_of_this_user()
-        self.lends = self.root and succeeds("setpriv", f"--reuid={NOBODIES[0]}", "--clear-groups", "true")
-        if self.root and not self.lends:
-            raise Broken("a submission would run as root, which no limit binds: setpriv (package util-linux) does not work here. "
-                        "Grade as another user")
-        user = [] if self.root else ["--user", "--map-root-user"]
-        for self.spaces, self.mounts in ((["unshare", *user, *SPACES], True), (["unshare", *user, "--net"], False), ([], False)):
-            with own_folder() as folder:
-                if self.run(["true"], folder).code == 0:
-                    break
+        self.others = 0 if self.lends else processes_of_this_user()
+        with own_folder() as folder:
+            done = self.run(["true"], folder)
+        if done.code:
+            raise Broken(f"a submission cannot be run{' as another user than root' if self.lends else ''} here: {one_line(done.output)}")
 
     def prove(self) -> None:
         """Tries what a hostile program would, and notes in `missing` what it could do."""
         with own_folder() as top:
             top.chmod(0o755)
-            own, other, secret = top / "own", top / "other", top / "other" / "answer"
+            own, other = top / "own", top / "other"
             own.mkdir()
             other.mkdir()
             other.chmod(0o777)
-            secret.write_text("42\n")
-            secret.chmod(0o644)
-            everywhere = " ".join(map(str, (other, "/tmp", "/var/tmp", "/dev/shm", "/run", "/usr")))
-            mark = f"flashbook-{os.getpid()}"
+            (other / "secret").write_text("42\n")
+            (other / "secret").chmod(0o666)
+            self.missing += self.run(["probe", other / "secret"], own).output.splitlines()
             quick = Limits(seconds=5, memory=64 << 20, processes=16)
 
             def says(script: str, limits: Limits = quick) -> Outcome:
                 return self.run(["sh", "-c", script], own, limits)
 
-            if "42" in says(f"cat {secret}").output:
-                self.missing.append("a submission may read what everybody may, also outside its folder: unshare does not work here")
-            if "yes" in says(f"for d in {everywhere}; do (: >$d/{mark}) 2>/dev/null && echo yes && rm $d/{mark}; done").output:
-                self.missing.append("a submission may write what everybody may, also outside its folder")
-            if says("cat /proc/net/dev").output.count(":") != 1:
-                self.missing.append("the network is within reach")
             if not says("(head -c 300m /dev/zero | tail -c 300m >/dev/null) & wait").stopped:
-                self.missing.append("a submission may take more memory than its limit")
+                self.missing.append("take more memory than its limit")
             if "done" in says("for i in $(seq 100); do sleep 2 & done; echo done", Limits(seconds=1, processes=16)).output:
-                self.missing.append("a submission may start more processes than its limit")
+                self.missing.append("start more processes than its limit")
             if not says("while :; do :; done", Limits(seconds=0.3)).stopped:
-                self.missing.append("a submission may run for longer than its limit")
+                self.missing.append("run for longer than its limit")
             says(f"(setsid sleep 4321.{os.getpid()} &) ; true")
             if any(f"4321.{os.getpid()}".encode() in line.split(b"\0") for line in command_lines()):
-                self.missing.append("a submission may leave processes behind")
+                self.missing.append("leave processes behind")
 
-    def command(self, command: Sequence[object], folder: Path, user: int, limits: Limits, world: Path, visible: Iterable[object]) -> list[str]:
+    @property
+    def lack(self) -> str:
+        """What a submission may do here that it should not, in a sentence; empty if nothing."""
+        return f"a submission may {', '.join(self.missing)}" if self.missing else ""
+
+    def command(self, command: Sequence[object], folder: Path, user: int, limits: Limits, visible: Iterable[object]) -> list[str]:
         """`command` behind the fence."""
-        bounds = {"core": 0, "fsize": limits.file, "nofile": 256, "cpu": int(limits.seconds) + 2, "nproc": self.others + limits.processes}
-        words = [str(word) for word in command]
-        if self.lends:
-            words = [*POWERLESS, f"--reuid={user}", f"--regid={user}", "--clear-groups", *words]
-        elif self.mounts:
-            words = [*POWERLESS, *words]
-        if self.mounts:
-            words = ["sh", "-c", FENCE, "sh", str(world), str(folder), *system(), *map(str, visible), "--", *words]
-        return ["prlimit", *(f"--{name}={value}" for name, value in bounds.items()), *self.spaces, *words]
+        bounds = {"CORE": 0, "FSIZE": limits.file, "NOFILE": 256, "CPU": int(limits.seconds) + 2, "NPROC": self.others + limits.processes}
+        plan = {"limits": bounds, "own": str(folder), "readable": [path for path in (*SYSTEM, *map(str, visible)) if os.path.exists(path)],
+                "devices": DEVICES, "user": user if self.lends else 0, "is_fenced": self.is_fenced, "calls": calls()}
+        return [sys.executable, "-I", "-S", fence.__file__, json.dumps(plan), *map(str, command)]
 
     @contextmanager
     def user(self) -> Iterator[int]:
@@ -198,8 +169,6 @@ class Sandbox:
         try:
             yield user
         finally:
-            if self.lends:
-                end_processes_of(user)  # with namespaces they ended with the first of them
             with self.lock:
                 self.lent.remove(user)
 
@@ -209,17 +178,13 @@ class Sandbox:
         folder = Path(folder).resolve()
         variables = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder), "LC_ALL": "C.UTF-8", **(environment or {})}
         start = time.monotonic()
-        with self.user() as user, own_folder() as world:
+        with self.user() as user:
             if self.lends:
                 os.chown(folder, user, user)
-            try:
-                process = subprocess.Popen(self.command(command, folder, user, limits, world, visible), cwd=folder, env=variables,
-                                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-                                           umask=0o022)
-            except OSError as error:
-                return Outcome(127, f"{error.filename}: {error.strerror}", 0)
+            process = subprocess.Popen(self.command(command, folder, user, limits, visible), cwd=folder, env=variables, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, umask=0o022)
             with process:
-                output, stopped = watch(process, start, limits, user if self.lends else None)
+                output, stopped = watch(process, start, limits)
         code = process.returncode
         return Outcome(128 - code if code > 128 else code, printable(output.decode(errors="replace")), time.monotonic() - start, stopped)
 
@@ -232,47 +197,31 @@ def command_lines() -> Iterator[bytes]:
             pass
 
 
-def end_processes_of(user: int) -> None:
-    """Ends all that a lent user still runs, and what that starts meanwhile."""
+def resident(group: int) -> int:
+    """Bytes of memory that a program and all that it started have in use: behind the fence nothing leaves its group of processes."""
+    pages = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((process / "stat").read_bytes().rpartition(b")")[2].split()[2]) == group:
+                pages += int((process / "statm").read_bytes().split()[1])
+        except (OSError, IndexError, ValueError):
+            pass
+    return PAGE * pages
+
+
+def end(group: int) -> None:
+    """Ends all processes of a group, and returns when they have."""
     for _ in range(500):
-        left = [process for process in Path("/proc").glob("[0-9]*") if owner(process) == user and pages_of(process)]  # no zombies
-        if not left:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except OSError:
             return
-        for process in left:
-            try:
-                os.kill(int(process.name), signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        if not resident(group):  # what is left are zombies
+            return
         time.sleep(0.01)
 
 
-def pages_of(process: Path) -> int:
-    """Of memory that a process has in use; 0 if it has ended."""
-    try:
-        return int((process / "statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
-def descendants(pid: int | str) -> Iterator[Path]:
-    """A process and all that its threads started, and theirs."""
-    yield Path(f"/proc/{pid}")
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            listed = children.read_text().split()
-        except OSError:
-            continue
-        for child in listed:
-            yield from descendants(child)
-
-
-def resident(pid: int, user: int | None) -> int:
-    """Bytes of memory that a program has in use: all processes of the user that it was lent, or all that it started."""
-    processes = [p for p in Path("/proc").glob("[0-9]*") if owner(p) == user] if user is not None else list(descendants(pid))
-    return PAGE * sum(map(pages_of, processes))
-
-
-def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits, user: int | None) -> tuple[bytes, str]:
+def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits) -> tuple[bytes, str]:
     """Reads what a process prints until it ends or breaks a limit. (the first bytes of it, why it was stopped)"""
     output, pipe = b"", process.stdout
     assert pipe
@@ -292,12 +241,9 @@ def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits, user
                 stopped = gtest.endless(limits.seconds)
             elif time.monotonic() - looked > LOOK:
                 looked = time.monotonic()
-                if resident(process.pid, user) > limits.memory:
+                if resident(process.pid) > limits.memory:
                     stopped = f"it took more than {limits.memory >> 20} MB of memory and was stopped"
-    try:
-        os.killpg(process.pid, signal.SIGKILL)  # all that it started, and itself
-    except ProcessLookupError:
-        pass
+    end(process.pid)
     process.wait()
     output += pipe.read(limits.output) or b""  # what was left in the pipe
     return output[:limits.output], stopped

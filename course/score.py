@@ -7,7 +7,6 @@ from course.gtest import Verdict
 from course.manifest import Exercise, Test
 from course.quiz import Mark
 from course.regions import Written
-from course.times import Times
 
 NOT_HANDED_IN = "not handed in"
 
@@ -20,9 +19,6 @@ class Score:
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # of the tests, by name
     why: str = ""  # what the exercise's traced twin says of the first test that failed
     is_there: bool = True  # whether an answer was handed in
-    local: counted.LocalMemory | None = None  # of a capstone's kernels; None if nobody could tell
-    times: list[Times] = field(default_factory=list)  # of right kernels, where they were asked for
-    untimed: str = ""  # why there are none although they were asked for
 
     @property
     def left(self) -> list[Test]:
@@ -83,7 +79,7 @@ class Grade:
     name: str  # of the submission
     results: list[Score]
     seed: int
-    missing: list[str]  # what the sandbox lacks on this machine
+    lack: str  # what a submission could do on this machine that it should not; empty if nothing
     seconds: float
     student: str = ""  # the id that a roster or a learning platform knows
     person: str = ""  # the name that a roster knows, if one does
@@ -91,7 +87,6 @@ class Grade:
     percent: float = 0  # of its points that each day costs that has begun
     answers: dict[str, Written] = field(default_factory=dict)  # what was handed in, by the exercise's id
     quizzes: dict[str, Mark] = field(default_factory=dict)  # by chapter; beside the points
-    like_the_book: dict[str, float] = field(default_factory=dict)  # of a capstone, by its id: the share of its text that the book has, too
 
     @property
     def points(self) -> int:
@@ -115,5 +110,5 @@ class Grade:
         """Not handed in, late, and what is to be said of single exercises."""
         if not any(result.is_there for result in self.results):
             return NOT_HANDED_IN
-        late = ["late" if self.days_late is None else f"{self.days_late} days late"] if self.days_late != 0 else []
-        return "; ".join([*late, *(f"{r.exercise.id}: {r.status}" for r in self.results if r.status)])
+        late = ["late" if self.days_late is None else f"{self.days_late} day{'s' * (self.days_late != 1)} late"] if self.days_late != 0 else []
+        return "; ".join([*["graded without a whole fence"] * bool(self.lack), *late, *(f"{r.exercise.id}: {r.status}" for r in self.results if r.status)])

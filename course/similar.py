@@ -1,6 +1,5 @@
 """How alike two texts of code are, whatever their names, numbers, comments and layout: the share of the shorter one's runs of tokens that the
 other has too. A column for a teacher to look at, and no verdict: short answers to one question are alike."""
-import functools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,14 +36,7 @@ def likeness(one: Runs, other: Runs) -> float:
     return len(one & other) / least if least >= LEAST else 0.0
 
 
-@functools.cache
 def of_the_book(root: Path) -> Runs:
-    """The runs of all its kernels and of what they share."""
+    """The runs of all its kernels and of what they share: whoever writes a capstone has read them."""
     files = [*root.glob("chapters/*/*.cuh"), *root.glob("common/hopper/*.h"), *root.glob("course/solutions/capstones/*.cuh")]
     return frozenset().union(*(runs(file.read_text(encoding="utf-8").splitlines()) for file in files))
-
-
-def share_of_the_book(root: Path, lines: Iterable[str]) -> float:
-    """The share of a text's runs that the book has somewhere; 0 where there is too little to tell."""
-    own = runs(lines)
-    return len(own & of_the_book(root)) / len(own) if len(own) >= LEAST else 0.0

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Builds exercises, runs their tests, and shows which pass and what the others say: python3 course/try_exercise.py ID|NN ... [--solved] [--times].
-Exit code 0 if all pass. Solved, in the book, it is the book's solution that is tried. With times, right kernels are timed on a GPU, if there is
-one."""
+"""Builds exercises, runs their tests, and shows which pass and what the others say: python3 course/try_exercise.py ID|NN ... [--solved].
+Exit code 0 if all pass. Solved, in the book, it is the book's solution that is tried."""
 import re
 import signal
 import sys
@@ -9,10 +8,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/try_exercise.py
 
-from course import counted, manifest, times, variant
+from course import counted, manifest, variant
 from course import progress as kept
-from course.attempt import Attempt, attempt, left_to_the_grader, race, time_on_a_gpu
-from course.gtest import Verdict
+from course.attempt import Attempt, attempt, left_to_the_grader, race
+from course.gtest import Causes, Verdict
 from course.manifest import Test
 from course.score import earned, possible
 
@@ -25,8 +24,8 @@ def indented(text: str) -> str:
     return "".join(f"\n        {part}" for part in text.splitlines())
 
 
-def shown(test: Test, verdict: Verdict) -> str:
-    return line("pass" if verdict.passed else "FAIL", test.title) + indented(verdict.message)
+def shown(test: Test, verdict: Verdict, causes: Causes) -> str:
+    return line("pass" if verdict.passed else "FAIL", test.title) + indented(causes.told(verdict.message, test.title))
 
 
 def summary(tried: Attempt) -> str:
@@ -40,7 +39,6 @@ def summary(tried: Attempt) -> str:
     lines += [line("----", f"{test.title} (hidden: the grader runs it)") for test in tried.left if not tried.trouble]
     if tried.counted is not None:
         lines += ["", *counted.lines(exercise, tried.verdicts), f"score {tried.counted:.1f}. {counted.HONOUR}"]
-    lines += times.lines(tried.times, tried.untimed)
     if tried.trouble:
         return "\n".join([*lines, line("FAIL", tried.headline) + indented(tried.trouble), "", f"{exercise.id}: {tried.headline}"])
     passed = len(tried.tests) - len(tried.failed)
@@ -62,19 +60,19 @@ def progress(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def try_one(exercise: manifest.Exercise, of_solution: bool, is_timed: bool) -> int:
+def try_one(exercise: manifest.Exercise, of_solution: bool) -> int:
     """0 if it is solved."""
+    causes = Causes()
+
     def show(test: Test, verdict: Verdict) -> None:
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)
-        print(shown(test, verdict), flush=True)
+        print(shown(test, verdict, causes), flush=True)
 
     tried = attempt(exercise, show, progress, of_solution)
     if not of_solution and not tried.mode:
         kept.keep(tried)
     tried.why = race(tried, progress)
-    if is_timed and tried.solved:
-        time_on_a_gpu(tried, progress)
     print(summary(tried))
     return 0 if tried.solved and not tried.mode else 1
 
@@ -86,7 +84,7 @@ def main() -> None:
     if not exercises:
         print(f"course try: {' '.join(names)} has no exercises to do", file=sys.stderr)
         sys.exit(2)
-    sys.exit(max([try_one(exercise, of_solution, "--times" in sys.argv) for exercise in exercises]))
+    sys.exit(max([try_one(exercise, of_solution) for exercise in exercises]))
 
 
 if __name__ == "__main__":

@@ -15,18 +15,6 @@ inline Shape capstone_shape(int batch, int heads, int kv_heads, int seqlen_q, in
   return shape;
 }
 
-/// The shape of a test that counts. Where it is timed, that of the book's tables, with as many query heads a
-/// key head: what counts well is far too small to keep a GPU busy.
-inline Shape counted_shape(int heads, int kv_heads, int length, bool causal) {
-  if (!is_timed()) return capstone_shape(1, heads, kv_heads, length, length, causal);
-  return capstone_shape(4, 16, 16 * kv_heads / heads, timed_length(), timed_length(), causal);
-}
-
-/// The rows that are compared: all, or some where a shape is as large as those that are timed.
-inline std::vector<int64_t> compared_rows(const Shape& shape) {
-  return is_timed() ? sample_rows(shape, 64, 1) : all_rows(shape);
-}
-
 /// Has `make_plan(plan)` plan, uploads inputs only then, and runs the launches. What the machine complains
 /// about becomes the test's failure. False if there is nothing to judge.
 template <typename MakePlan, typename Upload>
@@ -38,12 +26,7 @@ bool run_plan(MakePlan make_plan, Upload upload, double multiply_adds, std::opti
       make_plan(plan);
       upload();  // a plan is made of shapes: what it could compute of values here would be no kernel's work
       if (plan.launches().empty()) complaint = "plan() launches nothing";
-      if (is_timed())
-        timed_in_runs([&] {
-          for (const auto& launch : plan.launches()) launch();
-        });
-      else
-        work = work_of(plan.launches(), multiply_adds, device::multiprocessors());
+      work = work_of(plan.launches(), multiply_adds, device::multiprocessors());
       device::synchronize();
     } catch (const device::DeviceError& error) {
       complaint = error.what();

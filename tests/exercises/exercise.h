@@ -14,7 +14,6 @@
 #include "common/device/device.h"
 #include "common/device/launch.h"
 #include "tests/exercises/observed.h"
-#include "tests/exercises/timed.h"
 #include "tests/require_gpu.h"
 
 namespace flashbook::testing {
@@ -53,7 +52,7 @@ void run(device::Start start, void (*kernel)(Params...), dim3 grid, dim3 block,
          std::size_t dynamic_shared_bytes, Args... args) {
   std::string complaint;
   try {
-    timed([&] { device::launch(start, kernel, grid, block, dynamic_shared_bytes, nullptr, args...); });
+    device::launch(start, kernel, grid, block, dynamic_shared_bytes, nullptr, args...);
     device::synchronize();
   } catch (const device::DeviceError& error) {
     complaint = error.what();
