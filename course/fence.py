@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from typing import Any
 
 CALLS = """
-    read write readv writev pread64 pwrite64 lseek open openat close stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat
+    read write readv writev pread64 pwrite64 lseek close stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat
     getdents64 getcwd dup dup2 dup3 pipe pipe2 ftruncate fsync fadvise64 unlink unlinkat rename renameat renameat2 mkdir mkdirat rmdir umask
     poll ppoll select pselect6 mmap munmap mprotect mremap madvise brk execve exit exit_group wait4 waitid fork vfork futex
     set_tid_address set_robust_list rseq arch_prctl getpid gettid getppid getpgrp getuid geteuid getgid getegid getrusage sysinfo uname getrlimit
     sched_getaffinity sched_yield getrandom getcpu rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack restart_syscall nanosleep clock_nanosleep
     clock_gettime clock_getres gettimeofday time times setitimer timer_create timer_settime timer_delete""".split()
-CHECKED = ("clone", "ioctl", "fcntl", "kill", "tgkill", "prlimit64")  # by their arguments
+CHECKED = ("open", "openat", "clone", "ioctl", "fcntl", "kill", "tgkill", "prlimit64")  # by their arguments
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # linux/audit.h
 NAMESPACES = 0x7E020000 | 0x8000  # CLONE_NEW* and CLONE_PARENT
 FCNTL = (*range(8), 1030)  # duplicates, flags and locks, but not who gets a file's signals
-TCGETS = 0x5401  # isatty
+TCGETS, TRUNCATING = 0x5401, 0o1000  # isatty; O_TRUNC
 EPERM, ENOSYS = 1, 38
 # Rights of linux/landlock.h.
 EXECUTE, WRITE, READ, LIST, REMOVE_FOLDER, REMOVE, MAKE_FOLDER, MAKE, TRUNCATE = (1 << bit for bit in (0, 1, 2, 3, 4, 5, 7, 8, 14))
@@ -35,9 +35,9 @@ OWN = WRITE | READ | LIST | REMOVE_FOLDER | REMOVE | MAKE_FOLDER | MAKE | TRUNCA
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def lock_files(own: str, readable: Sequence[str], devices: Sequence[str]) -> None:
-    """Landlock, as much of it as this kernel knows."""
-    version = libc.syscall(444, None, 0, 1)
+def lock_files(own: str, readable: Sequence[str], devices: Sequence[str], newest: int) -> None:
+    """Landlock, as much of it as this kernel knows, and no more than version `newest`."""
+    version = min(newest, libc.syscall(444, None, 0, 1))
     if version < 1:
         return
     handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
@@ -70,7 +70,11 @@ def program(numbers: dict[str, int]) -> bytes:
     def equal(values: Sequence[int]) -> bytes:
         return b"".join(instruction(0x15, value, 0, 1) + allow for value in values) + refuse
 
-    arguments = {"clone": load(16) + instruction(0x45, NAMESPACES, 1, 0) + allow + refuse, "ioctl": load(24) + equal([TCGETS]),
+    def opening(flags: int) -> bytes:
+        """Landlock takes what is only read for no write, and versions 1 and 2 let it truncate."""
+        return load(flags) + instruction(0x54, TRUNCATING | 3) + instruction(0x15, TRUNCATING, 1, 0) + allow + refuse
+
+    arguments = {"open": opening(24), "openat": opening(32), "clone": load(16) + instruction(0x45, NAMESPACES, 1, 0) + allow + refuse, "ioctl": load(24) + equal([TCGETS]),
                  "fcntl": load(24) + equal(FCNTL), "kill": load(16) + equal([os.getpid()]), "tgkill": load(16) + equal([os.getpid()]),
                  "prlimit64": load(16) + equal([0])}
     code += load(4) + instruction(0x15, ARCHITECTURES[os.uname().machine], 1, 0) + refuse + load(0)
@@ -88,8 +92,9 @@ def lock_calls(numbers: dict[str, int]) -> None:
     libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))), 0, 0)
 
 
-def probe(secret: str) -> list[str]:
-    """What is possible here that should not be. `secret`: a file of somebody else's, which everybody may read and write."""
+def probe(secret: str, program: str) -> list[str]:
+    """What is possible here that should not be. `secret`: a file of somebody else's, which everybody may read and write; `program`: one that may
+    be read."""
     found: list[str] = []
 
     def attempt(what: str, do: Any) -> None:
@@ -102,6 +107,7 @@ def probe(secret: str) -> list[str]:
     attempt("read outside its folder", lambda: os.open(secret, os.O_RDONLY))
     attempt("write outside its folder", lambda: os.open(secret, os.O_WRONLY))
     attempt("truncate a file outside its folder", lambda: os.truncate(secret, 0))
+    attempt("truncate what it may read", lambda: os.open(program, os.O_RDONLY | os.O_TRUNC))
     for place in (os.path.dirname(secret), "/tmp", "/var/tmp", "/dev/shm", "/run", "/usr"):
         mark = f"{place}/flashbook-{os.getpid()}"
         attempt(f"make a file in {place}", lambda mark=mark: (os.open(mark, os.O_CREAT | os.O_WRONLY), os.unlink(mark)))
@@ -123,7 +129,7 @@ def main() -> None:
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     libc.prctl(38, 1, 0, 0, 0)  # no new privileges
     if plan["is_fenced"]:
-        lock_files(plan["own"], plan["readable"], plan["devices"])
+        lock_files(plan["own"], plan["readable"], plan["devices"], plan["landlock"])
     if plan["user"]:
         os.setgroups([])
         os.setresgid(*[plan["user"]] * 3)
@@ -133,7 +139,7 @@ def main() -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
         signal.signal(number, signal.SIG_DFL)
     if command[0] == "probe":
-        print(*probe(command[1]), sep="\n", end="")
+        print(*probe(*command[1:]), sep="\n", end="")
     else:
         os.execvp(command[0], command)
 

@@ -54,7 +54,7 @@ class Grader:
         self.sandbox = Sandbox()
         self.sandbox.prove()
         if self.sandbox.missing and not self.is_unfenced:
-            raise Broken(f"nothing is graded, since on this machine {self.sandbox.lack}. The fence takes Linux 6.2 or newer with Landlock and "
+            raise Broken(f"nothing is graded, since on this machine {self.sandbox.lack}. The fence takes Linux 5.13 or newer with Landlock and "
                          "seccomp, also in a container. --unfenced grades without, and every report says so")
         top = self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
         top.chmod(0o711)

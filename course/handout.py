@@ -36,7 +36,7 @@ HANDED_OUT = (
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
     "course/__init__.py", "course/attempt.py", "course/counted.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py",
     "course/regions.py",
-    "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/variant.py", "course/watch.py",
+    "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/variant.py",
     "chapters/*/exercises/quiz.json",
 )
 # And what students must not have. often_said.md corrects three sentences, and these corrections are exercises.
@@ -70,7 +70,7 @@ HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes\s+the\s+students'
 TABLE = "<!-- exercises -->\n"
 EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # of the first exercise that is to be done, as course next has it
 # What students have at another place than the book.
-MOVED = {"AGENTS.md": "course/agents.md", ".github/workflows/exercises.yml": "course/exercises.yml"}
+MOVED = {"AGENTS.md": "course/agents.md", ".github/workflows/exercises.yml": "course/workflow.yml"}
 # The chapter that a file belongs to.
 CHAPTER = re.compile(r"(?:^|/)(?:ch(\d\d)-|(\d\d)_[a-z])")
 OF_CAPSTONES = re.compile(rf"(?:^|/){manifest.CAPSTONE}(?:s/|-|\.h$)")
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("chapters", metavar="NN", nargs="*", help="the last chapter, two digits; or all that are to be done, and those between "
                         "them stand solved; and capstone (default: all)")
     parser.add_argument("--solved", action="store_true", help="with the solutions: to try the grader")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     try:
         exercises = make(manifest.ROOT, arguments.folder, arguments.solved, arguments.chapters)
     except Fault as fault:

@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 # What grading takes beside what students have.
 BESIDE = ("course/*.py", "course/student.md", *handout.MOVED.values(), "course/solutions/*", "tests/exercises/hidden/*",
           "docs/__init__.py", "docs/tools/__init__.py", "docs/tools/interactive.py")
-NAMES, TARGETS, CLASS = "@NAMES@", "@TARGETS@", "@CLASS@"
+NAMES, TARGETS, CLASS, UNFENCED = "@NAMES@", "@TARGETS@", "@CLASS@", "@UNFENCED@"
 
 
 def files(root: Path) -> list[str]:
@@ -37,7 +37,7 @@ def add(archive: zipfile.ZipFile, name: str, data: str | bytes, executable: bool
     archive.writestr(entry, data)
 
 
-def write(root: Path, out: Path, names: Sequence[str], class_seed: str = "") -> list[str]:
+def write(root: Path, out: Path, names: Sequence[str], class_seed: str = "", is_unfenced: bool = False) -> list[str]:
     """Writes the zip for chapters or exercises of these names, and a class that this seed draws variants for; returns the ids of the exercises
     that it grades."""
     exercises = chosen(manifest.load(root), names)
@@ -45,7 +45,7 @@ def write(root: Path, out: Path, names: Sequence[str], class_seed: str = "") -> 
         for script in ("setup.sh", "run_autograder"):
             targets = " ".join(f"judges_{e.id}" for e in exercises) if names else "exercises"
             text = (HERE / "gradescope" / script).read_text(encoding="utf-8").replace(NAMES, " ".join(names)).replace(TARGETS, targets)
-            text = text.replace(CLASS, shlex.quote(class_seed))
+            text = text.replace(CLASS, shlex.quote(class_seed)).replace(UNFENCED, "--unfenced" * is_unfenced)
             add(archive, script, text, executable=True)
         for name in files(root):
             executable = bool((root / name).stat().st_mode & 0o100)
@@ -59,11 +59,12 @@ def main() -> None:
     parser.add_argument("--out", help="the zip (default: build/autograder-NAMES.zip)")
     parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT",
                         help="the seed that, with a student's e-mail address, draws variants")
+    parser.add_argument("--unfenced", action="store_true", help="grade even where Gradescope's machine has no fence")
     arguments = parser.parse_args()
     out = Path(arguments.out or manifest.ROOT / "build" / f"autograder-{'-'.join(arguments.names) or 'all'}.zip")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        graded = write(manifest.ROOT, out, arguments.names, arguments.class_seed)
+        graded = write(manifest.ROOT, out, arguments.names, arguments.class_seed, arguments.unfenced)
     except (Fault, OSError) as fault:
         print(f"course package: {fault}", file=sys.stderr)
         sys.exit(2)

@@ -111,7 +111,8 @@ def calls() -> dict[str, int]:
 class Sandbox:
     lent: ClassVar[set[int]] = set()  # the users that programs run as at the moment, of all sandboxes
     lock = threading.Lock()
-    is_fenced: ClassVar[bool] = True  # tests see what happens without
+    is_fenced: ClassVar[bool] = True  # tests see what happens without, and on older systems
+    landlock: ClassVar[int] = 6  # the newest version that is known
 
     def __init__(self) -> None:
         self.lends = os.geteuid() == 0
@@ -130,9 +131,11 @@ class Sandbox:
             own.mkdir()
             other.mkdir()
             other.chmod(0o777)
-            (other / "secret").write_text("42\n")
-            (other / "secret").chmod(0o666)
-            self.missing += self.run(["probe", other / "secret"], own).output.splitlines()
+            secret, program = other / "secret", other / "program"
+            for file in (secret, program):
+                file.write_text("42\n")
+                file.chmod(0o666)
+            self.missing += self.run(["probe", secret, program], own, visible=[program]).output.splitlines()
             quick = Limits(seconds=5, memory=64 << 20, processes=16)
 
             def says(script: str, limits: Limits = quick) -> Outcome:
@@ -157,7 +160,7 @@ class Sandbox:
         """`command` behind the fence."""
         bounds = {"CORE": 0, "FSIZE": limits.file, "NOFILE": 256, "CPU": int(limits.seconds) + 2, "NPROC": self.others + limits.processes}
         plan = {"limits": bounds, "own": str(folder), "readable": [path for path in (*SYSTEM, *map(str, visible)) if os.path.exists(path)],
-                "devices": DEVICES, "user": user if self.lends else 0, "is_fenced": self.is_fenced, "calls": calls()}
+                "devices": DEVICES, "user": user if self.lends else 0, "is_fenced": self.is_fenced, "landlock": self.landlock, "calls": calls()}
         return [sys.executable, "-I", "-S", fence.__file__, json.dumps(plan), *map(str, command)]
 
     @contextmanager

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Builds exercises, runs their tests, and shows which pass and what the others say: python3 course/try_exercise.py ID|NN ... [--solved].
-Exit code 0 if all pass. Solved, in the book, it is the book's solution that is tried."""
+"""Builds exercises, runs their tests, and shows which pass and what the others say: python3 course/try_exercise.py ID|NN ... [--solved | --watch].
+Exit code 0 if all pass. Solved, in the book, it is the book's solution that is tried. Watching, the first that is not solved is tried, and whichever is saved from then on, until Ctrl-C; without a
+name, of the chapter that comes next."""
 import re
 import signal
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/try_exercise.py
@@ -14,6 +17,8 @@ from course.attempt import Attempt, attempt, left_to_the_grader, race
 from course.gtest import Causes, Verdict
 from course.manifest import Test
 from course.score import earned, possible
+
+PAUSE = 0.3  # seconds between two looks at the files
 
 
 def line(mark: str, text: str) -> str:
@@ -77,13 +82,43 @@ def try_one(exercise: manifest.Exercise, of_solution: bool) -> int:
     return 0 if tried.solved and not tried.mode else 1
 
 
+def saved_at(file: str) -> int:
+    """When a file was saved; 0 while it is being replaced."""
+    try:
+        return (manifest.ROOT / file).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def watch(exercises: Sequence[manifest.Exercise]) -> None:
+    times = {e.id: saved_at(e.file) for e in exercises}
+    saved = [kept.first_open(exercises) or exercises[0]]
+    while True:
+        for exercise in saved:
+            print("\033[2J\033[H" * sys.stdout.isatty(), end="")
+            try_one(exercise, of_solution=False)
+            print(f"\n{kept.table(exercises)}\n\nSave a file and it is tried; Ctrl-C ends.", flush=True)
+        time.sleep(PAUSE)
+        now = {e.id: saved_at(e.file) for e in exercises}
+        saved = [e for e in exercises if now[e.id] not in (0, times[e.id])]
+        times |= {e.id: now[e.id] for e in saved}
+
+
 def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # course try ID | head
-    names, of_solution = [word for word in sys.argv[1:] if not word.startswith("--")], "--solved" in sys.argv
-    exercises = [e for e in manifest.load() if e.id in names] + [e for e in kept.to_be_done() if e.number in names]
+    names, of_solution, watches = [word for word in sys.argv[1:] if not word.startswith("--")], "--solved" in sys.argv, "--watch" in sys.argv
+    every = kept.to_be_done()
+    if watches and not names:
+        names = [(kept.first_open(every) or every[-1]).number]
+    exercises = [e for e in manifest.load() if e.id in names] + [e for e in every if e.number in names]
     if not exercises:
-        print(f"course try: {' '.join(names)} has no exercises to do", file=sys.stderr)
+        print(f"course {'watch' if watches else 'try'}: {' '.join(names)} has no exercises to do", file=sys.stderr)
         sys.exit(2)
+    if watches:
+        try:
+            watch(exercises)
+        except KeyboardInterrupt:
+            return
     sys.exit(max([try_one(exercise, of_solution) for exercise in exercises]))
 
 

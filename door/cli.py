@@ -13,10 +13,14 @@ from door import tree
 from door.commands import SERVING, docs, measure, plot, profile, run, serving, test, trace
 from door.console import fail
 from door.course import course
-from door.tree import number_of, number_or_capstone
+from door.tree import number_of, number_or_capstone, number_or_exercise
 
 # Commands of the course whose script takes options after --.
-TAKE_OPTIONS = ("grade", "package", "quiz", "slides")
+GRADE_OPTIONS = """Options after --. A class: --roster FILE, --due TIME, --late PERCENT, --single (each DIR is one student's). Variants:
+--class TEXT, --student ID. To repeat: --seed N, --only TEST (one test, with what it says, hidden or not). --out DIR, --jobs N. --unfenced grades
+where this machine has no fence. An interrupted class goes on with the same command."""
+FLAGS = ("--all", "--no-cuda", "--solved")
+TAKE_OPTIONS = ("grade", "package", "quiz")
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,8 +75,10 @@ def add_main(add: Adder) -> None:
         "Counts sectors, bank conflicts and bytes next to the cost model's; stops at data races. On a GPU, Nsight "
         f"Compute counts, kernel by kernel. {passed}the chapter's program."
     )
-    one = add("profile", profile, "count what a chapter's kernels request from memory, line by line", more, cuda=True)
-    one.add_argument("chapter", metavar="NN", type=number_of, help="the chapter: profile 01 -- --step 2")
+    help = "count what a chapter's or an exercise's kernels request from memory, line by line"
+    one = add("profile", profile, help, more, cuda=True)
+    help = "the chapter, or an exercise with a kernel: profile 01 -- --step 2"
+    one.add_argument("chapter", metavar="NN|ID", type=number_or_exercise, help=help)
     more = (
         f"Shows each warp's instructions next to their lines, barriers and tiles; marks races and deadlocks. {passed}"
         "the program."
@@ -99,8 +105,6 @@ def add_main(add: Adder) -> None:
 def add_course(add: Adder) -> None:
     one = add("try", course, "build and test exercises, in all modes of the simulator")
     one.add_argument("what", metavar="ID|NN", nargs="+", help="exercises, or all of a chapter's that are left to do")
-    help = "time correct kernels on this machine's GPU, interleaved with the book's best if it is here"
-    one.add_argument("--times", action="store_true", help=help)
     if not tree.STUDENT:
         one.add_argument("--solved", action="store_true", help="use the book's solution instead of what is in the file")
     one = add("watch", course, "the same for a chapter's exercises, again whenever a file is saved")
@@ -123,15 +127,12 @@ def add_course(add: Adder) -> None:
     help = "the last chapter; or all that are to be done, the ones between being solved; and capstone (default: all)"
     one.add_argument("chapters", metavar="NN", nargs="*", type=number_or_capstone, help=help)
     one.add_argument("--solved", action="store_true", help="with solutions, as a submission that has everything right")
-    one = add("grade", course, "grade submissions", "Options after --: --out, --seed, --class, --times, --jobs.")
+    one = add("grade", course, "grade submissions", GRADE_OPTIONS)
     help = "submissions, and which of their chapters or exercises, or capstone (default: all chapters)"
     one.add_argument("what", metavar="DIR|NN|ID", nargs="+", help=help)
     help = "write the autograder for Gradescope, a zip"
-    one = add("package", course, help, "Options after --: --out FILE, --class TEXT.")
+    one = add("package", course, help, "Options after --: --out FILE, --class TEXT, --unfenced.")
     one.add_argument("what", metavar="NN|ID", nargs="*", help="chapters or exercises (default: all)")
-    help = "print the figures of a chapter or a week as slides, a PDF"
-    one = add("slides", course, help, "Options after --: --out FILE.")
-    one.add_argument("what", metavar="NN|week_NN", nargs="+", help="chapters, or weeks such as week_04")
     help = "prove that exercises fail as handed out and pass solved, and that cheats gain nothing"
     one = add("check", course, help)
     one.add_argument("what", metavar="NN|ID", nargs="*", help="chapters, exercises, or capstone (default: all)")
@@ -147,7 +148,7 @@ def parser() -> Parser:
     add_main(adder(commands))
     for name, help in SERVING.items():
         commands.add_parser(name, help=help)
-    teacher = "" if tree.STUDENT else "; handout, grade, package, slides, check"
+    teacher = "" if tree.STUDENT else "; handout, grade, package, check"
     help = f"exercises: try, watch, status, variant, next, quiz{teacher}"
     one = commands.add_parser("course", help=help, allow_abbrev=False)
     add_course(adder(one.add_subparsers(dest="action", metavar="ACTION", required=True)))
@@ -161,7 +162,8 @@ def main() -> int:
     if words[0] in SERVING:  # what follows is theirs
         return serving(words[0], words[1:])
     cut = words.index("--") if "--" in words else len(words)
-    a, unknown = parser().parse_known_args(words[:cut])
+    flags = [word for word in words[:cut] if word in FLAGS]  # argparse takes none between the words of a list
+    a, unknown = parser().parse_known_args([*(word for word in words[:cut] if word not in FLAGS), *flags])
     a.options = words[cut + 1 :]
     command = f"{a.command} {a.action}" if a.command == "course" else a.command
     if a.command == "course" and a.action not in TAKE_OPTIONS:

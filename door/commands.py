@@ -136,7 +136,21 @@ def measure(a: argparse.Namespace) -> int:
     )
 
 
+def profile_exercise(id: str) -> int:
+    if not (ROOT / "tests/exercises" / f"{id}.cu").exists():
+        fail(f"{id} launches no kernel: there is nothing to profile")
+    packages.need("to build the exercise", packages.TESTS)
+    configure("sim", tests=True)
+    twin = f"exercise.{id}_traced"
+    name = twin if has_target("sim", twin) else f"exercise.{id}"  # which is traced itself
+    build("sim", name, tests=True)
+    os.environ["FLASHBOOK_PROFILE"] = "1"
+    return show(program("sim", name), cwd=HERE)
+
+
 def profile(a: argparse.Namespace) -> int:
+    if not a.chapter.isdigit():
+        return profile_exercise(a.chapter)
     name, ncu = tree.folder_of(a.chapter), ROOT / "bench/ncu_profile.py"
     if not tree.has_kernels(name):
         fail(

@@ -9,12 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from door import gpu, packages, tree
+from door import packages, tree
 from door.build import build, configure, folder
 from door.console import HERE, fail, show
 from door.tree import CAPSTONE, number_of
 
-BEST = ("05_flash_attention_3", "07_backward")  # course/times.py times capstones next to these
 GRADED = re.compile(rf"\d\d?|ch\d\d-[a-z0-9-]+|{CAPSTONE}(?:-[a-z0-9-]+)?")
 WHY = "to build exercises"
 
@@ -22,20 +21,14 @@ WHY = "to build exercises"
 def course(a: argparse.Namespace) -> int:
     words: list[str | Path] = list(getattr(a, "what", []))
     solved = ["--solved"] if getattr(a, "solved", False) else []
-    script = {"try": "try_exercise", "status": "progress", "next": "progress"}.get(a.action, a.action)
+    script = {"try": "try_exercise", "watch": "try_exercise", "status": "progress", "next": "progress"}.get(a.action, a.action)
     if a.action in ("try", "watch"):
-        words = [*named(getattr(a, "what", [])), *solved]
+        words = [*named(a.what), *solved, *["--watch"] * (a.action == "watch")]
         packages.need(WHY, packages.TESTS)
-        if getattr(a, "times", False):
-            words.append("--times")
-            if gpu.preset() == "gpu":
-                configure("gpu", tests=True)
         if not (folder("sim") / "tests/exercises").exists():  # Ninja sees to the rest
             configure("sim", tests=True)
     elif a.action == "next":
         words = ["next"]
-    elif a.action == "slides":
-        words = [number_of(str(word)) if str(word).isdigit() else word for word in words]
     elif a.action == "handout":
         words = [HERE / a.folder, *a.chapters, *solved]
     elif a.action == "grade":
@@ -51,9 +44,6 @@ def course(a: argparse.Namespace) -> int:
     if a.action == "check" or (a.action == "grade" and any(os.path.exists(path) for path in submissions)):
         packages.need(WHY, packages.TESTS)
         build("sim", *judges_of(names), tests=True)
-        if "--times" in a.options and gpu.preset() == "gpu":
-            best = BEST if any(CAPSTONE in target for target in judges_of(names)) else ()
-            build("gpu", *judges_of(names), *best, tests=True)
     return show(sys.executable, f"course/{script}.py", *words, *a.options)
 
 

@@ -66,3 +66,7 @@ def number_of(word: str) -> str:
 
 def number_or_capstone(word: str) -> str:
     return word if word == CAPSTONE else number_of(word)
+
+
+def number_or_exercise(word: str) -> str:
+    return number_of(word) if word[:1].isdigit() else known_exercise(word)

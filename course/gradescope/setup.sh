@@ -4,7 +4,7 @@
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends ca-certificates g++ cmake ninja-build python3 python3-venv util-linux \
+apt-get install -y -qq --no-install-recommends ca-certificates g++ cmake ninja-build python3 python3-venv \
   libgtest-dev libcli11-dev nlohmann-json3-dev
 
 at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n1)" = "$1" ]; } # at_least WANTED THERE
@@ -28,7 +28,7 @@ chmod -R go-rwx /autograder/source # submissions run as another user
 trial=$(mktemp -d)
 trap 'rm -rf "$trial"' EXIT
 python3 course/handout.py "$trial/solved" --solved
-python3 course/grade.py "$trial/solved" @NAMES@ --out "$trial"
+python3 course/grade.py "$trial/solved" @NAMES@ @UNFENCED@ --out "$trial"
 if grep -q '"failed"' "$trial/results.json"; then
   echo "setup.sh: this grader does not give the book's own solutions all points, see above" >&2
   exit 1

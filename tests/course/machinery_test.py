@@ -104,7 +104,7 @@ class Tree(unittest.TestCase):
         self.write("tests/course/CMakeLists.txt", "not for students\n")
         self.write("tests/exercises/ch01-answer.cpp", "test\n")
         self.write("course/agents.md", "Explain, and solve nothing.\n")
-        self.write("course/exercises.yml", "on: push\n")
+        self.write("course/workflow.yml", "on: push\n")
         self.write("course/student.md", "Welcome.\n\n<!-- exercises -->\n")
         self.write("flashbook", "#!/bin/sh\n").chmod(0o755)
         self.write("notes.txt", "not for students\n")
@@ -498,6 +498,25 @@ class TheBook(unittest.TestCase):
     def test_a_chapter_s_first_exercise_has_code(self):  # the hand-out begins with it, and traces it
         for whole, own in manifest.wholes(manifest.load()).items():
             self.assertNotEqual(own[0].kind, "predict", whole)
+
+
+class Derivations(unittest.TestCase):
+    """Those of weeks.md, which teachers grade by hand."""
+    WEEKS = re.split(r"^### Week ", (manifest.ROOT / "docs/pages/weeks.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+
+    def test_each_week_has_one_of_ten_points(self):
+        self.assertEqual([int(week.partition(":")[0]) for week in self.WEEKS], list(range(1, 13)))
+        for week in self.WEEKS:
+            there, wrong = week.split("| A wrong answer |")
+            self.assertEqual(sum(map(int, re.findall(r"\| (\d+) \|$", there, re.MULTILINE))), 10, week[:40])
+            self.assertLess(max(map(int, re.findall(r"\| (\d+) \|$", wrong, re.MULTILINE))), 10, week[:40])
+
+    def test_wrong_answers_are_those_that_the_grader_knows(self):
+        known = {(one["exercise"], one["what"]) for path in manifest.ROOT.glob("course/solutions/*/wrong.json") for one in json.loads(path.read_text())}
+        for week in self.WEEKS:
+            found = re.findall(r"^\| (.*) \| (ch\d\d-\S+) \| \d+ \|$", week, re.MULTILINE)
+            self.assertTrue(found, week[:40])
+            self.assertEqual({(id, what) for what, id in found} - known, set())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import attempt, gtest, manifest, progress, quiz, try_exercise, watch
+from course import attempt, gtest, manifest, progress, quiz, try_exercise
 from course.score import possible
 
 
@@ -28,8 +28,32 @@ class Try(unittest.TestCase):
     def test_shows_the_message_and_nothing_of_the_machinery(self):
         one = tried("ch01-a", False)
         [test] = one.exercise.tests
-        self.assertEqual(try_exercise.shown(test, one.verdicts[test.name]), "  FAIL  test 0\n        A.0 is wrong\n        very")
-        self.assertEqual(try_exercise.shown(test, gtest.Verdict(True)), "  pass  test 0")
+        causes = gtest.Causes()
+        self.assertEqual(try_exercise.shown(test, one.verdicts[test.name], causes), "  FAIL  test 0\n        A.0 is wrong\n        very")
+        self.assertEqual(try_exercise.shown(test, gtest.Verdict(True), causes), "  pass  test 0")
+
+    def test_a_cause_is_told_in_full_once(self):
+        causes, race = gtest.Causes(), "data race at a.cuh:{}: thread {} reads\nand a.cuh:9 wrote"
+        for message, title, told in ((race.format(3, 7), "one", race.format(3, 7)), (race.format(3, 8), "two", "The same as in the test 'one'."),
+                                     (race.format(4, 8), "three", race.format(4, 8)), (race.format(3, 9), "one", race.format(3, 9)),
+                                     ("1 of 8 numbers are wrong", "four", "1 of 8 numbers are wrong"), ("2 of 8 numbers are wrong", "five", "2 of 8 numbers are wrong")):
+            self.assertEqual(causes.told(message, title), told)
+        self.assertEqual(gtest.each_once(["lane 1 is 3", "lane 1 is 3", "no", "lane 2 is 4"]), ["lane 1 is 3\nThe same 1 more time, with other numbers.", "no"])
+
+    def test_what_is_saved_is_tried(self):
+        exercises, tried_ones = [tried("ch01-a", True).exercise, tried("ch01-b", True, file="b.cuh").exercise], []
+        times = iter([1, 1, 1, 0, 1, 2])
+
+        def try_one(exercise, of_solution):
+            tried_ones.append(exercise.id)
+            if len(tried_ones) == 2:
+                raise KeyboardInterrupt
+
+        with mock.patch("course.try_exercise.saved_at", lambda _: next(times)), mock.patch("course.try_exercise.try_one", try_one), \
+                mock.patch("course.progress.first_open", lambda all: all[0]), mock.patch("time.sleep"), mock.patch("builtins.print"), \
+                self.assertRaises(KeyboardInterrupt):
+            try_exercise.watch(exercises)
+        self.assertEqual(tried_ones, ["ch01-a", "ch01-b"])
 
     def test_counts_what_passes(self):
         self.assertTrue(try_exercise.summary(tried("ch01-a", True, False)).endswith("ch01-a: 1 of 2 tests pass, 5 of 10 points"))
@@ -252,54 +276,6 @@ class Output(unittest.TestCase):
         message = self.verdict(1, "30").message
         self.assertIn("a loop that never ends?\nThe last that it printed:\nrow_max 3\n", message)
         self.assertIn("at a.h:7", message)
-
-
-class Watch(unittest.TestCase):
-    def test_shows_the_first_failure_only(self):
-        attempts = [tried("ch01-a", True, True), tried("ch01-b", True, False, False), tried("ch01-c", False, file="c.cuh")]
-        text = watch.screen(attempts, watch.focus_of(attempts))
-        self.assertIn("1 of 3 exercises, 15 of 30 points", text)
-        self.assertIn("A.1 is wrong", text)
-        self.assertNotIn("A.2 is wrong", text)
-        self.assertNotIn("A.0 is wrong", text)
-        self.assertNotIn("Think twice", text)
-        self.assertIn("Hint: Think twice.", watch.screen(attempts, watch.focus_of(attempts), hint=True))
-
-    def test_stays_with_the_file_that_was_saved(self):
-        attempts = [tried("ch01-a", False), tried("ch01-c", False, file="c.cuh"), tried("ch01-d", True, file="d.cuh")]
-        self.assertEqual(watch.focus_of(attempts).exercise.id, "ch01-a")
-        self.assertEqual(watch.focus_of(attempts, "c.cuh").exercise.id, "ch01-c")
-        self.assertEqual(watch.focus_of(attempts, "d.cuh").exercise.id, "ch01-a")
-
-    def test_says_what_is_left_when_all_is_solved(self):
-        attempts = [tried("ch01-a", True, hidden=2)]
-        text = watch.screen(attempts, watch.focus_of(attempts))
-        self.assertIn("5 of 5 points", text)
-        self.assertIn("  ----  ch01-a: hidden test 1 (hidden)\n", text)
-        self.assertIn("All solved here; the grader has 4 for hidden tests.", text)
-        self.assertTrue(text.endswith(watch.KEYS))
-        self.assertIn("All solved here.\n", watch.screen([tried("ch01-a", True)], None))
-
-    def test_an_error_of_the_compiler_comes_first(self):
-        broken = tried("ch01-a", trouble="a.cuh:3:1: error", headline="it does not compile")
-        self.assertIn("FAIL  it does not compile\n  a.cuh:3:1: error", watch.screen([broken], watch.focus_of([broken])))
-
-    def test_says_what_the_traced_run_found(self):
-        one = tried("ch01-a", False)
-        with mock.patch("course.watch.race", side_effect=["data race at a.cuh:3"]), mock.patch("course.watch.show") as show:
-            watch.present([one], one)
-        self.assertEqual(["why?" in call.args[0] for call in show.call_args_list], [False, True])
-        self.assertIn("  why?  the same test, traced:\n  data race at a.cuh:3", show.call_args.args[0])
-
-    def test_warnings_of_what_is_solved_stay(self):
-        solved, open = tried("ch01-a", True, warnings=["a.cuh:3: warning: unused"]), tried("ch01-b", False, warnings=["a.cuh:3: warning: unused"])
-        for attempts in ([solved], [solved, open]):
-            self.assertEqual(watch.screen(attempts, watch.focus_of(attempts)).count("  warn  a.cuh:3: warning: unused"), 1)
-
-    def test_a_long_message_is_cut(self):
-        lines = [f"line {i}" for i in range(50)]
-        self.assertEqual(watch.cut("\n".join(lines)), [*lines[:14], "... and 36 lines more: ./flashbook course try shows them"])
-        self.assertEqual(watch.cut("short"), ["short"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #include "chapters/00_the_machine/exercises/transpose.cuh"
 #include "tests/exercises/exercise.h"
-#include "tests/support/bank_conflicts.h"
+#include "tests/support/waste.h"
 
 namespace flashbook::testing {
 namespace {
@@ -27,14 +27,14 @@ void expect_transposed(int rows, int columns) {
 void expect_no_sector_too_many(int rows, int columns) {
   wasted_sectors();  // those before
   expect_transposed(rows, columns);
-  const uint64_t too_many = observed(wasted_sectors().value_or(0));
-  if (too_many > 0) ADD_FAILURE() << too_many << " sectors too many";
+  const std::string waste = observed(wasted_sectors());
+  if (!waste.empty()) ADD_FAILURE() << waste;
 }
 void expect_no_bank_conflict(int rows, int columns) {
   bank_conflicts();  // those before
   expect_transposed(rows, columns);
-  const uint64_t too_many = observed(bank_conflicts().value_or(0));
-  if (too_many > 0) ADD_FAILURE() << too_many << " wavefronts too many";
+  const std::string waste = observed(bank_conflicts());
+  if (!waste.empty()) ADD_FAILURE() << waste;
 }
 
 TEST_F(Transpose, OfOneSquare) { expect_transposed(32, 32); }

@@ -3,7 +3,7 @@
 #include "chapters/04_flash_attention_2/exercises/narrow_swizzle.h"
 #include "common/ptx/ldmatrix.h"
 #include "tests/exercises/exercise.h"
-#include "tests/support/bank_conflicts.h"
+#include "tests/support/waste.h"
 
 namespace flashbook::testing {
 namespace {
@@ -62,8 +62,8 @@ TEST_F(Swizzle, ATileThatIsReadBackTakesNoTurnTooMany) {
   bank_conflicts();  // those before
   run(there_and_back, dim3(1), dim3(32), kRows * 64, in.as<__half>(), out.as<__half>());
   if (out.download() != numbers) ADD_FAILURE() << "the tile that is read back is not the one that was stored";
-  const uint64_t too_many = observed(bank_conflicts().value_or(0));
-  if (too_many > 0) ADD_FAILURE() << too_many << " wavefronts too many";
+  const std::string waste = observed(bank_conflicts());
+  if (!waste.empty()) ADD_FAILURE() << waste;
 }
 
 }  // namespace
