@@ -11,8 +11,9 @@
 namespace flashbook {
 
 /// Waits until the launch before is over and what it wrote can be read by this thread, and by those whom it
-/// then lets know by a barrier. Returns at once in a kernel that was launched otherwise. (PTX ISA,
-/// griddepcontrol.wait)
+/// then lets know by a barrier. Returns at once in a kernel that was launched otherwise. In a chain of such
+/// launches every kernel waits: nothing promises that launches before the last are over if the last one has
+/// not waited for them. (PTX ISA, griddepcontrol.wait)
 __device__ __forceinline__ void wait_for_launch_before(
     [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -23,10 +24,13 @@ __device__ __forceinline__ void wait_for_launch_before(
 }
 
 /// For this block, the launch after this one may begin; it does when every block has said so or ended. What
-/// it may then read is another matter: that waits for the end. (PTX ISA, griddepcontrol.launch_dependents)
+/// it may then read is another matter: that waits for the end. If this block has waited for the launch before
+/// first, the next one need not ask about that launch. (PTX ISA, griddepcontrol.launch_dependents)
 __device__ __forceinline__ void let_dependents_launch() {
 #ifdef __CUDACC__
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#else
+  sim::let_dependents_launch();
 #endif
 }
 

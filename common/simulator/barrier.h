@@ -29,6 +29,9 @@ void memory_fence();
 /// Waits for the end of the launch before, which is over anyway; the traced mode wants to know.
 void wait_for_launch_before(Location where);
 
+/// The next launch may begin, for this block; the traced mode wants to know.
+void let_dependents_launch();
+
 }  // namespace flashbook::sim
 
 inline void __syncthreads(flashbook::sim::Location where = flashbook::sim::Location::current()) {

@@ -92,6 +92,8 @@ class Observer {
 
   /// What the launch before has done, `thread` knows from now on.
   virtual void waits_for_launch_before(int thread) = 0;
+  /// For the block of `thread`, the next launch may begin.
+  virtual void lets_dependents_launch(int thread) = 0;
   /// __threadfence: what `thread` knows of now, it hands over with every atomic operation or volatile store
   /// that follows.
   virtual void fences(int thread) = 0;

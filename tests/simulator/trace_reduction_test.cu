@@ -102,6 +102,27 @@ __global__ void add_after(float* row, Wrong wrong) {
   row[threadIdx.x] += 1;
 }
 
+/// What the second of three dependent launches does.
+enum class Middle { waits_first, waits_late, never_waits };
+
+__global__ void first_of_chain(float* row) {
+  let_dependents_launch();
+  row[threadIdx.x] = 1;
+}
+__global__ void middle_of_chain(Middle middle) {
+  if (middle == Middle::waits_first) wait_for_launch_before();
+  let_dependents_launch();
+  if (middle == Middle::waits_late) wait_for_launch_before();
+}
+/// Reads what the first has written, or overwrites it.
+__global__ void last_of_chain(float* row, float* out, bool early, bool reads) {
+  if (!early) wait_for_launch_before();
+  if (reads)
+    out[threadIdx.x] = row[threadIdx.x];
+  else
+    row[threadIdx.x] = 2;
+}
+
 /// A thread clears a row by TMA, and adds to it.
 __global__ void clear_and_add(float* row, Wrong wrong) {
   auto* tiles = dynamic_shared<float>();
@@ -142,6 +163,18 @@ class TraceReduction : public sim::SimulatorTest {
         device::launch_dependent(add_after, 1, kThreads, 0, nullptr, row.data(), wrong);
       else
         device::launch(add_after, 1, kThreads, 0, nullptr, row.data(), wrong);
+    } catch (const device::DeviceError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  std::string chains(Middle middle, bool early, bool reads, bool dependent = true) {
+    const Values<float> row(kThreads), out(kThreads);
+    try {
+      device::launch(first_of_chain, 1, kThreads, 0, nullptr, row.data());
+      device::launch(dependent ? device::Start::dependent : device::Start::plain, middle_of_chain, 1,
+                     kThreads, 0, nullptr, middle);
+      device::launch_dependent(last_of_chain, 1, kThreads, 0, nullptr, row.data(), out.data(), early, reads);
     } catch (const device::DeviceError& error) {
       return error.what();
     }
@@ -193,6 +226,21 @@ TEST_F(TraceReduction, ADependentLaunchWaits) {
     const std::string error = adds_after(wrong, true);
     expect_in(error, "data race with the launch before");
     expect_in(error, "call wait_for_launch_before");
+  }
+}
+
+TEST_F(TraceReduction, EachOfAChainOfDependentLaunchesWaits) {
+  for (const bool reads : {false, true}) {
+    for (const bool early : {false, true}) {
+      EXPECT_EQ(chains(Middle::waits_first, early, reads), "");
+      EXPECT_EQ(chains(Middle::never_waits, early, reads, false), "")
+          << "a plain launch waits for all before it";
+      const std::string error = chains(Middle::never_waits, early, reads);
+      expect_in(error, "the launch 2 before this one, in block 0, wrote at trace_reduction_test.cu:");
+      expect_in(error, "each kernel calls wait_for_launch_before");
+    }
+    EXPECT_EQ(chains(Middle::waits_late, false, reads), "");
+    expect_in(chains(Middle::waits_late, true, reads), "or there before let_dependents_launch");
   }
 }
 

@@ -275,6 +275,11 @@ void wait_for_launch_before(Location where) {
   if (worker.observer()) worker.observer()->waits_for_launch_before(worker.current_number());
 }
 
+void let_dependents_launch() {
+  if (current_worker && current_worker->observer())
+    current_worker->observer()->lets_dependents_launch(current_worker->current_number());
+}
+
 void memory_fence() {
   if (current_worker) current_worker->tell("__threadfence", {});
   if (current_worker && current_worker->observer())

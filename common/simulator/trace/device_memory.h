@@ -27,6 +27,9 @@ struct BlockConflict {
   Race::Rule rule;
   Side first, second;
   std::uintptr_t address;
+  // Of Race::Rule::launch_before:
+  int launches_before = 1;       ///< how many launches before the second side's the first one's is
+  bool ends_before_wait = true;  ///< whether wait_for_launch_before would wait for it
 };
 
 /// One for a grid; blocks on all OS threads tell it what they do. Of several readers one is remembered, and

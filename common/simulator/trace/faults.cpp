@@ -64,6 +64,13 @@ std::string advice_for(const BlockConflict& conflict) {
     return "TMA does not see plain stores to global memory by the same launch: between the store and the "
            "copy, who wrote or who issues calls fence_proxy_async_global (fence_proxy_async speaks of shared "
            "memory), or bring them there by tma_store, or make it two launches";
+  if (conflict.rule == Race::Rule::launch_before && !conflict.ends_before_wait)
+    return "no launch in between waits for it, so nothing promises that it is over: in a chain of dependent "
+           "launches, each kernel calls wait_for_launch_before";
+  if (conflict.rule == Race::Rule::launch_before && conflict.launches_before > 1)
+    return "the launch in between lets this one begin before it knows that the launch before it is over: "
+           "call "
+           "wait_for_launch_before here, or there before let_dependents_launch";
   if (conflict.rule == Race::Rule::launch_before)
     return "launch_dependent lets a kernel begin before the launch before it is over: call "
            "wait_for_launch_before, and let those know by a barrier who do not call it themselves";
@@ -109,11 +116,14 @@ void Faults::add(const BlockConflict& conflict, int threads) {
                                      std::pair(conflict.second.site, conflict.second.access)});
   if (!is_better(places, conflict.second.block, false)) return;
   const bool before = conflict.rule == Race::Rule::launch_before;
+  const std::string launch = conflict.launches_before == 1
+                                 ? "the launch before"
+                                 : "the launch " + std::to_string(conflict.launches_before) + " before this one";
   const bool one_block = conflict.first.block == conflict.second.block && !before;
   const auto side = [&](const BlockConflict::Side& from) {
     const std::string who = from.thread < threads ? name_of_thread(from.thread) : "the async proxy";
     if (before && &from == &conflict.first)
-      return Side{"the launch before, in block " + std::to_string(from.block) + ",", from.site, from.access};
+      return Side{launch + ", in block " + std::to_string(from.block) + ",", from.site, from.access};
     return Side{one_block ? who : "block " + std::to_string(from.block), from.site, from.access};
   };
   char address[24];
@@ -121,7 +131,7 @@ void Faults::add(const BlockConflict& conflict, int threads) {
   found_[places] = {conflict.second.block,
                     false,
                     (one_block ? "data race in block " + std::to_string(conflict.first.block)
-                     : before  ? std::string("data race with the launch before")
+                     : before  ? "data race with " + launch
                                : std::string("data race between blocks")) +
                         " on global memory " + address,
                     side(conflict.first),

@@ -15,7 +15,7 @@ class Tracing final : public Watcher {
 
   void grid_begins(const Launch& launch) override {
     if (!launch.dependent) before_.reset();
-    grid_ = std::make_unique<GridTrace>(launch, before_ ? &before_->memory : nullptr);
+    grid_ = std::make_shared<GridTrace>(launch, before_);
   }
 
   std::string grid_ends() override {
@@ -40,8 +40,8 @@ class Tracing final : public Watcher {
   };
   static constexpr std::size_t kMostKept = 1000;  // tests launch many and never ask
 
-  std::unique_ptr<GridTrace> grid_;
-  std::unique_ptr<GridTrace> before_;  // the last one, until the next is no dependent launch
+  std::shared_ptr<GridTrace> grid_;
+  std::shared_ptr<GridTrace> before_;  // the last one, until the next is no dependent launch
   std::vector<Done> done_;
 };
 

@@ -71,16 +71,25 @@ SourceLine line_of(Site site) {
   return source_lines({&site, 1}, current_tracer ? current_grid().launch.kernel : nullptr).at(site);
 }
 
-GridTrace::GridTrace(const Launch& launch, DeviceMemory* before)
+GridTrace::GridTrace(const Launch& launch, const std::shared_ptr<GridTrace>& before)
     : launch(launch),
       memory(std::uintptr_t(global_memory_in_use().data()),
              std::uintptr_t(global_memory_in_use().data() + global_memory_in_use().size())),
-      variables(std::uintptr_t(__data_start) / kSectorBytes * kSectorBytes, std::uintptr_t(_end)),
-      before(before) {}
+      variables(std::uintptr_t(__data_start) / kSectorBytes * kSectorBytes, std::uintptr_t(_end)) {
+  constexpr std::size_t kMostEarlier = 4;  // memory of theirs that is kept
+  if (!before) return;
+  earlier.push_back({before, 1, true});
+  for (const Earlier& one : before->earlier) {
+    const bool ends = before->has_waited && one.ends_before_wait;
+    if ((!ends || before->lets_go_early) && earlier.size() < kMostEarlier)
+      earlier.push_back({one.launch, one.distance + 1, ends});
+  }
+  before->earlier.clear();
+}
 
 void Tracer::block_begins(const Block& block) {
   grid_ = &current_grid();
-  known_reads_ = grid_->before ? nullptr : &grid_->memory;
+  known_reads_ = grid_->earlier.empty() ? &grid_->memory : nullptr;
   scheduler_ = &current_worker->scheduler;
   block_ = block;
   barriers_ = 0;
@@ -119,6 +128,7 @@ void Tracer::block_begins(const Block& block) {
   volatile_words_.begin();
   unwritten_.clear();
   launch_waits_.clear();
+  has_let_go_ = false;
   in_flight_.assign(std::size_t(block.threads), {});
   accumulators_ = 0;
   current_tracer = this;
@@ -126,6 +136,7 @@ void Tracer::block_begins(const Block& block) {
 
 void Tracer::block_ends() {
   current_tracer = nullptr;
+  if (launch_waits_.empty()) grid_->lets_go_early = true;
   // In an endless loop a thread does so much that going through it would take as long again.
   if (scheduler_->given_up()) requests_.forget(scheduler_->current().number);
   requests_.check_all();
@@ -407,18 +418,24 @@ void Tracer::judge(const Found& found, int thread, std::uintptr_t address, std::
 void Tracer::check_global(DeviceMemory& memory, int thread, Access access, std::uintptr_t address,
                           std::size_t bytes, Site site) {
   const DeviceMemory::Who who{block_.number, thread, thread, clocks_.now(thread), order_};
-  if (grid_->before && &memory == &grid_->memory) check_launch_before(who, access, address, bytes, site);
+  if (!grid_->earlier.empty() && &memory == &grid_->memory)
+    check_earlier_launches(who, access, address, bytes, site);
   if (const auto conflict = memory.access(who, address, bytes, access, site))
     judge(*conflict, thread, address, bytes);
 }
 
 /// The launch before is known to be over only to those who have waited, or know of one who has.
-void Tracer::check_launch_before(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
-                                 std::size_t bytes, Site site) {
-  for (const auto& [thread, clock] : launch_waits_)
-    if (thread == who.thread || clocks_.known(who.thread, thread) >= clock) return;
-  if (const auto conflict = grid_->before->conflict_after(who, address, bytes, access, site))
-    report(*conflict);
+void Tracer::check_earlier_launches(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
+                                    std::size_t bytes, Site site) {
+  const bool has_waited = knows_launch_before_over(who.thread);
+  for (const GridTrace::Earlier& earlier : grid_->earlier) {
+    if (has_waited && earlier.ends_before_wait) continue;
+    if (auto conflict = earlier.launch->memory.conflict_after(who, address, bytes, access, site)) {
+      conflict->launches_before = earlier.distance;
+      conflict->ends_before_wait = earlier.ends_before_wait;
+      return report(*conflict);
+    }
+  }
 }
 
 void Tracer::write_down(int thread, Site site, Faults fault) {
@@ -502,7 +519,7 @@ void Tracer::streams(int thread, const void* object, uint32_t ticket, const Touc
       Kind{site, uint16_t(std::min<std::size_t>(touched.bytes, 0xffff)), touched.access, false}.packed(),
       {1, 1, last - first + 1, (touched.bytes + kSectorBytes - 1) / kSectorBytes});
   const DeviceMemory::Who who{block_.number, thread, clocks_.agent(object), ticket, order_};
-  if (grid_->before) check_launch_before(who, touched.access, address, touched.bytes, site);
+  if (!grid_->earlier.empty()) check_earlier_launches(who, touched.access, address, touched.bytes, site);
   if (const auto conflict = grid_->memory.access(who, address, touched.bytes, touched.access, site))
     report(*conflict);
 }

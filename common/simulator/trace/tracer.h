@@ -1,7 +1,9 @@
 /// \file
 /// The observer that traces. Internal to the simulator.
 #pragma once
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,6 +11,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/simulator/block/scheduler.h"
@@ -29,12 +32,23 @@ namespace flashbook::sim {
 
 /// What all tracers of a grid share.
 struct GridTrace {
-  GridTrace(const Launch& launch, DeviceMemory* before);
+  /// `before`: the launch before, if that may still be running, else null.
+  GridTrace(const Launch& launch, const std::shared_ptr<GridTrace>& before);
+
+  /// A launch that may still be running when this one begins.
+  struct Earlier {
+    std::shared_ptr<const GridTrace> launch;
+    int distance;           ///< 1 for the launch before
+    bool ends_before_wait;  ///< whether it is over when the launch before is
+  };
 
   Launch launch;
   DeviceMemory memory;     ///< what is allocated
   DeviceMemory variables;  ///< of the program: those that a kernel can name are `__device__`
-  DeviceMemory* before;    ///< of the launch before, if that may still be running; else null
+  std::vector<Earlier> earlier;
+  std::atomic<bool> has_waited{false};  ///< whether a thread has, for the launch before
+  /// Whether a block lets the next launch begin, or ends, and does not know that the launch before is over.
+  std::atomic<bool> lets_go_early{false};
   Published published;
   std::mutex mutex;  ///< of what follows
   std::unordered_map<uint64_t, Counts> counts;
@@ -194,6 +208,11 @@ class Tracer final : public Observer, RequestSink {
 
   void waits_for_launch_before(int thread) override {
     launch_waits_.emplace_back(thread, clocks_.now(thread));
+    grid_->has_waited = true;
+  }
+  void lets_dependents_launch(int thread) override {
+    if (std::exchange(has_let_go_, true)) return;
+    if (!knows_launch_before_over(thread)) grid_->lets_go_early = true;
   }
   void fences(int thread) override {
     suspicions_.goes_on(thread);
@@ -251,8 +270,13 @@ class Tracer final : public Observer, RequestSink {
     return address - dynamic_begin_ < kMaxSharedBytes ? address - dynamic_begin_
                                                       : kMaxSharedBytes + (address - static_begin_);
   }
-  void check_launch_before(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
-                           std::size_t bytes, Site site);
+  bool knows_launch_before_over(int thread) const {
+    return std::any_of(launch_waits_.begin(), launch_waits_.end(), [&](const auto& wait) {
+      return wait.first == thread || clocks_.known(thread, wait.first) >= wait.second;
+    });
+  }
+  void check_earlier_launches(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
+                              std::size_t bytes, Site site);
   /// Has a fault written down where it arose, for its first time.
   void write_down(int thread, Site site, Faults fault);
   void report(const Race& race);
@@ -274,6 +298,7 @@ class Tracer final : public Observer, RequestSink {
   std::vector<std::vector<Accumulator>> in_flight_;     ///< of each thread
   int accumulators_ = 0;                                ///< in all of them
   std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that have waited, and their clocks then
+  bool has_let_go_ = false;                             ///< whether the next launch may begin for this block
   /// A load of shared memory that nobody had written.
   struct Unwritten {
     int thread;
@@ -281,7 +306,7 @@ class Tracer final : public Observer, RequestSink {
   };
   std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< by its place in the source and in memory
   GridTrace* grid_ = nullptr;
-  const DeviceMemory* known_reads_ = nullptr;  ///< the grid's, unless the launch before may still write there
+  const DeviceMemory* known_reads_ = nullptr;  ///< the grid's, unless an earlier launch may still write there
   const Scheduler* scheduler_ = nullptr;
   Block block_{};
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
