@@ -21,9 +21,9 @@ double bytes(const Problem& p, double a_pair) {
 }
 
 const std::vector<Size<Problem>> kSizes = {{"heads", &Problem::heads, {8, 16, 24, 40, 64}},
-                      {"kv_heads", &Problem::kv_heads, {1, 2, 4, 8}},
-                      {"tokens", &Problem::tokens, {1024, 1536, 3072, 4096, 5120}},
-                      {"head_dim", &Problem::head_dim, {64, 96, 128, 192, 256}}};
+                                           {"kv_heads", &Problem::kv_heads, {1, 2, 4, 8}},
+                                           {"tokens", &Problem::tokens, {1024, 1536, 3072, 4096, 5120}},
+                                           {"head_dim", &Problem::head_dim, {64, 96, 128, 192, 256}}};
 
 PREDICTION(Traffic, Pairs, pairs) { return visible_pairs(shape_of(p), 0, 0); }
 PREDICTION(Traffic, Flops, flops) { return flops(shape_of(p)); }

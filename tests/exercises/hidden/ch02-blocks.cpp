@@ -1,9 +1,6 @@
-// Not handed out: what these tests ask is in their names, which students see, and no more.
 #include "tests/exercises/ch02-blocks.cpp"
 
 namespace flashbook::testing {
-namespace {
-
 TEST(RowInBlocks, WhoseMaximumIsInTheLastBlock) {
   for (int keys : {17, 33, drawn(34, 63, 1), 64}) {
     std::vector<float> scores = random_numbers(std::size_t(keys), 6);
@@ -17,6 +14,4 @@ TEST(RowInBlocks, OfScoresFarBelowZero) {
   for (float& score : scores) score -= 300;
   expect_row(attention_row_in_blocks, scores);
 }
-
-}  // namespace
 }  // namespace flashbook::testing

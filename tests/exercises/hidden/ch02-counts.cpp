@@ -13,10 +13,10 @@ double harmonic_number(double n) {
 }
 
 const std::vector<Size<Problem>> kSizes = {{"scores", &Problem::scores, {16384, 32768, 49152, 131072}},
-                      {"tile", &Problem::tile, {16, 32, 64}},
-                      {"head_dim", &Problem::head_dim, {64, 96, 192, 256}},
-                      {"first", &Problem::first, {-4, -1, 2, 7}},
-                      {"step", &Problem::step, {0.125, 0.25, 1, 2}}};
+                                           {"tile", &Problem::tile, {16, 32, 64}},
+                                           {"head_dim", &Problem::head_dim, {64, 96, 192, 256}},
+                                           {"first", &Problem::first, {-4, -1, 2, 7}},
+                                           {"step", &Problem::step, {0.125, 0.25, 1, 2}}};
 
 PREDICTION(Counts, Maximum, maximum) { return p.first + (p.scores - 1) * p.step; }
 PREDICTION(Counts, Sum, sum, 0.001) {

@@ -17,10 +17,10 @@ Shape shape_of(const Problem& p) {
 double tile_bytes(double head_dim, double rows) { return 6 * rows * head_dim + 4 * rows * rows; }
 
 const std::vector<Size<Problem>> kSizes = {{"heads", &Problem::heads, {8, 16, 24, 40, 64}},
-                      {"kv_heads", &Problem::kv_heads, {1, 2, 4, 8}},
-                      {"tokens", &Problem::tokens, {1024, 1536, 3072, 4096, 5120}},
-                      {"head_dim", &Problem::head_dim, {64, 96, 128, 192, 256}},
-                      {"rows", &Problem::rows, {16, 32, 64, 128}}};
+                                           {"kv_heads", &Problem::kv_heads, {1, 2, 4, 8}},
+                                           {"tokens", &Problem::tokens, {1024, 1536, 3072, 4096, 5120}},
+                                           {"head_dim", &Problem::head_dim, {64, 96, 128, 192, 256}},
+                                           {"rows", &Problem::rows, {16, 32, 64, 128}}};
 
 PREDICTION(Bytes, Tile, tile_bytes) { return tile_bytes(p.head_dim, p.rows); }
 PREDICTION(Bytes, LargestTile, largest_tile) {

@@ -26,10 +26,10 @@ static_assert(registers({}, 64) ==
               sizeof(fa2::Blocks<OurTraits::kRowBlocks, OurTraits::kKeys / 8>) / sizeof(float));
 
 const std::vector<Size<Problem>> kSizes = {{"head_dim", &Problem::head_dim, {64, 96, 128, 160}},
-                      {"warps", &Problem::warps, {2, 4, 8}},
-                      {"queries", &Problem::queries, {16, 32}},
-                      {"keys", &Problem::keys, {16, 32, 48, 64}},
-                      {"stages", &Problem::stages, {1, 2, 3}}};
+                                           {"warps", &Problem::warps, {2, 4, 8}},
+                                           {"queries", &Problem::queries, {16, 32}},
+                                           {"keys", &Problem::keys, {16, 32, 48, 64}},
+                                           {"stages", &Problem::stages, {1, 2, 3}}};
 
 PREDICTION(Budget, SharedMemory, shared_bytes) { return shared_bytes(p); }
 PREDICTION(Budget, BlocksThatFit, blocks) { return blocks(p); }

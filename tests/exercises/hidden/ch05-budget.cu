@@ -28,11 +28,11 @@ static_assert(registers_of_consumer({}) == fa3::kConsumerRegisters<2>);
 static_assert(sizeof(fa3::Fragments<96>) / sizeof(uint32_t) == 96 / 4);
 
 const std::vector<Size<Problem>> kSizes = {{"head_dim", &Problem::head_dim, {64, 128, 160, 256}},
-                      {"consumers", &Problem::consumers, {2, 3}},
-                      {"stages", &Problem::stages, {2, 3, 4}},
-                      {"keys", &Problem::keys, {48, 64, 80, 112, 128}},
-                      {"seqlen_k", &Problem::seqlen_k, {1000, 2048, 5000, 8192}},
-                      {"producer_registers", &Problem::producer_registers, {24, 32}}};
+                                           {"consumers", &Problem::consumers, {2, 3}},
+                                           {"stages", &Problem::stages, {2, 3, 4}},
+                                           {"keys", &Problem::keys, {48, 64, 80, 112, 128}},
+                                           {"seqlen_k", &Problem::seqlen_k, {1000, 2048, 5000, 8192}},
+                                           {"producer_registers", &Problem::producer_registers, {24, 32}}};
 
 PREDICTION(Budget, MostKeys, most_keys) {
   Problem larger = p;

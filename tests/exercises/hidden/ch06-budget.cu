@@ -32,10 +32,10 @@ static_assert(sizeof(fp8::Fragments<Traits::kHeadDim>) / sizeof(uint32_t) == 192
 static_assert(fp8::kTransposers == Problem{}.transposers);
 
 const std::vector<Size<Problem>> kSizes = {{"head_dim", &Problem::head_dim, {64, 96, 128, 160}},
-                      {"keys", &Problem::keys, {32, 64, 96, 160}},
-                      {"consumers", &Problem::consumers, {1, 3, 4}},
-                      {"transposers", &Problem::transposers, {1, 3, 4}},
-                      {"rise", &Problem::rise, {0, 1, 2, 4, 5}}};
+                                           {"keys", &Problem::keys, {32, 64, 96, 160}},
+                                           {"consumers", &Problem::consumers, {1, 3, 4}},
+                                           {"transposers", &Problem::transposers, {1, 3, 4}},
+                                           {"rise", &Problem::rise, {0, 1, 2, 4, 5}}};
 
 PREDICTION(Budget, BytesOfAStage, stage_bytes) { return stage_bytes(p); }
 PREDICTION(Budget, MostStages, most_stages) { return most_stages(p); }

@@ -16,9 +16,9 @@ constexpr double shared_bytes(const Problem& p) {
 constexpr double product_clocks(const Problem& p) { return 10 * p.queries * p.keys * p.head_dim / 4096; }
 
 const std::vector<Size<Problem>> kSizes = {{"head_dim", &Problem::head_dim, {64, 96, 160, 192, 256}},
-                      {"keys", &Problem::keys, {64, 96, 112}},
-                      {"queries", &Problem::queries, {16, 32, 48, 64, 128}},
-                      {"consumers", &Problem::consumers, {1, 4}}};
+                                           {"keys", &Problem::keys, {64, 96, 112}},
+                                           {"queries", &Problem::queries, {16, 32, 48, 64, 128}},
+                                           {"consumers", &Problem::consumers, {1, 4}}};
 
 PREDICTION(BackwardBudget, KeysAndValues, key_bytes) { return key_bytes(p); }
 PREDICTION(BackwardBudget, AStage, stage_bytes) { return stage_bytes(p); }

@@ -1,9 +1,6 @@
-// Not handed out: what these tests ask is in their names, which students see, and no more.
 #include "tests/exercises/ch09-prefix.cu"
 
 namespace flashbook::testing {
-namespace {
-
 /// Whether a key beyond the last one is seen, of every query.
 __global__ void ask_beyond(PrefixMask mask, float* seen) {  // [seqlen_q]
   seen[blockIdx.x] = mask.row(0, 0, blockIdx.x).sees(mask.seqlen_k);
@@ -20,6 +17,4 @@ TEST_F(Prefix, LongerThanAllKeys) {
       seen.as<float>());
   for (const float is : seen.download()) EXPECT_EQ(is, 0) << "a key beyond the last one is seen";
 }
-
-}  // namespace
 }  // namespace flashbook::testing

@@ -35,10 +35,10 @@ Counted under_window(const Problem& p) {
 }
 
 const std::vector<Size<Problem>> kSizes = {{"n", &Problem::n, {1, 127, 1000, 1025, 2048}},
-                      {"window", &Problem::window, {0, 1, 127, 129, 300, 1000, 5000}},
-                      {"documents", &Problem::documents, {1, 3, 7}},
-                      {"length", &Problem::length, {5, 64, 200, 500}},
-                      {"tile", &Problem::tile, {64, 128, 192}}};
+                                           {"window", &Problem::window, {0, 1, 127, 129, 300, 1000, 5000}},
+                                           {"documents", &Problem::documents, {1, 3, 7}},
+                                           {"length", &Problem::length, {5, 64, 200, 500}},
+                                           {"tile", &Problem::tile, {64, 128, 192}}};
 
 PREDICTION(Tiles, UnderACausalMask, causal_tiles) { return causal(p, p.n).executed; }
 PREDICTION(Tiles, ThatNeedTheCausalMask, causal_partial_tiles) {

@@ -1,15 +1,10 @@
-// Not handed out: what these tests ask is in their names, which students see, and no more.
 #include "tests/exercises/ch10-overflow.cu"
 
 namespace flashbook::testing {
-namespace {
-
 TEST_F(Carried, ManyPartsOfAnySize) {
   std::vector<float> parts = random_numbers(8, 3, 100);
   parts.push_back(-INFINITY);
   for (float part : random_numbers(4, 4, 1)) parts.push_back(1000 + part);
   expect_merged(parts, 3);
 }
-
-}  // namespace
 }  // namespace flashbook::testing
