@@ -3,7 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
-#include <initializer_list>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <random>
@@ -27,22 +27,12 @@ namespace flashbook {
 namespace {
 
 FlashbookShape small_shape() {
-  return {.size = sizeof(FlashbookShape),
-          .batch = 1,
-          .heads = 2,
-          .kv_heads = 1,
-          .seqlen_q = 33,
-          .seqlen_k = 40,
-          .head_dim = 64,
-          .causal = 1,
-          .dtype = FLASHBOOK_F32,
-          .scale = 0.125f,
-          .q = {},
-          .k = {},
-          .v = {},
-          .o = {},
-          .scaling = 0,
-          .reserved = 0};
+  FlashbookShape shape = {};
+  shape.size = sizeof shape;
+  shape.batch = shape.kv_heads = shape.causal = 1, shape.heads = 2;
+  shape.seqlen_q = 33, shape.seqlen_k = 40, shape.head_dim = 64;
+  shape.dtype = FLASHBOOK_F32, shape.scale = 0.125f;
+  return shape;
 }
 
 /// The same, as the chapters know it.
@@ -51,34 +41,30 @@ Shape small_shape_of_the_house() { return testing::make_shape(33, 40, 64, true, 
 /// Tensors that are never looked at: every call with them is refused before.
 FlashbookTensors some_tensors() {
   alignas(256) static float memory[1];
-  return {.size = sizeof(FlashbookTensors),
-          .q = memory,
-          .k = memory,
-          .v = memory,
-          .o = memory,
-          .lse = memory,
-          .workspace = memory,
-          .q_scale = nullptr,
-          .k_scale = nullptr,
-          .v_scale = nullptr,
-          .k_mean = nullptr,
-          .v_mean = nullptr};
+  FlashbookTensors tensors = {};
+  tensors.size = sizeof tensors;
+  tensors.q = tensors.k = tensors.v = memory;
+  tensors.o = tensors.workspace = memory, tensors.lse = memory;
+  return tensors;
+}
+
+/// Gradients of the same kind.
+FlashbookGradients some_gradients() {
+  FlashbookGradients gradients = {};
+  gradients.size = sizeof gradients;
+  gradients.d_o = some_tensors().q;
+  gradients.dq = gradients.dk = gradients.dv = some_tensors().o;
+  return gradients;
 }
 
 /// A cache in pages, without paddings, whose sequences have as many queries each.
 FlashbookCache cache_in_pages(const int32_t* lengths, const int32_t* page_table, int32_t page_rows,
                               int32_t pages, int32_t shared_keys = 0) {
-  return {.size = sizeof(FlashbookCache),
-          .lengths = lengths,
-          .page_table = page_table,
-          .page_rows = page_rows,
-          .pages = pages,
-          .shared_keys = shared_keys,
-          .e4m3 = 0,
-          .paddings = nullptr,
-          .first_query = nullptr,
-          .queries = 0,
-          .splits = 0};
+  FlashbookCache cache = {};
+  cache.size = sizeof cache;
+  cache.lengths = lengths, cache.page_table = page_table;
+  cache.page_rows = page_rows, cache.pages = pages, cache.shared_keys = shared_keys;
+  return cache;
 }
 
 /// What a test's tensors say of one.
@@ -101,17 +87,8 @@ TEST(CInterface, GradientsAreAskedForByTheirOwnCall) {
   FlashbookShape shape = small_shape();
   shape.dtype = FLASHBOOK_BF16;
   const FlashbookTensors tensors = some_tensors();
-  FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
-                                  .d_o = tensors.q,
-                                  .dq = tensors.o,
-                                  .dk = tensors.o,
-                                  .dv = nullptr,
-                                  .d_o_strides = {},
-                                  .dq_strides = {},
-                                  .dk_strides = {},
-                                  .dv_strides = {},
-                                  .d_bias = nullptr,
-                                  .d_lse = nullptr};
+  FlashbookGradients gradients = some_gradients();
+  gradients.dv = nullptr;
   const auto expect_backward_refused = [&](int chapter, const std::string& because) {
     EXPECT_EQ(flashbook_backward(chapter, 1, &shape, &tensors, &gradients, nullptr), FLASHBOOK_BAD_ARGUMENT);
     EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
@@ -270,17 +247,7 @@ struct OddCall {
   FlashbookShape shape = small_shape();
   FlashbookTensors tensors = some_tensors();
   FlashbookCache cache = cache_in_pages(nullptr, nullptr, 16, 8);
-  FlashbookGradients gradients = {.size = sizeof(FlashbookGradients),
-                                  .d_o = tensors.q,
-                                  .dq = tensors.o,
-                                  .dk = tensors.o,
-                                  .dv = tensors.o,
-                                  .d_o_strides = {},
-                                  .dq_strides = {},
-                                  .dk_strides = {},
-                                  .dv_strides = {},
-                                  .d_bias = nullptr,
-                                  .d_lse = nullptr};
+  FlashbookGradients gradients = some_gradients();
   FlashbookMask mask = {};
   bool has_shape = true, has_tensors = true, is_wrong = false;
 };
@@ -297,7 +264,7 @@ class OddCalls {
     call.chapter = 1 + below(flashbook_chapter_count());
     call.step = 1 + below(3);
     call.shape.causal = below(2);
-    call.shape.dtype = one_of<int32_t>({FLASHBOOK_F32, FLASHBOOK_F16, FLASHBOOK_BF16, FLASHBOOK_E4M3});
+    call.shape.dtype = one_of<int32_t>(FLASHBOOK_F32, FLASHBOOK_F16, FLASHBOOK_BF16, FLASHBOOK_E4M3);
     for (int changes = below(4); changes > 0; --changes) make_odd(call);
     while (wrong && !call.is_wrong) make_wrong(call);
     return call;
@@ -306,124 +273,77 @@ class OddCalls {
   int below(int count) { return int(random_() % unsigned(count)); }
 
  private:
-  template <typename T>
-  T one_of(std::initializer_list<T> values) {
-    return values.begin()[below(int(values.size()))];
+  template <typename T, typename... Values>
+  T one_of(Values... values) {
+    const T all[] = {T(values)...};
+    return all[below(int(std::size(all)))];
   }
 
   /// What may be right, or too large.
   void make_odd(OddCall& call) {
     FlashbookShape& s = call.shape;
-    const int32_t many = one_of<int32_t>({1, 3, 16, 1000, 65536, kMost - 1, kMost});
-    switch (below(9)) {
-      case 0:
-        s.batch = many;
-        break;
-      case 1:
-        s.heads = s.kv_heads = many;
-        break;
-      case 2:
-        s.seqlen_q = many;
-        break;
-      case 3:
-        s.seqlen_k = many;
-        break;
-      case 4:
-        s.head_dim = one_of<int32_t>({40, 64, 80, 128, 200, 256, 576});
-        break;
-      case 5:
-        s.scale = one_of<float>({1e-45f, 1e-3f, 1, 3e38f});
-        break;
-      case 6:
-        s.scaling = below(3);
-        break;
-      case 7: {
-        static const int32_t entries[4] = {};
-        FlashbookMask& m = call.mask;
-        m.window_left = one_of<int32_t>({-1, 0, 7, kMost});
-        m.sinks = m.prefix = one_of<int32_t>({0, 5, kMost});
-        m.documents = many, m.first_query = m.first_key = entries;
-        m.columns = one_of<const int32_t*>({nullptr, entries});
-        m.column_heads = one_of<int32_t>({0, 1, kMost}), m.bounds = one_of<int32_t>({0, 1, 2, 4, kMost});
-        m.block_queries = m.block_keys = one_of<int32_t>({0, 16, 64, kMost});
-        m.first_block = m.key_blocks = entries;
-        m.softcap = one_of<float>({0, 30, NAN, -1}), m.dropout = one_of<float>({0, 0.1f, 1, NAN});
-        static const float distances[1] = {};
-        m.bias = one_of<const float*>({nullptr, distances}),
-        m.bias_reach = one_of<int32_t>({kLeast, -1, 0, kMost});
-        break;
-      }
-      default:
-        call.cache.page_table = one_of<const int32_t*>({nullptr, &s.reserved});
-        call.cache.page_rows = one_of<int32_t>({kLeast, -1, 0, 1, 16, kMost});
-        call.cache.pages = one_of<int32_t>({kLeast, 0, 1, kMost});
-    }
+    const int32_t many = one_of<int32_t>(1, 3, 16, 1000, 65536, kMost - 1, kMost);
+    const std::function<void()> changes[] = {
+        [&] { s.batch = many; },
+        [&] { s.heads = s.kv_heads = many; },
+        [&] { s.seqlen_q = many; },
+        [&] { s.seqlen_k = many; },
+        [&] { s.head_dim = one_of<int32_t>(40, 64, 80, 128, 200, 256, 576); },
+        [&] { s.scale = one_of<float>(1e-45f, 1e-3f, 1, 3e38f); },
+        [&] { s.scaling = below(3); },
+        [&] {
+          static const int32_t entries[4] = {};
+          FlashbookMask& m = call.mask;
+          m.window_left = one_of<int32_t>(-1, 0, 7, kMost);
+          m.sinks = m.prefix = one_of<int32_t>(0, 5, kMost);
+          m.documents = many, m.first_query = m.first_key = entries;
+          m.columns = one_of<const int32_t*>(nullptr, entries);
+          m.column_heads = one_of<int32_t>(0, 1, kMost), m.bounds = one_of<int32_t>(0, 1, 2, 4, kMost);
+          m.block_queries = m.block_keys = one_of<int32_t>(0, 16, 64, kMost);
+          m.first_block = m.key_blocks = entries;
+          m.softcap = one_of<float>(0, 30, NAN, -1), m.dropout = one_of<float>(0, 0.1f, 1, NAN);
+          static const float distances[1] = {};
+          m.bias = one_of<const float*>(nullptr, distances),
+          m.bias_reach = one_of<int32_t>(kLeast, -1, 0, kMost);
+        },
+        [&] {
+          call.cache.page_table = one_of<const int32_t*>(nullptr, &s.reserved);
+          call.cache.page_rows = one_of<int32_t>(kLeast, -1, 0, 1, 16, kMost);
+          call.cache.pages = one_of<int32_t>(kLeast, 0, 1, kMost);
+        }};
+    changes[below(int(std::size(changes)))]();
   }
 
   void make_wrong(OddCall& call) {
     call.is_wrong = true;
     FlashbookShape& s = call.shape;
     FlashbookTensors& t = call.tensors;
-    const int32_t bad = one_of<int32_t>({0, -1, kLeast});
+    const int32_t bad = one_of<int32_t>(0, -1, kLeast);
     const auto shift = [&](const void* from) { return static_cast<const char*>(from) + 1 + below(15); };
-    switch (below(18)) {
-      case 0:
-        call.chapter = one_of({0, -1, 99, int(kMost), int(kLeast)});
-        break;
-      case 1:
-        call.step = one_of({0, -1, 99, int(kMost), int(kLeast)});
-        break;
-      case 2:
-        call.has_shape = false;
-        break;
-      case 3:
-        call.has_tensors = false;
-        break;
-      case 4:
-        s.size = one_of<std::size_t>({0, 1, sizeof s + 8, ~std::size_t(0)});
-        break;
-      case 5:
-        t.size = one_of<std::size_t>({0, 1, sizeof t + 8, ~std::size_t(0)});
-        break;
-      case 6:
-        s.batch = bad;
-        break;
-      case 7:
-        s.heads = bad;
-        break;
-      case 8:
-        s.kv_heads = one_of<int32_t>({0, -1, 3, kLeast, kMost}), s.heads = 2;
-        break;
-      case 9:
-        s.seqlen_q = bad;
-        break;
-      case 10:
-        s.seqlen_k = bad;
-        break;
-      case 11:
-        s.head_dim = one_of<int32_t>({0, -64, 1, 100, 4096, kMost, kLeast});
-        break;
-      case 12:
-        s.dtype = one_of<int32_t>({-1, 4, kMost, kLeast});
-        break;
-      case 13:
-        s.scale = one_of<float>({0, -1, NAN, -INFINITY, INFINITY});
-        break;
-      case 14:
-        s.scaling = one_of<int32_t>({-1, 3, kMost, kLeast});
-        break;
-      case 15:
-        t.q = one_of<const void*>({nullptr, shift(t.q)});
-        break;
-      case 16:
-        t.o = const_cast<char*>(one_of<const char*>({nullptr, shift(t.o)}));
-        break;
-      default: {
-        FlashbookStrides& of = one_of<FlashbookStrides*>({&s.q, &s.k, &s.o})[0];
-        const int64_t step = one_of<int64_t>({-64, 1, 65, std::numeric_limits<int64_t>::min()});
-        of = {.batch = step, .head = step, .row = step};
-      }
-    }
+    const std::function<void()> changes[] = {
+        [&] { call.chapter = one_of<int>(0, -1, 99, int(kMost), int(kLeast)); },
+        [&] { call.step = one_of<int>(0, -1, 99, int(kMost), int(kLeast)); },
+        [&] { call.has_shape = false; },
+        [&] { call.has_tensors = false; },
+        [&] { s.size = one_of<std::size_t>(0, 1, sizeof s + 8, ~std::size_t(0)); },
+        [&] { t.size = one_of<std::size_t>(0, 1, sizeof t + 8, ~std::size_t(0)); },
+        [&] { s.batch = bad; },
+        [&] { s.heads = bad; },
+        [&] { s.kv_heads = one_of<int32_t>(0, -1, 3, kLeast, kMost), s.heads = 2; },
+        [&] { s.seqlen_q = bad; },
+        [&] { s.seqlen_k = bad; },
+        [&] { s.head_dim = one_of<int32_t>(0, -64, 1, 100, 4096, kMost, kLeast); },
+        [&] { s.dtype = one_of<int32_t>(-1, 4, kMost, kLeast); },
+        [&] { s.scale = one_of<float>(0, -1, NAN, -INFINITY, INFINITY); },
+        [&] { s.scaling = one_of<int32_t>(-1, 3, kMost, kLeast); },
+        [&] { t.q = one_of<const void*>(nullptr, shift(t.q)); },
+        [&] { t.o = const_cast<char*>(one_of<const char*>(nullptr, shift(t.o))); },
+        [&] {
+          FlashbookStrides& of = one_of<FlashbookStrides*>(&s.q, &s.k, &s.o)[0];
+          const int64_t step = one_of<int64_t>(-64, 1, 65, std::numeric_limits<int64_t>::min());
+          of = {.batch = step, .head = step, .row = step};
+        }};
+    changes[below(int(std::size(changes)))]();
   }
 
   std::mt19937 random_;
