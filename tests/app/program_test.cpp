@@ -129,12 +129,6 @@ TEST_F(Program, AMissingMachineExitsWith77) {
   EXPECT_EQ(files(), 0);
 }
 
-TEST_F(Program, ListDescribesTheSteps) {
-  const Finished done = chapter1("--list");
-  EXPECT_EQ(done.code, 0);
-  EXPECT_NE(done.output.find("step 4  a tile of registers."), std::string::npos) << done.output;
-}
-
 TEST_F(Program, TheLadderRefusesWhatIsNoReport) {
   std::ofstream(file("x.json")) << "{}";
   for (const std::string& argument : {std::string(), file("none.json"), file("x.json")}) {

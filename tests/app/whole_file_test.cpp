@@ -50,13 +50,6 @@ TEST_F(WholeFile, WhatAKilledProgramLeftGoesWithTheNextWrite) {
   EXPECT_EQ(content(), "after");
 }
 
-TEST_F(WholeFile, ReplacesAFile) {
-  write_whole_file(file_, std::string(500, '.'));
-  write_whole_file(file_, "short");
-  EXPECT_EQ(content(), "short");
-  EXPECT_EQ(files(), 1) << "nothing but the file is left";
-}
-
 TEST_F(WholeFile, SaysWhyItCannotWrite) {
   const auto complain = [](const fs::path& file) {
     return testing::input_error_of([&] { write_whole_file(file, "x"); });
@@ -81,13 +74,6 @@ TEST_F(WholeFile, FailsOnAFullDisk) {
             (folder_ / "full").string() +
                 " cannot be written (No space left on device): name a file in a folder that can be written");
   EXPECT_TRUE(fs::is_symlink(folder_ / "full"));
-}
-
-TEST_F(WholeFile, WritesToADeviceInsteadOfReplacingIt) {
-  fs::create_symlink("/dev/null", folder_ / "null");
-  write_whole_file(folder_ / "null", "x");
-  EXPECT_TRUE(fs::is_symlink(folder_ / "null"));
-  EXPECT_EQ(files(), 2);
 }
 
 }  // namespace

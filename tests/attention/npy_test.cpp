@@ -76,12 +76,6 @@ TEST_F(Npy, ReadsWhatItWrites) {
   }
 }
 
-TEST_F(Npy, KeepsInfinitiesAndNaN) {
-  const std::vector<float> values = {INFINITY, -INFINITY, NAN, -0.0f, 1e-45f};
-  write("a.npy", std::vector<int64_t>{5}, values);
-  EXPECT_EQ(std::memcmp(read_npy(folder / "a.npy").values.data(), values.data(), 20), 0);
-}
-
 TEST_F(Npy, WritesWhatNumPyWrites) {
   write("a.npy", std::vector<int64_t>{2, 3}, std::vector<float>{0, 1, 2, 3, 4, 5});
   std::ifstream stream(folder / "a.npy", std::ios::binary);
@@ -98,12 +92,6 @@ TEST(NpyFromNumPy, EveryVersionAndType) {
     EXPECT_EQ(array.shape, (std::vector<int64_t>{2, 3})) << name;
     EXPECT_EQ(array.values, values) << name;
   }
-}
-
-TEST(NpyFromNumPy, FewDimensions) {
-  EXPECT_EQ(read_npy(kCorpus / "numpy_scalar.npy").shape, std::vector<int64_t>{});
-  EXPECT_EQ(read_npy(kCorpus / "numpy_scalar.npy").values, std::vector{7.0f});
-  EXPECT_EQ(read_npy(kCorpus / "numpy_one_dimension.npy").shape, std::vector<int64_t>{3});
 }
 
 TEST(NpyFromNumPy, RefusesOtherTypesAndOrders) {
@@ -211,15 +199,6 @@ TEST(NpyStart, IsThatOfTheFormat) {
             "q.npy has .npy version 4.0, not 1.0 to 3.0: save it with np.save");
   EXPECT_EQ(complaint(with_version(1, 1)),
             "q.npy has .npy version 1.1, not 1.0 to 3.0: save it with np.save");
-}
-
-TEST(NpyStart, EndsWithinTheHeader) {
-  const std::size_t values = kGood.size() - 8;
-  for (std::size_t size = 6; size < values; ++size)
-    EXPECT_EQ(complaint(kGood.substr(0, size)), "q.npy ends within its header: save it again") << size;
-  std::string lie = kGood;
-  lie[8] = lie[9] = char(0xff);
-  EXPECT_EQ(complaint(lie), "q.npy ends within its header: save it again");
 }
 
 TEST_F(Npy, NamesFilesThatAreNone) {

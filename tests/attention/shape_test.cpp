@@ -15,24 +15,6 @@ std::string complaint(const Shape& shape) {
   return testing::input_error_of([&] { validate(shape); });
 }
 
-TEST(Shape, CountsRowsAndElements) {
-  const Shape shape{.batch = 2, .heads = 6, .kv_heads = 3, .seqlen_q = 5, .seqlen_k = 7, .head_dim = 128};
-  EXPECT_EQ(shape.q_rows(), 60);
-  EXPECT_EQ(shape.k_rows(), 42);
-  EXPECT_EQ(shape.q_elements(), 7680);
-  EXPECT_EQ(shape.k_elements(), 5376);
-}
-
-TEST(Shape, CountsBeyond32Bits) {
-  const Shape shape{.batch = 64, .heads = 64, .kv_heads = 64, .seqlen_q = 1 << 20, .seqlen_k = 1 << 20};
-  EXPECT_EQ(shape.q_elements(), int64_t(1) << 38);
-}
-
-TEST(VisibleKeys, AllWithoutMask) {
-  const Shape shape{.seqlen_q = 5, .seqlen_k = 3};
-  for (int query = 0; query < 5; ++query) EXPECT_EQ(shape.visible_keys(query), 3);
-}
-
 TEST(VisibleKeys, CausalMaskIsAlignedAtTheBottomRight) {
   const auto visible = [](int seqlen_q, int seqlen_k) {
     const Shape shape{.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .visibility = Visibility::causal()};
@@ -50,12 +32,6 @@ TEST(VisibleKeys, SurvivesTheLargestLengths) {
   const Shape shape{.seqlen_q = INT_MAX, .seqlen_k = INT_MAX, .visibility = Visibility::causal()};
   EXPECT_EQ(shape.visible_keys(0), 1);
   EXPECT_EQ(shape.visible_keys(INT_MAX - 1), INT_MAX);
-}
-
-TEST(DefaultScale, IsOneOverTheRoot) {
-  EXPECT_EQ(default_scale(64), 0.125f);
-  EXPECT_EQ(default_scale(128), float(1 / std::sqrt(128.0)));
-  EXPECT_EQ(default_scale(256), 0.0625f);
 }
 
 TEST(Validate, AcceptsWhatIsValid) {

@@ -91,39 +91,6 @@ TYPED_TEST(FloatFormats, RoundsTheExtremes) {
       ASSERT_EQ(from_float<TypeParam>(float_of(nan | sign)).bits, format.nan) << nan;
 }
 
-// The numbers that people know by heart.
-TEST(FloatFormat, F16Landmarks) {
-  EXPECT_EQ(to_f16(65504.0f).bits, 0x7bff);
-  EXPECT_EQ(to_f16(65519.996f).bits, 0x7bff);
-  EXPECT_EQ(to_f16(65520.0f).bits, 0x7c00);
-  EXPECT_EQ(to_f16(0x1p-24f).bits, 1);
-  EXPECT_EQ(to_f16(0x1p-25f).bits, 0) << "half the smallest value is a tie, and 0 is even";
-  EXPECT_EQ(to_f16(0x1.8p-24f).bits, 2) << "1.5 steps are a tie, and 2 is even";
-}
-
-TEST(FloatFormat, Bf16Landmarks) {
-  EXPECT_EQ(to_bf16(std::numeric_limits<float>::max()).bits, 0x7f80);
-  EXPECT_EQ(to_bf16(0x1.01p0f).bits, 0x3f80) << "a tie goes to the even 1.0";
-  EXPECT_EQ(to_bf16(0x1.03p0f).bits, 0x3f82) << "a tie goes to the even 1 + 4/256";
-  EXPECT_EQ(to_bf16(0x1p-133f).bits, 1);
-}
-
-TEST(FloatFormat, E4m3Landmarks) {
-  EXPECT_EQ(to_float(to_e4m3(448.0f)), 448.0f);
-  EXPECT_EQ(to_float(to_e4m3(464.0f)), 448.0f);
-  EXPECT_EQ(to_float(to_e4m3(1e30f)), 448.0f);
-  EXPECT_EQ(to_float(to_e4m3(-INFINITY)), -448.0f);
-  EXPECT_EQ(to_float(to_e4m3(0x1p-9f)), 0x1p-9f);
-  EXPECT_EQ(to_float(to_e4m3(0x1p-10f)), 0.0f);
-}
-
-TEST(FloatFormat, FloatIsItself) {
-  for (float value : {0.0f, -1.5f, 1e-45f, INFINITY}) {
-    EXPECT_EQ(from_float<float>(value), value);
-    EXPECT_EQ(to_float(value), value);
-  }
-}
-
 TEST(FloatFormat, WithHostTypeFindsTheType) {
   const auto size = [](DType type) { return with_host_type(type, []<typename T>(T) { return sizeof(T); }); };
   const auto tenth = [](DType type) {
@@ -134,18 +101,6 @@ TEST(FloatFormat, WithHostTypeFindsTheType) {
   EXPECT_EQ(tenth(DType::f16), 0.0999755859375f);
   EXPECT_EQ(tenth(DType::bf16), 0.10009765625f);
   EXPECT_EQ(tenth(DType::e4m3), 0.1015625f);
-}
-
-TEST(DType, NamesGoBothWays) {
-  for (DType type : {DType::f32, DType::f16, DType::bf16, DType::e4m3})
-    EXPECT_EQ(dtype_named(name_of(type)), type);
-  EXPECT_EQ(dtype_named("fp16"), std::nullopt);
-  EXPECT_EQ(dtype_named(""), std::nullopt);
-}
-
-TEST(DType, OutputIsTheInputsTypeButForFp8) {
-  for (DType type : {DType::f32, DType::f16, DType::bf16}) EXPECT_EQ(output_type(type), type);
-  EXPECT_EQ(output_type(DType::e4m3), DType::bf16);
 }
 
 }  // namespace

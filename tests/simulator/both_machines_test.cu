@@ -22,19 +22,6 @@ constexpr unsigned kAll = 0xffffffff;
 
 // Kernels. Each thread writes one value, or a few, to its own place.
 
-__global__ void shuffle_idx(int* out, int source, int width) {
-  out[threadIdx.x] = __shfl_sync(kAll, int(threadIdx.x), source, width);
-}
-__global__ void shuffle_up(int* out, int delta, int width) {
-  out[threadIdx.x] = __shfl_up_sync(kAll, int(threadIdx.x), unsigned(delta), width);
-}
-__global__ void shuffle_down(int* out, int delta, int width) {
-  out[threadIdx.x] = __shfl_down_sync(kAll, int(threadIdx.x), unsigned(delta), width);
-}
-__global__ void shuffle_xor(int* out, int lane_mask, int width) {
-  out[threadIdx.x] = __shfl_xor_sync(kAll, int(threadIdx.x), lane_mask, width);
-}
-
 /// Maximum and sum of a warp's values by butterflies, as every softmax here does it.
 __global__ void reduce(const float* in, float* maximum, float* sum) {
   float m = in[threadIdx.x], s = m;
@@ -53,13 +40,6 @@ __global__ void shuffle_in_halves(int* out) {
     out[lane] = __shfl_xor_sync(0x0000ffff, lane, 15);
   else
     out[lane] = __shfl_xor_sync(0xffff0000, lane, 15);
-}
-
-__global__ void vote(unsigned* out, unsigned yes) {
-  const int predicate = yes >> (threadIdx.x % 32) & 1;
-  out[threadIdx.x * 3] = __ballot_sync(kAll, predicate);
-  out[threadIdx.x * 3 + 1] = unsigned(__any_sync(kAll, predicate) != 0);
-  out[threadIdx.x * 3 + 2] = unsigned(__all_sync(kAll, predicate) != 0);
 }
 
 /// Lane 0 hands a value to its warp through shared memory, round after round.
@@ -211,35 +191,6 @@ __global__ void positions(unsigned* out) {
                                   10000 * blockIdx.y + 100000 * blockIdx.z;
 }
 
-/// What the lanes of a mask come to together.
-__global__ void reduce_in_a_warp(int* out, unsigned mask) {  // [threads, 8]
-  const int lane = threadIdx.x;
-  if (!(mask >> lane & 1)) return;
-  const int value = (lane * 37 + 11) % 64 - 32;
-  const auto bits = 0x80000000u | unsigned(value * value);
-  int* mine = out + 8 * lane;
-  mine[0] = __reduce_add_sync(mask, value);
-  mine[1] = __reduce_min_sync(mask, value);
-  mine[2] = __reduce_max_sync(mask, value);
-  mine[3] = int(__reduce_max_sync(mask, bits));
-  mine[4] = int(__reduce_and_sync(mask, bits));
-  mine[5] = int(__reduce_or_sync(mask, bits));
-  mine[6] = int(__reduce_xor_sync(mask, bits));
-  mine[7] = int(__reduce_add_sync(mask, bits));
-}
-
-/// Which lanes of a mask have the same value.
-__global__ void match_values(unsigned* out, unsigned mask) {  // [threads, 4]
-  const unsigned lane = threadIdx.x;
-  if (!(mask >> lane & 1)) return;
-  unsigned* mine = out + 4 * lane;
-  mine[0] = __match_any_sync(mask, lane % 5);
-  mine[1] = __match_any_sync(mask, (unsigned long long)(lane % 3) << 40);
-  int all = 0;
-  mine[2] = __match_all_sync(mask, 7, &all) + unsigned(all);
-  mine[3] = __match_all_sync(mask, lane / 31, &all) + unsigned(all);
-}
-
 /// Lanes that go the same way count themselves by one atomic operation, whoever they are.
 __global__ void count_together(unsigned* counter, unsigned* places) {  // [3], [threads]
   const unsigned lane = threadIdx.x % 32;
@@ -253,32 +204,6 @@ __global__ void count_together(unsigned* counter, unsigned* places) {  // [3], [
   places[threadIdx.x] = first + unsigned(__popc(int(peers & ((1u << lane) - 1))));
 }
 
-/// Barriers that count.
-__global__ void count_at_barriers(int* out) {  // [threads, 4]
-  const int self = threadIdx.x;
-  int* mine = out + 4 * self;
-  mine[0] = __syncthreads_count(self % 3 == 0);
-  mine[1] = __syncthreads_or(self == 17);
-  mine[2] = __syncthreads_and(self != 17);
-  mine[3] = (__syncthreads_and(self >= 0) != 0) + 2 * (__syncthreads_or(self < 0) != 0);
-}
-
-/// Each operation by all threads on a word of its own.
-__global__ void change_words(int* i, unsigned* u, unsigned long long* l) {  // [3], [6], [2]
-  const int self = int(threadIdx.x + blockIdx.x * blockDim.x);
-  atomicMin(i, -self);
-  atomicSub(i + 1, self);
-  atomicXor(i + 2, self);
-  atomicMin(u, unsigned(self) + 5u);
-  atomicAnd(u + 1, ~(1u << self % 32));
-  atomicOr(u + 2, 1u << self % 29);
-  atomicInc(u + 3, 99u);
-  atomicDec(u + 4, 99u);
-  atomicSub(u + 5, 3u);
-  atomicMin(l, (unsigned long long)(self) << 33);
-  atomicOr(l + 1, 1ull << self % 60);
-}
-
 /// One warp waits, asleep, for what another says.
 __global__ void sleep_until_told(volatile int* flag, int* out) {
   if (threadIdx.x == 32) {
@@ -290,53 +215,9 @@ __global__ void sleep_until_told(volatile int* flag, int* out) {
   *out = *flag;
 }
 
-__global__ void hyperbolic_tangents(const float* in, float* out) {
-  out[threadIdx.x] = tanh_approx(in[threadIdx.x]);
-}
-
 __global__ void nothing() {}
 
 using BothMachines = MachineTest;
-
-/// Compares one of the four shuffles, for every argument and width, with what its definition says.
-void expect_shuffle(void (*kernel)(int*, int, int), const std::function<int(int, int, int)>& source_of) {
-  for (int width : {1, 2, 4, 8, 16, 32}) {
-    for (int argument = 0; argument < 33; ++argument) {
-      Values<int> out(64);
-      device::launch(kernel, 1, 64, 0, nullptr, out.data(), argument, width);
-      const std::vector<int> got = out.get();
-      for (int thread = 0; thread < 64; ++thread)
-        ASSERT_EQ(got[std::size_t(thread)], thread / 32 * 32 + source_of(thread % 32, argument, width))
-            << "thread " << thread << ", argument " << argument << ", width " << width;
-    }
-  }
-}
-
-TEST_F(BothMachines, ShuffleFromALane) {
-  expect_shuffle(shuffle_idx,
-                 [](int lane, int source, int width) { return lane / width * width + source % width; });
-}
-
-TEST_F(BothMachines, ShuffleUp) {
-  expect_shuffle(shuffle_up, [](int lane, int delta, int width) {
-    delta %= 32;  // the instruction takes five bits
-    return lane % width >= delta ? lane - delta : lane;
-  });
-}
-
-TEST_F(BothMachines, ShuffleDown) {
-  expect_shuffle(shuffle_down, [](int lane, int delta, int width) {
-    delta %= 32;
-    return lane % width + delta < width ? lane + delta : lane;
-  });
-}
-
-TEST_F(BothMachines, ShuffleXor) {
-  expect_shuffle(shuffle_xor, [](int lane, int lane_mask, int width) {
-    const int source = lane ^ (lane_mask % 32);
-    return source / width <= lane / width ? source : lane;  // an earlier part may be read, a later one not
-  });
-}
 
 TEST_F(BothMachines, WarpsReduceByButterflies) {
   std::vector<float> in(64);
@@ -360,19 +241,6 @@ TEST_F(BothMachines, HalvesOfAWarpShuffleAmongThemselves) {
   Values<int> out(32);
   device::launch(shuffle_in_halves, 1, 32, 0, nullptr, out.data());
   for (int lane = 0; lane < 32; ++lane) EXPECT_EQ(out.get()[std::size_t(lane)], lane ^ 15);
-}
-
-TEST_F(BothMachines, Votes) {
-  for (unsigned yes : {0u, 1u, 0x80000000u, 0x00ff00ffu, 0xfffffffeu, 0xffffffffu}) {
-    Values<unsigned> out(64 * 3);
-    device::launch(vote, 1, 64, 0, nullptr, out.data(), yes);
-    const auto got = out.get();
-    for (std::size_t thread = 0; thread < 64; ++thread) {
-      EXPECT_EQ(got[thread * 3], yes);
-      EXPECT_EQ(got[thread * 3 + 1], unsigned(yes != 0));
-      EXPECT_EQ(got[thread * 3 + 2], unsigned(yes == kAll));
-    }
-  }
 }
 
 TEST_F(BothMachines, SyncwarpOrdersSharedMemory) {
@@ -530,42 +398,6 @@ TEST_F(BothMachines, Exp2IsGoodToAFewUnitsInTheLastPlace) {
     EXPECT_NEAR(got[i], std::exp2(in[i]), std::exp2(in[i]) * 0x1p-21f) << in[i];
 }
 
-TEST_F(BothMachines, WarpsReduceAndCompareByOneInstruction) {
-  for (const unsigned mask : {kAll, 0x0f0f1234u, 0x00000010u}) {
-    const Values<int> out(std::vector<int>(32 * 8));
-    const Values<unsigned> matches(std::vector<unsigned>(32 * 4));
-    device::launch(reduce_in_a_warp, 1, 32, 0, nullptr, out.data(), mask);
-    device::launch(match_values, 1, 32, 0, nullptr, matches.data(), mask);
-    int sum = 0, least = 100, most = -100;
-    unsigned all = kAll, any = 0, odd = 0, bits_sum = 0, bits_most = 0;
-    const auto value = [](int lane) { return (lane * 37 + 11) % 64 - 32; };
-    for (int lane = 0; lane < 32; ++lane) {
-      if (!(mask >> lane & 1)) continue;
-      const auto bits = 0x80000000u | unsigned(value(lane) * value(lane));
-      sum += value(lane), least = std::min(least, value(lane)), most = std::max(most, value(lane));
-      all &= bits, any |= bits, odd ^= bits, bits_sum += bits, bits_most = std::max(bits_most, bits);
-    }
-    const std::vector<int> expected = {sum,      least,    most,     int(bits_most),
-                                       int(all), int(any), int(odd), int(bits_sum)};
-    const auto seen = out.get();
-    const auto matched = matches.get();
-    for (int lane = 0; lane < 32; ++lane) {
-      if (!(mask >> lane & 1)) continue;
-      const std::vector<int> mine(seen.begin() + 8 * lane, seen.begin() + 8 * lane + 8);
-      ASSERT_EQ(mine, expected) << "lane " << lane << ", mask " << mask;
-      unsigned by_five = 0, by_three = 0;
-      for (int other = 0; other < 32; ++other) {
-        by_five |= unsigned((mask >> other & 1) != 0 && other % 5 == lane % 5) << other;
-        by_three |= unsigned((mask >> other & 1) != 0 && other % 3 == lane % 3) << other;
-      }
-      ASSERT_EQ(matched[std::size_t(4 * lane)], by_five) << "lane " << lane;
-      ASSERT_EQ(matched[std::size_t(4 * lane + 1)], by_three) << "lane " << lane;
-      ASSERT_EQ(matched[std::size_t(4 * lane + 2)], mask + 1u);
-      ASSERT_EQ(matched[std::size_t(4 * lane + 3)], mask == kAll ? 0 : mask + 1u) << "lane 31 differs";
-    }
-  }
-}
-
 TEST_F(BothMachines, LanesThatAreActiveTogetherCountTogether) {
   const Values<unsigned> counter(std::vector<unsigned>(3)), places(96);
   device::launch(count_together, 1, 96, 0, nullptr, counter.data(), places.data());
@@ -575,48 +407,10 @@ TEST_F(BothMachines, LanesThatAreActiveTogetherCountTogether) {
   for (unsigned i = 0; i < 96; ++i) EXPECT_EQ(seen[i], i < 90 ? i / 3 : 30 + (i - 90) / 2);
 }
 
-TEST_F(BothMachines, BarriersCount) {
-  constexpr int kThreads = 200;
-  const Values<int> out(4 * kThreads);
-  device::launch(count_at_barriers, 1, kThreads, 0, nullptr, out.data());
-  const auto seen = out.get();
-  for (std::size_t i = 0; i < seen.size(); i += 4) {
-    EXPECT_EQ(seen[i], 67);
-    EXPECT_NE(seen[i + 1], 0);
-    EXPECT_EQ(seen[i + 2], 0);
-    EXPECT_EQ(seen[i + 3], 1);
-  }
-}
-
-TEST_F(BothMachines, AtomicsChangeWords) {
-  const Values<int> i(std::vector<int>{5, 0, 0});
-  const Values<unsigned> u(std::vector<unsigned>{77, kAll, 0, 0, 0, 0});
-  const Values<unsigned long long> l(std::vector<unsigned long long>{~0ull, 0});
-  device::launch(change_words, 8, 128, 0, nullptr, i.data(), u.data(), l.data());
-  EXPECT_EQ(i.get(), (std::vector<int>{-1023, -523776, 0}));
-  EXPECT_EQ(u.get(), (std::vector<unsigned>{5, 0, (1u << 29) - 1, 24, 76, 0u - 3072}));
-  EXPECT_EQ(l.get(), (std::vector<unsigned long long>{0, (1ull << 60) - 1}));
-}
-
 TEST_F(BothMachines, SleepersWakeUp) {
   const Values<int> flag(std::vector<int>{0}), out(1);
   device::launch(sleep_until_told, 1, 64, 0, nullptr, flag.data(), out.data());
   EXPECT_EQ(out.get()[0], 5);
-}
-
-TEST_F(BothMachines, TanhIsGoodTo11Bits) {
-  std::vector<float> numbers;
-  for (int i = 0; i < 1024; ++i) numbers.push_back(std::ldexp(float(i - 512) / 512, i % 40 - 30));
-  const Values<float> in(numbers), out(numbers.size());
-  device::launch(hyperbolic_tangents, 1, 1024, 0, nullptr, in.data(), out.data());
-  const auto seen = out.get();
-  bool exact = true;
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    const double expected = std::tanh(double(numbers[i]));
-    EXPECT_LE(std::abs(double(seen[i]) - expected), std::abs(expected) * 0x1p-10) << "of " << numbers[i];
-    exact = exact && seen[i] == float(expected);
-  }
-  EXPECT_FALSE(exact);
 }
 
 TEST_F(BothMachines, EveryThreadKnowsItsPlace) {

@@ -298,7 +298,5 @@ TEST_F(Launch, HostMemoryIsNoArgument) {
   EXPECT_NE(error.find(" points to host memory: an illegal address on a GPU"), error.npos) << error;
 }
 
-TEST_F(Launch, OptionsHaveSensibleDefaults) { EXPECT_GE(sim::options().os_threads, 1); }
-
 }  // namespace
 }  // namespace flashbook
