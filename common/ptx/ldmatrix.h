@@ -7,38 +7,12 @@
 /// fall into the same banks, the load takes eight times as long.
 ///
 /// Preconditions of all: the whole warp executes the same one; `row`, the lane's row, is 16 bytes in shared
-/// memory, 16-byte aligned. Lanes that give no row may pass anything. (PTX ISA, ldmatrix)
+/// memory, 16-byte aligned. (PTX ISA, ldmatrix)
 #pragma once
 #include "common/ptx/call_site.h"
 #include "common/ptx/shared_address.h"
 
 namespace flashbook {
-
-/// Loads one matrix: lanes 0 to 7 give its rows.
-__device__ __forceinline__ void ldmatrix_x1(uint32_t (&registers)[1], const void* row,
-                                            [[maybe_unused]] CallSite where = CallSite::current()) {
-#ifdef __CUDACC__
-  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
-               : "=r"(registers[0])
-               : "r"(shared_address(row))
-               : "memory");
-#else
-  sim::ldmatrix(registers, 1, false, row, where);
-#endif
-}
-
-/// Loads two matrices: lanes 0 to 7 give the rows of the first, 8 to 15 of the second.
-__device__ __forceinline__ void ldmatrix_x2(uint32_t (&registers)[2], const void* row,
-                                            [[maybe_unused]] CallSite where = CallSite::current()) {
-#ifdef __CUDACC__
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(registers[0]), "=r"(registers[1])
-               : "r"(shared_address(row))
-               : "memory");
-#else
-  sim::ldmatrix(registers, 2, false, row, where);
-#endif
-}
 
 /// Loads four matrices: lanes 8 * m to 8 * m + 7 give the rows of matrix m.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&registers)[4], const void* row,
@@ -49,33 +23,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&registers)[4], const void
                : "r"(shared_address(row))
                : "memory");
 #else
-  sim::ldmatrix(registers, 4, false, row, where);
-#endif
-}
-
-/// Loads one matrix transposed: lanes 0 to 7 give its rows.
-__device__ __forceinline__ void ldmatrix_x1_trans(uint32_t (&registers)[1], const void* row,
-                                                  [[maybe_unused]] CallSite where = CallSite::current()) {
-#ifdef __CUDACC__
-  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
-               : "=r"(registers[0])
-               : "r"(shared_address(row))
-               : "memory");
-#else
-  sim::ldmatrix(registers, 1, true, row, where);
-#endif
-}
-
-/// Loads two matrices transposed: lanes 0 to 7 give the rows of the first, 8 to 15 of the second.
-__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&registers)[2], const void* row,
-                                                  [[maybe_unused]] CallSite where = CallSite::current()) {
-#ifdef __CUDACC__
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(registers[0]), "=r"(registers[1])
-               : "r"(shared_address(row))
-               : "memory");
-#else
-  sim::ldmatrix(registers, 2, true, row, where);
+  sim::ldmatrix(registers, false, row, where);
 #endif
 }
 
@@ -88,7 +36,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&registers)[4], cons
                : "r"(shared_address(row))
                : "memory");
 #else
-  sim::ldmatrix(registers, 4, true, row, where);
+  sim::ldmatrix(registers, true, row, where);
 #endif
 }
 

@@ -20,45 +20,34 @@ constexpr unsigned kAll = 0xffffffff;
 
 // Kernels, of one warp each.
 
-/// Matrices whose elements are their own numbers, loaded with each number of matrices.
-template <int kMatrices, bool kTransposed>
-__global__ void load_matrices(uint32_t* out) {  // [32, kMatrices]
-  auto* elements = dynamic_shared<uint16_t>();  // [8 * kMatrices, 8]
+/// Matrices whose elements are their own numbers.
+template <bool kTransposed>
+__global__ void load_matrices(uint32_t* out) {  // [32, 4]
+  auto* elements = dynamic_shared<uint16_t>();  // [32, 8]
   const int lane = threadIdx.x;
   for (int i = lane; i < 256; i += 32) elements[i] = uint16_t(i);
   __syncthreads();
-  uint32_t registers[kMatrices];
-  const uint16_t* row = elements + lane * 8;
-  if constexpr (kTransposed) {
-    if constexpr (kMatrices == 1) ldmatrix_x1_trans(registers, row);
-    if constexpr (kMatrices == 2) ldmatrix_x2_trans(registers, row);
-    if constexpr (kMatrices == 4) ldmatrix_x4_trans(registers, row);
-  } else {
-    if constexpr (kMatrices == 1) ldmatrix_x1(registers, row);
-    if constexpr (kMatrices == 2) ldmatrix_x2(registers, row);
-    if constexpr (kMatrices == 4) ldmatrix_x4(registers, row);
-  }
-  for (int i = 0; i < kMatrices; ++i) out[lane * kMatrices + i] = registers[i];
+  uint32_t registers[4];
+  if constexpr (kTransposed)
+    ldmatrix_x4_trans(registers, elements + lane * 8);
+  else
+    ldmatrix_x4(registers, elements + lane * 8);
+  for (int i = 0; i < 4; ++i) out[lane * 4 + i] = registers[i];
 }
 
-template <int kMatrices, bool kTransposed>
-__global__ void store_matrices(uint32_t* out) {  // [8 * kMatrices, 4]
+template <bool kTransposed>
+__global__ void store_matrices(uint32_t* out) {  // [32, 4]
   const int lane = threadIdx.x;
-  uint32_t registers[kMatrices];
-  for (int i = 0; i < kMatrices; ++i)
+  uint32_t registers[4];
+  for (int i = 0; i < 4; ++i)
     registers[i] = uint32_t(lane * 8 + i * 2) | uint32_t(lane * 8 + i * 2 + 1) << 16;
   unsigned char* row = dynamic_shared<unsigned char>() + lane * 16;
-  if constexpr (kTransposed) {
-    if constexpr (kMatrices == 1) stmatrix_x1_trans(row, registers);
-    if constexpr (kMatrices == 2) stmatrix_x2_trans(row, registers);
-    if constexpr (kMatrices == 4) stmatrix_x4_trans(row, registers);
-  } else {
-    if constexpr (kMatrices == 1) stmatrix_x1(row, registers);
-    if constexpr (kMatrices == 2) stmatrix_x2(row, registers);
-    if constexpr (kMatrices == 4) stmatrix_x4(row, registers);
-  }
+  if constexpr (kTransposed)
+    stmatrix_x4_trans(row, registers);
+  else
+    stmatrix_x4(row, registers);
   __syncthreads();
-  for (int i = lane; i < 32 * kMatrices; i += 32) out[i] = dynamic_shared<uint32_t>()[i];
+  for (int i = lane; i < 128; i += 32) out[i] = dynamic_shared<uint32_t>()[i];
 }
 
 __global__ void shuffle_and_vote(int* out) {  // [32, 6]
@@ -111,16 +100,6 @@ __global__ void multiply_fragments(const T* a, const T* b, float* d) {  // [16, 
   wmma::store_matrix_sync(d, d_tile, 16, wmma::mem_row_major);
 }
 
-template <int kMatrices>
-void matrix_cases() {
-  const std::string count = ".x" + std::to_string(kMatrices);
-  const std::size_t words = 32 * kMatrices;
-  golden::run_case<uint32_t>("ldmatrix" + count, words, load_matrices<kMatrices, false>);
-  golden::run_case<uint32_t>("ldmatrix" + count + ".trans", words, load_matrices<kMatrices, true>);
-  golden::run_case<uint32_t>("stmatrix" + count, words, store_matrices<kMatrices, false>);
-  golden::run_case<uint32_t>("stmatrix" + count + ".trans", words, store_matrices<kMatrices, true>);
-}
-
 template <int kBytes>
 void copy_case(const std::string& name) {
   std::vector<unsigned char> in(32 * kBytes);
@@ -166,9 +145,10 @@ void product_cases(const std::string& type) {
 }
 
 void run_cases() {
-  matrix_cases<1>();
-  matrix_cases<2>();
-  matrix_cases<4>();
+  golden::run_case<uint32_t>("ldmatrix.x4", 128, load_matrices<false>);
+  golden::run_case<uint32_t>("ldmatrix.x4.trans", 128, load_matrices<true>);
+  golden::run_case<uint32_t>("stmatrix.x4", 128, store_matrices<false>);
+  golden::run_case<uint32_t>("stmatrix.x4.trans", 128, store_matrices<true>);
   golden::run_case<int>("shuffles and votes", 192, shuffle_and_vote);
   copy_case<4>("cp.async.ca 4");
   copy_case<8>("cp.async.ca 8");

@@ -124,11 +124,6 @@ class Scheduler {
   std::optional<Crash> crashed() const { return crashed_; }  ///< the current thread
   const void* bad_address() const { return bad_address_; }   ///< of an access that crashed
   bool is_polling() const { return !pollers_.empty(); }
-  bool has_ready() const { return ready_warps_ != 0; }
-  /// Rounds of polling since something else happened.
-  int fruitless_polls() const { return fruitless_polls_; }
-  /// Another block has gone on, which may have been what they polled for.
-  void forgive_polls() { fruitless_polls_ = 0; }
   /// Whether one of those who poll reads memory, which another block may change.
   bool is_polling_memory() const;
 

@@ -158,7 +158,6 @@ void EventLog::rename(const std::string& object, const std::string& name) {
 }
 
 void EventLog::fault(int thread, std::uintptr_t code, std::function<std::string()> text) {
-  has_fault_ = true;
   const auto event = uint32_t(events_.size());
   faults_[event] = std::move(text);
   events_.push_back({EventKind::fault, 1, int16_t(thread < 0 ? -1 : thread / 32),

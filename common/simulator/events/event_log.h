@@ -81,7 +81,6 @@ class EventLog {
   /// All accesses of these lanes have been told.
   void forget_accesses(int warp, uint32_t lanes);
 
-  bool has_fault() const { return has_fault_; }
   /// Appends the log to a file, as JSON. Texts of faults are asked for here.
   void write(std::string& json);
 
@@ -129,7 +128,7 @@ class EventLog {
   std::vector<std::vector<Span>> spans_;  ///< of each warp
   std::map<uint32_t, std::vector<Accesses>> accesses_;  ///< of an event
   std::map<uint32_t, std::function<std::string()>> faults_;
-  bool has_fault_ = false, is_full_ = false;
+  bool is_full_ = false;
 };
 
 struct Launch;
