@@ -8,7 +8,7 @@ A number    It takes <!-- num forward/ch01/step4/bf16/d128/full/n4096 ms .1f -->
     `A ms / B ms .2f`, `100 * A of_product .0f`. CARD:NAME takes the results of another card, which the page must name. A list in brackets
     stands for each of its words: `mean`, `least` or `most` in front makes one number of them: `mean A/d[64,128] vs_cudnn .2f`.
     A field is one of FIELDS below, or any counter of the result; FIELD@COUNTER takes the newest result that also has COUNTER.
-A table     <!-- table steps 05 4096 --> ... <!-- /table -->
+A table     <!-- table chapter 05 --> ... <!-- /table -->
     Its template has that name in docs/tables.txt, which says how to write one; TABLES below makes the others.
 An excerpt  <!-- excerpt step1.cuh --> ... <!-- /excerpt -->    a fence with lines of that file, anywhere in it
             <!-- excerpt A.cuh "for (" to B.cuh "for (" --> ... <!-- /excerpt -->    what changes from one file to the other: docs/tools/diffs.py
