@@ -17,6 +17,7 @@ import chapters
 from docs.tools import pages
 
 ROOT = HERE.parents[1]
+SHOWN = 2  # lines of a program that calls its results wrong
 
 
 def comparable(page):
@@ -39,7 +40,10 @@ def shown_chapter_fault(name, folder):
     command = " ".join([*environment, f"./flashbook {'profile' if fault.says else 'run'}", name[-2:], *(["--", *options] if options else [])])
     diff = f"```diff\n-{line}\n" + (f"+{changed}\n" if changed else "") + "```\n\n"
     asked = f"```sh\n{command}\n```\n\n" if fault.says else f"`{command}` says:\n\n"
-    return f"{diff}{asked}```text\n{path.read_text(encoding='utf-8')}```\n"
+    said = path.read_text(encoding="utf-8").splitlines()
+    if not fault.says and len(said) > SHOWN:
+        said = [*said[:SHOWN], f"... and {len(said) - SHOWN} more lines"]
+    return f"{diff}{asked}```text\n" + "\n".join(said) + "\n```\n"
 
 
 def main():
