@@ -13,8 +13,14 @@ A table     <!-- table chapter 05 --> ... <!-- /table -->
 An excerpt  <!-- excerpt step1.cuh --> ... <!-- /excerpt -->    a fence with lines of that file, anywhere in it
             <!-- excerpt A.cuh "for (" to B.cuh "for (" --> ... <!-- /excerpt -->    what changes from one file to the other: docs/tools/diffs.py
 
-Marks in code are left alone. A place that holds "…" waits for its first measurement. --check writes nothing and exits with 1 if a page differs
-or quotes what was never measured.
+Marks in code are left alone. A place that holds "…" waits for its first measurement. --check writes nothing and exits with 1 if a page differs,
+quotes what was never measured, or has a number that is typed by hand.
+
+Typed by hand is a number with a unit, such as 12 ms or 3 %, unless it is generated, code, or in a table or a link's text. It may stand
+  * in a sentence that calculates it, with `=`, or that says guess, estimate or predict;
+  * in a paragraph that links to its source, on the web or in bench, or in the box's *Predicted*;
+  * below a heading that says "tried", among trials that no program repeats;
+  * anywhere, if CONSTANTS below has it.
 """
 
 import argparse
@@ -36,6 +42,15 @@ from docs.tools import blackwell, diffs, made, pages
 from docs.tools.pages import row
 
 WAITS = "…"  # for a first measurement
+CONSTANTS = {  # of machines
+    "1.7 GHz", "582 TFLOP/s", "919 TFLOP/s", "57.4 TFLOP/s",  # the clock of predictions; mma.sync, wgmma and CUDA cores of an H200 at that clock
+    "1.98 GHz", "1.83 GHz", "67 TFLOP/s", "989 TFLOP/s", "4.8 TB/s",  # an H200's highest clock, and its data sheet
+    "3.78 TB/s", "4.3 TB/s", "4.30 TB/s", "4 TB/s",  # a copy in its memory: chapter 0's, an earlier session's, the one that chapter 10 predicted with
+    "1.41 GHz", "1.8 GHz", "2,039 GB/s", "2.0 TB/s", "19 TB/s", "19.5 TFLOP/s",  # an A100; and a question's
+    "1,979 TFLOP/s", "3 GHz", "50 GB/s"}  # a data sheet's sparse rate; chapter 2's CPU; a network card
+GENERATED = re.compile(r"<!-- (num|table|excerpt) .*?<!-- /\1 -->", re.DOTALL)
+NOT_PROSE = re.compile(r"^\s*(```+|~~~+).*?^\s*\1|<!--.*?-->|^    [^\n]*$|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)|^[> ]*\|[^\n]*$", re.DOTALL | re.MULTILINE)
+NUMBER_WITH_UNIT = re.compile(r"(?<![\w.,/^-])(\d[\d.,]*)(?:[ \u00a0]|\\,)?(ms|µs|ns|[TG]FLOP/s|[TG]B/s|GHz|\\?%)(?![\w/])")
 TEMPLATES = results.ROOT / "docs" / "tables.txt"
 RECORDED = ("split", "conflicts", "requested")  # tables that tests and programs of the simulator write
 
@@ -254,6 +269,40 @@ def quoted(text: str, measured: Results) -> tuple[str, list[pages.Fault]]:
     return page, sorted(stale + refused)
 
 
+def typed_by_hand(page: str) -> Iterator[pages.Fault]:
+    """The numbers with units that nothing stands behind: see above."""
+    def blank(found: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", found[0])
+
+    text = NOT_PROSE.sub(blank, GENERATED.sub(blank, page))
+    text = re.sub(r"^> ?", " ", re.sub(r"(?<=\[)[^\]]*(?=\]\()", blank, text), flags=re.MULTILINE)
+    among_trials = False
+    for paragraph in re.finditer(r"(?:^[^\n]*\S[^\n]*\n?)+", text, flags=re.MULTILINE):
+        if paragraph[0].startswith("#"):
+            among_trials = "tried" in paragraph[0] or (among_trials and paragraph[0].startswith("###"))
+            continue
+        if among_trials or re.search(r"\]\((https:|[./]*bench/)|^ *\*\*Predicted\.", paragraph[0]):
+            continue
+        begin = paragraph.start()
+        for sentence in re.split(r"(?<=[.;:?!)*])(?=\s+[A-Z$\[*(])", paragraph[0]):
+            if not re.search(r"=|(?i:guess|estimate|predict)", sentence):
+                for found in NUMBER_WITH_UNIT.finditer(sentence):
+                    if f"{found[1]} {found[2]}" not in CONSTANTS:
+                        line = text.count("\n", 0, begin + found.start()) + 1
+                        yield pages.Fault(line, f"{' '.join(found[0].split())} is typed by hand: quote a result, calculate it, or cite its source")
+            begin += len(sentence)
+
+
+def hand_typed_in(path: pathlib.Path) -> int:
+    """Reports them; how many there are. What pages for teachers set, the record of trials by hand, and what has changed are no measurements."""
+    if path.name == "CHANGELOG.md" or {"course", "peers"} & set(path.parts):
+        return 0
+    faults = list(typed_by_hand(path.read_text(encoding="utf-8")))
+    for line, message in faults:
+        print(f"{path}:{line}: {message}", file=sys.stderr)
+    return len(faults)
+
+
 def quoted_names(texts: Iterable[str]) -> set[str]:
     """The results that pages quote by name, and those in the templates of tables."""
     marks = [place.words for text in texts for place in pages.marked(text, ["num"])]
@@ -279,12 +328,15 @@ def main() -> int:
     options = parser.parse_args()
     try:
         measured = results.load(options.results)
-        right = [pages.update(page, makers(measured, page.parent), options.check) for page in options.files or book_pages()]
+        chosen = options.files or book_pages()
+        right = [pages.update(page, makers(measured, page.parent), options.check) for page in chosen]
+        if options.check:
+            right += [not hand_typed_in(page) for page in chosen]
     except Refused as reason:
         print(f"quote.py: {reason}", file=sys.stderr)
         return 2
     if options.check and not all(right):
-        print("python3 docs/tools/quote.py brings the pages up to date", file=sys.stderr)
+        print("python3 docs/tools/quote.py brings pages up to date; its --help says which numbers may be typed by hand", file=sys.stderr)
     return int(not all(right))
 
 
