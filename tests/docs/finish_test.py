@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""What the site adds to a page: captions, links to sections, colours of differences, descriptions; and colours that can be read."""
+"""What the site adds to a page: captions, colours of differences; and colours that can be read."""
 import re
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -14,8 +13,6 @@ import svg
 
 from docs.tools import finish, formulas
 from docs.tools.github_markdown import Document
-from docs.tools.raw_page import RawPage
-from docs.tools.sources import Sources
 
 FIGURE = '<p><img class="figure" src="a.svg" alt="What one sees"/></p>'
 
@@ -35,22 +32,6 @@ class Captions(unittest.TestCase):
     def test_pictures_in_a_sentence_stay(self):
         text = '<p>See <img class="figure" src="a.svg" alt="this"/> here.</p>'
         self.assertEqual(finish.with_captions(text, ""), text)
-
-
-class Interactive(unittest.TestCase):
-    def test_a_page_loads_the_scripts_of_its_own_figures(self):
-        body = finish.with_captions(FIGURE + FIGURE.replace("a.svg", "files/docs/figures/ring_phases.svg") * 2 + FIGURE.replace("a.svg", "swizzle.svg"), "5")
-        self.assertEqual(finish.scripts_for(body), ["kit.js", "ring_phases_data.js", "ring_phases.js", "swizzle.js"])
-        self.assertEqual(finish.scripts_for(FIGURE), [])
-
-
-class Headings(unittest.TestCase):
-    def test_a_section_links_to_itself(self):
-        self.assertEqual(finish.with_permalinks('<h2 id="the-idea">The idea</h2>'),
-                         '<h2 id="the-idea">The idea <a class="permalink" href="#the-idea" title="Link to this section">#</a></h2>')
-
-    def test_headings_without_a_name_stay(self):
-        self.assertEqual(finish.with_permalinks("<h2>The idea</h2>"), "<h2>The idea</h2>")
 
 
 class Markdown(unittest.TestCase):
@@ -93,60 +74,12 @@ class Markdown(unittest.TestCase):
         self.assertEqual(re.findall(r'id="(.*?)"', self.of("## Step 1: `two` passes", "", "## Step 1: two passes")), ["step-1-two-passes", "step-1-two-passes-1"])
 
 
-XML = {
-    "space.xml": """<doxygen><compounddef id="namespacea" kind="namespace"><compoundname>a</compoundname><location file="k.cuh" line="1"/>
-        <memberdef id="namespacea_1f00" kind="function"><definition>void
- a::copy</definition><argsstring>(int n)</argsstring><qualifiedname>a::copy</qualifiedname>
-        <location file="k.cuh" line="3" bodyfile="k.cuh" bodystart="4"/></memberdef></compounddef></doxygen>""",
-    "file.xml": """<doxygen><compounddef id="k_8cuh" kind="file"><compoundname>k.cuh</compoundname><programlisting>
-        <codeline lineno="7"><highlight class="keyword">if</highlight><highlight class="normal"><sp/>(x<sp/>&lt;<sp/>2)<sp/><ref refid="namespacea_1f00"
-        kindref="member">copy</ref>(1);</highlight></codeline></programlisting><location file="k.cuh"/></compounddef></doxygen>"""}
-
-
-class SourcesOfDoxygen(unittest.TestCase):
-    def test_a_line_and_what_its_names_mean(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in XML.items():
-                (Path(folder) / name).write_text(text, encoding="utf-8")
-            sources = Sources(Path(folder))
-        pieces = list(sources.pieces("k.cuh", 7))
-        self.assertEqual("".join(piece.text for piece in pieces), "if (x < 2) copy(1);")
-        self.assertEqual(pieces[0].look, "keyword")
-        (meant,) = [piece.meant for piece in pieces if piece.meant]
-        self.assertEqual((meant.kind, meant.name, meant.declaration, meant.line), ("function", "a::copy", "void a::copy(int n)", 4))
-        self.assertEqual(meant.address, "namespacea.html#f00")
-
-
-class PagesOfDoxygen(unittest.TestCase):
-    def test_a_link_to_a_page_that_doxygen_did_not_write_is_text(self):
-        with tempfile.TemporaryDirectory() as folder:
-            page = Path(folder) / "structa.html"
-            page.write_text('<div class="contents"><a class="el" href="structa.html#x">a</a> <a class="el" href="union_b.html">b</a><!-- end -->', encoding="utf-8")
-            self.assertIn('<a class="el" href="structa.html#x">a</a> b', RawPage(page).body)
-
-    def test_indices_of_members_are_left_out(self):
-        for name in ("functions_~.html", "functions_func_z.html", "globals.html", "structa-members.html", "doxygen_crawl.html"):
-            self.assertTrue(finish.UNUSED.fullmatch(name), name)
-        self.assertFalse(finish.UNUSED.fullmatch("structa.html"))
-
-
 class Formulas(unittest.TestCase):
     def test_no_line_begins_with_the_mark_behind_a_formula(self):
         bodies, complaints = formulas.render({"page": r"with \(d = 128\), and \(n\) keys"})
         self.assertEqual(complaints, [])
         self.assertRegex(bodies["page"], r'<span class="with-mark"><span class="base">(?:(?!"base").)*128</span></span><span>,</span></span></span></span><!-- end --> and')
         self.assertEqual(bodies["page"].count("with-mark"), 1)
-
-
-class Descriptions(unittest.TestCase):
-    def test_is_the_first_paragraph_that_says_something(self):
-        long = "This chapter says how a row of scores can be read once, and that the result is exact. " * 4
-        found = finish.description(f"<p>Short.</p><p>{long}</p>")
-        self.assertTrue(found.startswith("This chapter says"))
-        self.assertLessEqual(len(found), 204)
-
-    def test_a_page_of_tables_has_none(self):
-        self.assertEqual(finish.description("<table></table>"), "")
 
 
 def luminance(colour):
