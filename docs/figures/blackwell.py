@@ -62,10 +62,5 @@ def tensor_memory():
     figure.write(str(Path(__file__).with_name("blackwell_tensor_memory.py")))
 
 
-def main():
-    clocks()
-    tensor_memory()
-
-
-if __name__ == "__main__":
-    main()
+clocks()
+tensor_memory()

@@ -1,15 +1,9 @@
 #!/usr/bin/env python3
 """Writes block_sizes.svg, the still picture of the interactive figure: what tiles of 16 to 128 rows cost and bring in chapter 3's step 2 at d = 128;
 and the sweep's results that the figure shows beside what it computes, interactive/block_sizes_data.js."""
-import json
 import re
-import sys
-from pathlib import Path
 
-from svg import Figure
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from svg import Figure, write_data
 
 from bench import results
 
@@ -29,27 +23,20 @@ def sweep():
     return {head_dim: dict(sorted(sizes.items())) for head_dim, sizes in sorted(found.items())}
 
 
-def main():
-    measured = sweep()
-    Path(__file__).with_name("interactive").joinpath("block_sizes_data.js").write_text(
-        "// Chapter 3's sweep over tiles on an H200, from bench/results: docs/figures/block_sizes.py writes this.\n"
-        f"(window.flashbookData ??= {{}}).block_sizes = {json.dumps(measured, separators=(',', ':'))};\n", encoding="utf-8")
-    sizes = measured[128]
-    figure = Figure(420, 44 + 62 * len(sizes), "Tiles of " + ", ".join(f"{rows} rows: {of['shared'] / 1024:.0f} KB of shared memory, {of['blocks']} blocks on a multiprocessor, "
-                                                                        f"{of['ms']:.0f} ms" for rows, of in sizes.items()))
-    for x, words, look in ((70, "shared memory", "blue"), (200, "time", "amber")):
-        figure.box(x, 14, 14, 12, look)
-        figure.text(x + 20, 25, words, "small")
-    for i, (rows, of) in enumerate(sizes.items()):
-        y = 40 + 62 * i
-        figure.text(16, y + 28, f"{rows}", "bold")
-        for line, (value, most, words, look) in enumerate(((of["shared"], 227 * 1024, f"{of['shared'] / 1024:.0f} KB, {of['blocks']} at a time", "blue"),
-                                                           (of["ms"], max(o["ms"] for o in sizes.values()), f"{of['ms']:.0f} ms", "amber"))):
-            width = WIDEST * value / most
-            figure.box(60, y + 4 + 24 * line, width, 18, look)
-            figure.text(60 + width + 8, y + 18 + 24 * line, words, "small")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+measured = sweep()
+write_data(__file__, "Chapter 3's sweep over tiles on an H200, from bench/results", measured)
+sizes = measured[128]
+figure = Figure(420, 44 + 62 * len(sizes), "Tiles of " + ", ".join(f"{rows} rows: {of['shared'] / 1024:.0f} KB of shared memory, {of['blocks']} blocks on a multiprocessor, "
+                                                                    f"{of['ms']:.0f} ms" for rows, of in sizes.items()))
+for x, words, look in ((70, "shared memory", "blue"), (200, "time", "amber")):
+    figure.box(x, 14, 14, 12, look)
+    figure.text(x + 20, 25, words, "small")
+for i, (rows, of) in enumerate(sizes.items()):
+    y = 40 + 62 * i
+    figure.text(16, y + 28, f"{rows}", "bold")
+    for line, (value, most, words, look) in enumerate(((of["shared"], 227 * 1024, f"{of['shared'] / 1024:.0f} KB, {of['blocks']} at a time", "blue"),
+                                                       (of["ms"], max(o["ms"] for o in sizes.values()), f"{of['ms']:.0f} ms", "amber"))):
+        width = WIDEST * value / most
+        figure.box(60, y + 4 + 24 * line, width, 18, look)
+        figure.text(60 + width + 8, y + 18 + 24 * line, words, "small")
+figure.write(__file__)

@@ -18,25 +18,20 @@ def keys(figure, y, first_load):
                 figure.text(LEFT + group * CELL + 14, row + 19, str(4 * key + group % 4), "small", "middle")
 
 
-def main():
-    figure = Figure(560, 336, "A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next. Neighbouring keys begin with "
-                    "different halves of 128 bytes, so eight lanes meet in no bank.")
-    figure.text(16, 28, "Eight lanes at a time, 16 bytes each", "bold")
-    keys(figure, 44, (0, 1))
-    figure.text(LEFT, 130, "eight groups of four banks: each is asked once", "small green")
-    figure.text(344, 66, "lanes 0 to 3", "small blue")
-    figure.text(344, 100, "lanes 4 to 7: the other half first", "small green")
-    figure.text(16, 172, "A lane's eight columns", "bold")
-    for column in range(8):
-        figure.box(LEFT + column * CELL, 186, CELL - 3, 28, "blue" if column < 4 else "amber")
-        figure.text(LEFT + column * CELL + 14, 205, str(column), "small", "middle")
-    figure.text(LEFT, 238, "one product", "small blue")
-    figure.text(LEFT + 4 * CELL, 238, "the next", "small amber")
-    figure.text(16, 272, "mma.sync wants columns 2t, 2t + 1, 2t + 8, 2t + 9 of lane t.", "small")
-    figure.text(16, 292, "Any four columns of K do as well, if Q's columns are dealt out alike:", "small")
-    figure.text(16, 312, "a sum has no order.", "small")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(560, 336, "A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next. Neighbouring keys begin with "
+                "different halves of 128 bytes, so eight lanes meet in no bank.")
+figure.text(16, 28, "Eight lanes at a time, 16 bytes each", "bold")
+keys(figure, 44, (0, 1))
+figure.text(LEFT, 130, "eight groups of four banks: each is asked once", "small green")
+figure.text(344, 66, "lanes 0 to 3", "small blue")
+figure.text(344, 100, "lanes 4 to 7: the other half first", "small green")
+figure.text(16, 172, "A lane's eight columns", "bold")
+for column in range(8):
+    figure.box(LEFT + column * CELL, 186, CELL - 3, 28, "blue" if column < 4 else "amber")
+    figure.text(LEFT + column * CELL + 14, 205, str(column), "small", "middle")
+figure.text(LEFT, 238, "one product", "small blue")
+figure.text(LEFT + 4 * CELL, 238, "the next", "small amber")
+figure.text(16, 272, "mma.sync wants columns 2t, 2t + 1, 2t + 8, 2t + 9 of lane t.", "small")
+figure.text(16, 292, "Any four columns of K do as well, if Q's columns are dealt out alike:", "small")
+figure.text(16, 312, "a sum has no order.", "small")
+figure.write(__file__)

@@ -6,40 +6,35 @@ PAGES, PAGE_OF_WINDOW, PARTS = 20, 11, 3  # pages of a sequence, the first with 
 WIDTH = 26
 
 
-def main():
-    figure = Figure(560, 372, "A sequence of 20 pages. A window begins inside page 11; pages 0 to 10 are not read. Three blocks have the rest as parts. The "
-                              "last to arrive merges them, and takes the sink in.")
-    figure.text(16, 28, "A sequence's cache, in pages", "bold")
-    for page in range(PAGES):
-        figure.box(16 + page * WIDTH, 42, WIDTH - 2, 28, "" if page < PAGE_OF_WINDOW else "amber")
-    begin = 16 + PAGE_OF_WINDOW * WIDTH
-    end = 16 + PAGES * WIDTH
-    figure.line([(begin + 15, 36), (begin + 15, 78)], "red")
-    figure.text(16, 92, "before the window: not read", "small soft")
-    figure.text(begin + 20, 92, "the window's keys", "small red")
-    each = (end - begin) / PARTS
-    for part in range(PARTS):
-        middle = begin + each * (part + 0.5)
-        figure.box(begin + each * part, 108, each - 4, 30, "blue")
-        figure.text(middle - 2, 128, f"block {part}", "small", "middle")
-        figure.arrow(middle - 2, 138, middle - 2, 160)
-        figure.box(begin + each * part, 162, each - 4, 40)
-        figure.text(middle - 2, 179, "O, LSE", "small", "middle")
-        figure.text(middle - 2, 195, "no sink", "small soft", "middle")
-    figure.arrow(begin + each * 1.5 - 2, 202, begin + each * 1.5 - 2, 228, "green")
-    figure.box(begin, 230, end - begin - 4, 44, "green")
-    figure.text((begin + end) / 2, 249, "the last to arrive merges:", "small", "middle")
-    figure.text((begin + end) / 2, 266, "O and LSE of all keys", "small", "middle")
-    figure.box(16, 230, 230, 44, "amber")
-    figure.text(131, 249, "the head's sink b", "small", "middle")
-    figure.text(131, 266, "a score without a key", "small", "middle")
-    figure.arrow(131, 274, 131, 300, "green")
-    figure.arrow((begin + end) / 2, 274, (begin + end) / 2, 300, "green")
-    figure.box(16, 302, end - 20, 28, "green")
-    figure.text((16 + end) / 2, 321, "LSE' = log(e^LSE + e^b),   O' = e^(LSE - LSE') O", "small", "middle")
-    figure.text(16, 356, "What the window's first page has before the window is read, and hidden.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(560, 372, "A sequence of 20 pages. A window begins inside page 11; pages 0 to 10 are not read. Three blocks have the rest as parts. The "
+                          "last to arrive merges them, and takes the sink in.")
+figure.text(16, 28, "A sequence's cache, in pages", "bold")
+for page in range(PAGES):
+    figure.box(16 + page * WIDTH, 42, WIDTH - 2, 28, "" if page < PAGE_OF_WINDOW else "amber")
+begin = 16 + PAGE_OF_WINDOW * WIDTH
+end = 16 + PAGES * WIDTH
+figure.line([(begin + 15, 36), (begin + 15, 78)], "red")
+figure.text(16, 92, "before the window: not read", "small soft")
+figure.text(begin + 20, 92, "the window's keys", "small red")
+each = (end - begin) / PARTS
+for part in range(PARTS):
+    middle = begin + each * (part + 0.5)
+    figure.box(begin + each * part, 108, each - 4, 30, "blue")
+    figure.text(middle - 2, 128, f"block {part}", "small", "middle")
+    figure.arrow(middle - 2, 138, middle - 2, 160)
+    figure.box(begin + each * part, 162, each - 4, 40)
+    figure.text(middle - 2, 179, "O, LSE", "small", "middle")
+    figure.text(middle - 2, 195, "no sink", "small soft", "middle")
+figure.arrow(begin + each * 1.5 - 2, 202, begin + each * 1.5 - 2, 228, "green")
+figure.box(begin, 230, end - begin - 4, 44, "green")
+figure.text((begin + end) / 2, 249, "the last to arrive merges:", "small", "middle")
+figure.text((begin + end) / 2, 266, "O and LSE of all keys", "small", "middle")
+figure.box(16, 230, 230, 44, "amber")
+figure.text(131, 249, "the head's sink b", "small", "middle")
+figure.text(131, 266, "a score without a key", "small", "middle")
+figure.arrow(131, 274, 131, 300, "green")
+figure.arrow((begin + end) / 2, 274, (begin + end) / 2, 300, "green")
+figure.box(16, 302, end - 20, 28, "green")
+figure.text((16 + end) / 2, 321, "LSE' = log(e^LSE + e^b),   O' = e^(LSE - LSE') O", "small", "middle")
+figure.text(16, 356, "What the window's first page has before the window is read, and hidden.", "small soft")
+figure.write(__file__)

@@ -1,13 +1,8 @@
 #!/usr/bin/env python3
 """Writes decode_steps.svg: what each of the steps 1 to 6 of chapter 8 reads a second, of one long batch and of one sequence, from the newest
 results. Step 7 has another shape, and step 8 another cache, of half the bytes."""
-import sys
-from pathlib import Path
 
 from svg import Figure
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
 from bench import results
 
@@ -16,32 +11,27 @@ PAGES = {5: "_p64"}  # step 5 is drawn with pages of 64 keys
 WIDTH, LEFT, RIGHT, ROW, BAR, MOST = 420, 16, 16, 34, 8, 4.8  # TB/s: the data sheet's
 
 
-def main():
-    measured = results.load(results.RESULTS / results.BOOK_GPU)
-    panels = []
-    for title, shape in SHAPES:
-        rows = []
-        for who, words in (*((f"ch08/step{i}{PAGES.get(i, '')}", f"{i} {name}") for i, name in results.step_titles(8).items() if i < 7), ("cudnn", "cuDNN")):
-            entry = measured.newest.get(f"decode/{who}/bf16/{shape}")
-            if entry and not entry.skipped:
-                rows.append((words, entry.values["bytes_per_second"] / 1e12, who != "cudnn"))
-        panels.append((title, rows))
-    height = 70 + sum(40 + ROW * len(rows) for _, rows in panels)
-    figure = Figure(WIDTH, height, "; ".join(f"{title}, {words}: {rate:.2f} TB/s" for title, rows in panels for words, rate, _ in rows))
-    y = 26
-    for title, rows in panels:
-        figure.text(LEFT, y, title, "bold")
-        figure.text(WIDTH - RIGHT, y, "TB/s", "small soft", "end")
-        for i, (words, rate, ours) in enumerate(rows):
-            top = y + 14 + ROW * i
-            figure.text(LEFT, top + 14, words, "" if ours else "small soft")
-            figure.text(WIDTH - RIGHT, top + 14, f"{rate:.2f}", "bold" if ours else "small soft", "end")
-            figure.box(LEFT, top + 19, max(rate / MOST * (WIDTH - LEFT - RIGHT), 2), BAR, "blue" if ours else "")
-        y += 40 + ROW * len(rows)
-    figure.text(LEFT, y, "H200, 32 query heads, 8 key heads, d 128, bf16. The full", "small soft")
-    figure.text(LEFT, y + 20, "width is 4.8 TB/s, what the data sheet names.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+measured = results.load(results.RESULTS / results.BOOK_GPU)
+panels = []
+for title, shape in SHAPES:
+    rows = []
+    for who, words in (*((f"ch08/step{i}{PAGES.get(i, '')}", f"{i} {name}") for i, name in results.step_titles(8).items() if i < 7), ("cudnn", "cuDNN")):
+        entry = measured.newest.get(f"decode/{who}/bf16/{shape}")
+        if entry and not entry.skipped:
+            rows.append((words, entry.values["bytes_per_second"] / 1e12, who != "cudnn"))
+    panels.append((title, rows))
+height = 70 + sum(40 + ROW * len(rows) for _, rows in panels)
+figure = Figure(WIDTH, height, "; ".join(f"{title}, {words}: {rate:.2f} TB/s" for title, rows in panels for words, rate, _ in rows))
+y = 26
+for title, rows in panels:
+    figure.text(LEFT, y, title, "bold")
+    figure.text(WIDTH - RIGHT, y, "TB/s", "small soft", "end")
+    for i, (words, rate, ours) in enumerate(rows):
+        top = y + 14 + ROW * i
+        figure.text(LEFT, top + 14, words, "" if ours else "small soft")
+        figure.text(WIDTH - RIGHT, top + 14, f"{rate:.2f}", "bold" if ours else "small soft", "end")
+        figure.box(LEFT, top + 19, max(rate / MOST * (WIDTH - LEFT - RIGHT), 2), BAR, "blue" if ours else "")
+    y += 40 + ROW * len(rows)
+figure.text(LEFT, y, "H200, 32 query heads, 8 key heads, d 128, bf16. The full", "small soft")
+figure.text(LEFT, y + 20, "width is 4.8 TB/s, what the data sheet names.", "small soft")
+figure.write(__file__)

@@ -36,18 +36,13 @@ def panel(figure, x, y, title, blocks, scale):
     figure.text(x, y + 30 + BLOCKS * 17, f"done after {longest} tiles", "small red")
 
 
-def main():
-    figure = Figure(560, 470,
-                    "Eight blocks over time. Even lengths: both ways take 8 tiles. Uneven lengths: equal parts take 20 tiles, equal work 8.")
-    scale = 11
-    panel(figure, 20, 30, "Even lengths, equal parts", equal_parts(EVEN), scale)
-    panel(figure, 300, 30, "Even lengths, equal work", equal_work(EVEN), scale)
-    panel(figure, 20, 240, "Uneven lengths, equal parts", equal_parts(UNEVEN), scale)
-    panel(figure, 300, 240, "Uneven lengths, equal work", equal_work(UNEVEN), scale)
-    figure.text(20, 434, "A row is a block, time runs to the right, a colour is a sequence.", "small soft")
-    figure.text(20, 454, "The uneven sequences have 40, 12, 8 and 4 tiles of keys.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(560, 470,
+                "Eight blocks over time. Even lengths: both ways take 8 tiles. Uneven lengths: equal parts take 20 tiles, equal work 8.")
+scale = 11
+panel(figure, 20, 30, "Even lengths, equal parts", equal_parts(EVEN), scale)
+panel(figure, 300, 30, "Even lengths, equal work", equal_work(EVEN), scale)
+panel(figure, 20, 240, "Uneven lengths, equal parts", equal_parts(UNEVEN), scale)
+panel(figure, 300, 240, "Uneven lengths, equal work", equal_work(UNEVEN), scale)
+figure.text(20, 434, "A row is a block, time runs to the right, a colour is a sequence.", "small soft")
+figure.text(20, 454, "The uneven sequences have 40, 12, 8 and 4 tiles of keys.", "small soft")
+figure.write(__file__)

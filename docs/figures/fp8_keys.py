@@ -34,22 +34,17 @@ def line(figure, y, title, labels, threads):
         figure.text(20 + (i + 0.5) * CELL, y + CELL / 2 + 5, str(label), "small", "middle")
 
 
-def main():
-    of_score, of_place = holders("d", 8), holders("a8", 8)
-    key_at = formula(TRANSPOSE, r"int key_at\(int i\) { return (.*?); }")
-    keys = [eval(key_at, {"i": i}) for i in range(KEYS)]
-    assert [of_score[key] for key in keys] == [of_place[i] for i in range(KEYS)]
-    figure = Figure(472, 300, "Of 16 scores of a row thread t of a quad holds 2t, 2t+1, 2t+8 and 2t+9. Of P it must hold four neighbours. It packs what "
-                              "it has, so the keys stand in P in another order, and V is transposed with its keys in that order.")
-    figure.text(20, 28, "one row, 16 keys; colours are the threads of a quad", "bold")
-    line(figure, 66, "scores, as the first product leaves them: keys", range(KEYS), [of_score[key] for key in range(KEYS)])
-    line(figure, 136, "P, as the second product reads it: the keys that the threads have", keys, [of_place[i] for i in range(KEYS)])
-    line(figure, 206, "a column of V, transposed: its keys in the same order", keys, [3] * KEYS)
-    for look, thread, x in zip(LOOKS, range(4), range(20, 420, 108)):
-        figure.box(x, 256, 18, 18, look)
-        figure.text(x + 26, 270, f"thread {thread}", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+of_score, of_place = holders("d", 8), holders("a8", 8)
+key_at = formula(TRANSPOSE, r"int key_at\(int i\) { return (.*?); }")
+keys = [eval(key_at, {"i": i}) for i in range(KEYS)]
+assert [of_score[key] for key in keys] == [of_place[i] for i in range(KEYS)]
+figure = Figure(472, 300, "Of 16 scores of a row thread t of a quad holds 2t, 2t+1, 2t+8 and 2t+9. Of P it must hold four neighbours. It packs what "
+                          "it has, so the keys stand in P in another order, and V is transposed with its keys in that order.")
+figure.text(20, 28, "one row, 16 keys; colours are the threads of a quad", "bold")
+line(figure, 66, "scores, as the first product leaves them: keys", range(KEYS), [of_score[key] for key in range(KEYS)])
+line(figure, 136, "P, as the second product reads it: the keys that the threads have", keys, [of_place[i] for i in range(KEYS)])
+line(figure, 206, "a column of V, transposed: its keys in the same order", keys, [3] * KEYS)
+for look, thread, x in zip(LOOKS, range(4), range(20, 420, 108)):
+    figure.box(x, 256, 18, 18, look)
+    figure.text(x + 26, 270, f"thread {thread}", "small soft")
+figure.write(__file__)

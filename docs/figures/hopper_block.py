@@ -136,12 +136,7 @@ def masks_backward():
     figure.write(str(Path(__file__).with_name("masks_block_backward.py")))
 
 
-def main():
-    specialised()
-    persistent()
-    masks()
-    masks_backward()
-
-
-if __name__ == "__main__":
-    main()
+specialised()
+persistent()
+masks()
+masks_backward()

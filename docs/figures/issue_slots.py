@@ -1,14 +1,8 @@
 #!/usr/bin/env python3
 """Writes issue_slots.svg: which clocks of the four schedulers issue an instruction, with 1, 4 and 16 warps, each in a chain of multiply-adds
 of 4 clocks; and what the card takes, interactive/issue_slots_data.js, for the figure in which one can choose."""
-import json
-import sys
-from pathlib import Path
 
-from svg import Figure
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from svg import Figure, write_data
 
 from bench import results
 
@@ -40,20 +34,13 @@ def write_clocks():
     clocks = lambda name: measured.measured(f"machine/{name}").values["clocks"]
     data = {"latency": {what: round(clocks(f"latency/{what}")) for what in ("multiply_add", "shared", "l1", "l2", "device")},
             "warps": {what: {warps: round(clocks(f"warps/{what}/w{warps}"), 2) for warps in (1, 4, 16, 64)} for what in ("multiply_add", "l2")}}
-    Path(__file__).with_name("interactive").joinpath("issue_slots_data.js").write_text(
-        "// Clocks of an H200, from bench/results: docs/figures/issue_slots.py writes this.\n"
-        f"(window.flashbookData ??= {{}}).issue_slots = {json.dumps(data)};\n", encoding="utf-8")
+    write_data(__file__, "Clocks of an H200, from bench/results", data)
 
 
-def main():
-    write_clocks()
-    figure = Figure(470, 426, "Four schedulers over 16 clocks. One warp issues in one of 16 slots, four warps in one of four, sixteen warps fill every slot: "
-                              "while one waits for its result another issues.")
-    for i, warps in enumerate((1, 4, 16)):
-        panel(figure, 32 + 130 * i, warps)
-    figure.text(LEFT, 416, "16 clocks; a number is a warp, a dash idle", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+write_clocks()
+figure = Figure(470, 426, "Four schedulers over 16 clocks. One warp issues in one of 16 slots, four warps in one of four, sixteen warps fill every slot: "
+                          "while one waits for its result another issues.")
+for i, warps in enumerate((1, 4, 16)):
+    panel(figure, 32 + 130 * i, warps)
+figure.text(LEFT, 416, "16 clocks; a number is a warp, a dash idle", "small soft")
+figure.write(__file__)

@@ -1,14 +1,8 @@
 #!/usr/bin/env python3
 """Writes kv_cache.svg, the still picture of the interactive figure: the keys that five tokens compute, without a cache and with it; and what that
 figure reckons with, interactive/kv_cache_data.js: rates of the card from the newest results."""
-import json
-import sys
-from pathlib import Path
 
-from svg import Figure
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from svg import Figure, write_data
 
 from bench import results
 
@@ -23,9 +17,7 @@ def write_rates():
              "prefill": {dtype: {d: {"name": name, "tflops": round(measured.measured(name).values["FLOPS"] / 1e12), "kernel": f"chapter {chapter}'s step {step}"}
                                  for d in (64, 128, 256) for name in [f"forward/ch{chapter:02}/step{step}/{dtype}/d{d}/causal/n16384"]}
                          for dtype, (chapter, step) in PREFILL.items()}}
-    Path(__file__).with_name("interactive").joinpath("kv_cache_data.js").write_text(
-        "// Rates of an H200, from bench/results: docs/figures/kv_cache.py writes this.\n"
-        f"(window.flashbookData ??= {{}}).kv_cache = {json.dumps(rates, indent=1)};\n", encoding="utf-8")
+    write_data(__file__, "Rates of an H200, from bench/results", rates)
 
 
 def triangle(figure, x, title, look_of, total):
@@ -37,14 +29,9 @@ def triangle(figure, x, title, look_of, total):
     figure.text(x, 54 + TOKENS * CELL + 24, total)
 
 
-def main():
-    write_rates()
-    figure = Figure(420, 256, "Five tokens without a cache compute 15 keys, every one anew for each token; with a cache they compute 5 and read the others.")
-    triangle(figure, 20, "without a cache", lambda token, key: "amber", f"{TOKENS * (TOKENS + 1) // 2} keys computed")
-    triangle(figure, 230, "with the cache", lambda token, key: "blue" if key == token else "", f"{TOKENS} keys computed")
-    figure.text(20, 238, "A row is a token that is written, a box a key that it needs.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+write_rates()
+figure = Figure(420, 256, "Five tokens without a cache compute 15 keys, every one anew for each token; with a cache they compute 5 and read the others.")
+triangle(figure, 20, "without a cache", lambda token, key: "amber", f"{TOKENS * (TOKENS + 1) // 2} keys computed")
+triangle(figure, 230, "with the cache", lambda token, key: "blue" if key == token else "", f"{TOKENS} keys computed")
+figure.text(20, 238, "A row is a token that is written, a box a key that it needs.", "small soft")
+figure.write(__file__)

@@ -3,12 +3,11 @@
 runs on the CPU, has one of its own, in GFLOP/s, and so have chapter 7, of the backward pass, chapter 8, in bytes a second, chapter 9,
 under a window, and chapter 10, of two GPUs; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come from the newest
 results, names of steps from the chapters. Also the rates of every step at every shape, interactive/ladder_data.js."""
-import json
 import re
 import sys
 from pathlib import Path
 
-from svg import Figure
+from svg import Figure, write_data
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -218,25 +217,18 @@ def write_rates(measured):
                                 lambda entry: round(entry.values["bytes_per_second"] / 1e12, 2)),
                     9: rates_by(measured, r"masked/(?P<who>ch09(?=/step)|flex|varlen|flash2|dense)(?:/step(?P<step>[1-5]))?/bf16/d128/(?P<shape>\w+)/n\d+",
                                 lambda entry: round(entry.values["FLOPS"] / 1e12, 1))}}
-    Path(__file__).with_name("interactive").joinpath("ladder_data.js").write_text(
-        "// Rates from bench/results: docs/figures/ladder.py writes this.\n"
-        f"(window.flashbookData ??= {{}}).ladder = {json.dumps(data, separators=(',', ':'))};\n", encoding="utf-8")
+    write_data(__file__, "Rates from bench/results", data)
 
 
-def main():
-    measured = results.load(results.RESULTS / results.BOOK_GPU)
-    write_rates(measured)
-    for lit in LIT:
-        draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
-    draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Others: what PyTorch calls"))
-    draw(8, rows_of_decoding(measured), "TB/s", ("H200, 16 sequences of 8192 keys, one query each, bf16,", "32 query heads, 8 key heads, d 128"))
-    if rows := rows_of_masks(measured):
-        draw(9, rows, "TFLOP/s", ("H200, a causal window of 1024, visible pairs,", "batch 2, 16 heads, N 8192, d 128, bf16"))
-    draw(10, rows_of_ranks(measured), "TFLOP/s", ("Two H200s, forward, batch 1, 16 heads, N 65536, d 128,", "causal, bf16; of both GPUs together"))
-    draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "Of each chapter the fastest step, BF16"))
-    draw(2, [(f"2.{step} {results.step_titles(2)[step]}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
-             if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))
-
-
-if __name__ == "__main__":
-    main()
+measured = results.load(results.RESULTS / results.BOOK_GPU)
+write_rates(measured)
+for lit in LIT:
+    draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
+draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Others: what PyTorch calls"))
+draw(8, rows_of_decoding(measured), "TB/s", ("H200, 16 sequences of 8192 keys, one query each, bf16,", "32 query heads, 8 key heads, d 128"))
+if rows := rows_of_masks(measured):
+    draw(9, rows, "TFLOP/s", ("H200, a causal window of 1024, visible pairs,", "batch 2, 16 heads, N 8192, d 128, bf16"))
+draw(10, rows_of_ranks(measured), "TFLOP/s", ("Two H200s, forward, batch 1, 16 heads, N 65536, d 128,", "causal, bf16; of both GPUs together"))
+draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "Of each chapter the fastest step, BF16"))
+draw(2, [(f"2.{step} {results.step_titles(2)[step]}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
+         if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))

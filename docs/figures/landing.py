@@ -5,23 +5,18 @@ from svg import Figure
 ISSUE, BETWEEN, WAIT, END = 130, 270, 410, 520
 
 
-def main():
-    figure = Figure(540, 214, "Eager: the copy lands when it is issued. Random: somewhere between. Lazy: in the wait that names it. "
-                              "Until it lands, its destination holds NaN.")
-    for at, name in ((ISSUE, "copy issued"), (WAIT, "wait returns")):
-        figure.text(at, 28, name, "small", "middle")
-        figure.line([(at, 38), (at, 176)], dashed=True)
-    for row, (mode, lands) in enumerate((("eager", ISSUE), ("random", BETWEEN), ("lazy", WAIT))):
-        y = 52 + 42 * row
-        figure.text(20, y + 19, mode, "bold")
-        if lands > ISSUE:
-            figure.box(ISSUE, y, lands - ISSUE, 28, "amber")
-            figure.text((ISSUE + lands) / 2, y + 19, "NaN", "small amber", "middle")
-        figure.box(lands, y, END - lands, 28, "green")
-        figure.text((WAIT + END) / 2, y + 19, "data", "small green", "middle")
-    figure.text(20, 198, "Lazy catches a kernel that reads too early, eager one that counts wrongly.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(540, 214, "Eager: the copy lands when it is issued. Random: somewhere between. Lazy: in the wait that names it. "
+                          "Until it lands, its destination holds NaN.")
+for at, name in ((ISSUE, "copy issued"), (WAIT, "wait returns")):
+    figure.text(at, 28, name, "small", "middle")
+    figure.line([(at, 38), (at, 176)], dashed=True)
+for row, (mode, lands) in enumerate((("eager", ISSUE), ("random", BETWEEN), ("lazy", WAIT))):
+    y = 52 + 42 * row
+    figure.text(20, y + 19, mode, "bold")
+    if lands > ISSUE:
+        figure.box(ISSUE, y, lands - ISSUE, 28, "amber")
+        figure.text((ISSUE + lands) / 2, y + 19, "NaN", "small amber", "middle")
+    figure.box(lands, y, END - lands, 28, "green")
+    figure.text((WAIT + END) / 2, y + 19, "data", "small green", "middle")
+figure.text(20, 198, "Lazy catches a kernel that reads too early, eager one that counts wrongly.", "small soft")
+figure.write(__file__)

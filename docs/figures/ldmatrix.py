@@ -34,21 +34,16 @@ def shares(figure, x, y, title, lines, holder):
             figure.text(x + (column + .5) * SIDE, y + row * SIDE + 17, str(lane), "small" if lane == 6 else "small soft", "middle")
 
 
-def main():
-    figure = Figure(524, 720, "ldmatrix_x4: 32 lanes name 32 rows of 16 bytes, which are four matrices of 8 by 8. Of every matrix lane l gets two "
-                              "neighbours of row l / 4; transposed, two neighbours of column l / 4.")
-    addresses(figure, 20, 62)
-    for i, (look, words) in enumerate((("blue", "matrix 0 → b[0]"), ("amber", "matrix 1 → b[1]"), ("green", "matrix 2 → b[2]"), ("", "matrix 3 → b[3]"))):
-        figure.box(320, 90 + 44 * i, 16, 14, look)
-        figure.text(344, 102 + 44 * i, words, "small")
-    figure.text(320, 290, "b[0], b[1]: the right operand", "small soft")
-    figure.text(320, 308, "for keys 0 to 7; b[2], b[3]:", "small soft")
-    figure.text(320, 326, "for keys 8 to 15", "small soft")
-    shares(figure, 20, 492, "2. Who gets what", ("lane of each element",), lambda row, column: row * 4 + column // 2)
-    shares(figure, 300, 492, "3. The same, with .trans", ("lane of each element",), lambda row, column: column * 4 + row // 2)
-    figure.text(20, 708, "Lane 6, blue: two neighbours of row 1, or two neighbours of column 1.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(524, 720, "ldmatrix_x4: 32 lanes name 32 rows of 16 bytes, which are four matrices of 8 by 8. Of every matrix lane l gets two "
+                          "neighbours of row l / 4; transposed, two neighbours of column l / 4.")
+addresses(figure, 20, 62)
+for i, (look, words) in enumerate((("blue", "matrix 0 → b[0]"), ("amber", "matrix 1 → b[1]"), ("green", "matrix 2 → b[2]"), ("", "matrix 3 → b[3]"))):
+    figure.box(320, 90 + 44 * i, 16, 14, look)
+    figure.text(344, 102 + 44 * i, words, "small")
+figure.text(320, 290, "b[0], b[1]: the right operand", "small soft")
+figure.text(320, 308, "for keys 0 to 7; b[2], b[3]:", "small soft")
+figure.text(320, 326, "for keys 8 to 15", "small soft")
+shares(figure, 20, 492, "2. Who gets what", ("lane of each element",), lambda row, column: row * 4 + column // 2)
+shares(figure, 300, 492, "3. The same, with .trans", ("lane of each element",), lambda row, column: column * 4 + row // 2)
+figure.text(20, 708, "Lane 6, blue: two neighbours of row 1, or two neighbours of column 1.", "small soft")
+figure.write(__file__)

@@ -20,16 +20,11 @@ def order(figure, x, title, stays, passes, back, blocks):
     figure.text(x, 322, blocks, "small")
 
 
-def main():
-    figure = Figure(500, 342, "Keys outside: K and V stay, and Q and the unfinished O pass by for each tile of keys. Queries outside: Q and O stay, and K "
-                              "and V pass by.")
-    order(figure, 16, "Step 1: keys outside", (("K", "blue"), ("V", "blue")), (("Q", "amber"), ("O", "green")),
-          ("O, m, l: fetched and put away", "once for each tile of keys"), "one block a head")
-    order(figure, 262, "Step 2: queries outside", (("Q", "amber"), ("O", "green"), ("m, l", "green")), (("K", "blue"), ("V", "blue")),
-          ("nothing comes back", "O is written once, at the end"), "one block a tile of queries")
-    figure.line([(248, 16), (248, 326)])
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(500, 342, "Keys outside: K and V stay, and Q and the unfinished O pass by for each tile of keys. Queries outside: Q and O stay, and K "
+                          "and V pass by.")
+order(figure, 16, "Step 1: keys outside", (("K", "blue"), ("V", "blue")), (("Q", "amber"), ("O", "green")),
+      ("O, m, l: fetched and put away", "once for each tile of keys"), "one block a head")
+order(figure, 262, "Step 2: queries outside", (("Q", "amber"), ("O", "green"), ("m, l", "green")), (("K", "blue"), ("V", "blue")),
+      ("nothing comes back", "O is written once, at the end"), "one block a tile of queries")
+figure.line([(248, 16), (248, 326)])
+figure.write(__file__)

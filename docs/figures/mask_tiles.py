@@ -11,22 +11,17 @@ CELL = 14
 LOOKS = {".": "", "+": "amber", "#": "blue"}
 
 
-def main():
-    text = DATA.read_text(encoding="utf-8")
-    data = json.loads(text[text.index("{\"length"):text.rindex("}") + 1])
-    masks = {mask["name"]: mask for mask in data["masks"]}
-    figure = Figure(500, 592, "Of four masks over 2048 queries and keys the tiles of 128 by 128: most are skipped or full, and those at the edges are partial.")
-    for i, name in enumerate(SHOWN):
-        x, y = 16 + i % 2 * 244, 30 + i // 2 * 270
-        figure.text(x, y, masks[name]["words"], "small bold")
-        for row, classes in enumerate(masks[name]["classes"]):
-            for tile, kind in enumerate(classes):
-                figure.box(x + tile * CELL, y + 10 + row * CELL, CELL - 1, CELL - 1, LOOKS[kind])
-    for x, look, words in ((16, "blue", "full: no mask is asked"), (196, "amber", "partial: pair by pair"), (360, "", "skipped")):
-        figure.box(x, 560, 14, 14, look)
-        figure.text(x + 20, 572, words, "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+text = DATA.read_text(encoding="utf-8")
+data = json.loads(text[text.index("{\"length"):text.rindex("}") + 1])
+masks = {mask["name"]: mask for mask in data["masks"]}
+figure = Figure(500, 592, "Of four masks over 2048 queries and keys the tiles of 128 by 128: most are skipped or full, and those at the edges are partial.")
+for i, name in enumerate(SHOWN):
+    x, y = 16 + i % 2 * 244, 30 + i // 2 * 270
+    figure.text(x, y, masks[name]["words"], "small bold")
+    for row, classes in enumerate(masks[name]["classes"]):
+        for tile, kind in enumerate(classes):
+            figure.box(x + tile * CELL, y + 10 + row * CELL, CELL - 1, CELL - 1, LOOKS[kind])
+for x, look, words in ((16, "blue", "full: no mask is asked"), (196, "amber", "partial: pair by pair"), (360, "", "skipped")):
+    figure.box(x, 560, 14, 14, look)
+    figure.text(x + 20, 572, words, "small soft")
+figure.write(__file__)

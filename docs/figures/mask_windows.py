@@ -2,13 +2,8 @@
 """Writes mask_windows.svg: chapter 9's rate over the width of a causal window, of visible pairs and of all pairs of the executed tiles, from
 the newest results."""
 import re
-import sys
-from pathlib import Path
 
 from svg import Figure
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
 from bench import results
 

@@ -53,28 +53,23 @@ def curve(mean, taken):
     return [sum(point) / COLUMNS for point in zip(*curves)]
 
 
-def main():
-    figure = Figure(560, 262, "What is left of a sum of e4m3 products, by the number of keys. With values of mean 1 it falls to less than "
-                              "two thirds at 64k, with mean 1/4 to four fifths, and without their mean all of it is left.")
+figure = Figure(560, 262, "What is left of a sum of e4m3 products, by the number of keys. With values of mean 1 it falls to less than "
+                          "two thirds at 64k, with mean 1/4 to four fifths, and without their mean all of it is left.")
 
-    def place(i, share):
-        return LEFT + (RIGHT - LEFT) * i / (len(LENGTHS) - 1), BOTTOM - (BOTTOM - TOP) * (share - 0.5) / 0.5
+def place(i, share):
+    return LEFT + (RIGHT - LEFT) * i / (len(LENGTHS) - 1), BOTTOM - (BOTTOM - TOP) * (share - 0.5) / 0.5
 
-    figure.text(16, 26, "What is left of a long sum", "bold")
-    for percent in range(50, 101, 10):
-        y = place(0, percent / 100)[1]
-        figure.line([(LEFT, y), (RIGHT, y)], "soft")
-        figure.text(LEFT - 8, y + 4, f"{percent} %", "small soft", "end")
-    for i in range(0, len(LENGTHS), 2):
-        figure.text(place(i, 0)[0], BOTTOM + 18, f"{LENGTHS[i] // 1024}k" if LENGTHS[i] >= 1024 else str(LENGTHS[i]), "small soft", "middle")
-    figure.text((LEFT + RIGHT) / 2, BOTTOM + 36, "keys", "small", "middle")
-    for mean, taken, words in ((1, 0, "values N(1, 1)"), (0.25, 0, "values N(1/4, 1)"), (1, 1, "N(1, 1), mean out")):
-        shares = curve(mean, taken)
-        points = [place(i, share) for i, share in enumerate(shares)]
-        figure.line(points, "red" if not taken else "green")
-        figure.text(RIGHT + 8, points[-1][1] + 4, words, "small")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure.text(16, 26, "What is left of a long sum", "bold")
+for percent in range(50, 101, 10):
+    y = place(0, percent / 100)[1]
+    figure.line([(LEFT, y), (RIGHT, y)], "soft")
+    figure.text(LEFT - 8, y + 4, f"{percent} %", "small soft", "end")
+for i in range(0, len(LENGTHS), 2):
+    figure.text(place(i, 0)[0], BOTTOM + 18, f"{LENGTHS[i] // 1024}k" if LENGTHS[i] >= 1024 else str(LENGTHS[i]), "small soft", "middle")
+figure.text((LEFT + RIGHT) / 2, BOTTOM + 36, "keys", "small", "middle")
+for mean, taken, words in ((1, 0, "values N(1, 1)"), (0.25, 0, "values N(1/4, 1)"), (1, 1, "N(1, 1), mean out")):
+    shares = curve(mean, taken)
+    points = [place(i, share) for i, share in enumerate(shares)]
+    figure.line(points, "red" if not taken else "green")
+    figure.text(RIGHT + 8, points[-1][1] + 4, words, "small")
+figure.write(__file__)

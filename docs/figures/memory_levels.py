@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Writes memory_levels.svg: whose each memory is, its size, and its latency as chapter 0's program measured it on an H200. What was not
 measured yet has no bar. Also what the figure shows of a level when one points at it, interactive/memory_levels_data.js."""
-import json
 import re
 import sys
 from pathlib import Path
 
-from svg import Figure
+from svg import Figure, write_data
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import results
@@ -39,28 +38,21 @@ def write_levels():
             "multiplyAdds": round(value("rate/multiply_add", "per_clock"), 1),
             "together": {"L2 cache": round(value("bandwidth/l2_read", "bytes_per_second") / 1e12, 2),
                          "device memory": round(value("bandwidth/device_copy", "bytes_per_second") / 1e12, 2)}}
-    Path(__file__).with_name("interactive").joinpath("memory_levels_data.js").write_text(
-        "// Clocks and bytes of an H200, from bench/results: docs/figures/memory_levels.py writes this.\n"
-        f"(window.flashbookData ??= {{}}).memory_levels = {json.dumps(data, indent=1)};\n", encoding="utf-8")
+    write_data(__file__, "Clocks and bytes of an H200, from bench/results", data)
 
 
-def main():
-    write_levels()
-    measured = results.load().newest
-    clocks = {level: measured[name].values["clocks"] for *_, level in LEVELS if (name := f"machine/latency/{level}") in measured}
-    pitch = 70 if clocks else 34
-    figure = Figure(480, 22 + 5 * pitch, "The memories of an H200 with their sizes and the clocks that a load waits: the farther away, the larger and the slower.")
-    for i, (name, whose, size, look, level) in enumerate(LEVELS):
-        y = 14 + pitch * i
-        figure.text(20, y + 18, name, "bold")
-        figure.text(158, y + 18, f"{whose}, {size}", "small soft")
-        if level in clocks:
-            width = max(2, WIDEST * clocks[level] / max(clocks.values()))
-            figure.box(20, y + 28, width, 22, look)
-            inside = width > WIDEST / 2
-            figure.text(28 if inside else 20 + width + 8, y + 44, f"{clocks[level]:.0f} clocks", "small")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+write_levels()
+measured = results.load().newest
+clocks = {level: measured[name].values["clocks"] for *_, level in LEVELS if (name := f"machine/latency/{level}") in measured}
+pitch = 70 if clocks else 34
+figure = Figure(480, 22 + 5 * pitch, "The memories of an H200 with their sizes and the clocks that a load waits: the farther away, the larger and the slower.")
+for i, (name, whose, size, look, level) in enumerate(LEVELS):
+    y = 14 + pitch * i
+    figure.text(20, y + 18, name, "bold")
+    figure.text(158, y + 18, f"{whose}, {size}", "small soft")
+    if level in clocks:
+        width = max(2, WIDEST * clocks[level] / max(clocks.values()))
+        figure.box(20, y + 28, width, 22, look)
+        inside = width > WIDEST / 2
+        figure.text(28 if inside else 20 + width + 8, y + 44, f"{clocks[level]:.0f} clocks", "small")
+figure.write(__file__)

@@ -27,20 +27,15 @@ def quarter(figure, x, y):
             figure.text(x + 77, y + top + height / 2 + 5 + 18 * (i - (len(lines) - 1) / 2), line, "small", "middle")
 
 
-def main():
-    figure = Figure(540, 418, "A CPU core spends its area on making one thread fast; a multiprocessor has four schedulers, each with registers for "
-                              "hundreds of threads, CUDA cores and a tensor core, above one shared memory.")
-    core(figure)
-    figure.text(SM, 30, "A multiprocessor, one of 132", "bold")
-    for x in (SM, SM + 166):
-        for y in (44, 190):
-            quarter(figure, x, y)
-    figure.box(SM, 336, 320, 26, "blue")
-    figure.text(SM + 160, 354, "shared memory and L1 cache, 256 KB", "small", "middle")
-    figure.text(SM, 384, "up to 2048 threads, 64 warps:", "small soft")
-    figure.text(SM, 402, "each slow, together fast", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(540, 418, "A CPU core spends its area on making one thread fast; a multiprocessor has four schedulers, each with registers for "
+                          "hundreds of threads, CUDA cores and a tensor core, above one shared memory.")
+core(figure)
+figure.text(SM, 30, "A multiprocessor, one of 132", "bold")
+for x in (SM, SM + 166):
+    for y in (44, 190):
+        quarter(figure, x, y)
+figure.box(SM, 336, 320, 26, "blue")
+figure.text(SM + 160, 354, "shared memory and L1 cache, 256 KB", "small", "middle")
+figure.text(SM, 384, "up to 2048 threads, 64 warps:", "small soft")
+figure.text(SM, 402, "each slow, together fast", "small soft")
+figure.write(__file__)

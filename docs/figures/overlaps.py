@@ -20,47 +20,42 @@ def step(figure, y, title):
     return [y + i * PITCH for i in range(3)]
 
 
-def main():
-    figure = Figure(520, 604, "Step 1: copies, products and softmax take turns. Step 2: copies run beside, and two consumers begin together. Step 3: one's "
-                              "softmax lies under the other's products. Step 4: also under the values of the same consumer.")
-    copies, tensor, softmax = step(figure, 40, "Step 1: one after the other")
-    x = LEFT
-    for tile in range(2):
-        span(figure, x, copies, 44, "K, V", "")
-        span(figure, x + 46, tensor, SCORES, "S", "blue")
-        span(figure, x + 48 + SCORES, softmax, SOFTMAX, "exp", "blue")
-        span(figure, x + 50 + SCORES + SOFTMAX, tensor, VALUES, "O", "blue")
-        x += 54 + SCORES + SOFTMAX + VALUES
+figure = Figure(520, 604, "Step 1: copies, products and softmax take turns. Step 2: copies run beside, and two consumers begin together. Step 3: one's "
+                          "softmax lies under the other's products. Step 4: also under the values of the same consumer.")
+copies, tensor, softmax = step(figure, 40, "Step 1: one after the other")
+x = LEFT
+for tile in range(2):
+    span(figure, x, copies, 44, "K, V", "")
+    span(figure, x + 46, tensor, SCORES, "S", "blue")
+    span(figure, x + 48 + SCORES, softmax, SOFTMAX, "exp", "blue")
+    span(figure, x + 50 + SCORES + SOFTMAX, tensor, VALUES, "O", "blue")
+    x += 54 + SCORES + SOFTMAX + VALUES
 
-    copies, tensor, softmax = step(figure, 188, "Step 2: a producer; consumers begin together")
-    span(figure, LEFT, copies, 396, "K, V, K, V, ...", "")
-    x = LEFT + 46
-    for tile in range(2):
-        for i, look in enumerate(LOOKS):
-            span(figure, x, tensor + i * HALF, SCORES + VALUES, "O, S", look, HALF)
-            span(figure, x + SCORES + VALUES + 2, softmax + i * HALF, SOFTMAX, "exp", look, HALF)
-        x += SCORES + VALUES + SOFTMAX + 4
+copies, tensor, softmax = step(figure, 188, "Step 2: a producer; consumers begin together")
+span(figure, LEFT, copies, 396, "K, V, K, V, ...", "")
+x = LEFT + 46
+for tile in range(2):
+    for i, look in enumerate(LOOKS):
+        span(figure, x, tensor + i * HALF, SCORES + VALUES, "O, S", look, HALF)
+        span(figure, x + SCORES + VALUES + 2, softmax + i * HALF, SOFTMAX, "exp", look, HALF)
+    x += SCORES + VALUES + SOFTMAX + 4
 
-    copies, tensor, softmax = step(figure, 340, "Step 3: pingpong")
-    span(figure, LEFT, copies, 396, "K, V, K, V, ...", "")
-    x = LEFT + 46
-    for turn in range(4):
-        look = LOOKS[turn % 2]
-        span(figure, x, tensor, SCORES + VALUES, "O, S", look)
-        span(figure, x + SCORES + VALUES + 2, softmax, SOFTMAX, "exp", look)
-        x += SCORES + VALUES + 2
+copies, tensor, softmax = step(figure, 340, "Step 3: pingpong")
+span(figure, LEFT, copies, 396, "K, V, K, V, ...", "")
+x = LEFT + 46
+for turn in range(4):
+    look = LOOKS[turn % 2]
+    span(figure, x, tensor, SCORES + VALUES, "O, S", look)
+    span(figure, x + SCORES + VALUES + 2, softmax, SOFTMAX, "exp", look)
+    x += SCORES + VALUES + 2
 
-    copies, tensor, softmax = step(figure, 488, "Step 4: and within a warpgroup")
-    span(figure, LEFT, copies, 396, "K, V, K, V, ...", "")
-    x = LEFT + 46
-    for turn in range(4):
-        look = LOOKS[turn % 2]
-        span(figure, x, tensor, SCORES, "S", look)
-        span(figure, x + SCORES, tensor, VALUES, "O", look)
-        span(figure, x + SCORES + 2, softmax, SOFTMAX, "exp", look)
-        x += SCORES + VALUES + 2
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+copies, tensor, softmax = step(figure, 488, "Step 4: and within a warpgroup")
+span(figure, LEFT, copies, 396, "K, V, K, V, ...", "")
+x = LEFT + 46
+for turn in range(4):
+    look = LOOKS[turn % 2]
+    span(figure, x, tensor, SCORES, "S", look)
+    span(figure, x + SCORES, tensor, VALUES, "O", look)
+    span(figure, x + SCORES + 2, softmax, SOFTMAX, "exp", look)
+    x += SCORES + VALUES + 2
+figure.write(__file__)

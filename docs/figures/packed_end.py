@@ -6,34 +6,29 @@ LENGTHS, ROWS = (70, 100, 60), 64  # of sequences, of a tile
 LEFT, ROW = 20, 2.2  # where row 0 is drawn; the height of a row, lying
 
 
-def main():
-    total = sum(LENGTHS)
-    figure = Figure(546, 306, "Rows of three packed sequences. The second tile of the first one reaches into the second one. The map's row M is the first row after the sequence.")
-    figure.text(LEFT, 28, f"Three sequences, packed: {total} rows", "bold")
+total = sum(LENGTHS)
+figure = Figure(546, 306, "Rows of three packed sequences. The second tile of the first one reaches into the second one. The map's row M is the first row after the sequence.")
+figure.text(LEFT, 28, f"Three sequences, packed: {total} rows", "bold")
 
-    def at(row):
-        return LEFT + ROW * row
+def at(row):
+    return LEFT + ROW * row
 
-    first = 0
-    for length, look, name in zip(LENGTHS, ("blue", "amber", "green"), "ABC"):
-        figure.box(at(first), 84, ROW * length, 34, look)
-        figure.text(at(first + length / 2), 106, f"{name}: {length} rows", "small", "middle")
-        first += length
-    for tile, name in ((0, "tile 0 of A, 64 rows"), (1, "tile 1 of A")):
-        y = 64
-        figure.line([(at(tile * ROWS) + 1, y + 8), (at(tile * ROWS) + 1, y), (at((tile + 1) * ROWS) - 1, y), (at((tile + 1) * ROWS) - 1, y + 8)], "blue")
-        figure.text(at((tile + 0.5) * ROWS), y - 8, name, "small", "middle")
-    figure.text(LEFT, 150, "Tile 1 holds 6 rows of A and 58 of B.", "small")
-    figure.text(LEFT, 190, "What the map of A says", "bold")
-    figure.box(at(0), 204, ROW * LENGTHS[0], 34, "blue")
-    figure.text(at(35), 226, f"M - {LENGTHS[0]} to M - 1", "small", "middle")
-    figure.line([(at(70), 221), (at(128), 221)], "red", dashed=True)
-    figure.text(at(70) + 4, 214, "row M", "small red")
-    figure.text(at(70) + 4, 238, "does not exist", "small red")
-    figure.text(LEFT, 268, "TMA loads zeros there, and stores nothing.", "small")
-    figure.text(LEFT, 290, "Row r of A is row M - 70 + r of the map, with e = 70, where A ends. M = 2^30.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+first = 0
+for length, look, name in zip(LENGTHS, ("blue", "amber", "green"), "ABC"):
+    figure.box(at(first), 84, ROW * length, 34, look)
+    figure.text(at(first + length / 2), 106, f"{name}: {length} rows", "small", "middle")
+    first += length
+for tile, name in ((0, "tile 0 of A, 64 rows"), (1, "tile 1 of A")):
+    y = 64
+    figure.line([(at(tile * ROWS) + 1, y + 8), (at(tile * ROWS) + 1, y), (at((tile + 1) * ROWS) - 1, y), (at((tile + 1) * ROWS) - 1, y + 8)], "blue")
+    figure.text(at((tile + 0.5) * ROWS), y - 8, name, "small", "middle")
+figure.text(LEFT, 150, "Tile 1 holds 6 rows of A and 58 of B.", "small")
+figure.text(LEFT, 190, "What the map of A says", "bold")
+figure.box(at(0), 204, ROW * LENGTHS[0], 34, "blue")
+figure.text(at(35), 226, f"M - {LENGTHS[0]} to M - 1", "small", "middle")
+figure.line([(at(70), 221), (at(128), 221)], "red", dashed=True)
+figure.text(at(70) + 4, 214, "row M", "small red")
+figure.text(at(70) + 4, 238, "does not exist", "small red")
+figure.text(LEFT, 268, "TMA loads zeros there, and stores nothing.", "small")
+figure.text(LEFT, 290, "Row r of A is row M - 70 + r of the map, with e = 70, where A ends. M = 2^30.", "small soft")
+figure.write(__file__)

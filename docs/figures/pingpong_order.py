@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes pingpong_order.svg: in which order the simulator's consumers issue products and take exponentials for one tile of keys, without turns and
-with them. The order is pingpong_order.json's (docs/figures/recorded/pingpong_order.py)."""
+with them. The order is pingpong_order.json's (docs/figures/recorded/recorded_data.py)."""
 import itertools
 import json
 from pathlib import Path
@@ -41,17 +41,12 @@ def panel(figure, y, title, words, stamps):
     return tops[-1] + ROW + 22
 
 
-def main():
-    figure = Figure(520, 436, "One tile of keys. Without turns three consumers issue their products side by side, and take their exponentials together. "
-                              "With pingpong each begins to issue when the one before it has issued, and passes the turn on.")
-    runs = json.loads(Path(__file__).with_suffix(".json").read_text())
-    y = 28
-    for step, title, words in STEPS:
-        y = panel(figure, y, title, words, runs[step])
-    figure.text(16, y - 2, "i: issues; exp: softmax; dashed: waits for scores; green: the turn", "small soft")
-    figure.text(16, y + 18, "The simulator's order of events, d = 64: who comes first, no time.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(520, 436, "One tile of keys. Without turns three consumers issue their products side by side, and take their exponentials together. "
+                          "With pingpong each begins to issue when the one before it has issued, and passes the turn on.")
+runs = json.loads(Path(__file__).with_suffix(".json").read_text())
+y = 28
+for step, title, words in STEPS:
+    y = panel(figure, y, title, words, runs[step])
+figure.text(16, y - 2, "i: issues; exp: softmax; dashed: waits for scores; green: the turn", "small soft")
+figure.text(16, y + 18, "The simulator's order of events, d = 64: who comes first, no time.", "small soft")
+figure.write(__file__)

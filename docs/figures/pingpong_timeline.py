@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Writes pingpong_timeline.svg: what the warpgroups of a block do at the same time, as an H200 measured it, and the stamps of the figure in which
 one can choose, interactive/pingpong_timeline_data.js. The simulator's order of the same moments is pingpong_order.py's."""
-import json
 import sys
 from pathlib import Path
 
-from svg import Figure
+from svg import Figure, write_data
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -61,38 +60,31 @@ def write_stamps(run_of):
     runs = [{"step": step, "d": head_dim, "tile_cycles": run.values["tile_cycles"], "idle_share": round(run.values["idle_share"], 2), "moments": moments,
              "stamps": [[one["warpgroup"], one["tile"], *(one.get(moment) for moment in moments)] for one in run.stamps]}
             for head_dim in (64, 128) for step in STEPS for run in [run_of(step, head_dim)]]
-    Path(__file__).with_name("interactive").joinpath("pingpong_timeline_data.js").write_text(
-        "// Stamps of an H200, from bench/results: docs/figures/pingpong_timeline.py writes this.\n(window.flashbookData ??= {}).pingpong_timeline = "
-        f"{json.dumps({'runs': runs}, separators=(',', ':'))};\n", encoding="utf-8")
+    write_data(__file__, "Stamps of an H200, from bench/results", {'runs': runs})
 
 
-def main():
-    from bench import results
-    from bench.names import Name
+from bench import results
+from bench.names import Name
 
-    measured = results.load()
+measured = results.load()
 
-    def run_of(step, head_dim):
-        return measured.measured(Name("timeline", f"ch05/step{step}", "bf16", head_dim, "full", 4096))
+def run_of(step, head_dim):
+    return measured.measured(Name("timeline", f"ch05/step{step}", "bf16", head_dim, "full", 4096))
 
-    write_stamps(run_of)
-    cycles = 9000
-    figure = Figure(540, 1110, "Consumers of a block on an H200. They begin together and alternate by themselves; with pingpong they "
-                               "alternate from the first tile on; with overlap, and in step 5, they hardly wait for their scores.")
-    legend(figure, 16)
-    y = 74
-    for head_dim in (64, 128):
-        for step, words in STEPS.items():
-            passes = run_of(step, head_dim).stamps
-            first = min(one["turn"] for one in passes if one["warpgroup"])
-            y = panel(figure, y, f"d = {head_dim}, step {step}: {words}", passes, first, first + cycles) + 12
-        for tick in range(0, cycles + 1, 3000):
-            figure.text(LEFT + tick * (figure.width - LEFT - RIGHT) / cycles, y + 8, f"{tick} clocks" if tick == cycles else str(tick),
-                        "small soft", "end" if tick == cycles else "middle")
-        y += 28
-    figure.text(16, y + 4, "The first tiles of keys of one block, numbered. NVIDIA H200.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+write_stamps(run_of)
+cycles = 9000
+figure = Figure(540, 1110, "Consumers of a block on an H200. They begin together and alternate by themselves; with pingpong they "
+                           "alternate from the first tile on; with overlap, and in step 5, they hardly wait for their scores.")
+legend(figure, 16)
+y = 74
+for head_dim in (64, 128):
+    for step, words in STEPS.items():
+        passes = run_of(step, head_dim).stamps
+        first = min(one["turn"] for one in passes if one["warpgroup"])
+        y = panel(figure, y, f"d = {head_dim}, step {step}: {words}", passes, first, first + cycles) + 12
+    for tick in range(0, cycles + 1, 3000):
+        figure.text(LEFT + tick * (figure.width - LEFT - RIGHT) / cycles, y + 8, f"{tick} clocks" if tick == cycles else str(tick),
+                    "small soft", "end" if tick == cycles else "middle")
+    y += 28
+figure.text(16, y + 4, "The first tiles of keys of one block, numbered. NVIDIA H200.", "small soft")
+figure.write(__file__)

@@ -17,19 +17,14 @@ def matrix(figure, x, y, title, group_of):
             figure.text(x + word * SIZE + SIZE / 2 - 2, y + lane * SIZE + 21, f"{group}{pair}", "small", "middle")
 
 
-def main():
-    def first(lane, word):  # the neighbour's round: bit 0 of lane and word change places
-        return (word & 2) | (lane & 1), (lane & 2) | (word & 1)
+def first(lane, word):  # the neighbour's round: bit 0 of lane and word change places
+    return (word & 2) | (lane & 1), (lane & 2) | (word & 1)
 
-    figure = Figure(556, 258, "Before: lane j holds pair j of each of four groups of 8 columns. After a round with the neighbour and one with the lane "
-                              "two further, lane j holds all four pairs of group j.")
-    matrix(figure, 40, 64, "as WGMMA left it", lambda lane, word: (word, lane))
-    matrix(figure, 224, 64, "round 1: bit 0", first)
-    matrix(figure, 408, 64, "round 2: bit 1", lambda lane, word: (lane, word))
-    figure.text(16, 224, "Row: a lane of the quad. Column: its word. 21: group 2 of 8 columns, pair 1.", "small")
-    figure.text(16, 244, "At the end a lane's words are 16 bytes side by side.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(556, 258, "Before: lane j holds pair j of each of four groups of 8 columns. After a round with the neighbour and one with the lane "
+                          "two further, lane j holds all four pairs of group j.")
+matrix(figure, 40, 64, "as WGMMA left it", lambda lane, word: (word, lane))
+matrix(figure, 224, 64, "round 1: bit 0", first)
+matrix(figure, 408, 64, "round 2: bit 1", lambda lane, word: (lane, word))
+figure.text(16, 224, "Row: a lane of the quad. Column: its word. 21: group 2 of 8 columns, pair 1.", "small")
+figure.text(16, 244, "At the end a lane's words are 16 bytes side by side.", "small soft")
+figure.write(__file__)

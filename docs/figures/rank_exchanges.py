@@ -27,22 +27,17 @@ def panel(figure, x, title, states, words):
         figure.text(x, y + 14 + 18 * i, line, "small soft")
 
 
-def main():
-    figure = Figure(480, 344, "Keys that two ranks hold, before and after they have exchanged them: all of all heads, those of the other rank, or all tokens "
-                              "of half of the heads.")
-    everything = {(head, token) for head in range(HEADS) for token in range(TOKENS)}
+figure = Figure(480, 344, "Keys that two ranks hold, before and after they have exchanged them: all of all heads, those of the other rank, or all tokens "
+                          "of half of the heads.")
+everything = {(head, token) for head in range(HEADS) for token in range(TOKENS)}
 
-    def before(_rank, own):
-        return own
+def before(_rank, own):
+    return own
 
-    panel(figure, 16, "all-gather", (("before", before), ("after", lambda _rank, _own: everything)), ("own queries", "on all keys"))
-    panel(figure, 176, "ring", (("hop 0", before), ("hop 1", lambda _rank, own: everything - own)), ("own queries on these", "keys, then merged"))
-    panel(figure, 336, "Ulysses", (("before", before), ("after", lambda rank, _own: {(rank, token) for token in range(TOKENS)})),
-          ("all queries of this", "head on its keys"))
-    for x in (166, 326):
-        figure.line([(x, 16), (x, 330)])
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+panel(figure, 16, "all-gather", (("before", before), ("after", lambda _rank, _own: everything)), ("own queries", "on all keys"))
+panel(figure, 176, "ring", (("hop 0", before), ("hop 1", lambda _rank, own: everything - own)), ("own queries on these", "keys, then merged"))
+panel(figure, 336, "Ulysses", (("before", before), ("after", lambda rank, _own: {(rank, token) for token in range(TOKENS)})),
+      ("all queries of this", "head on its keys"))
+for x in (166, 326):
+    figure.line([(x, 16), (x, 330)])
+figure.write(__file__)

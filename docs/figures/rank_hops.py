@@ -19,35 +19,30 @@ def exposed(ranks, bytes_per_second, heads, wider):
     return 2 * FLOPS / bytes_per_second * heads / (TOKENS / ranks * wider)
 
 
-def main():
-    figure = Figure(560, 372, "A hop's copy over its products for 8 to 1024 GPUs: between hosts a ring of 1M tokens is hidden up to some 32 GPUs, over NVLink, were there so many, to 256; "
-                              "with grouped queries and Ulysses within hosts at any number shown.")
-    left, right, top, bottom = 62, 536, 22, 306
-    low, high = 0.001, 100
+figure = Figure(560, 372, "A hop's copy over its products for 8 to 1024 GPUs: between hosts a ring of 1M tokens is hidden up to some 32 GPUs, over NVLink, were there so many, to 256; "
+                          "with grouped queries and Ulysses within hosts at any number shown.")
+left, right, top, bottom = 62, 536, 22, 306
+low, high = 0.001, 100
 
-    def x(ranks):
-        return left + (right - left) * log2(ranks / LEAST) / log2(MOST / LEAST)
+def x(ranks):
+    return left + (right - left) * log2(ranks / LEAST) / log2(MOST / LEAST)
 
-    def y(ratio):
-        return bottom - (bottom - top) * log10(ratio / low) / log10(high / low)
+def y(ratio):
+    return bottom - (bottom - top) * log10(ratio / low) / log10(high / low)
 
-    figure.box(left, y(1), right - left, bottom - y(1))
-    for ratio in (0.001, 0.01, 0.1, 1, 10, 100):
-        figure.line([(left, y(ratio)), (right, y(ratio))], dashed=ratio != 1)
-        figure.text(left - 8, y(ratio) + 5, f"{ratio:g}", "small soft", "end")
-    for step in range(8):
-        ranks = LEAST * 2**step
-        figure.line([(x(ranks), bottom), (x(ranks), bottom + 5)])
-        figure.text(x(ranks), bottom + 21, str(ranks), "small soft", "middle")
-    figure.text(right, bottom + 44, "GPUs; 1M tokens, causal, zigzag", "small soft", "end")
-    figure.text(left + 8, top + 20, "copy / products", "small soft")
-    figure.text(right - 8, bottom - 12, "hidden", "bold", "end")
-    for name, rate, heads, wider, look, (at, (dx, dy)) in CURVES:
-        ends = [(ranks, exposed(ranks, rate, heads, wider)) for ranks in (LEAST, MOST)]
-        figure.line([(x(ranks), y(max(ratio, low))) for ranks, ratio in ends], look)
-        figure.text(x(at) + dx, y(exposed(at, rate, heads, wider)) + dy, name, f"small {look}", "middle" if dx == 0 else "end" if dx < 0 else "start")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure.box(left, y(1), right - left, bottom - y(1))
+for ratio in (0.001, 0.01, 0.1, 1, 10, 100):
+    figure.line([(left, y(ratio)), (right, y(ratio))], dashed=ratio != 1)
+    figure.text(left - 8, y(ratio) + 5, f"{ratio:g}", "small soft", "end")
+for step in range(8):
+    ranks = LEAST * 2**step
+    figure.line([(x(ranks), bottom), (x(ranks), bottom + 5)])
+    figure.text(x(ranks), bottom + 21, str(ranks), "small soft", "middle")
+figure.text(right, bottom + 44, "GPUs; 1M tokens, causal, zigzag", "small soft", "end")
+figure.text(left + 8, top + 20, "copy / products", "small soft")
+figure.text(right - 8, bottom - 12, "hidden", "bold", "end")
+for name, rate, heads, wider, look, (at, (dx, dy)) in CURVES:
+    ends = [(ranks, exposed(ranks, rate, heads, wider)) for ranks in (LEAST, MOST)]
+    figure.line([(x(ranks), y(max(ratio, low))) for ranks, ratio in ends], look)
+    figure.text(x(at) + dx, y(exposed(at, rate, heads, wider)) + dy, name, f"small {look}", "middle" if dx == 0 else "end" if dx < 0 else "start")
+figure.write(__file__)

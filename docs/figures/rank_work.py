@@ -54,19 +54,14 @@ def tiles(figure, x, y, order):
     figure.text(x, y + 116, f"{computed} tiles", "small soft")
 
 
-def main():
-    figure = Figure(532, 516, "Visible pairs of four ranks at each hop of a ring under a causal mask. With contiguous tokens whole cells stand beside empty "
-                              "ones; in zigzag and in stripes every cell is about half full. In tiles a part in zigzag is 8 whole ones, in stripes 6 whole "
-                              "ones and 4 that the mask cuts.")
-    panel(figure, 16, 0, "contiguous")
-    panel(figure, 276, 0, "zigzag")
-    panel(figure, 16, 258, "striped")
-    figure.text(276, 288, "one part, in tiles", "bold")
-    tiles(figure, 276, 330, "zigzag")
-    tiles(figure, 404, 330, "striped")
-    figure.text(276, 482, "blue: whole, amber: cut by the mask", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(532, 516, "Visible pairs of four ranks at each hop of a ring under a causal mask. With contiguous tokens whole cells stand beside empty "
+                          "ones; in zigzag and in stripes every cell is about half full. In tiles a part in zigzag is 8 whole ones, in stripes 6 whole "
+                          "ones and 4 that the mask cuts.")
+panel(figure, 16, 0, "contiguous")
+panel(figure, 276, 0, "zigzag")
+panel(figure, 16, 258, "striped")
+figure.text(276, 288, "one part, in tiles", "bold")
+tiles(figure, 276, 330, "zigzag")
+tiles(figure, 404, 330, "striped")
+figure.text(276, 482, "blue: whole, amber: cut by the mask", "small soft")
+figure.write(__file__)

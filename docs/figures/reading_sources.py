@@ -14,18 +14,13 @@ ROWS = (("which tile, which kernel", "host/, launch.h", "tile_size.h, launch_tem
         ("the output", "epilogue.h", "epilogue_fwd.hpp", "flash_fwd_sm90.py"))
 
 
-def main():
-    figure = Figure(560, 60 + 50 * len(ROWS), "What chapter 5 does, and the files that do it: here, in FlashAttention-3 and in FlashAttention-4's Hopper kernels.")
-    for x, title, look in ((20, "chapter 5", "bold blue"), (186, "FlashAttention-3, hopper/", "bold amber"), (392, "-4, flash_attn/cute/", "bold green")):
-        figure.text(x, 28, title, look)
-    for i, (does, *files) in enumerate(ROWS):
-        y = 42 + 50 * i
-        figure.text(20, y + 14, does, "small soft")
-        for x, width, name, look in zip((20, 186, 392), (160, 200, 156), files, ("blue", "amber", "green")):
-            figure.box(x, y + 19, width, 24, look)
-            figure.text(x + 7, y + 36, name, "small")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(560, 60 + 50 * len(ROWS), "What chapter 5 does, and the files that do it: here, in FlashAttention-3 and in FlashAttention-4's Hopper kernels.")
+for x, title, look in ((20, "chapter 5", "bold blue"), (186, "FlashAttention-3, hopper/", "bold amber"), (392, "-4, flash_attn/cute/", "bold green")):
+    figure.text(x, 28, title, look)
+for i, (does, *files) in enumerate(ROWS):
+    y = 42 + 50 * i
+    figure.text(20, y + 14, does, "small soft")
+    for x, width, name, look in zip((20, 186, 392), (160, 200, 156), files, ("blue", "amber", "green")):
+        figure.box(x, y + 19, width, 24, look)
+        figure.text(x + 7, y + 36, name, "small")
+figure.write(__file__)

@@ -35,17 +35,12 @@ def panel(figure, middle, title, row, look, up, down):
     return middle + down * SCALE
 
 
-def main():
-    generator = random.Random(4)
-    row = [generator.gauss(0, 1) for _ in range(D)]
-    row[PLACE] = OUTLIER
-    figure = Figure(472, 268, "Before the rotation one of 64 elements is 16 and the others are near 1. After it no element is much larger than the others, and "
-                              "the row is as long as before.")
-    figure.text(LEFT, 28, "a row of 64 elements, one of them 16", "bold")
-    bottom = panel(figure, 66 + 16 * SCALE, "as it is", row, "blue", 16, 3)
-    panel(figure, bottom + 44 + 6 * SCALE, "rotated", rotated(row), "green", 6, 6)
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+generator = random.Random(4)
+row = [generator.gauss(0, 1) for _ in range(D)]
+row[PLACE] = OUTLIER
+figure = Figure(472, 268, "Before the rotation one of 64 elements is 16 and the others are near 1. After it no element is much larger than the others, and "
+                          "the row is as long as before.")
+figure.text(LEFT, 28, "a row of 64 elements, one of them 16", "bold")
+bottom = panel(figure, 66 + 16 * SCALE, "as it is", row, "blue", 16, 3)
+panel(figure, bottom + 44 + 6 * SCALE, "rotated", rotated(row), "green", 6, 6)
+figure.write(__file__)

@@ -19,20 +19,15 @@ def pattern(figure, y, title, text, sectors, used):
     return y + 144
 
 
-def main():
-    figure = Figure(470, 488, "A warp that reads 32 neighbouring floats moves 4 sectors and uses all of them; lanes 32 bytes apart move 32 sectors and use an "
-                              "eighth; chapter 1's first kernel moves 16 sectors and uses a sixteenth.")
-    figure.box(LEFT, 16, 14, 14, "green")
-    figure.text(LEFT + 20, 28, "used", "small")
-    figure.box(LEFT + 70, 16, 14, 14, "amber")
-    figure.text(LEFT + 90, 28, "moved for nothing", "small")
-    figure.box(LEFT + 226, 16, 14, 14, "")
-    figure.text(LEFT + 246, 28, "a sector of 32 bytes", "small")
-    y = pattern(figure, 62, "Coalesced: lane i reads float i", "p[lane]", 4, 32)
-    y = pattern(figure, y, "Strided: lane i reads float 8 i", "p[8 * lane]", 32, 4)
-    pattern(figure, y, "Chapter 1, step 1: 16 rows of K", "k[lane % 16 * head_dim], 2 bytes each", 16, 2)
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(470, 488, "A warp that reads 32 neighbouring floats moves 4 sectors and uses all of them; lanes 32 bytes apart move 32 sectors and use an "
+                          "eighth; chapter 1's first kernel moves 16 sectors and uses a sixteenth.")
+figure.box(LEFT, 16, 14, 14, "green")
+figure.text(LEFT + 20, 28, "used", "small")
+figure.box(LEFT + 70, 16, 14, 14, "amber")
+figure.text(LEFT + 90, 28, "moved for nothing", "small")
+figure.box(LEFT + 226, 16, 14, 14, "")
+figure.text(LEFT + 246, 28, "a sector of 32 bytes", "small")
+y = pattern(figure, 62, "Coalesced: lane i reads float i", "p[lane]", 4, 32)
+y = pattern(figure, y, "Strided: lane i reads float 8 i", "p[8 * lane]", 32, 4)
+pattern(figure, y, "Chapter 1, step 1: 16 rows of K", "k[lane % 16 * head_dim], 2 bytes each", 16, 2)
+figure.write(__file__)

@@ -23,30 +23,25 @@ STEPS = [
 PASS = 29
 
 
-def main():
-    height = 78 + sum(34 + PASS * len(passes) for _, passes in STEPS)
-    figure = Figure(450, height, "What each pass over the keys reads and writes. Step 1 writes the row of scores, walks over it three "
-                                 "times for the softmax and once for the product; step 2 walks over it once; step 3 has no row of scores.")
-    figure.text(144, 30, "leaves", "small soft")
-    for name, x, width, _ in COLUMNS:
-        figure.text(x + width / 2, 30, name, "small soft", "middle")
-    y = 40
-    for title, passes in STEPS:
-        figure.text(20, y + 20, title, "bold")
-        y += 34
-        for name, leaves, actions in passes:
-            figure.text(32, y + 15, name, "small")
-            figure.text(144, y + 15, leaves, "small blue")
-            for action, (_, x, width, colour) in zip(actions, COLUMNS):
-                if action:
-                    figure.box(x, y, width, 21, colour)
-                    figure.text(x + width / 2, y + 15, action, "small", "middle")
-                else:
-                    figure.line([(x, y + 10.5), (x + width, y + 10.5)], "", dashed=True)
-            y += PASS
-    figure.text(20, y + 22, "A box is a walk over all N keys.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+height = 78 + sum(34 + PASS * len(passes) for _, passes in STEPS)
+figure = Figure(450, height, "What each pass over the keys reads and writes. Step 1 writes the row of scores, walks over it three "
+                             "times for the softmax and once for the product; step 2 walks over it once; step 3 has no row of scores.")
+figure.text(144, 30, "leaves", "small soft")
+for name, x, width, _ in COLUMNS:
+    figure.text(x + width / 2, 30, name, "small soft", "middle")
+y = 40
+for title, passes in STEPS:
+    figure.text(20, y + 20, title, "bold")
+    y += 34
+    for name, leaves, actions in passes:
+        figure.text(32, y + 15, name, "small")
+        figure.text(144, y + 15, leaves, "small blue")
+        for action, (_, x, width, colour) in zip(actions, COLUMNS):
+            if action:
+                figure.box(x, y, width, 21, colour)
+                figure.text(x + width / 2, y + 15, action, "small", "middle")
+            else:
+                figure.line([(x, y + 10.5), (x + width, y + 10.5)], "", dashed=True)
+        y += PASS
+figure.text(20, y + 22, "A box is a walk over all N keys.", "small soft")
+figure.write(__file__)

@@ -16,45 +16,40 @@ def quarters(figure, x, y, upright, names=True):
             figure.text(left + width / 2, top + height / 2 + 5, str(warp), "small", "middle")
 
 
-def main():
-    figure = Figure(470, 504, "Each of four warps multiplies Q with its quarter of the keys, and its weights with its quarter of the values. "
-                              "Each has a part of all of O; in four rounds they add their parts to four pieces of O in turn.")
-    top = 48
-    for x, name in ((24, "Q, all warps"), (180, "Kᵀ, by keys"), (340, "scores, by keys")):
-        figure.text(x + SIDE / 2, top - 14, name, "small soft", "middle")
-    figure.box(24, top, SIDE, SIDE)
-    figure.text(24 + SIDE / 2, top + SIDE / 2 + 5, "Q", "", "middle")
-    quarters(figure, 180, top, True)
-    quarters(figure, 340, top, True)
-    figure.text(150, top + SIDE / 2 + 5, "×", "bold", "middle")
-    figure.text(308, top + SIDE / 2 + 5, "=", "bold", "middle")
+figure = Figure(470, 504, "Each of four warps multiplies Q with its quarter of the keys, and its weights with its quarter of the values. "
+                          "Each has a part of all of O; in four rounds they add their parts to four pieces of O in turn.")
+top = 48
+for x, name in ((24, "Q, all warps"), (180, "Kᵀ, by keys"), (340, "scores, by keys")):
+    figure.text(x + SIDE / 2, top - 14, name, "small soft", "middle")
+figure.box(24, top, SIDE, SIDE)
+figure.text(24 + SIDE / 2, top + SIDE / 2 + 5, "Q", "", "middle")
+quarters(figure, 180, top, True)
+quarters(figure, 340, top, True)
+figure.text(150, top + SIDE / 2 + 5, "×", "bold", "middle")
+figure.text(308, top + SIDE / 2 + 5, "=", "bold", "middle")
 
-    second = 196
-    for x, name in ((24, "weights, by keys"), (180, "V, by keys"), (340, "O: four parts")):
-        figure.text(x + SIDE / 2, second - 14, name, "small soft", "middle")
-    quarters(figure, 24, second, True)
-    quarters(figure, 180, second, False)
-    figure.text(150, second + SIDE / 2 + 5, "×", "bold", "middle")
-    figure.text(308, second + SIDE / 2 + 5, "=", "bold", "middle")
-    for warp in reversed(range(4)):  # each warp's product is as large as O
-        figure.box(340 + 9 * warp, second + 9 * warp, SIDE - 27, SIDE - 27, LOOKS[warp])
-    figure.text(340 + (SIDE - 27) / 2, second + (SIDE - 27) / 2 + 5, "0", "small", "middle")
+second = 196
+for x, name in ((24, "weights, by keys"), (180, "V, by keys"), (340, "O: four parts")):
+    figure.text(x + SIDE / 2, second - 14, name, "small soft", "middle")
+quarters(figure, 24, second, True)
+quarters(figure, 180, second, False)
+figure.text(150, second + SIDE / 2 + 5, "×", "bold", "middle")
+figure.text(308, second + SIDE / 2 + 5, "=", "bold", "middle")
+for warp in reversed(range(4)):  # each warp's product is as large as O
+    figure.box(340 + 9 * warp, second + 9 * warp, SIDE - 27, SIDE - 27, LOOKS[warp])
+figure.text(340 + (SIDE - 27) / 2, second + (SIDE - 27) / 2 + 5, "0", "small", "middle")
 
-    third = 352
-    figure.text(24, third - 22, "Adding up: which warp has which piece of O", "small soft")
-    for piece in range(4):
-        figure.text(150 + 66 * piece, third - 4, f"piece {piece}", "small", "middle")
-    for turn in range(4):
-        y = third + 6 + 32 * turn
-        figure.text(24, y + 19, f"round {turn}", "small")
-        for warp, look in enumerate(LOOKS):
-            piece = (warp + turn) % 4
-            figure.box(122 + 66 * piece, y, 56, 26, look)
-            figure.text(150 + 66 * piece, y + 18, f"warp {warp}", "small", "middle")
-        figure.text(400, y + 35, "barrier", "small red")
-        figure.line([(122, y + 29), (392, y + 29)], "red", dashed=True)
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+third = 352
+figure.text(24, third - 22, "Adding up: which warp has which piece of O", "small soft")
+for piece in range(4):
+    figure.text(150 + 66 * piece, third - 4, f"piece {piece}", "small", "middle")
+for turn in range(4):
+    y = third + 6 + 32 * turn
+    figure.text(24, y + 19, f"round {turn}", "small")
+    for warp, look in enumerate(LOOKS):
+        piece = (warp + turn) % 4
+        figure.box(122 + 66 * piece, y, 56, 26, look)
+        figure.text(150 + 66 * piece, y + 18, f"warp {warp}", "small", "middle")
+    figure.text(400, y + 35, "barrier", "small red")
+    figure.line([(122, y + 29), (392, y + 29)], "red", dashed=True)
+figure.write(__file__)

@@ -38,24 +38,19 @@ def way(figure, x, title, first, second, lines):
         figure.text(x, 278 + 20 * i, line, "small")
 
 
-def main():
-    figure = Figure(478, 402, "By keys, every warp has columns of the scores and a part of all of O, and rows pass through shared memory. "
-                              "By queries, every warp has rows of the scores and of O, and only Q, K and V are in shared memory.")
-    way(figure, 16, "split-K", (("Q", "all"), ("Kᵀ", "columns"), ("scores", "columns")),
-        (("weights", "columns"), ("V", "rows"), ("O", "parts")),
-        ("Q, K, V", "scores, to find a row's maximum", "weights, to be multiplied", "O, to be added up by turns",
-         "a barrier after each of them"))
-    way(figure, 254, "split-Q", (("Q", "rows"), ("Kᵀ", "all"), ("scores", "rows")),
-        (("weights", "rows"), ("V", "all"), ("O", "rows")),
-        ("Q, K, V", "nothing else: rows stay", "with their warp", "a barrier for the next tile"))
-    figure.line([(240, 16), (240, 366)])
-    x = 118
-    for warp, look in enumerate(LOOKS):
-        figure.box(x, 376, 16, 14, look)
-        figure.text(x + 22, 388, f"warp {warp}", "small soft")
-        x += 84
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(478, 402, "By keys, every warp has columns of the scores and a part of all of O, and rows pass through shared memory. "
+                          "By queries, every warp has rows of the scores and of O, and only Q, K and V are in shared memory.")
+way(figure, 16, "split-K", (("Q", "all"), ("Kᵀ", "columns"), ("scores", "columns")),
+    (("weights", "columns"), ("V", "rows"), ("O", "parts")),
+    ("Q, K, V", "scores, to find a row's maximum", "weights, to be multiplied", "O, to be added up by turns",
+     "a barrier after each of them"))
+way(figure, 254, "split-Q", (("Q", "rows"), ("Kᵀ", "all"), ("scores", "rows")),
+    (("weights", "rows"), ("V", "all"), ("O", "rows")),
+    ("Q, K, V", "nothing else: rows stay", "with their warp", "a barrier for the next tile"))
+figure.line([(240, 16), (240, 366)])
+x = 118
+for warp, look in enumerate(LOOKS):
+    figure.box(x, 376, 16, 14, look)
+    figure.text(x + 22, 388, f"warp {warp}", "small soft")
+    x += 84
+figure.write(__file__)

@@ -3,8 +3,12 @@
 A figure paints its own card, so it can be read even where page and system disagree about the mode. Keep it at most 560 wide, texts
 at least 13 high."""
 import html
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for bench and docs, of which figures are drawn
 
 LIGHT = {"paper": "#f7f8f9", "ink": "#24313d", "soft": "#53606d", "line": "#c3ccd4", "plain-fill": "#ffffff",
          "blue": "#24609f", "amber": "#825200", "green": "#17693a", "red": "#b3402a",
@@ -69,3 +73,14 @@ class Figure:
                    f'viewBox="0 0 {self.width} {self.height}" role="img">\n<title>{html.escape(self.title)}</title>\n'
                    f"<style>{style()}</style>\n" + "\n".join(self.parts) + "\n</svg>\n")
         Path(script).with_suffix(".svg").write_text(picture, encoding="utf-8")
+
+
+def data_text(name: str, what: str, writer: str, value: object) -> str:
+    """The text of interactive/NAME_data.js, which a moving figure reads."""
+    return f"// {what}: docs/figures/{writer} writes this.\n(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n"
+
+
+def write_data(script: str, what: str, value: object) -> None:
+    """Writes interactive/NAME_data.js for NAME.py."""
+    path = Path(script)
+    (path.parent / "interactive" / f"{path.stem}_data.js").write_text(data_text(path.stem, what, path.name, value), encoding="utf-8")

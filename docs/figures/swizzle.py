@@ -27,19 +27,14 @@ def tile(figure, x, y, title, place):
             figure.text(left + CELL / 2, top + CELL / 2 + 5, str(piece), "small" if piece == MARKED else "small soft", "middle")
 
 
-def main():
-    figure = Figure(468, 342, "Unswizzled, the same piece of eight rows lies in the same four banks. Swizzled, it lies in eight different groups of banks.")
-    top = 84
-    figure.text(20, 28, "first bank of four, above; rows 0 to 7, downwards", "small soft")
-    tile(figure, 20, top, "as it comes", lambda row, piece: row * 128 + piece * 16)
-    tile(figure, 250, top, "swizzled", swizzled)
-    y = top + 8 * CELL
-    figure.text(20, y + 24, "piece 2: eight wavefronts", "small red")
-    figure.text(250, y + 24, "piece 2: one wavefront", "small green")
-    figure.text(20, y + 44, "for four of 32 banks", "small soft")
-    figure.text(250, y + 44, "for all 32 banks", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(468, 342, "Unswizzled, the same piece of eight rows lies in the same four banks. Swizzled, it lies in eight different groups of banks.")
+top = 84
+figure.text(20, 28, "first bank of four, above; rows 0 to 7, downwards", "small soft")
+tile(figure, 20, top, "as it comes", lambda row, piece: row * 128 + piece * 16)
+tile(figure, 250, top, "swizzled", swizzled)
+y = top + 8 * CELL
+figure.text(20, y + 24, "piece 2: eight wavefronts", "small red")
+figure.text(250, y + 24, "piece 2: one wavefront", "small green")
+figure.text(20, y + 44, "for four of 32 banks", "small soft")
+figure.text(250, y + 44, "for all 32 banks", "small soft")
+figure.write(__file__)

@@ -15,25 +15,20 @@ MATRICES = (
 )
 
 
-def main():
-    figure = Figure(540, 270, "Three kernels: the first writes S, the softmax reads S and writes P, the last reads P. S and P are N by N, all else is N by d.")
-    figure.text(16, 26, "device memory", "small soft")
-    figure.text(16, 256, "on the chip", "small soft")
-    for name, x, width in KERNELS:
-        figure.box(x - width / 2, CHIP, width, 36)
-        figure.text(x, CHIP + 23, name, "bold", "middle")
-    for name, x, width, look, written, read in MATRICES:
-        figure.box(x - width / 2, MEMORY, width, SIDE, look)
-        figure.text(x, MEMORY - 9, name, "", "middle")
-        if width == SIDE:
-            figure.text(x, MEMORY + SIDE / 2 + 5, "4 N² bytes" if name == "S" else "2 N² bytes", "small", "middle")
-        aside = SIDE / 4 if width == SIDE else 0  # what is written and read has two arrows
-        if written:
-            figure.arrow(x - aside, CHIP - 4, x - aside, MEMORY + SIDE + 6, look)
-        if read:
-            figure.arrow(x + aside, MEMORY + SIDE + 6, x + aside, CHIP - 4, look)
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(540, 270, "Three kernels: the first writes S, the softmax reads S and writes P, the last reads P. S and P are N by N, all else is N by d.")
+figure.text(16, 26, "device memory", "small soft")
+figure.text(16, 256, "on the chip", "small soft")
+for name, x, width in KERNELS:
+    figure.box(x - width / 2, CHIP, width, 36)
+    figure.text(x, CHIP + 23, name, "bold", "middle")
+for name, x, width, look, written, read in MATRICES:
+    figure.box(x - width / 2, MEMORY, width, SIDE, look)
+    figure.text(x, MEMORY - 9, name, "", "middle")
+    if width == SIDE:
+        figure.text(x, MEMORY + SIDE / 2 + 5, "4 N² bytes" if name == "S" else "2 N² bytes", "small", "middle")
+    aside = SIDE / 4 if width == SIDE else 0  # what is written and read has two arrows
+    if written:
+        figure.arrow(x - aside, CHIP - 4, x - aside, MEMORY + SIDE + 6, look)
+    if read:
+        figure.arrow(x + aside, MEMORY + SIDE + 6, x + aside, CHIP - 4, look)
+figure.write(__file__)

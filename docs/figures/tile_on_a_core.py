@@ -12,42 +12,37 @@ def tile(figure, x, y, name, look):
     figure.text(x + SIDE / 2, y + SIDE / 2 + 5, name, "", "middle")
 
 
-def main():
-    figure = Figure(450, 430, "A core keeps a tile of Q, its rows of O and their m and l. Tiles of K and V pass by; their scores become "
-                              "weights in place and are then forgotten.")
-    figure.text(20, 28, "K and V, 64 keys at a time", "small soft")
-    for j in range(9):
-        figure.box(20 + 46 * j, 38, 40, 20, "green" if j == 4 else "")
-    figure.line([(224, 62), (224, 82), (S + SIDE / 2, 82)], "green")
-    figure.arrow(S + SIDE / 2, 82, S + SIDE / 2, TOP - 4, "green")
-    figure.line([(224, 82), (O + SIDE / 2, 82)], "green")
-    figure.arrow(O + SIDE / 2, 82, O + SIDE / 2, TOP - 4, "green")
+figure = Figure(450, 430, "A core keeps a tile of Q, its rows of O and their m and l. Tiles of K and V pass by; their scores become "
+                          "weights in place and are then forgotten.")
+figure.text(20, 28, "K and V, 64 keys at a time", "small soft")
+for j in range(9):
+    figure.box(20 + 46 * j, 38, 40, 20, "green" if j == 4 else "")
+figure.line([(224, 62), (224, 82), (S + SIDE / 2, 82)], "green")
+figure.arrow(S + SIDE / 2, 82, S + SIDE / 2, TOP - 4, "green")
+figure.line([(224, 82), (O + SIDE / 2, 82)], "green")
+figure.arrow(O + SIDE / 2, 82, O + SIDE / 2, TOP - 4, "green")
 
-    tile(figure, S, TOP, "Kᵀ tile", "green")
-    tile(figure, O, TOP, "V tile", "green")
-    tile(figure, Q, BOTTOM, "Q tile", "blue")
-    tile(figure, S, BOTTOM, "scores", "amber")
-    tile(figure, O, BOTTOM, "O", "blue")
-    for x, name in ((STATE, "m"), (STATE + 28, "ℓ")):
-        figure.box(x, BOTTOM, 20, SIDE, "blue")
-        figure.text(x + 10, BOTTOM + SIDE / 2 + 5, name, "", "middle")
+tile(figure, S, TOP, "Kᵀ tile", "green")
+tile(figure, O, TOP, "V tile", "green")
+tile(figure, Q, BOTTOM, "Q tile", "blue")
+tile(figure, S, BOTTOM, "scores", "amber")
+tile(figure, O, BOTTOM, "O", "blue")
+for x, name in ((STATE, "m"), (STATE + 28, "ℓ")):
+    figure.box(x, BOTTOM, 20, SIDE, "blue")
+    figure.text(x + 10, BOTTOM + SIDE / 2 + 5, name, "", "middle")
 
-    middle = BOTTOM + SIDE / 2
-    figure.arrow(Q + SIDE + 6, middle, S - 6, middle)
-    figure.arrow(S + SIDE / 2, TOP + SIDE + 6, S + SIDE / 2, BOTTOM - 6)
-    figure.arrow(S + SIDE + 6, middle, O - 6, middle)
-    figure.arrow(O + SIDE / 2, TOP + SIDE + 6, O + SIDE / 2, BOTTOM - 6)
-    figure.text((Q + SIDE + S) / 2, middle - 12, "1", "bold", "middle")
-    figure.text(S + SIDE / 2, BOTTOM + SIDE + 18, "2", "bold", "middle")
-    figure.text((S + SIDE + O) / 2, middle - 12, "3", "bold", "middle")
+middle = BOTTOM + SIDE / 2
+figure.arrow(Q + SIDE + 6, middle, S - 6, middle)
+figure.arrow(S + SIDE / 2, TOP + SIDE + 6, S + SIDE / 2, BOTTOM - 6)
+figure.arrow(S + SIDE + 6, middle, O - 6, middle)
+figure.arrow(O + SIDE / 2, TOP + SIDE + 6, O + SIDE / 2, BOTTOM - 6)
+figure.text((Q + SIDE + S) / 2, middle - 12, "1", "bold", "middle")
+figure.text(S + SIDE / 2, BOTTOM + SIDE + 18, "2", "bold", "middle")
+figure.text((S + SIDE + O) / 2, middle - 12, "3", "bold", "middle")
 
-    y = BOTTOM + SIDE + 44
-    for number, words in (("1", "scores = Q Kᵀ"), ("2", "scores become weights; m, ℓ and O are corrected"), ("3", "O += weights V")):
-        figure.text(24, y, number, "bold")
-        figure.text(42, y, words, "small")
-        y += 21
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+y = BOTTOM + SIDE + 44
+for number, words in (("1", "scores = Q Kᵀ"), ("2", "scores become weights; m, ℓ and O are corrected"), ("3", "O += weights V")):
+    figure.text(24, y, number, "bold")
+    figure.text(42, y, words, "small")
+    y += 21
+figure.write(__file__)

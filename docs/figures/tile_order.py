@@ -5,30 +5,25 @@ from svg import Figure
 HEADS, TILES, SECTION, SIZE = 6, 4, 2, 36
 
 
-def main():
-    figure = Figure(540, 330, "Tiles of queries by head. Sections of two heads are taken one after the other; within a section the tiles of the last queries "
-                              "of all its heads go first.")
-    figure.text(16, 26, "Six heads, two to a section, causal", "bold")
-    for head in range(HEADS):
-        section, place = divmod(head, SECTION)
-        x = 112 + head * (SIZE + 4) + section * 26
-        figure.text(x + SIZE / 2, 58, str(head), "small soft", "middle")
-        for tile in range(TILES):
-            index = section * SECTION * TILES + (TILES - 1 - tile) * SECTION + place
-            y = 68 + tile * (SIZE + 4)
-            figure.box(x, y, SIZE, SIZE, ("blue", "amber", "green")[section])
-            figure.text(x + SIZE / 2, y + 23, str(index), "bold", "middle")
-    figure.text(16, 58, "head", "small soft")
+figure = Figure(540, 330, "Tiles of queries by head. Sections of two heads are taken one after the other; within a section the tiles of the last queries "
+                          "of all its heads go first.")
+figure.text(16, 26, "Six heads, two to a section, causal", "bold")
+for head in range(HEADS):
+    section, place = divmod(head, SECTION)
+    x = 112 + head * (SIZE + 4) + section * 26
+    figure.text(x + SIZE / 2, 58, str(head), "small soft", "middle")
     for tile in range(TILES):
+        index = section * SECTION * TILES + (TILES - 1 - tile) * SECTION + place
         y = 68 + tile * (SIZE + 4)
-        figure.text(16, y + 23, f"queries {tile}", "small soft")
-    figure.text(414, 91, "sees few keys", "small soft")
-    figure.text(414, 211, "sees all keys", "small soft")
-    figure.text(16, 262, "The number is the tile's index, in which order blocks take them.", "small")
-    figure.text(16, 284, "Longest first within a section; a section's keys and values", "small")
-    figure.text(16, 304, "fit the L2 cache while its heads are worked on.", "small")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+        figure.box(x, y, SIZE, SIZE, ("blue", "amber", "green")[section])
+        figure.text(x + SIZE / 2, y + 23, str(index), "bold", "middle")
+figure.text(16, 58, "head", "small soft")
+for tile in range(TILES):
+    y = 68 + tile * (SIZE + 4)
+    figure.text(16, y + 23, f"queries {tile}", "small soft")
+figure.text(414, 91, "sees few keys", "small soft")
+figure.text(414, 211, "sees all keys", "small soft")
+figure.text(16, 262, "The number is the tile's index, in which order blocks take them.", "small")
+figure.text(16, 284, "Longest first within a section; a section's keys and values", "small")
+figure.text(16, 304, "fit the L2 cache while its heads are worked on.", "small")
+figure.write(__file__)

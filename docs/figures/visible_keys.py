@@ -20,15 +20,10 @@ def mask(figure, x, y, seqlen_q, seqlen_k):
         figure.text(x + seqlen_k * CELL + 8, y + query * CELL + 15, str(seen), "small" if seen else "small red")
 
 
-def main():
-    figure = Figure(476, 222, "The causal mask is aligned to the bottom right: the last query sees every key, each one before it one less, and with more "
-                              "queries than keys the first ones see none.")
-    mask(figure, 16, 62, 5, 5)
-    mask(figure, 160, 62, 3, 6)
-    mask(figure, 330, 62, 6, 4)
-    figure.text(16, 206, "Blue: the query sees the key. Beside each row: visible_keys(query).", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+figure = Figure(476, 222, "The causal mask is aligned to the bottom right: the last query sees every key, each one before it one less, and with more "
+                          "queries than keys the first ones see none.")
+mask(figure, 16, 62, 5, 5)
+mask(figure, 160, 62, 3, 6)
+mask(figure, 330, 62, 6, 4)
+figure.text(16, 206, "Blue: the query sees the key. Beside each row: visible_keys(query).", "small soft")
+figure.write(__file__)

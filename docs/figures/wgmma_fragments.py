@@ -19,41 +19,36 @@ def held(places):
     return {(places[2 * i], places[2 * i + 1]): (i // ELEMENTS, i % ELEMENTS) for i in range(len(places) // 2)}
 
 
-def main():
-    layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
-    scores, operand = held(layouts["d"]), held(layouts["a"])
-    figure = Figure(478, 430, "A warp of the warpgroup has 16 of 64 rows. A row lies in four neighbouring lanes, and what a thread holds of the scores are, "
-                              "rounded in pairs, its registers of the left operand of the next product.")
-    x, y, scale = 20, 66, 4
-    figure.text(x, 28, "64 rows", "bold")
-    figure.text(x, 50, "of scores", "small soft")
-    for row in range(0, 64, 16):
-        warp = scores[row, 0][0] // 32
-        figure.box(x, y + row * scale * 1.125, 66, 16 * scale * 1.125, LOOKS[warp])
-        figure.text(x + 33, y + (row + 8) * scale * 1.125 + 5, f"warp {warp}", "small", "middle")
-    x = 110
-    figure.text(x, 28, f"warp {WARP}: rows {16 * WARP} to {16 * WARP + 15}, columns 0 to 15", "bold")
-    figure.text(x, 50, "boxes: pairs of neighbours; numbers: lanes", "small soft")
-    marked = []
-    for row in range(16 * WARP, 16 * WARP + 16):
-        for column in range(0, 16, 2):
-            thread, element = scores[row, column]
-            lane = thread % 32
-            left, top = x + column * WIDTH, y + (row - 16 * WARP) * HEIGHT
-            figure.box(left, top, 2 * WIDTH, HEIGHT, "green" if lane == LANE else "blue" if lane < 4 else "")
-            words = str(lane)
-            if lane == LANE:
-                words = f"s{element}{element + 1}"
-                marked.append((element, operand[row, column]))
-            figure.text(left + WIDTH, top + HEIGHT / 2 + 5, words, "small", "middle")
-    y += 16 * HEIGHT + 26
-    same = all(thread == 32 * WARP + LANE for _, (thread, _) in marked)
-    pairs = ", ".join(f"s{element}{element + 1} → a{of // 2}" for element, (_, of) in sorted(marked))
-    figure.text(20, y, f"Lane {LANE} (green) holds floats s01 to s67 of these columns.", "small soft")
-    figure.text(20, y + 20, f"Of P it must hold {pairs}" + ("." if same else " of another lane."), "small soft")
-    figure.text(20, y + 40, "Blue: lanes 0 to 3, a quad, which has two rows.", "small soft")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
+scores, operand = held(layouts["d"]), held(layouts["a"])
+figure = Figure(478, 430, "A warp of the warpgroup has 16 of 64 rows. A row lies in four neighbouring lanes, and what a thread holds of the scores are, "
+                          "rounded in pairs, its registers of the left operand of the next product.")
+x, y, scale = 20, 66, 4
+figure.text(x, 28, "64 rows", "bold")
+figure.text(x, 50, "of scores", "small soft")
+for row in range(0, 64, 16):
+    warp = scores[row, 0][0] // 32
+    figure.box(x, y + row * scale * 1.125, 66, 16 * scale * 1.125, LOOKS[warp])
+    figure.text(x + 33, y + (row + 8) * scale * 1.125 + 5, f"warp {warp}", "small", "middle")
+x = 110
+figure.text(x, 28, f"warp {WARP}: rows {16 * WARP} to {16 * WARP + 15}, columns 0 to 15", "bold")
+figure.text(x, 50, "boxes: pairs of neighbours; numbers: lanes", "small soft")
+marked = []
+for row in range(16 * WARP, 16 * WARP + 16):
+    for column in range(0, 16, 2):
+        thread, element = scores[row, column]
+        lane = thread % 32
+        left, top = x + column * WIDTH, y + (row - 16 * WARP) * HEIGHT
+        figure.box(left, top, 2 * WIDTH, HEIGHT, "green" if lane == LANE else "blue" if lane < 4 else "")
+        words = str(lane)
+        if lane == LANE:
+            words = f"s{element}{element + 1}"
+            marked.append((element, operand[row, column]))
+        figure.text(left + WIDTH, top + HEIGHT / 2 + 5, words, "small", "middle")
+y += 16 * HEIGHT + 26
+same = all(thread == 32 * WARP + LANE for _, (thread, _) in marked)
+pairs = ", ".join(f"s{element}{element + 1} → a{of // 2}" for element, (_, of) in sorted(marked))
+figure.text(20, y, f"Lane {LANE} (green) holds floats s01 to s67 of these columns.", "small soft")
+figure.text(20, y + 20, f"Of P it must hold {pairs}" + ("." if same else " of another lane."), "small soft")
+figure.text(20, y + 40, "Blue: lanes 0 to 3, a quad, which has two rows.", "small soft")
+figure.write(__file__)

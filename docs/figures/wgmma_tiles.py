@@ -43,48 +43,43 @@ def panels(figure, x, y, products, rows, wide):
                 figure.text(x + panel * APART + (place + 0.5) * wide, y + group * HIGH + 18, str(number), "small", "middle")
 
 
-def main():
-    layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
-    k, v = layouts["k"], layouts["v"]
-    figure = Figure(548, 608, "A tile lies in panels of 64 columns, whose rows of 128 bytes have their 16-byte pieces exchanged. A product reads two "
-                              "pieces of every row of K, and all pieces of 16 rows of V. Arrows are the distances of the descriptor.")
-    left, right = 34, 308
-    for x, name, way in ((left, "K, and Q", "a product sums along a row:"), (right, "V", "a product sums down the rows:")):
-        figure.text(x, 28, name, "bold")
-        figure.text(x, 50, way, "small")
-    figure.text(left, 68, "it takes 16 columns, 2 pieces", "small")
-    figure.text(right, 68, "it takes 16 keys, all their pieces", "small")
-    for x in (left, right):
-        figure.text(x - 14, 96, "the first 8 rows; numbers: pieces", "small soft")
-    atom(figure, left, 106, k[:4], 2)
-    atom(figure, right, 106, v[:1], 16)
-    row, piece = SHOWN
-    figure.text(left - 14, 328, f"Red: piece {piece} of row {row} lies", "small red")
-    figure.text(left - 14, 346, f"at place {piece} ⊕ {row} = {row ^ piece}", "small red")
+layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
+k, v = layouts["k"], layouts["v"]
+figure = Figure(548, 608, "A tile lies in panels of 64 columns, whose rows of 128 bytes have their 16-byte pieces exchanged. A product reads two "
+                          "pieces of every row of K, and all pieces of 16 rows of V. Arrows are the distances of the descriptor.")
+left, right = 34, 308
+for x, name, way in ((left, "K, and Q", "a product sums along a row:"), (right, "V", "a product sums down the rows:")):
+    figure.text(x, 28, name, "bold")
+    figure.text(x, 50, way, "small")
+figure.text(left, 68, "it takes 16 columns, 2 pieces", "small")
+figure.text(right, 68, "it takes 16 keys, all their pieces", "small")
+for x in (left, right):
+    figure.text(x - 14, 96, "the first 8 rows; numbers: pieces", "small soft")
+atom(figure, left, 106, k[:4], 2)
+atom(figure, right, 106, v[:1], 16)
+row, piece = SHOWN
+figure.text(left - 14, 328, f"Red: piece {piece} of row {row} lies", "small red")
+figure.text(left - 14, 346, f"at place {piece} ⊕ {row} = {row ^ piece}", "small red")
 
-    y = 426
-    for x, words in ((left, "8 rows a line; numbers: products"), (right, "8 keys a line; numbers: products")):
-        figure.text(x - 14, y - 50, words, "small soft")
-    panels(figure, left, y, k, 4, STRIPE)
-    panels(figure, right, y, v, 4, 4 * STRIPE)
-    middle = HIGH / 2
-    stride, next_product, next_panel = k[0][8 * 2] - k[0][0], k[1][0] - k[0][0], k[4][0] - k[0][0]
-    figure.arrow(left - 8, y + middle, left - 8, y + HIGH + middle, "green")
-    figure.arrow(left + STRIPE / 2, y - 7, left + 1.5 * STRIPE, y - 7, "amber")
-    figure.arrow(left + STRIPE / 2, y - 16, left + APART + STRIPE / 2, y - 16, "red")
-    assert stride == v[0][8 * 16] - v[0][0] and next_panel == v[0][8] - v[0][0]
-    figure.arrow(right - 8, y + middle, right - 8, y + HIGH + middle, "green")
-    figure.arrow(right + 12, y + middle, right + 12, y + 2 * HIGH + middle, "amber")
-    figure.arrow(right + 2 * STRIPE, y - 14, right + APART + 2 * STRIPE, y - 14, "red")
-    y += 4 * HIGH + 24
-    for i, (look, words) in enumerate((("green", f"stride {stride}: to the next 8 rows"), ("amber", f"+ {next_product}: to the next product"),
-                                       ("red", f"+ {next_panel}: to product 4"))):
-        figure.text(left - 14, y + 20 * i, words, f"small {look}")
-    for i, (look, words) in enumerate((("green", f"stride {stride}: to the next 8 keys"), ("amber", f"+ {v[1][0] - v[0][0]}: to the next product"),
-                                       ("red", f"leading {next_panel}: 64 columns on"))):
-        figure.text(right - 14, y + 20 * i, words, f"small {look}")
-    figure.write(__file__)
-
-
-if __name__ == "__main__":
-    main()
+y = 426
+for x, words in ((left, "8 rows a line; numbers: products"), (right, "8 keys a line; numbers: products")):
+    figure.text(x - 14, y - 50, words, "small soft")
+panels(figure, left, y, k, 4, STRIPE)
+panels(figure, right, y, v, 4, 4 * STRIPE)
+middle = HIGH / 2
+stride, next_product, next_panel = k[0][8 * 2] - k[0][0], k[1][0] - k[0][0], k[4][0] - k[0][0]
+figure.arrow(left - 8, y + middle, left - 8, y + HIGH + middle, "green")
+figure.arrow(left + STRIPE / 2, y - 7, left + 1.5 * STRIPE, y - 7, "amber")
+figure.arrow(left + STRIPE / 2, y - 16, left + APART + STRIPE / 2, y - 16, "red")
+assert stride == v[0][8 * 16] - v[0][0] and next_panel == v[0][8] - v[0][0]
+figure.arrow(right - 8, y + middle, right - 8, y + HIGH + middle, "green")
+figure.arrow(right + 12, y + middle, right + 12, y + 2 * HIGH + middle, "amber")
+figure.arrow(right + 2 * STRIPE, y - 14, right + APART + 2 * STRIPE, y - 14, "red")
+y += 4 * HIGH + 24
+for i, (look, words) in enumerate((("green", f"stride {stride}: to the next 8 rows"), ("amber", f"+ {next_product}: to the next product"),
+                                   ("red", f"+ {next_panel}: to product 4"))):
+    figure.text(left - 14, y + 20 * i, words, f"small {look}")
+for i, (look, words) in enumerate((("green", f"stride {stride}: to the next 8 keys"), ("amber", f"+ {v[1][0] - v[0][0]}: to the next product"),
+                                   ("red", f"leading {next_panel}: 64 columns on"))):
+    figure.text(right - 14, y + 20 * i, words, f"small {look}")
+figure.write(__file__)

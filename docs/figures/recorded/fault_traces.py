@@ -4,7 +4,6 @@
     fault_traces.py [--check] PROGRAM...     PROGRAMs are build/sim/bin/planted_NN_traced; with --check nothing is written: exit code 1 if a file differs
 """
 import importlib
-import json
 import os
 import pathlib
 import re
@@ -12,7 +11,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "common" / "simulator" / "events"), str(ROOT / "tests" / "mutation")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("common/simulator/events", "tests/mutation", "docs/figures")]
+
+from svg import data_text
 
 import chapters
 
@@ -75,10 +76,9 @@ def main():
     for program in sys.argv[1 + len(check):]:
         number = program.removesuffix("_traced")[-2:]
         name = f"fault_ch{number}"
-        data = json.dumps(texts_of(os.path.abspath(program), SHOWN[number]), separators=(",", ":"))
         file = ROOT / "docs" / "figures" / "interactive" / f"{name}_data.js"
-        text = (f"// A block of chapter {int(number)} without a fault and with it, written by docs/figures/recorded/fault_traces.py.\n"
-                f"(window.flashbookData = window.flashbookData || {{}}).{name} = {data};\n")
+        text = data_text(name, f"A block of chapter {int(number)} without a fault and with it", "recorded/fault_traces.py",
+                         texts_of(os.path.abspath(program), SHOWN[number]))
         if not check:
             file.write_text(text, encoding="utf-8")
         elif not file.exists() or file.read_text(encoding="utf-8") != text:

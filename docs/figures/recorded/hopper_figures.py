@@ -20,10 +20,12 @@ ROOT = Path(__file__).resolve().parents[3]
 FIGURES = ROOT / "docs" / "figures"
 LAYOUTS = FIGURES / "hopper_layouts.json"
 INTERACTIVE = FIGURES / "interactive"
+WRITER = "recorded/hopper_figures.py"
 DRAWN = ("wgmma_tiles", "wgmma_fragments", "ring_phases")
 sys.path.insert(0, str(FIGURES))
 
 from mma_fragments import place_of
+from svg import data_text
 
 # Where producer and consumers stand: the file, and what its lines begin with.
 CODE = {
@@ -66,9 +68,7 @@ def played(text):
         runs.append({"stages": stages, "consumers": consumers, "landing": landing, "fault": fault, "events": "".join(events),
                      "report": reports.index(report) if report else None})
     code = {who: {"file": file.name, "lines": code_lines(file, beginnings)} for who, (file, beginnings) in CODE.items()}
-    rows = ",\n".join(json.dumps(run) for run in runs)
-    return ("// Pipelines as the simulator ran them: docs/figures/recorded/hopper_figures.py writes this.\n"
-            f'(window.flashbookData ??= {{}}).ring_phases = {{"tiles": {json.dumps(tiles)}, "code": {json.dumps(code)}, "reports": {json.dumps(reports)}, "runs": [\n{rows}\n]}};\n')
+    return data_text("ring_phases", "Pipelines as the simulator ran them", WRITER, {"tiles": tiles, "code": code, "reports": reports, "runs": runs})
 
 
 def of_warp(places):
@@ -87,8 +87,7 @@ def layouts_of(said):
     data = {"fragments": {"mma": {"scores": c, "operand": a}, "wgmma": {"scores": of_warp(said["d"]), "operand": of_warp(said["a"])},
                           "fp8": {"scores": of_warp(said["d"]), "operand": of_warp(said["a8"]), "keys": said["keys"]}},
             "wgmma_tiles": {key: [[offset // 16 for offset in reads] for reads in said[key]] for key in ("k", "v")}}
-    return {name: ("// Layouts as the code has them: docs/figures/recorded/hopper_figures.py writes this.\n"
-                   f"(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n") for name, value in data.items()}
+    return {name: data_text(name, "Layouts as the code has them", WRITER, value) for name, value in data.items()}
 
 
 def brought_up_to_date(file, said, check):

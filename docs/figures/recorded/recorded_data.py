@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What kernels and library do, as figures show it: a program says it, docs/figures/interactive/PROGRAM_data.js keeps it.
+"""What kernels and library do, as figures show it: a program says it, and a file beside the figures keeps it.
 
     recorded_data.py [--check] PROGRAM      with --check nothing is written: exit code 1 if the file differs
 """
@@ -7,16 +7,21 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]
+
+from svg import data_text
 
 from bench import results
+from bench.names import Name
 
-INTERACTIVE = ROOT / "docs" / "figures" / "interactive"
+FIGURES = ROOT / "docs" / "figures"
 WHAT = {"backward_round": "A block of chapter 7's step 4, as the simulator ran it", "decode_cache": "Pages and plans as chapter 8's library makes them",
         "mask_tiles": "Tiles of masks as chapter 9's policies class them, and rates on an H200",
-        "rank_errors": "Errors of chapter 10's ring over its ranks, in the simulator"}
+        "rank_errors": "Errors of chapter 10's ring over its ranks, in the simulator",
+        "sectors": "Loads of chapter 1's kernels as the traced mode counts them"}
 
 # Where one stands in chapter 7's kernel: what is done, the file, and how its line begins; after another line where there are several.
 ROUND, BLOCK, PARTS = "chapters/07_backward/hopper_gradients.cuh", "chapters/07_backward/step4_hopper_blocks.cuh", "common/hopper/gradient_round.h"
@@ -55,19 +60,44 @@ def line_of(file, beginning, after=""):
     return [pathlib.Path(file).name, lines[found]]
 
 
+def answer(program, *words):
+    """What a program writes into the file that it is given last."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "answer.json"
+        subprocess.run([program, *words, file], check=True, stdout=subprocess.DEVNULL)
+        return json.loads(file.read_text())
+
+
+def pingpong_order(program):
+    """In which order the simulator's warpgroups pass the moments of chapter 5's loop, without turns and with them: pingpong_order.json."""
+    runs = {run["name"]: run["stamps"] for run in answer(program)["benchmarks"]}
+    return json.dumps({f"step{step}": runs[str(Name("timeline", f"ch05/step{step}", "bf16", 64, "full", 1024))] for step in (2, 3)}, indent=1) + "\n"
+
+
+def sectors(program):
+    """Of each kernel of chapter 1 the lines that load from device memory, the costliest first."""
+    kernels, shape = ("textbook_scores", "textbook_softmax", "coalesced_scores", "tiled_scores"), {"head_dim": 64, "seqlen": 64}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in shape.items()]
+    steps = answer(program, "--heads", "1", "--kv-heads", "1", "--dtype", "bf16", *options, "--json")["steps"]
+    lines = [{"kernel": launch["kernel"].split("<")[0], **{key: line[key] for key in ("place", "requests", "sectors")}}
+             for step in steps for launch in step["launches"] for line in launch["lines"] if line["memory"] == "global" and line["access"] == "load"]
+    lines = sorted((line for line in lines if line["kernel"] in kernels), key=lambda line: (kernels.index(line["kernel"]), -line["sectors"], line["place"]))
+    return {**shape, "lines": lines}
+
+
 def main():
     *check, program = sys.argv[1:]
-    name = pathlib.Path(program).name
-    said = subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout
-    data = json.loads(said)
-    if name == "backward_round":
-        data["code"] = {what: line_of(*place) for what, place in CODE.items()}
-    if name == "mask_tiles":
-        newest = results.load(results.RESULTS / results.BOOK_GPU).newest
-        data["masks"] = [mask | ({"measured": found} if (found := rates(newest, mask["name"])) else {}) for mask in data["masks"]]
-    now = (f"// {WHAT[name]}: docs/figures/recorded/recorded_data.py writes this.\n"
-           f"(window.flashbookData ??= {{}}).{name} = {json.dumps(data, separators=(',', ':'))};\n")
-    file = INTERACTIVE / f"{name}_data.js"
+    name = {"timeline": "pingpong_order", "01_naive_attention_traced": "sectors"}.get(pathlib.Path(program).name, pathlib.Path(program).name)
+    if name == "pingpong_order":
+        file, now = FIGURES / "pingpong_order.json", pingpong_order(program)
+    else:
+        data = sectors(program) if name == "sectors" else json.loads(subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout)
+        if name == "backward_round":
+            data["code"] = {what: line_of(*place) for what, place in CODE.items()}
+        if name == "mask_tiles":
+            newest = results.load(results.RESULTS / results.BOOK_GPU).newest
+            data["masks"] = [mask | ({"measured": found} if (found := rates(newest, mask["name"])) else {}) for mask in data["masks"]]
+        file, now = FIGURES / "interactive" / f"{name}_data.js", data_text(name, WHAT[name], "recorded/recorded_data.py", data)
     if not check:
         file.write_text(now)
     elif file.read_text() != now:

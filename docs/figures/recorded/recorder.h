@@ -23,6 +23,7 @@ class QuietObserver : public sim::Observer {
   void completes(const void*) override {}
   void acquires(int, const void*) override {}
   void waits_for_launch_before(int) override {}
+  void lets_dependents_launch(int) override {}
   void fences(int) override {}
   void fences_proxy(int, sim::Proxied) override {}
   uint32_t begins_async(const void*) override { return 0; }
@@ -31,13 +32,6 @@ class QuietObserver : public sim::Observer {
   void arrives_async(const void*, uint32_t) override {}
   void takes_registers(int, const void*, std::size_t, const char*, sim::Location) override {}
   void gives_back_registers(int, const void*) override {}
-  void publishes(int, const void*, uint32_t) override {}
-  void learns(int, const void*, uint32_t) override {}
-  void completes_together(const void*, uint32_t, std::span<sim::Observer* const>) override {}
-  void learns_together(int, const void*, uint32_t) override {}
-  void hands_over() override {}
-  void touched_by_peer(sim::Observer&, int, const void*, uint32_t, const sim::Touched&) override {}
-  void read_for_peer(int, sim::Observer&, const void*, uint32_t, const sim::Touched&) override {}
   void streams(int, const void*, uint32_t, const sim::Touched&) override {}
 };
 
