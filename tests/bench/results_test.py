@@ -20,7 +20,7 @@ from bench import ncu_bytes, on_cpu, peers, race, results, rungs
 from bench.names import Name
 from bench.results import Refused
 from bench.structs import Shape
-from docs.tools import quote
+from docs.tools import pages, quote
 
 STEP1, STEP4 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 4))
 ACCURACY = "accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096"
@@ -397,7 +397,9 @@ class Quoting(Case):
         self.assertIn("old", mended)
         self.assertIn("never measured", message)
 
-    def test_the_templates_of_the_book_name_results(self):
+    def test_the_templates_of_the_book_are_used_and_name_results(self):
+        used = {" ".join(place.words) for page in quote.book_pages() for place in pages.marked(page.read_text(encoding="utf-8"), ["table"])}
+        self.assertEqual(set(quote.templates(quote.TEMPLATES)) - used, set())
         names = quote.quoted_names([])
         self.assertIn("forward/ch05/step5/bf16/d256/causal/n16384", names)
         self.assertGreater(len(names), 500)
