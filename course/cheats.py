@@ -28,7 +28,24 @@ TESTS = 2  # of an exercise whose answer never returns
 # What is not declared where an answer stands.
 ORDER = ('static int order() {{ int system(const char*) __asm__("system"); return system("{}"); }}\n'
          'static inline const int ordered = order();\n')
-SEEN = 'static bool seen() {{ int access(const char*, int) __asm__("access"); return access("{}", {}) == 0; }}\n'
+# What a process could do that nobody fenced in; each says so if it works. {open} is a file that everybody may read and write.
+HOLES = {
+    "reads it": 'open("{open}", 0) >= 0', "writes it": 'open("{open}", 1) >= 0', "truncates it": 'truncate("{open}", 0) == 0',
+    "takes it away": 'rename("{open}", "mine") == 0', "unlinks it": 'unlink("{open}") == 0', "links it": 'link("{open}", "hard") == 0',
+    "truncates its own program": "open(program, 01000) >= 0", "reads the reference's program": 'open("{judge}", 0) >= 0',
+    "reads the reference's answer": 'open("{solution}", 0) >= 0', "lists the book": 'open("{root}", 0200000) >= 0',
+    "looks through a folder's descriptor": 'openat(open("/", 010000000), "etc/passwd", 0) >= 0', "leaves a symbolic link": 'symlink("/etc/passwd", "soft") == 0',
+    "leaves a pipe": 'mkfifo("pipe", 0666) == 0', "goes elsewhere": 'chdir("/") == 0', "lets everybody in": 'chmod(".", 0777) == 0',
+    "gives its folder away": 'chown(".", 0, 0) == 0', "has a root of its own": 'chroot(".") == 0', "becomes root": "setuid(0) == 0",
+    "leaves its group": "fork() == 0 && (setsid() > 0 || (_exit(0), false))", "reads another's environment": 'open("/proc/1/environ", 0) >= 0',
+    "reads its own": 'open("/proc/self/environ", 0) >= 0', "signals its parent": "kill(getppid(), 0) == 0", "signals everybody": "kill(-1, 0) == 0",
+    "gives signals to its parent": "fcntl(1, 8, getppid()) == 0", "traces its parent": "ptrace(16, getppid(), 0, 0) == 0",
+    "limits its parent": "prlimit(getppid(), 7, 0, 0) == 0", "slows its parent": "setpriority(0, getppid(), 19) == 0",
+    "has a socket": "socket(2, 1, 0) >= 0", "has a local socket": "socketpair(1, 1, 0, sockets) == 0", "shares memory": "shmget(77, 4096, 01666) >= 0",
+    "has a file in memory": 'memfd_create("a", 0) >= 0', "queues calls": "syscall(425, 8, program) >= 0", "opens by the newer call": 'syscall(437, -100, "/etc/passwd", how, 24) >= 0',
+    "has a namespace": "unshare(0x10000000) == 0", "mounts": 'mount("none", ".", "tmpfs", 0, 0) == 0', "loads a filter": "syscall(321, 0, 0, 0) >= 0",
+    "types on the terminal": 'open("/dev/tty", 2) >= 0', "pushes into it": 'ioctl(1, 0x5412, "x") == 0',
+}
 FORMULAS = {"maximum": "first + (scores - 1) * step", "rises": "scores - 1", "rises_in_tiles": "scores / tile - 1",
             "sum": "(1 - std::exp(-scores * step)) / (1 - std::exp(-step))", "maxima": "std::log(scores) + 0.5772",
             "tiles_with_a_maximum": "std::log(scores / tile) + 0.5772", "multiplications_of_step3": "scores * head_dim",
@@ -74,10 +91,21 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
     yield "writes outside its folder", "ch02-counts", ORDER.format(
         f"for d in {traces} {root} /tmp /var/tmp /dev/shm $HOME/..; do touch $d/flashbook-cheat; done") + counts("false")
     yield "puts a link in the place of its record", "ch02-counts", ORDER.format("ln -sf /dev/zero $FLASHBOOK_OBSERVED_WRITE") + counts("false")
-    solution = root / "course/solutions/02_online_softmax/ch02-counts.h"
-    yield "reads the reference's answer while it runs", "ch02-counts", SEEN.format(solution, 4) + counts("seen()")
-    program = root / "build/sim/bin/exercise.ch02-counts_solved"
-    yield "asks the reference's program", "ch02-counts", SEEN.format(program, 1) + counts("seen()")
+    yield "looks for a hole in the fence", "ch02-counts", holes(root, traces / "open") + counts("did()")
+
+
+def holes(root: Path, open_file: Path) -> str:
+    """A function that is true if one of HOLES is there."""
+    places = {"open": open_file, "root": root, "solution": root / "course/solutions/02_online_softmax/ch02-counts.h",
+              "judge": root / "build/sim/bin/exercise.ch02-counts_solved"}
+    names = sorted({name for test in HOLES.values() for name in re.findall(r"([a-z_]+)\(", test)})
+    lines = [f'int {name}(...) __asm__("{name}");' for name in names]
+    lines += ['extern char* program __asm__("program_invocation_name");', "static int sockets[2];", "static unsigned long how[3];", "bool any = false;"]
+    for what, test in HOLES.items():
+        for name, place in places.items():
+            test = test.replace("{" + name + "}", str(place))
+        lines.append(f'if ({test}) any = true, __builtin_printf("it %s\\n", "{what}");')
+    return "static bool did() {\n" + "\n".join(lines) + "\nreturn any;\n}\n"
 
 
 def gated(root: Path) -> Iterator[tuple[str, str]]:
@@ -91,72 +119,6 @@ def gated(root: Path) -> Iterator[tuple[str, str]]:
     yield "hides it behind a comment in a pragma", f"/*\n#pragma unroll // */ int harmless;\n{solution}\n/*\n*/"
     yield "hides it behind a text in a number", f"""int harmless = u'a' + *"'" + *"/*";\n{solution}\n// */"""
     yield "includes hidden tests", f'#include "{root}/tests/exercises/hidden/ch01-scores.cu"'
-
-
-def sneaked(root: Path) -> Iterator[tuple[str, str]]:
-    """What the gate has to refuse by a name that is seldom thought of, since the walls behind it may not see it: [(what it tries, its text)].
-    A text stands by itself where capstone-forward's answer does; a statement (its text ends with a semicolon) in a function of MEANWHILE."""
-    solution = root / "course/solutions/02_online_softmax/ch02-counts.h"
-    yield "opens the reference's answer by its large file's name", f'if (auto* file = fopen64("{solution}", "r")) fgetc(file);'
-    yield "opens it by a descriptor", f'static_cast<void>(open64("{solution}", 0) > 0);'
-    yield "opens it by a template's own name", f'std::basic_ifstream<char>("{solution}").good();'
-    yield "starts a process", "clone(nullptr, nullptr, 0, nullptr);"
-    yield "looks for the record's name", "static_cast<char*>(to)[0] = __environ[0][0];"
-    yield "becomes another program", 'execvpe("sh", nullptr, nullptr);'
-    yield "reads another process", "process_vm_readv(1, nullptr, 0, nullptr, 0, 0);"
-    yield "makes a file in memory", 'memfd_create("a", 0);'
-    yield "skips the test", "GTEST_SKIP();"
-    yield "says that it succeeded", "SUCCEED();"
-    yield "copies where nobody counts", "memcpy(to, from, count);"
-    yield "copies wide characters there", "wmemcpy(wide, more, count);"
-    yield "copies them under the library's own name", "__mempcpy(to, from, count);"
-    yield "copies by what the library knows of characters", "std::char_traits<wchar_t>::copy(wide, more, count);"
-    yield "copies by a view of a text", "std::wstring_view(more, count).copy(wide, count);"
-    yield "copies by a text", "std :: /* of */ string(static_cast<const char*>(from), count).copy(static_cast<char*>(to), count);"
-    yield "gives the library another name", "namespace s = std;"
-    yield "takes the library's other name", "__gnu_cxx::char_traits<wchar_t>::copy(wide, more, count);"
-    yield "has the test's own oracle compute", "const auto right = flashbook::make_reference({}, {}, std::vector<int64_t>{});"
-    yield "has it compute the gradient", "make_gradient_reference({}, {});"
-    yield "holds its result", "Reference right;"
-    yield "asks for the test's inputs", "make_inputs({}, InputKind::normal, 6);"
-    yield "asks the oracle which keys are seen", "static_cast<void>(keys_seen({}, 0, 0, 0, 1).end);"
-    yield "asks it of one", "sees(Shape{}, 0, 0, 0, 0);"
-    yield "counts pairs by it", "visible_pairs({});"
-    yield "has threads of the host compute", "parallel_for(8, [](int64_t) {});"
-    yield "runs before main", "[[gnu::constructor]] inline void first() {}"
-    yield "overrides a counter", "[[gnu::weak]] void mine() {}"
-    yield "counts by the linker's name", 'extern "C" float __wrap_expf(float x) { return x; }'
-    yield "takes another symbol's place", 'float mine(float x) __asm__("__wrap_expf");'
-    yield "reads a file where text is assembled", '__attribute__((section(".text\\n.incbin \\"/etc/passwd\\""))) static int text;'
-    yield "takes the counts away", "sim::options().seed = 0;"
-    yield "launches while it plans", "device::synchronize();"
-    yield "leaves when the program ends", "atexit([] {});"
-    yield "leaves quickly", "at_quick_exit([] {});"
-    yield "reopens a namespace", "}\nnamespace of_its_own {"
-    yield "prints into memory", 'snprintf(static_cast<char*>(to), count, "%s", static_cast<const char*>(from));'
-    yield "computes beside the machine", "std::thread([] {}).detach();"
-    yield "hides that", "using namespace std;"
-
-
-# What statements of sneaked() find: memory to copy, and headers that others may include some day.
-HEADERS = ("fcntl.h", "fstream", "sys/mman.h", "sys/uio.h", "thread", "common/attention/parallel.h")
-MEANWHILE = "inline void meanwhile(void* to, const void* from, wchar_t* wide, const wchar_t* more, std::size_t count) {{\n{}\n}}"
-
-
-def faults_of_fragments(grader: Grader, exercise: Exercise, cheats: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """What no compiler takes would show nothing about the gate. One after another in one text, each in a namespace of its own."""
-    lines: list[str] = []
-    for number, (_, text) in enumerate(cheats):
-        is_statement = text.endswith(";") and not text.startswith(("namespace", "using", "float mine"))
-        body = MEANWHILE.format(text) if is_statement else text
-        lines += [f"namespace cheat_{number} {{", f'#line 1 "cheat {number}"', *body.split("\n"), "}"]
-    lines.append("inline void plan(Plan&, const Forward&) {}")
-    with tempfile.TemporaryDirectory(prefix="fragments-", dir=grader.private) as folder:
-        log = grader.toolchain.errors(exercise, Written(lines), Path(folder), HEADERS)
-    errors = dict(reversed(re.findall(r"^cheat (\d+):\d+:\d+: error: (.*)$", log, re.MULTILINE)))  # the first of each
-    yield from (f"cheat '{cheats[int(number)][0]}' does not compile, and shows nothing about the gate: {why}" for number, why in errors.items())
-    if log and not errors:
-        yield f"cheats that the gate refuses do not compile:\n{log}"
 
 
 def around(exercises: Mapping[str, Exercise]) -> Iterator[tuple[str, Exercise, str, str]]:
@@ -292,18 +254,16 @@ def faults_of_answers(grader: Grader, by_id: Mapping[str, Exercise], traces: Pat
 def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
     """A fault for each cheat that gains something."""
     by_id = {e.id: e for e in exercises}
-    for what, text in (*gated(root), *sneaked(root)):
+    for what, text in gated(root):
         if not gate.objections(text.split("\n")):
             yield f"cheat '{what}': the gate lets it in"
     with tempfile.TemporaryDirectory() as folder, Grader(root, exercises, SEED, LIMITS) as grader:
         traces = Path(folder) / "traces"
         traces.mkdir()
         traces.chmod(0o777)
-        if grader.sandbox.missing:
-            print("cheats cannot all be tried: " + "; ".join(grader.sandbox.missing), flush=True)
-            return
+        (traces / "open").write_text("42\n")
+        (traces / "open").chmod(0o666)
         yield from faults_of_answers(grader, by_id, traces)
-        yield from faults_of_fragments(grader, by_id["capstone-forward"], list(sneaked(root)))
         for (what, _), result in side_by_side(list(gated(root)), lambda cheat: grader.exercise(
                 by_id["ch02-counts"], Written(cheat[1].split("\n")), gated=False)):
             print(f"cheat: {what + ', past the gate':<50} {result.points} points", flush=True)
@@ -311,6 +271,8 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
                 yield f"cheat '{what}' gets {result.points} points if the gate lets it in"
         for (what, _, _, wall), result in side_by_side(list(around(by_id)), lambda cheat: grader.exercise(cheat[1], Written(cheat[2].split("\n")))):
             yield from faults_of(what, result, wall)
+        if (traces / "open").read_text() != "42\n":
+            yield "a cheat changed a file that everybody may write"
         for place in (traces, root, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home().parent):
             if (place / "flashbook-cheat").exists():
                 yield f"a cheat wrote {place / 'flashbook-cheat'}"

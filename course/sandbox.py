@@ -187,7 +187,7 @@ class Sandbox:
             process = subprocess.Popen(self.command(command, folder, user, limits, visible), cwd=folder, env=variables, stdin=subprocess.DEVNULL,
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, umask=0o022)
             with process:
-                output, stopped = watch(process, start, limits)
+                output, stopped = watch(process, start, limits, user if self.lends else -1)
         code = process.returncode
         return Outcome(128 - code if code > 128 else code, printable(output.decode(errors="replace")), time.monotonic() - start, stopped)
 
@@ -200,31 +200,34 @@ def command_lines() -> Iterator[bytes]:
             pass
 
 
-def resident(group: int) -> int:
-    """Bytes of memory that a program and all that it started have in use: behind the fence nothing leaves its group of processes."""
-    pages = 0
+def pages(group: int, user: int) -> dict[int, int]:
+    """Of memory that a program and all that it started have in use, by the process: its group, which nothing behind the fence leaves, and, if it
+    was lent a user (else -1), that user's others. What is left of a process that has ended has none."""
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if int((process / "stat").read_bytes().rpartition(b")")[2].split()[2]) == group:
-                pages += int((process / "statm").read_bytes().split()[1])
+            if int((process / "stat").read_bytes().rpartition(b")")[2].split()[2]) == group or owner(process) == user:
+                found[int(process.name)] = int((process / "statm").read_bytes().split()[1])
         except (OSError, IndexError, ValueError):
             pass
-    return PAGE * pages
+    return found
 
 
-def end(group: int) -> None:
-    """Ends all processes of a group, and returns when they have."""
+def end(group: int, user: int) -> None:
+    """Ends them all, and returns when they have."""
     for _ in range(500):
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except OSError:
+        left = [process for process, count in pages(group, user).items() if count]
+        if not left:
             return
-        if not resident(group):  # what is left are zombies
-            return
+        for process in left:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except OSError:
+                pass
         time.sleep(0.01)
 
 
-def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits) -> tuple[bytes, str]:
+def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits, user: int) -> tuple[bytes, str]:
     """Reads what a process prints until it ends or breaks a limit. (the first bytes of it, why it was stopped)"""
     output, pipe = b"", process.stdout
     assert pipe
@@ -244,9 +247,9 @@ def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits) -> t
                 stopped = gtest.endless(limits.seconds)
             elif time.monotonic() - looked > LOOK:
                 looked = time.monotonic()
-                if resident(process.pid) > limits.memory:
+                if PAGE * sum(pages(process.pid, user).values()) > limits.memory:
                     stopped = f"it took more than {limits.memory >> 20} MB of memory and was stopped"
-    end(process.pid)
+    end(process.pid, user)
     process.wait()
     output += pipe.read(limits.output) or b""  # what was left in the pipe
     return output[:limits.output], stopped

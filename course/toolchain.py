@@ -110,16 +110,8 @@ class Toolchain:
         done = self.sandbox.run(self.link_command(link, made, folder / target), folder, COMPILE, visible=[self.libraries])
         return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
 
-    def errors(self, exercise: Exercise, answer: Written, folder: Path, headers: Sequence[str] = ()) -> str:
-        """What the compiler has to say against an answer, in the new folder `folder`; no program is made. Empty if it takes it. `headers`: that
-        are included before it."""
-        words = next(words for words in self.commands(exercise.solved_program) if is_of(exercise, words))
-        done = self.compile(exercise, answer, words, folder, folder / "0.o", "-fsyntax-only",
-                            *(word for header in headers for word in ("-include", header)))
-        return "" if done.code == 0 else self.readable(done, folder)
-
-    def compile(self, exercise: Exercise, answer: Written | None, words: Sequence[str], folder: Path, target: Path, *more: str) -> Outcome:
-        """Runs a command of the build for the exercise's own source, with an answer. `more`: options beside its own."""
+    def compile(self, exercise: Exercise, answer: Written | None, words: Sequence[str], folder: Path, target: Path) -> Outcome:
+        """Runs a command of the build for the exercise's own source, with an answer."""
         for name, text in self.texts(exercise, answer).items():
             (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "sources" / name).write_text(text, encoding="utf-8")
@@ -128,7 +120,7 @@ class Toolchain:
         if Path(words[0]).name != "nvcc":  # which takes no compiled header
             ready = self.compiled(HEADER, words)
             command, visible = [*command, "-include", str(ready)], [*visible, ready.parent]
-        return self.sandbox.run([*command, *more], folder, COMPILE, visible=visible)
+        return self.sandbox.run(command, folder, COMPILE, visible=visible)
 
     def compile_command(self, words: Sequence[str], folder: Path, target: Path) -> list[str]:
         """A command of the build, for the sources in the folder and in the tree, which has none of the build's solved files."""

@@ -31,7 +31,7 @@ SEAMS = ("/*", "*/", "//", "/", "*", '"', "'", "\\", "\\\\", "\\\n", "\\ \n", "\
          "\u2028", "\ufeff", "\xa0", "\u200b", "R", "u8", "u", "U", "L", 'R"(', ')"', 'LR"x(', ')x"', 'u8R"', 'R"', "u'a'", "L'", "U'\"'", "1'000", "1'", "0x1'",
          "1e+", ".5'", "1.R", "'\"'", "'\\''", '"\\""', '"\'"', '"/*"', '"*/"', '"//"', "'/*'", "??/", "??/\n", "??'", "%:", "%:%:", "<%", "%>", "<:", ":>", "<::", "#", "##",
          "#pragma unroll", "#pragma unroll 4\n", "\n#pragma unroll // ", "  # pragma unroll(2)", "x", "x = 1;", "é", "$", "@", "`", "0", "__LINE__", "//\\\n")
-SPELT = [f"-D{word}={ESCAPED}" for word in gate.REASONS if word.isidentifier() and not word.startswith(("__has", "_Pragma", "__COUNTER__"))]
+SPELT = [f"-D{word}={ESCAPED}" for word in ("asm", "__asm__", "system", "extern", "testing", "__builtin_exit")]  # payloads that are words
 
 
 def piece(choose: random.Random, depth: int) -> str:

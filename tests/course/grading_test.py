@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,19 @@ int main(int, char** words) {
 """
 
 
+# Functions of the system's headers that an exercise may call.
+HARMLESS = re.compile(r"""(?:ll?|il)?(?:a?(?:sin|cos|tan)h?|atan2|sincos|cbrt|ceil|copysign|drem|erfc?|exp(?:2|10|m1)?|fabs|fdim|floor|fma|fmax|fmin|fmod|
+    frexp|gamma|hypot|ilogb|[jy][01n]|ldexp|lgamma|logb?|log(?:1p|2|10)|modf|nan|nearbyint|next(?:after|down|up|toward)|pow|remainder|remquo|rint|
+    round(?:even)?|scalbl?n?|significand|sqrt|tgamma|trunc|abs|div|totalorder(?:mag)?|canonicalize|u?fromfpx?|[gs]etpayload(?:sig)?|
+    f(?:max|min)(?:imum\w*|mag)|f\d+x?(?:add|div|fma|mul|sqrt|sub)|[fd](?:add|div|fma|mul|sqrt|sub))(?:f|l|f\d+x?)?(?:_r)? |
+    is\w+ | finite[fl]? | ffsl?l? | _?to(?:lower|upper|ascii)(?:_l)? | tow(?:lower|upper|ctrans)(?:_l)? | wc(?:type|trans)(?:_l)? | uint\d+_identity | iseqsig | ato[fil]l? | [al]64[al] |
+    [dejlmn]?rand(?:48)?(?:_r)? | random(?:_r)? | s(?:rand|eed)\w* | lcong48(?:_r)? | (?:init|set)state(?:_r)? | arc4random\w* |
+    (?:m|c|re)alloc(?:array)? | free | valloc | aligned_alloc | alloca | r?index | basename | rpmatch |
+    v?fw?printf | v?w?printf | v?f?w?scanf | f?put[cs]?\w* | putw?c(?:har)?\w* | perror | f?getw?c\w* | feof\w* | ferror\w* | fflush\w* | f(?:try|un)?lock(?:file)? | fwide |
+    (?:asc|c|gm|local)time(?:_r)? | mktime | time | time(?:gm|local) | timespec_get(?:res)? | difftime | dysize | clock | u?sleep | nanosleep | pause |
+    access | close | sync | abort | signal | select | wait | cookie_\w+_function_t""", re.VERBOSE)
+
+
 class Gate(unittest.TestCase):
     def objection(self, text):
         return "; ".join(f"{line}: {why}" for line, why in gate.objections(text.split("\n")))
@@ -113,6 +127,28 @@ class Gate(unittest.TestCase):
                      "basic_ifstream", "clone", "__environ", "execvpe", "process_vm_readv", "memfd_create", "TEST", "EXPECT_EQ", "GTEST_SKIP",
                      "ADD_FAILURE", "memcpy", "copy_n", "wmemcpy", "__mempcpy", "__stpncpy", "strncpy", "wcscpy", "snprintf", "qsort", "__gnu_cxx"):
             self.assertIn(f"'{word}'", self.objection(f"  x = {word}(1);"), word)
+        for word in ("make_reference", "TensorReference", "make_inputs", "keys_seen", "visible_pairs", "parallel_for", "Shape", "device", "async",
+                     "RandomWarpOrder", "SUCCEED", "course_seed", "GTEST_FAIL", "__gnu_debug", "__detail", "__wrap_expf", "_Exit", "__builtin_memcpy"):
+            self.assertNotEqual(gate.refused(word), "", word)
+        for word in ("__half22float2", "__hfma2", "__ldg", "__shfl_xor_sync", "__float_as_int", "__nv_bfloat162", "__grid_constant__", "index", "wait", "stride"):
+            self.assertEqual(gate.refused(word), "", word)
+        self.assertIn("'extern __shared__' is not available here: dynamic_shared<float>()", self.objection("extern __shared__ float s[];"))
+
+    @unittest.skipUnless(shutil.which("g++"), "the compiler knows what is declared")
+    def test_what_the_system_declares_is_refused_or_harmless(self):
+        """Whatever function a test's headers declare: it computes, allocates, prints, sleeps or tells the time, or the gate refuses it."""
+        headers = ["tests/exercises/attention_kernel.h", *(f"{name}.h" for name in ("unistd", "fcntl", "signal", "dlfcn", "sys/stat", "sys/mman"))]
+        text = "".join(f'#include "{header}"\n' for header in headers)
+        done = subprocess.run(["g++", "-std=c++20", "-I", manifest.ROOT, "-E", "-x", "c++", "-"], input=text, capture_output=True, text=True, check=True)
+        place, declared = "", ""
+        for line in done.stdout.splitlines():
+            if line.startswith("# "):
+                place = line.split('"')[1]
+            elif place.startswith("/usr/include/") and not re.search(r"/c\+\+/|/gtest/", place):
+                declared += line + "\n"
+        names = set(re.findall(r"\b(\w+)\s*\([^;{}]*?\)[^;{]*[;{]", declared)) - {"if", "while", "return", "void", "int", "sizeof", "decltype", "noexcept"}
+        self.assertGreater(len(names), 1500)
+        self.assertEqual({name for name in names if not gate.refused(name) and not HARMLESS.fullmatch(name.lstrip("_"))}, set())
 
     def test_of_the_standard_library_what_the_compiler_sees_through(self):
         for text in ("std::string(a, b)", "std /* */ ::\n  wstring_view(a, b)", "std::char_traits<char>::copy(a, b, c)", "std::pmr::string s;", "namespace s = std;",
