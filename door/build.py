@@ -63,7 +63,19 @@ def build(preset: str, *targets: str, tests: bool = False) -> None:
     configure(preset, tests)
     with alone(folder(preset)):
         if watched("cmake", "--build", "--preset", preset, *(["--target", *targets] if targets else [])):
-            fail(f"build/{preset} did not compile, see above")
+            fail(f"build/{preset} did not compile, see above{launches_as_in_cuda() if preset == 'sim' else ''}")
+
+
+def launches_as_in_cuda() -> str:
+    """What to write for a launch at which a C++ compiler just stops; empty if there is none."""
+    for file in sorted(path for path in ROOT.glob("chapters/**/*.*") if path.suffix in (".cu", ".cuh")):
+        for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if re.search(r"[\w>]<<<", line.partition("//")[0]):
+                return (
+                    f". {file.relative_to(ROOT)}:{number} launches with <<<...>>>: "
+                    "use device::launch(kernel, grid, block, shared_bytes, stream, args...)"
+                )
+    return ""
 
 
 def has_target(preset: str, name: str) -> bool:

@@ -7,7 +7,8 @@
 ///     e4m3    1     4         3         448           2^-9          no
 ///
 /// Conversions round to nearest, ties to even. What is too large for e4m3 becomes 448. Every NaN becomes the
-/// one with all bits set but the sign.
+/// one with all bits set but the sign. f16 and bf16 convert and compute as CUDA's __half and __nv_bfloat16
+/// do: each operation rounds its exact result once.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -17,14 +18,75 @@
 
 namespace flashbook {
 
+namespace detail {
+
+/// The number truncated to a float whose last bit is set if anything was lost: rounding that to a format of
+/// at most 22 mantissa bits gives what rounding the number gives.
+template <typename Number>
+constexpr float to_odd(Number value) {
+  const float nearest = static_cast<float>(value);
+  if (nearest == value || value != value) return nearest;
+  const bool too_large = value < 0 ? nearest < value : nearest > value;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(nearest) - too_large) | 1);
+}
+
+/// A type that has every value of the number.
+template <typename Number>
+using Exact = std::conditional_t<std::is_integral_v<Number> && sizeof(Number) == 8, long double, double>;
+
+/// The operators of a 16-bit float. (Templates would not convert their arguments.)
+template <typename T>
+struct Operators {
+  friend constexpr T operator+(T a, T b) { return double(float(a)) + double(float(b)); }
+  friend constexpr T operator-(T a, T b) { return double(float(a)) - double(float(b)); }
+  friend constexpr T operator*(T a, T b) { return double(float(a)) * double(float(b)); }
+  friend constexpr T operator/(T a, T b) { return double(float(a)) / double(float(b)); }
+  friend constexpr T& operator+=(T& a, T b) { return a = a + b; }
+  friend constexpr T& operator-=(T& a, T b) { return a = a - b; }
+  friend constexpr T& operator*=(T& a, T b) { return a = a * b; }
+  friend constexpr T& operator/=(T& a, T b) { return a = a / b; }
+  friend constexpr T operator+(T a) { return a; }
+  friend constexpr T operator-(T a) { return T::from_bits(uint16_t(a.bits ^ 0x8000)); }
+  friend constexpr bool operator==(T a, T b) { return float(a) == float(b); }
+  friend constexpr bool operator!=(T a, T b) { return float(a) != float(b); }
+  friend constexpr bool operator<(T a, T b) { return float(a) < float(b); }
+  friend constexpr bool operator>(T a, T b) { return float(a) > float(b); }
+  friend constexpr bool operator<=(T a, T b) { return float(a) <= float(b); }
+  friend constexpr bool operator>=(T a, T b) { return float(a) >= float(b); }
+};
+
+}  // namespace detail
+
 /// IEEE half precision.
-struct f16 {
+struct f16 : detail::Operators<f16> {
   uint16_t bits;
+  f16() = default;
+  /// Rounds a number. (from_bits takes an encoding.)
+  template <typename Number, typename = std::enable_if_t<std::is_arithmetic_v<Number>>>
+  constexpr f16(Number value);
+  f16(uint16_t) = delete;  // ambiguous: a number or an encoding
+  static constexpr f16 from_bits(uint16_t bits) {
+    f16 result{};
+    result.bits = bits;
+    return result;
+  }
+  constexpr operator float() const;
 };
 
 /// The upper half of a float.
-struct bf16 {
+struct bf16 : detail::Operators<bf16> {
   uint16_t bits;
+  bf16() = default;
+  /// Rounds a number. (from_bits takes an encoding.)
+  template <typename Number, typename = std::enable_if_t<std::is_arithmetic_v<Number>>>
+  constexpr bf16(Number value);
+  bf16(uint16_t) = delete;  // ambiguous: a number or an encoding
+  static constexpr bf16 from_bits(uint16_t bits) {
+    bf16 result{};
+    result.bits = bits;
+    return result;
+  }
+  constexpr operator float() const;
 };
 
 /// The 8-bit format for forward passes, also called E4M3FN.
@@ -84,19 +146,19 @@ constexpr float with_sign(bool negative, float magnitude) { return negative ? -m
 constexpr f16 to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & ~detail::kFloatSign;
-  if (magnitude > detail::kFloatInfinity) return {0x7fff};
+  if (magnitude > detail::kFloatInfinity) return f16::from_bits(0x7fff);
   const uint32_t sign = bits >> 16 & 0x8000;
   // Halfway from the largest value to 65536, which would be next.
-  if (value >= 65520.0f || value <= -65520.0f) return {uint16_t(sign | 0x7c00)};
-  return {uint16_t(sign | detail::encode_magnitude<10, 15>(magnitude))};
+  if (value >= 65520.0f || value <= -65520.0f) return f16::from_bits(uint16_t(sign | 0x7c00));
+  return f16::from_bits(uint16_t(sign | detail::encode_magnitude<10, 15>(magnitude)));
 }
 
 /// Rounds to bf16; what is closer to 2^128 than to the largest value becomes infinite.
 constexpr bf16 to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & ~detail::kFloatSign) > detail::kFloatInfinity) return {0x7fff};
+  if ((bits & ~detail::kFloatSign) > detail::kFloatInfinity) return bf16::from_bits(0x7fff);
   // The exponent is a float's, so subnormals need no care.
-  return {uint16_t(detail::before_dropping(16, bits) >> 16)};
+  return bf16::from_bits(uint16_t(detail::before_dropping(16, bits) >> 16));
 }
 
 /// Rounds to e4m3; more than 448, infinity too, becomes 448.
@@ -130,6 +192,14 @@ constexpr float to_float(e4m3 value) {
 
 /// A float as it is, so that code for every type can call to_float.
 constexpr float to_float(float value) { return value; }
+
+template <typename Number, typename>
+constexpr f16::f16(Number value) : f16(to_f16(detail::to_odd(static_cast<detail::Exact<Number>>(value)))) {}
+template <typename Number, typename>
+constexpr bf16::bf16(Number value)
+    : bf16(to_bf16(detail::to_odd(static_cast<detail::Exact<Number>>(value)))) {}
+constexpr f16::operator float() const { return to_float(*this); }
+constexpr bf16::operator float() const { return to_float(*this); }
 
 /// The value rounded to T: float, f16, bf16 or e4m3.
 template <typename T>

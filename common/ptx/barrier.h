@@ -2,8 +2,8 @@
 /// Named barriers: __syncthreads for some of a block's warps.
 ///
 /// A block has 16 of them; __syncthreads is number 0. A barrier completes when `kThreads` threads have
-/// arrived, whichever they are, and is then ready for the next round. Ids and counts are template arguments,
-/// since for a run-time id ptxas must reserve all 16.
+/// arrived, whichever they are, and is then ready for the next round. Make ids and
+/// counts template arguments if you can: for a run-time id ptxas must reserve all 16.
 #pragma once
 #include "common/device/kernel.h"
 #include "common/ptx/call_site.h"
@@ -24,6 +24,16 @@ __device__ __forceinline__ void named_barrier_sync([[maybe_unused]] CallSite whe
 #endif
 }
 
+/// The same for an id and a count that are known only at run time.
+__device__ __forceinline__ void named_barrier_sync(int barrier, int threads,
+                                                   [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+#else
+  sim::barrier_sync("named_barrier_sync", barrier, threads, where);
+#endif
+}
+
 /// Arrives at barrier `kBarrier` and goes on: the signal of a producer to those who wait with
 /// named_barrier_sync. What the caller wrote before is visible to them. Preconditions: as above. (PTX ISA,
 /// barrier.arrive and bar.arrive)
@@ -35,6 +45,16 @@ __device__ __forceinline__ void named_barrier_arrive([[maybe_unused]] CallSite w
   asm volatile("bar.arrive %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
 #else
   sim::barrier_arrive("named_barrier_arrive", kBarrier, kThreads, where);
+#endif
+}
+
+/// The same for an id and a count that are known only at run time.
+__device__ __forceinline__ void named_barrier_arrive(int barrier, int threads,
+                                                     [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+#else
+  sim::barrier_arrive("named_barrier_arrive", barrier, threads, where);
 #endif
 }
 

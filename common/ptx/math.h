@@ -20,13 +20,7 @@ __device__ __forceinline__ float exp2_approx(float x) {
 
 /// `x` held between 0 and 1; NaN gives 0. A multiply-add before it has it for nothing. (PTX ISA,
 /// fma.rn.sat.f32)
-__device__ __forceinline__ float saturate(float x) {
-#ifdef __CUDACC__
-  return __saturatef(x);
-#else
-  return x > 0 ? std::min(x, 1.0f) : 0.0f;
-#endif
-}
+__device__ __forceinline__ float saturate(float x) { return __saturatef(x); }
 
 /// tanh(x), one instruction of the special function unit, good to 11 bits: the relative error is at most
 /// 2^-10.98. A subnormal result stays. The simulator is as coarse, and another in the last of these bits.
@@ -54,14 +48,7 @@ __device__ __forceinline__ int max3(int a, int b, int c) {
 /// becomes byte i; 0 to 3 are those of `low`, 4 to 7 those of `high`. (PTX ISA, prmt.b32)
 template <uint32_t kSelector>
 __device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
-#ifdef __CUDACC__
   return __byte_perm(low, high, kSelector);
-#else
-  const uint64_t both = uint64_t(high) << 32 | low;
-  uint32_t result = 0;
-  for (int i = 0; i < 4; ++i) result |= uint32_t(both >> (8 * (kSelector >> 4 * i & 7)) & 0xff) << (8 * i);
-  return result;
-#endif
 }
 
 }  // namespace flashbook

@@ -33,6 +33,17 @@ __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t arriva
 #endif
 }
 
+/// Invalidates a barrier, so that its memory can hold something else or be initialised again. One thread
+/// calls it after a __syncthreads, when no thread waits and no bytes are in flight. (PTX ISA, mbarrier.inval)
+__device__ __forceinline__ void mbarrier_inval(uint64_t* barrier,
+                                               [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" : : "r"(shared_address(barrier)) : "memory");
+#else
+  sim::mbarrier_inval(barrier, where);
+#endif
+}
+
 /// Makes the barriers that the calling thread has initialised known to TMA. (PTX ISA, fence.mbarrier_init)
 __device__ __forceinline__ void fence_mbarrier_init([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -96,6 +107,26 @@ __device__ __forceinline__ bool mbarrier_try_wait(const uint64_t* barrier, uint3
   return over != 0;
 #else
   return sim::mbarrier_try_wait(barrier, parity, where);
+#endif
+}
+
+/// The same without a wait. (PTX ISA, mbarrier.test_wait.parity)
+__device__ __forceinline__ bool mbarrier_test_wait(const uint64_t* barrier, uint32_t parity,
+                                                   [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  uint32_t over;
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, over;\n"
+      "}"
+      : "=r"(over)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return over != 0;
+#else
+  return sim::mbarrier_test_wait(barrier, parity, where);
 #endif
 }
 

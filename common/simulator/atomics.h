@@ -76,6 +76,9 @@ T add_acq_rel(T* address, T value) {
 template <typename T>
 concept AtomicInteger =
     std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
+/// What atomicMax and atomicMin take.
+template <typename T>
+concept OrderedInteger = AtomicInteger<T> || std::is_same_v<T, long long>;
 
 /// The same as atomic_update, where a loop may wait for others by it.
 template <typename T, typename Update>
@@ -137,6 +140,9 @@ inline float atomicAdd(float* address, float value) {
   if (flashbook::sim::is_global(address)) return flashbook::sim::add_in_global_memory(address, value);
   return flashbook::sim::atomic_update(address, [value](float old) { return old + value; });
 }
+inline double atomicAdd(double* address, double value) {
+  return flashbook::sim::atomic_update(address, [value](double old) { return old + value; });
+}
 inline float2 atomicAdd(float2* address, float2 value,
                         flashbook::sim::Location where = flashbook::sim::Location::current()) {
   float both[] = {value.x, value.y};
@@ -150,13 +156,13 @@ inline float4 atomicAdd(float4* address, float4 value,
   return {all[0], all[1], all[2], all[3]};
 }
 
-template <flashbook::sim::AtomicInteger T>
+template <flashbook::sim::OrderedInteger T>
 T atomicMax(T* address, std::type_identity_t<T> value,
             flashbook::sim::Location where = flashbook::sim::Location::current()) {
   return flashbook::sim::atomic_change(
       "atomicMax", address, [value](T old) { return old < value ? value : old; }, where);
 }
-template <flashbook::sim::AtomicInteger T>
+template <flashbook::sim::OrderedInteger T>
 T atomicMin(T* address, std::type_identity_t<T> value,
             flashbook::sim::Location where = flashbook::sim::Location::current()) {
   return flashbook::sim::atomic_change(
@@ -233,3 +239,27 @@ inline unsigned long long atomicCAS(unsigned long long* address, unsigned long l
                                     flashbook::sim::Location where = flashbook::sim::Location::current()) {
   return flashbook::sim::atomic_compare_exchange(address, expected, desired, where);
 }
+inline unsigned short atomicCAS(unsigned short* address, unsigned short expected, unsigned short desired,
+                                flashbook::sim::Location where = flashbook::sim::Location::current()) {
+  return flashbook::sim::atomic_compare_exchange(address, expected, desired, where);
+}
+
+// Narrower and wider scopes: every atomic here is atomic for all threads.
+#define atomicAdd_block atomicAdd
+#define atomicSub_block atomicSub
+#define atomicMax_block atomicMax
+#define atomicMin_block atomicMin
+#define atomicAnd_block atomicAnd
+#define atomicOr_block atomicOr
+#define atomicXor_block atomicXor
+#define atomicExch_block atomicExch
+#define atomicCAS_block atomicCAS
+#define atomicAdd_system atomicAdd
+#define atomicSub_system atomicSub
+#define atomicMax_system atomicMax
+#define atomicMin_system atomicMin
+#define atomicAnd_system atomicAnd
+#define atomicOr_system atomicOr
+#define atomicXor_system atomicXor
+#define atomicExch_system atomicExch
+#define atomicCAS_system atomicCAS

@@ -54,3 +54,4 @@ inline int __syncthreads_and(int predicate,
 
 inline void __threadfence() { flashbook::sim::memory_fence(); }
 inline void __threadfence_block() { flashbook::sim::memory_fence(); }
+inline void __threadfence_system() { flashbook::sim::memory_fence(); }

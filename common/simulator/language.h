@@ -15,8 +15,16 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
-#define __grid_constant__ ::flashbook::sim::GridConstant,
-#define __align__(n) __attribute__((aligned(n)))  // alignas may not stand in the middle of a declaration
+#define __noinline__  // libstdc++ writes __attribute__((__noinline__)), so this can only be nothing
+#define __constant__
+#define __managed__
+#define __maxnreg__(n)
+#define __align__(n) __attribute__((aligned(n)))
+#define __builtin_assume(condition) ((void)0)
+#define __CUDA_ARCH__ 900
+/// In the wrong place, it makes the compiler complain about this name.
+#define __grid_constant__ ::grid_constant_must_precede_the_type,
+using grid_constant_must_precede_the_type = flashbook::sim::GridConstant;
 #define __cluster_dims__(...) \
   _Pragma("GCC error \"the simulator does not run clusters: leave out __cluster_dims__\"")
 
@@ -34,12 +42,14 @@
 
 /// `__shared__ float tile[64][33];` in a kernel is one array per OS thread, and an OS thread runs one block
 /// at a time. The tag becomes part of the array's symbol, by which the simulator finds it to poison it before
-/// every block; `used` keeps the compiler from concluding that nobody else writes it.
+/// every block, and which the linker names where there is no array: `extern __shared__` declares one that
+/// nobody defines. `used` keeps the compiler from concluding that nobody else writes it.
 #if defined(__EMSCRIPTEN__)
 #define __shared__ \
   __attribute__((section("cuda_shared"), used)) static  // one thread; the linker marks its ends
 #else
-#define __shared__ __attribute__((abi_tag("cuda_shared"), used)) thread_local
+#define __shared__ \
+  __attribute__((abi_tag("use_dynamic_shared_T_in_place_of_extern_shared"), used)) thread_local
 #endif
 
 using __half = flashbook::f16;

@@ -5,6 +5,8 @@
 /// The fast ones (__expf, __logf, __fdividef) are exact to the last bits here and approximate on a GPU:
 /// results agree within the checker's bounds, not bit by bit.
 #pragma once
+#include <math.h>  // isnan and its like without std
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -33,23 +35,36 @@ inline float __expf(float x) noexcept { return std::exp(x); }
 inline float __logf(float x) noexcept { return std::log(x); }
 inline float __log2f(float x) noexcept { return std::log2(x); }
 inline float __powf(float x, float y) noexcept { return std::pow(x, y); }
+inline float __log10f(float x) noexcept { return std::log10(x); }
+inline float __sinf(float x) noexcept { return std::sin(x); }
+inline float __cosf(float x) noexcept { return std::cos(x); }
+inline float __tanf(float x) noexcept { return std::tan(x); }
+inline float __exp10f(float x) noexcept { return float(std::pow(10.0, x)); }
 }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
-
-inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
-inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
-inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
-
-inline int __popc(unsigned x) { return std::popcount(x); }
-inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
-inline int __ffs(int x) { return x ? std::countr_zero(unsigned(x)) + 1 : 0; }
-
-/// A load through the read-only cache.
-template <typename T>
-T __ldg(const T* address) {
-  return *address;
+inline float __fadd_rn(float x, float y) { return x + y; }
+inline float __fsub_rn(float x, float y) { return x - y; }
+inline float __fmul_rn(float x, float y) { return x * y; }
+inline float __fdiv_rn(float x, float y) { return x / y; }
+inline float __fsqrt_rn(float x) { return std::sqrt(x); }
+inline float __frsqrt_rn(float x) { return float(1 / std::sqrt(double(x))); }
+inline double __dadd_rn(double x, double y) { return x + y; }
+inline double __dsub_rn(double x, double y) { return x - y; }
+inline double __dmul_rn(double x, double y) { return x * y; }
+inline double __ddiv_rn(double x, double y) { return x / y; }
+inline double __dsqrt_rn(double x) { return std::sqrt(x); }
+inline double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
+inline double rsqrt(double x) { return 1 / std::sqrt(x); }
+inline float fdividef(float x, float y) { return x / y; }
+/// Held between 0 and 1; NaN gives 0.
+inline float __saturatef(float x) { return x > 0 ? std::min(x, 1.0f) : 0.0f; }
+inline float __tanhf(float x) { return flashbook::sim::rounded_to_11_bits(std::tanh(x)); }
+inline float normcdff(float x) { return 0.5f * std::erfc(-x * 0.70710678f); }
+inline float erfcxf(float x) { return float(std::exp(double(x) * x) * std::erfc(double(x))); }
+inline void __sincosf(float x, float* sine, float* cosine) {
+  *sine = std::sin(x);
+  *cosine = std::cos(x);
 }

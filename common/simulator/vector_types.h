@@ -46,29 +46,50 @@ struct alignas(4 * sizeof(T)) Vector4 {
   }
 };
 
+/// One number, and three, which are read and written one by one, as on a GPU.
+template <typename T>
+struct Vector1 {
+  T x;
+};
+template <typename T>
+struct Vector3 {
+  T x, y, z;
+};
+
 }  // namespace flashbook::sim
 
-using int2 = flashbook::sim::Vector2<int>;
-using int4 = flashbook::sim::Vector4<int>;
-using uint2 = flashbook::sim::Vector2<unsigned>;
-using uint4 = flashbook::sim::Vector4<unsigned>;
-using float2 = flashbook::sim::Vector2<float>;
-using float4 = flashbook::sim::Vector4<float>;
-
-inline int2 make_int2(int x, int y) { return {x, y}; }
-inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
-inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
-inline float2 make_float2(float x, float y) { return {x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-
-/// A position in a grid or a block.
-struct uint3 {
-  unsigned x, y, z;
-};
+// char1 ... char4, make_char1 ... make_char4, and so on.
+#define FLASHBOOK_VECTORS(name, T)                                   \
+  using name##1 = flashbook::sim::Vector1<T>;                        \
+  using name##2 = flashbook::sim::Vector2<T>;                        \
+  using name##3 = flashbook::sim::Vector3<T>;                        \
+  using name##4 = flashbook::sim::Vector4<T>;                        \
+  inline name##1 make_##name##1(T x) { return {x}; }                 \
+  inline name##2 make_##name##2(T x, T y) { return {x, y}; }         \
+  inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; } \
+  inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+FLASHBOOK_VECTORS(char, signed char)
+FLASHBOOK_VECTORS(uchar, unsigned char)
+FLASHBOOK_VECTORS(short, short)
+FLASHBOOK_VECTORS(ushort, unsigned short)
+FLASHBOOK_VECTORS(int, int)
+FLASHBOOK_VECTORS(uint, unsigned)
+FLASHBOOK_VECTORS(float, float)
+#undef FLASHBOOK_VECTORS
+// Two numbers of 8 bytes fill the widest access.
+using longlong2 = flashbook::sim::Vector2<long long>;
+using ulonglong2 = flashbook::sim::Vector2<unsigned long long>;
+using double2 = flashbook::sim::Vector2<double>;
+using double3 = flashbook::sim::Vector3<double>;
+inline longlong2 make_longlong2(long long x, long long y) { return {x, y}; }
+inline ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
+inline double2 make_double2(double x, double y) { return {x, y}; }
+inline double3 make_double3(double x, double y, double z) { return {x, y, z}; }
 
 /// The size of a grid or a block; dimensions left out are 1.
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  constexpr dim3(uint3 size) : x(size.x), y(size.y), z(size.z) {}
+  constexpr operator uint3() const { return {x, y, z}; }
 };

@@ -147,7 +147,10 @@ uint32_t active_lanes(Location where);
 
 /// The lanes in `mask` whose predicate is true. `which` is kBallot, kAny or kAll.
 uint32_t vote(const Collective& which, uint32_t mask, bool predicate, Location where);
-extern const Collective kBallot, kAny, kAll, kSyncWarp;
+extern const Collective kBallot, kAny, kAll, kElect, kSyncWarp;
+
+/// Whether the caller is the one of the lanes in `mask` that they elect.
+bool elect_one(uint32_t mask, Location where);
 
 }  // namespace flashbook::sim
 

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # docs/pages in the order in which they read best; a page that is not named here follows them.
 PAGE_ORDER = ("symptoms", "glossary", "which_one_when", "often_said", "in_pytorch", "measuring", "memory_hierarchy", "roofline",
-              "blackwell", "reading_sources", "reading", "simulator", "mutations", "simulator_limits", "golden",
+              "blackwell", "reading_sources", "reading", "simulator", "dialect", "mutations", "simulator_limits", "golden",
               "exercises", "instructor", "weeks", "hardening")
 
 

@@ -5,6 +5,7 @@ In a page, `<!-- made NAME WORD -->` on a line of its own is where a table goes.
 
     golden               how many golden cases there are of each family of instructions
     mutations [KERNEL]   the faults that are planted in a kernel of tests/mutation; without one, how many each mode must report
+    dialect              the CUDA that the simulator's tests take, and what the rest is answered
     exercises            the exercises of all chapters
     wrong [NN]           plausible wrong answers to a chapter's exercises, or to those of all, with the points that they get
     variants KIND        the masks (Mask) or score functions (Score) that a capstone's variant is drawn from
@@ -25,6 +26,7 @@ from docs.tools.pages import FENCE, Refused, row
 MARK = re.compile(r"<!-- made (.+?) -->")
 GOLDEN = book.ROOT / "tests" / "simulator" / "golden_h200.txt"
 MUTATION = book.ROOT / "tests" / "mutation"
+DIALECT = book.ROOT / "tests" / "simulator" / "dialect"
 WRONG_RESULT = "wrong result"
 
 
@@ -77,6 +79,20 @@ def mutations(kernel: str = "") -> str:
     return text
 
 
+def dialect() -> str:
+    sys.path.insert(0, str(DIALECT))
+    text, section = "", ""
+    for snippet in importlib.import_module("dialect").snippets():
+        if snippet.section != section:
+            section = snippet.section
+            text += f"\n## {section}\n\n" + row("Code", "Gives" if snippet.value else "The answer") + row("---", "---")
+        body = f"{{ {snippet.body}}}" if snippet.before else snippet.body
+        code = " ".join(f"{snippet.before} {body}".replace("@", " ").split()).replace("|", "\\|")
+        answer = "" if snippet.advice and snippet.sentence == "expected" else f"`{snippet.sentence.removeprefix('link: ')}`"
+        text += row(f"`{code}`", snippet.value or ": ".join(filter(None, (answer, snippet.advice))))
+    return text
+
+
 def exercises_of(paths: Iterable[Path], page: Callable[[Path], str]) -> str:
     """What is done, what it is worth, and about how long it takes. `page`: where the exercises of a manifest are described."""
     does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it",
@@ -115,7 +131,9 @@ def variants(kind: str) -> str:
     return text + "".join(row(f"`{one.name}`", one.what, f"`{one.formula}`") for one in variant.choices(book.ROOT, kind))
 
 
-TABLES: dict[str, Callable[..., str]] = {"golden": golden, "mutations": mutations, "exercises": exercises, "wrong": wrong, "variants": variants}
+TABLES: dict[str, Callable[..., str]] = {
+    "golden": golden, "mutations": mutations, "dialect": dialect, "exercises": exercises, "wrong": wrong, "variants": variants,
+}
 
 
 def table(name: str, *words: str) -> str:

@@ -223,6 +223,13 @@ class FrontDoor(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("no test fits -R none: ./flashbook test -- -N lists them, and test --all has more", done.stderr)
 
+    def test_a_launch_that_is_no_c(self):
+        (self.tree / "chapters/01_first/mine.cu").write_text("// a<<<1, 1>>>()\nvoid f() { k<<<1, 32>>>(p); }\n")
+        self.assertEqual(self.call("run", "01").returncode, 0)
+        (self.tree / "tools/cmake").write_text(CMAKE.replace("--build)", "--build) exit 1"))
+        done = self.call("run", "01")
+        self.assertIn("did not compile, see above. chapters/01_first/mine.cu:2 launches with <<<...>>>: use ", done.stderr)
+
     def test_who_builds_at_the_same_time_waits(self):
         self.assertEqual(self.call("run", "01").returncode, 0)
         with (self.tree / "build/sim/.lock").open("w") as lock:

@@ -13,7 +13,7 @@ using testing::FormatReference;
 
 // Conversions are usable in constants.
 static_assert(to_f16(1.0f).bits == 0x3c00 && to_bf16(1.0f).bits == 0x3f80 && to_e4m3(1.0f).bits == 0x38);
-static_assert(to_float(f16{0xc000}) == -2.0f && to_float(bf16{0xc000}) == -2.0f &&
+static_assert(to_float(f16::from_bits(0xc000)) == -2.0f && to_float(bf16::from_bits(0xc000)) == -2.0f &&
               to_float(e4m3{0xc0}) == -2.0f);
 
 float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -25,7 +25,7 @@ struct FloatFormats : ::testing::Test {
     if constexpr (std::is_same_v<T, bf16>) return testing::kBf16;
     if constexpr (std::is_same_v<T, e4m3>) return testing::kE4m3;
   }
-  static T encoding(uint32_t bits) { return T{static_cast<decltype(T::bits)>(bits)}; }
+  static T encoding(uint32_t bits) { return std::bit_cast<T>(static_cast<decltype(T::bits)>(bits)); }
 
   /// Checks a float and its negative.
   static void expect_encoding(uint32_t float_bits, uint32_t expected) {

@@ -200,7 +200,7 @@ void expect_values_kept(unsigned step) {
     const uint16_t a[16][16] = {{uint16_t(bits)}};
     float d[16][8] = {};
     sim::multiply_accumulate(std::is_same_v<T, f16> ? DType::f16 : DType::bf16, a, one, d);
-    const float value = to_float(T{uint16_t(bits)});
+    const float value = to_float(T::from_bits(uint16_t(bits)));
     if (std::isnan(value))
       ASSERT_TRUE(std::isnan(d[0][0])) << bits;
     else

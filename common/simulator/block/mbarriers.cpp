@@ -1,5 +1,6 @@
 #include "common/simulator/block/mbarriers.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -46,7 +47,7 @@ uint64_t word_at(const void* address) {
 [[noreturn]] void twice_initialised(const Mbarrier& barrier, Location where) {
   throw Error(describe_call("mbarrier_init", where) + ": " + describe(barrier) +
               " was already initialised, by thread " + std::to_string(barrier.initialiser) + " at " +
-              to_string(barrier.where) + ": one thread does it, once");
+              to_string(barrier.where) + ": one thread does it, once, or after an mbarrier_inval");
 }
 
 /// ". In phase 3 arrived, as their last, threads 128-135": empty if none did.
@@ -179,6 +180,16 @@ void Mbarriers::init(void* address, uint32_t arrivals, Location where) {
   const uint64_t word = kMark | number;
   std::memcpy(address, &word, sizeof word);
   if (scheduler_.log()) log(EventKind::arrives, "mbarrier_init", barriers_[number], where);
+}
+
+void Mbarriers::inval(void* address, Location where) {
+  const Mbarrier& barrier = barriers_[number_at("mbarrier_inval", address, where)];
+  require_order("mbarrier_inval", barrier, where);
+  if (barrier.bytes != 0 ||
+      std::any_of(barrier.waiting.begin(), barrier.waiting.end(), [](uint32_t lanes) { return lanes != 0; }))
+    throw Error(describe_call("mbarrier_inval", where) + ": " + describe(barrier) + " is still in use: " +
+                describe_state(barrier) + ". Wait for the phase and call __syncthreads first");
+  std::memset(address, 0xff, sizeof(uint64_t));
 }
 
 void Mbarriers::name(const void* address, const char* name, int index, Location where) {
@@ -384,6 +395,10 @@ void mbarrier_init(void* barrier, uint32_t arrivals, Location where) {
   running_worker("mbarrier_init", where).mbarriers.init(barrier, arrivals, where);
 }
 
+void mbarrier_inval(void* barrier, Location where) {
+  running_worker("mbarrier_inval", where).mbarriers.inval(barrier, where);
+}
+
 void fence_mbarrier_init(Location where) {
   Worker& worker = running_worker("fence_mbarrier_init", where);
   worker.mbarriers.fence();
@@ -405,6 +420,11 @@ void mbarrier_arrive_expect_tx(void* barrier, uint32_t bytes, Location where) {
 
 bool mbarrier_try_wait(const void* barrier, uint32_t parity, Location where) {
   constexpr const char* kWhat = "mbarrier_try_wait";
+  return running_worker(kWhat, where).mbarriers.wait(kWhat, barrier, parity, true, where);
+}
+
+bool mbarrier_test_wait(const void* barrier, uint32_t parity, Location where) {
+  constexpr const char* kWhat = "mbarrier_test_wait";
   return running_worker(kWhat, where).mbarriers.wait(kWhat, barrier, parity, true, where);
 }
 

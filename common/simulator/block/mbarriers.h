@@ -56,6 +56,7 @@ class Mbarriers final : public Awaited {
 
   void begin_block();
   void init(void* address, uint32_t arrivals, Location where);
+  void inval(void* address, Location where);
   void name(const void* address, const char* name, int index, Location where);
   /// Tells TMA of those that the current thread has initialised.
   void fence();

@@ -66,7 +66,8 @@ std::vector<T> read(std::ifstream& file, std::size_t offset, std::size_t count) 
 /// A function's static variable with the tag that `__shared__` gives it. (_ZGV... would be a variable's
 /// guard.)
 bool is_shared_array(std::string_view symbol) {
-  return symbol.starts_with("_ZZ") && symbol.find("B11cuda_shared") != symbol.npos;
+  return symbol.starts_with("_ZZ") &&
+         symbol.find("B46use_dynamic_shared_T_in_place_of_extern_shared") != symbol.npos;
 }
 
 /// An array's symbol and its bytes.

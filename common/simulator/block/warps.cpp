@@ -1,6 +1,7 @@
 #include "common/simulator/block/warps.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <string_view>
 
@@ -245,12 +246,21 @@ uint32_t active_lanes(Location where) { return running_worker("__activemask", wh
 const Collective kBallot{"__ballot_sync", &ballot};
 const Collective kAny{"__any_sync", &ballot};
 const Collective kAll{"__all_sync", &ballot};
+const Collective kElect{"elect_one", &ballot};
 const Collective kSyncWarp{"__syncwarp", [](void* const*, uint32_t, Location) {}};
 
 uint32_t vote(const Collective& which, uint32_t mask, bool predicate, Location where) {
   Vote mine{predicate, 0};
   warp_collective(which, mask, &mine, where);
   return mine.ballot;
+}
+
+// PTX does not say which: here it depends on the seed.
+bool elect_one(uint32_t mask, Location where) {
+  uint32_t lanes = vote(kElect, mask, true, where);
+  for (uint64_t skipped = options().seed % unsigned(std::popcount(lanes)); skipped > 0; --skipped)
+    lanes &= lanes - 1;
+  return lane() == std::countr_zero(lanes);
 }
 
 }  // namespace flashbook::sim

@@ -1,0 +1,3 @@
+#pragma once
+#include "common/simulator/cuda.h"
+#include "common/simulator/wmma.h"
