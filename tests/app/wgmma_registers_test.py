@@ -1,10 +1,7 @@
 #!/usr/bin/env python3
-"""What cmake/wgmma_registers.py says of machine code: lines of chapter 6's kernels as cuobjdump prints them, cut down to one loop. And when
-cmake/ptxas_gate asks it."""
-import os
+"""What cmake/wgmma_registers.py says of machine code: lines of chapter 6's kernels as cuobjdump prints them, cut down to one loop."""
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -92,59 +89,6 @@ class WgmmaRegisters(unittest.TestCase):
             run = subprocess.run([sys.executable, CHECK], input=code.format(in_flight=in_flight), capture_output=True, text=True)
             self.assertEqual(run.returncode, in_flight)
             self.assertIn(said, run.stderr)
-
-
-class Gate(unittest.TestCase):
-    """The gate, with a compiler and a cuobjdump that only print."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.tool("nvcc", "echo \"ptxas info : Compiling entry function 'attend' for 'sm_90a'\" >&2; touch kernel.o")
-
-    def tool(self, name, script):
-        (self.folder / name).write_text(f"#!/bin/sh\n{script}\n")
-        (self.folder / name).chmod(0o755)
-
-    def gate(self, *options):
-        """(exit code, what the gate says, whether the object file is left)."""
-        path = os.pathsep.join(part for part in os.get_exec_path() if not (Path(part) / "cuobjdump").exists())
-        run = subprocess.run([CHECK.with_name("ptxas_gate"), *options, self.folder / "nvcc", "-o", "kernel.o", "-c", "kernel.cu"], cwd=self.folder,
-                             env={**os.environ, "PATH": path}, capture_output=True, text=True)
-        return run.returncode, run.stderr, (self.folder / "kernel.o").exists()
-
-    def print_machine_code(self, **change):
-        self.tool("cuobjdump", f"cat <<'END'\n{LOOP.format(**{'p': 92, 'scores': 0, 'between': 'NOP', **change})}\nEND")
-
-    def test_fails_on_a_spill_only_if_asked_to(self):
-        for line in ("    24 bytes stack frame, 24 bytes spill stores, 48 bytes spill loads", "ptxas info : (C7510) Potential Performance Loss"):
-            self.tool("nvcc", f"echo \"ptxas info : Compiling entry function 'attend' for 'sm_80'\n{line}\" >&2; touch kernel.o")
-            code, said, left = self.gate("--fail")
-            self.assertEqual((code, left), (1, False))
-            self.assertIn(line, said)
-            code, said, left = self.gate()
-            self.assertEqual((code, left, said.count("\n")), (0, True, 1), said)
-            self.assertIn("kernel.o.ptxas", said)
-            self.assertIn(line, (self.folder / "kernel.o.ptxas").read_text(encoding="utf-8"))
-
-    def test_reads_machine_code_with_the_cuobjdump_beside_nvcc(self):
-        self.print_machine_code()
-        self.assertEqual(self.gate("--fail"), (0, "", True))
-        self.print_machine_code(p=100)
-        self.assertEqual(self.gate(), (0, "", True))
-        code, said, left = self.gate("--fail")
-        self.assertEqual((code, left), (1, False))
-        self.assertIn("0020: R100", said)
-
-    def test_machine_code_that_nobody_could_read_does_not_pass(self):
-        self.tool("cuobjdump", "exit 1")
-        self.assertEqual(self.gate("--fail"), (1, "", False))
-
-    def test_says_that_there_is_no_cuobjdump(self):
-        code, said, left = self.gate("--fail")
-        self.assertEqual((code, left), (0, True))
-        self.assertIn("kernel.o: nobody has read its machine code: there is no cuobjdump", said)
 
 
 if __name__ == "__main__":
