@@ -1,31 +1,21 @@
 #!/usr/bin/env python3
-"""Writes block_sizes.svg, the still picture of the interactive figure: what tiles of 16 to 128 rows cost and bring in chapter 3's step 2 at d = 128;
-and the sweep's results that the figure shows beside what it computes, interactive/block_sizes_data.js."""
+"""Writes block_sizes.svg: what tiles of 16 to 128 rows cost and bring in chapter 3's step 2 at d = 128."""
 import re
 
-from svg import Figure, write_data
+from svg import Figure
 
 from bench import results
 
 WIDEST = 200
 
 
-def sweep():
-    """By head dim and tile: milliseconds, registers of a thread, bytes of shared memory, blocks on a multiprocessor, bytes asked for."""
-    found: dict[int, dict[int, dict[str, float]]] = {}
-    for name, entry in results.load(results.RESULTS / results.BOOK_GPU).newest.items():
-        parts = re.fullmatch(r"blocks/ch03/b(\d+)/bf16/d(\d+)/full/n4096", name)
-        if parts and not entry.skipped:
-            of = entry.values
-            found.setdefault(int(parts[2]), {})[int(parts[1])] = {
-                "ms": round(entry.milliseconds, 2), "registers": int(of["kernel1_registers"]), "shared": int(of["kernel1_shared_bytes"]),
-                "blocks": int(of["kernel1_blocks"]), "bytes": round(of["bytes_per_second"] * entry.milliseconds / 1e3)}
-    return {head_dim: dict(sorted(sizes.items())) for head_dim, sizes in sorted(found.items())}
-
-
-measured = sweep()
-write_data(__file__, "Chapter 3's sweep over tiles on an H200, from bench/results", measured)
-sizes = measured[128]
+sizes = {}
+for name, entry in results.load(results.RESULTS / results.BOOK_GPU).newest.items():
+    rows = re.fullmatch(r"blocks/ch03/b(\d+)/bf16/d128/full/n4096", name)
+    if rows and not entry.skipped:
+        of = entry.values
+        sizes[int(rows[1])] = {"ms": round(entry.milliseconds, 2), "shared": int(of["kernel1_shared_bytes"]), "blocks": int(of["kernel1_blocks"])}
+sizes = dict(sorted(sizes.items()))
 figure = Figure(420, 44 + 62 * len(sizes), "Tiles of " + ", ".join(f"{rows} rows: {of['shared'] / 1024:.0f} KB of shared memory, {of['blocks']} blocks on a multiprocessor, "
                                                                     f"{of['ms']:.0f} ms" for rows, of in sizes.items()))
 for x, words, look in ((70, "shared memory", "blue"), (200, "time", "amber")):

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 """Writes issue_slots.svg: which clocks of the four schedulers issue an instruction, with 1, 4 and 16 warps, each in a chain of multiply-adds
-of 4 clocks; and what the card takes, interactive/issue_slots_data.js, for the figure in which one can choose."""
+of 4 clocks."""
 
-from svg import Figure, write_data
-
-from bench import results
+from svg import Figure
 
 LEFT, CELL, CLOCKS, LATENCY = 112, 21, 16, 4
 SCHEDULERS = 4
@@ -28,16 +26,6 @@ def panel(figure, y, warps):
                 figure.line([(x + 6, top + 9), (x + CELL - 8, top + 9)], "")
 
 
-def write_clocks():
-    """Clocks that an instruction waits; and for some, clocks an instruction by the number of resident warps."""
-    measured = results.load(results.RESULTS / results.BOOK_GPU)
-    clocks = lambda name: measured.measured(f"machine/{name}").values["clocks"]
-    data = {"latency": {what: round(clocks(f"latency/{what}")) for what in ("multiply_add", "shared", "l1", "l2", "device")},
-            "warps": {what: {warps: round(clocks(f"warps/{what}/w{warps}"), 2) for warps in (1, 4, 16, 64)} for what in ("multiply_add", "l2")}}
-    write_data(__file__, "Clocks of an H200, from bench/results", data)
-
-
-write_clocks()
 figure = Figure(470, 426, "Four schedulers over 16 clocks. One warp issues in one of 16 slots, four warps in one of four, sixteen warps fill every slot: "
                           "while one waits for its result another issues.")
 for i, warps in enumerate((1, 4, 16)):

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Writes memory_levels.svg: whose each memory is, its size, and its latency as chapter 0's program measured it on an H200. What was not
-measured yet has no bar. Also what the figure shows of a level when one points at it, interactive/memory_levels_data.js."""
-import re
+measured yet has no bar."""
 import sys
 from pathlib import Path
 
-from svg import Figure, write_data
+from svg import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import results
@@ -16,32 +15,8 @@ LEVELS = (("registers", "a thread's own", "256 KB a multiprocessor", "green", "m
           ("L2 cache", "the whole chip's", "60 MB", "amber", "l2"),
           ("device memory", "the whole chip's", "141 GB", "blue", "device"))
 WIDEST = 440
-MULTIPROCESSORS, REQUEST = 132, 128  # bytes that a warp's request moves
-OPERANDS = 12                        # bytes that a multiply-add takes from registers
 
 
-def write_levels():
-    """Of each level size, clocks that a load waits, and bytes a clock that a multiprocessor gets from it; null where nothing was measured."""
-    measured = results.load()
-
-    def value(name, key):
-        return measured.measured(f"machine/{name}").values[key]
-
-    def share(name):  # of what all multiprocessors together get in a second, at the card's highest clock
-        megahertz = int(re.findall(r"SM up to (\d+) MHz", measured.measured(f"machine/{name}").context["clocks"])[0])
-        return value(name, "bytes_per_second") / (1e6 * megahertz) / MULTIPROCESSORS
-
-    bandwidth = {"multiply_add": OPERANDS * value("rate/multiply_add", "per_clock"), "shared": REQUEST / value("bank/s1", "clocks"), "l1": None,
-                 "l2": share("bandwidth/l2_read"), "device": share("bandwidth/device_copy")}
-    data = {"levels": [{"name": name, "whose": whose, "size": size, "clocks": round(value(f"latency/{level}", "clocks")),
-                        "bytes": bandwidth[level] and round(bandwidth[level], 1)} for name, whose, size, _, level in LEVELS],
-            "multiplyAdds": round(value("rate/multiply_add", "per_clock"), 1),
-            "together": {"L2 cache": round(value("bandwidth/l2_read", "bytes_per_second") / 1e12, 2),
-                         "device memory": round(value("bandwidth/device_copy", "bytes_per_second") / 1e12, 2)}}
-    write_data(__file__, "Clocks and bytes of an H200, from bench/results", data)
-
-
-write_levels()
 measured = results.load().newest
 clocks = {level: measured[name].values["clocks"] for *_, level in LEVELS if (name := f"machine/latency/{level}") in measured}
 pitch = 70 if clocks else 34

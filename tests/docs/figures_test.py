@@ -64,11 +64,6 @@ def run_script(script, *flags, data=None):
     return result["value"]
 
 
-def clocks_of_a_load(level: str) -> int:
-    """What the book's card takes, by chapter 0's program."""
-    return round(results.load(results.RESULTS / results.BOOK_GPU).measured(f"machine/latency/{level}").values["clocks"])
-
-
 class Texts(unittest.TestCase):
     def test_every_text_is_inside_its_figure(self):
         drawn = {path.name: path.read_text(encoding="utf-8") for path in sorted(FIGURES.glob("*.svg"))}
@@ -284,20 +279,6 @@ class Swizzle(unittest.TestCase):
         self.assertEqual(values[5:], ["", "", ""])
 
 
-class IssueSlots(unittest.TestCase):
-    def test_slots_come_to_the_rate(self):
-        """Counted over many clocks; and the still picture's three cases."""
-        rates = run_script("""
-          const { slots, rate } = flashbookFigures.issue_slots.model;
-          return data.map(([warps, latency, ahead]) => {
-            const clocks = 40 * latency, rows = slots(warps, latency, ahead, clocks);
-            return [rows.flat().filter((w) => w >= 0).length / clocks, rate(warps, latency, ahead)];
-          });""", data=[[1, 4, 1], [4, 4, 1], [16, 4, 1], [6, 5, 1], [64, 23, 1], [3, 34, 8]])
-        for counted, said in rates:
-            self.assertAlmostEqual(counted, said, delta=1e-9)
-        self.assertEqual([said for _, said in rates[:3]], [0.25, 1, 4])
-
-
 class KvCache(unittest.TestCase):
     CHAPTER = FIGURES.parents[1] / "chapters" / "08_decoding"
 
@@ -368,28 +349,6 @@ class DecodeCache(unittest.TestCase):
                 self.assertGreaterEqual(step["waste"]["unused"], 0)
             self.assertEqual(len([step for step in story if step["copy"]]), 1)
             self.assertEqual(len([step for step in story if step["refused"]]), 1 if story is stories[0] else 0)
-
-
-class BlockSizes(unittest.TestCase):
-    def test_model_is_what_the_sweep_measured(self):
-        """Shared memory, blocks and bytes asked for, of every size that was measured; 128 rows at d = 256 do not fit."""
-        wrong, large = run_script("""
-          const { sharedBytes, blocks, asked } = flashbookFigures.block_sizes.model, wrong = [];
-          for (const [d, sizes] of Object.entries(flashbookData.block_sizes))
-            for (const [b, of] of Object.entries(sizes)) {
-              const at = [Number(b), Number(d), 2];
-              // The kernel's cost counts 4 bytes for each log-sum-exp, as the model does; the rate in the file is rounded.
-              if (sharedBytes(...at) !== of.shared || blocks(...at, of.registers).count !== of.blocks || Math.abs(asked(...at) / of.bytes - 1) > 1e-6) wrong.push([...at, asked(...at), of.bytes]);
-            }
-          return [wrong, blocks(128, 256, 2).count];""")
-        self.assertEqual((wrong, large), ([], 0))
-
-
-class MemoryLevels(unittest.TestCase):
-    def test_bytes_under_way(self):
-        """Chapter 0's exercise: 128 bytes for each of 64 warps in 800 clocks are 10 bytes a clock."""
-        waited = run_script("return flashbookFigures.memory_levels.model.wait({ clocks: 800, bytes: 10.24 }, 128);")
-        self.assertEqual(waited, {"missed": 102400, "underWay": 64 * 128})
 
 
 class Timeline(unittest.TestCase):
@@ -561,11 +520,8 @@ class Pages(unittest.TestCase):
         "backward_round": [{"who": 4}, {"landing": "seed 1", "who": 0}],
         "page_table": [{}, {"rows": 8}],
         "equal_work": [{}, {"plan": "work", "lengths": "one long", "heads": 2}],
-        "block_sizes": [{}, {"b": 128, "d": 256}, {"size": 4}],
-        "memory_levels": [{}, {"level": "L1 cache"}],
         "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
-        "issue_slots": [{}, {"what": "l2", "warps": 64, "ahead": 8}, {"what": "device", "warps": 64}],
         "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": 64}, {"size": 1, "keyHeads": 3}],
         **{f"ladder_ch{chapter}": [{}] for chapter in ("01", "02", "03", "05")},
         "ladder_ch06": [{}, {"rung": "6.7"}],
@@ -658,12 +614,6 @@ class Pages(unittest.TestCase):
     def test_equal_work(self):
         self.assertEqual([seen["last"]["most"] for seen in self.seen["equal_work"][:2]], ["20", "15"])
 
-    def test_block_sizes(self):
-        self.assertEqual([(seen["last"]["shared"], seen["last"]["blocks"]) for seen in self.seen["block_sizes"][:2]], [("68096", "2"), ("267264", "0")])
-
-    def test_memory_levels(self):
-        self.assertEqual([seen["last"]["clocks"] for seen in self.seen["memory_levels"][:2]], [f"{clocks_of_a_load('device')}", "34"])
-
     def test_timeline(self):
         measured = results.load()
         for seen, d, steps in zip(self.seen["pingpong_timeline"], (128, 64), ((2, 4), (3, 5))):
@@ -698,9 +648,6 @@ class Pages(unittest.TestCase):
           document.querySelectorAll('.rung.lit')[1].click();
           return [before, what.textContent, document.activeElement.textContent.slice(0, 3)];""")
         self.assertEqual(shown, ["first", "idea-a +b", "4.2"])
-
-    def test_issue_slots(self):
-        self.assertEqual([float(seen["last"]["rate"]) for seen in self.seen["issue_slots"][:3]], [4 / 5, 64 * 8 / clocks_of_a_load("l2"), 64 / clocks_of_a_load("device")])
 
     def test_layouts(self):
         self.assertEqual([seen["last"]["thread"] for name in ("mma_fragments", "wgmma_fragments") for seen in self.seen[name][:2]], ["15", "12", "15", "127"])
