@@ -1,4 +1,4 @@
-"""A plugin of pytest by which FlashAttention's and FlashInfer's own tests run on this package. run.py starts it.
+"""A plugin of pytest by which FlashAttention's own tests run on this package. run.py starts it.
 
 The tests import `flash_attn`, or `flash_attn_interface` of FlashAttention-3: here these are modules of the package's functions, and the rest of
 `flash_attn`, which has padding and rotary embedding in Python, is their own source's. Where the package's library is the simulator's, tensors
@@ -18,10 +18,9 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import of_flashinfer
 import pytest
 import torch
-from refusals import OF_FLASHINFER, REFUSALS, refusal_of
+from refusals import refusal_of
 from torch.overrides import TorchFunctionMode
 
 import flashbook
@@ -112,8 +111,7 @@ def simulate() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("others")
-    group.addoption("--source", help="where FlashAttention's source is, or FlashInfer's")
-    group.addoption("--flashinfer", action="store_true", help="it is FlashInfer's")
+    group.addoption("--source", help="where FlashAttention's source is")
     group.addoption("--longest", type=int, help="leave out cases whose seqlen, seqlen_q or seqlen_k is larger")
     group.addoption("--sample", type=int, help="so many cases of each test, drawn with one seed")
     group.addoption("--seconds", type=float, help="run none after so many seconds; cases come in an order drawn with one seed")
@@ -121,15 +119,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    (of_flashinfer.install if config.getoption("--flashinfer") else install)(pathlib.Path(config.getoption("--source")))
+    install(pathlib.Path(config.getoption("--source")))
     if ON_CPU:
         simulate()
     config.pluginmanager.register(Counts(config), "counts of others' tests")
 
 
 def _wants_gpu(item: pytest.Item) -> bool:
-    """FlashAttention's rotary embedding is a kernel in Triton, its test of races fills 70 GB; some of FlashInfer's want CUDA graphs."""
-    return bool(_parameters(item).get("rotary_fraction")) or "race_condition" in item.nodeid or "cuda_graph" in item.nodeid
+    """FlashAttention's rotary embedding is a kernel in Triton, its test of races fills 70 GB."""
+    return bool(_parameters(item).get("rotary_fraction")) or "race_condition" in item.nodeid
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:
@@ -204,8 +202,7 @@ class Counts:
         report = (yield).get_result()  # type: ignore[misc]
         if call.excinfo is not None and report.failed:
             raised_at = pathlib.Path(str(call.excinfo.traceback[-1].path))
-            listed = OF_FLASHINFER if item.config.getoption("--flashinfer") else REFUSALS
-            refusal = refusal_of(call.excinfo.value, listed)
+            refusal = refusal_of(call.excinfo.value)
             if refusal is not None and (raised_at.is_relative_to(_PACKAGE) or raised_at.parent == pathlib.Path(__file__).parent):
                 report.outcome, report.longrepr = "skipped", (str(item.path), 0, f"refused: {refusal.name}")
                 report.user_properties += [(OUTCOME, "refused"), (REFUSED, refusal.name)]
@@ -228,7 +225,7 @@ class Counts:
         machine = "simulator" if ON_CPU else torch.cuda.get_device_name()
         found = {"machine": machine, **{name: self.counts[name] for name in ("passed", "refused", "failed", "skipped by the test", "out of time")},
                  "refused for": dict(self.refused.most_common()), "which failed": self.failed[:MOST_NAMED],
-                 "left out": {} if self.config.getoption("--flashinfer") else LEFT_OUT}
+                 "left out": LEFT_OUT}
         terminalreporter.write_line(json.dumps(found, indent=2))
         if path := self.config.getoption("--report"):
             pathlib.Path(path).write_text(json.dumps(found, indent=2) + os.linesep)

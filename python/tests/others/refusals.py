@@ -1,7 +1,6 @@
 """What the package refuses of the calls in others' tests: nothing else may be refused there.
 
-Each has the arguments, or functions, that the tables of docs/pages/in_pytorch.md or the lines beside them name, and what the error says. python/tests/test_others.py holds the names
-against the page.
+Each has the arguments, or functions, that the tables of docs/pages/in_pytorch.md or the lines beside them name, and what the error says.
 """
 
 import dataclasses
@@ -43,27 +42,5 @@ REFUSALS = (
 )
 
 
-# FlashInfer's names are those of of_flashinfer.py, whose arguments the page's table of FlashInfer's has.
-OF_FLASHINFER = (
-    Refusal("rotary embedding beside attention", ("pos_encoding_mode",), r"^pos_encoding_mode is 'ROPE_LLAMA'"),
-    Refusal("ALiBi without a causal mask, or its log-sum-exp", ("pos_encoding_mode",), r"^pos_encoding_mode is 'ALIBI'"),
-    Refusal("a mask by pairs", ("custom_mask", "packed_custom_mask"), r"^(packed_)?custom_mask is a tensor"),
-    Refusal("a plan within a CUDA graph", ("use_cuda_graph",), r"^use_cuda_graph is True"),
-    Refusal("how keys are split", ("fixed_split_size", "disable_split_kv"), r"^(fixed_split_size|disable_split_kv) is"),
-    Refusal("several items in a sequence", ("prefix_len_ptr", "token_pos_in_items_ptr", "token_pos_in_items_len", "max_item_len_ptr"),
-            r"^(prefix_len_ptr|token_pos_in_items_ptr|token_pos_in_items_len|max_item_len_ptr) is"),
-    Refusal("variants compiled at run time", ("jit_args", "jit_kwargs"), r"^jit_(kw)?args is"),
-    Refusal("other backends", ("backend",), r"^backend is"),
-    Refusal("keys of other types", ("k",), r"^q is torch\.\w+, k torch|^k is torch\.float8_e4m3fn beside a prompt"),
-    Refusal("values of another head dimension", ("head_dim_vo",), r"^head_dim_vo is|^k is .* and v is .*: give one shape", (NotImplementedError, ValueError)),
-    Refusal("head dimensions above 256", ("head_dim",), r"^head_dim is \d+: give a multiple of 8 up to 256", ValueError),
-    Refusal("pages of other sizes", ("page_size",), r"^pages have 1, 2, 4, 8", ValueError),
-    Refusal("scales in a tensor", ("k_scale", "v_scale", "q_scale", "scale_q", "scale_k", "scale_v", "o_scale"), r"^([qkvo]_scale|scale_[qkv]) is"),
-    Refusal("FlashInfer's other arguments", ("v_indptr", "o_indptr", "q_len_per_req", "window_right", "sinks", "kv_cache_sf"),
-            r"^(v_indptr|o_indptr|q_len_per_req|window_right|sinks|kv_cache_sf|skip_softmax_threshold_scale_factor|use_fp16_softmax|uses_spcompress) is"),
-    Refusal("functions that are not here", ("flashinfer",), r"^flashinfer[\w.]* is not here"),
-)
-
-
-def refusal_of(error: BaseException, of: tuple[Refusal, ...] = REFUSALS) -> Refusal | None:
-    return next((refusal for refusal in of if refusal.is_for(error)), None)
+def refusal_of(error: BaseException) -> Refusal | None:
+    return next((refusal for refusal in REFUSALS if refusal.is_for(error)), None)
