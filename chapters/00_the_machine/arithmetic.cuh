@@ -1,9 +1,9 @@
 //| # Arithmetic: multiply-adds, exponentials, matrix products
 //|
-//| The same two questions of arithmetic. One chain of operations, each with the result of the one before,
-//| shows the **latency** of an instruction. Many chains side by side show its **rate**: how many results a
-//| multiprocessor gives in a clock. One kernel answers both; `kChains` and the number of warps choose the
-//| question.
+//| The same two questions, asked of arithmetic. A single chain of operations, each needing the result of the
+//| one before, shows an instruction's **latency**. Many independent chains show its **rate**: how many
+//| results a multiprocessor delivers per clock. One kernel answers both; `kChains` and the number of warps
+//| select the question.
 //|
 //| ![Issue slots of a scheduler with 1, 4 and 16 warps](../../docs/figures/issue_slots.svg)
 #pragma once
@@ -16,8 +16,8 @@ namespace flashbook::machine {
 
 //| ## Multiply-adds
 //|
-//| x = x / 2 + 1 comes to 2 from wherever it starts, so the result can be checked. `half` and `one` are
-//| arguments: with constants the compiler could compute ahead.
+//| x = x / 2 + 1 converges to 2 from any start, so the result can be checked. `half` and `one` are arguments:
+//| the compiler could compute with constants ahead of time.
 
 /// Each thread does `rounds` multiply-adds in each of kChains chains.
 template <int kChains>
@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(1024)
 //| ## Exponentials
 //|
 //| Softmax needs one exponential for every score. A **special function unit** computes 2^x in one
-//| instruction, `MUFU.EX2`, and there are 4 of them in each quarter of a multiprocessor, beside 32 CUDA
-//| cores. x = 2^-x comes to 0.6412.
+//| instruction, `MUFU.EX2`, and each quarter of a multiprocessor has 4 of them, next to 32 CUDA cores. x =
+//| 2^-x converges to 0.6412.
 
 /// Each thread does `rounds` exponentials in each of kChains chains.
 template <int kChains>

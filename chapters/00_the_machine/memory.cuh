@@ -1,8 +1,8 @@
 //| # Memory: how long a load takes, and how much comes at once
 //|
-//| Two questions have different answers. **Latency**: how many clocks pass from the moment a warp asks for a
-//| number until it has it? **Bandwidth**: how many bytes arrive in a second if thousands of warps ask at the
-//| same time? The kernels here ask one question each, of one memory at a time.
+//| How long does a warp wait for a number it asked for? That is **latency**, in clocks. How many bytes arrive
+//| per second if thousands of warps ask at the same time? That is **bandwidth**. The kernels here ask one of
+//| these questions each, of one memory at a time.
 //|
 //| ![The registers of a thread and the four memories behind them](../../docs/figures/memory_levels.svg)
 #pragma once
@@ -14,11 +14,11 @@ namespace flashbook::machine {
 //| ## A chain of addresses
 //|
 //| A GPU hides latency as well as it can, so the kernel must leave it nothing to hide behind. Each node holds
-//| the address of the next one. The address of a load is the result of the load before, so a warp cannot ask
-//| for node 7 before it has node 6. The time of a walk over the number of its hops is the latency.
+//| the address of the next one, so a warp cannot ask for node 7 before it has node 6. The time of a walk
+//| divided by the number of hops is the latency.
 //|
-//| The size of the chain chooses the memory. 256 nodes are 32 KB and stay in the L1 cache of the
-//| multiprocessor. 65,536 nodes are 8 MB: too much for any L1, little for the L2. Two million are 256 MB,
+//| The size of the chain selects the memory. 256 nodes are 32 KB and stay in the L1 cache of the
+//| multiprocessor. 65,536 nodes are 8 MB, too much for any L1 and little for the L2. Two million are 256 MB,
 //| more than the L2 holds. The host links the nodes in random order, so that nothing can be guessed.
 
 /// A node fills a cache line, so that every hop reads a line of its own.
@@ -26,18 +26,18 @@ struct alignas(128) Node {
   const Node* next;
 };
 
-//| A pointer could lead to shared memory as well, and a load that has to find that out takes longer. `__ldg`
-//| promises device memory that nobody writes meanwhile. It has no version for pointers, so the address passes
-//| as a number.
+//| A pointer could also point to shared memory, and a load that has to find out takes longer. `__ldg`
+//| promises that the address is in device memory, and that nothing writes there meanwhile. It has no version
+//| for pointers, so the address passes as a number.
 
 __device__ __forceinline__ const Node* next_of(const Node* node) {
   return reinterpret_cast<const Node*>(__ldg(reinterpret_cast<const unsigned long long*>(&node->next)));
 }
 
 //| The lanes of a warp walk together: all 32 ask for the same address, and one sector answers them all.
-//| `warm` hops come first, untimed, to bring a chain into the cache. `__syncthreads` keeps the timed loads
-//| between the two readings of the clock. More than one warp a block shows how warps fill each other's
-//| waiting time.
+//| `warm` untimed hops come first, to bring a chain into the cache. `__syncthreads` keeps the timed loads
+//| between the two readings of the clock. With more than one warp per block, warps fill each other's waiting
+//| time.
 
 /// Every warp walks `warm` hops, then `hops` timed ones.
 __global__ void walk_chain(const Node* const* starts,  // [warps of the grid]
@@ -55,13 +55,13 @@ __global__ void walk_chain(const Node* const* starts,  // [warps of the grid]
   if (threadIdx.x % 32 == 0) ends[warp] = node;
 }
 
-//| Shared memory has short addresses of its own, counted from the beginning of the block's share. Here a link
-//| is the distance of the next one from there, in bytes, so that a hop is one instruction and no arithmetic.
+//| Shared memory has short addresses of its own, counted from the beginning of the block's share. A link here
+//| is the byte offset of the next one, so that a hop is one instruction and needs no arithmetic.
 
 constexpr int kSharedLinks = 1024;
 
 /// The same walk through shared memory, by one warp.
-__global__ void walk_shared_chain(const uint32_t* links,  // [kSharedLinks]: of each its successor, in bytes
+__global__ void walk_shared_chain(const uint32_t* links,  // [kSharedLinks]: each link's successor, in bytes
                                   int hops, uint32_t* end, int64_t* clocks) {
   __shared__ uint32_t chain[kSharedLinks];
   for (int i = int(threadIdx.x); i < kSharedLinks; i += int(blockDim.x)) chain[i] = links[i];
@@ -79,11 +79,11 @@ __global__ void walk_shared_chain(const uint32_t* links,  // [kSharedLinks]: of 
 
 //| ## As many bytes as possible
 //|
-//| For bandwidth the loads must not wait for each other. Each thread moves 16 bytes with an instruction,
-//| `float4`, and goes on by the number of threads in the grid. Neighbouring lanes touch neighbouring bytes,
-//| so a warp moves 512 bytes in a row.
+//| To measure bandwidth, loads must not wait for each other. Each thread moves 16 bytes with one instruction,
+//| `float4`, then steps by the number of threads in the grid. Neighbouring lanes touch neighbouring bytes, so
+//| a warp moves 512 contiguous bytes.
 //|
-//| `__restrict__` says that what this pointer reaches is reached by no other. So no store to `to` changes
+//| `__restrict__` promises that no other pointer reaches the same memory. A store to `to` then cannot change
 //| what `from` holds, and the compiler may put all four loads of an unrolled round before the first store.
 
 /// to = from. Any grid.
@@ -93,11 +93,10 @@ __global__ void copy(float4* __restrict__ to, const float4* __restrict__ from, i
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += threads) to[i] = from[i];
 }
 
-//| To read from the L2 again and again, a block must ask for bytes that its L1 has lost meanwhile. So in each
-//| round it reads another block's chunk, 37 further on, and comes back to one that its multiprocessor has
-//| seen only when the L1 has long forgotten it.
+//| To measure the L2, a block must ask for bytes that its L1 no longer has. So in each round it reads another
+//| block's chunk, 37 further on; by the time a chunk comes round again, the L1 has long evicted it.
 
-constexpr int kChunk = 4;  ///< of 16 bytes, that a thread reads in a round
+constexpr int kChunk = 4;  ///< of 16 bytes, read by a thread in a round
 
 /// Sums all of `data` in each of `rounds` rounds.
 __global__ void read_again(const float4* data,         // [blocks, kChunk, threads of a block]
@@ -117,9 +116,9 @@ __global__ void read_again(const float4* data,         // [blocks, kChunk, threa
 
 //| ## Sectors: neighbours come together
 //|
-//| Memory hands out **sectors** of 32 bytes. 32 lanes that read 32 neighbouring floats need 4 sectors. 32
-//| lanes that read every eighth float need 32 sectors, and use 4 bytes of each. The simulator counts the
-//| sectors; on a GPU the time shows them.
+//| Memory hands out **sectors** of 32 bytes. Lanes that read 32 neighbouring floats need 4 sectors. Lanes
+//| that read every eighth float need 32 sectors, and use 4 bytes of each. The simulator counts the sectors;
+//| on a GPU the time shows them.
 
 /// Sums `count` floats of `in`, each `stride` floats after the one before.
 __global__ void load_strided(const float* in, int stride, int64_t count,
@@ -141,11 +140,11 @@ __global__ void fill(float* to, float value, int64_t count) {
 
 //| ## Banks: lanes of shared memory
 //|
-//| Shared memory has 32 **banks**. Word i of 4 bytes lies in bank i % 32, and a bank answers one address a
+//| Shared memory has 32 **banks**. Word i of 4 bytes is in bank i % 32, and a bank answers one address per
 //| clock. With a stride of 1 the 32 lanes ask 32 banks. With a stride of 32 they all ask bank 0, and 32
-//| answers follow one another: a **bank conflict** of 32 ways. Each answer for a warp is a **wavefront**.
+//| answers follow one another: a 32-way **bank conflict**. Each answer for a warp is a **wavefront**.
 //|
-//| `volatile` makes every round load again. Otherwise the compiler would see that nobody writes, and load
+//| `volatile` makes every round load again. Otherwise the compiler would see that nothing changes, and load
 //| once.
 
 constexpr int kBankLoads = 32;  ///< of a thread in a round

@@ -7,12 +7,10 @@
 
 namespace flashbook::machine {
 
-// What chapter 0 says of a multiprocessor holds: 65,536 registers, 227 KB of shared memory, room for 64
-// warps.
-//
-// Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
-// make it whole. Functions may call those above them.
+// According to chapter 0, a multiprocessor has 65,536 registers, 227 KB of shared memory, and room for 64
+// warps. Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the
+// grader for sizes that are not published. Sizes are double, so a quotient keeps its fraction; use std::floor
+// and std::ceil to make it whole. Functions may call those above them.
 struct Counts {
   double registers = 96;      ///< of a thread
   double threads = 128;       ///< of a block

@@ -7,7 +7,7 @@ namespace flashbook::machine {
 
 constexpr int kMostThreads = 256;  ///< of a block of add_neighbours
 
-/// to[i] = from[i - 1] + from[i] + from[i + 1]; what lies outside of the array counts as 0. One thread an
+/// to[i] = from[i - 1] + from[i] + from[i + 1]; elements outside the array count as 0. One thread per
 /// element, and blocks of at most kMostThreads. A block loads its elements into shared memory once, and one
 /// more on either side.
 __global__ void add_neighbours(const float* from,  // [count]

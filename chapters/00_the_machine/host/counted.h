@@ -5,8 +5,8 @@
 
 namespace flashbook::machine {
 
-/// Of each launch since the last call that loads from shared (or global) memory: sectors of global memory,
-/// wavefronts of shared, that a warp's load takes. Empty if the kernels are not traced.
+/// For each launch since the last call that loads from shared (or global) memory: the wavefronts (or sectors)
+/// per load of a warp. Empty if the kernels are not traced.
 std::vector<double> units_of_loads(bool shared);
 
 }  // namespace flashbook::machine

@@ -9,27 +9,26 @@
 
 namespace flashbook::machine {
 
-/// One number of a machine.
+/// One number that describes the machine.
 struct Measurement {
   std::string name;  ///< "latency/l2", as result files call it behind "machine/"
   std::string what;  ///< in a few words
   std::string
       quantity;  ///< "clocks", "per_clock", "bytes_per_second"; "sectors", "wavefronts" in the simulator
-  std::optional<double>
-      value;  ///< in that quantity; nothing if this machine cannot tell, and why_not says why
+  std::optional<double> value;  ///< in that quantity; empty if it cannot be measured here: see why_not
   std::string why_not;
   double seconds = 0;  ///< of the launch; 0 in the simulator
 };
 
-/// A kernel computed something else than it must.
+/// A kernel computed a wrong result.
 struct WrongResult : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Runs every kernel of the chapter, checks what it computed, and measures it: large and timed on a GPU, the
-/// median of five launches; small in the simulator, which counts sectors and wavefronts if the kernels are
-/// traced, and times nothing. `progress` is told what comes next. Throws WrongResult, device::HardwareMissing
-/// and device::DeviceError.
+/// Runs every kernel of the chapter, checks its results, and measures it. On a GPU the launches are large,
+/// and the median of five counts. In the simulator they are small, and count sectors and wavefronts if the
+/// kernels are traced. `progress` is called with the name of the next measurement. Throws WrongResult,
+/// device::HardwareMissing and device::DeviceError.
 std::vector<Measurement> measure(const std::function<void(const std::string&)>& progress);
 
 }  // namespace flashbook::machine

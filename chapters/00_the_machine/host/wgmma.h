@@ -15,14 +15,14 @@ constexpr int kWgmmaThreads = 256;
 /// FLOPs of a warpgroup in a round.
 extern const double kWgmmaFlopsOfRound;
 
-/// What each element of the products is after `rounds` rounds.
+/// The value of each element of the products after `rounds` rounds.
 float wgmma_element(int rounds);
 
-/// Launches warpgroup_products on so many blocks. `sums` has a float for each thread, of its 128 elements;
+/// Launches warpgroup_products on `blocks` blocks. `sums` gets the sum of each thread's 128 elements;
 /// `clocks` a number for each block. Precondition: a Hopper GPU, or the simulator.
 void launch_warpgroup_products(int blocks, int rounds, float* sums, int64_t* clocks);
 
-/// Launches add_ones on so many blocks. Precondition likewise.
+/// Launches add_ones on `blocks` blocks. Same precondition.
 void launch_additions(hopper::Adds how, int blocks, float* sums, int tiles, int rounds);
 
 }  // namespace flashbook::machine
