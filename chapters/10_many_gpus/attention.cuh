@@ -1,12 +1,12 @@
 //| # Attention over a part of the keys
 //|
-//| This is step 5 of chapter 5, with two changes. The problem knows which tokens queries and keys are
-//| (`tokens.cuh`). And there is another way out (`step4_carried.cuh`): the result may be a part, in float32,
-//| merged with what the rank carries. Shared memory and consumers are chapter 5's own
-//| ([`consumer.h`](../../common/hopper/consumer.h)), and so are the results, bit by bit, where one rank has
-//| all tokens.
+//| This is step 5 of chapter 5 with two changes. The problem knows which tokens the queries and keys are
+//| (`tokens.cuh`). And a result may leave another way (`step4_carried.cuh`): as a part in float32, merged
+//| with what the rank carries. Shared memory and consumers are chapter 5's own
+//| ([`consumer.h`](../../common/hopper/consumer.h)). If one rank has all tokens, so are the results, bit by
+//| bit.
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its
+//| ![Three threads of warpgroup 0 and the consumers, the shared memory between them, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include <type_traits>
@@ -20,8 +20,8 @@ namespace flashbook::many_gpus {
 
 //| ## The sizes
 //|
-//| They are chapter 5's. A version that carries stores from the registers: float32 would take twice the room
-//| that shared memory has for the output.
+//| They are chapter 5's. A version that carries stores directly from registers, because an output in float32
+//| needs twice the shared memory that is available.
 /// One version of the kernel, as a type. `kCarries_`: its results are parts. `kDocuments_`: its tiles come
 /// from a list.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_, bool kCarries_,
@@ -35,9 +35,9 @@ struct Version : Unrecorded {
   static constexpr int kKeys = kKeys_;                         ///< of a tile
   static constexpr int kStages = kStages_;                     ///< of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  //| The last six are chapter 5's switches. Of those that chapter 5 chooses by length, the versions in
-  //| `host/launch.cuh` set some otherwise. A causal version takes its tiles from a counter, the longest
-  //| first; without a mask all tiles take as long.
+  //| The last six are chapter 5's switches; `host/launch.cuh` sets some of those that chapter 5 chooses by
+  //| length. A causal version takes its tiles from a counter, the longest first; without a mask all tiles
+  //| take equally long.
   static constexpr bool kCausal = kCausal_;
   static constexpr bool kCarries = kCarries_;
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
@@ -49,8 +49,8 @@ struct Version : Unrecorded {
 
 //| ## The producers
 //|
-//| Three threads of warpgroup 0, as in chapter 5: one streams keys and values, one brings queries, one has
-//| outputs stored. Tiles of queries are counted from the first one that sees any of these keys.
+//| Three threads of warpgroup 0, as in chapter 5: one streams keys and values, one loads queries, one stores
+//| outputs. Tiles of queries are counted from the first one that sees any of these keys.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values, the last tile of
 /// keys first, each K before the V of the tile behind it.
 template <typename Traits, typename Shared>
@@ -72,8 +72,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
 }
 
 //| The other two follow from tile to tile. All three count tiles of queries from `first_tile` on, so that a
-//| tile has the same rows, and a row the same place in its warp, whether earlier tiles are left out or not.
-/// The thread that brings queries.
+//| row has the same place in its warp whether earlier tiles are left out or not.
+/// The thread that loads queries.
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map,
                                 const typename Traits::Problem& problem) {
@@ -85,8 +85,8 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map,
   }
 }
 
-//| A version that carries has no such thread: its results leave from the registers.
-/// The thread that has outputs stored.
+//| A version that carries has no such thread: its results leave from registers.
+/// The thread that stores outputs.
 template <typename Traits, typename Shared>
 __device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map,
                                 const typename Traits::Problem& problem) {
@@ -100,7 +100,7 @@ __device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map,
 
 //| ## The kernel
 //|
-//| A whole result leaves as in chapter 5. A part goes to `take_in`.
+//| A whole result leaves as in chapter 5. A part is merged by `take_in`.
 /// Attention of a rank's queries for the tiles of `order` that this block takes, over the keys of one rank or
 /// of all. Grid: as many blocks as there are multiprocessors, or fewer.
 template <typename T, typename Traits>
@@ -137,9 +137,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     return;
   }
 
-  //| A consumer goes from tile to tile until there is none left. Keys of another rank may end at any token,
-  //| so a causal version masks by tile as chapter 5 does. A row's number counts within the rank, and the
-  //| problem knows where in the sequence that is.
+  //| A consumer goes from tile to tile until there are none left. Another rank's keys may end at any token,
+  //| so a causal version decides tile by tile whether to mask, as chapter 5 does. A row's number counts
+  //| within the rank; the problem maps it to its place in the sequence.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
             row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
@@ -156,9 +156,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     Consumer<T, Traits, std::remove_cvref_t<decltype(here)>> consumer(
         shared, here, state, parity, number, first_query, first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(here.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
-    //| Here the two kinds of result part. A part meets what the rank carries; of documents every result
-    //| leaves so. A whole result is divided by its row sums, and goes out by TMA, or, where shared memory has
-    //| no room for it, straight from the registers.
+    //| Here the two kinds of result diverge. A part is merged with what the rank carries; with documents
+    //| every result is a part. A whole result is divided by its row sums and leaves by TMA, or straight from
+    //| registers where shared memory has no space for it.
     if constexpr (Traits::kCarries) {
       take_in<T>(consumer.output, consumer.rows, here, here.carried(carried), o, lse, head, consumer.query);
     } else {

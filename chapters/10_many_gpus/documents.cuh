@@ -1,14 +1,13 @@
 //| # Packed documents
 //|
-//| Several documents may lie one after another in the sequence, and a query sees keys of its own only. Then
-//| what it sees of a rank's keys is a piece in the middle, no beginning of them. But within its *document* it
-//| is a beginning again: a rank's tokens of a document lie side by side, in the order of the sequence,
-//| whatever the order of dealing out is. So tiles of queries are cut document by document, and each tile
-//| knows where the keys of its document begin among those that are here. From there on the mask is what it
-//| was: one number a row.
+//| A sequence may pack several documents one after another, where each query sees only keys of its own
+//| document. Then it sees a piece in the middle of a rank's keys, not a prefix. Within the *document*,
+//| however, it is a prefix again: in every order, a rank stores a document's tokens contiguously and in the
+//| order of the sequence. So tiles of queries are cut document by document, and each tile records where its
+//| document's keys begin on this rank. From there on the mask is again one number per row.
 //|
-//| The host knows where documents begin, so it makes the list of tiles ([`documents.h`](documents.h)), a list
-//| for each hop. Chapter 9 has a kernel make its list, since there only the device knows.
+//| The host knows where documents begin, so it makes the list of tiles for each hop
+//| ([`documents.h`](documents.h)). In chapter 9 only the device knows, so a kernel makes the list.
 //|
 //| ![Three packed sequences: the last tile of the first reaches into the
 //| second](../../docs/figures/packed_end.svg)
@@ -20,8 +19,8 @@ namespace flashbook::many_gpus {
 
 //| ## A tile
 //|
-//| Eight words, that a thread reads when it begins the tile. All rows of a tile see at least one of its keys;
-//| rows of the document that see none have no tile.
+//| A thread reads these eight words when it begins a tile. Every row of a tile sees at least one of its keys;
+//| rows that see none have no tile.
 constexpr int kRowsOfDocumentTile = 128;  ///< queries of a tile, for every head dimension
 
 /// A tile of queries of one document, and the keys of that document among those that are here.
@@ -35,9 +34,10 @@ struct DocumentTile {
 
 //| ## What a tile sees
 //|
-//| The answers are those of `Problem`, with keys counted from the document's first. Behind its last key lie
-//| those of the next document, which TMA brings, too: the mask hides them. Their values are multiplied by 0,
-//| so a NaN in them reaches this document, as in [step 3 of chapter 9](../09_masks/step3_ranges.cuh).
+//| These functions answer as `Problem` does, with keys counted from the document's first. TMA also brings
+//| keys of the next document, behind this one's last, and the mask hides them. Their values are multiplied by
+//| 0, so a NaN in them still reaches this document, as in [step 3 of chapter
+//| 9](../09_masks/step3_ranges.cuh).
 /// The shape of a launch, and one tile of it.
 struct InDocument : Problem {
   DocumentTile tile;
@@ -53,7 +53,7 @@ struct InDocument : Problem {
   __device__ int first_row(const WorkTile&, int) const { return tile.query; }
   __device__ int end_row() const { return tile.end; }
   __device__ int first_key() const { return tile.key; }
-  /// What the rank carries, and how these rows stand to it.
+  /// What the rank carries, with the limits of these rows.
   __device__ Carried carried(const Carried& of_launch) const {
     return {of_launch.o, of_launch.lse, tile.query, tile.from, tile.until};
   }
@@ -68,11 +68,11 @@ struct DocumentsProblem : Problem {
 
 //| ## The queries of a key
 //|
-//| The gradient's blocks own keys (step 6), and ask which queries see one. The queries that a rank has of a
-//| document are a run, and a key of the document is seen by an end of this run: two numbers a key. Documents
-//| come in the same order in keys and in queries, so no key is seen by earlier queries than the key before
-//| it. Hence tiles of keys need not be cut by document: the queries that see a tile are a run, too, and short
-//| documents share tiles of 128 keys.
+//| In the gradient (step 6) blocks own keys and need to know which queries see a key. A rank's queries of a
+//| document are a run, and each key is seen by an end of this run: two numbers per key. Keys and queries have
+//| their documents in the same order, so later keys are never seen by earlier queries. Hence the queries that
+//| see a tile of keys are also a run, and tiles need not be cut at documents: short ones share tiles of 128
+//| keys.
 constexpr int kKeysOfGradientTile = 128;  ///< for every head dimension
 
 /// Which of a rank's queries see a key, or some key of a tile: `begin` to `end` - 1.

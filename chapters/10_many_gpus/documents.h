@@ -1,12 +1,12 @@
 //| # Which tiles documents have
 //|
-//| The host's part of [`documents.cuh`](documents.cuh): the list of tiles of queries, for each hop of a ring,
-//| or for the only launch of steps 1 and 5; and of tiles of keys, for each hop of the gradient's ring. Lists
-//| are made once, with the program. A training step's layers all have the same documents.
+//| The host's part of [`documents.cuh`](documents.cuh). It lists tiles of queries for each hop of a ring, or
+//| for the single launch of steps 1 and 5, and tiles of keys for each hop of the gradient's ring. The lists
+//| are made once, with the program, because all layers of a training step have the same documents.
 //|
-//| A document that lies within a rank's tokens has tiles at hop 0 only. One that straddles ranks has some at
-//| the hops that bring its other tokens. A hop that brings no key of a document here launches nothing; its
-//| keys travel on all the same.
+//| A document that fits one rank has tiles at hop 0 only. A document that straddles ranks also has tiles at
+//| the hops that bring its other tokens. A hop without any key of the rank's documents launches nothing, but
+//| its keys still travel on.
 //|
 //| ![Three packed sequences: the last tile of the first reaches into the
 //| second](../../docs/figures/packed_end.svg)
@@ -19,7 +19,7 @@
 
 namespace flashbook::many_gpus {
 
-/// Tokens, and which rank's they are.
+/// Tokens, and the rank that has them.
 struct OfRank {
   Tokens tokens;
   int rank;
@@ -27,9 +27,9 @@ struct OfRank {
 
 //| ## A document at one hop
 //|
-//| Where does a document begin among a rank's tokens? Where so many of them stand before it in the sequence.
-//| And the first of its queries that sees a key of the hop is the one that sees the first key: under a causal
-//| mask the first that stands late enough.
+//| Where does a document begin among a rank's tokens? Count the rank's tokens that come before it in the
+//| sequence. And which of its queries is the first to see a key of this hop? The first that sees the hop's
+//| first key, which under a causal mask means the first one late enough in the sequence.
 /// A document's queries and keys at a hop, as one tile of all rows that see a key; `query` is `end` if none
 /// does.
 inline DocumentTile at_hop(const Documents& documents, std::size_t d, bool causal, Order order, int ranks,
@@ -49,8 +49,8 @@ inline DocumentTile at_hop(const Documents& documents, std::size_t d, bool causa
 
 //| ## The lists
 //|
-//| Later rows of a document see more, so the numbers of `Hops` in `step2_ring.h` say it here, too, document
-//| by document: from which row on a hop shows it a key, an earlier hop did, and no later one does.
+//| Later rows of a document see more keys, so three row numbers per hop are enough here too, as in `Hops` of
+//| `step2_ring.h`, only document by document.
 /// The tiles of a rank's queries on the keys of one hop after another.
 struct DocumentLists {
   std::vector<std::vector<DocumentTile>> hops;  ///< of each, the one with the most keys last
@@ -82,7 +82,7 @@ struct DocumentLists {
         }
       }
     }
-    //| The kernel hands out the last of a list first, so the longest stand last.
+    //| The kernel takes tiles from the end of a list, so the longest come last.
     for (std::vector<DocumentTile>& tiles : hops) std::ranges::stable_sort(tiles, {}, &DocumentTile::last);
   }
 
@@ -111,8 +111,8 @@ class DocumentHops {
       hops_.push_back({on_device(tiles), int(tiles.size())});
   }
 
-  /// Launches attention of a hop, if any of its keys is seen; before the first one the rows that no hop shows
-  /// a key get their result.
+  /// Launches attention of a hop, if any of its keys is seen. Before the first launch, rows that see no key
+  /// at any hop get their result.
   void attend(Attention a, std::size_t hop, device::Queue& queue) const {
     if (hop == 0 && some_row_sees_nothing_) clear(a, a.shape.seqlen_q, queue);
     a.tiles = static_cast<const DocumentTile*>(hops_[hop].tiles.data());
@@ -131,8 +131,8 @@ class DocumentHops {
 
 //| ## The gradient's lists
 //|
-//| `at_hop` says which of a document's queries see its first key here. A later key is seen from a later query
-//| on, by the mask of `tokens.cuh` turned round. A key that no query of this rank sees has an empty run.
+//| `at_hop` finds which of a document's queries see its first key. A later key is seen from a later query on,
+//| by the transposed mask of `tokens.cuh`. A key that no query of this rank sees has an empty run.
 /// Which of a rank's queries see each key of one hop after another.
 struct KeyLists {
   struct Hop {
@@ -184,7 +184,7 @@ struct KeyLists {
 /// The lists in device memory.
 class KeyHops {
  public:
-  /// Of a hop.
+  /// The lists of one hop.
   struct Hop {
     device::Buffer keys, tiles;  // QueriesOfKey[keys], KeyTile[tiles of keys]
     bool is_seen;

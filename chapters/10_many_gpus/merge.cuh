@@ -1,13 +1,12 @@
 //| # Merging parts
 //|
-//| Attention over some of the keys gives O and a log-sum-exp; over other keys, another O and another
-//| log-sum-exp. Chapter 8 merges any number of such parts at the end. Here they come one after another, so a
-//| rank carries O and the log-sum-exp along and takes in each part as it comes:
+//| Attention over some of the keys yields O and a log-sum-exp; attention over other keys yields another pair.
+//| Chapter 8 merges all such parts at the end. Here they arrive one after another, so a rank carries a
+//| running O and log-sum-exp and merges each part as it arrives:
 //|
 //|     LSE = log(e^LSE_A + e^LSE_B)        O = e^(LSE_A - LSE) O_A + e^(LSE_B - LSE) O_B
 //|
-//| What is carried stays in float32. If it were rounded to 16 bits after each part, every part would add its
-//| own rounding error, and the error would grow with the number of ranks.
+//| The running result stays in float32, so that rounding errors do not grow with the number of ranks.
 //|
 //| ![Parts of the keys give partial outputs and log-sum-exps, which are
 //| merged](../../docs/figures/merge_parts.svg)
@@ -29,11 +28,11 @@ struct Carried {
 
 //| ## Two weights
 //|
-//| Both exponents are taken relative to the larger of the two, so neither overflows: `e^LSE` itself does from
-//| LSE = 89 on. A part without keys has the log-sum-exp -inf and the weight 0. If both are without keys, so
-//| is the row: -inf - (-inf) would be NaN, and is not computed.
+//| Both exponents are taken relative to the larger one, so neither overflows; `e^LSE` itself would from LSE =
+//| 89 on. A part without keys has the log-sum-exp -inf and the weight 0. If neither has keys, the merged row
+//| has none either; computing -inf - (-inf) would give NaN, so it returns early.
 
-/// What two parts of a row count for, and their common log-sum-exp.
+/// The weights of two parts of a row, and their common log-sum-exp.
 struct Weights {
   float of_part, of_carried, lse;
 };
@@ -50,10 +49,10 @@ __device__ __forceinline__ Weights weights_of(float part_lse, float carried_lse)
 
 //| ## The merge as a kernel of its own
 //|
-//| Steps 2 and 3 write each part to memory, and this kernel takes it in. A warp has a row, each lane two
+//| Steps 2 and 3 write each part to memory, and this kernel merges it. Each warp takes a row, each lane two
 //| columns of every 64.
 
-constexpr int kMergeWarps = 8;  ///< of a block: the rows that it merges
+constexpr int kMergeWarps = 8;  ///< of a block, one row each
 
 /// Takes a part into what is carried. Grid: (tiles of kMergeWarps rows from carried.first on, heads of all
 /// batch entries).
@@ -70,14 +69,13 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   const int lane = threadIdx.x % 32;
   const int64_t place = int64_t(blockIdx.y) * seqlen_q + row;
   const bool is_carried = row >= carried.from, is_final = row < carried.until;
-  //| All lanes of the warp compute the same weights, from two numbers that they all read. One of them writes
-  //| the new log-sum-exp, to where the row goes on: to what is carried, or, if no later part changes the row,
-  //| to the result.
+  //| All lanes read the same two numbers and compute the same weights. One lane writes the new log-sum-exp:
+  //| to the running result, or, if no later part changes the row, to the final one.
   const Weights weights = weights_of(part_lse[place], is_carried ? carried.lse[place] : -INFINITY);
   __syncwarp();  // all lanes have read the log-sum-exp that lane 0 may overwrite
   if (lane == 0) (is_final ? lse : carried.lse)[place] = weights.lse;
-    //| A row that has nothing carried yet takes the part as it is. What lies in its place was never written,
-    //| so it is not read either.
+    //| A row that carries nothing yet takes the part as it is. Its place in memory was never written, so it
+    //| is not read either.
 #pragma unroll
   for (int column = 2 * lane; column < kHeadDim; column += 64) {
     const int64_t at = place * kHeadDim + column;
@@ -96,7 +94,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 
 //| ## Rows that see nothing
 //|
-//| Under a causal mask with more queries than keys the first queries see no key of any rank. No part ever
+//| Under a causal mask with more queries than keys, the first queries see no key of any rank, so no part ever
 //| touches them.
 /// O = 0 and the log-sum-exp -inf for the first `rows` rows of every head. Grid: as merge_part.
 template <typename T, int kHeadDim>

@@ -1,8 +1,8 @@
 //| # A rank's share
 //|
-//| What lies on a rank's device before a step runs, and after: its queries, keys and values, and its rows of
-//| O and the log-sum-exp. A step is a program that every rank runs at the same time, each on its own share.
-//| It sees the others only through `device::Rank::exchange`.
+//| A rank's share is everything in its device memory before and after a step: its queries, keys and values,
+//| and its rows of O and the log-sum-exp. All ranks run a step at the same time, each on its own share, and
+//| exchange data only through `device::Rank::exchange`.
 //|
 //| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and
 //| before and after Ulysses](../../docs/figures/rank_exchanges.svg)
@@ -19,16 +19,16 @@ using device::Buffer, device::Message, device::Place, device::Queue;
 
 constexpr int64_t kElementBytes = 2;  ///< of Q, K, V and O
 
-/// A message from or to memory that begins so many bytes behind `base`. Empty ones are left out by both ends.
+/// Adds a message that begins `offset` bytes behind `base`. Both ends leave out empty ones.
 inline void add(std::vector<Message>& messages, int rank, const Buffer& base, int64_t offset, int64_t bytes) {
   if (bytes > 0)
     messages.push_back({rank, static_cast<std::byte*>(base.data()) + offset, std::size_t(bytes)});
 }
 
-//| K and V lie in one buffer, V behind K, since they always travel together. To a message V's heads are only
-//| more heads.
+//| K and V share one buffer, V behind K, since they always travel together. In a message, V's heads are
+//| simply more heads.
 
-/// What a rank has, in the memory of its device. Made with that device in use.
+/// A rank's tensors, in the memory of its device. Made with that device in use.
 struct Share {
   Shape whole;  ///< of all ranks together
   Order order;
@@ -50,14 +50,14 @@ struct Share {
   Tokens keys_of(int other) const { return tokens_of(order, whole.seqlen_k, other, whole.ranks); }
   Tokens queries_of(int other) const { return tokens_of(order, whole.seqlen_q, other, whole.ranks); }
 
-  /// A launch of this rank's queries on another's keys, which lie, with their values behind them, in `from`.
+  /// A launch of this rank's queries on another's keys, which are in `from`, followed by their values.
   Attention attention(int other, const Buffer& from, int* counter) const {
     Attention a = attention(keys_of(other), from, counter);
     a.shift = shift_between(order, a.shift, rank, other, whole.ranks);
     return a;
   }
 
-  /// The same on keys that stand anywhere. Not of stripes, whose places are another rank's, too.
+  /// The same on any keys, except those of stripes, whose places also depend on the other rank.
   Attention attention(const Tokens& on, const Buffer& from, int* counter) const {
     Attention a{
         .shape = whole,
@@ -79,7 +79,7 @@ struct Share {
   }
 };
 
-/// The tiles of a share's queries on the keys of some ranks, one after another; nothing if there are no
+/// The tiles of a share's queries on the keys of some ranks, one after another; empty if there are no
 /// documents.
 inline std::optional<DocumentHops> document_hops(const Share& share, const std::vector<OfRank>& keys) {
   if (share.documents.first_query.empty()) return {};
@@ -87,7 +87,7 @@ inline std::optional<DocumentHops> document_hops(const Share& share, const std::
                        OfRank{share.queries, share.rank}, keys});
 }
 
-/// Four bytes of device memory that are 0: where blocks ask for their next tile.
+/// A zeroed int in device memory, from which blocks take their next tile.
 class Counter {
  public:
   Counter() { memory_.upload(std::vector<std::byte>(sizeof(int))); }
@@ -97,12 +97,11 @@ class Counter {
   Buffer memory_{Place::device, sizeof(int)};
 };
 
-/// A step, as one rank runs it, with the memory that it needs besides its share. Made with the rank's device
-/// in use.
+/// A step as one rank runs it, with its memory apart from the share. Made with the rank's device in use.
 class Program {
  public:
   virtual ~Program() = default;
-  /// Returns when the rank's rows of the outputs are there.
+  /// Returns when the rank's rows of the outputs are complete.
   virtual void run(device::Rank& rank) = 0;
 
  protected:

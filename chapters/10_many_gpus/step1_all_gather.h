@@ -1,11 +1,11 @@
 //| # Step 1: gather all keys
 //|
-//| The least that can be done: every rank sends its keys and values to all others, and when a rank has all of
-//| them, it computes attention of its own queries, as if there were no other rank. Nothing is merged.
+//| The simplest way to share the work: every rank sends its keys and values to all others, waits until it has
+//| all of them, and computes attention for its own queries as if it were alone. There is nothing to merge.
 //|
-//| It costs three things. Every rank holds all keys and values, so memory limits the length of the sequence
-//| as on one GPU. The copies come first and the products after them, so nothing overlaps. And under a causal
-//| mask the last rank has 2 - 1/P times the work of an average one, while the first has 1/P of it.
+//| It has three costs. Every rank holds all keys and values, so memory limits the length of the sequence as
+//| on one GPU. Copies come first and products after, so nothing overlaps. And under a causal mask the last
+//| rank has 2 - 1/P times the work of an average one, the first only 1/P.
 //|
 //| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and
 //| before and after Ulysses](../../docs/figures/rank_exchanges.svg)
@@ -23,9 +23,9 @@ class AllGather final : public Program {
         all_(Place::device, std::size_t(share.key_value_heads * bytes_of_head())),
         documents_(document_hops(share, {{everything_, 0}})) {}
 
-  //| Heads are the outer dimension of a tensor, so a rank's tokens are one piece of each head. Every piece is
-  //| a message, which lands where it belongs among all tokens: no kernel has to sort them. A rank sends to
-  //| itself, too.
+  //| Heads are the outer dimension of a tensor, so a rank's tokens are one contiguous piece of each head.
+  //| Every piece is a message that arrives in its final place among all tokens, so no kernel has to sort
+  //| them. A rank also sends to itself.
   void run(device::Rank& rank) override {
     std::vector<Message> sends, receives;
     for (int other = 0; other < rank.count(); ++other) {

@@ -1,9 +1,9 @@
 //| # Steps 2, 3 and 4: a ring
 //|
-//| In step 1 a rank first has all keys, and then computes. Here it computes with the keys that it has, while
-//| the next ones come. The ranks form a ring. At each *hop* a rank passes the keys and values that it holds
-//| on to the next rank and receives those that the previous rank held. After P - 1 hops it has seen all of
-//| them, and never held more than three ranks' shares.
+//| In step 1 a rank waits for all keys before it computes. Here it computes with the keys that it has while
+//| the next ones arrive. The ranks form a ring. At each *hop* a rank passes the keys and values that it holds
+//| on to the next rank and receives those of the previous one. After P - 1 hops it has seen all of them, and
+//| never held more than three ranks' shares.
 //|
 //|     hop h = 0 ... P - 1:                       the rank holds the keys of rank r - h
 //|       copies:   wait until hop h - 1 is computed    its buffer is overwritten now
@@ -12,13 +12,10 @@
 //|                 attention of the own queries on them: a part
 //|                 merge the part into what is carried     at hop 0 it is the part itself
 //|
-//| Copies and products are in two queues, which wait for each other only where these lines say so. A hop is
-//| hidden if the products of a part take longer than the copy: per rank with n tokens, 4 n n d H operations
-//| at F a second against 4 n d H_kv bytes at W a second, so n >= (F / W) (H_kv / H) without a mask, and twice
-//| that if a causal mask hides half of every part.
+//| Copies and products run in two queues, which wait for each other only at these two points.
 //|
-//| **Step 3** deals tokens out in zigzag, or in stripes (`tokens.cuh`). Nothing else changes. **Step 4**
-//| merges inside the attention kernel (`step4_carried.cuh`), in step 2 and 3 a kernel of its own does
+//| **Step 3** deals tokens out in zigzag, or in stripes (`tokens.cuh`), and changes nothing else. **Step 4**
+//| merges inside the attention kernel (`step4_carried.cuh`); in steps 2 and 3 a separate kernel merges
 //| (`merge.cuh`).
 //|
 //| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag
@@ -32,10 +29,10 @@ namespace flashbook::many_gpus {
 
 //| ## Which rows a hop changes
 //|
-//| Rows see a beginning of the keys of a hop, and later rows see more of them. So the rows that see any are
-//| the last ones, from `first` on. A row has something carried if an earlier hop showed it a key, and its
-//| result is final if no later hop does. So three numbers say all of it.
-/// Whose keys a rank holds at a hop: those of the rank so many places before it.
+//| A row sees a prefix of a hop's keys, and later rows see more of them. So the rows that see any key are the
+//| last ones, from `first` on. A row already carries a result if an earlier hop showed it a key, and its
+//| result is final if no later hop does. Three row numbers per hop describe all of this.
+/// Whose keys a rank holds at a hop: those of the rank `hop` places before it.
 inline int owner_at_hop(const Share& share, int hop, int ranks) { return (share.rank - hop + ranks) % ranks; }
 
 /// What a hop's launch needs, for all hops of a rank.
@@ -52,11 +49,11 @@ class Hops {
   /// Rows before this one see no key in a later hop.
   int until(int hop) const { return least(hop + 1, int(first_.size())); }
   bool is_seen(int hop) const { return first(hop) < rows_; }
-  /// How many hops show some row a key.
+  /// Hops in which some row sees a key.
   int seen() const {
     return int(std::ranges::count_if(first_, [&](int first) { return first < rows_; }));
   }
-  /// So many rows see no key at all.
+  /// Rows that see no key at all.
   int unseeing() const { return least(0, int(first_.size())); }
 
  private:
@@ -99,10 +96,10 @@ class Ring final : public Program {
     }
   }
 
-  //| The rank's own keys stay where they are, and two buffers take turns with those of others: while hop h is
-  //| computed from one, hop h + 1 arrives in the other, in which hop h - 1 lay. The launch of hop h - 1 must
-  //| have read it, and the next rank must have its copy; the second is what `exchange` sees to, since
-  //| everything in `copies` comes in order.
+  //| The rank's own keys stay in place, and two buffers alternate for those of others. While hop h is
+  //| computed from one, hop h + 1 arrives in the other and overwrites hop h - 1. By then this rank's launch
+  //| of hop h - 1 must have read it, and the next rank must have received its copy. The queue `copies` takes
+  //| care of the latter, since its exchanges run in order.
   void run(device::Rank& rank) override {
     const int ranks = rank.count(), next = (share_.rank + 1) % ranks,
               previous = (share_.rank + ranks - 1) % ranks;
@@ -143,9 +140,9 @@ class Ring final : public Program {
     }
   };
 
-  //| If the keys of only one hop are seen, there is nothing to merge, and the launch is an ordinary one: so
-  //| one rank alone computes what chapter 5 does. Keys of other ranks are often seen whole, and then nothing
-  //| asks for the mask.
+  //| If only one hop's keys are seen, there is nothing to merge, and the launch is an ordinary one. So a
+  //| single rank computes exactly what chapter 5 does. If all queries see all keys of a hop, the launch needs
+  //| no mask.
   void attend_hop(const Hops& hops, int hop, Attention a) {
     if (documents_) {
       a.carried = carried_.carried(0, 0, 0);

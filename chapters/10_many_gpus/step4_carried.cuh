@@ -1,16 +1,12 @@
 //| # Step 4: the merge inside the kernel
 //|
-//| In steps 2 and 3 every part but the first is written to memory (4 bytes for every element of O), read
-//| again, and merged with what is carried, which is read and written: 16 bytes at each of P - 1 hops, most of
-//| them in a kernel of its own. Here the attention kernel merges while its result is still in registers. What
-//| is left is to read what is carried and to write it back: 8 bytes an element, and no second launch.
+//| In steps 2 and 3 every part except the first is written to memory, read again, and merged with the running
+//| result, which is read and written too: 16 bytes per element of O at each of P - 1 hops, most of them in a
+//| separate kernel. Here the attention kernel merges while its result is still in registers. That leaves 8
+//| bytes per element, to read the running result and to write it back, and saves a launch. It should be
+//| faster, but on two H200s it is not: see the chapter's box.
 //|
-//| **Predicted** for 64k tokens, 16 heads of 128 and 2 H200s: a GPU has 32k * 16 rows of 128, 67 M elements,
-//| and merges once. It saves 0.54 GB, 0.13 ms at 4 TB/s. Under a causal mask a GPU computes 4 * 128 * 16 *
-//| 64k * 64k / 2 / 2 = 8.8 TFLOP, 11.1 ms at 790 TFLOP/s. So this step should bring 1 %. It does not: on two
-//| H200s step 3 is faster. See the chapter's box.
-//|
-//| ![A warpgroup's 64 rows belong to four warps; a row lies in four neighbouring
+//| ![A warpgroup's 64 rows belong to four warps; a row is spread over four neighbouring
 //| lanes](../../docs/figures/wgmma_fragments.svg)
 #pragma once
 #include "chapters/10_many_gpus/merge.cuh"
@@ -18,12 +14,13 @@
 
 namespace flashbook::many_gpus {
 
-//| A thread holds two rows, and of each two columns of every 8: 8 bytes in float32, 32 for the quad, which is
-//| a whole sector. So neither shared memory nor an exchange between lanes is needed.
+//| A thread holds two rows, with two columns of every 8: 8 bytes in float32, or 32 for the quad, a whole
+//| sector. So the store needs neither shared memory nor an exchange between lanes.
 //|
-//| The part's O is not divided by its row sums first: the division and the part's weight are one factor.
-/// Merges a thread's part of 64 rows with what is carried, and stores it: as carried, or, of final rows, as
-/// the result. `query` is the first of the thread's two rows, `head` counts over batch and heads together.
+//| The part's O is not divided by its row sums first: one factor combines the division with the part's
+//| weight.
+/// Merges a thread's part of 64 rows with what is carried and stores it, final rows as the result. `query` is
+/// the first of the thread's two rows, `head` counts over batch and heads together.
 template <typename T, int kFloats, typename AnyProblem>
 __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Rows& rows,
                                         const AnyProblem& problem, const Carried& carried,
@@ -34,9 +31,8 @@ __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Ro
   Weights weights[2];
   int64_t place[2];
   bool is_stored[2], is_final[2];
-  //| First the weights, of both rows. `finish_rows` of chapter 5 does this for a whole result: the quad adds
-  //| up its row sums, and the log-sum-exp follows from maximum and sum. New is the log-sum-exp that the row
-  //| brings with it.
+  //| First the weights of both rows. As in `finish_rows` of chapter 5, the quad adds up its row sums, and the
+  //| log-sum-exp follows from maximum and sum. New is the log-sum-exp that the row already carries.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = query + 8 * r;
@@ -54,9 +50,9 @@ __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Ro
   for (int r = 0; r < 2; ++r)
     if (threadIdx.x % 4 == 0 && is_stored[r]) (is_final[r] ? lse : carried.lse)[place[r]] = weights[r].lse;
 
-      //| Then the elements, two by two. Rows before `first` and beyond the end leave nothing: they may be
-      //| final already, or no rows at all. A weight of 0 also stands for a row without anything carried,
-      //| whose place was never written.
+      //| Then the elements, two by two. Rows before `first` may already be final, and rows past the end do
+      //| not exist, so neither is stored. A weight of 0 also marks a row that carries nothing yet, whose
+      //| place was never written.
 #pragma unroll
   for (int i = 0; i < kFloats; i += 2) {
     const int r = row_of(i);

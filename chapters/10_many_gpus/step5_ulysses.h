@@ -1,16 +1,15 @@
 //| # Step 5: heads for tokens
 //|
-//| Heads of attention do not need one another. So instead of passing keys round, ranks exchange once: each
-//| gives away its tokens of all heads but some, and receives all tokens of those. Then it computes ordinary
-//| attention, whatever the mask is, and the outputs go back the same way. The scheme is DeepSpeed-Ulysses'
-//| (arXiv 2309.14509).
+//| Heads of attention are independent. So instead of passing keys around, ranks exchange once: each gives
+//| away its tokens of most heads and receives all tokens of the heads it keeps. Then it computes ordinary
+//| attention, whatever the mask, and the outputs go back the same way. The scheme comes from
+//| DeepSpeed-Ulysses (arXiv 2309.14509).
 //|
-//| Each rank sends (P - 1) / P of its Q, K, V and O, once. In the ring K and V travel P - 1 times. But
-//| nothing overlaps, and there can be no more ranks at work than there are key heads: a rank without one has
-//| nothing to do.
+//| Each rank sends (P - 1) / P of its Q, K, V and O, once, whereas in the ring K and V travel P - 1 times.
+//| But nothing overlaps, and at most as many ranks as key heads have work.
 //|
-//| With many ranks both are combined: heads are exchanged within a host, and a ring goes over the hosts (USP,
-//| arXiv 2405.07719).
+//| With many ranks the two are combined: heads are exchanged within a host, and a ring connects the hosts
+//| (USP, arXiv 2405.07719).
 //|
 //| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and
 //| before and after Ulysses](../../docs/figures/rank_exchanges.svg)
@@ -19,7 +18,7 @@
 
 namespace flashbook::many_gpus {
 
-/// Some heads, side by side.
+/// A run of heads.
 struct Heads {
   int first, count;
 };
@@ -79,15 +78,15 @@ class Ulysses final : public Program {
   }
 
  private:
-  //| A piece is one rank's tokens of one head. Every piece lies in two places: with all heads of those tokens
-  //| on the rank that has the tokens, and with all tokens of that head on the rank that has the head. On the
-  //| way in pieces go from the first to the second, on the way out from the second to the first.
+  //| A piece is one rank's tokens of one head. Every piece has two homes: on the rank that has the tokens,
+  //| next to all other heads of those tokens, and on the rank that has the head, next to all other tokens of
+  //| that head. On the way in, pieces move from the first to the second; on the way out, back.
   struct Pieces {
     std::vector<Message> of_tokens, of_heads;
   };
 
   /// Adds the pieces of a tensor: `of_tokens` is [batch, all heads, the rank's tokens], `of_heads` [batch,
-  /// the rank's heads, all tokens]. `group`: how many of its heads go with a key head.
+  /// the rank's heads, all tokens]. `group`: its heads per key head.
   void pieces(Pieces& to, const Buffer& of_tokens, const Buffer& of_heads, int batch, int group, bool keys,
               int64_t row_bytes) const {
     const Shape& whole = share_.whole;

@@ -1,10 +1,10 @@
 //| # Step 6: the gradient in a ring
 //|
-//| The gradient of a key sums over the queries of all ranks, that of a query over the keys of all. Keys
-//| travel as in step 2, and a query's gradient stays where the query is: every hop adds to it. A key's
-//| gradient is summed on the way. When a rank has computed its part for the keys that it holds, it adds what
-//| the ranks before it have summed for them, and passes the sum on, behind the keys. After the last hop the
-//| next rank is the keys' own: they have come round, and their gradients are home.
+//| The gradient of a key sums over the queries of all ranks, that of a query over the keys of all ranks. Keys
+//| travel as in step 2, while a query's gradient stays with the query, and every hop adds to it. A key's
+//| gradient is summed on the way: a rank computes its part for the keys that it holds, adds what earlier
+//| ranks have summed for them, and passes the sum on behind the keys. After the last hop the sums reach the
+//| rank that owns the keys.
 //|
 //|     first half of the own heads                         under it the first keys arrive
 //|     hop h = 1 ... P - 1:                                the rank holds the keys of rank r - h
@@ -15,14 +15,14 @@
 //|     second half of the own heads                        under it the last sum comes home
 //|     round (own part + sum)
 //|
-//| **What travels.** Of each element of a key and its value 4 bytes in 16 bits, and 8 of their gradients'
-//| sums in float32: 12 bytes, three times as much as forward. A part takes 2.5 times as long, so a hop is
-//| hidden from 12 / 4 / 2.5 = 1.2 times as many tokens on. Instead, queries could travel: Q, dO and dQ's sums
-//| are 8 bytes an element. With as many key heads as query heads that would be two thirds of 12. With grouped
-//| queries keys are fewer, and it would be more.
+//| **What travels.** Each element of a key and its value is 4 bytes in 16-bit types, and the sums of their
+//| gradients are 8 bytes in float32. That makes 12 bytes, three times as much as in the forward pass, while a
+//| part takes 2.5 times as long. So hiding a hop takes 12 / 4 / 2.5 = 1.2 times as many tokens. If queries
+//| travelled instead, Q, dO and dQ's sums would be 8 bytes per element: two thirds as much with as many key
+//| heads as query heads, but more with grouped queries.
 //|
-//| **Why a sum is a hop late.** The part for the keys held is added to the sum behind its kernel, not inside.
-//| Inside, the kernel could not start before the sum was there, and its copy would be hidden by nothing.
+//| **Why a sum is a hop late.** The sum is added after the kernel that computes the part. If the kernel added
+//| it, it could not start before the sum had arrived, and nothing would hide the copy.
 //|
 //| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag
 //| every cell is half full](../../docs/figures/rank_work.svg)
@@ -32,7 +32,7 @@
 
 namespace flashbook::many_gpus {
 
-/// What a rank has besides, for gradients. Of `share`, O and the log-sum-exp are inputs, too.
+/// A rank's further tensors for the gradient. The share's O and log-sum-exp are inputs here.
 struct GradientShare {
   explicit GradientShare(const Share& share)
       : d_o(Place::device, share.q.bytes()),
@@ -63,9 +63,9 @@ class BackwardRing final : public Program {
       *sums = Buffer(Place::device, travelling_[0].bytes() / kElementBytes * sizeof(float));
   }
 
-  //| Three queues: products, keys, and sums. Each waits for another only where it must. The two buffers of
-  //| keys take turns, and so do those of parts: one is sent while the next is computed. One buffer is enough
-  //| for what arrives, since it is added before this rank's next exchange of sums begins.
+  //| There are three queues, for products, keys and sums, and each waits for another only where it must. The
+  //| two buffers of keys alternate, and so do those of parts: one is sent while the next is computed. One
+  //| buffer is enough for arriving sums, since it is added before this rank's next exchange of sums begins.
   void run(device::Rank& rank) override {
     const int ranks = rank.count(), next = (share_.rank + 1) % ranks,
               previous = (share_.rank + ranks - 1) % ranks;
@@ -107,7 +107,7 @@ class BackwardRing final : public Program {
       computed = compute_.record();
     }
 
-    //| Now the sum that comes home is on its way, and half of the own heads are left to compute.
+    //| While the last sum travels home, the second half of the own heads is computed.
     compute(0, own, half, heads - half);
     compute_.wait_for(summed);
     if (ranks > 1) round_keys(own, floats(own_), floats(received_), compute_);
@@ -130,8 +130,8 @@ class BackwardRing final : public Program {
 
   bool is_seen(int hop) const { return documents_ ? documents_->at(hop).is_seen : hops_.is_seen(hop); }
 
-  /// A hop's launch of this rank's queries on another's keys, which lie in `from` and whose gradients go to
-  /// `part`, or if that is null to the results.
+  /// A hop's launch of this rank's queries on another's keys, which are in `from`. Their gradients go to
+  /// `part`, or to the results if that is null.
   Gradient launch(int hop, int other, const Buffer& from, float* part) const {
     const KeyHops::Hop* const listed = documents_ ? &documents_->at(hop) : nullptr;
     const Attention a = share_.attention(other, from, counter_.get());
@@ -157,8 +157,8 @@ class BackwardRing final : public Program {
             .margin = share_.margin};
   }
 
-  //| If none of this rank's queries see the keys held, nothing is computed: the sum that has come for them
-  //| goes on as it is. A sum begins at hop 1, where it is the part itself, zeros if need be.
+  //| If none of this rank's queries sees the keys held, nothing is computed, and the sum received for them is
+  //| passed on unchanged. At hop 1 a sum begins as the part itself, which may be zeros.
   /// Some heads of a hop.
   void compute(int hop, Gradient g, int first_head, int heads) {
     if (heads == 0 || g.shape.seqlen_k == 0) return;

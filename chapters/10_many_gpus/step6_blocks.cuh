@@ -1,10 +1,10 @@
 //| # The gradient's blocks
 //|
 //| Chapter 7's roles around the round of [`step6_round.cuh`](step6_round.cuh): one thread hands out tiles of
-//| keys and brings Q, one brings K, V and dO, two have TMA add dQ, and two warpgroups multiply. Two things
-//| are new. A tile of keys may be seen by no query of this rank: then no tile of queries comes, and its
-//| gradients are zeros. And dK and dV may be a *part*, which leaves in float32, since other ranks have other
-//| parts.
+//| keys and loads Q, one loads K, V and dO, two issue TMA's additions to dQ, and two warpgroups multiply. Two
+//| things are new. No query of this rank may see a tile of keys; then no tile of queries is loaded, and the
+//| gradients are zeros. And dK and dV may be a *part*, which is stored in float32 because other ranks add to
+//| it.
 //|
 //| ![Chapter 7's loops over the same tiles. This is the one on the right: a block owns keys, goes down a
 //| column, and adds to dQ](../../docs/figures/backward_loops.svg)
@@ -17,10 +17,10 @@ namespace flashbook::many_gpus {
 
 //| ## Which keys, which queries
 //|
-//| All roles of a block agree on the tiles of queries by computing them from the tile of keys, or, in
-//| documents, by reading them in the host's list. Under a causal mask those come from the first query that
-//| sees a key, which keeps blocks apart: each begins elsewhere. Without one every block begins at another
-//| tile and goes round, or all would add to the same dQ at once.
+//| All roles of a block compute the same tiles of queries from the tile of keys, or read them from the host's
+//| list of documents. Under a causal mask, different tiles of keys start at different queries, which keeps
+//| blocks apart. Without a mask, every block starts at another tile and wraps around; otherwise all would add
+//| to the same dQ at once.
 /// The tiles of queries that come for a tile of keys.
 struct QueryTiles {
   int first, end, start;
@@ -43,7 +43,7 @@ __device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem
     const int first = min(problem.first_query(first_key) / kQueries, end);
     return {first, end, first};
   }
-  //| The list of documents has the run of queries that see a key of the tile. It is empty where none does.
+  //| With documents, the list has the run of queries that see a key of the tile, which may be empty.
   if constexpr (Version::kSeen == Seen::documents) {
     const QueriesOfKey seen = problem.tiles[work.query_tile].queries;
     const int first = seen.begin / kQueries, last = (seen.end + kQueries - 1) / kQueries;
@@ -52,8 +52,9 @@ __device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem
   return {0, end, first_key / kQueries % end};
 }
 
-//| The scheduler numbers the tiles of a head from the last on; of keys the first are seen by the most
-//| queries. So the number is reversed. The list of documents has the longest tile last.
+//| The scheduler numbers the tiles of a head from the last one down, to start with the longest. But the first
+//| keys are seen by the most queries, so the number is reversed. The documents' list already has its longest
+//| tile last.
 /// The first key of a tile.
 template <typename Version>
 __device__ __forceinline__ int first_key_of(const typename Version::Problem& problem, const TileOrder& order,
@@ -62,9 +63,9 @@ __device__ __forceinline__ int first_key_of(const typename Version::Problem& pro
   return (order.tiles_of_head - 1 - work.query_tile) * kTileKeys;
 }
 
-//| Key heads are shared by a group of query heads, and a key's gradient sums over all of them. So both
-//| producers go through the heads of the group, and through the tiles of each: the same loop with other
-//| tensors, Q with the log-sum-exp or dO with D.
+//| A group of query heads shares a key head, and a key's gradient sums over all of them. So both producers
+//| loop over the heads of the group and the tiles of each, one with Q and the log-sum-exp, the other with dO
+//| and D.
 /// All tiles of queries for the keys from `first_key` on, head after head of the group.
 template <typename Version, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
@@ -88,9 +89,9 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
 
 //| ## The producers
 //|
-//| The first takes the next tile of keys when it has sent for the last queries of this one, and tells all
-//| others.
-/// The thread that takes tiles of keys and brings Q.
+//| The first producer takes the next tile of keys once it has requested the last queries of this one, and
+//| broadcasts it.
+/// The thread that takes tiles of keys and loads Q.
 template <typename T, typename Version>
 __device__ __forceinline__ void produce_q(BackwardShared<T, Version>& shared, const CUtensorMap& q_map,
                                           const CUtensorMap& lse_map,
@@ -103,9 +104,9 @@ __device__ __forceinline__ void produce_q(BackwardShared<T, Version>& shared, co
   });
 }
 
-//| The second brings what stays for a whole tile of keys, K and V, and then dO for each tile of queries. K
-//| and V have one place only: they are overwritten when both consumers have done with them.
-/// The thread that brings K, V and dO.
+//| The second loads K and V once per tile of keys, and dO for each tile of queries. K and V have a single
+//| buffer each, which is overwritten only after both consumers are done with it.
+/// The thread that loads K, V and dO.
 template <typename T, typename Version>
 __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, const CUtensorMap& k_map,
                                            const CUtensorMap& v_map, const CUtensorMap& do_map,
@@ -129,9 +130,8 @@ __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, c
   }
 }
 
-//| Each consumer has a thread that hands its part of dQ to TMA: a pipeline of one stage, which the consumer
-//| fills and TMA empties. The sums stay where they are from hop to hop, so dQ needs no merge: every hop adds
-//| to it.
+//| For each consumer a thread passes its part of dQ to TMA: a pipeline of one stage, which the consumer fills
+//| and TMA empties. The sums stay in place from hop to hop, and every hop adds to them, so dQ needs no merge.
 /// A thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Version>
 __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float* dq,
@@ -140,7 +140,7 @@ __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float
   using Part = DqPart<Version::kHeadDim, Version::kQueries>;
   PipelineState<kBroadcastStages> next;
   uint32_t parity = 0;
-  //| The loops are those of the producers, so tile, head and round agree without a word between the threads.
+  //| The loops match those of the producers, so tile, head and round agree without communication.
 #pragma unroll 1
   for (;;) {
     const WorkTile work = next_tile<false>(shared.broadcast, next);
@@ -164,8 +164,8 @@ __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float
 
 //| ## What a consumer leaves
 //|
-//| Of one rank alone dK and dV are results, rounded, dK times the scale of the scores. A part is stored as it
-//| is summed, in float32: a quad's lanes have 32 bytes of a row side by side.
+//| On a single rank dK and dV are final: rounded, and dK times the scale of the scores. A part is stored in
+//| float32 as it was summed; a quad's lanes hold 32 contiguous bytes of a row.
 /// Where dK or dV of a tile of keys goes.
 template <typename T>
 struct KeyGradient {
@@ -173,8 +173,8 @@ struct KeyGradient {
   float* part;  ///< likewise
 };
 
-/// Stores a consumer's sums of 64 keys, `key` the thread's first: of rows `key` and `key` + 8 those below
-/// seqlen_k. `offset` is the head's first element.
+/// Stores a consumer's sums of 64 keys. `key` is the thread's first; rows `key` and `key` + 8 are stored if
+/// they are below seqlen_k. `offset` is the head's first element.
 template <typename T, int kFloats>
 __device__ __forceinline__ void store_gradient(const float (&sums)[kFloats], const KeyGradient<T>& to,
                                                int64_t offset, int key, int seqlen_k, float factor) {
@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
              float* dq,                                    // [heads * padded_q, head_dim], sums
              typename Version::Problem problem, TileOrder order,
              int* counter) {  // 0 at the start
-  //| One warpgroup brings and adds, and gives most of its registers away; two multiply. Where registers add
-  //| to dQ themselves, its last two warps have nothing to do.
+  //| One warpgroup loads and adds, and gives up most of its registers; two multiply. Where registers add to
+  //| dQ themselves, its last two warps are idle.
   using Shared = BackwardShared<T, Version>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
@@ -225,8 +225,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
     return;
   }
 
-  //| A consumer's life: take a tile of keys, set dK and dV to zero, go through the queries of all heads of
-  //| the group, store.
+  //| A consumer takes a tile of keys, zeroes dK and dV, goes through the queries of all heads of the group,
+  //| and stores.
   setmaxnreg_inc<Version::kConsumerRegisters>();
   const int number = warpgroup - 1;
   PipelineState<kBroadcastStages> next;
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
 #pragma unroll 1
       for (int round = 0; round < seen.tiles(); ++round) {
         const int query = seen.tile(round) * Version::kQueries;
-        //| The address of dQ's sums is needed only where registers add.
+        //| dQ's address is needed only where registers add to it.
         float* sums = nullptr;
         if constexpr (Version::kSums == Sums::keys_and_queries)
           sums = Gradients<T, Version>::Part::sums_of(

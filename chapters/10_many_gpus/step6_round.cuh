@@ -1,9 +1,9 @@
 //| # A round of the gradient
 //|
-//| A block keeps 128 keys. Its two warpgroups own 64 of them each and go through the tiles of queries
-//| together, one *round* for each: chapter 7's five products, in its order. What a round is made of stands in
-//| [`gradient_round.h`](../../common/hopper/gradient_round.h). New is who asks: queries and keys may be those
-//| of two ranks, so the mask is `tokens.cuh`'s, turned round.
+//| A block keeps 128 keys. Its two warpgroups own 64 each and go through the tiles of queries together. Each
+//| tile is a *round*: chapter 7's five products in the same order, built from
+//| [`gradient_round.h`](../../common/hopper/gradient_round.h). The mask is new: queries and keys may belong
+//| to two ranks, so it is the one of `tokens.cuh`, transposed.
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
 //| handed over](../../docs/figures/backward_round.svg)
@@ -15,11 +15,10 @@ namespace flashbook::many_gpus {
 
 //| ## The problem
 //|
-//| A query sees a beginning of the keys, so a key is seen by an end of the queries: from the first query on
-//| that stands late enough in the sequence. It may be that none does, and then the key gets nothing of this
-//| rank.
+//| A query sees a prefix of the keys. Conversely, a key is seen by a suffix of the queries: from the first
+//| one that is late enough in the sequence. If there is none, the key gets no gradient from this rank.
 //|
-//| All tensors of a rank lie as [heads, tokens, head_dim], so batch entries are only more heads.
+//| All tensors of a rank are laid out as [heads, tokens, head_dim], so batch entries are just more heads.
 /// The shape of one launch of the gradient: queries of one rank, keys of one.
 struct GradientProblem {
   int seqlen_q, seqlen_k;  ///< tokens of a head
@@ -41,8 +40,8 @@ struct GradientProblem {
   __device__ int first_query(int key) const { return causal ? queries.before(keys.place(key) - shift) : 0; }
 };
 
-//| Of packed documents the host has listed a key's queries ([`documents.h`](documents.h)).
-/// The same in documents.
+//| For packed documents the host lists each key's queries ([`documents.h`](documents.h)).
+/// The same with documents.
 struct DocumentsGradientProblem : GradientProblem {
   const QueriesOfKey* seen = nullptr;  ///< by each key, in whole tiles
   const KeyTile* tiles = nullptr;      ///< in ascending order of their queries
@@ -50,9 +49,9 @@ struct DocumentsGradientProblem : GradientProblem {
 
 //| ## Versions
 //|
-//| Chapter 7's: a tile has 64 queries, and 128 at d = 64. At d = 256 the sums of dK and dV do not fit the
-//| registers together, so one launch computes dV and another dK and dQ. Documents have one version, causal or
-//| not, since their lists say it.
+//| They are chapter 7's: a tile has 64 queries, or 128 at d = 64. At d = 256 the sums of dK and dV do not fit
+//| in registers together, so one launch computes dV and another dK and dQ. Documents need only one version,
+//| because their lists already account for a causal mask.
 enum class Seen { all, causal, documents };  ///< what a version's queries see
 
 /// One version of the kernel, as a type.
@@ -77,8 +76,8 @@ using BackwardShared = GradientShared<T, Version, TileBroadcast>;
 
 //| ## A consumer
 //|
-//| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ is
-//| computed 32 for it, 16 for P and 16 for dS.
+//| Registers per thread at d = 128 with 64 queries: 64 floats each for dK and dV, 32 each for scores and dP,
+//| and while dQ is computed another 32 for it, 16 for P and 16 for dS.
 /// A thread of a consumer, for one tile of keys.
 template <typename T, typename Version>
 struct Gradients {
@@ -94,7 +93,7 @@ struct Gradients {
   const Problem& problem;
   int number;          ///< which consumer this is
   const int warp_key;  ///< the warp's first key, counted from the tile's
-  QueriesOfKey all;    ///< of documents: queries that see all of the warpgroup's keys
+  QueriesOfKey all;    ///< with documents: queries that see all of the warpgroup's keys
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 
   __device__ __forceinline__ Gradients(Shared& shared, const Problem& problem, int first_key, int number,
@@ -103,8 +102,8 @@ struct Gradients {
         problem(problem),
         number(number),
         warp_key(number * kRowsOfWarpgroup + warp % kWarpsOfWarpgroup * kRowsOfWarp) {
-    //| In documents the last key of the warpgroup is seen from the latest query on, and the first up to the
-    //| earliest: between these two all keys are seen.
+    //| The queries that see every key of the warpgroup begin where its last key's begin, and end where its
+    //| first key's end.
     if constexpr (kDocuments) {
       const QueriesOfKey* const seen = problem.seen + first_key + number * kRowsOfWarpgroup;
       all = {seen[kRowsOfWarpgroup - 1].begin, seen[0].end};
@@ -117,15 +116,15 @@ struct Gradients {
 
   //| ### The mask
   //|
-  //| Rows are keys, of which a thread has two, and columns are queries: those before the first that sees the
-  //| key are hidden. Keys beyond the end are hidden from all. TMA brings zeros for them, but a probability
-  //| that is infinite, times zero, is NaN.
+  //| Rows are keys, of which a thread has two, and columns are queries. Queries before the first that sees
+  //| the key are hidden. Keys past the end are hidden from all queries: TMA fills them with zeros, but an
+  //| infinite probability times zero is NaN.
   /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` are the tile's.
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
     const int key = first_key + warp_key + threadIdx.x % 32 / 4;
     const int thread_query = first_query + 2 * int(threadIdx.x % 4);
-    //| In documents queries behind the document's last one are hidden, too. The thread finishes one key
-    //| before the other.
+    //| With documents, queries past the end of the document are hidden, too. The thread finishes one key
+    //| before the other to save registers.
     if constexpr (kDocuments) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -137,7 +136,7 @@ struct Gradients {
           if (column < begin || column >= end) scores[i / 2 * 4 + 2 * r + i % 2] = -INFINITY;
         }
       }
-      //| Without documents the two are computed, as tokens.cuh's mask is.
+      //| Without documents, the limits of both keys are computed from the mask of tokens.cuh.
     } else {
       int limit[2];  // the first query, counted from thread_query, that sees the key
 #pragma unroll
@@ -158,8 +157,8 @@ struct Gradients {
 
   //| ### The round
   //|
-  //| S^T and dP^T are issued before either is waited for, and S^T becomes P^T while dP^T is multiplied. Only
-  //| tiles that the mask or the last key cuts ask for the mask: a branch that is the same for a whole
+  //| Both S^T and dP^T are issued before the first wait, so S^T becomes P^T while dP^T is still being
+  //| computed. Only tiles that the mask or the last key cuts are masked, a branch that is uniform across a
   //| warpgroup.
   /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
   __device__ __forceinline__ void step(PipelineState<Version::kStages>& state, int first_key, int first_query,
@@ -180,8 +179,8 @@ struct Gradients {
     } else {
       wgmma_wait<0>();
     }
-    //| The mask only lowers scores to -inf, and a row's log-sum-exp is known: so P^T needs no second pass
-    //| over the keys. dS^T takes the place of P^T in `scores` when P^T is rounded.
+    //| Masking only lowers scores to -inf, and a row's log-sum-exp is already known, so P^T needs no second
+    //| pass over the keys. Once P^T is rounded, dS^T replaces it in `scores`.
     wgmma_pin(scores);
     if (is_partial(first_key, first_query)) mask(scores, first_key, first_query);
     to_probabilities(scores, shared.lse[state.stage], problem.scale_log2);
@@ -193,8 +192,8 @@ struct Gradients {
       round_to_fragments<T>(ds, scores);
     }
 
-    //| P^T is an operand as it lies in the registers, so dV is issued before this warpgroup waits for the
-    //| other one.
+    //| P^T is an operand straight from registers, so dV is issued before this warpgroup waits for the other
+    //| one.
     if constexpr (kHasDv) {
       wgmma_pin(dv);
       wgmma_pin(p);
@@ -204,8 +203,7 @@ struct Gradients {
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
     } else {
-      //| dS^T is such an operand, too. Where there is one stage, dK goes first and runs while both wait for
-      //| dS.
+      //| So is dS^T. With a single stage, dK goes first and runs while both warpgroups wait for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Version::kStages == 1) {
         __syncwarp();  // all lanes have read D, before lane 0 gives it back
@@ -216,8 +214,8 @@ struct Gradients {
         issue_accumulate<T>(dk, ds, q_columns);
       }
       //| dQ sums over the keys of both warpgroups, so each needs the other's dS, which goes through shared
-      //| memory. With one tile of dS the other warpgroup may still read what would be overwritten. With two,
-      //| the barrier of the round before has made sure that it does not.
+      //| memory. With one buffer for dS, the other warpgroup may still be reading what would be overwritten.
+      //| With two, the previous round's barrier rules that out.
       if constexpr (Version::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
       auto& ds_tile = shared.ds[state.stage % Version::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);
@@ -227,7 +225,7 @@ struct Gradients {
       if constexpr (Version::kStages == 1) {
         finish_keys_and_queries<T, Version>(shared, state, dk, ds, ds_rows, k_columns, sums, number);
       } else {
-        //| dQ before dK, so that dK runs while dQ is handed over to the thread that has TMA add it.
+        //| dQ comes before dK, so that dK runs while dQ is handed over to the thread that lets TMA add it.
         wgmma_pin(dk);
         wgmma_pin(ds);
         float dq[Part::kFloats];

@@ -1,7 +1,7 @@
 //| # Before the hops, between them, and after
 //|
-//| Three small kernels. The first computes what every round needs of a query, the second adds one rank's part
-//| of dK and dV to what the ranks before it have summed, the third rounds.
+//| Three small kernels. The first computes what every round needs to know about a query, the second adds a
+//| rank's part of dK and dV to the sum of earlier ranks, and the third rounds.
 //|
 //| ![The five products of a tile and where their operands lie](../../docs/figures/backward_products.svg)
 #pragma once
@@ -12,9 +12,9 @@ namespace flashbook::many_gpus {
 
 //| ## D and the log-sum-exp
 //|
-//| The log-sum-exp and $D$ of a query are those over *all* keys: forward has merged the log-sum-exp, and O,
-//| from which $D$ is computed. So a probability comes out right at every hop, no matter which keys a rank
-//| holds, and gradients of parts simply add. Nothing is merged by weights any more.
+//| A query's log-sum-exp and $D$ are those over *all* keys: the forward pass has merged the log-sum-exp, and
+//| O, from which $D$ is computed. So probabilities are right at every hop, no matter which keys a rank holds,
+//| and the parts of a gradient simply add up without weights.
 /// D and the log-sum-exp for every row of the workspace, and zeros for dQ. kHeadDim / 8 lanes share a row.
 /// Grid: rows of the workspace / rows of a block.
 template <typename T, int kHeadDim>
@@ -32,11 +32,11 @@ __global__ void __launch_bounds__(kPrepareThreads)
 
 //| ## One part and another
 //|
-//| A rank's part of dK and dV is in float32, and so is what has come with the keys. 16 bytes a thread. If the
-//| sums were rounded to 16 bits on their way, every rank would add a rounding error.
+//| A rank's part of dK and dV is in float32, and so is the sum that arrives with the keys: rounding it to 16
+//| bits at every rank would add an error each time.
 constexpr int kSumThreads = 256;
 
-/// sums += part, four floats a thread. Grid: fours / kSumThreads.
+/// sums += part, four floats per thread. Grid: fours / kSumThreads.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) add_part(float4* sums, const float4* part, int64_t fours) {
   const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(kThreads) add_part(float4* sums, const float4*
   sums[at] = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-//| A rank whose queries see none of the keys that it holds has a part of zeros.
-/// sums = 0, four floats a thread. Grid: fours / kSumThreads.
+//| If a rank's queries see none of the keys that it holds, its part is zeros.
+/// sums = 0, four floats per thread. Grid: fours / kSumThreads.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) no_part(float4* sums, int64_t fours) {
   const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(kThreads) no_part(float4* sums, int64_t fours)
 
 //| ## At the end
 //|
-//| When the sums have come home, a rank adds its own part and rounds. dK gets its factor here, the scale of
-//| the scores, which all parts have left out. dQ never travelled; its sums are rounded as in chapter 7.
+//| When the sums have come home, a rank adds its own part and rounds. The parts have left out dK's factor,
+//| the scale of the scores; it is applied here. dQ never travelled; its sums are rounded as in chapter 7.
 /// to = (own + home) in 16 bits, the first `scaled` fours times `scale`: dK, and dV behind it.
 template <typename T, int kThreads>
 __global__ void __launch_bounds__(kThreads)
@@ -69,10 +69,10 @@ __global__ void __launch_bounds__(kThreads)
                       pack<T>(factor * (a.z + b.z), factor * (a.w + b.w)));
 }
 
-//| The sums of dQ lie in the order of registers, which the workspace may choose as it likes; dQ itself is
+//| The sums of dQ are stored in register order, which the workspace is free to choose; dQ itself is
 //| row-major.
-/// dQ from its sums. A block has kKeyConsumers warpgroups, and each a part of a tile of queries. Grid: tiles
-/// of queries of all heads.
+/// dQ from its sums. Each of a block's kKeyConsumers warpgroups takes a part of a tile of queries. Grid:
+/// tiles of queries of all heads.
 template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kKeyConsumerThreads)
     round_queries(const float* sums,  // [heads, padded_q, head_dim], in the order of registers

@@ -1,14 +1,14 @@
 //| # Step 7: one query, keys everywhere
 //|
-//| When a model writes, a query or a few meet all keys of the cache, and the cache of one sequence may be
-//| larger than a GPU's memory. Keys are many and stay where they are. Queries are few, so the *query*
-//| travels: every rank computes every query on the keys that it has, and the parts are merged.
+//| When a model generates text, one query or a few meet all keys of the cache, and one sequence's cache can
+//| be larger than a GPU's memory. There are many keys and few queries, so the keys stay and the *query*
+//| travels: every rank computes every query on its own keys, and the parts are merged.
 //|
-//| This file has a rank's two kernels: attention of a few queries on a part of the keys, and the merge of any
-//| number of parts. They are chapter 8's in their simplest form. A tile's rows are the query heads that share
-//| a key head, since a tile has 64 rows anyway. The keys of a rank are split once more among blocks, so that
-//| all multiprocessors read. A tile's products take less time than its bytes. So what counts is how many
-//| bytes are on their way, and a pipeline of up to 160 KB sees to that.
+//| This file has a rank's two kernels: attention of a few queries on some of the keys, and the merge of any
+//| number of parts. They are the simplest form of chapter 8's. A tile has 64 rows anyway, so they hold all
+//| query heads that share a key head. A rank's keys are split among blocks, so that all multiprocessors read.
+//| Loading a tile takes longer than its products, so throughput depends on the bytes in flight: the pipeline
+//| holds up to 160 KB.
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
 //| them](../../docs/figures/merge_parts.svg)
@@ -23,8 +23,8 @@ namespace flashbook::many_gpus {
 
 //| ## Rows
 //|
-//| A row of a tile is a query of a head of the group: all queries of the first head, then those of the
-//| second, as they lie in memory. So TMA brings them as it brings keys. All batch entries and key heads are
+//| A row of a tile is one query of one head of the group: all queries of the first head, then those of the
+//| second, as they are in memory. So TMA loads them the way it loads keys. Batch entries and key heads are
 //| counted together.
 /// The shape of one launch.
 struct CacheProblem {
@@ -44,7 +44,7 @@ struct CacheProblem {
 
 //| ## Sizes
 //|
-//| A tile is 16 KB, and 32 KB at d = 256. One warpgroup multiplies, one warp brings tiles.
+//| A tile is 16 KB, or 32 KB at d = 256. One warpgroup multiplies, one warp loads tiles.
 /// One version of the kernel, as a type.
 template <int kHeadDim_>
 struct CacheVersion {
@@ -64,8 +64,8 @@ struct CacheShared {
 
 //| ## The kernel
 //|
-//| A tile of keys, its scores, the softmax, then its values: one after the other, since nobody waits for the
-//| tensor cores here. The fifth warp is ahead by as many tiles as there are stages.
+//| Each tile goes through scores, softmax and values in turn. Overlapping them would not help, since tensor
+//| cores are not the bottleneck here. The fifth warp runs ahead by as many tiles as there are stages.
 /// Attention of 64 rows on a part of the keys. Grid: (tiles of rows of all key heads, parts).
 template <typename T, typename Version>
 __global__ void __launch_bounds__(Version::kThreads, 1)
@@ -81,12 +81,12 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   auto& shared = *dynamic_shared<Shared>();
   const int row_tiles = (problem.rows + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup;
   const int head = int(blockIdx.x) / row_tiles, first_row = int(blockIdx.x) % row_tiles * kRowsOfWarpgroup;
-  //| Parts differ by a tile at most. A part may have none: then its log-sum-exp is -inf.
+  //| Parts differ by one tile at most. A part may have none: then its log-sum-exp is -inf.
   const int tiles = (problem.last_key(problem.queries - 1) + kKeys) / kKeys;
   const int begin = int(int64_t(tiles) * blockIdx.y / gridDim.y),
             end = int(int64_t(tiles) * (blockIdx.y + 1) / gridDim.y);
-  //| The producer alone arrives on `full`, and TMA's bytes complete it. A stage is empty when all four warps
-  //| have read it.
+  //| Only the producer arrives on `full`; TMA's bytes complete it. A stage is empty when all four warps have
+  //| read it.
   if (threadIdx.x == 0) {
     initialise(shared.pipeline, 1, kWarpsOfWarpgroup, "full", "empty");
     mbarrier_init(&shared.q_full, 1);
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   }
   __syncthreads();  // the barriers are ready
 
-  //| The producer: queries once, then a tile of keys and one of values at a time. TMA brings zeros for rows
-  //| beyond the last.
+  //| The producer loads the queries once, then alternately a tile of keys and one of values. TMA fills rows
+  //| past the last with zeros.
   PipelineState<Version::kStages> state;
   if (threadIdx.x >= kWarpgroup) {
     if (threadIdx.x > kWarpgroup) return;
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
     return;
   }
 
-  //| The consumer. Which keys are hidden is asked only in tiles that the mask or the last key cuts: those
-  //| that the first query of a head, which sees the fewest keys, does not see whole.
+  //| The consumer masks only tiles that the mask or the last key cuts: those that a head's first query, which
+  //| sees the fewest keys, does not see in full.
   const int row = first_row + int(threadIdx.x) / 32 * kRowsOfWarp + int(threadIdx.x) % 32 / 4;  // and row + 8
   float output[kHeadDim / 2] = {}, scores[kKeys / 2], correction[2];
   Fragments<kKeys> p;
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
     wgmma_pin(scores);
     release(shared.pipeline, state);
     state.advance();
-    //| The scores are registers now, so the place of K is given back before the softmax, and the next tile of
-    //| keys is on its way.
+    //| The scores are in registers now, so K's stage is released before the softmax, and the next tile of
+    //| keys can start loading.
     if (needs_mask(problem, 0, tile * kKeys, kKeys)) mask(scores, problem, row, tile * kKeys);
     softmax(scores, rows, correction, problem.scale_log2);
     round_to_fragments<T>(p, scores);
@@ -161,11 +161,11 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
 
 //| ## Any number of parts
 //|
-//| `merge.cuh` takes in one part after another, as they come. Here all are there, so the largest log-sum-exp
-//| is known before the first weight. The kernel runs twice: it merges the parts of a rank's blocks, into
-//| float32, and then those of the ranks, into O. A part without keys is left out, and a row without parts is
-//| one that sees nothing.
-/// Two neighbouring elements in float32, or rounded.
+//| `merge.cuh` merges parts one after another, as they arrive. Here all parts are available, so the largest
+//| log-sum-exp is known before the first weight. The kernel runs twice: it merges the parts of a rank's
+//| blocks into float32, and then the ranks' parts into O. A part without keys is skipped, and a row without
+//| parts sees nothing.
+/// Stores two neighbouring elements in float32, or rounded.
 __device__ __forceinline__ void store_two(float* to, float a, float b) {
   *reinterpret_cast<float2*>(to) = make_float2(a, b);
 }
@@ -174,7 +174,7 @@ __device__ __forceinline__ void store_two(T* to, float a, float b) {
   *reinterpret_cast<uint32_t*>(to) = pack<T>(a, b);
 }
 
-/// Merges parts 0 ... parts - 1 of each row, a warp a row. Grid: rows / kMergeWarps.
+/// Merges parts 0 ... parts - 1 of each row, one warp per row. Grid: rows / kMergeWarps.
 template <typename Out, int kHeadDim>
 __global__ void __launch_bounds__(kMergeWarps * 32) merge_all(const float* part_o,  // [parts, rows, kHeadDim]
                                                               const float* part_lse,  // [parts, rows]
@@ -201,8 +201,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32) merge_all(const float* part_
       merged[i].y += weight * two.y;
     }
   }
-  //| The weights were measured against the largest log-sum-exp, so their sum is at least 1, unless there is
-  //| no part.
+  //| The weights are relative to the largest log-sum-exp, so their sum is at least 1, unless there is no
+  //| part.
   const float factor = sum > 0 ? 1 / sum : 0;
   if (threadIdx.x % 32 == 0) lse[row] = sum > 0 ? top + __log2f(sum) * kLn2 : -INFINITY;
 #pragma unroll

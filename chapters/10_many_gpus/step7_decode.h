@@ -1,16 +1,16 @@
 //| # Step 7: decoding with a cache over ranks
 //|
-//| The cache of every sequence is divided by tokens, queries by heads, as tensor-parallel projections leave
-//| them. Two exchanges, both small:
+//| The cache of every sequence is divided among ranks by tokens. Queries are divided by heads, because
+//| tensor-parallel projections leave them that way. A step of decoding then needs two exchanges, both small:
 //|
-//|     all-gather:   every rank receives the queries of all heads        2 bytes an element
+//|     all-gather:   every rank receives the queries of all heads        2 bytes per element
 //|     compute:      all queries on the keys of this rank: a part in float32
-//|     all-to-all:   a part's heads go to the ranks whose heads they are 4 bytes an element, for each rank
+//|     all-to-all:   each head's part goes to the rank that owns the head 4 bytes per element, for each rank
 //|     compute:      merge P parts, round
 //|
-//| A rank reads 1/P of the cache. So P GPUs are P times as fast as one, but for the exchanges, whose bytes do
-//| not depend on the length. By heads alone (tensor parallelism) there can be no more ranks than key heads;
-//| tokens are always enough.
+//| A rank reads only 1/P of the cache, so P GPUs are P times as fast as one, minus the exchanges, whose size
+//| does not depend on the length of the cache. Dividing by heads alone (tensor parallelism) would allow no
+//| more ranks than key heads; dividing by tokens has no such limit.
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
 //| them](../../docs/figures/merge_parts.svg)
@@ -20,11 +20,11 @@
 
 namespace flashbook::many_gpus {
 
-/// What lies on a rank's device: the queries of some heads, and of all heads the keys of some tokens.
+/// A rank's memory: the queries of some heads, and the keys of some tokens for all heads.
 struct CacheShare {
   Shape whole;  ///< of all ranks together
   int rank;
-  int margin = 0;  ///< multiprocessors that attention leaves to whoever brings messages
+  int margin = 0;  ///< multiprocessors that attention leaves free for kernels that carry messages
   Tokens keys = tokens_of(Order::contiguous, whole.seqlen_k, rank, whole.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
   int kv_heads = whole.batch * whole.kv_heads;                   ///< of all batch entries
@@ -34,11 +34,11 @@ struct CacheShare {
   Buffer o{Place::device, q.bytes()};                                  // as q
   Buffer lse{Place::device, std::size_t(rows(rank)) * sizeof(float)};  // [rows]
 
-  //| Rows of Q and O are counted over batch, heads and queries together, and those of some key heads lie side
-  //| by side.
-  /// Rows of a key head.
+  //| Rows of Q and O are numbered across batch, heads and queries, so the rows of neighbouring key heads are
+  //| contiguous.
+  /// Rows per key head.
   int64_t rows_of_head() const { return int64_t(whole.heads / whole.kv_heads) * whole.seqlen_q; }
-  /// Rows of all heads; the first and how many of a rank's.
+  /// Rows of all heads; then a rank's first row, and its number of rows.
   int64_t all_rows() const { return kv_heads * rows_of_head(); }
   int64_t first_row(int other) const {
     return key_heads_of(kv_heads, other, whole.ranks).first * rows_of_head();
@@ -71,16 +71,16 @@ class Decode final : public Program {
     }
     rank.exchange(queue_, sends, receives);
 
-    //| One block may have all keys of a rank, and then its part is the rank's. A rank without a key has no
-    //| parts to merge.
+    //| If one block handles all keys of this rank, its part already is the rank's part. If the rank has no
+    //| keys, there are no parts, and `merge_parts` writes an empty one.
     const Part& first = parts_ > 1 ? split_ : part_;
     if (parts_ > 0) attend(launch_, parts_, first.floats(), first.lses(), queue_);
     if (parts_ != 1)
       merge_parts(launch_, first.floats(), first.lses(), parts_, share_.all_rows(), part_.floats(),
                   part_.lses(), queue_);
 
-    //| A part's rows for another rank lie side by side, and all parts of a row come to lie as far apart as
-    //| this rank has rows.
+    //| The rows that go to one rank are contiguous in a part. This rank receives one part from each rank, one
+    //| behind the other.
     sends.clear();
     receives.clear();
     const int64_t mine = share_.rows(share_.rank), row = share_.whole.head_dim * int64_t(sizeof(float));
@@ -99,7 +99,7 @@ class Decode final : public Program {
   }
 
  private:
-  /// Results in float32, so many rows.
+  /// Results in float32.
   struct Part {
     Part(const CacheShare& share, int64_t rows)
         : o(Place::device, std::size_t(rows * share.whole.head_dim) * sizeof(float)),

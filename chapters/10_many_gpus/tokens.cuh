@@ -5,11 +5,11 @@
 //|
 //| | order | rank r of P has | under a causal mask |
 //| | --- | --- | --- |
-//| | contiguous | chunk r of P | the last rank has the most to do, the first the least |
+//| | contiguous | chunk r of P | the last rank has the most work, the first the least |
 //| | zigzag | chunks r and 2P - 1 - r of 2P | all have the same |
-//| | striped | tokens r, r + P, r + 2P and so on | all have the same but a diagonal |
+//| | striped | tokens r, r + P, r + 2P and so on | all have the same, except for a diagonal |
 //|
-//| A rank's tokens lie side by side in its memory, in the order of the sequence.
+//| A rank stores its tokens contiguously, in the order of the sequence.
 //|
 //| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag
 //| every cell is half full](../../docs/figures/rank_work.svg)
@@ -28,8 +28,8 @@ constexpr Order kOrders[] = {Order::contiguous, Order::zigzag, Order::striped};
 
 //| ## One run or two
 //|
-//| The first two orders are at most two runs of tokens. Two questions are enough for everything that follows:
-//| where token i of the rank stands in the sequence, and how many of the rank's tokens stand before a place.
+//| In the first two orders a rank has at most two runs of tokens. All later code asks only two questions:
+//| where is token i of the rank in the sequence, and how many of the rank's tokens come before a given place?
 /// A rank's tokens.
 struct Tokens {
   int first[2];  ///< of each run: its place in the sequence
@@ -37,10 +37,10 @@ struct Tokens {
 
   __host__ __device__ int total() const { return count[0] + count[1]; }
 
-  /// Where token i of the rank, 0 <= i < total(), stands in the sequence.
+  /// Where token i of the rank, 0 <= i < total(), is in the sequence.
   __host__ __device__ int place(int i) const { return i < count[0] ? first[0] + i : first[1] + i - count[0]; }
 
-  /// How many stand before a place of the sequence. They are the rank's first ones.
+  /// How many of them come before a place of the sequence. They are the rank's first ones.
   __host__ __device__ int before(int place) const {
     int tokens = 0;
     for (int run = 0; run < 2; ++run) {
@@ -51,8 +51,8 @@ struct Tokens {
   }
 };
 
-//| Chunks differ by one token at most if their number does not divide that of the tokens, and some are empty
-//| if there are fewer tokens than chunks.
+//| If the chunks do not divide the tokens evenly, their lengths differ by one at most; with fewer tokens than
+//| chunks some are empty.
 /// The tokens of a rank.
 inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
   if (order == Order::striped) return {{0, 0}, {int((int64_t(tokens) + ranks - 1 - rank) / ranks), 0}};
@@ -65,11 +65,11 @@ inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
 
 //| ## Stripes
 //|
-//| A stripe is P tokens side by side, one of each rank. In the striped order a token's place is the number of
-//| its stripe: on all ranks the tokens are a run from 0 on. So query i of rank r, in the sequence i P + r,
-//| sees key j of rank s if j P + s <= i P + r + shift, which is j <= i + (r - s + shift) / P, rounded down:
-//| an ordinary causal mask with another shift. With as many queries as keys the shift is 0 for keys of this
-//| rank and of earlier ones, and -1 for those of later ones: a diagonal less.
+//| A stripe is P consecutive tokens, one per rank. In striped order a token's place is the number of its
+//| stripe, so on every rank the places are 0, 1, 2 and so on. Query i of rank r is token i P + r of the
+//| sequence. It sees key j of rank s if j P + s <= i P + r + shift, that is, if j <= i + (r - s + shift) / P,
+//| rounded down: an ordinary causal mask with another shift. With as many queries as keys, the shift is 0 for
+//| keys of this rank and earlier ones, and -1 for later ones, which hides one more diagonal.
 /// The shift between the places of a rank's queries and those of another's keys.
 inline int shift_between(Order order, int shift, int rank, int other, int ranks) {
   if (order != Order::striped) return shift;
@@ -77,30 +77,30 @@ inline int shift_between(Order order, int shift, int rank, int other, int ranks)
   return int(places >= 0 ? places / ranks : -((ranks - 1 - places) / ranks));
 }
 
-//| How many of a rank's tokens stand before a place of the sequence is the same question of its stripe: token
-//| i of rank r stands before place x if i P + r < x.
-/// How many of a rank's tokens stand before `place` of the sequence, whatever the order is.
+//| To count a rank's tokens before place x of the sequence, count stripes: token i of rank r comes before x
+//| if i P + r < x.
+/// How many of a rank's tokens come before `place` of the sequence, in any order.
 inline int tokens_before(Order order, const Tokens& tokens, int place, int rank, int ranks) {
   return tokens.before(order == Order::striped ? (place + ranks - 1 - rank) / ranks : place);
 }
 
 //| ## The mask
 //|
-//| In the whole sequence query i sees the keys up to i + seqlen_k - seqlen_q. A rank asks the same with the
-//| places of its own queries, and counts the keys before that place among those that it has, its own or
-//| another rank's. Keys lie in the order of the sequence, so what a query sees is always a beginning of them:
-//| the mask is again one number for each row, the last key that it sees. So chapter 5's kernel needs no other
-//| mask, whatever the order is.
+//| In the whole sequence query i sees the keys up to i + seqlen_k - seqlen_q. A rank starts from its queries'
+//| places in the sequence and counts which of the keys at hand, its own or another rank's, come before that
+//| limit. Since keys are stored in the order of the sequence, a query always sees a prefix of them. So the
+//| mask is again one number per row, the last visible key, and chapter 5's kernel needs no other, whatever
+//| the order.
 struct Carried;  // merge.cuh
 
 /// The shape of one launch: queries of one rank, keys of one or of all.
 struct Problem : hopper::Problem {
   Tokens queries, keys;
-  int shift;       ///< seqlen_k - seqlen_q of the whole sequence, or of stripes `shift_between` two ranks
-  int first_tile;  ///< of queries; those before it see none of these keys
+  int shift;       ///< seqlen_k - seqlen_q of the whole sequence, or for stripes `shift_between` two ranks
+  int first_tile;  ///< of queries; earlier tiles see none of these keys
 
-  /// The last of these keys that `query` sees; negative if it sees none. Rows beyond the end see what the
-  /// last one does.
+  /// The last of these keys that `query` sees; negative if it sees none. Rows past the end see what the last
+  /// one does.
   __host__ __device__ int last_key(int query) const {
     if (!causal) return seqlen_k - 1;
     const int row = query < seqlen_q ? query : seqlen_q - 1;
@@ -110,18 +110,18 @@ struct Problem : hopper::Problem {
   /// How many tiles of `tile` keys the queries up to `last_query` see. At least one, as in chapter 5.
   __device__ int key_tiles(int last_query, int tile) const { return max(last_key(last_query), 0) / tile + 1; }
 
-  //| The kernel asks for a tile of queries where its rows and its keys begin, and where its rows end. Here
-  //| all tiles see the same keys; of documents each tile has its own (`documents.cuh`).
-  /// What a tile of queries sees.
+  //| The kernel asks where a tile's rows and keys begin and where its rows end. Here all tiles see the same
+  //| keys; with documents each tile has its own (`documents.cuh`).
+  /// The problem of one tile of queries.
   __device__ const Problem& of_tile(const WorkTile&) const { return *this; }
-  /// The first row of a tile of `rows` queries, and one behind the last row that is stored.
+  /// A tile's first row, and the end of the rows that are stored.
   __device__ int first_row(const WorkTile& work, int rows) const {
     return (first_tile + work.query_tile) * rows;
   }
   __device__ int end_row() const { return seqlen_q; }
-  /// Where the keys begin.
+  /// The first key.
   __device__ int first_key() const { return 0; }
-  /// What the rank carries, and how the tile's rows stand to it.
+  /// What the rank carries, with the tile's row limits.
   __device__ const Carried& carried(const Carried& of_launch) const { return of_launch; }
 };
 

@@ -5,9 +5,9 @@
 
 namespace flashbook::many_gpus {
 
-// Somebody's ring keeps, of each row, O and its log-sum-exp, and takes in one part after another. It was
-// tried with random numbers. With a model's it prints NaN from the second hop on, in some heads, and in
-// others the rows of the first part are left out. A part without keys has the log-sum-exp -inf and zeros.
+// This ring keeps O and a log-sum-exp for each row and merges one part after another. It worked with random
+// numbers. With a model's scores it prints NaN from the second hop on in some heads, and in others it loses
+// the rows of the first part. A part without keys has the log-sum-exp -inf and zeros.
 
 // BEGIN EXERCISE ch10-overflow: a merge for short sequences
 /// Takes a part of each row into what is carried, O and log-sum-exp. Grid: rows; a block is a warp.

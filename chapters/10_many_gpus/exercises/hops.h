@@ -6,12 +6,12 @@
 
 namespace flashbook::many_gpus {
 
-// Ranks and what lies between them. Q, K, V and O are in bf16, two bytes an element; the sums of gradients
-// that travel are in float32. `tokens` is how many a rank has. A multiply-add counts as two FLOPs, and a
+// Formulas of a hop and its sizes. Q, K, V and O are in bf16, two bytes per element; the sums of gradients
+// that travel are in float32. `tokens` is the number per rank. A multiply-add counts as two FLOPs, and a
 // backward pass has 2.5 times the FLOPs of a forward pass. G is 10^9, T is 10^12.
 //
-// Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction.
+// `try` checks each formula with the sizes below and others, the grader with further ones. Sizes are double,
+// so a quotient keeps its fraction.
 struct Hop {
   double ranks = 2, tokens = 32768, heads = 16, kv_heads = 16, head_dim = 128;
   double flops_per_second = 790e12;  // of one rank's kernel
@@ -22,14 +22,14 @@ struct Hop {
   double bytes_forward() const { return 0; }
   // At a hop of the backward ring: keys and values, and the sums of their gradients.
   double bytes_backward() const { return 0; }
-  // From how many tokens a rank on is a hop of the forward ring hidden without a mask; and in zigzag under a
-  // causal one, where half of every part is visible?
+  // How many tokens per rank hide a hop of the forward ring without a mask? And in zigzag under a causal
+  // mask, where half of every part is visible?
   double least_tokens() const { return 0; }
   double least_tokens_causal() const { return 0; }
   // And of the backward ring, without a mask.
   double least_tokens_backward() const { return 0; }
-  // Tokens are dealt out in contiguous chunks, and the mask is causal. How many times as much as an average
-  // rank does the last one compute, in a long sequence?
+  // Tokens are dealt out in contiguous chunks, and the mask is causal. How many times the work of an average
+  // rank does the last one have, in a long sequence?
   double last_rank() const { return 0; }
   // Bytes that a rank sends in Ulysses, there and back: Q, K, V and O, what it keeps left out. Key heads are
   // a multiple of the ranks.

@@ -5,9 +5,9 @@
 
 namespace flashbook::many_gpus {
 
-// Attention within a window needs of other ranks' keys only the last ones of the rank before, and looking
-// ahead the first ones of the rank behind. So every rank sends its last keys on and its first keys back,
-// round a ring, and receives two edges. One rank alone is its own neighbour.
+// Attention within a window needs only the last keys of the previous rank, and, looking ahead, the first keys
+// of the next one. So every rank sends its last keys forwards and its first keys backwards round a ring, and
+// receives two edges. A single rank is its own neighbour.
 
 using device::Queue, device::Rank;
 

@@ -5,14 +5,14 @@
 
 namespace flashbook::many_gpus {
 
-// A rank has merged O and the log-sum-exp over the keys of all ranks. Then some keys are to count no longer:
-// a window has moved on, or a document was taken back. Attention over those keys alone is at hand, as a part
-// with its O (divided by its own sum) and its log-sum-exp (natural). Nobody wants to compute the rest anew:
-// the merge is undone.
+// A rank has merged O and the log-sum-exp over the keys of all ranks. Then some keys should no longer count,
+// because a window has moved on or a document was withdrawn. Attention over those keys alone is available, as
+// a part with its O (divided by its own sum) and its log-sum-exp (natural). Recomputing the rest would be
+// expensive, so undo the merge.
 //
-// The part's keys are among those of the whole. A part without keys has the log-sum-exp -inf, and nobody
-// wrote its O: the row stays as it is. If the part is all that the row saw, or, for rounding, a little more,
-// no key is left: O = 0 and the log-sum-exp -inf. Log-sum-exps may be 10000.
+// The part's keys are among those of the whole. If a part has no keys, its log-sum-exp is -inf, its O was
+// never written, and the row stays as it is. If the part is all that the row saw, or slightly more after
+// rounding, no key is left: O = 0 and the log-sum-exp -inf. Log-sum-exps may be 10000.
 
 // BEGIN EXERCISE ch10-merge: a part out again
 /// Takes a part out of each row, in place. Grid: rows; a block is a warp.

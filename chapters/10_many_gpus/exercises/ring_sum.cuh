@@ -8,13 +8,13 @@
 
 namespace flashbook::many_gpus {
 
-// Every rank wants the sum of all ranks' numbers, in float32. They go round the ring: at each hop a rank adds
-// the numbers that it holds to its sum, while it passes them on and receives the next ones. Two buffers take
-// turns, as in the chapter.
+// Every rank needs the sum of all ranks' numbers, in float32. They go round the ring: at each hop a rank adds
+// the numbers that it holds to its sum while it passes them on and receives the next ones. Two buffers
+// alternate, as in the chapter.
 
 constexpr int kAddThreads = 128;
 
-/// sum += numbers. A thread a number.
+/// sum += numbers, one number per thread.
 __global__ void __launch_bounds__(kAddThreads) add_numbers(float* sum, const float* numbers, int count);
 
 /// Puts add_numbers into the queue.

@@ -4,12 +4,12 @@
 
 namespace flashbook::many_gpus {
 
-// Zigzag gives rank r chunks r and 2P - 1 - r of 2P. Who does not know yet how long a sequence will be, as in
-// decoding, cannot cut it into 2P chunks. So tokens are dealt out in blocks of `block` tokens, as long as
-// they come: the first P blocks to ranks 0, 1, ..., P - 1, the next P to ranks P - 1, ..., 1, 0, the next P
-// forwards again, and so on. Of 2P blocks that is zigzag.
+// Zigzag gives rank r chunks r and 2P - 1 - r of 2P. In decoding the final length of a sequence is unknown,
+// so it cannot be cut into 2P chunks. Instead, tokens are dealt out in blocks of `block` tokens as they come:
+// the first P blocks to ranks 0, 1, ..., P - 1, the next P to ranks P - 1, ..., 1, 0, the next P forwards
+// again, and so on. With 2P blocks that is zigzag.
 //
-// A rank's tokens lie side by side in its memory, in the order of the sequence.
+// A rank stores its tokens contiguously, in the order of the sequence.
 
 // BEGIN EXERCISE ch10-owner: who has a token
 /// Which of `ranks` ranks has token `token`, 0, 1, ...
@@ -18,7 +18,7 @@ inline int owner_of(int token, int block, int ranks) {
   return token / block % ranks;
 }
 
-/// Which of its rank's tokens it is: how many of that rank stand before it.
+/// Which of its rank's tokens it is: how many of that rank come before it.
 inline int place_of(int token, int block, int ranks) {
   // TODO: the blocks that the rank has had before, and what stands before the token in its block
   return token / ranks * (block > 0);

@@ -21,7 +21,7 @@ struct Attention {
   int* counter;    ///< 0; the launch leaves it so
   bool masked;     ///< some query does not see all keys
   int margin = 0;  ///< multiprocessors that it leaves free
-  /// Of documents: the tiles of queries, in device memory, each with its keys. Null: tiles of all queries.
+  /// For documents: the tiles of queries, in device memory, each with its keys. Null: tiles of all queries.
   const DocumentTile* tiles = nullptr;
   int tile_count = 0;
   Carried carried = {.o = nullptr, .lse = nullptr, .first = 0, .from = 0, .until = 0};  ///< of a part

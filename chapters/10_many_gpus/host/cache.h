@@ -23,7 +23,7 @@ int parts_of(const Cache& cache);
 /// Attention in `parts` parts: o [parts, batch * heads * seqlen_q, head_dim] and lse.
 void attend(const Cache& cache, int parts, float* o, float* lse, device::Queue& queue);
 
-/// Merges parts of so many rows into one; none make rows that see nothing.
+/// Merges parts of `rows` rows into one; without parts, the rows see nothing.
 void merge_parts(const Cache& cache, const float* part_o, const float* part_lse, int parts, int64_t rows,
                  float* o, float* lse, device::Queue& queue);
 

@@ -21,13 +21,13 @@ struct Gradient {
   int* counter;
   bool masked;            ///< some query does not see all keys
   int first_head, heads;  ///< key heads of all batch entries that it takes
-  /// Of documents: which queries see each key, and the tiles of keys, in device memory. Null: there are none.
+  /// For documents: which queries see each key, and the tiles of keys, in device memory; otherwise null.
   const QueriesOfKey* seen = nullptr;
   const KeyTile* tiles = nullptr;
   int margin = 0;  ///< multiprocessors that it leaves free
 };
 
-/// Rows of a head in the workspace, for so many queries.
+/// Rows per head in the workspace.
 int padded_rows(int queries);
 
 /// Fills the workspace: O and the log-sum-exp of the gradient's queries, and zeros in dQ.
@@ -36,10 +36,10 @@ void prepare(const Gradient& gradient, const void* o, const float* lse, device::
 /// Launches the kernel: adds to the workspace's dQ, and stores dK and dV.
 void differentiate(const Gradient& gradient, device::Queue& queue);
 
-/// to = to + from, of so many floats.
+/// to = to + from.
 void add(float* to, const float* from, int64_t floats, device::Queue& queue);
 
-/// Sets so many floats to 0.
+/// Sets floats to 0.
 void clear(float* to, int64_t floats, device::Queue& queue);
 
 /// dK and dV, which lie one after the other, of own + home.

@@ -67,7 +67,7 @@ template <int kHeadDim>
 struct InDocuments
     : Version<kHeadDim, 2, kHeadDim == 256 ? 64 : 128, kHeadDim == 64 ? 8 : 5, true, true, true> {
   static_assert(InDocuments::kRows == kRowsOfDocumentTile,
-                "the host cuts documents into tiles of so many queries");
+                "the host cuts documents into tiles of this many queries");
 };
 
 /// Calls `use.operator()<Traits>()` with the version for a launch.

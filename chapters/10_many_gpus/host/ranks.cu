@@ -54,7 +54,7 @@ std::unique_ptr<Program> program_of(int step, const Dealt& dealt) {
 
 std::byte* at(void* base, int64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
 
-//| Of every head a rank's tokens are a run or two, and each run is a copy. In stripes its rows lie apart.
+//| A rank's tokens of a head are a run or two, and each run is one copy. In stripes its rows are apart.
 /// Copies inputs to a rank, or its outputs from it.
 void copy(const Dealt& dealt, Role role) {
   for (const Dealt::Piece& piece : dealt.pieces) {
@@ -97,7 +97,7 @@ Ranks::Ranks(const Shape& shape, const Tensors& tensors, int step, const device:
   device::synchronize();
 }
 
-//| Of a cache a rank has the queries of some heads, whose rows are one run, and the keys of some tokens.
+//| A rank has the cache's queries of some heads, whose rows are one run, and its keys of some tokens.
 Dealt Ranks::deal_cache(int rank) const {
   Dealt dealt;
   dealt.cache =
@@ -118,8 +118,7 @@ Dealt Ranks::deal_cache(int rank) const {
   return dealt;
 }
 
-//| Of a gradient O and the log-sum-exp are inputs. K and V, and their gradients, lie one behind the other on
-//| a rank.
+//| For a gradient O and the log-sum-exp are inputs. On a rank, V follows K, and dV follows dK.
 Dealt Ranks::deal(int rank) const {
   if (step_ == kDecode) return deal_cache(rank);
   Dealt dealt;

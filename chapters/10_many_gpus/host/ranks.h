@@ -1,8 +1,8 @@
 //| # From whole tensors to shares and back
 //|
-//| A chapter's program has whole tensors, on one device. Here they are dealt out to the ranks, each on its
-//| device, a step runs on all of them, and what it leaves is put together again. Who trains a model has
-//| tensors that are dealt out from the start.
+//| A chapter's program has whole tensors on one device. This code deals them out to the ranks, each on its
+//| own device, runs a step on all of them, and reassembles the results. A real training program has its
+//| tensors dealt out from the start.
 #pragma once
 #include <memory>
 #include <vector>
@@ -15,7 +15,7 @@
 
 namespace flashbook::many_gpus {
 
-/// What a rank has of a call's tensors.
+/// One rank's share of a call's tensors.
 struct Dealt {
   /// A tensor of the call, and a rank's tokens of it.
   struct Piece {
@@ -25,7 +25,7 @@ struct Dealt {
     int seqlen;  ///< of `whole`
     Tokens tokens;
     int64_t row_bytes;
-    int stride = 1, offset = 0;  ///< token i stands at place(i) * stride + offset
+    int stride = 1, offset = 0;  ///< token i is at place(i) * stride + offset
 
     int64_t bytes() const { return heads * tokens.total() * row_bytes; }
   };
