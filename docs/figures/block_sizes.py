@@ -11,10 +11,10 @@ WIDEST = 200
 
 sizes = {}
 for name, entry in results.load(results.RESULTS / results.BOOK_GPU).newest.items():
-    rows = re.fullmatch(r"blocks/ch03/b(\d+)/bf16/d128/full/n4096", name)
-    if rows and not entry.skipped:
+    found = re.fullmatch(r"blocks/ch03/b(\d+)/bf16/d128/full/n4096", name)
+    if found and not entry.skipped:
         of = entry.values
-        sizes[int(rows[1])] = {"ms": round(entry.milliseconds, 2), "shared": int(of["kernel1_shared_bytes"]), "blocks": int(of["kernel1_blocks"])}
+        sizes[int(found[1])] = {"ms": round(entry.milliseconds, 2), "shared": int(of["kernel1_shared_bytes"]), "blocks": int(of["kernel1_blocks"])}
 sizes = dict(sorted(sizes.items()))
 figure = Figure(420, 44 + 62 * len(sizes), "Tiles of " + ", ".join(f"{rows} rows: {of['shared'] / 1024:.0f} KB of shared memory, {of['blocks']} blocks on a multiprocessor, "
                                                                     f"{of['ms']:.0f} ms" for rows, of in sizes.items()))

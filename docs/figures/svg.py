@@ -5,7 +5,8 @@ at least 13 high."""
 import html
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import log10
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for bench and docs, of which figures are drawn
@@ -73,6 +74,25 @@ class Figure:
                    f'viewBox="0 0 {self.width} {self.height}" role="img">\n<title>{html.escape(self.title)}</title>\n'
                    f"<style>{style()}</style>\n" + "\n".join(self.parts) + "\n</svg>\n")
         Path(script).with_suffix(".svg").write_text(picture, encoding="utf-8")
+
+
+LEAST_INTENSITY, RIGHT, BOTTOM = 0.5, 540, 340  # of a roofline
+
+
+def roofline_axes(figure: Figure) -> tuple[Callable[[float], float], Callable[[float], float]]:
+    """Draws the axes of a roofline. Returns where an intensity and a rate lie."""
+    left, top = 62, 26
+    x = lambda intensity: left + (RIGHT - left) * log10(intensity / LEAST_INTENSITY) / log10(5000 / LEAST_INTENSITY)
+    y = lambda tflops: BOTTOM - (BOTTOM - top) * log10(tflops) / log10(2000)
+    for value in (1, 10, 100, 1000):
+        figure.line([(left, y(value)), (RIGHT, y(value))], dashed=True)
+        figure.text(left - 8, y(value) + 5, str(value), "small soft", "end")
+        figure.line([(x(value), BOTTOM), (x(value), BOTTOM + 5)])
+        figure.text(x(value), BOTTOM + 21, str(value), "small soft", "middle")
+    figure.line([(left, top), (left, BOTTOM), (RIGHT, BOTTOM)])
+    figure.text(left + 8, top + 4, "TFLOP/s", "small soft")
+    figure.text(RIGHT, BOTTOM + 42, "FLOP a byte of device memory", "small soft", "end")
+    return x, y
 
 
 def data_text(name: str, what: str, writer: str, value: object) -> str:
