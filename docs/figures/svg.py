@@ -82,8 +82,13 @@ LEAST_INTENSITY, RIGHT, BOTTOM = 0.5, 540, 340  # of a roofline
 def roofline_axes(figure: Figure) -> tuple[Callable[[float], float], Callable[[float], float]]:
     """Draws the axes of a roofline. Returns where an intensity and a rate lie."""
     left, top = 62, 26
-    x = lambda intensity: left + (RIGHT - left) * log10(intensity / LEAST_INTENSITY) / log10(5000 / LEAST_INTENSITY)
-    y = lambda tflops: BOTTOM - (BOTTOM - top) * log10(tflops) / log10(2000)
+
+    def x(intensity: float) -> float:
+        return left + (RIGHT - left) * log10(intensity / LEAST_INTENSITY) / log10(5000 / LEAST_INTENSITY)
+
+    def y(tflops: float) -> float:
+        return BOTTOM - (BOTTOM - top) * log10(tflops) / log10(2000)
+
     for value in (1, 10, 100, 1000):
         figure.line([(left, y(value)), (RIGHT, y(value))], dashed=True)
         figure.text(left - 8, y(value) + 5, str(value), "small soft", "end")
