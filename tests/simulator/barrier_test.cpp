@@ -10,29 +10,6 @@ namespace {
 
 // Kernels.
 
-/// Every thread sees what every other wrote before the barrier.
-__global__ void reverse(int* values, int rounds) {
-  __shared__ int tile[1024];
-  const int self = threadIdx.x, other = blockDim.x - 1 - self;
-  for (int round = 0; round < rounds; ++round) {
-    tile[self] = values[self];
-    __syncthreads();
-    values[self] = tile[other];
-    __syncthreads();
-  }
-}
-
-/// Half of the threads leave; the rest still meet.
-__global__ void leave_early(int* result) {
-  __shared__ int count;
-  if (threadIdx.x == 0) count = 0;
-  __syncthreads();
-  if (threadIdx.x % 2) return;
-  atomicAdd(&count, 1);
-  __syncthreads();
-  if (threadIdx.x == 0) *result = count;
-}
-
 /// Both branches meet at one barrier, on different lines: the hardware counts arrivals, not lines.
 constexpr int kLineOfOddLanes = __LINE__ + 3;
 __global__ void sync_in_both_branches() {
@@ -56,36 +33,6 @@ __global__ void sync_on_two_lines(int* result) {
     __syncthreads();
     result[1] = left;
   }
-}
-
-/// A producer warp signals a consumer warp by an arrival and goes on.
-__global__ void produce_and_consume(int* results, int rounds) {
-  __shared__ int mailbox;
-  constexpr int kFull = 1, kEmpty = 2;
-  for (int round = 0; round < rounds; ++round) {
-    if (threadIdx.x < 32) {
-      if (round > 0) named_barrier_sync<kEmpty, 64>();
-      if (threadIdx.x == 0) mailbox = round * 10;
-      named_barrier_arrive<kFull, 64>();
-    } else {
-      named_barrier_sync<kFull, 64>();
-      if (threadIdx.x == 32) results[round] = mailbox;
-      if (round + 1 < rounds) named_barrier_arrive<kEmpty, 64>();
-    }
-  }
-}
-
-/// Three pairs of warps, each at a barrier of its own.
-__global__ void three_barriers(int* results) {
-  __shared__ int sums[3];
-  if (threadIdx.x < 3) sums[threadIdx.x] = 0;
-  __syncthreads();
-  const int pair = threadIdx.x / 64;
-  atomicAdd(&sums[pair], int(threadIdx.x));
-  if (pair == 0) named_barrier_sync<13, 64>();
-  if (pair == 1) named_barrier_sync<14, 64>();
-  if (pair == 2) named_barrier_sync<15, 64>();
-  results[threadIdx.x] = sums[pair];
 }
 
 constexpr int kLineOfFirstSync = __LINE__ + 3;
@@ -117,21 +64,6 @@ using sim::error_of;
 using sim::line;
 using Barriers = sim::SimulatorTest;
 
-TEST_F(Barriers, SyncthreadsMakesWritesVisible) {
-  for (int threads : {1, 31, 32, 33, 384, 1024}) {
-    std::vector<int> values(threads, 0), expected(threads, 0);
-    for (int i = 0; i < threads; ++i) values[std::size_t(i)] = expected[std::size_t(threads - 1 - i)] = i;
-    sim::run_grid(1, unsigned(threads), 0, [&] { reverse(values.data(), 3); });
-    EXPECT_EQ(values, expected) << threads;
-  }
-}
-
-TEST_F(Barriers, ExitedThreadsAreNotWaitedFor) {
-  int count = 0;
-  sim::run_grid(1, 100, 0, [&] { leave_early(&count); });
-  EXPECT_EQ(count, 50);
-}
-
 TEST_F(Barriers, LanesOfAWarpComeToOneSyncthreads) {
   const std::string error = error_of(1, 64, sync_in_both_branches);
   EXPECT_EQ(error.find("divergent warp: lane 1 is in __syncthreads at " + line(kLineOfOddLanes) +
@@ -153,21 +85,6 @@ TEST_F(Barriers, SyncthreadsMayStandOnSeveralLines) {
   sim::run_grid(1, 64, 0, [&] { sync_on_two_lines(result); });
   EXPECT_EQ(result[0], 2);
   EXPECT_EQ(result[1], 1);
-}
-
-TEST_F(Barriers, ArriveDoesNotWait) {
-  std::vector<int> results(10, -1);
-  for (uint64_t seed = 0; seed < 5; ++seed) {
-    sim::options().seed = seed;
-    sim::run_grid(1, 64, 0, [&] { produce_and_consume(results.data(), 10); });
-    for (int round = 0; round < 10; ++round) EXPECT_EQ(results[std::size_t(round)], round * 10);
-  }
-}
-
-TEST_F(Barriers, NamedBarriersAreIndependent) {
-  std::vector<int> results(192);
-  sim::run_grid(1, 192, 0, [&] { three_barriers(results.data()); });
-  for (int i = 0; i < 192; ++i) EXPECT_EQ(results[std::size_t(i)], 2016 + 4096 * (i / 64)) << i;
 }
 
 TEST_F(Barriers, ADeadlockNamesWarpsLinesAndBarriers) {

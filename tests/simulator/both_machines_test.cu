@@ -132,21 +132,6 @@ __global__ void count_all(int* i, unsigned* u, unsigned long long* l, float* f) 
   atomicMax(u + 1, blockIdx.x * blockDim.x + threadIdx.x);
 }
 
-/// What the slot holds afterwards and what was taken out of it are, together, all numbers once.
-__global__ void exchange(unsigned* slot, unsigned* out) {
-  const unsigned self = blockIdx.x * blockDim.x + threadIdx.x;
-  out[self] = atomicExch(slot, self + 1);
-}
-
-/// Adds by compare and swap.
-__global__ void add_by_swapping(unsigned* sum) {
-  unsigned old = *sum, seen;
-  do {
-    seen = old;
-    old = atomicCAS(sum, seen, seen + 1);
-  } while (old != seen);
-}
-
 /// The last block to finish sums up: a flag, a fence and an atomic ticket.
 __global__ void last_block_sums(const int* in, int* partial, unsigned* ticket, int* out) {
   __shared__ bool last;
@@ -161,22 +146,6 @@ __global__ void last_block_sums(const int* in, int* partial, unsigned* ticket, i
   int sum = 0;
   for (unsigned block = 0; block < gridDim.x; ++block) sum += written[block];
   *out = sum;
-}
-
-template <typename T>
-__global__ void round_trip(const float* in, float* out, int count) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < count) out[i] = to_float(from_float<T>(in[i]));
-}
-
-/// Element i in the low half of a register, its neighbour in the high half: by one instruction, and one by
-/// one.
-template <typename T>
-__global__ void pack_neighbours(const float* in, uint32_t* packed, T* single, int count) {
-  const int i = threadIdx.x;
-  packed[i] = pack<T>(in[i], in[(i + 1) % count]);
-  single[2 * i] = from_float<T>(in[i]);
-  single[2 * i + 1] = from_float<T>(in[(i + 1) % count]);
 }
 
 __global__ void powers_of_two(const float* in, float* out) {
@@ -202,17 +171,6 @@ __global__ void count_together(unsigned* counter, unsigned* places) {  // [3], [
   if (int(lane) == leader) first = atomicAdd(mine, unsigned(__popc(int(peers))));
   first = __shfl_sync(peers, first, leader);
   places[threadIdx.x] = first + unsigned(__popc(int(peers & ((1u << lane) - 1))));
-}
-
-/// One warp waits, asleep, for what another says.
-__global__ void sleep_until_told(volatile int* flag, int* out) {
-  if (threadIdx.x == 32) {
-    __nanosleep(1000);
-    *flag = 5;
-  }
-  if (threadIdx.x != 0) return;
-  while (*flag == 0) __nanosleep(100);
-  *out = *flag;
 }
 
 __global__ void nothing() {}
@@ -310,21 +268,6 @@ TEST_F(BothMachines, AtomicsLoseNothing) {
   EXPECT_EQ(f.get()[0], 9600.0f);
 }
 
-TEST_F(BothMachines, ExchangeGivesEachValueToOneThread) {
-  Values<unsigned> slot(std::vector<unsigned>{0}), out(10 * 64);
-  device::launch(exchange, 10, 64, 0, nullptr, slot.data(), out.data());
-  std::vector<unsigned> all = out.get();
-  all.push_back(slot.get()[0]);
-  std::sort(all.begin(), all.end());
-  for (unsigned n = 0; n <= 640; ++n) EXPECT_EQ(all[n], n);
-}
-
-TEST_F(BothMachines, CompareAndSwapLosesNothing) {
-  Values<unsigned> sum(std::vector<unsigned>{5});
-  device::launch(add_by_swapping, 50, 64, 0, nullptr, sum.data());
-  EXPECT_EQ(sum.get()[0], 5u + 3200u);
-}
-
 TEST_F(BothMachines, TheLastBlockSeesWhatTheOthersWrote) {
   std::vector<int> in(200);
   int expected = 0;
@@ -334,57 +277,6 @@ TEST_F(BothMachines, TheLastBlockSeesWhatTheOthersWrote) {
   device::launch(last_block_sums, 200, 64, 0, nullptr, values.data(), partial.data(), ticket.data(),
                  out.data());
   EXPECT_EQ(out.get()[0], expected);
-}
-
-/// Round trips through 16 bits must give the same bits on both machines; the values lie around every rounding
-/// there is.
-template <typename T>
-std::vector<float> rounded(const std::vector<float>& in) {
-  Values<float> values(in), out(in.size());
-  device::launch(round_trip<T>, unsigned(in.size() + 255) / 256, 256, 0, nullptr, values.data(), out.data(),
-                 int(in.size()));
-  return out.get();
-}
-
-TEST_F(BothMachines, ConversionsRoundToNearestEven) {
-  const std::vector<float> in = {
-      1.0f,     1.0f + 0x1p-11f, 1.0f + 3 * 0x1p-11f, 65519.0f,       65520.0f,           -65520.0f,
-      0x1p-24f, 0x1p-25f,        0x1.8p-25f,          1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, -0.0f};
-  const float infinity = std::numeric_limits<float>::infinity();
-  const std::vector<float> as_half = {1.0f,     1.0f,           1.0f + 0x1p-9f,     65504.0f,
-                                      infinity, -infinity,      0x1p-24f,           0.0f,
-                                      0x1p-24f, 1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, -0.0f};
-  EXPECT_EQ(rounded<__half>(in), as_half);
-  EXPECT_EQ(rounded<float>(in), in);
-  const auto as_bfloat = rounded<__nv_bfloat16>(in);
-  EXPECT_EQ(as_bfloat[0], 1.0f);
-  EXPECT_EQ(as_bfloat[9], 1.0f);
-  EXPECT_EQ(as_bfloat[10], 1.0f + 0x1p-6f);
-  EXPECT_EQ(as_bfloat[3], 65536.0f);
-}
-
-template <typename T>
-void expect_packed(const std::vector<float>& in) {
-  const int count = int(in.size());
-  Values<float> values(in);
-  Values<uint32_t> packed(count);
-  Values<T> single(2 * count);
-  device::launch(pack_neighbours<T>, 1, count, 0, nullptr, values.data(), packed.data(), single.data(),
-                 count);
-  const auto registers = packed.get();
-  const auto elements = single.get();
-  for (int i = 0; i < count; ++i) {
-    uint32_t both;
-    std::memcpy(&both, &elements[2 * i], sizeof(both));
-    EXPECT_EQ(registers[i], both) << "of " << in[i] << " and " << in[(i + 1) % count];
-  }
-}
-
-TEST_F(BothMachines, PairsArePackedWithTheFirstInTheLowHalf) {
-  const std::vector<float> in = {1.0f,     -2.5f,    65520.0f, 1.0f + 0x1p-11f, 1.0f + 3 * 0x1p-8f,
-                                 0x1p-24f, 0x1p-25f, -0.0f,    1.0f + 0x1p-8f,  0x1p127f};
-  expect_packed<__half>(in);
-  expect_packed<__nv_bfloat16>(in);
 }
 
 TEST_F(BothMachines, Exp2IsGoodToAFewUnitsInTheLastPlace) {
@@ -405,12 +297,6 @@ TEST_F(BothMachines, LanesThatAreActiveTogetherCountTogether) {
   auto seen = places.get();
   std::sort(seen.begin(), seen.end());
   for (unsigned i = 0; i < 96; ++i) EXPECT_EQ(seen[i], i < 90 ? i / 3 : 30 + (i - 90) / 2);
-}
-
-TEST_F(BothMachines, SleepersWakeUp) {
-  const Values<int> flag(std::vector<int>{0}), out(1);
-  device::launch(sleep_until_told, 1, 64, 0, nullptr, flag.data(), out.data());
-  EXPECT_EQ(out.get()[0], 5);
 }
 
 TEST_F(BothMachines, EveryThreadKnowsItsPlace) {

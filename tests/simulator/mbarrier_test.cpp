@@ -63,34 +63,6 @@ TEST_F(MbarrierTest, OverwrittenBarrier) {
                   {"mbarrier_arrive at", "initialised at " + sim::line(kLine) + ", has been overwritten"});
 }
 
-TEST_F(MbarrierTest, CopiedBarrier) {
-  expect_contains(error_of_block(1,
-                                 [] {
-                                   mbarrier_init(the_barrier(), 1);
-                                   the_barrier()[1] = the_barrier()[0];
-                                   mbarrier_arrive(the_barrier() + 1);
-                                 }),
-                  {"there is no mbarrier at dynamic shared memory + 8", "neither copied nor written"});
-}
-
-TEST_F(MbarrierTest, EveryThreadInitialises) {
-  expect_contains(error_of_block(32, [] { mbarrier_init(the_barrier(), 1); }),
-                  {"was already initialised, by thread 0 at", "one thread does it, once", "lane 1"});
-}
-
-TEST_F(MbarrierTest, SharedMemoryThatWasSomethingElseBecomesABarrier) {
-  EXPECT_EQ(error_of_block(1,
-                           [] {
-                             for (int round = 0; round < 3; ++round) {
-                               *the_barrier() = 7;
-                               mbarrier_init(the_barrier(), 1);
-                               mbarrier_arrive(the_barrier());
-                               mbarrier_wait(the_barrier(), 0);
-                             }
-                           }),
-            "");
-}
-
 TEST_F(MbarrierTest, MisalignedOrForeignAddress) {
   expect_contains(
       error_of_block(1, [] { mbarrier_init(reinterpret_cast<uint64_t*>(dynamic_shared<char>() + 4), 1); }),

@@ -158,15 +158,6 @@ TEST_F(RanksTest, BothEndsOfAMessageHaveOneSize) {
   EXPECT_EQ(error, "rank 0 sends 8 bytes to rank 1, which receives 12: give both ends one size");
 }
 
-TEST_F(RanksTest, ThereIsNoRankBeyondTheLast) {
-  EXPECT_EQ(error_of(2,
-                     [](Rank& rank, Queue& queue) {
-                       const Buffer buffer = filled(0);
-                       rank.exchange(queue, {message(2, buffer)}, {});
-                     }),
-            "there is no rank 2: there are 0 to 1");
-}
-
 // The others wait for it, and end with it.
 TEST_F(RanksTest, WhatOneRankThrowsEndsAll) {
   for (int failing : {0, 1, 2}) {
@@ -200,11 +191,6 @@ TEST_F(RanksTest, FreeRanksRunAtTheSameTime) {
       },
       Transport::copies, Turns::free);
   EXPECT_EQ(here, 3);
-}
-
-TEST_F(RanksTest, SocketsAreForProcesses) {
-  EXPECT_NE(why_not(Transport::sockets, 2).find("torchrun"), std::string::npos);
-  EXPECT_EQ(default_transport(2), Transport::copies);
 }
 
 }  // namespace

@@ -123,20 +123,6 @@ TEST_F(Tma, TileIsNaNUntilTheWait) {
             "");
 }
 
-TEST_F(Tma, EagerLoadsLandAtOnce) {
-  sim::options().async = sim::Async::eager;
-  const CUtensorMap map = this->map();
-  EXPECT_EQ(error_of_block(1,
-                           [&] {
-                             begin();
-                             tma_load(tile(), map, barrier(), {0, 0});
-                             EXPECT_EQ(tile()[0], 1.0f);
-                             mbarrier_arrive_expect_tx(barrier(), kBytes);
-                             mbarrier_wait(barrier(), 0);
-                           }),
-            "");
-}
-
 TEST_F(Tma, LoadWithoutFence) {
   const CUtensorMap map = this->map();
   constexpr int kLine = __LINE__ + 5;
@@ -147,19 +133,6 @@ TEST_F(Tma, LoadWithoutFence) {
                                    tma_load(tile(), map, barrier(), {0, 0});
                                  }),
                   {"tma_load at " + sim::line(kLine) + ": TMA before fence_mbarrier_init", "thread 0"});
-}
-
-TEST_F(Tma, FenceOfTheProxyServesToo) {
-  const CUtensorMap map = this->map();
-  EXPECT_EQ(error_of_block(1,
-                           [&] {
-                             mbarrier_init(barrier(), 1);
-                             fence_proxy_async();
-                             mbarrier_arrive_expect_tx(barrier(), kBytes);
-                             tma_load(tile(), map, barrier(), {0, 0});
-                             mbarrier_wait(barrier(), 0);
-                           }),
-            "");
 }
 
 TEST_F(Tma, FenceOfAnotherThreadDoesNot) {

@@ -215,25 +215,6 @@ TEST_F(Watchdog, PollingByAtomicsForNothingIsALivelock) {
   expect_contains(error, "warp 0, lane 7: atomicCAS at " + sim::line(kLine) + ", again and again");
 }
 
-TEST_F(Watchdog, ManyHandOversAreNoLivelock) {
-  // More of them than anyone polls in vain; between two warps, and between two blocks.
-  const auto take_turns = [](int* turn, int self) {
-    for (int round = 0; round < 3000; ++round) {
-      while (atomicAdd(turn, 0) % 2 != self) {
-      }
-      atomicAdd(turn, 1);
-    }
-  };
-  int turn = 0;
-  EXPECT_EQ(sim::error_of(1, 64,
-                          [&] {
-                            if (threadIdx.x % 32 == 0) take_turns(&turn, int(threadIdx.x / 32));
-                          }),
-            "");
-  EXPECT_EQ(sim::error_of(2, 1, [&] { take_turns(&turn, int(blockIdx.x)); }), "");
-  EXPECT_EQ(turn, 12000);
-}
-
 TEST_F(Watchdog, BlocksThatWaitForEachOtherRunAtOneTime) {
   const auto error_with = [](int os_threads, unsigned blocks, unsigned expected) {
     sim::options().os_threads = os_threads;
