@@ -127,39 +127,6 @@ TEST_F(ChapterTest, OverAllKeysGradientsOfValuesSumToThatOfO) {
 }
 
 /// The bound must tell a wrong gradient from a right one, in every type and under every mask.
-class GradientFaults : public ChapterTest, public ::testing::WithParamInterface<bool> {};
-
-TEST_P(GradientFaults, Show) {
-  constexpr int kDim = 64, kRows = 200;
-  for (DType dtype : kBackward.dtypes) {
-    Shape shape = shape_with(2, 2, kRows, kRows, kDim, GetParam());
-    shape.dtype = dtype;
-    const Inputs inputs = inputs_of(shape, InputKind::normal, 27);
-    const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
-    const auto expect_shown = [&](const char* fault, const auto& spoil) {
-      Inputs faulty = inputs;
-      spoil(faulty);
-      const Outputs outputs = run_once(kBackward, shape, faulty, steps());
-      EXPECT_NE(describe_failure(expected.judge(outputs), "the oracle"), "") << describe(shape) << fault;
-    };
-    const int row = 100;
-    expect_shown("no D in a row", [&](Inputs& f) { std::fill_n(f.o.begin() + row * kDim, kDim, 0.0f); });
-    expect_shown("the log-sum-exp of the next row", [&](Inputs& f) { f.lse[row] = f.lse[row + 1] + 0.5f; });
-    expect_shown("a row of V is zeros",
-                 [&](Inputs& f) { std::fill_n(f.v.begin() + row * kDim, kDim, 0.0f); });
-    expect_shown("a row of dO is that of its neighbour", [&](Inputs& f) {
-      std::copy_n(inputs.d_o.begin() + (row + 1) * kDim, kDim, f.d_o.begin() + row * kDim);
-    });
-    expect_shown("two rows of K are each other's", [&](Inputs& f) {
-      std::swap_ranges(f.k.begin() + row * kDim, f.k.begin() + (row + 1) * kDim,
-                       f.k.begin() + (row + 1) * kDim);
-    });
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Masks, GradientFaults, ::testing::Bool(),
-                         [](const auto& info) { return std::string(info.param ? "causal" : "full"); });
-
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
   for (int step = 1; step <= steps(); ++step)
     if (kBackward.steps[step - 1].same_bits) expect_same_bits(DType::bf16, step, 167);

@@ -39,22 +39,6 @@ TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
     }
 }
 
-TEST_F(ChapterTest, AWrongPageShows) {
-  const Shape shape = in_pages(cache_of({100, 300}), 16, 1);
-  const Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3));
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  for (int step : kPaged) {
-    EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, inputs, step)).ok());
-    Shape wrong = shape;
-    std::swap(wrong.paging.table[2], wrong.paging.table[19 + 2]);  // of the other sequence
-    EXPECT_FALSE(check(shape, reference, run_once(kDecoding, wrong, inputs, step)).o.ok);
-    wrong = shape;
-    std::swap(wrong.paging.table[19 + 18],
-              wrong.paging.table[18]);  // the last page, for one that is not used
-    EXPECT_FALSE(check(shape, reference, run_once(kDecoding, wrong, inputs, step)).o.ok);
-  }
-}
-
 TEST(Decoding, SaysWhichPagesItTakes) {
   const Shape shape = cache_of({100});
   for (int rows : {3, 24, 99}) EXPECT_NE(kDecoding.step(kPages).why_not(in_pages(shape, rows, 1)), "");

@@ -65,16 +65,6 @@ TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
     }
 }
 
-TEST_F(ChapterTest, AWrongPageShows) {
-  const Shape shape = in_pages(prompts_of(70, {100, 300}), 16, 1);
-  const Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3));
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  EXPECT_TRUE(check(shape, reference, run_once(kMasks, shape, inputs, kPrompts)).ok());
-  Shape wrong = shape;
-  std::swap(wrong.paging.table[2], wrong.paging.table[19 + 2]);  // of the other sequence
-  EXPECT_FALSE(check(shape, reference, run_once(kMasks, wrong, inputs, kPrompts)).o.ok);
-}
-
 // Some sequences decode, others read a chunk of their prompt, and one has nothing to do.
 TEST_F(ChapterTest, PackedQueriesReadTheirOwnSequences) {
   Shape like = cache_of({1});
