@@ -6,8 +6,8 @@ namespace flashbook::naive {
 
 //| ## The problem, as a kernel sees it
 //|
-//| Six numbers describe it. They travel to the kernel by value, with the pointers. A batch of 4 with 16 heads
-//| is for every kernel simply 64 heads: no kernel of this chapter asks which batch a head belongs to.
+//| Six numbers describe it; they travel to the kernel by value, with the pointers. To every kernel, a batch
+//| of 4 with 16 heads is simply 64 heads: no kernel of this chapter asks which batch a head belongs to.
 //|
 //| The causal mask is aligned to the bottom right: the last query sees every key, and each query before it
 //| one key less. With more queries than keys the first queries see none.
@@ -24,12 +24,11 @@ struct Problem {
   bool causal;
   float scale;
 
-  /// Which key head serves query head `head`. Since heads = group * kv_heads, one division does it for any
+  /// Which key head serves query head `head`. Since heads = group * kv_heads, one division is enough for any
   /// batch.
   __device__ int kv_head(int head) const { return head / group; }
 
-  /// How many keys query row `query` sees. The causal mask is aligned to the bottom right: the last query
-  /// sees every key.
+  /// How many keys query row `query` sees.
   __device__ int visible_keys(int query) const {
     if (!causal) return seqlen_k;
     const int visible = query + 1 + seqlen_k - seqlen_q;

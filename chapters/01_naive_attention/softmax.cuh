@@ -1,16 +1,12 @@
-//| # A row of the softmax to a warp
+//| # A row of the softmax per warp
 //|
-//| Step 1 gives a row of $S$ to a thread: the 32 lanes of a warp read 32 rows at once, 32 lines a request,
-//| and each of them reads its row three times. From step 2 on a *warp* owns a row. Its lanes read neighbours,
-//| 512 bytes by one request, and $S$ is read from device memory once, since the row stays in shared memory
-//| between the passes.
+//| Step 1 gives each row of $S$ to a thread. The 32 lanes of a warp then read 32 rows at once, 32 lines per
+//| request, and each lane reads its row three times. From step 2 on, a *warp* owns a row. Its lanes read
+//| neighbours, 512 bytes per request, and $S$ is read from device memory once, since the row stays in shared
+//| memory between the passes.
 //|
-//| **Budget.** A row of float32 scores a block, and a block is one warp. At $N$ = 4096 that is 16 KB and 1 KB
-//| more, so 13 blocks fit a multiprocessor.
-//|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads, bf16): $S$ once in, $P$ once out:
-//| $64 \cdot 4096^2 \cdot (4 + 2)$ bytes, 6.4 GB, at about 80 % of what a copy reaches, 3.78 TB/s: 2.1 ms.
-//| The 80 % are an estimate.
+//| **Budget.** One row of float32 scores per block, and a block is one warp. At $N$ = 4096 that is 16 KB and
+//| 1 KB more, so 13 blocks fit on a multiprocessor.
 //|
 //| ![Three kernels and the matrices between them: S and P go through device
 //| memory](../../docs/figures/three_kernels.svg)
@@ -25,18 +21,18 @@ constexpr int kScoreAlign = 8;     // rows of S and P start at multiples of 8 el
 
 //| ## Which lane has what
 //|
-//| Lane i holds elements 4 i ... 4 i + 3 of every 128: one 16-byte load each, 512 bytes in a row for the
+//| Lane i holds elements 4 i ... 4 i + 3 of every 128: one 16-byte load each, 512 contiguous bytes for the
 //| warp. It parks them in shared memory, where the second and third pass find them again. Every lane reads
-//| back only what it wrote itself, so no barrier is needed.
+//| back only what it wrote itself, so no barrier is needed; shuffles order the lanes where they must agree.
 //|
-//| A block is one warp, so that as many rows as fit are under way: at N = 8192 a row is 32 KB, a block takes
-//| 1 KB more, and a multiprocessor of an H200 has 228 KB: it holds six. So each warp must ask for much at
-//| once: a thread issues eight loads before it looks at the first, 4 KB a warp and 24 KB for six. Enough: at
-//| 4.8 TB/s each of 132 multiprocessors gets 21 bytes a clock, so 684 * 21 bytes, 14 KB, in the 684 clocks of
-//| a load.
+//| A block is one warp, so that as many rows as possible are in flight. Long rows leave few: at N = 8192 a
+//| row takes 32 KB and a multiprocessor of an H200 holds six. Each warp must therefore ask for a lot at once:
+//| a thread issues eight loads before it looks at the first, 4 KB per warp and 24 KB for six. Is that enough?
+//| At 4.8 TB/s each of 132 multiprocessors gets 21 bytes per clock, and a load takes 684 clocks, so 684 * 21
+//| bytes = 14 KB must be in flight. It is.
 //|
-//| Maximum and sum of the 32 lanes are combined by `__shfl_xor_sync`: in five rounds each lane takes the
-//| value of the lane whose number differs in one bit, and at the end all of them hold the result.
+//| `__shfl_xor_sync` combines the 32 lanes: in five rounds each lane takes the value of the lane whose number
+//| differs in one bit, and at the end all of them hold the result.
 
 /// Four neighbouring elements, moved by one load or store.
 template <typename T>
@@ -57,9 +53,7 @@ inline __device__ float warp_sum(float value) {
   return value;
 }
 
-//| The kernel has no barrier at all: no lane reads what another wrote to memory. Shuffles order the lanes
-//| where they must agree.
-/// P = softmax(S) and the log-sum-exp, one warp a row and one row a block. Grid: (rows); dynamic shared
+/// P = softmax(S) and the log-sum-exp, one warp per row and one row per block. Grid: (rows); dynamic shared
 /// memory: score_stride floats.
 template <typename T>
 __global__ void __launch_bounds__(32)
@@ -73,8 +67,8 @@ __global__ void __launch_bounds__(32)
   float* cache = dynamic_shared<float>();  // [score_stride]
 
   //| **First pass: the maximum.** Eight loads are issued before the first result is looked at. Elements
-  //| beyond the row's end read its last ones again, and become $-\infty$ afterwards: no branch stands around
-  //| a load. What was loaded is parked in shared memory.
+  //| beyond the row's end read its last ones again, and become $-\infty$ afterwards, so that there is no
+  //| branch around a load.
   const float* s = scores + row * problem.score_stride;
   float row_max = -INFINITY;
   for (int first = 4 * lane; first < visible; first += 128 * kLoadsInFlight) {
@@ -94,7 +88,7 @@ __global__ void __launch_bounds__(32)
   }
   row_max = warp_max(row_max);
 
-  //| **Second pass: the sum.** Each lane reads what it wrote itself, and leaves the exponential in its place.
+  //| **Second pass: the sum.** Each lane leaves the exponential in the score's place.
   float row_sum = 0.0f;
   for (int j = 4 * lane; j < visible; j += 128) {
     Four<float> four = *reinterpret_cast<const Four<float>*>(cache + j);
@@ -102,13 +96,13 @@ __global__ void __launch_bounds__(32)
       four.element[i] = __expf(four.element[i] - row_max);
       row_sum += four.element[i];
     }
-    *reinterpret_cast<Four<float>*>(cache + j) = four;  // the exponential is computed once, not twice
+    *reinterpret_cast<Four<float>*>(cache + j) = four;
   }
   row_sum = warp_sum(row_sum);
 
-  //| **Third pass: the quotients.** One division for the row, then multiplications. Four results leave by one
-  //| store of 8 bytes, neighbouring lanes side by side.
-  const float inverse_sum = 1.0f / row_sum;  // one division a row; not used if no key is visible
+  //| **Third pass: the quotients.** One division for the row, then multiplications. Four results leave in one
+  //| store of 8 bytes, next to those of the neighbouring lanes.
+  const float inverse_sum = 1.0f / row_sum;  // not used if no key is visible
   T* p = probabilities + row * problem.score_stride;
   for (int j = 4 * lane; j < visible; j += 128) {
     const Four<float> four = *reinterpret_cast<const Four<float>*>(cache + j);

@@ -5,13 +5,13 @@
 //| $$S = \text{scale} \cdot Q K^\top, \qquad P = \text{softmax}(S), \qquad O = P V.$$
 //|
 //| Each kernel is the formula for *one number*, and the grid starts one thread for every number there is.
-//| Nothing is shared between threads; whatever a thread needs it reads from device memory. This is how a
-//| textbook writes it, and it is right. It is also slow, for three reasons, which steps 2 to 4 remove:
+//| Threads share nothing; a thread reads whatever it needs from device memory. This is how a textbook writes
+//| it, and it is right. It is also slow, for three reasons, which steps 2 to 4 remove:
 //|
 //| 1. Memory moves in *sectors* of 32 bytes. In `textbook_scores` the threads of a warp read 16 different
-//|    rows of K, so one load of 2 bytes a thread touches 16 sectors: 512 bytes move for the 32 that are
-//|    wanted. The rest is of use only if a cache still has it when the loop comes to it.
-//| 2. `textbook_softmax` gives a whole row to one thread: again each thread of a warp reads another row, and
+//|    rows of K, so one load of 2 bytes per thread touches 16 sectors: 512 bytes move for the 32 that are
+//|    wanted. The rest is useful only if a cache still has it when the loop comes to it.
+//| 2. `textbook_softmax` gives a whole row to one thread. Again each thread of a warp reads another row, and
 //|    it reads it three times.
 //| 3. Every score reads its $2d$ inputs anew: no number that is loaded is used twice.
 //|
@@ -27,12 +27,11 @@ constexpr int kTextbookSide = 16;  // a block is 16 x 16 threads, as square as t
 
 //| ## Scores
 //|
-//| A thread finds out which score is its own from its place in the grid: `x` runs over keys, `y` over
-//| queries, `z` over heads. Matrices rarely end where a block does, so threads beyond the edge leave at once,
-//| and so do those whose key the query must not see: a score that is masked is never computed, written or
-//| read.
+//| A thread finds its score from its place in the grid: `x` runs over keys, `y` over queries, `z` over heads.
+//| Matrices rarely end where a block does, so threads beyond the edge return at once. So do those whose key
+//| is hidden from the query: a masked score is never computed, written or read.
 
-/// S = scale * Q K^T, one thread a score. Grid: (keys / 16, queries / 16, batch * heads).
+/// S = scale * Q K^T, one thread per score. Grid: (keys / 16, queries / 16, batch * heads).
 template <typename T>
 __global__ void textbook_scores(const T* q,     // [batch * heads, seqlen_q, head_dim]
                                 const T* k,     // [batch * kv_heads, seqlen_k, head_dim]
@@ -54,12 +53,12 @@ __global__ void textbook_scores(const T* q,     // [batch * heads, seqlen_q, hea
 //|
 //| One thread walks along one row, three times: the maximum, the sum of the exponentials, the quotients. The
 //| maximum is subtracted before `exp`, since $e^{89}$ is already infinite in float32; the result is the same,
-//| because the factor $e^{-m}$ stands above and below the line.
+//| because the factor $e^{-m}$ cancels.
 //|
 //| The log-sum-exp, $m + \log \sum_j e^{s_j - m}$, is the one number that says how large the sum was. A
-//| backward pass needs it, and so does anyone who merges two halves of a row (chapter 2).
+//| backward pass needs it, and so does merging two halves of a row (chapter 2).
 
-/// P = softmax(S) and the log-sum-exp, one thread a row. Grid: (rows / 256).
+/// P = softmax(S) and the log-sum-exp, one thread per row. Grid: (rows / 256).
 template <typename T>
 __global__ void textbook_softmax(const float* scores,  // [batch * heads, seqlen_q, score_stride]
                                  T* probabilities,     // [batch * heads, seqlen_q, score_stride]
@@ -83,10 +82,10 @@ __global__ void textbook_softmax(const float* scores,  // [batch * heads, seqlen
 
 //| ## The product with V
 //|
-//| One thread makes one element of O: a row of P times a column of V. Here, for once, neighbouring threads
-//| read neighbouring elements (of V), and all threads of a row read the same element of P.
+//| Each thread computes one element of O, a row of P times a column of V. Here, for once, neighbouring
+//| threads read neighbouring elements (of V), and all threads of a row read the same element of P.
 
-/// O = P V, one thread an element. Grid: (seqlen_q, 1, batch * heads), block: head_dim threads.
+/// O = P V, one thread per element. Grid: (seqlen_q, 1, batch * heads), block: head_dim threads.
 template <typename T>
 __global__ void textbook_output(const T* probabilities,  // [batch * heads, seqlen_q, score_stride]
                                 const T* v,              // [batch * kv_heads, seqlen_k, head_dim]
@@ -98,7 +97,7 @@ __global__ void textbook_output(const T* probabilities,  // [batch * heads, seql
   const T* p = probabilities + problem.q_row(head, query) * problem.score_stride;
   const T* v_column = v + problem.k_row(head, 0) * head_dim + dim;
 
-  float sum = 0.0f;  // stays 0 for a row that sees no key, which is the answer the contract asks for
+  float sum = 0.0f;  // stays 0 for a row that sees no key, as it should
   const int visible = problem.visible_keys(query);
   for (int j = 0; j < visible; ++j) sum += to_float(p[j]) * to_float(v_column[int64_t(j) * head_dim]);
   o[problem.q_row(head, query) * head_dim + dim] = from_float<T>(sum);

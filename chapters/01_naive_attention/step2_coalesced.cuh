@@ -1,24 +1,20 @@
 //| # Step 2: neighbours read neighbours
 //|
-//| In step 1 a load of K touches 16 lines of the cache, and looking them up takes 307 of 398 ms. The lanes of
-//| a warp want the same column of 16 keys, and a key's columns lie side by side, so 16 keys are 16 rows. No
-//| other choice of a thread's query and key mends that: Q has its rows the same way round. What can be
-//| exchanged are the *indices of K in memory*. Where $K^\top$ lies by rows, `[column][key]`, the same column
-//| of 32 neighbouring keys is 64 bytes in a row.
+//| In step 1 a load of K touches 16 cache lines, and looking them up takes most of the time. The lanes of a
+//| warp want the same column of 16 keys, and each key is a row of its own. Choosing another query and key for
+//| each thread would not help, because Q is stored by rows, too. But we can exchange the *indices of K in
+//| memory*: in $K^\top$, stored as `[column][key]`, the same column of 32 neighbouring keys is 64 contiguous
+//| bytes.
 //|
-//| So a small kernel turns K round first. It reads as badly as step 1, but only $N d$ numbers and once, where
-//| the products read $N^2 d$. The kernel for the scores is step 1's but for the address of K. The product
-//| with V stays as it is: its lanes read neighbours already. The softmax gets [a warp a row](softmax.cuh),
-//| for the same reason.
+//| So a small kernel transposes K first. It reads as badly as step 1, but only $N d$ numbers and only once,
+//| where the products read $N^2 d$. The kernel for the scores differs from step 1's only in the address of K.
+//| The product with V stays as it is, since its lanes read neighbours already, and the softmax gets [a warp
+//| per row](softmax.cuh).
 //|
 //| ![The lines that one load of K touches in the kernels of chapter 1](../../docs/figures/sectors_ch01.svg)
 //|
-//| **Budget.** No shared memory, 32 registers at most, so all 64 warps of a multiprocessor. $K^\top$ takes as
-//| many bytes as K, 67 MB at the book's shape.
-//|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads, bf16): of the 18 lines that a multiply-add of a warp
-//| took in the scores 2 are left, one of $K^\top$ and one of Q. With V it was 2 before. So both products take
-//| $(2 + 2) \cdot 4.3 \cdot 10^9$ lines, 77 ms, and the softmax 2.1.
+//| **Budget.** No shared memory and at most 32 registers, so all 64 warps of a multiprocessor are resident.
+//| $K^\top$ takes as many bytes as K, 67 MB at the book's shape.
 #pragma once
 #include "chapters/01_naive_attention/softmax.cuh"
 #include "chapters/01_naive_attention/step1_textbook.cuh"
@@ -29,13 +25,13 @@ constexpr int kRowKeys = 32;  // a block's keys: a warp has one query and 32 nei
 constexpr int kRowQueries =
     8;  // its queries: 8 warps read the same lines of K, and 7 of them find them in the L1
 
-//| ## K, turned round
+//| ## K, transposed
 //|
-//| A thread moves one element. One of its two sides must jump: here lanes read 32 rows and write 64 bytes in
-//| a row. At 32 lines a request that is $64 \cdot 4096 \cdot 128 / 32 \cdot 32$ look-ups for the whole of K,
-//| 0.15 ms on 132 multiprocessors.
+//| A thread moves one element. One of the two sides has to be strided: here lanes read 32 rows and write 64
+//| contiguous bytes. At 32 lines per request, reading all of K takes $64 \cdot 4096 \cdot 128 / 32 \cdot 32$
+//| look-ups, 0.15 ms on 132 multiprocessors.
 
-/// k_transposed[c][key] = k[key][c] of every head, one thread an element. Grid: (keys / 32, head_dim / 8,
+/// k_transposed[c][key] = k[key][c] of every head, one thread per element. Grid: (keys / 32, head_dim / 8,
 /// batch * kv_heads), block: 32 x 8.
 template <typename T>
 __global__ void transpose_keys(const T* k,       // [batch * kv_heads, seqlen_k, head_dim]
@@ -50,11 +46,11 @@ __global__ void transpose_keys(const T* k,       // [batch * kv_heads, seqlen_k,
 
 //| ## Scores
 //|
-//| From one round of the loop to the next Q's address grows by one element and that of $K^\top$ by a row. All
-//| 32 lanes read the same element of Q, one line, and 32 neighbours of $K^\top$, one line or two if the row
+//| In each round of the loop the address of Q advances by one element, that of $K^\top$ by a row. All 32
+//| lanes read the same element of Q, one line, and 32 neighbours of $K^\top$: one line, or two if the row
 //| begins in the middle of one.
 
-/// S = scale * Q K^T, one thread a score. Grid: (keys / 32, queries / 8, batch * heads), block: 32 x 8.
+/// S = scale * Q K^T, one thread per score. Grid: (keys / 32, queries / 8, batch * heads), block: 32 x 8.
 template <typename T>
 __global__ void coalesced_scores(const T* q,             // [batch * heads, seqlen_q, head_dim]
                                  const T* k_transposed,  // [batch * kv_heads, head_dim, seqlen_k]

@@ -1,28 +1,22 @@
 //| # Step 3: a tile in shared memory
 //|
-//| Step 2 asks the L1 for two numbers for every multiply-add, and the L1 looks up one line a clock. The same
-//| numbers are asked for again and again: 32 queries by 32 keys are 1024 scores of 32 rows of Q and 32 of K.
-//| Here a block of 1024 threads makes such a square. It **loads 32 columns of these 64 rows into shared
-//| memory once**, a number a thread and operand, and each of them serves 32 threads from there. The tile lies
-//| as the block wants it, so K is turned round on the way in and needs no kernel of its own; and what was
-//| converted to float once is not converted 32 times.
+//| Step 2 asks the L1 for two numbers for every multiply-add, and asks for the same ones again and again: 32
+//| queries by 32 keys are 1024 scores, made from only 32 rows of Q and 32 of K. Here a block of 1024 threads
+//| makes such a square. It **loads 32 columns of these 64 rows into shared memory once**, one number per
+//| thread and operand, and each number serves 32 threads from there. The tile is laid out the way the block
+//| needs it: K is transposed on the way in and needs no kernel of its own. And each number is converted to
+//| float once, not 32 times.
 //|
 //| ![The tiles of chapter 1: what a block loads, and what a thread or a warp makes of
 //| it](../../docs/figures/tiles_ch01.svg)
 //|
-//| A tile does not make reading free. A multiply-add still takes two numbers, and shared memory, too, gives a
-//| multiprocessor one wavefront a clock. Only where four neighbours can come by one load is there something
-//| to win: the next four columns of a row of `q_tile` lie side by side, and nvcc makes one load of 16 bytes
-//| of four rounds of the loop.
+//| A tile does not make reading free. A multiply-add still takes two numbers, and shared memory serves one
+//| wavefront per clock and multiprocessor. Something is gained only where four neighbours can come in one
+//| load: the next four columns of a row of `q_tile` are adjacent, and nvcc makes one load of 16 bytes out of
+//| four rounds of the loop.
 //|
-//| **Budget.** 2 tiles of 32 x 32 floats, 8.1 KB; 1024 threads with 32 registers at most, so two blocks, 64
-//| warps, a multiprocessor.
-//|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads): four multiply-adds take 4 wavefronts for K and $w$ for
-//| the 16 bytes of Q. By chapter 0's rule a load of 16 bytes is served eight lanes at a time, $w = 4$; but
-//| all lanes want the same 16 bytes, and if the hardware sees that, $w = 1$. So
-//| $2 \cdot 4.3 \cdot 10^9 \cdot (4 + w)/4$ wavefronts, 48 to 77 ms, and 2.1 for the softmax. Loading the
-//| tiles, left out here, takes 4 wavefronts or lines for 32 multiply-adds, 4.8 ms.
+//| **Budget.** 2 tiles of 32 x 32 floats, 8.1 KB; 1024 threads with at most 32 registers, so two blocks, 64
+//| warps, per multiprocessor.
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"
@@ -37,8 +31,8 @@ static_assert(kSquare == 32, "a warp is a row of the square: its lanes load 32 n
 //| ## The product of two tiles
 //|
 //| Thread (tx, ty) of the block makes result (ty, tx) of the square. A warp is one ty, so `a` is one number
-//| for all its lanes, and `b` is 32 neighbours. Rows of `b` are a float longer than 32: where a warp stores a
-//| *column* of it, its 32 lanes hit 32 different banks.
+//| for all its lanes, and `b` is 32 neighbours. Rows of `b` are one float longer than 32: when a warp stores
+//| a *column* of it, its 32 lanes hit 32 different banks.
 
 /// The sum over c of a[ty][c] * b[c][tx].
 inline __device__ float multiply_square(const float (&a)[kSquare][kSquare],
@@ -51,10 +45,11 @@ inline __device__ float multiply_square(const float (&a)[kSquare][kSquare],
 
 //| ## Scores
 //|
-//| In the load a warp is a row of the tile, and its lanes are 32 columns: 64 bytes in a row. K's are stored
-//| down a column of `k_tile`. Rows beyond the last repeat it: nobody stores their scores.
+//| In the load a warp is a row of the tile, and its lanes are 32 columns: 64 contiguous bytes. K's go down a
+//| column of `k_tile`, since the product wants neighbouring keys side by side. Rows beyond the last repeat
+//| it; their scores are never stored.
 
-/// S = scale * Q K^T, one thread a score. Grid: (keys / 32, queries / 32, batch * heads), block: 32 x 32.
+/// S = scale * Q K^T, one thread per score. Grid: (keys / 32, queries / 32, batch * heads), block: 32 x 32.
 template <typename T>
 __global__ void __launch_bounds__(kSquare* kSquare, 2)
     shared_scores(const T* q,     // [batch * heads, seqlen_q, head_dim]
@@ -65,11 +60,9 @@ __global__ void __launch_bounds__(kSquare* kSquare, 2)
   __shared__ float k_tile[kSquare][kSquare + 1];            // [c][key of the tile]
   const int tx = threadIdx.x, ty = threadIdx.y, head = blockIdx.z;
   const int first_key = blockIdx.x * kSquare, first_query = blockIdx.y * kSquare;
-  // The whole block leaves or nobody: all of its threads must come to the barriers. The last query sees most.
+  // All threads must reach the barriers, so the block returns as a whole. The last query sees the most keys.
   if (first_key >= problem.visible_keys(min(first_query + kSquare, problem.seqlen_q) - 1)) return;
 
-  //| Both operands are loaded by rows, thread tx the column tx. Only the place in shared memory differs: K's
-  //| numbers go down a column, since the product wants neighbouring keys side by side.
   const T* q_row = q + problem.q_row(head, min(first_query + ty, problem.seqlen_q - 1)) * head_dim;
   const T* k_row = k + problem.k_row(head, min(first_key + ty, problem.seqlen_k - 1)) * head_dim;
   float sum = 0.0f;
@@ -88,11 +81,10 @@ __global__ void __launch_bounds__(kSquare* kSquare, 2)
 
 //| ## The product with V
 //|
-//| The same with P in the place of Q and V in the place of K. V lies the right way round. The sum runs over
-//| the keys, as many as the block's last query sees. Where a row sees fewer, P was never written, and a zero
-//| stands in its place.
+//| The same, with P in place of Q and V in place of K, which needs no transposing. The sum runs over the keys
+//| that the block's last query sees. Where a row sees fewer, P was never written, and zero is used instead.
 
-/// O = P V, one thread an element. Grid: (head_dim / 32, queries / 32, batch * heads), block: 32 x 32.
+/// O = P V, one thread per element. Grid: (head_dim / 32, queries / 32, batch * heads), block: 32 x 32.
 template <typename T>
 __global__ void __launch_bounds__(kSquare* kSquare, 2)
     shared_output(const T* probabilities,  // [batch * heads, seqlen_q, score_stride]
@@ -106,8 +98,8 @@ __global__ void __launch_bounds__(kSquare* kSquare, 2)
   const int row = min(query, problem.seqlen_q - 1), visible = problem.visible_keys(row);
   const int visible_to_last = problem.visible_keys(min(query - ty + kSquare, problem.seqlen_q) - 1);
 
-  //| The last query of the block decides how many chunks of keys there are, and each row for itself which of
-  //| their P it reads.
+  //| The last query of the block decides how many chunks of keys there are; each row decides which of its P
+  //| it reads.
   const T* p_row = probabilities + problem.q_row(head, row) * problem.score_stride;
   const T* v_column = v + problem.k_row(head, 0) * head_dim + dim;
   float sum = 0.0f;

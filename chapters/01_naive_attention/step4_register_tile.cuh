@@ -1,8 +1,7 @@
 //| # Step 4: a tile of registers
 //|
-//| Step 3 reads two numbers from shared memory for every multiply-add, and shared memory gives a
-//| multiprocessor one wavefront a clock: that is its limit, while four multiply-adds could be issued in that
-//| clock. What a thread has in registers costs no read at all. So here a block makes a larger tile of
+//| Step 3 is limited by shared memory: it reads two numbers for every multiply-add, in a clock in which four
+//| multiply-adds could be issued. Reading a register costs nothing. So here a block makes a larger tile of
 //| results, 128 by 128, and **each thread keeps an 8 by 8 piece of them in registers**: 16 numbers read from
 //| shared memory feed 64 multiply-adds. The loop over chunks, its two barriers and the kernels around it are
 //| step 3's.
@@ -10,12 +9,8 @@
 //| ![A tile of 128 by 128 results, and the 64 of them that one thread keeps in
 //| registers](../../docs/figures/register_tile.svg)
 //|
-//| **Budget.** 2 tiles of 32 x 132 floats, 33 KB of shared memory; 64 registers of sums a thread; two blocks
-//| a multiprocessor, so that one computes while the other loads.
-//|
-//| **Predicted** (H200, d = 128, bf16): the products run at about half of the 67 TFLOP/s that the float32
-//| units have. That half is an estimate: 64 of 74 instructions of the inner loop are multiply-adds, and
-//| loading does not overlap perfectly. Measured: see the chapter's box.
+//| **Budget.** 2 tiles of 32 x 132 floats, 33 KB of shared memory; 64 registers of sums per thread; two
+//| blocks per multiprocessor, so that one computes while the other loads.
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"
@@ -32,20 +27,20 @@ static_assert(kChunk == 32, "load_transposed gives lane i column i of a chunk");
 
 //| ## Loading a chunk of a tile
 //|
-//| Both operands are stored with the summed dimension *first* in shared memory: `tile[c][row]`. Then the
-//| innermost loop below walks down c, and at every c the 16 threads of a row read 16 neighbouring floats,
-//| which is free of bank conflicts.
+//| Both operands are stored with the summed dimension *first* in shared memory: `tile[c][row]`. The innermost
+//| loop below walks along c, and at every c the 16 threads of a row read 16 neighbouring floats, without bank
+//| conflicts.
 //|
-//| Q, K and P lie the other way round in memory (`[row][c]`), so they are turned while they are loaded: a
-//| warp reads 32 consecutive elements of one row, 64 bytes or two whole sectors in bf16, and writes them 132
-//| floats apart. Those writes hit only 8 of the 32 banks (132 mod 32 = 4), a 4-way conflict. An odd stride
-//| would have none, but then the 8 numbers that a thread reads side by side would no longer be two aligned
-//| 16-byte reads, and there are 16 reads for every write.
+//| In device memory Q, K and P are `[row][c]`, so they are transposed while they are loaded. A warp reads 32
+//| consecutive elements of one row, 64 bytes or two whole sectors in bf16, and writes them 132 floats apart.
+//| Those writes hit only 8 of the 32 banks (132 mod 32 = 4), a 4-way conflict. An odd stride would avoid it,
+//| but then the 8 numbers that a thread reads side by side would no longer be two aligned 16-byte reads, and
+//| there are 16 reads for every write.
 //|
 //| A tile may reach beyond the last row. Threads there read the last row again instead of skipping the load:
-//| a branch around each load would make the compiler wait for one before it issues the next, when eight
-//| should be on their way at once. The surplus rows end in results that nobody stores. What must not be
-//| *summed* is made zero afterwards by `keep`, a choice between two registers.
+//| with a branch around each load, the compiler would wait for one load before issuing the next, when eight
+//| should be in flight at once. The results of surplus rows are never stored. Whatever must not be *summed*
+//| is set to zero afterwards by `keep`, a choice between two registers.
 
 /// Loads tile[c][row] = source[row][c] for kTile rows and kChunk columns, with 0 where keep(row, c) is false.
 /// Rows beyond `last_row` and columns beyond `last_column` repeat the last.
@@ -65,13 +60,12 @@ __device__ void load_transposed(
 
 //| ## The product of two chunks
 //|
-//| Thread (ty, tx) owns rows 8 ty ... 8 ty + 7 and columns tx, tx + 16, tx + 32, ... of the result. Rows are
-//| neighbours so that they are read 16 bytes at a time (all 16 threads of equal ty read the same ones: a
-//| broadcast). Columns are 16 apart so that the 16 threads read, and at the end write, neighbouring ones.
+//| Thread (ty, tx) owns rows 8 ty ... 8 ty + 7 and columns tx, tx + 16, tx + 32, ... of the result. Its rows
+//| are neighbours so that it reads them 16 bytes at a time; all 16 threads of equal ty read the same ones, a
+//| broadcast. Its columns are 16 apart so that the 16 threads read, and at the end write, neighbouring ones.
 
-//| For each of the 32 columns a thread reads 8 numbers of each operand and makes 64 multiply-adds of them.
-//| The reads of `a` are two loads of 16 bytes. Without the registers, each multiply-add would need two reads
-//| of its own, and shared memory could not keep up.
+//| For each of the 32 columns a thread reads 8 numbers of each operand and does 64 multiply-adds with them.
+//| The reads of `a` are two loads of 16 bytes.
 /// sums[i][j] += sum over c of a[c][8 ty + i] * b[c][tx + 16 j].
 template <int kColumns>
 __device__ void multiply_add(float (&sums)[kRowsPerThread][kColumns], const float (&a)[kChunk][kStride],
@@ -93,8 +87,7 @@ __device__ void multiply_add(float (&sums)[kRowsPerThread][kColumns], const floa
 
 //| ## Scores
 //|
-//| A block makes a tile of 128 queries by 128 keys. It walks along head_dim in chunks of 32: load both
-//| chunks, multiply, next.
+//| A block makes a tile of 128 queries by 128 keys, and walks along head_dim in chunks of 32.
 
 /// S = scale * Q K^T. Grid: (keys / 128, queries / 128, batch * heads).
 template <typename T, int kHeadDim>
@@ -108,13 +101,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ __align__(16) float k_tile[kChunk][kStride];  // [c][key of the tile]
   const int first_key = blockIdx.x * kTile, first_query = blockIdx.y * kTile, head = blockIdx.z;
   const int last_query = min(first_query + kTile, problem.seqlen_q) - 1;
-  // The last query of a tile sees the most keys. If it sees none of these, nobody does: the tile lies above
-  // the diagonal.
+  // The last query of a tile sees the most keys. If it sees none of these, the tile is above the diagonal.
   if (first_key >= problem.visible_keys(last_query)) return;
 
-  //| The loop: load two chunks, wait, multiply, wait. Each barrier closes one hazard. The first: nobody
-  //| multiplies before all have loaded. The second: nobody loads the next chunk while another still
-  //| multiplies.
+  //| Load two chunks, wait, multiply, wait: each barrier closes one hazard. The first keeps threads from
+  //| multiplying before all have loaded, the second from loading the next chunk while others still multiply.
   const T* q_rows = q + problem.q_row(head, first_query) * kHeadDim;
   const T* k_rows = k + problem.k_row(head, first_key) * kHeadDim;
   const int last_row_q = last_query - first_query, last_row_k = problem.seqlen_k - 1 - first_key;
@@ -132,7 +123,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int i = 0; i < kRowsPerThread; ++i) {
     const int query = first_query + kRowsPerThread * ty + i;
     if (query >= problem.seqlen_q) break;
-    //| Only what the mask lets through is written. `warp_softmax` drops the rest, so nobody has to clear it.
+    //| Only what the mask lets through is written. `warp_softmax` ignores the rest, so it need not be
+    //| cleared.
     const int visible = problem.visible_keys(query);
     float* row = scores + problem.q_row(head, query) * problem.score_stride;
     for (int j = 0; j < kTile / 16; ++j) {
@@ -144,10 +136,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 //| ## The product with V
 //|
-//| The product again, with P in the place of Q and V in the place of K. V already lies the right way round,
-//| `[key][dim]`, and the summed dimension is now the keys: as many as the last query of the tile sees.
-//| Queries above it see fewer, and where a query does not see a key P was never written: `keep` puts a zero
-//| there, which adds nothing whatever V holds.
+//| The same product, with P in place of Q and V in place of K. V is `[key][dim]` already, and the summed
+//| dimension is now the keys: as many as the last query of the tile sees. Queries above it see fewer, and
+//| where a query does not see a key, P was never written: `keep` puts a zero there, which adds nothing
+//| whatever V holds.
 
 /// O = P V. Grid: (head_dim / columns of a tile, queries / 128, batch * heads).
 template <typename T, int kHeadDim>
@@ -163,8 +155,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int last_query = min(first_query + kTile, problem.seqlen_q) - 1;
   const int visible = problem.visible_keys(last_query);
 
-  //| The sum runs over keys. A tile beyond the diagonal is never reached, because the loop ends with the last
-  //| visible key. Both operands have barriers around them as in `tiled_scores`.
+  //| The sum runs over keys. Tiles beyond the diagonal are never reached, because the loop ends with the last
+  //| visible key.
   const T* p_rows = probabilities + problem.q_row(head, first_query) * problem.score_stride;
   float sums[kRowsPerThread][kColumns / 16] = {};
   for (int first_key = 0; first_key < visible; first_key += kChunk) {

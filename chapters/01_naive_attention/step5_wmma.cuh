@@ -1,27 +1,21 @@
 //| # Step 5: tensor cores
 //|
 //| Step 4 issues 64 multiply-adds for 10 loads: it is limited by the CUDA cores themselves. [Tensor
-//| cores](../00_the_machine/README.md#arithmetic-and-tensor-cores) multiply matrices of 16-bit numbers: by
-//| `mma.sync`, ten times as fast. CUDA's own interface to that instruction is `nvcuda::wmma`: a warp loads a
+//| cores](../00_the_machine/README.md#arithmetic-and-tensor-cores) multiply matrices of 16-bit numbers, ten
+//| times as fast with `mma.sync`. CUDA's own interface to that instruction is `nvcuda::wmma`: a warp loads a
 //| 16 by 16 *fragment* of each operand from shared memory, multiplies, and adds the product to a fragment of
-//| floats. A fragment lies spread over the registers of all 32 lanes, and CUDA does not say which lane has
+//| floats. A fragment is spread over the registers of all 32 lanes, and CUDA does not say which lane has
 //| which element.
 //|
-//| The block and its tile stay: 256 threads, 128 by 128 results, chunks in shared memory, two barriers a
-//| chunk. What was an 8 by 8 piece of a thread is now a 64 by 32 piece of a *warp*, 4 by 2 fragments. Float32
-//| has no way here: its products would be rounded to 16 bits, so `why_not` refuses it.
+//| The block and its tile stay: 256 threads, 128 by 128 results, chunks in shared memory, two barriers per
+//| chunk. The 8 by 8 piece of a thread becomes a 64 by 32 piece of a *warp*, 4 by 2 fragments. Float32 is
+//| refused (`why_not`): its products would be rounded to 16 bits.
 //|
 //| ![The tiles of chapter 1: what a block loads, and what a thread or a warp makes of
 //| it](../../docs/figures/tiles_ch01.svg)
 //|
 //| **Budget** at d = 128: two tiles of 128 by 72 elements, 36 KB of shared memory; 8 fragments of sums, 64
-//| registers a thread; two blocks a multiprocessor.
-//|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads, bf16): for a chunk a block stores 32 KB, 256 wavefronts,
-//| and its 8 warps read 6 fragments of 512 bytes, 4 wavefronts, for each of 4 slices of 16 columns, 768. In
-//| these 1024 clocks it does 2.1 MFLOP: 460 TFLOP/s, 1.2 ms for both products, below the 582 of `mma.sync`.
-//| But S is written and read in float32 and P written and read in bf16, four passes over $N^2$: 12.9 GB, 3.4
-//| ms at a copy's 3.78 TB/s. It takes 3.4 ms if all products hide behind these bytes, 4.6 if none do.
+//| registers per thread; two blocks per multiprocessor.
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"
@@ -42,9 +36,9 @@ using Operand = T[kRows][kColumns + kPad];
 
 //| ## Loading
 //|
-//| Tensor cores take elements as they are in memory: nothing is converted, nothing turned round. So a thread
-//| moves 16 bytes at a time, 8 neighbours of a row. Rows beyond the last repeat it, as in step 4, and so do
-//| eights beyond the last of a row.
+//| Tensor cores take elements as they are in memory, neither converted nor transposed. So a thread moves 16
+//| bytes at a time, 8 neighbours of a row. Rows beyond the last repeat it, as in step 4, and so do eights
+//| beyond the last of a row.
 
 /// Eight neighbouring elements, moved by one load or store.
 template <typename T>
@@ -52,10 +46,10 @@ struct __align__(8 * sizeof(T)) Eight {
   T element[8];
 };
 
-//| Loads and stores are apart, so that a chunk of both operands is on its way before the first store waits
-//| for it. Where a row ends, because the mask says so, `store` puts zeros.
+//| Loads and stores are separate, so that a chunk of both operands is in flight before the first store waits
+//| for it. Where the mask ends a row, `store` fills in zeros.
 
-/// A chunk of kRows by kColumns elements on its way to shared memory: this thread's eights of it.
+/// A chunk of kRows by kColumns elements on its way to shared memory: this thread's share of it, in eights.
 template <typename T, int kRows, int kColumns>
 struct Chunk {
   static constexpr int kEights = kColumns / 8, kRowsAtOnce = kWmmaThreads / kEights;
@@ -73,8 +67,8 @@ struct Chunk {
     }
   }
 
-  //| `visible(row)` is how many columns of the chunk a row sees. For Q, K and V it is all of them, and the
-  //| compiler drops the comparison.
+  //| `visible(row)` is the number of columns of the chunk that a row sees. For Q, K and V it is all of them,
+  //| and the compiler drops the comparison.
   /// tile[row][column] = the chunk's element, or 0 from column visible(row) on.
   template <typename Visible>
   __device__ void store(Operand<T, kRows, kColumns>& tile, Visible visible) {
@@ -90,8 +84,8 @@ struct Chunk {
 
 //| ## A warp's piece
 //|
-//| The 8 warps divide the tile into pieces of 64 by 32; where head_dim 64 makes it narrower, of 32 by 32. A
-//| piece is 4 by 2 fragments of sums (or 2 by 2), which stay in registers from the first chunk to the last,
+//| The 8 warps divide the tile into pieces of 64 by 32, or of 32 by 32 where head_dim 64 makes it narrower. A
+//| piece is 4 by 2 (or 2 by 2) fragments of sums, which stay in registers from the first chunk to the last,
 //| as a thread's 64 sums did in step 4.
 
 template <typename T>
@@ -116,15 +110,15 @@ struct Piece {
   }
 };
 
-//| The inner loop: two fragments of B are used for all fragments of A, so 6 loads feed 8 products of 16 by 16
-//| by 16. `b` says where a fragment of B begins. K lies `[key][column]`, which read "column by column" is
-//| $K^\top$; V lies `[key][dim]`, as a right operand should.
+//| The inner loop uses two fragments of B for all fragments of A, so 6 loads feed 8 products of 16 by 16 by
+//| 16. K is stored as `[key][column]`; read "column by column" that is $K^\top$. V is `[key][dim]`, as a
+//| right operand should be.
 
 /// The piece's sums += its rows of `a` times its columns of B. `b(c, j)`: where B's fragment j of the piece
 /// begins at row c of the summed dimension, in shared memory.
 template <typename Layout, int kColumns, typename T, int kStride, typename B>
 __device__ void multiply_chunk(Piece<kColumns>& piece, const T (&a)[kWmmaTile][kStride], B b, int b_stride) {
-#pragma unroll 2  // all four would leave the chunks on their way too few registers
+#pragma unroll 2  // all four would leave too few registers for the chunks in flight
   for (int c = 0; c < kWmmaChunk; c += kFragment) {
     FragmentB<T, Layout> b_fragment[2];
 #pragma unroll
@@ -143,11 +137,11 @@ __device__ void multiply_chunk(Piece<kColumns>& piece, const T (&a)[kWmmaTile][k
 
 //| ## Out of the fragments
 //|
-//| Nobody knows which lane holds which sum, and the mask and the edges ask for just that. So a warp stores 16
-//| rows of its piece to shared memory, where a row can be found, and writes them from there: a row of 32
-//| results is a request, 128 bytes of float32. The place is at hand: 16 rows of the tile `a` have the bytes
-//| of 16 rows of 32 floats with their padding, and each of the 8 warps takes 16 rows. The tile is not needed
-//| any more, since the loop ends with a barrier.
+//| The mask and the edges ask for rows and columns, but no lane can tell which sums of a fragment it holds.
+//| So a warp stores 16 rows of its piece to shared memory, where a row can be found, and writes them from
+//| there: a row of 32 results is one request, 128 bytes of float32. The tile `a`, no longer needed after the
+//| loop's last barrier, has the space: 16 of its rows hold 16 rows of 32 floats with their padding, and each
+//| of the 8 warps takes 16 rows.
 
 /// Calls write(row of the tile, column of the tile, sum) for every sum of the piece, 32 columns side by side.
 template <int kColumns, typename T, int kStride, typename Write>
@@ -186,7 +180,7 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
   __shared__ __align__(128) Operand<T, kWmmaTile, kWmmaChunk> k_tile;  // [key of the tile][c]
   const int first_key = blockIdx.x * kWmmaTile, first_query = blockIdx.y * kWmmaTile, head = blockIdx.z;
   const int last_query = min(first_query + kWmmaTile, problem.seqlen_q) - 1;
-  if (first_key >= problem.visible_keys(last_query)) return;  // nobody sees a key of this tile
+  if (first_key >= problem.visible_keys(last_query)) return;  // above the diagonal
 
   //| A column of $K^\top$ is a row of `k_tile`, so K's fragments are `col_major`, and `k_fragment` finds one
   //| by the row of its first key.
@@ -207,7 +201,6 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
     __syncthreads();  // everyone is done with the chunks before the next ones, or the sums, overwrite them
   }
 
-  //| What the mask hides is not written: the softmax drops it, as in step 4.
   write_piece(piece, q_tile, [&](int row, int column, float sum) {
     const int query = first_query + row, key = first_key + column;
     if (query < problem.seqlen_q && key < problem.visible_keys(query))
@@ -217,8 +210,8 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
 
 //| ## The product with V
 //|
-//| P was written in the tensors' type, so it is a left operand as it is. Where a row does not see a key there
-//| is no P, and `store` puts a zero.
+//| P was written in the tensors' type, so it can be a left operand as it is. Where a row does not see a key
+//| there is no P, and `store` puts a zero.
 
 /// O = P V. Grid: (head_dim / columns of a tile, queries / 128, batch * heads).
 template <typename T, int kHeadDim>
@@ -227,7 +220,7 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
                 const T* v,              // [batch * kv_heads, seqlen_k, kHeadDim]
                 T* o,                    // [batch * heads, seqlen_q, kHeadDim]
                 Problem problem) {
-  // Of a tile: head_dim 256 takes two blocks side by side.
+  // head_dim 256 takes two blocks side by side
   constexpr int kColumns = kHeadDim < kWmmaTile ? kHeadDim : kWmmaTile;
   // [query of the tile][key of the chunk]
   __shared__ __align__(128) Operand<T, kWmmaTile, kWmmaChunk> p_tile;
@@ -236,7 +229,7 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
   const int last_query = min(first_query + kWmmaTile, problem.seqlen_q) - 1;
   const int visible = problem.visible_keys(last_query);
 
-  //| The sum runs over the keys that the tile's last query sees. V's rows beyond them repeat the last one:
+  //| The sum runs over the keys that the tile's last query sees. V's rows beyond them repeat the last one;
   //| they are multiplied by the zeros of P.
   const T* p_rows = probabilities + problem.q_row(head, first_query) * problem.score_stride;
   const auto all = [](int) { return kColumns; };
@@ -256,8 +249,7 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
     __syncthreads();  // everyone is done with the chunks before the next ones, or the sums, overwrite them
   }
 
-  //| The sums are rounded to the tensors' type on their way out. Here only queries can end in the middle of a
-  //| tile.
+  //| The sums are rounded to the tensors' type on their way out. Here only queries can end inside a tile.
   write_piece(piece, p_tile, [&](int row, int column, float sum) {
     const int query = first_query + row;
     if (query < problem.seqlen_q)

@@ -6,9 +6,9 @@
 
 namespace flashbook::naive {
 
-// ALiBi (arXiv 2108.12409) takes something off a score for the distance between query and key, `slopes[head]`
-// times the number of tokens. Token `query` of the queries is token query + seqlen_k - seqlen_q of the keys,
-// since the last query belongs to the last key.
+// ALiBi (arXiv 2108.12409) lowers a score with the distance between query and key: it subtracts
+// `slopes[head]` times the number of tokens between them. Query i is token i + seqlen_k - seqlen_q of the
+// keys, since the last query belongs to the last key.
 
 constexpr int kAlibiSide = 16;  // a block is 16 x 16 threads
 

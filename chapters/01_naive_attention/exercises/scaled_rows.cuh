@@ -6,8 +6,8 @@
 namespace flashbook::naive {
 
 // Attention can divide late: O is first summed with weights that are not normalised, and at the end each row
-// is divided by the sum of its weights. Here is that last kernel, as a picture has it that goes round:
-// "coalesced: thread i reads row i".
+// is divided by the sum of its weights. Here is that last kernel, after a popular picture: "coalesced: thread
+// i reads row i".
 
 constexpr int kScaledThreads = 128;  // of a block, and rows
 
