@@ -185,6 +185,7 @@ int profile(const Options& options, const Chapter& chapter) {
     const Call call(chapter, shape, uploaded, step);
     {
       ProgressLine progress("tracing step " + std::to_string(step));
+      device::take_suspects();
       call.run();
     }
     result.steps.push_back({step, row.name, sim::take_trace(), row.memory_bytes(shape),
@@ -192,7 +193,8 @@ int profile(const Options& options, const Chapter& chapter) {
     if (!expected) continue;
     const std::string failure = describe_failure(expected->judge(call.download()), "the oracle");
     if (failure.empty()) continue;
-    std::cerr << chapter.name << ": step " << step << " is wrong: " << failure << "\n";
+    std::cerr << chapter.name << ": step " << step << " is wrong: " << failure << device::take_suspects()
+              << "\n";
     right = false;
   }
   if (!options.json.empty()) write_profile(options.json, result);

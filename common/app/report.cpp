@@ -276,6 +276,7 @@ void print_report(std::ostream& out, const Report& report, const Committed& comm
     if (!step.why_not.empty()) out << "step " << step.step << " cannot run: " << step.why_not << "\n";
     print_failures(out, step.step, step.oracle, "the oracle");
     print_failures(out, step.step, step.before, "the chapter before");
+    if (!step.suspects.empty()) out << "Allowed, and rarely meant:" << step.suspects << "\n";
   }
 }
 
@@ -334,6 +335,7 @@ void write_json(const std::filesystem::path& file, const Report& report) {
       for (const auto& [name, number] : kOfStep) entry[name] = step.*number;
       entry["reps"] = step.reps;
       if (!step.oracle.empty()) entry["oracle"] = to_json(step.oracle);
+      if (!step.suspects.empty()) entry["suspects"] = step.suspects;
       if (!step.before.empty()) entry["before"] = to_json(step.before);
     }
     steps.push_back(std::move(entry));
@@ -359,6 +361,7 @@ Report read_json(const std::filesystem::path& file) {
       step.why_not = from.value("why_not", "");
       for (const auto& [name, number] : kOfStep) step.*number = from.value(name, 0.0);
       step.reps = from.value("reps", 0);
+      step.suspects = from.value("suspects", "");
       if (from.contains("oracle")) step.oracle = verdicts_from(from.at("oracle"));
       if (from.contains("before")) step.before = verdicts_from(from.at("before"));
       report.steps.push_back(std::move(step));

@@ -31,6 +31,7 @@ struct StepReport {
   double book_memory_bytes = 0;            ///< memory_bytes in that shape; 0: not known
   std::vector<TensorVerdict> oracle = {};  ///< against the oracle; empty if not held against it
   std::vector<TensorVerdict> before = {};  ///< against the chapter before, likewise
+  std::string suspects = {};               ///< what may be behind a wrong result, a line each; often empty
   double seconds = 0;  ///< median time of one run; 0 if not timed, as wrong results are not
   int reps = 0;        ///< how many runs that is the median of
 

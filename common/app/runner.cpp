@@ -295,11 +295,13 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
     const Call call(chapter, shape, uploaded, step, options.together);
     {
       ProgressLine progress("running step " + std::to_string(step));
+      device::take_suspects();
       call.run();
     }
     result.outputs = call.download();
     if (expected) entry.oracle = expected->judge(result.outputs);
     if (earlier) entry.before = by_tensor(compare_with(*earlier, result.outputs, expected->forward()));
+    if (!entry.ok()) entry.suspects = device::take_suspects();
     // The simulator's time says nothing about a GPU: once is enough. Processes run a step equally often.
     const bool counted = report.simulated || device::processes() != nullptr;
     const auto reps =

@@ -154,6 +154,8 @@ double time_on_device(Stream stream, const std::function<void()>& work) {
   return end.seconds_since(begin);
 }
 
+std::string take_suspects() { return ""; }
+
 void allow_unwritten(const void*, std::size_t) {}
 
 void flush_l2(Stream stream) {

@@ -109,6 +109,10 @@ double time_on_device(Stream stream, const std::function<void()>& work);
 /// device has its buffer. Nothing in the simulator.
 void flush_l2(Stream stream);
 
+/// What launches did in the simulator that is allowed and rarely meant, since the last call: lines for
+/// whoever finds that a result is wrong. Empty if nothing was odd, and on a GPU.
+std::string take_suspects();
+
 /// Says that kernels load from these bytes of device memory also where nobody has written, and drop what they
 /// find. The simulator's traced mode then asks nothing of them; on a GPU nothing happens.
 void allow_unwritten(const void* address, std::size_t bytes);

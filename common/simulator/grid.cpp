@@ -142,8 +142,9 @@ class Blocks final : public OtherBlocks {
   /// `enter` prepares a worker for the grid.
   Blocks(dim3 grid, uint64_t seed, std::function<void(Worker&, OtherBlocks&)> enter)
       : count_(uint64_t(grid.x) * grid.y * grid.z), seed_(seed), enter_(std::move(enter)) {
-    if (seed == 0 || count_ == 1 || !kHasOsThreads) return;
-    turns_.emplace(std::max(1, options().os_threads), seed);
+    const int at_one_time = std::max(1, options().os_threads);
+    if (count_ == 1 || !kHasOsThreads || (seed == 0 && at_one_time > 1)) return;
+    turns_.emplace(at_one_time, seed);
     turns_->enter();
   }
 
@@ -224,7 +225,7 @@ class Blocks final : public OtherBlocks {
     unit_->added = Added::enough;
     return false;
   }
-  bool hands_over() const override { return turns_.has_value(); }
+  bool hands_over() const override { return turns_ && seed_ != 0; }
   bool may_hand_over() override {
     if (--unit_->operations_left > 0) return false;
     unit_->operations_left = 1 + unit_->random.below(1 << 2 * unit_->random.below(5));
@@ -270,7 +271,7 @@ class Blocks final : public OtherBlocks {
       // On one OS thread a grid does the same every time; in random order blocks meet anyway.
       const bool meets = number < blocks_that_meet() && options().os_threads > 1 && !turns_;
       unit_->added = meets ? Added::nothing : Added::enough;
-      if (turns_) {
+      if (hands_over()) {
         unit_->random = Random(~seed_, number);
         unit_->operations_left = 1 + unit_->random.below(4);
         if (unit_->random.below(number < kManyBlocks ? 2 : kManyBlocks) == 0) hand_over();
@@ -352,7 +353,7 @@ class Blocks final : public OtherBlocks {
   std::atomic<int> wait_there_{0};            ///< OS threads whose blocks wait for the others to come
   std::atomic<bool> has_met_{false};
   FirstError error_;
-  std::optional<Turns> turns_;  ///< in random order
+  std::optional<Turns> turns_;  ///< in random order, and where only one block runs at a time
   std::mutex mutex_;            ///< of what follows
   std::vector<std::thread> threads_;
   int begun_ = 1;

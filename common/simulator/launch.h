@@ -83,6 +83,10 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               const std::function<void()>& thread_body, const void* kernel = nullptr,
               Watcher* watcher = watcher_of<kIsTraced>(), bool dependent = false);
 
+/// What blocks did that is allowed and rarely meant, since the last call: a line each, for whoever finds that
+/// their results are wrong. Empty if nothing was odd.
+std::string take_suspects();
+
 /// Throws Error if argument `number` of a kernel, counted from 1, leads to host memory.
 void require_device_pointer(const void* kernel, int number, const volatile void* argument);
 

@@ -13,10 +13,11 @@ enum class MapMark : uint32_t {
   map = 0x544d4150,  ///< TMA can read it
   argument,  ///< of a parameter that is `__grid_constant__`: its first copy in a kernel is the parameter
   local,     ///< a copy that a thread has made
+  written,   ///< one that a kernel has written to memory
 };
 
-/// The mark of a copy.
-MapMark mark_of_copy(MapMark mark);
+/// The mark of a copy, which lies there. (g++ warns of a const place, which holds nothing yet.)
+MapMark mark_of_copy(MapMark mark, void* place);
 
 }  // namespace flashbook::sim
 
@@ -27,9 +28,9 @@ struct CUtensorMap {
    public:
     Mark() = default;
     Mark(flashbook::sim::MapMark mark) : mark_(mark) {}
-    Mark(const Mark& other) : mark_(flashbook::sim::mark_of_copy(other.mark_)) {}
+    Mark(const Mark& other) : mark_(flashbook::sim::mark_of_copy(other.mark_, this)) {}
     Mark& operator=(const Mark& other) {
-      mark_ = flashbook::sim::mark_of_copy(other.mark_);
+      mark_ = flashbook::sim::mark_of_copy(other.mark_, this);
       return *this;
     }
     operator flashbook::sim::MapMark() const { return mark_; }

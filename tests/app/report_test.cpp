@@ -89,6 +89,14 @@ TEST(Rows, FitIn120Columns) {
   }
 }
 
+TEST(Rows, AreFollowedByWhatMayBeBehindAWrongResult) {
+  Report report = report_of(true);
+  EXPECT_EQ(chapter(report).find("rarely meant"), std::string::npos);
+  report.steps[0].suspects = "\n  suspect: a wait at kernel.cuh:12";
+  EXPECT_NE(chapter(report).find("Allowed, and rarely meant:\n  suspect: a wait at kernel.cuh:12"),
+            std::string::npos);
+}
+
 // The simulator's time is in a column of its own, and never a rate.
 TEST(Rows, HaveWhatTheBooksGpuTookBesideTheSimulator) {
   const Report report = report_of(true);

@@ -183,6 +183,24 @@ TEST_F(Barriers, TwoHalvesThatShareABarrierAreReported) {
   EXPECT_NE(error_with(true).find("warps disagree about barrier 1"), std::string::npos);
 }
 
+// Two warps pass by empty tiles; the third waits for them in each.
+TEST_F(Barriers, WarpsThatArriveTwiceInARoundAreSuspects) {
+  const auto error_with = [](bool waits) {
+    return error_of(1, 96, [waits] {
+      for (int tile = 0; tile < 6; ++tile)
+        if (waits || threadIdx.x >= 64 || tile % 3 == 0)
+          named_barrier_sync<1, 96>();
+        else
+          named_barrier_arrive<1, 96>();
+    });
+  };
+  EXPECT_EQ(error_with(true), "");
+  const std::string error = error_with(false);
+  EXPECT_NE(error.find("where warps 0, 1 arrived at barrier 1 again before its round was complete"),
+            std::string::npos)
+      << error;
+}
+
 TEST_F(Barriers, MisuseIsReported) {
   const auto sync = [](int barrier, int threads) {
     return error_of(1, 64, [=] { sim::barrier_sync("sync", barrier, threads, {"k.cu", 7}); });

@@ -114,6 +114,28 @@ TEST_F(BlockOrders, OnOneOsThreadASeedIsAnOrder) {
   EXPECT_TRUE(std::is_sorted(one_after_another.begin(), one_after_another.end()));
 }
 
+// Nor does the system decide which block goes on where they wait for each other.
+TEST_F(BlockOrders, OnOneOsThreadBlocksThatPollHaveAnOrder) {
+  sim::options().seed = 0;
+  const auto order = [] {
+    constexpr int kBlocks = 3;
+    const Values<int> came(std::vector<int>{0}), place(std::vector<int>{0}), order(2 * kBlocks);
+    EXPECT_EQ(sim::error_of(kBlocks, 1,
+                            [&] {
+                              for (int round = 0; round < 2; ++round) {
+                                order.data()[atomicAdd(place.data(), 1)] = int(blockIdx.x);
+                                atomicAdd(came.data(), 1);
+                                while (atomicAdd(came.data(), 0) < kBlocks) {
+                                }
+                              }
+                            }),
+              "");
+    return order.get();
+  };
+  const std::vector<int> first = order();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(order(), first);
+}
+
 TEST_F(BlockOrders, WhoWaitsForNobodyIsToldSoInAnyOrder) {
   sim::options().timeout = 1;
   for (const uint64_t seed : {0, 1, 2}) {

@@ -63,6 +63,38 @@ TEST_F(MbarrierTest, OverwrittenBarrier) {
                   {"mbarrier_arrive at", "initialised at " + sim::line(kLine) + ", has been overwritten"});
 }
 
+TEST_F(MbarrierTest, ABarrierEndsBeforeItIsMadeAnew) {
+  const auto anew = [](bool ends, bool early) {
+    return error_of_block(64, [=] {
+      begin(1);
+      if (threadIdx.x == 0 && !early) mbarrier_arrive(the_barrier());
+      if (!early || threadIdx.x >= 32) mbarrier_wait(the_barrier(), 0);
+      if (!early) __syncthreads();
+      if (threadIdx.x < 32 && early)
+        for (int i = 0; i < 4; ++i) __syncwarp();
+      if (threadIdx.x == 0 && ends) mbarrier_inval(the_barrier());
+      if (threadIdx.x == 0) mbarrier_init(the_barrier(), 2);
+      __syncthreads();
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(the_barrier());
+      mbarrier_wait(the_barrier(), 0);
+    });
+  };
+  EXPECT_EQ(anew(true, false), "");
+  expect_contains(anew(false, false), {"was already initialised, by thread 0", "or after an mbarrier_inval"});
+  sim::options().seed = 1;
+  std::string early;
+  for (; early.find("is still in use") == early.npos && sim::options().seed < 20; ++sim::options().seed)
+    early = anew(true, true);
+  expect_contains(early, {"mbarrier_inval at mbarrier_test.cpp:", "mbarrier full is still in use"});
+  expect_contains(error_of_block(1,
+                                 [] {
+                                   begin(1);
+                                   mbarrier_inval(the_barrier());
+                                   mbarrier_arrive(the_barrier());
+                                 }),
+                  {"mbarrier_inval at mbarrier_test.cpp:", "has ended the mbarrier at"});
+}
+
 TEST_F(MbarrierTest, MisalignedOrForeignAddress) {
   expect_contains(
       error_of_block(1, [] { mbarrier_init(reinterpret_cast<uint64_t*>(dynamic_shared<char>() + 4), 1); }),
@@ -276,12 +308,23 @@ TEST_F(MbarrierTest, OddWaitsAndArrivalsAreSuspects) {
   });
   expect_contains(stale, {"deadlock", "suspect: a wait at " + sim::line(kLine) +
                                           ", thread 0 waited once more for phase 0 of mbarrier full"});
+  // Where all goes well, the suspects are for whoever finds the result wrong.
+  sim::take_suspects();
+  EXPECT_EQ(error_of_block(1,
+                           [] {
+                             begin(1);
+                             mbarrier_arrive(the_barrier());
+                             for (int i = 0; i < 2; ++i) mbarrier_wait(the_barrier(), 0);
+                           }),
+            "");
+  expect_contains(sim::take_suspects(), {"waited once more for phase 0 of mbarrier full"});
+  EXPECT_EQ(sim::take_suspects(), "");
   const std::string twice = error_of_block(1, [] {
     begin(3);
     for (int i = 0; i < 2; ++i) mbarrier_arrive(the_barrier());
     mbarrier_wait(the_barrier(), 0);
   });
-  expect_contains(twice, {"deadlock", "suspect: an arrival at " + sim::line(kLine + 7) +
+  expect_contains(twice, {"deadlock", "suspect: an arrival at " + sim::line(kLine + 18) +
                                           ", thread 0 arrived a second time in phase 0 of mbarrier full"});
 }
 

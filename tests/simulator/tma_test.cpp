@@ -269,6 +269,36 @@ TEST_F(Tma, BaseThatIsNotThere) {  // rows are counted from 8 before the tensor
                   {"tma_load at", "the base of the tensor map is not in an allocation"});
 }
 
+TEST_F(Tma, MapOfABufferThatWasFreed) {
+  CUtensorMap map = this->map();
+  {
+    const Values<float> other(64 * 64);
+    map = device::tensor_map(
+        {.dtype = DType::f32, .base = other.data(), .size = {32, 64}, .stride = {128}, .box = {32, 8}});
+  }
+  expect_contains(error_of_block(1,
+                                 [&] {
+                                   begin();
+                                   tma_load(tile(), map, barrier(), {0, 0});
+                                 }),
+                  {"tma_load at", "until it was freed, an allocation of 16384 bytes"});
+}
+
+TEST_F(Tma, MapThatAKernelHasWritten) {
+  const CUtensorMap map = this->map();
+  const Values<CUtensorMap> slot(std::vector<CUtensorMap>{map});
+  const auto error_with = [&](bool writes) {
+    return error_of_block(1, [&] {
+      begin();
+      if (writes) *slot.data() = map;
+      tma_prefetch(*slot.data());
+    });
+  };
+  EXPECT_EQ(error_with(false), "");
+  expect_contains(error_with(true),
+                  {"a kernel has written the tensor map at global memory", "no tensormap.replace"});
+}
+
 TEST_F(Tma, StoreWithANegativeCoordinate) {
   const CUtensorMap map = this->map();
   constexpr int kLine = __LINE__ + 4;

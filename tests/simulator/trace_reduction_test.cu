@@ -139,6 +139,18 @@ __global__ void clear_and_add(float* row, Wrong wrong) {
   tma_store_wait_read<0>();
 }
 
+/// Adds a tile to what nobody has cleared, unless the host has.
+__global__ void add_to(float* sum) {
+  auto* tile = dynamic_shared<float>();
+  tile[threadIdx.x] = 1;
+  fence_proxy_async();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  bulk_reduce_add(sum, tile, kBytes);
+  tma_store_commit();
+  tma_store_wait<0>();
+}
+
 class TraceReduction : public sim::SimulatorTest {
  protected:
   TraceReduction() { sim::options().os_threads = 1; }
@@ -206,6 +218,15 @@ TEST_F(TraceReduction, ASumIsReadWhenItHasLandedAndAllKnow) {
   expect_in(only_read, "read at " + sim::line(kLineOfRead));
   expect_in(adds(Wrong::relaxed_arrival), "read at " + sim::line(kLineOfRead));
   expect_in(adds(Wrong::plain_read), "read at " + sim::line(kLineOfRead));
+}
+
+TEST_F(TraceReduction, ASumBeginsWithANumber) {
+  const Values<float> zeros(std::vector<float>(kThreads, 0.0f)), unwritten(kThreads);
+  const auto error_with = [](float* sum) { return sim::error_of(1, kThreads, kBytes, [=] { add_to(sum); }); };
+  EXPECT_EQ(error_with(zeros.data()), "");
+  const std::string error = error_with(unwritten.data());
+  expect_in(error, "uninitialised device memory is read in block 0");
+  expect_in(error, "read at bulk_reduce_add at trace_reduction_test.cu:");
 }
 
 TEST_F(TraceReduction, PlainAdditionsRaceWithAtomicOnes) {

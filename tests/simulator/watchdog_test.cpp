@@ -97,7 +97,7 @@ TEST_F(Watchdog, WildAddressesAndMisalignedVectorsAreReports) {
     auto* nowhere = reinterpret_cast<volatile float*>(0x7000000000000000);
     nowhere[threadIdx.x] = 1;
   });
-  expect_contains(wild, "out of bounds or misaligned: a thread touches");
+  expect_contains(wild, "or follows a pointer that is no address");
   expect_contains(wild, "in block (0,0,0), thread (0,0,0), warp 0, lane 0, at " + sim::line(kLine));
   alignas(16) static unsigned char bytes[64];
   const auto add_one = [](unsigned char* at) {
@@ -106,7 +106,9 @@ TEST_F(Watchdog, WildAddressesAndMisalignedVectorsAreReports) {
   };
   EXPECT_EQ(sim::error_of(1, 1, [&] { add_one(bytes + 16 * blockIdx.x); }), "");
   expect_contains(sim::error_of(1, 1, [&] { add_one(bytes + 4 + blockIdx.x); }),
-                  "a vector that is not aligned");
+                  "misaligned or out of bounds: a thread loads or stores a vector");
+  expect_contains(sim::error_of(1, 1, [] { *reinterpret_cast<volatile float*>(64) = 1; }),
+                  "out of bounds: a thread touches address 0x40 (near null");
 }
 
 /// Calls itself, as long as nobody makes the depth negative.

@@ -138,6 +138,7 @@ void Barriers::arrive(const char* what, int number, int threads, Location where)
     throw Error(describe_call(what, where) +
                 " names 0 threads: who arrives without waiting must say how many take part");
   Barrier& barrier = count_arrival(what, number, threads, where);
+  note_second_arrival(what, number, where);
   if (barrier.arrived == threads &&
       std::all_of(barrier.waiting.begin(), barrier.waiting.end(), [](uint32_t lanes) { return lanes == 0; }))
     nobody_waits(what, where, number, threads);
@@ -145,6 +146,33 @@ void Barriers::arrive(const char* what, int number, int threads, Location where)
   if (scheduler_.log()) [[unlikely]]
     log(EventKind::arrives, what, barrier, where);
   if (is_full(barrier, barrier.arrived)) complete(barrier, 0);
+}
+
+/// Who arrives without waiting may come again before the round is complete, and is counted in another's
+/// place.
+[[gnu::noinline]] void Barriers::note_second_arrival(const char* what, int number, Location where) {
+  const Thread& self = scheduler_.current();
+  Arrival& last = last_arrivals_[{number, self.warp}];
+  if (const uint64_t turn = last_[std::size_t(number)].turn; last.turn != turn) last = {turn, 0};
+  const bool again = last.lanes >> self.lane & 1;
+  last.lanes |= 1u << self.lane;
+  if (!again) return;
+  const auto known = std::find_if(second_arrivals_.begin(), second_arrivals_.end(), [&](const auto& one) {
+    return one.barrier == number && same_place(one.where, where);
+  });
+  if (known == second_arrivals_.end())
+    second_arrivals_.push_back({number, 1u << self.warp, what, where});
+  else
+    known->warps |= 1u << self.warp;
+}
+
+std::string Barriers::suspects() const {
+  std::string text;
+  for (const SecondArrival& second : second_arrivals_)
+    text += "\n  suspect: " + describe_call(second.what, second.where) + ", where " +
+            describe_warps(second.warps) + " arrived at barrier " + std::to_string(second.barrier) +
+            " again before its round was complete, and counted in another's place: should they wait there?";
+  return text;
 }
 
 /// Counts the current thread's arrival, if it keeps the rules.

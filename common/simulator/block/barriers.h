@@ -3,6 +3,10 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/simulator/barrier.h"
 #include "common/simulator/block/scheduler.h"
@@ -17,6 +21,8 @@ class Barriers final : public Awaited {
   void begin_block() {
     barriers_.fill({});
     last_.fill({});
+    last_arrivals_.clear();
+    second_arrivals_.clear();
   }
   void sync(const char* what, int barrier, int threads, Location where);
   int count(const char* what, bool predicate, Location where);
@@ -29,6 +35,9 @@ class Barriers final : public Awaited {
   const void* whole_block() const { return &barriers_[0]; }
 
   std::string describe_wait(const Thread& thread) const override;
+  /// What may be behind an error of the block: threads that arrived twice in a round. Empty if none did.
+  std::string suspects() const;
+  bool is_suspicious() const { return !second_arrivals_.empty(); }
 
  private:
   /// A barrier, in one round.
@@ -52,6 +61,20 @@ class Barriers final : public Awaited {
     Location where;
   };
 
+  /// An arrival of a warp's lanes at a barrier, without a wait.
+  struct Arrival {
+    uint64_t turn = 0;   ///< in which the round before was complete
+    uint32_t lanes = 0;  ///< that have arrived in this round
+  };
+  /// Warps that have arrived again in a round, at that place.
+  struct SecondArrival {
+    int barrier;
+    uint32_t warps;
+    const char* what;
+    Location where;
+  };
+
+  void note_second_arrival(const char* what, int number, Location where);
   static Barrier& arrive_in(Barrier& barrier, const char* what, Location where, bool counts, bool predicate);
   bool follows(int number, int threads, const char* what, Location where);
   void sync_alone(const char* what, int number, int threads, Location where);
@@ -68,8 +91,10 @@ class Barriers final : public Awaited {
 
   Scheduler& scheduler_;
   std::array<Barrier, kBarriers> barriers_;
-  std::array<Round, kBarriers> last_;  ///< of each barrier
-  int counted_ = 0;                    ///< in the last round of barrier 0 that counted
+  std::array<Round, kBarriers> last_;                     ///< of each barrier
+  std::map<std::pair<int, int>, Arrival> last_arrivals_;  ///< by barrier and warp
+  std::vector<SecondArrival> second_arrivals_;            ///< by their places in the source
+  int counted_ = 0;                                       ///< in the last round of barrier 0 that counted
 };
 
 }  // namespace flashbook::sim

@@ -32,7 +32,10 @@ uint64_t word_at(const void* address) {
   const std::string call = describe_call(what, where) + ": ";
   const std::string place = running_worker(what, where).memory.describe(address);
   for (const Mbarrier& barrier : known)
-    if (barrier.address == address)
+    if (barrier.address == address && barrier.ended.line != 0)
+      throw Error(call + "mbarrier_inval at " + to_string(barrier.ended) + " has ended the mbarrier at " +
+                  place + ": initialise it again");
+    else if (barrier.address == address)
       throw Error(call + "the mbarrier at " + place + ", initialised at " + to_string(barrier.where) +
                   ", has been overwritten: look for a tile or an array that reaches into it");
   if (word_at(address) == ~uint64_t(0))
@@ -183,12 +186,13 @@ void Mbarriers::init(void* address, uint32_t arrivals, Location where) {
 }
 
 void Mbarriers::inval(void* address, Location where) {
-  const Mbarrier& barrier = barriers_[number_at("mbarrier_inval", address, where)];
+  Mbarrier& barrier = barriers_[number_at("mbarrier_inval", address, where)];
   require_order("mbarrier_inval", barrier, where);
   if (barrier.bytes != 0 ||
       std::any_of(barrier.waiting.begin(), barrier.waiting.end(), [](uint32_t lanes) { return lanes != 0; }))
     throw Error(describe_call("mbarrier_inval", where) + ": " + describe(barrier) + " is still in use: " +
                 describe_state(barrier) + ". Wait for the phase and call __syncthreads first");
+  barrier.ended = where;
   std::memset(address, 0xff, sizeof(uint64_t));
 }
 

@@ -32,6 +32,7 @@ struct Mbarrier {
   int initialiser;      ///< the thread, by number in the block
   uint64_t turn;        ///< in which it did
   Location where;       ///< of its initialisation
+  Location ended{};     ///< where mbarrier_inval did, if it has
   const char* name = nullptr;
   int index = -1;                         ///< of the name, if not negative
   std::array<uint32_t, 32> waiting = {};  ///< lanes of each warp that wait for the end of the phase
@@ -77,6 +78,7 @@ class Mbarriers final : public Awaited {
   /// or a thread that arrived twice in a phase, or in the next without a wait in between. All are allowed,
   /// and rarely meant. Empty if there was none.
   std::string suspects() const;
+  bool is_suspicious() const { return stale_wait_ || second_arrival_; }
   /// Of a block that is stuck, who announced more bytes than loads bring; empty if nobody did.
   std::string missing_bytes() const;
   /// What a block did wrong that only its end shows; empty if nothing.

@@ -31,6 +31,13 @@ void require_map(const char* what, const CUtensorMap& map, Location where) {
         ": the tensor map is a copy in the thread's local memory, where TMA cannot read it, an illegal "
         "address on a GPU. The kernel takes it as const __grid_constant__ CUtensorMap, and everybody "
         "else by reference");
+  if (map.mark == MapMark::written)
+    throw Error(
+        describe_call(what, where) + ": a kernel has written the tensor map at " +
+        running_worker(what, where).memory.describe(&map) +
+        ". The simulator does not follow that: it has no tensormap.replace, and no "
+        "fence.proxy.tensormap, without which TMA may read the old map. Let the host make all maps, and "
+        "the kernel choose one");
   if (map.mark != MapMark::map)
     throw Error(describe_call(what, where) +
                 ": that is no tensor map; device::tensor_map makes one, and the "
@@ -55,7 +62,9 @@ void require_copy(const char* what, const CUtensorMap& map, const void* tile, co
 void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at, Location where) {
   if (!is_allocated(map.base, map.element_bytes))
     throw Error(describe_call(what, where) +
-                ": the base of the tensor map is not in an allocation of device memory. Launches with such "
+                ": the base of the tensor map is not in an allocation of device memory, " +
+                describe_global(map.base) +
+                ". Launches with such "
                 "maps were illegal addresses on an H200, wherever the boxes lay. A map that reaches back "
                 "wraps around at 2^64 (chapters/09_masks/step2_varlen.cuh)");
   const auto touched = touched_memory(map, at);

@@ -1,11 +1,12 @@
 /// \file
-/// Blocks that take turns at random. Internal to the simulator.
+/// Blocks that take turns. Internal to the simulator.
 ///
 /// Blocks that run one after another, or each on an OS thread of its own that is never stopped, come to few
 /// of the orders that a GPU may have: who stores a flag and goes on has long overwritten what the flag speaks
 /// of when the reader comes, or never before. So in random order a block hands over to another one after some
 /// of its operations that other blocks can see, and sometimes before it begins. Which goes on, the seed
-/// decides: on one OS thread at a time, the same seed gives the same order.
+/// decides: on one OS thread at a time, the same seed gives the same order. Without a seed, blocks of one OS
+/// thread hand over only where they wait for each other.
 #pragma once
 #include <cstdint>
 #include <deque>

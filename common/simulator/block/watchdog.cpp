@@ -129,8 +129,14 @@ constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGFPE};
 std::array<struct sigaction, kCrashes.size()> handlers_before;
 
 void crash(int signal, siginfo_t* info, void*) {
+  // An x86 does not give the address if it is not aligned, or if its upper bits can be no address's.
+  const bool is_of_alignment = (signal == SIGSEGV && info->si_code == SI_KERNEL && !info->si_addr) ||
+                               (signal == SIGBUS && info->si_code == BUS_ADRALN);
   if (current_worker)
-    current_worker->scheduler.crash(signal == SIGFPE ? Crash::division : Crash::memory, info->si_addr);
+    current_worker->scheduler.crash(signal == SIGFPE  ? Crash::division
+                                    : is_of_alignment ? Crash::alignment
+                                                      : Crash::memory,
+                                    info->si_addr);
   // Not a kernel's: whoever is in charge sees it when the instruction is tried again.
   for (std::size_t i = 0; i < kCrashes.size(); ++i)
     if (kCrashes[i] == signal) sigaction(signal, &handlers_before[i], nullptr);

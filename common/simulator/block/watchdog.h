@@ -48,9 +48,10 @@ class LongTurn {
 
 /// What the processor would not do.
 enum class Crash {
-  memory,   ///< an access to memory that the process does not have, or of a vector that is not aligned
-  stack,    ///< of the thread, which is full
-  division  ///< of an integer by zero, or of the least one by -1
+  memory,     ///< an access to memory that the process does not have
+  alignment,  ///< of a vector, or an address that can be none; the processor does not say which
+  stack,      ///< of the thread, which is full
+  division    ///< of an integer by zero, or of the least one by -1
 };
 
 /// While it lives, a thread of a kernel that makes the processor refuse an instruction ends its block with a

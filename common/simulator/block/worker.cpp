@@ -1,7 +1,9 @@
 #include "common/simulator/block/worker.h"
 
 #include <algorithm>
+#include <mutex>
 #include <sstream>
+#include <utility>
 
 #include "common/simulator/describe.h"
 #include "common/simulator/language.h"
@@ -26,6 +28,26 @@ std::string describe_wait(const Thread& thread) {
 }
 
 }  // namespace
+
+namespace {
+
+/// What was odd in blocks that ended well: the first one's of them.
+std::mutex suspects_mutex;
+std::optional<std::pair<uint64_t, std::string>> suspects_of_block;
+
+void note_suspects(uint64_t block, std::string suspects) {
+  const std::lock_guard lock(suspects_mutex);
+  if (!suspects_of_block || block < suspects_of_block->first)
+    suspects_of_block = {block, std::move(suspects)};
+}
+
+}  // namespace
+
+std::string take_suspects() {
+  const std::lock_guard lock(suspects_mutex);
+  const auto suspects = std::exchange(suspects_of_block, std::nullopt);
+  return suspects ? suspects->second : "";
+}
 
 thread_local constinit Worker* current_worker = nullptr;
 
@@ -72,7 +94,10 @@ std::optional<std::string> Worker::end_block() {
     error = endless_report();
   else if (error.empty())
     error = scheduler.alive() > 0 ? deadlock_report() : end_report();
-  if (!error.empty()) error += mbarriers.suspects();
+  if (!error.empty())
+    error += suspects();
+  else if (mbarriers.is_suspicious() || barriers.is_suspicious())
+    note_suspects(number_, suspects());
   if (observer()) observer()->block_ends();
   if (EventLog* log = scheduler.log(); log && !error.empty()) {
     const bool of_block = scheduler.error().empty() && !scheduler.crashed() && !scheduler.given_up();
@@ -219,10 +244,16 @@ std::string Worker::crash_report() const {
            " KB: a recursion that does not end, or local arrays that are too large. On a GPU a thread has "
            "1 KB for what does not fit into registers, unless the host asks for more (cudaLimitStackSize)" +
            thread;
-  return "out of bounds or misaligned: a thread touches " + memory.describe(scheduler.bad_address()) +
-         ", where there is no memory, or a vector that is not aligned. Check the pointer, and the index "
-         "against the "
-         "last row, column or stage" +
+  if (scheduler.crashed() == Crash::alignment)
+    return "misaligned or out of bounds: a thread loads or stores a vector, such as a float4, at an address "
+           "that "
+           "is not a multiple of its size, or follows a pointer that is no address. Check the offset of the "
+           "row, "
+           "and who writes the pointer" +
+           thread;
+  return "out of bounds: a thread touches " + memory.describe(scheduler.bad_address()) +
+         ", where there is no memory. Check the pointer, and the index against the last row, column or "
+         "stage" +
          thread;
 }
 
@@ -232,8 +263,8 @@ std::string Worker::report_of(Crash crash) {
     return "out of bounds: a thread touches what is no memory at all. Check the pointer, and the index "
            "against "
            "the last row, column or stage\n  " +
-           describe_current(scheduler.current()) + mbarriers.suspects();
-  return crash_report() + mbarriers.suspects();
+           describe_current(scheduler.current()) + suspects();
+  return crash_report() + suspects();
 }
 
 /// The current thread never handed over.

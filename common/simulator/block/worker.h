@@ -66,6 +66,8 @@ class Worker final : Scheduled {
   std::optional<std::string> end_block();
   /// Where all threads are: a line for those of which the same can be said.
   std::string describe_all_waits() const;
+  /// What may be behind an error, or a wrong result, of the block; empty if nothing was odd.
+  std::string suspects() const { return mbarriers.suspects() + barriers.suspects(); }
   /// What is to be said of the block, whose current thread has ended so (trap.h).
   std::string report_of(Crash crash);
 

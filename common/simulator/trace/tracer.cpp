@@ -474,7 +474,7 @@ void Tracer::report(const Race& race) {
 void Tracer::report_suspects() const {
   if (current_worker->scheduler.alive() > 0 || !current_worker->scheduler.error().empty()) return;
   const std::lock_guard lock(grid_->mutex);
-  grid_->faults.add_suspects(block_.number, current_worker->mbarriers.suspects());
+  grid_->faults.add_suspects(block_.number, current_worker->suspects());
 }
 
 /// Where a byte lies of what the races are kept of.
@@ -518,6 +518,9 @@ void Tracer::streams(int thread, const void* object, uint32_t ticket, const Touc
   requests_.add_counts(
       Kind{site, uint16_t(std::min<std::size_t>(touched.bytes, 0xffff)), touched.access, false}.packed(),
       {1, 1, last - first + 1, (touched.bytes + kSectorBytes - 1) / kSectorBytes});
+  if (touched.access == Access::atomic)  // which adds to what is there
+    for (std::size_t at = 0; at < touched.bytes; at += sizeof(float))
+      check_written(thread, address + at, sizeof(float), site, {Space::global});
   const DeviceMemory::Who who{block_.number, thread, clocks_.agent(object), ticket, order_};
   if (!grid_->earlier.empty()) check_earlier_launches(who, touched.access, address, touched.bytes, site);
   if (const auto conflict = grid_->memory.access(who, address, touched.bytes, touched.access, site))
