@@ -12,8 +12,8 @@ namespace flashbook::naive {
 //| The causal mask is aligned to the bottom right: the last query sees every key, and each query before it
 //| one key less. With more queries than keys the first queries see none.
 //|
-//| ![Which keys a query sees, with as many, more and fewer keys than
-//| queries](../../docs/figures/visible_keys.svg)
+//| ![Which keys a query sees if there are as many keys as queries, more, or
+//| fewer](../../docs/figures/visible_keys.svg)
 
 /// The shape of one launch. `head` below counts over batch and heads together: head = b * heads + h.
 struct Problem {

@@ -3,8 +3,8 @@
 //| $2^x$ for step 4: without branches, so that the compiler computes it for a whole vector of scores at once.
 //|
 //| `std::exp` is a call per score, and a call cannot be vectorised without a vector library behind it.
-//| Softmax asks for less than `std::exp` gives: no exponent is above 0, and a weight below $2^{-126}$ beside
-//| a weight of 1 may as well be 0.
+//| Softmax needs less than `std::exp` gives: no exponent is above 0, and next to a weight of 1 a weight below
+//| $2^{-126}$ may as well be 0.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -20,14 +20,14 @@ namespace flashbook {
 //| $2^n$ is the integer $(n + 127) \cdot 2^{23}$ read as a float. In base 2 the split itself is exact; that
 //| is why step 4 works in base 2 and hides the factor $\log_2 e$ in the softmax scale.
 //|
-//| Rounding takes one addition: beside $1.5 \cdot 2^{23}$ a float has no room for a fraction, so the sum is
-//| rounded to a whole number, which then stands in its low bits. Its other bits are those of
-//| $1.5 \cdot 2^{23}$; they need no mask, since the shift by 23 below moves all but the lowest nine bits out
-//| of the word.
+//| Rounding takes one addition. A float near $1.5 \cdot 2^{23}$ has no bits left for a fraction, so adding
+//| this number rounds to a whole number, which is then in the low bits of the sum. The other bits are those
+//| of $1.5 \cdot 2^{23}$; they need no mask, since the shift by 23 below moves all but the lowest nine bits
+//| out of the word.
 //|
 //| The second factor is a polynomial of degree 6, fitted for the least relative error on $[-1/2, 1/2]$ with
-//| $c_0 = 1$ held, so that whole exponents come out exactly. Its coefficients are rounded to float. It errs
-//| by $3 \cdot 10^{-9}$, a twentieth of what a float can tell apart.
+//| $c_0 = 1$ fixed, so that whole exponents come out exactly. Its coefficients are rounded to float. Its
+//| error is $3 \cdot 10^{-9}$, a twentieth of the spacing of floats.
 
 /// The polynomial for 2^f, highest power first.
 constexpr float kExp2Coefficients[] = {1.5326471e-4f, 1.3390806e-3f, 9.618506e-3f, 5.55036e-2f,
@@ -43,8 +43,8 @@ inline float exp2_fast(float x) {
   float p = kExp2Coefficients[0];
   for (int i = 1; i <= kExp2Degree; ++i) p = p * f + kExp2Coefficients[i];  // Horner
   const float two_to_n = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 127) << 23);
-  // Below -126 the exponent's bits have run out, and at -inf f is NaN: whatever stands there, all bits off is
-  // 0. The sign bit of x + 126, spread over the word, does it without a branch.
+  // Below -126 the exponent's bits have run out, and at -inf f is NaN. The result must be 0 there: the sign
+  // bit of x + 126, spread over the word, clears all bits without a branch.
   const int32_t below = std::bit_cast<int32_t>(x + 126.0f) >> 31;
   return std::bit_cast<float>(std::bit_cast<int32_t>(two_to_n * p) & ~below);
 }

@@ -3,8 +3,8 @@
 //| A loop over the rows of a problem, and the score of one key.
 //|
 //| Attention is a question that each query asks on its own: how well does every key match me, and what is the
-//| average of the values under these weights? So steps 1 to 3 are written for one row of Q. Everything around
-//| that row stands here: batch, heads, the causal mask, element types.
+//| average of the values under these weights? So steps 1 to 3 are written for one row of Q. This file has
+//| everything around that row: batch, heads, the causal mask, element types.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +21,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 //| ## One row
 //|
 //| A row is one query, the keys that it sees and their values. The causal mask is already in it: query `i`
-//| sees the first `visible_keys(i)` keys, so a mask is nothing but a shorter row.
+//| sees the first `visible_keys(i)` keys, so a mask is merely a shorter row.
 
 /// One query and what it attends to.
 struct Row {
@@ -35,12 +35,12 @@ struct Row {
 
 //| ## The score of a key
 //|
-//| The scaled dot product of the query and the key. C++ fixes the order of floating-point additions. So the
+//| The scaled dot product of the query and the key. C++ fixes the order of floating-point additions, so the
 //| compiler may multiply eight pairs at once, but it may not split the sum over the lanes of a vector: each
-//| addition waits for the one before, 2 to 4 cycles long. Only the next key's sum may start meanwhile, as far
-//| ahead as the processor looks.
+//| addition waits 2 to 4 cycles for the one before. Only the next key's sum may start meanwhile, as far ahead
+//| as the processor looks.
 //|
-//| Steps 1 to 3 leave it so, since their subject is the softmax. Step 4 arranges the same sums so that
+//| Steps 1 to 3 leave it at that, since their subject is the softmax. Step 4 arranges the same sums so that
 //| neighbouring lanes belong to different keys; then no order changes, and every lane works.
 
 /// scale * (q . k[key])
@@ -91,7 +91,7 @@ void for_each_row(const Shape& shape,
       const Row row = {.q = head_q.data() + int64_t(query) * shape.head_dim,
                        .k = head_k.data(),
                        .v = head_v.data(),
-                       .keys = shape.visible_keys(query),  // the causal mask: a shorter row
+                       .keys = shape.visible_keys(query),
                        .head_dim = shape.head_dim,
                        .scale = shape.scale};
 

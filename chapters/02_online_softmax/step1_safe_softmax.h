@@ -9,12 +9,9 @@
 //| largest of them no exponent exceeds 0, no exponential exceeds 1, and the sum is at least 1: nothing
 //| overflows, and nothing is divided by 0.
 //|
-//| **Budget.** 4 bytes a key for the row of scores: 16 KB at 4096 keys, which fits the L1 cache of a core.
+//| **Budget.** 4 bytes per key for the row of scores: 16 KB at 4096 keys, which fits the L1 cache of a core.
 //| The row is written once and then walked four times. At 128k keys it is 512 KB, and every walk fetches it
 //| from L2 or beyond. This chapter gets rid of the walks.
-//|
-//| **Predicted.** Nearly all of the time goes to the dot products: 64 additions a score at d = 64, each
-//| waiting for the one before. The exponentials take most of the rest. Measured: see the chapter's box.
 #pragma once
 #include <cmath>
 #include <span>
@@ -27,8 +24,8 @@ namespace flashbook {
 //| ## Two numbers of a row
 //|
 //| The softmax of a row is known once its maximum $m$ and its sum $\ell = \sum_j e^{x_j - m}$ are. $\ell$
-//| says nothing without $m$: it counts in units of $e^m$. Together they are the row's log-sum-exp,
-//| $m + \ln \ell$, which a backward pass needs and which every chapter returns beside O.
+//| means nothing without $m$: its unit is $e^m$. Together they give the row's log-sum-exp, $m + \ln \ell$,
+//| which a backward pass needs and which every chapter returns with O.
 //|
 //| A state that has seen nothing has the maximum $-\infty$, so that the first score is larger, and the sum 0.
 
@@ -63,9 +60,9 @@ inline SoftmaxState safe_softmax(std::span<float> scores) {
 
 //| ## The row of O
 //|
-//| A fourth walk over the row: each value, weighted. The inner loop runs over `head_dim`, along a row of V as
-//| it lies in memory. Its additions go to different elements of O, none waits for another, and the compiler
-//| makes vectors of them.
+//| A fourth walk over the row adds up the weighted values. The inner loop runs over `head_dim`, along a
+//| contiguous row of V. Its additions go to different elements of O, so none waits for another, and the
+//| compiler turns them into vectors.
 
 /// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_safe(const Row& row, float* o) {

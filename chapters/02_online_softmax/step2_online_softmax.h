@@ -7,13 +7,9 @@
 //| **Idea.** Let the largest score so far stand in for the maximum, and correct the sum whenever a larger one
 //| turns up. Two passes remain: one for maximum and sum, one for weights and values.
 //|
-//| **Budget.** The same row of scores, 4 bytes a key, now written once and read once. In exchange every score
-//| costs two exponentials in the first pass, one that corrects and one that adds. With that of the second
-//| pass it is three; step 1 has one.
-//|
-//| **Predicted.** No faster than step 1. The row lies in the L1 cache, where a pass costs less than one more
-//| exponential a score. The step is here for its rule, which step 3 needs. On a GPU, where a pass is a trip
-//| to device memory, the paper measures a gain. Measured: see the chapter's box.
+//| **Budget.** The same row of scores, 4 bytes per key, now written once and read once. In exchange every
+//| score costs two exponentials in the first pass, one that corrects and one that adds. With that of the
+//| second pass it is three; step 1 has one.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -26,7 +22,7 @@ namespace flashbook {
 
 //| ## What a merge tells its caller
 //|
-//| The two numbers of the state may not be all that was summed under the old maximum. Step 3 sums values
+//| The caller may have summed more under the old maximum than the state's two numbers. Step 3 sums values
 //| under the same weights, and must correct them by the same factors. So a merge returns them.
 
 /// What a merge multiplies both sides by.
@@ -68,8 +64,8 @@ inline Factors merge(SoftmaxState& state, const SoftmaxState& part) {
 //| A single score is a part of its own: its maximum is itself, its sum is $e^0 = 1$. Put into the rule, this
 //| is the update of the paper, $\ell \leftarrow \ell\, e^{m_{\text{old}}-m} + e^{x-m}$.
 //|
-//| One of both exponentials is always $e^0$. `std::exp` is called all the same: to find out which one would
-//| take a branch, and in step 4 there is only one correction for a whole row of a tile.
+//| One of the two exponentials is always $e^0$. `std::exp` is called all the same, since finding out which
+//| one would take a branch. In step 4 there is only one correction for a whole row of a tile.
 
 /// Adds one score to what `state` has seen.
 inline Factors update(SoftmaxState& state, float score) {
@@ -92,7 +88,7 @@ inline float attention_row_two_passes(const Row& row, float* o) {
   }
 
   for (int key = 0; key < row.keys; ++key) {
-    // The exponential again: in the first pass it was taken against a maximum that may have moved since.
+    // The exponential again: the maximum of the first pass may have moved since.
     const float weight = std::exp(scores[key] - state.row_max) / state.row_sum;
     const float* v = row.v + int64_t(key) * row.head_dim;  // [head_dim]
     for (int d = 0; d < row.head_dim; ++d) o[d] += weight * v[d];

@@ -7,14 +7,10 @@
 //| computed, used and forgotten (Rabe and Staats, [arXiv 2112.05682](https://arxiv.org/abs/2112.05682); Dao
 //| et al., FlashAttention, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135)).
 //|
-//| **Budget.** A row of O and two floats of state, and one score at a time, however many keys there are. In
-//| exchange every key corrects the whole row of O: `head_dim` multiplications beside the `head_dim`
-//| multiply-adds that are needed anyway.
-//|
-//| **Predicted.** The time of step 2, give or take a little. One exponential, the division and the second
-//| walk go, the corrections come, and the dot products still take most of the time. What changes is the
-//| memory: the number of keys no longer occurs in it, and that is what FlashAttention needs. Measured: see
-//| the chapter's box.
+//| **Budget.** A row of O, two floats of state, and one score at a time, however many keys there are: the
+//| memory that FlashAttention needs no longer depends on the number of keys. In exchange every key corrects
+//| the whole row of O: `head_dim` multiplications in addition to the `head_dim` multiply-adds that are needed
+//| anyway.
 #pragma once
 #include "chapters/02_online_softmax/rows.h"
 #include "chapters/02_online_softmax/step2_online_softmax.h"
@@ -24,13 +20,12 @@ namespace flashbook {
 //| ## O in the same pass
 //|
 //| Write the row of O without its division, $\tilde{o} = \sum_j e^{x_j - m}\, v_j$. It is $\ell$ with $v_j$
-//| in place of 1, so what holds for $\ell$ holds for it: when $m$ moves, one factor corrects everything
-//| summed so far. The division by $\ell$ waits until the end, where $\ell$ is known and one division a row is
-//| enough.
+//| in place of 1, so the same holds for it: when $m$ moves, one factor corrects everything summed so far. The
+//| division by $\ell$ waits until the end, where $\ell$ is known and one division per row is enough.
 //|
-//| While the maximum stays, the correction is 1 and its multiplication is wasted. It mostly stays: among
-//| scores in random order the $j$-th is a new maximum with probability $1/j$, about 9 times in 4096. Step 4
-//| corrects once a tile, and later chapters ask whether to correct at all.
+//| While the maximum stays, the correction is 1 and the multiplication by it is wasted. It mostly stays:
+//| among scores in random order the $j$-th is a new maximum with probability $1/j$, about 9 times in 4096.
+//| Step 4 corrects once per tile, and later chapters ask whether to correct at all.
 
 /// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_one_pass(const Row& row, float* o) {
@@ -38,8 +33,7 @@ inline float attention_row_one_pass(const Row& row, float* o) {
   for (int key = 0; key < row.keys; ++key) {
     const Factors factors = update(state, score(row, key));
     const float* v = row.v + int64_t(key) * row.head_dim;  // [head_dim]
-    for (int d = 0; d < row.head_dim; ++d)  // a factor for what was summed, one for the new value
-      o[d] = o[d] * factors.correction + factors.weight * v[d];
+    for (int d = 0; d < row.head_dim; ++d) o[d] = o[d] * factors.correction + factors.weight * v[d];
   }
 
   for (int d = 0; d < row.head_dim; ++d) o[d] /= state.row_sum;  // at least 1: the largest score adds exp(0)

@@ -6,16 +6,12 @@
 //|
 //| **Idea.** The one pass of step 3 goes tile by tile: 64 keys at a time for 64 queries. A tile of K and V is
 //| fetched and widened to float once for 64 queries; the loops run over neighbouring elements, so that they
-//| become vector instructions; and O is corrected once a tile instead of once a key.
+//| become vector instructions; and O is corrected once per tile instead of once per key.
 //|
 //| **Budget of a core**, in KB at head_dim 64 / 128 / 256: tiles of Q, K, V and O, 16 / 32 / 64 each, and
-//| scores, 16. Together 80 / 144 / 272, which fits an L2 cache of 512 KB. What an innermost loop touches is a
-//| few rows, and fits the L1. On a GPU the same tiles fit shared memory and registers: put "block" for
-//| "core", and this is chapter 3.
-//|
-//| **Predicted.** 10x to 20x over step 1 on two cores, so 5x to 10x a core. Vectors of 8 floats bring up to
-//| 8x on the dot products, which are most of the work. The weighted sum of the values was in vectors before.
-//| With the exponential in vectors, too, little is left that is not. Measured: see the chapter's box.
+//| scores, 16. Together 80 / 144 / 272, which fits an L2 cache of 512 KB. The rows that an innermost loop
+//| touches fit the L1. On a GPU the same tiles fit shared memory and registers: read "block" for "core", and
+//| this is chapter 3.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -31,7 +27,7 @@
 
 namespace flashbook {
 
-constexpr int kRowsQ = 64;  // queries of a tile: each number of K and V is used by so many
+constexpr int kRowsQ = 64;  // queries of a tile: each number of K and V is used by all of them
 constexpr int kRowsK = 64;  // keys of a tile: 128 would need 416 KB at head_dim 256, most of an L2 cache
 
 //| ## What a core holds
@@ -41,7 +37,7 @@ constexpr int kRowsK = 64;  // keys of a tile: 128 would need 416 KB at head_dim
 //| at a time.
 //|
 //| Row maxima are kept in base 2, where $e^x$ is $2^{x \log_2 e}$ and [`exp2_fast`](exp2.h) computes it. The
-//| factor $\log_2 e$ joins the softmax scale, so it costs nothing. Both go on the scores and not on Q: there
+//| factor $\log_2 e$ joins the softmax scale, so it costs nothing. Both multiply the scores and not Q. In Q
 //| the product would be rounded in every element, and where all products of a score are equal, all would err
 //| to the same side.
 
@@ -59,9 +55,9 @@ struct alignas(64) Tiles {
 
 //| ## A tile's worth of softmax
 //|
-//| The merge rule of step 2 with a whole tile as the part that comes in. Keys that a query does not see score
-//| $-\infty$, which the exponential turns into a weight of 0: no branch in the loops, only one `fill` before
-//| them.
+//| The merge rule of step 2, with a whole tile as the incoming part. Keys that a query does not see score
+//| $-\infty$, which the exponential turns into a weight of 0. So the loops have no branch, only one `fill`
+//| before them.
 //|
 //| All keys of a tile may be masked, and so may those of all tiles before it. Then the maximum is still
 //| $-\infty$, and $-\infty - (-\infty)$ is NaN. Subtracting 0 instead is right: the weights are
@@ -87,11 +83,11 @@ void softmax_row(float (&scores)[kRowsK], int visible, float scale_log2, float& 
 
 //| ## All tiles
 //|
-//| Tasks are independent: each writes its own rows of O, so the cores share nothing but the inputs. The walk
+//| Tasks are independent: each writes its own rows of O, so the cores share nothing but the inputs. The loop
 //| over keys ends with the last key that the tile's last query sees: under a square causal mask about half of
 //| all tiles are never fetched.
 
-/// Attention, a tile of queries a task. Writes every row of O and of the log-sum-exp.
+/// Attention, one tile of queries per task. Writes every row of O and of the log-sum-exp.
 template <typename T, int kHeadDim>
 void attention_blocked(const Shape& shape,
                        const T* q,  // [batch, heads, seqlen_q, kHeadDim]

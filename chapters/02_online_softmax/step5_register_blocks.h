@@ -1,22 +1,19 @@
 //| # Step 5: blocks of registers
 //|
-//| Step 4 keeps a core's units for multiply-adds busy for about a third of the time. Its tiles stay as they
-//| are; this step changes the innermost loops. `multiply_add` loads a vector of $B$ for every multiply-add,
-//| and a core loads two vectors a cycle at best, so its two units wait for loads. And it transposes a tile of
+//| Step 4 keeps a core's multiply-add units busy for about a third of the time. Its tiles stay as they are;
+//| this step changes the innermost loops. `multiply_add` loads a vector of $B$ for every multiply-add, and a
+//| core loads at most two vectors per cycle, so its two units wait for loads. It also transposes a tile of
 //| $K$ again for every tile of queries, one number at a time.
 //|
 //| **Idea.** A block of 4 by 4 vectors of the product stays in registers while the loop runs over the inner
 //| dimension: 8 loads then feed 16 multiply-adds. And the lanes of a vector belong to *queries*, not to keys.
-//| So the scores come out transposed, $S^T = K Q^T$ and $O^T = V^T P^T$, and neither $K$ nor $V$ is ever
-//| transposed: only $Q$ and $O$ are, once. The softmax gains, too: maximum and sum run down a column, 16
-//| queries side by side, and no lane looks at another.
+//| The scores then come out transposed, $S^T = K Q^T$ and $O^T = V^T P^T$, and only $Q$ and $O$ have to be
+//| transposed, once, never $K$ or $V$. The softmax gains, too: maximum and sum run down a column, 16 queries
+//| side by side, and no lane looks at another.
 //|
 //| **Budget of a core**, in KB at head_dim 64 / 128 / 256: $Q^T$, $O^T$ and the tiles of $K$ and $V$, 16 / 32
 //| / 64 each, and $S^T$, 16. As in step 4; what is new is the budget of registers. AVX-512 has 32 of 16
 //| floats: 16 sums, 4 vectors of $B$, one factor. AVX2 has 16 of 8 floats: 8 sums, 2 vectors, one factor.
-//|
-//| **Predicted.** 2 to 3 times step 4 on one core: from about a quarter of the units' rate to some three
-//| quarters, the rest being exponentials and copies. Measured: see the chapter's box.
 //|
 //| In chapter 4 a warp keeps a block of sums in registers for the same reason.
 #pragma once
@@ -41,12 +38,13 @@ constexpr int kKeysOfTile = 64;
 
 //| ## Vectors by name
 //|
-//| Step 4 left the vectors to the compiler, which takes those of the machine that it compiles for, and with
-//| g++ only half as wide as AVX-512 has them. Here they have a type. g++ and clang++ know vectors of any
-//| width, with `+`, `*`, `<` and `?:` lane by lane, and split what the processor has not.
+//| Step 4 left the vectors to the compiler, which uses those of the machine that it compiles for, and with
+//| g++ only half as wide as AVX-512's. Here they have a type. g++ and clang++ support vectors of any width,
+//| with `+`, `*`, `<` and `?:` lane by lane, and split them as the processor requires.
 //| [`with_widest_vectors`](../../common/numeric/widest_vectors.h) compiles the code below three times, for
-//| 16, 8 and 4 lanes, and asks the processor which to run. A vector library such as Highway does the same for
-//| more processors. For two products and one exponential the compiler's own types need less to be explained.
+//| 16, 8 and 4 lanes, and selects a version for the processor at run time. A vector library such as Highway
+//| does the same for more processors; for two products and one exponential the compiler's own types need less
+//| explanation.
 
 /// The vector at `address`, to read or to write.
 template <typename Unit>
@@ -76,13 +74,13 @@ template <typename Unit>
 
 //| ## A block of a product
 //|
-//| The block is $C = A B$ or $C = C \cdot \text{factor} + A B$. All sums have a name of their own, so they
+//| The block is $C = A B$ or $C = C \cdot \text{factor} + A B$. Every sum is a variable of its own, so all
 //| stay in registers from the first to the last step of the loop. A step loads a row of $B$, as many vectors
 //| as the block is wide, and 4 numbers of $A$, and uses each number of $A$ for every vector and each vector
 //| for all 4 numbers.
 //|
-//| Sums do not wait for one another either. A multiply-add takes 4 cycles and two begin in each, so 8 must be
-//| under way at any time; the block has 16 sums, or 8 where there are 16 registers.
+//| The sums are also independent. A multiply-add takes 4 cycles and two begin in each, so 8 must be in flight
+//| at any time; the block has 16 sums, or 8 where there are 16 registers.
 //|
 //| The same loop serves both products. In $S^T = K Q^T$ a row of $A$ is a key; in $O^T = V^T P^T$ it is a
 //| column of $V$, and the two strides of $A$ change places.
@@ -140,21 +138,20 @@ template <typename Unit, int kRows, int kInner, bool kAdds>
 template <int kHeadDim>
 struct alignas(64) TransposedTiles {
   float q[kHeadDim][kQueriesOfTask];
-  float k[kKeysOfTile][kHeadDim];  // of floats used by the last tile only, if it is not whole
+  float k[kKeysOfTile][kHeadDim];  // used by floats for the last tile only, if it is not whole
   float v[kKeysOfTile][kHeadDim];
   float scores[kKeysOfTile][kQueriesOfTask];  // then, in place, the weights
   float o[kHeadDim][kQueriesOfTask];          // not yet divided by row_sum
   float row_max[kQueriesOfTask];              // in base 2: largest score * log2(e)
   float row_sum[kQueriesOfTask];
   float correction[kQueriesOfTask];  // for O, by what the maximum rose at this tile
-  int visible[kQueriesOfTask];       // how many keys of this tile a query sees
+  int visible[kQueriesOfTask];       // how many keys of this tile each query sees
 };
 
-//| Neither product asks for whole vectors of $K$ or $V$: it takes single numbers, which may lie anywhere. So
-//| a whole tile of floats is used where it lies. Only other types and the last keys are copied.
+//| Neither product needs whole vectors of $K$ or $V$: each takes single numbers, which may be anywhere. So a
+//| whole tile of floats is used where it is. Only other types and the last keys are copied.
 
-/// A tile of keys or values as floats, kKeysOfTile rows: `source` itself, or `copy` with what is missing as
-/// 0.
+/// A tile of keys or values as floats, kKeysOfTile rows: `source` itself, or `copy`, filled up with zeros.
 template <int kHeadDim, typename T>
 [[gnu::always_inline]] inline const float* as_floats(const T* source,  // [keys, kHeadDim]
                                                      int keys, float (&copy)[kKeysOfTile][kHeadDim]) {
@@ -167,8 +164,8 @@ template <int kHeadDim, typename T>
 //| ## A tile's worth of softmax
 //|
 //| Step 4's, for 16 queries at once. Where step 4 reduces over the lanes, this walks down a column: no lane
-//| needs another, and 16 maxima come out. O is not corrected here but where its sums are loaded anyway, at
-//| the start of a block.
+//| needs another, and 16 maxima come out. O is not corrected here, but at the start of a block, where its
+//| sums are loaded anyway.
 //|
 //| Only the tiles on the causal diagonal and the last one have keys to hide; they alone pay for the
 //| comparison.
@@ -224,7 +221,7 @@ template <typename Unit, int kHeadDim>
 //| The tasks and their order are step 4's. Q is transposed as it is fetched and O as it is written: once for
 //| all keys.
 
-/// Attention, a tile of queries a task. Writes every row of O and of the log-sum-exp.
+/// Attention, one tile of queries per task. Writes every row of O and of the log-sum-exp.
 template <typename T, int kHeadDim>
 void attention_in_registers(const Shape& shape,
                             const T* q,  // [batch, heads, seqlen_q, kHeadDim]

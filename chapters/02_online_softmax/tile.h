@@ -42,10 +42,9 @@ void load_transposed_tile(const T* source,  // [rows, kHeadDim]
 //| ## Multiplying tiles
 //|
 //| Both products of attention are $C \mathrel{+}= A B$ with rows of $B$ along the vectors: the scores are Q
-//| times the transposed K, and O is the weights times V. Eight rows of $B$ are folded into a row of $C$ in
-//| one sweep. So an element of $C$ is loaded and stored once for eight multiply-adds, and the eight factors
-//| from $A$ stay in registers: eight of the sixteen that AVX2 has. Each sum is taken in the order of step 1's
-//| loop.
+//| times the transposed K, and O is the weights times V. One sweep folds eight rows of $B$ into a row of $C$,
+//| so an element of $C$ is loaded and stored once for eight multiply-adds. The eight factors from $A$ stay in
+//| registers, half of the sixteen that AVX2 has. Each sum is taken in the order of step 1's loop.
 
 /// c += a * b for the first `rows` rows of a and c.
 template <int kRows, int kInner, int kColumns>
@@ -69,10 +68,9 @@ void multiply_add(const float (&a)[kRows][kInner], const float (&b)[kInner][kCol
 //|
 //| A sum over one row would be a chain again. Eight partial results break it up: element $j$ goes to lane
 //| $j \bmod 8$, and at the end the upper half of the lanes is folded onto the lower, three times. At best the
-//| eight are one vector; where a compiler does not see that, they are still eight chains that need not wait
-//| for each other.
+//| eight are one vector; if a compiler does not see that, they are still eight independent chains.
 //|
-//| It is the freedom of the merge rule, used inside a row. A GPU's warp folds its lanes the same way, with
+//| This is the freedom of the merge rule, used inside a row. A GPU's warp folds its lanes the same way, with
 //| shuffles.
 
 constexpr int kLanes = 8;  // one AVX2 vector

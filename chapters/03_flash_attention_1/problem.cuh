@@ -13,8 +13,8 @@ namespace flashbook::fa1 {
 //| which is one instruction of the GPU. It goes on the scores and not on Q: a factor multiplied into Q is
 //| rounded with every element, and where all products of a score are equal, all of them err to the same side.
 //|
-//| ![Which keys a query sees, with as many, more and fewer keys than
-//| queries](../../docs/figures/visible_keys.svg)
+//| ![Which keys a query sees if there are as many keys as queries, more, or
+//| fewer](../../docs/figures/visible_keys.svg)
 
 /// The shape of one launch. `head` below counts over batch and heads together: head = b * heads + h.
 struct Problem {

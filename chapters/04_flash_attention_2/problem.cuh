@@ -14,8 +14,8 @@ namespace flashbook::fa2 {
 //| queries the first queries see none, and every kernel must give them $O = 0$ and a log-sum-exp of
 //| $-\infty$.
 //|
-//| ![Which keys a query sees, with as many, more and fewer keys than
-//| queries](../../docs/figures/visible_keys.svg)
+//| ![Which keys a query sees if there are as many keys as queries, more, or
+//| fewer](../../docs/figures/visible_keys.svg)
 
 /// The shape of one launch. `head` below counts over batch and heads together: head = b * heads + h.
 struct Problem {

@@ -7,12 +7,12 @@
 namespace flashbook::naive {
 
 // The problem: batch 1; query heads that share fewer heads of keys and values; as many keys as queries;
-// causal; f16, so 2 bytes an element of Q, K, V, O and P, and 4 an element of S.
+// causal; f16, so 2 bytes per element of Q, K, V, O and P, and 4 per element of S.
 //
 // Count a causal mask as half of all pairs, and leave out the log-sum-exp.
 //
 // Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
+// sizes that are not published. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
 // make it whole. Functions may call those above them.
 struct Traffic {
   double heads = 32, kv_heads = 8, tokens = 2048, head_dim = 64;

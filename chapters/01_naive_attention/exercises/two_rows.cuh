@@ -15,8 +15,8 @@ struct Scored {
 };
 
 // BEGIN EXERCISE ch01-shuffles: two rows in a warp, four rounds
-/// The largest score of the lane's row with its key, in every lane of the row. Of equal scores the one
-/// whose key is the smaller.
+/// The largest score of the lane's row with its key, in every lane of the row. If scores are
+/// equal, the smaller key wins.
 inline __device__ Scored row_largest(Scored mine) {
   return mine;  // TODO: so far each lane has only its own
 }

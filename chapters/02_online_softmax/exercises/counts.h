@@ -11,7 +11,7 @@ namespace flashbook {
 // order.
 //
 // Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
+// sizes that are not published. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
 // make it whole. Functions may call those above them.
 struct Counts {
   double scores = 65536, tile = 64, head_dim = 128, first = 3, step = 0.5;

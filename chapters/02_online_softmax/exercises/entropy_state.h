@@ -9,8 +9,8 @@
 namespace flashbook {
 
 // The entropy of a row's probabilities says whether a query looks at one key or at all of them. With the
-// log-sum-exp L it is the mean of L - x under these probabilities: it takes a third sum beside the two
-// numbers of the chapter, and one pass over the row.
+// log-sum-exp L it is the mean of L - x under these probabilities. One pass over the row can compute it, with
+// a third sum in addition to the two numbers of the chapter.
 
 /// What is known of a part of a row of scores x.
 struct EntropyState {

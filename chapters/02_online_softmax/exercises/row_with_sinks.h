@@ -8,7 +8,7 @@
 namespace flashbook {
 
 // A model that writes without end (arXiv 2309.17453) keeps the first few keys, its attention sinks, and the
-// last `window` keys. What lies between them is gone.
+// last `window` keys. The keys between them are gone.
 
 constexpr int kSinks = 4;
 
@@ -17,7 +17,7 @@ constexpr int kSinks = 4;
 inline float attention_row_with_sinks(const Row& row, int window, float* o) {
   SoftmaxState state;
   // BEGIN EXERCISE ch02-one-pass: values, too, of sinks and a window
-  // TODO: This adds up all values as they are. So far nobody looks at the factors, nor at the window.
+  // TODO: This adds up all values as they are. It ignores the factors and the window.
   static_cast<void>(window);
   for (int key = 0; key < row.keys; ++key) {
     update(state, score(row, key));

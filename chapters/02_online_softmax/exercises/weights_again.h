@@ -8,9 +8,9 @@
 
 namespace flashbook {
 
-// The gradient of attention needs each weight once more. Nobody has kept them: of a row only its log-sum-exp
-// is left. So its scores are computed again, a tile of keys at a time. A write-up that goes round says what
-// then: "P of a tile is the softmax of the tile's scores".
+// The gradient of attention needs each weight once more, but only the row's log-sum-exp was kept. So its
+// scores are computed again, a tile of keys at a time. A popular write-up then says: "P of a tile is the
+// softmax of the tile's scores".
 
 constexpr int kTileKeys = 16;
 

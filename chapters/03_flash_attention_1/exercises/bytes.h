@@ -11,7 +11,7 @@ namespace flashbook::fa1 {
 // queries and of keys have `rows` rows, which divide the tokens.
 //
 // Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
+// sizes that are not published. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
 // make it whole. Functions may call those above them.
 // Counts are exact: a thousandth off is wrong.
 struct Bytes {

@@ -12,7 +12,7 @@ namespace flashbook::fa2 {
 // bytes), of which each block takes 1 KB more than it asks for, and 65536 registers.
 //
 // Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
+// sizes that are not published. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
 // make it whole. Functions may call those above them.
 struct Budget {
   double head_dim = 192, warps = 4, queries = 32, keys = 64, stages = 2;

@@ -13,7 +13,7 @@ namespace flashbook::fa3 {
 // exponentials a cycle.
 //
 // Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
+// sizes that are not published. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
 // make it whole. Functions may call those above them.
 struct Budget {
   double head_dim = 192, consumers = 2, stages = 4, keys = 96;
