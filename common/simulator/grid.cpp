@@ -74,6 +74,11 @@ void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const
                 " bytes of dynamic shared memory: a block has at most " + std::to_string(kMaxSharedBytes) +
                 " (227 KB)");
   const std::size_t arrays = static_shared_bytes_of(kernel);
+  constexpr std::size_t kMaxArrays = 48 * 1024;
+  if (arrays > kMaxArrays)
+    throw Error(std::to_string(arrays) + " bytes of __shared__ arrays: a kernel has at most " +
+                std::to_string(kMaxArrays) +
+                " (48 KB) of them. dynamic_shared<T>() gives it more, up to 227 KB");
   if (dynamic_shared_bytes + arrays > kMaxSharedBytes)
     throw Error(std::to_string(dynamic_shared_bytes) + " bytes of dynamic shared memory and " +
                 std::to_string(arrays) + " of __shared__ arrays: a block has at most " +

@@ -18,12 +18,23 @@ inline Inputs normal_inputs(const Shape& shape) {
   return make_inputs(shape, InputKind::normal, 6 + course_seed());
 }
 
+/// What NaN in a comparison's text may come from; empty if there is none.
+inline std::string why_nan(const Shape& shape, const std::string& worst) {
+  if (worst.find("nan") == std::string::npos) return "";
+  const bool some_see_none = shape.causal() && shape.seqlen_q > shape.seqlen_k;
+  return std::string(". NaN was never written, or is inf - inf or 0 / 0") +
+         (some_see_none ? "; a row that sees no key has O = 0 and a log-sum-exp of -inf" : "");
+}
+
 /// Compares every element of O and of the log-sum-exp with attention in double.
 inline void expect_outputs(const Shape& shape, const Reference& reference, const Outputs& outputs) {
   const CheckResult result = check(shape, reference, outputs);
-  if (!result.o.ok) ADD_FAILURE() << "O of " << describe(shape) << ". The worst element: " << result.o.worst;
+  if (!result.o.ok)
+    ADD_FAILURE() << "O of " << describe(shape) << ". The worst element: " << result.o.worst
+                  << why_nan(shape, result.o.worst);
   if (!result.lse.ok)
-    ADD_FAILURE() << "The log-sum-exp of " << describe(shape) << ". The worst row: " << result.lse.worst;
+    ADD_FAILURE() << "The log-sum-exp of " << describe(shape) << ". The worst row: " << result.lse.worst
+                  << why_nan(shape, result.lse.worst);
 }
 
 /// The same, of attention as the shape has it.

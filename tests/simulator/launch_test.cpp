@@ -96,6 +96,23 @@ TEST_F(Launch, ArraysAndDynamicSharedMemoryMustFitTogether) {
         "(227 KB) together");
   }
 }
+
+TEST_F(Launch, ArraysHaveAtMost48KB) {
+  float out[32];
+  const auto launch = [&]<int kCount>() {
+    run_grid(
+        1, 32, 0, [&] { has_an_array<kCount>(out); }, reinterpret_cast<const void*>(&has_an_array<kCount>));
+  };
+  EXPECT_NO_THROW(launch.operator()<12288>());
+  try {
+    launch.operator()<16640>();
+    FAIL();
+  } catch (const sim::Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "66560 bytes of __shared__ arrays: a kernel has at most 49152 (48 KB) of them. "
+                 "dynamic_shared<T>() gives it more, up to 227 KB");
+  }
+}
 #endif
 
 TEST_F(Launch, WhatTheMachineRefusesIsRefusedWithTheReason) {
