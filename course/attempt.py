@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from course import gate, gtest, manifest, modes, regions, variant
 from course.score import Score
@@ -39,12 +38,6 @@ class Attempt(Score):
     def left(self) -> list[manifest.Test]:
         """Hidden tests, which students do not have."""
         return [test for test in self.exercise.tests if test.hidden and test.name not in self.verdicts]
-
-    def first_failure(self) -> tuple[str, str] | None:
-        """(title, message) of what to look at first; None if there is nothing."""
-        if self.trouble:
-            return self.headline, self.trouble
-        return next(((test.title, self.verdicts[test.name].message) for test in self.failed), None)
 
 
 def left_to_the_grader(attempts: Sequence[Attempt]) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from course import gate, handout, submission
-from course.counted import CLOCKS
 from course.grade import Grader
 from course.manifest import Exercise
 from course.regions import Written
@@ -34,15 +33,18 @@ HOLES = {
     "takes it away": 'rename("{open}", "mine") == 0', "unlinks it": 'unlink("{open}") == 0', "links it": 'link("{open}", "hard") == 0',
     "truncates its own program": "open(program, 01000) >= 0", "reads the reference's program": 'open("{judge}", 0) >= 0',
     "reads the reference's answer": 'open("{solution}", 0) >= 0', "lists the book": 'open("{root}", 0200000) >= 0',
-    "looks through a folder's descriptor": 'openat(open("/", 010000000), "etc/passwd", 0) >= 0', "leaves a symbolic link": 'symlink("/etc/passwd", "soft") == 0',
+    "looks through a folder's descriptor": 'openat(open("/", 010000000), "etc/passwd", 0) >= 0',
+    "leaves a symbolic link": 'symlink("/etc/passwd", "soft") == 0',
     "leaves a pipe": 'mkfifo("pipe", 0666) == 0', "goes elsewhere": 'chdir("/") == 0', "lets everybody in": 'chmod(".", 0777) == 0',
     "gives its folder away": 'chown(".", 0, 0) == 0', "has a root of its own": 'chroot(".") == 0', "becomes root": "setuid(0) == 0",
     "leaves its group": "fork() == 0 && (setsid() > 0 || (_exit(0), false))", "reads another's environment": 'open("/proc/1/environ", 0) >= 0',
     "reads its own": 'open("/proc/self/environ", 0) >= 0', "signals its parent": "kill(getppid(), 0) == 0", "signals everybody": "kill(-1, 0) == 0",
     "gives signals to its parent": "fcntl(1, 8, getppid()) == 0", "traces its parent": "ptrace(16, getppid(), 0, 0) == 0",
     "limits its parent": "prlimit(getppid(), 7, 0, 0) == 0", "slows its parent": "setpriority(0, getppid(), 19) == 0",
-    "has a socket": "socket(2, 1, 0) >= 0", "has a local socket": "socketpair(1, 1, 0, sockets) == 0", "shares memory": "shmget(77, 4096, 01666) >= 0",
-    "has a file in memory": 'memfd_create("a", 0) >= 0', "queues calls": "syscall(425, 8, program) >= 0", "opens by the newer call": 'syscall(437, -100, "/etc/passwd", how, 24) >= 0',
+    "has a socket": "socket(2, 1, 0) >= 0", "has a local socket": "socketpair(1, 1, 0, sockets) == 0",
+    "shares memory": "shmget(77, 4096, 01666) >= 0",
+    "has a file in memory": 'memfd_create("a", 0) >= 0', "queues calls": "syscall(425, 8, program) >= 0",
+    "opens by the newer call": 'syscall(437, -100, "/etc/passwd", how, 24) >= 0',
     "has a namespace": "unshare(0x10000000) == 0", "mounts": 'mount("none", ".", "tmpfs", 0, 0) == 0', "loads a filter": "syscall(321, 0, 0, 0) >= 0",
     "types on the terminal": 'open("/dev/tty", 2) >= 0', "pushes into it": 'ioctl(1, 0x5412, "x") == 0',
 }
@@ -100,7 +102,8 @@ def holes(root: Path, open_file: Path) -> str:
               "judge": root / "build/sim/bin/exercise.ch02-counts_solved"}
     names = sorted({name for test in HOLES.values() for name in re.findall(r"([a-z_]+)\(", test)})
     lines = [f'int {name}(...) __asm__("{name}");' for name in names]
-    lines += ['extern char* program __asm__("program_invocation_name");', "static int sockets[2];", "static unsigned long how[3];", "bool any = false;"]
+    lines += ['extern char* program __asm__("program_invocation_name");', "static int sockets[2];", "static unsigned long how[3];",
+              "bool any = false;"]
     for what, test in HOLES.items():
         for name, place in places.items():
             test = test.replace("{" + name + "}", str(place))
@@ -171,37 +174,6 @@ struct Parameter {
 };
 __global__ void nothing(Parameter) {}
 inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Parameter(p)); }""", no_code
-
-
-def cheaper(root: Path) -> Iterator[tuple[str, str, str]]:
-    """Kernels that are right, and do uncounted what they did counted: [(what it tries, the kernel without, with it)]."""
-    kernel = (root / "course/solutions/capstones/capstone-forward.cuh").read_text(encoding="utf-8")
-    yield "takes powers for exponentials", kernel, kernel.replace("exp2_approx((", "powf(to_log2 > 0 ? 2 : 3, (")
-    of_head = kernel.replace("__global__ void __launch_bounds__(128) forward(Forward p) {",
-                             "__device__ inline void rows(const Forward& p, int tile) {")
-    of_head = of_head.replace("blockIdx.x", "tile").replace("inline void plan", """__global__ void forward(Forward p) {
-  if (blockIdx.x > 0) return;
-  for (int tile = 0; tile * kRows < p.seqlen_q; ++tile) {
-    __syncthreads();
-    rows(p, tile);
-  }
-}
-inline void plan""").replace("(p.seqlen_q + kRows - 1) / kRows", "BLOCKS")
-    yield "starts blocks that do nothing", of_head.replace("BLOCKS", "1"), of_head.replace("BLOCKS", "4")
-
-
-def faults_of_counts(grader: Grader, exercise: Exercise) -> Iterator[str]:
-    """Of the kernels that do uncounted what they did counted. They are right, and have all the time that a student's has."""
-    counted = replace(exercise, tests=[test for test in exercise.tests if test.clocks])
-    for what, *texts in cheaper(grader.root):
-        (_, without), (_, trick) = side_by_side(texts, lambda text: grader.exercise(counted, Written(text.split("\n"))))
-        for test in counted.tests:
-            clocks = [result.verdicts[test.name].counts.get(CLOCKS, 0) if test.name in result.verdicts else 0 for result in (without, trick)]
-            print(f"cheat: {what:<50} {clocks[1]} clocks, {clocks[0]} without", flush=True)
-            if not 0 < clocks[0] <= clocks[1]:
-                found = [one.trouble or one.verdicts[test.name].message for one in (trick, without)]
-                yield (f"cheat '{what}' costs {clocks[1]} clocks in {test.name}, {clocks[0]} without; 0 is not right or not counted. "
-                       + "; ".join(filter(None, found)))
 
 
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
@@ -282,5 +254,3 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
             print(f"cheat: {what:<50} {points} points", flush=True)
             if points or len(written) + len(missing) != 2:
                 yield f"cheat '{what}' gets {points} points"
-    with Grader(root, exercises, SEED) as grader:
-        yield from faults_of_counts(grader, by_id["capstone-forward"])

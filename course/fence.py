@@ -74,9 +74,9 @@ def program(numbers: dict[str, int]) -> bytes:
         """Landlock takes what is only read for no write, and versions 1 and 2 let it truncate."""
         return load(flags) + instruction(0x54, TRUNCATING | 3) + instruction(0x15, TRUNCATING, 1, 0) + allow + refuse
 
-    arguments = {"open": opening(24), "openat": opening(32), "clone": load(16) + instruction(0x45, NAMESPACES, 1, 0) + allow + refuse, "ioctl": load(24) + equal([TCGETS]),
-                 "fcntl": load(24) + equal(FCNTL), "kill": load(16) + equal([os.getpid()]), "tgkill": load(16) + equal([os.getpid()]),
-                 "prlimit64": load(16) + equal([0])}
+    arguments = {"open": opening(24), "openat": opening(32), "clone": load(16) + instruction(0x45, NAMESPACES, 1, 0) + allow + refuse,
+                 "ioctl": load(24) + equal([TCGETS]), "fcntl": load(24) + equal(FCNTL),
+                 **dict.fromkeys(("kill", "tgkill"), load(16) + equal([os.getpid()])), "prlimit64": load(16) + equal([0])}
     code += load(4) + instruction(0x15, ARCHITECTURES[os.uname().machine], 1, 0) + refuse + load(0)
     for name, number in numbers.items():
         body = arguments.get(name, allow)
@@ -110,7 +110,9 @@ def probe(secret: str, program: str) -> list[str]:
     attempt("truncate what it may read", lambda: os.open(program, os.O_RDONLY | os.O_TRUNC))
     for place in (os.path.dirname(secret), "/tmp", "/var/tmp", "/dev/shm", "/run", "/usr"):
         mark = f"{place}/flashbook-{os.getpid()}"
-        attempt(f"make a file in {place}", lambda mark=mark: (os.open(mark, os.O_CREAT | os.O_WRONLY), os.unlink(mark)))
+        attempt(f"make a file in {place}", lambda mark=mark: os.open(mark, os.O_CREAT | os.O_WRONLY | os.O_EXCL))
+        if os.path.exists(mark):
+            os.unlink(mark)
     attempt("leave a symbolic link", lambda: os.symlink("/etc/passwd", "symbolic"))
     attempt("leave a hard link", lambda: os.link(secret, "hard"))
     attempt("change a file's mode", lambda: os.chmod(".", 0o777))

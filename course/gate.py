@@ -15,38 +15,46 @@ REFUSED = {reason: re.compile(pattern, re.VERBOSE) for reason, pattern in {
     "assembly": "asm",
     "linkage": "extern | import | export | module",
     "a thread of the host": r"jthread | (?:pthread|thrd|mtx|cnd|tss|sem|sched)_\w+ | async | packaged_task",
-    "files": r"""(?:f|fre|fd|p|fmem)?open(?:at)?(?:64)? | fopencookie | open_w?memstream | creat(?:64)? | tmpfile(?:64)? |
-        te?mpnam(?:_r)? | mk(?:dir|fifo|nod|dtemp|o?stemps?|temp)(?:at|64)* | remove | rmdir | (?:un|sym|read)?link(?:at)? | rename(?:at2?)? |
+    "files": r"""(?:f|fre|fd|p|fmem)?open(?:at)?(?:64)? | fopencookie | open_w?memstream | creat(?:64)? | tmpfile(?:64)? | te?mpnam(?:_r)? |
+        mk(?:dir|fifo|nod|dtemp|o?stemps?|temp)(?:at|64)* | remove | rmdir | (?:un|sym|read)?link(?:at)? | rename(?:at2?)? |
         p?(?:read|write)(?:64|v2?|v64)* | f(?:read|write)(?:_unlocked)? | [fl]?(?:stat|chmod|chown|truncate|utimes|utimens)(?:at|64|x)* | utime\w* |
-        f?(?:chdir|pathconf|accessat) | f(?:data)?sync | e(?:uid)?access | syncfs | chroot | realpath | canonicalize_file_name | getc?wd | getw | lockf(?:64)? |
-        get_current_dir_name | lseek(?:64)? | f(?:seek|tell)o?(?:64)? | f[gs]etpos(?:64)? | rewind | dup[23]? | pipe2? | [fp]close(?:all)? | copy_file_range | sync_file_range | remap_file_pages | (?:vm)?splice | tee | readahead |
-        fcntl(?:64)? | fallocate(?:64)? | (?:name_to|open_by)_handle_at |
-        close_range | closefrom | fileno(?:_unlocked)? | f?getw?s(?:_unlocked)? | getdelim | getline | set(?:buf|buffer|linebuf|vbuf) | umask |
-        v?dprintf | clearerr(?:_unlocked)? | ungetw?c | [io]?fstream | basic_(?:string\w*|filebuf|[io]?f?stream) | filebuf | filesystem""",
-    "the operating system": r"""system | [vw]?fork | clone3? | exec[lv]\w* | fexecve | posix_\w+ | syscall | kill | killpg | tgkill | raise | [gs]?ssignal | gsignal |
-        sig(?!n|ma|moid|nificand)\w+ | sysv_signal | ps(?:ignal|iginfo) | dl(?:v?sym|m?open|close|error|info|addr1?) | _dl_\w+ | m(?:un)?map(?:64)? | m(?:protect|sync|incore|advise|remap) | m(?:un)?lock(?:2|all)? | pkey_\w+ | ptrace |
-        process_(?:vm_\w+|madvise|mrelease) | memfd_\w+ | (?:secure_)?(?:get|put|set|unset|clear)env | _?environ | _?exit | quick_exit | on_exit | atexit | at_quick_exit |
-        (?:sig)?(?:long|set)jmp | unshare | setns | socket\w* | daemon | nice | acct | s?brk | profil | vhangup | wait(?:3|4|id|pid) | u?alarm | pselect |
-        (?:timer|mq)_\w+ | clock_(?:adj|get|set|nano)\w+ | shm(?:_open|_unlink|at|dt|get|ctl) | re_(?:comp|match|search|set_)\w* | (?:adj|gettimeof|settimeof)(?:time|day) | reg(?:comp|exec|error|free) | revoke | c?userid | ctermid |
-        (?:get|set)(?:e?[ug]id|res?[ug]id|pg(?:id|rp)|ppid|p?id|s?id|tid|sid|groups|host(?:id|name)|domainname|login(?:_r)?|pass|pt|itimer|timeofday|locale |
-        usershell|dtablesize|pagesize|umask|entropy|loadavg|date(?:_r)?|subopt|opt|cpu) | endusershell | group_member | (?:grant|unlock)pt | ptsname(?:_r)? |
-        tc[gs]etpgrp | tty\w+ | crypt | confstr | sysconf | (?:new|dup|free|use)locale | localeconv | getpagesize | \w*gettext | \w*textdomain\w* | tzset""",
-    "a copy that nobody counts": r"""(?:w?mem|str|stp|wcs|wcp|mbs|wcr|mbr|rawmem)n?[lr]*(?:p?cpy|ccpy|move|set|cat|n?cmp|coll|chr|chrnul|mem|frob|dup|dupa|
-        xfrm|tok|to\w+|n?len|c?spn|pbrk|str|sep|fry|n?case\w+|verscmp|ftime(?:_l)?|ptime(?:_l)?|from\w+|wcs|s?width|signal|error\w*)(?:_\w+)? | bcmp | bcopy |
-        (?:explicit_)?bzero | swab | copy_n | copy_backward | copy_if | uninitialized_copy | qsort(?:_r)? | bsearch | lfind | lsearch |
-        v?a?sw?n?printf | obstack_\w+ | v?s[nw]?w?scanf | q?[efg]cvt(?:_r)? | btowc | mbr?towc | wctob | wcr?tomb | wctomb | wcwidth | mb(?:r?len|sinit)""",
-    "the right answer": """make_reference | make_gradient_reference | Reference | TensorReference | make_inputs | Visibility | visible_pairs | keys_seen |
-        largest_score | compulsory_bytes | parallel_for | Shape | Inputs""",
-    "the test's machinery": r"""testing | gtest | observed? | course_seed | course_variant | sim | device | RandomWarpOrder | (?:TYPED_)?TEST(?:_F|_P)? |
-        ADD_FAILURE(?:_AT)? | FAIL | SUCCEED | SCOPED_TRACE | RUN_ALL_TESTS | (?:GTEST|EXPECT|ASSERT|INSTANTIATE_TEST)_\w+""",
+        f?(?:chdir|pathconf|accessat) | f(?:data)?sync | e(?:uid)?access | syncfs | chroot | realpath | canonicalize_file_name | getc?wd | getw |
+        lockf(?:64)? | get_current_dir_name | lseek(?:64)? | f(?:seek|tell)o?(?:64)? | f[gs]etpos(?:64)? | rewind | dup[23]? | pipe2? |
+        [fp]close(?:all)? | copy_file_range | sync_file_range | remap_file_pages | (?:vm)?splice | tee | readahead | fcntl(?:64)? | fallocate(?:64)?
+        | (?:name_to|open_by)_handle_at | close_range | closefrom | fileno(?:_unlocked)? | f?getw?s(?:_unlocked)? | getdelim | getline |
+        set(?:buf|buffer|linebuf|vbuf) | umask | v?dprintf | clearerr(?:_unlocked)? | ungetw?c | [io]?fstream |
+        basic_(?:string\w*|filebuf|[io]?f?stream) | filebuf | filesystem""",
+    "the operating system": r"""system | [vw]?fork | clone3? | exec[lv]\w* | fexecve | posix_\w+ | syscall | kill | killpg | tgkill | raise |
+        [gs]?ssignal | gsignal | sig(?!n|ma|moid|nificand)\w+ | sysv_signal | ps(?:ignal|iginfo) | dl(?:v?sym|m?open|close|error|info|addr1?) |
+        _dl_\w+ | m(?:un)?map(?:64)? | m(?:protect|sync|incore|advise|remap) | m(?:un)?lock(?:2|all)? | pkey_\w+ | ptrace |
+        process_(?:vm_\w+|madvise|mrelease) | memfd_\w+ | (?:secure_)?(?:get|put|set|unset|clear)env | _?environ | _?exit | quick_exit | on_exit |
+        atexit | at_quick_exit | (?:sig)?(?:long|set)jmp | unshare | setns | socket\w* | daemon | nice | acct | s?brk | profil | vhangup |
+        wait(?:3|4|id|pid) | u?alarm | pselect | (?:timer|mq)_\w+ | clock_(?:adj|get|set|nano)\w+ | shm(?:_open|_unlink|at|dt|get|ctl) |
+        re_(?:comp|match|search|set_)\w* | (?:adj|gettimeof|settimeof)(?:time|day) | reg(?:comp|exec|error|free) | revoke | c?userid | ctermid |
+        (?:get|set)(?:e?[ug]id|res?[ug]id|pg(?:id|rp)|ppid|p?id|s?id|tid|sid|groups|host(?:id|name)|domainname|login(?:_r)?|pass|pt|itimer|timeofday|locale
+        | usershell|dtablesize|pagesize|umask|entropy|loadavg|date(?:_r)?|subopt|opt|cpu) | endusershell | group_member | (?:grant|unlock)pt |
+        ptsname(?:_r)? | tc[gs]etpgrp | tty\w+ | crypt | confstr | sysconf | (?:new|dup|free|use)locale | localeconv | getpagesize | \w*gettext |
+        \w*textdomain\w* | tzset""",
+    "a copy that nobody counts": r"""(?:w?mem|str|stp|wcs|wcp|mbs|wcr|mbr|rawmem)n?[lr]*(?:p?cpy|ccpy|move|set|cat|n?cmp|coll|chr|chrnul|mem|frob|dup|
+        dupa|xfrm|tok|to\w+|n?len|c?spn|pbrk|str|sep|fry|n?case\w+|verscmp|ftime(?:_l)?|ptime(?:_l)?|from\w+|wcs|s?width|signal|error\w*)(?:_\w+)? |
+        bcmp | bcopy | (?:explicit_)?bzero | swab | copy_n | copy_backward | copy_if | uninitialized_copy | qsort(?:_r)? | bsearch | lfind | lsearch |
+        v?a?sw?n?printf | obstack_\w+ | v?s[nw]?w?scanf | q?[efg]cvt(?:_r)? | btowc | mbr?towc | wctob | wcr?tomb | wctomb | wcwidth |
+        mb(?:r?len|sinit)""",
+    "the right answer": r"""make_reference | make_gradient_reference | Reference | TensorReference | make_inputs | Visibility | visible_pairs |
+        keys_seen | largest_score | compulsory_bytes | parallel_for | Shape | Inputs""",
+    "the test's machinery": r"""testing | gtest | observed? | course_seed | course_variant | sim | device | RandomWarpOrder |
+        (?:TYPED_)?TEST(?:_F|_P)? | ADD_FAILURE(?:_AT)? | FAIL | SUCCEED | SCOPED_TRACE | RUN_ALL_TESTS |
+        (?:GTEST|EXPECT|ASSERT|INSTANTIATE_TEST)_\w+""",
 }.items()}
 # Names that begin as the compiler's do and are CUDA's.
-CUDA = re.compile(r"""__(?:global|device|host|shared|constant|managed|restrict|launch_bounds|forceinline|noinline|grid_constant|cluster_dims|maxnreg|align)__ |
-    __(?:sync(?:threads|warp)\w* | threadfence\w* | shfl\w* | (?:all|any|ballot)(?:_sync)? | activemask | match_\w+ | reduce_\w+ | lanemask_\w+ | nanosleep | trap | brkpt |
-    u?(?:brev|clz|ffs|popc|byte_perm|funnelshift|mul24|mul(?:64)?hi|dp[24]a|r?hadd|sad|v\w+[24])\w* | (?:cvta|is(?:Global|Shared|Constant|Local))\w* | (?:ld|st)(?:g|c[agsv]|lu|wb|wt)\w* |
-    h[a-z]+\d? | h\w+_r[nzud] | half\w* | nv_\w+ | bfloat\w* | (?:lows?|highs?|halves)\w*2\w+ | hiloint2double | half2 | int128 | cluster_\w+ |
-    f(?:add|sub|mul|div|ma|maf|rcp|sqrt|rsqrt)_r[nzud] | frsqrt_rn | fdividef | saturatef | fmaf\w* | d(?:add|sub|mul|div|ma|rcp|sqrt)_r[nzud] |
-    (?:exp|exp10|log|log2|log10|pow|sin|cos|tan|sincos|tanh)f | (?:u?int|u?short|u?char|u?ll|u?longlong|floats?|double)\w*(?:2|_as_)\w+)""", re.VERBOSE)
+CUDA = re.compile(r"""__(?:global|device|host|shared|constant|managed|restrict|launch_bounds|forceinline|noinline|grid_constant|cluster_dims|
+    maxnreg|align)__
+    | __(?:sync(?:threads|warp)\w* | threadfence\w* | shfl\w* | (?:all|any|ballot)(?:_sync)? | activemask | match_\w+ | reduce_\w+ | lanemask_\w+ |
+    nanosleep | trap | brkpt | u?(?:brev|clz|ffs|popc|byte_perm|funnelshift|mul24|mul(?:64)?hi|dp[24]a|r?hadd|sad|v\w+[24])\w* |
+    (?:cvta|is(?:Global|Shared|Constant|Local))\w* | (?:ld|st)(?:g|c[agsv]|lu|wb|wt)\w* | h[a-z]+\d? | h\w+_r[nzud] | half\w* | nv_\w+ | bfloat\w* |
+    (?:lows?|highs?|halves)\w*2\w+ | hiloint2double | half2 | int128 | cluster_\w+ | f(?:add|sub|mul|div|ma|maf|rcp|sqrt|rsqrt)_r[nzud] | frsqrt_rn
+    | fdividef | saturatef | fmaf\w* | d(?:add|sub|mul|div|ma|rcp|sqrt)_r[nzud] | (?:exp|exp10|log|log2|log10|pow|sin|cos|tan|sincos|tanh)f |
+    (?:u?int|u?short|u?char|u?ll|u?longlong|floats?|double)\w*(?:2|_as_)\w+)""", re.VERBOSE)
 # Of std: numbers, small values, types, and loops over arrays, all of which the compiler sees through, so that accesses are counted. A text, a
 # view of one or a stream copies inside the library, where nobody counts.
 STANDARD = frozenset("""

@@ -253,7 +253,7 @@ class Progress:
     def resumed(cls, file: Path, what: tuple[object, ...], seed: int | None) -> "Progress":
         """What an interrupted run left, or a new one, with a seed of its own if there is none."""
         try:
-            left = pickle.loads(file.read_bytes())  # the grader's own: nothing that is handed in writes here
+            left: Progress = pickle.loads(file.read_bytes())  # the grader's own: nothing that is handed in writes here
             if (left.file, left.what) == (file, what) and seed in (None, left.seed):
                 return left
         except Exception:  # there is none, or another version of the book wrote it
@@ -272,10 +272,10 @@ class Progress:
 def digest_of(one: HandedIn, exercises: Sequence[manifest.Exercise]) -> str:
     """Of what is graded of a submission."""
     try:
-        found = submission.answers(one.place, exercises, one.files) if one.place else None
+        found = repr(submission.answers(one.place, exercises, one.files)) if one.place else ""
     except Exception as error:  # which is told where it is graded
         found = repr(error)
-    return hashlib.sha256(repr((found, one.id)).encode(errors="replace")).hexdigest()
+    return hashlib.sha256(f"{one.id}\n{found}".encode(errors="replace")).hexdigest()
 
 
 def minutes(seconds: float) -> str:
@@ -335,7 +335,8 @@ def grade_class(grader: Grader, handed_in: Sequence[HandedIn], names: Sequence[s
             print(f"Note: {report.unfenced(grader.sandbox.lack)}")
 
 
-def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], names: Sequence[str], scratch: Path, arguments: argparse.Namespace) -> None:
+def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], names: Sequence[str], scratch: Path,
+              arguments: argparse.Namespace) -> None:
     due = classroom.moment(arguments.due, "--due") if arguments.due else None
     handed_in = classroom.handed_in(words, exercises, scratch, arguments.single)
     if arguments.student and len(handed_in) > 1:

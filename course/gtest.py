@@ -95,7 +95,8 @@ def each_once(messages: Sequence[str]) -> list[str]:
     like: dict[str, list[str]] = {}
     for message in dict.fromkeys(messages):
         like.setdefault(cause(message), []).append(message)
-    return [first + (f"\nThe same {len(more)} more time{'s' * (len(more) > 1)}, with other numbers." if more else "") for first, *more in like.values()]
+    again = "\nThe same {} more time{}, with other numbers."
+    return [first + (again.format(len(more), "s" * (len(more) > 1)) if more else "") for first, *more in like.values()]
 
 
 def failures(report: dict[str, Any]) -> list[str] | None:

@@ -21,7 +21,6 @@ from course import manifest, quiz, similar
 from course.attempt import AS_HANDED_OUT, digest_outside
 from course.regions import Fault, code, written
 from course.solution import answer, solved
-from docs.tools.interactive import scripts_of
 
 # What a student needs; * also crosses folders. What is not named here stays at home.
 HANDED_OUT = (
@@ -32,7 +31,6 @@ HANDED_OUT = (
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu", "common/simulator/events/page.*",
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
-    "docs/figures/interactive/*.js",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
     "course/__init__.py", "course/attempt.py", "course/counted.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py",
     "course/regions.py",
@@ -41,26 +39,6 @@ HANDED_OUT = (
 )
 # And what students must not have. often_said.md corrects three sentences, and these corrections are exercises.
 KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/often_said.md", "docs/pages/weeks.md")
-INTERACTIVE = "docs/figures/interactive"
-# A picture that docs/figures/interactive can bring to life, and the page of its own that it gets.
-PICTURE = re.compile(r"^!\[[^\]]*\]\(((?:\.\./)*docs/figures/(\w+))\.svg\)$", re.MULTILINE)
-FIGURE = """\
-<!DOCTYPE html>
-<html lang="en">
-<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{name}</title>
-<style>
-  :root {{ color-scheme: light dark }} body {{ font-family: sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem }}
-  img {{ width: 100% }}
-</style>
-<div id="host"></div><img id="picture" src="{name}.svg" alt="{name}">
-{scripts}
-<script>
-  const picture = document.getElementById('picture');
-  window.flashbookFigures.{name}(document.getElementById('host'), picture);
-  picture.hidden = true;
-</script>
-</html>
-"""
 # A link to a file, or, to step over it, code. Pictures are not looked at: each page keeps its own.
 LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
 # What scripts look for in a page and a reader has no use for, with its line where it has one of its own.
@@ -161,24 +139,6 @@ def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
     return LINK.sub(replace, text)
 
 
-def figures_that_move(root: Path) -> dict[str, list[str]]:
-    """{name: its scripts}"""
-    return {name: scripts for name, scripts in scripts_of(root / INTERACTIVE).items() if (root / "docs" / "figures" / f"{name}.svg").exists()}
-
-
-def page_of_figure(name: str, scripts: Iterable[str]) -> str:
-    return FIGURE.format(name=name, scripts="\n".join(f'<script src="interactive/{script}"></script>' for script in scripts))
-
-
-def page_with_figures(root: Path, text: str) -> str:
-    """A page that says where its figures move."""
-    def replace(picture: re.Match[str]) -> str:
-        moves = picture[2] in figures_that_move(root)
-        return picture[0] + (f"\n\n[This figure moves]({picture[1]}.html): open it in a browser." if moves else "")
-
-    return PICTURE.sub(replace, text)
-
-
 def contents(root: Path, name: str, last: str = ALL, capstones: bool = True) -> str:
     """What the hand-out of the chapters up to `last` has in its file `name`."""
     text = (root / name).read_text(encoding="utf-8")
@@ -186,7 +146,7 @@ def contents(root: Path, name: str, last: str = ALL, capstones: bool = True) -> 
         return quiz.without_answers(text)
     if name.endswith(".md"):
         text = HAVE_IT.sub(lambda found: "This is the students' copy" + (": here " if found[1] else ""), MARK.sub("", text))
-        return page_with_figures(root, page_with_own_links(name, text, handed_out_files(root, last, capstones)))
+        return page_with_own_links(name, text, handed_out_files(root, last, capstones))
     return text
 
 
@@ -208,8 +168,6 @@ def write(root: Path, target: Path, with_solutions: bool = False, chapters: Sequ
     outside = {e.file: digest_outside((target / e.file).read_text(encoding="utf-8")) for e in open_ones}
     (target / AS_HANDED_OUT).parent.mkdir(exist_ok=True)
     (target / AS_HANDED_OUT).write_text(json.dumps(outside, indent=2) + "\n", encoding="utf-8")
-    for figure, scripts in figures_that_move(root).items():
-        (target / "docs" / "figures" / f"{figure}.html").write_text(page_of_figure(figure, scripts), encoding="utf-8")
     return open_ones
 
 

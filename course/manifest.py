@@ -19,7 +19,7 @@ Capstones lie in chapters/capstones. They are no chapter's, and have points of t
 """
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,68 +82,62 @@ class Exercise:
         return sum(test.points for test in self.tests)
 
 
-def is_points(value: object, least: int) -> bool:
-    return type(value) is int and value >= least
+def is_whole(least: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and value >= least
 
 
-def test_of(where: str, entry: Any) -> Test:
-    if not isinstance(entry, dict) or not {"name", "title", "points"} <= set(entry) <= {"name", "title", "points", "hidden", "clocks"}:
-        raise Fault(f"{where}: a test has name, title, points and, if it is, hidden and clocks")
-    if not re.fullmatch(r"\w+\.\w+", str(entry["name"])):
-        raise Fault(f"{where}: {entry['name']} is no name of a test: it reads Suite.Test")
-    if not isinstance(entry["title"], str) or not entry["title"].strip():
-        raise Fault(f"{where}: {entry['name']}: title must be a text")
-    if not is_points(entry["points"], 0):
-        raise Fault(f"{where}: {entry['name']}: points are a whole number, and 0 makes it a guard")
-    if entry.get("hidden", True) is not True:
-        raise Fault(f"{where}: {entry['name']}: hidden is true, or left out")
-    clocks = entry.pop("clocks", None)
-    if clocks is not None and not (isinstance(clocks, list) and len(clocks) == 2 and all(is_points(value, 1) for value in clocks)
-                                   and clocks[0] > clocks[1]):
-        raise Fault(f"{where}: {entry['name']}: clocks are two whole numbers, a naive kernel's and, fewer, the best one's")
-    return Test(**entry, clocks=tuple(clocks) if clocks else None)
+def is_text(value: Any) -> bool:
+    return isinstance(value, str) and value.strip() != ""
 
 
-def tests_of(where: str, entries: Any) -> list[Test]:
-    if not isinstance(entries, list) or not entries:
-        raise Fault(f"{where}: tests are a list, with a test at least")
-    tests = [test_of(where, entry) for entry in entries]
-    names = [test.name for test in tests]
-    for name in names:
-        if names.count(name) > 1:
-            raise Fault(f"{where}: the test {name} is there twice")
-    if not any(test.points > 0 and not test.hidden for test in tests):
-        raise Fault(f"{where}: no test that students see has points")
-    return tests
+def is_pair_of_clocks(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(is_whole(1), value)) and value[0] > value[1]
 
 
-def exercise_of(where: Path, entry: dict[str, Any], chapter: Path, root: Path) -> Exercise:
+TEXT, TRUE = (is_text, "a text"), (lambda value: value is True, "true, or left out")
+# Fields by their names, the first of which have to be there: (whether a value is right, what it is).
+OF_A_TEST = {"name": (lambda value: re.fullmatch(r"\w+\.\w+", str(value)), "a test's, Suite.Test"), "title": TEXT,
+             "points": (is_whole(0), "a whole number, and 0 makes it a guard"), "hidden": TRUE,
+             "clocks": (is_pair_of_clocks, "two whole numbers, a naive kernel's and, fewer, the best one's")}
+OF_AN_EXERCISE = {"id": TEXT, "title": TEXT, "kind": TEXT, "file": TEXT, "hint": TEXT,
+                  "tests": (lambda value: isinstance(value, list), "a list of tests"),
+                  "minutes": (is_whole(1), "a whole number from 1 on"), "counted": TRUE, "varied": TRUE}
+Fields = Mapping[str, tuple[Callable[[Any], Any], str]]
+
+
+def hold(where: str, entry: Any, fields: Fields, needed: int) -> None:
+    """Throws a Fault unless an entry has the first `needed` of these fields, perhaps others, and what belongs in them."""
+    names = list(fields)
+    if not isinstance(entry, dict) or not set(names[:needed]) <= set(entry) <= set(names):
+        raise Fault(f"{where}: it has {', '.join(entry) or 'nothing'}; it takes {', '.join(names[:needed])} and perhaps {', '.join(names[needed:])}")
+    for name, value in entry.items():
+        is_right, what = fields[name]
+        if not is_right(value):
+            raise Fault(f"{where}: {name} {value!r}: it is {what}")
+
+
+def exercise_of(where: str, entry: dict[str, Any], chapter: Path, root: Path) -> Exercise:
     """An exercise from its entry in exercises.json."""
-    name = entry.get("id", "an exercise")
-    optional = {key: entry.pop(key, None) for key in ("counted", "minutes", "varied")}
-    if set(entry) != {"id", "title", "kind", "file", "hint", "tests"}:
-        raise Fault(f"{where}: {name} has {', '.join(entry)}; it takes id, title, kind, file, hint, tests and, if it must, counted, "
-                    "minutes and varied")
-    for key in ("counted", "varied"):
-        if optional[key] not in (None, True):
-            raise Fault(f"{where}: {name}: {key} is true, or left out")
-    if optional["minutes"] is not None and not is_points(optional["minutes"], 1):
-        raise Fault(f"{where}: {name}: minutes are a whole number from 1 on")
-    tests = tests_of(f"{where}: {name}", entry.pop("tests"))
-    for key, value in entry.items():
-        if not isinstance(value, str) or not value.strip():
-            raise Fault(f"{where}: {name}: {key} must be a text")
+    where = f"{where}: {entry.get('id', 'an exercise')}"
+    hold(where, entry, OF_AN_EXERCISE, 6)
+    for test in entry["tests"]:
+        hold(f"{where}: {test.get('name') if isinstance(test, dict) else test}", test, OF_A_TEST, 3)
+    tests = [Test(**{**test, "clocks": tuple(test["clocks"]) if "clocks" in test else None}) for test in entry["tests"]]
+    if len({test.name for test in tests}) < len(tests):
+        raise Fault(f"{where}: a test is there twice")
+    if not any(test.points and not test.hidden for test in tests):
+        raise Fault(f"{where}: no test that students see has points")
     is_capstone = chapter.name == f"{CAPSTONE}s"
     prefix, kinds = (CAPSTONE, (CAPSTONE,)) if is_capstone else (f"ch{chapter.name[:2]}", KINDS)
-    if not re.fullmatch(rf"{prefix}-[a-z0-9-]+", name):
-        raise Fault(f"{where}: {name}: an id reads {prefix}-name, in small letters")
+    if not re.fullmatch(rf"{prefix}-[a-z0-9-]+", entry["id"]):
+        raise Fault(f"{where}: an id reads {prefix}-name, in small letters")
     if entry["kind"] not in kinds:
-        raise Fault(f"{where}: {name}: kind is one of {', '.join(kinds)}, not {entry['kind']}")
-    file = chapter.relative_to(root) / entry.pop("file")
+        raise Fault(f"{where}: kind is one of {', '.join(kinds)}, not {entry['kind']}")
+    file = chapter.relative_to(root) / entry["file"]
     if not (root / file).is_file():
-        raise Fault(f"{where}: {name}: there is no {file}")
-    return Exercise(**entry, file=str(file), chapter=chapter.name, tests=tests, minutes=optional["minutes"],
-                    variant=0 if optional["varied"] else None)
+        raise Fault(f"{where}: there is no {file}")
+    return Exercise(entry["id"], entry["title"], entry["kind"], str(file), entry["hint"], chapter.name, tests, entry.get("minutes"),
+                    0 if "varied" in entry else None)
 
 
 def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
@@ -156,11 +150,6 @@ def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise Fault(f"{where}: it is a list of objects")
     return entries
-
-
-def chapter_exercises(manifest: Path, root: Path) -> list[Exercise]:
-    """The exercises of one exercises.json."""
-    return [exercise_of(manifest.relative_to(root), entry, manifest.parents[1], root) for entry in read_list(manifest, root)]
 
 
 def wholes(exercises: Sequence[Exercise]) -> dict[str, list[Exercise]]:
@@ -179,12 +168,10 @@ def points_fault(exercises: Sequence[Exercise]) -> str:
 
 def load(root: Path = ROOT) -> list[Exercise]:
     """All exercises in the order of the book."""
-    exercises: list[Exercise] = []
-    for manifest in sorted(root.glob("chapters/*/exercises/exercises.json")):
-        exercises += chapter_exercises(manifest, root)
-    seen = set()
-    for exercise in exercises:
-        if exercise.id in seen:
-            raise Fault(f"the exercise {exercise.id} is there twice")
-        seen.add(exercise.id)
+    files = sorted(root.glob("chapters/*/exercises/exercises.json"))
+    exercises = [exercise_of(str(file.relative_to(root)), entry, file.parents[1], root) for file in files for entry in read_list(file, root)]
+    ids = [e.id for e in exercises]
+    twice = next((id for id in ids if ids.count(id) > 1), "")
+    if twice:
+        raise Fault(f"the exercise {twice} is there twice")
     return exercises

@@ -17,8 +17,7 @@ from course.regions import Fault
 
 HERE = Path(__file__).resolve().parent
 # What grading takes beside what students have.
-BESIDE = ("course/*.py", "course/student.md", *handout.MOVED.values(), "course/solutions/*", "tests/exercises/hidden/*",
-          "docs/__init__.py", "docs/tools/__init__.py", "docs/tools/interactive.py")
+BESIDE = ("course/*.py", "course/student.md", *handout.MOVED.values(), "course/solutions/*", "tests/exercises/hidden/*")
 NAMES, TARGETS, CLASS, UNFENCED = "@NAMES@", "@TARGETS@", "@CLASS@", "@UNFENCED@"
 
 

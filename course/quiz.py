@@ -6,8 +6,7 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,43 +15,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, fo
 from course import manifest
 from course.regions import Fault
 
-DRAWN = 3  # of a chapter's questions
-LETTERS = "abcd"
-
-
-@dataclass
-class Question:
-    question: str
-    choices: list[str]
-    section: str  # of the chapter's page, where the answer stands
-    right: str = ""  # not in a hand-out
-
-
-@dataclass
-class Mark:
-    """What somebody's answers to a chapter's questions are worth."""
-    number: str
-    seed: str
-    points: int = 0
-    read_again: list[str] = field(default_factory=list)  # sections
-
-
-def file_of(root: Path, number: str) -> Path:
-    return next(root.glob(f"chapters/{number}_*/exercises/quiz.json"), root / "chapters" / number)
+DRAWN, LETTERS = 3, "abcd"
+Question = dict[str, Any]  # question, section of the page that answers it, right, wrong; in a hand-out choices
 
 
 def load(root: Path, number: str) -> list[Question]:
-    file = file_of(root, number)
-    if not file.is_file():
-        some = sorted(path.parents[1].name[:2] for path in root.glob("chapters/*/exercises/quiz.json"))
-        raise Fault(f"chapter {number} has no questions: {', '.join(some)} have some")
-    entries = manifest.read_list(file, root)
-    return [Question(one["question"], one.get("choices") or [one["right"], *one["wrong"]], one["section"], one.get("right", "")) for one in entries]
+    for file in root.glob(f"chapters/{number}_*/exercises/quiz.json"):
+        return manifest.read_list(file, root)
+    raise Fault(f"chapter {number} has no questions")
+
+
+def choices(one: Question) -> list[str]:
+    return sorted(one.get("choices") or [one["right"], *one["wrong"]])
 
 
 def without_answers(text: str) -> str:
     """A quiz.json as students get it."""
-    entries = [{"question": one["question"], "choices": sorted([one["right"], *one["wrong"]]), "section": one["section"]} for one in json.loads(text)]
+    entries = [{"question": one["question"], "choices": choices(one), "section": one["section"]} for one in json.loads(text)]
     return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -61,36 +40,24 @@ def shuffled(texts: Iterable[str], seed: str) -> list[str]:
 
 
 def drawn(questions: Sequence[Question], seed: str) -> list[Question]:
-    by_text = {one.question: one for one in questions}
+    by_text = {one["question"]: one for one in questions}
     return [by_text[text] for text in shuffled(by_text, seed)[:DRAWN]]
 
 
-def marked(root: Path, number: str, handed_in: Mapping[str, Any]) -> Mark:
-    """`handed_in`: a quiz-NN.json, which may hold what it likes."""
+def points(root: Path, number: str, handed_in: dict[str, Any]) -> tuple[int, str]:
+    """(what a quiz-NN.json is worth, its seed). It may hold what it likes."""
     seed, answers = str(handed_in.get("seed", "")), handed_in.get("answers")
-    mark = Mark(number, seed)
-    for one in drawn(load(root, number), seed):
-        if isinstance(answers, dict) and answers.get(one.question) == one.right:
-            mark.points += 1
-        else:
-            mark.read_again.append(one.section)
-    return mark
+    right = [isinstance(answers, dict) and answers.get(one["question"]) == one["right"] for one in drawn(load(root, number), seed)]
+    return sum(right), seed
 
 
 def ask(one: Question, seed: str) -> str:
     """The choice of who sits at the terminal."""
-    choices = dict(zip(LETTERS, shuffled(one.choices, seed)))
-    print(f"\n{one.question}")
-    for letter, choice in choices.items():
-        print(f"  {letter}  {choice}")
-    while True:
-        print("> ", end="", flush=True)
-        line = sys.stdin.readline()
-        if not line:
-            raise Fault("not all questions were answered, and nothing was written")
-        if line.strip().lower() in choices:
-            return choices[line.strip().lower()]
-        print(f"one of {', '.join(choices)}, then Enter")
+    by_letter = dict(zip(LETTERS, shuffled(choices(one), seed)))
+    print("\n".join([f"\n{one['question']}", *(f"  {letter}  {choice}" for letter, choice in by_letter.items())]))
+    while (answer := input("> ").strip().lower()) not in by_letter:
+        print(f"one of {', '.join(by_letter)}, then Enter")
+    return by_letter[answer]
 
 
 def main() -> None:
@@ -99,17 +66,13 @@ def main() -> None:
     parser.add_argument("--seed", default="0", help="which questions: your student id, if your teacher says so")
     arguments = parser.parse_args()
     try:
-        questions = drawn(load(manifest.ROOT, arguments.number), arguments.seed)
-        answers = {one.question: ask(one, arguments.seed) for one in questions}
-    except (Fault, KeyboardInterrupt) as fault:
-        print(f"\ncourse quiz: {fault}", file=sys.stderr)
+        answers = {one["question"]: ask(one, arguments.seed) for one in drawn(load(manifest.ROOT, arguments.number), arguments.seed)}
+    except (Fault, EOFError, KeyboardInterrupt) as fault:
+        print(f"\ncourse quiz: {fault or 'not all questions were answered, and nothing was written'}", file=sys.stderr)
         sys.exit(2)
     file = manifest.ROOT / f"quiz-{arguments.number}.json"
     file.write_text(json.dumps({"seed": arguments.seed, "answers": answers}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"\n{file.name} has your answers: hand it in.")
-    for one in questions:
-        if one.right:  # in the book
-            print(f"{'right' if answers[one.question] == one.right else 'wrong'}: {one.right}")
 
 
 if __name__ == "__main__":

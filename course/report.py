@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from course import counted, gtest, manifest, variant
-from course.manifest import CAPSTONE, Exercise, Test
+from course.manifest import CAPSTONE, Exercise
 from course.quiz import DRAWN
 from course.sandbox import one_line, printable
 from course.score import Grade, Score
@@ -135,7 +135,7 @@ def table(grades: Sequence[Grade]) -> str:
     for grade in grades:
         points = [r.points if r.is_there else "-" for r in grade.results]
         marks = [grade.quizzes.get(number) for number in numbers]
-        quizzes = [value for mark in marks for value in ((mark.points, one_line(mark.seed)) if mark else ("-", ""))]
+        quizzes = [value for mark in marks for value in ((mark[0], one_line(mark[1])) if mark else ("-", ""))]
         kernels = [value for i in capstones for _, value in of_capstone(grade.results[i])]
         lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *kernels, *quizzes, grade.seed])
     return as_csv(lines)
@@ -191,8 +191,7 @@ def markdown(grade: Grade) -> str:
             if result.exercise.kind != "predict":  # students have no formulas for other sizes than those that stay
                 parts.append(f"The same inputs again: `{again(grade, result.exercise)}`\n")
     for number, mark in sorted(grade.quizzes.items()):
-        parts.append(f"## Questions on chapter {number}: {mark.points}/{DRAWN}\n")
-        parts += [f"Read again: {section}\n" for section in mark.read_again]
+        parts.append(f"## Questions on chapter {number}: {mark[0]}/{DRAWN}\n")
     return "\n".join(parts)
 
 
@@ -221,6 +220,7 @@ def gradescope(grade: Grade) -> dict[str, Any]:
     leaderboard: list[dict[str, Any]] = [{"name": f"{r.exercise.id} (honour)", "value": round(r.counted, 1)} for r in grade.results
                                          if r.counted is not None]
     return {**({"leaderboard": leaderboard} if leaderboard else {}),
-            "score": grade.points, "execution_time": round(grade.seconds), "output": f"{points_of(grade)}. {again}" + (f"\nNote: {unfenced(grade.lack)}." if grade.lack else ""),
+            "score": grade.points, "execution_time": round(grade.seconds),
+            "output": f"{points_of(grade)}. {again}" + (f"\nNote: {unfenced(grade.lack)}." if grade.lack else ""),
             "output_format": "text", "test_output_format": "text", "test_name_format": "text", "visibility": "visible",
             "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed}}

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from course import counted
 from course.gtest import Verdict
 from course.manifest import Exercise, Test
-from course.quiz import Mark
 from course.regions import Written
 
 NOT_HANDED_IN = "not handed in"
@@ -86,7 +85,7 @@ class Grade:
     days_late: int | None = 0  # None: late, and nobody says how much
     percent: float = 0  # of its points that each day costs that has begun
     answers: dict[str, Written] = field(default_factory=dict)  # what was handed in, by the exercise's id
-    quizzes: dict[str, Mark] = field(default_factory=dict)  # by chapter; beside the points
+    quizzes: dict[str, tuple[int, str]] = field(default_factory=dict)  # points and the seed of the questions, by chapter
 
     @property
     def points(self) -> int:
@@ -111,4 +110,5 @@ class Grade:
         if not any(result.is_there for result in self.results):
             return NOT_HANDED_IN
         late = ["late" if self.days_late is None else f"{self.days_late} day{'s' * (self.days_late != 1)} late"] if self.days_late != 0 else []
-        return "; ".join([*["graded without a whole fence"] * bool(self.lack), *late, *(f"{r.exercise.id}: {r.status}" for r in self.results if r.status)])
+        unfenced = ["graded without a whole fence"] if self.lack else []
+        return "; ".join([*unfenced, *late, *(f"{r.exercise.id}: {r.status}" for r in self.results if r.status)])

@@ -142,8 +142,8 @@ def answers(folder: str | Path, exercises: Sequence[Exercise], files: Sequence[s
     return {id: one for id, (one, _) in both.items() if one}, {id: why for id, (one, why) in both.items() if not one}
 
 
-def quizzes(folder: Path, root: Path, numbers: Iterable[str], files: Sequence[str] = ()) -> dict[str, quiz.Mark]:
-    """What the answers to the questions on chapters are worth, by chapter; nothing for those that were not handed in, or are no answers."""
+def quizzes(folder: Path, root: Path, numbers: Iterable[str], files: Sequence[str] = ()) -> dict[str, tuple[int, str]]:
+    """What the answers to the questions on chapters are worth, and their seeds, by chapter; nothing for those that were not handed in."""
     names, marks = list(files or plain_files(folder)), {}
     for number in numbers:
         found = [name for name in names if name.endswith(f"quiz-{number}.json")]
@@ -152,5 +152,5 @@ def quizzes(folder: Path, root: Path, numbers: Iterable[str], files: Sequence[st
         except (ValueError, OSError, RecursionError):
             handed_in = None
         if isinstance(handed_in, dict):
-            marks[number] = quiz.marked(root, number, handed_in)
+            marks[number] = quiz.points(root, number, handed_in)
     return marks

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds exercises, runs their tests, and shows which pass and what the others say: python3 course/try_exercise.py ID|NN ... [--solved | --watch].
-Exit code 0 if all pass. Solved, in the book, it is the book's solution that is tried. Watching, the first that is not solved is tried, and whichever is saved from then on, until Ctrl-C; without a
-name, of the chapter that comes next."""
+Exit code 0 if all pass. Solved, in the book, it is the book's solution that is tried. Watching, the first that is not solved is tried, and whichever
+is saved from then on, until Ctrl-C; without a name, of the chapter that comes next."""
 import re
 import signal
 import sys

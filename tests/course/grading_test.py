@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """The parts of grading, each by itself: the gate, the sandbox, what is found in a submission, points, reports, the package."""
-import csv
 import json
 import os
 import re
@@ -414,33 +413,29 @@ class Submission(unittest.TestCase):
         self.write("old/a.cuh")
         self.assertEqual(len(self.handed_in()), 1)
 
-    def test_a_class_from_moodle(self):
-        self.write("Ada Lovelace_123_assignsubmission_file_/a.cuh")
-        self.zip("Bob Noyce_124_assignsubmission_file_/hw.zip", **{"a.cuh": self.TEXT})
-        self.assertEqual(self.handed_in(), [("Ada Lovelace", "123", 0, ["ch01-a"]), ("Bob Noyce", "124", 0, ["ch01-a"])])
-
-    def test_a_class_from_moodle_without_folders(self):
-        self.write("Ada Lovelace_123_assignsubmission_file_a.cuh")
-        self.zip("Bob Noyce_124_assignsubmission_file_.zip", **{"a.cuh": self.TEXT})
-        self.assertEqual(self.handed_in(), [("Ada Lovelace", "123", 0, ["ch01-a"]), ("Bob Noyce", "124", 0, ["ch01-a"])])
+    def test_a_class_as_platforms_export_it(self):
+        """Moodle with folders and without, Canvas."""
+        moodle = [("Ada Lovelace", "123", 0, ["ch01-a"]), ("Bob Noyce", "124", 0, ["ch01-a"])]
+        canvas = [("lovelaceada", "77", 0, ["ch01-a"]), ("noycebob", "78", None, ["ch01-a"])]
+        for ada, bob, found in (("Ada Lovelace_123_assignsubmission_file_/a.cuh", "Bob Noyce_124_assignsubmission_file_/hw.zip", moodle),
+                                ("Ada Lovelace_123_assignsubmission_file_a.cuh", "Bob Noyce_124_assignsubmission_file_.zip", moodle),
+                                ("lovelaceada_77_1001_a.cuh", "noycebob_LATE_78_1003_hw.zip", canvas)):
+            self.write(ada)
+            self.zip(bob, **{"chapters/01_one/a.cuh": self.TEXT})
+            self.assertEqual(self.handed_in(), found)
+            remove(self.folder)
 
     def test_a_roster_that_does_not_know_everybody_is_told(self):
         found = [classroom.HandedIn("ada", self.folder, id="7"), classroom.HandedIn("bob", self.folder)]
         self.assertEqual(classroom.unknown(found, [{"id": "8", "name": "Ada"}]), ["bob"])
 
-    def test_a_class_from_canvas(self):
-        self.write("lovelaceada_77_1001_a.cuh")
-        self.write("lovelaceada_77_1002_b.cuh")
-        self.zip("noycebob_LATE_78_1003_hw.zip", **{"chapters/01_one/a.cuh": self.TEXT})
-        self.assertEqual(self.handed_in(), [("lovelaceada", "77", 0, ["ch01-a"]), ("noycebob", "78", None, ["ch01-a"])])
-
     def test_answers_to_questions(self):
         questions = submission.quiz.load(manifest.ROOT, "03")
-        right = {"seed": "7", "answers": {one.question: one.right for one in questions}}
+        right = {"seed": "7", "answers": {one["question"]: one["right"] for one in questions}}
         self.write("student/quiz-03.json", json.dumps(right))
         self.write("quiz-04.json", "[" * 100000)
         marks = submission.quizzes(self.folder, manifest.ROOT, ["03", "04", "05"])
-        self.assertEqual({number: (mark.points, mark.seed) for number, mark in marks.items()}, {"03": (3, "7")})
+        self.assertEqual(marks, {"03": (3, "7")})
         one = graded(result("A.Worked"))
         one.quizzes = marks
         self.assertIn(",quiz 03,its seed 03,seed\n", report.table([one, graded(result())]))
@@ -556,6 +551,49 @@ class AClass(unittest.TestCase):
             self.assertEqual(report.line(graded), "ada: 0 of 10 points" + ("" if is_there else f" ({why})"))
         with self.assertRaises(Broken):
             self.grade(Broken("no build"))
+
+    def test_a_class_that_was_interrupted_goes_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            top, ran, seeds = Path(folder), [], set()
+            for i in range(10):
+                (top / "class" / f"s{i}").mkdir(parents=True)
+                (top / "class" / f"s{i}" / "a.cuh").write_text(Submission.TEXT.replace("mine", f"mine{i}"))
+
+            def grade_one(grader, one, title, _):
+                ran.append(title)
+                seeds.add(grader.seed)
+                if len(ran) == 5:
+                    raise KeyboardInterrupt
+                return Grade(title, [result("A.Worked")], grader.seed, "", 1)
+
+            def run(*options):
+                words = ["grade.py", str(top / "class"), "ch01-a", "--out", str(top / "out"), *options]
+                with mock.patch("sys.argv", words), mock.patch("course.manifest.load", return_value=[exercise()]), mock.patch("builtins.print"), \
+                        mock.patch("course.grade.grade_or_say_why", grade_one), mock.patch("course.classroom.alike", return_value=[]), \
+                        mock.patch.object(grade.Grader, "__init__", lambda self, root, exercises, seed, **_: self.__dict__.update(seed=seed, exercises=exercises)), \
+                        mock.patch.object(grade.Grader, "__enter__", lambda self: self), mock.patch.object(grade.Grader, "__exit__", lambda *_: None), \
+                        mock.patch.object(grade.Grader, "sandbox", mock.Mock(lack=""), create=True):
+                    grade.main()
+
+            with self.assertRaises(SystemExit):
+                run()
+            self.assertEqual(len((top / "out/grades-ch01-a.csv").read_text().splitlines()), 2 + 4)
+            (top / "class/s2/a.cuh").write_text(Submission.TEXT.replace("mine", "mended"))  # who handed in again is graded again
+            run()
+            self.assertEqual(ran, ["s0", "s1", "s2", "s3", "s4", "s2", *(f"s{i}" for i in range(4, 10))])
+            self.assertEqual(len(seeds), 1)
+            self.assertEqual(len((top / "out/grades-ch01-a.csv").read_text().splitlines()), 2 + 10)
+            self.assertEqual(sorted(path.name for path in (top / "out").glob("*unfinished*")), [])
+            run("--seed", "77")  # a new one
+            self.assertEqual((len(ran), seeds), (22, {77, *seeds}))
+
+    def test_one_test_is_chosen_by_its_name_or_title(self):
+        other = exercise(id="ch01-b", tests=[manifest.Test("B.One", "one", 3)])
+        self.assertEqual([(e.id, [test.name for test in e.tests]) for e in grade.only([exercise(), other], "A.Two")], [("ch01-a", ["A.Two"])])
+        self.assertEqual([e.id for e in grade.only([exercise(), other], "one")], ["ch01-a", "ch01-b"])
+        with self.assertRaisesRegex(Fault, "--only C.One: no test has this name or title"):
+            grade.only([exercise()], "C.One")
+        self.assertIn("A.Two is wrong", report.text(graded(result("A.Worked")), shows_hidden=True))
 
     def test_a_compiler_that_does_not_end_is_not_waited_for_in_every_exercise(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -887,6 +925,22 @@ class Report(unittest.TestCase):
         self.assertIn("Hint: Think.", wrong)
         self.assertIn("FLASHBOOK_COURSE_SEED=5 ./flashbook course try ch01-a", wrong)
         self.assertNotIn("Hint", report.markdown(graded(result("A.Worked", "A.One", "A.Two"))))
+
+    def test_says_that_there_was_no_fence(self):
+        one = graded(result("A.Worked"))
+        one.lack = "a submission may reach the network"
+        for text in (report.text(one), report.markdown(one), json.dumps(report.gradescope(one))):
+            self.assertIn("this was graded without a whole fence: a submission may reach the network", text)
+        for text in grade.tables([one], ["01"]).values():
+            self.assertRegex(text, "graded without a whole fence|unfenced")
+
+    def test_what_several_tests_complain_about_stands_there_once(self):
+        tests = [manifest.Test(f"A.{i}", f"test {i}", 1) for i in range(4)]
+        one = result(tests=tests)
+        for i, name in enumerate(one.verdicts):
+            one.verdicts[name].message = f"deadlock in block ({i},0,0): a.cuh:3 waits\n" + "thread\n" * 20
+        for text in (report.text(graded(one)), report.markdown(graded(one))):
+            self.assertEqual((text.count("a.cuh:3"), text.count("The same as in the test 'test 0'.")), (1, 3))
 
     def test_output_cannot_leave_its_fence(self):
         bad = Score(exercise(), "```\n# Full points")
