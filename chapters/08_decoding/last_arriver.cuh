@@ -1,8 +1,8 @@
 //| # A block's warps merge, and the last to arrive merges the blocks
 //|
-//| Every warp of the ring has a maximum, a sum and an output of its own keys. When a block is done with an
-//| item they become one. If other blocks have keys of the same item, that is a part, which goes to the
-//| workspace; and whoever comes last merges the parts.
+//| Every warp of the ring has a maximum, a sum and an output for its own keys. When a block is done with an
+//| item, its warps merge them. If other blocks have keys of the same item, the result is a part, which goes
+//| to the workspace, and the last block to arrive merges the parts.
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
 //| them](../../docs/figures/merge_parts.svg)
@@ -15,7 +15,7 @@
 
 namespace flashbook::decoding {
 
-/// What a warp's keys came to.
+/// One warp's maxima, sums and output.
 template <typename Traits>
 struct WarpSums {
   float output[Traits::kHeadDim / 2];
@@ -24,14 +24,15 @@ struct WarpSums {
 
 //| ## The block's warps merge
 //|
-//| Each warp writes its maxima, its sums and its output to shared memory, the output into stages that the
-//| producer has handed out. Then all threads add up, each for its columns with the weights of all warps.
+//| Each warp writes its maxima, sums and output to shared memory, the output into stages that the producer
+//| has handed out. Then all threads add up, each for its own columns with the weights of all warps.
 //|
-//| Where a column lies in a row of sums depends on the row and on the column. Eight lanes write at a time.
-//| They have two rows, and of each four columns that lie 32 apart (16 at d = 64 and 256), which would all
-//| meet in the same banks. So they are exchanged.
+//| Column indices are permuted, depending on row and column, to avoid bank conflicts. Eight lanes write at a
+//| time, to two rows and, in each, four columns that are 32 apart (16 at d = 64 and 256). Without the
+//| permutation they would all hit the same banks.
 
-/// Column `column` of a warp's row of sums. Four columns from a multiple of four on lie side by side.
+/// The place of column `column` in a warp's row of sums. Four columns from a multiple of four on stay
+/// contiguous.
 template <typename Traits>
 __device__ __forceinline__ float& sums_at(RingShared<Traits>& shared,
                                           const PipelineState<Traits::kStages>& first, int warp, int row,
@@ -45,15 +46,15 @@ __device__ __forceinline__ float& sums_at(RingShared<Traits>& shared,
 
 //| A place in the workspace belongs to a block. With equal work a block may hold the last part of one item
 //| and the first of another, so it has two.
-/// Where row `row` of a part lies in the workspace, `first_block` having part 0 of its item. A block has at
-/// most two parts of items that other blocks share: the end of one that began before, and the beginning of
-/// one that goes on.
+/// The place in the workspace of row `row` of a part; `first_block` has part 0 of its item. A block has at
+/// most two parts of items that it shares with other blocks: the end of one that began before, and the
+/// beginning of one that goes on.
 template <typename Traits>
 __device__ __forceinline__ int place_of(int first_block, int part, int row) {
   return (2 * (first_block + part) + (part == 0)) * Traits::kRows + row;
 }
 
-/// What the block's warps have summed of row `tile_row` of the tile, normalised. One warp.
+/// The sum of the block's warps for row `tile_row` of the tile, normalised. One warp.
 template <typename Traits>
 __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Traits>& shared,
                                                                   const PipelineState<Traits::kStages>& first,
@@ -66,7 +67,7 @@ __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Tra
 #pragma unroll
   for (int w = 1; w < kKeyWarps; ++w) max = fmaxf(max, shared.max[from + w][row]);
   const float base = max == -INFINITY ? 0.0f : max;
-  //| A warp without keys has the maximum -inf and the weight 0, and its output is 0.
+  //| A warp without keys has the maximum -inf, the weight 0 and an output of 0.
   Row total = {}, own;
 #pragma unroll
   for (int w = 0; w < kKeyWarps; ++w) {
@@ -79,7 +80,7 @@ __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Tra
 #pragma unroll
     for (int c = 0; c < Row::kColumns; ++c) total.value[c] += weight * own.value[c];
   }
-  //| The row is normalised here, and its maximum and sum become one number, the log-sum-exp.
+  //| The row is normalised here, and maximum and sum become one number, the log-sum-exp.
   const float inverse = weights > 0 ? 1 / weights : 0;
 #pragma unroll
   for (int c = 0; c < Row::kColumns; ++c) total.value[c] *= inverse;
@@ -87,17 +88,17 @@ __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Tra
   return total;
 }
 
-//| Where a finished row goes, the launch says. If it has only a part of all keys, as with [a shared
-//| prefix](host/shared_prefix.cuh), another kernel merges what it found, and wants float32.
-/// Stores a finished row, row `row` of the pack: in O, or in float32 if the launch has a part of all keys.
-/// One warp.
+//| The launch decides where a finished row goes. If the launch covers only some of the keys, as with [a
+//| shared prefix](host/shared_prefix.cuh), another kernel merges its results and needs float32.
+/// Stores a finished row, row `row` of the pack: in O, or in float32 if the launch covers only some of the
+/// keys. One warp.
 template <typename T, int kHeadDim, typename PlanType>
 __device__ __forceinline__ void store_finished(const WarpRow<kHeadDim>& result, const Partials& whole,
                                                const Problem& problem, const PlanType& plan, const Pack& of,
                                                int row,
                                                T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
                                                float* lse) {  // [batch, heads, seqlen_q]
-  //| With [rules](rules.cuh) a row takes its head's sink in first.
+  //| With [rules](rules.cuh) a row first merges its head's sink.
   if constexpr (PlanType::kSinks)
     store_row<T, PlanType::kPadded>(plan.finished(result, of.first_head + row % problem.pack), problem, of,
                                     row, o, lse, plan.template columns<kHeadDim>());
@@ -121,7 +122,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
   const int first_row = segment.row_tile * Traits::kRows;
   const int rows = min(plan.rows_of(problem, segment.pack) - first_row, Traits::kRows);
   named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // all have read what the segment before left
-  //| Each warp stores what it has. The stages are the ring's own, handed out by the producer.
+  //| Each warp stores its results in stages of the ring, which the producer has handed out.
   const PipelineState<Traits::kStages> first = state;
   PipelineState<Traits::kStages> waited = state;
   for (int i = 0; i < Traits::kMergeStages; ++i) {
@@ -137,7 +138,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
       shared.max[warp][row] = own.rows.max[r] * problem.scale_log2;
       shared.sum[warp][row] = sum;
     }
-    //| A thread has columns side by side, and stores four at a time.
+    //| A thread has contiguous columns and stores four at a time.
 #pragma unroll
     for (int columns = 0; columns < Traits::kHeadDim; columns += kSpan<Traits::kHeadDim>)
 #pragma unroll
@@ -151,9 +152,9 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
   }
   named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // what all warps have is there
 
-  //| A warp adds up a row. A row of an item that other blocks share is stored as a part, any other is
-  //| finished. What is stored is normalised, in both cases, with its log-sum-exp beside it: parts of any size
-  //| merge alike.
+  //| Each warp adds up one row at a time. If other blocks share the item, the row is stored as a part;
+  //| otherwise it is finished. Both are normalised and stored with their log-sum-exp, so that parts of any
+  //| size merge alike.
   const Pack of = plan.rows_at(problem, segment.pack);
 #pragma unroll 1  // few warps have a second row
   for (int row = warp; row < rows; row += Traits::kWarps) {
@@ -173,26 +174,25 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
 
 //| ## The last to arrive merges
 //|
-//| A warp has stored its rows of the block's part, and adds 1 to a counter. The warps that have the same rows
-//| in other blocks add to the same counter, and the one that counts last knows that all parts are there. It
-//| must also see them, in three steps:
+//| A warp has stored its rows of the block's part, and adds 1 to a counter. Warps with the same rows in other
+//| blocks add to the same counter, so the last one to count finds all parts stored. To make sure that it also
+//| sees them, there are three steps:
 //|
-//| * All lanes write, then comes a `__syncwarp`. Lane 0 now knows of all their writes.
-//| * Lane 0's addition hands these over (*release*), and takes over (*acquire*) what was handed over by those
-//|   that counted before.
+//| * All lanes write, then comes a `__syncwarp`, which makes their writes visible to lane 0.
+//| * Lane 0's addition publishes these writes (*release*), and acquires those that earlier arrivals published
+//|   (*acquire*).
 //| * After another `__syncwarp` all lanes may read.
 //|
-//| With a plain `atomicAdd` the last one may merge what stood in memory before the parts were written.
+//| With a plain `atomicAdd` the last warp may merge stale memory.
 //|
 //| The block's other warps need not wait for any of this. Warp 0 of all blocks has one counter, warp 1
-//| another: the first warps may be done while the second ones still add up.
+//| another, so the first warps may be done while the second ones still add up.
 //|
-//| **The counter resets itself.** The last to arrive sets it to 0, so that the next launch finds it as this
-//| one did, and no kernel is needed to clear it. That saves a launch, which takes a microsecond or more. The
-//| price is a promise: the counters are 0 before the first launch.
+//| **The counter resets itself.** The last to arrive sets it to 0 for the next launch. That saves a kernel
+//| that clears it, a microsecond or more. In return, the counters must be 0 before the first launch.
 
 /// Counts the warp as arrived with its part of the segment's item, and returns whether it is the last. All
-/// lanes: of the last warp they may then read all parts.
+/// lanes; those of the last warp may then read all parts.
 __device__ __forceinline__ bool arrives_last(const Segment& segment, const Workspace& workspace) {
   const int warp = threadIdx.x / 32;
   __syncwarp();  // all lanes have written their part
@@ -218,7 +218,7 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const PlanT
   const int warp = threadIdx.x / 32, first_row = segment.row_tile * Traits::kRows;
   const int rows = min(plan.rows_of(problem, segment.pack) - first_row, Traits::kRows);
   if (warp >= rows || !arrives_last(segment, workspace)) return;
-    //| Of all warps that had these rows, this one is the last. It merges them one after another.
+    //| This is the last warp with these rows to arrive, so it merges them one after another.
 #pragma unroll 1
   for (int row = warp; row < rows; row += Traits::kWarps) {
     const auto place = [&](int part) { return place_of<Traits>(segment.first_block, part, row); };
@@ -229,10 +229,10 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const PlanT
 
 //| ## More parts than one block should merge
 //|
-//| One query with one key head is split over all 132 blocks. At d = 256 and 16 rows their parts are 2 MB, and
-//| one block would read them while 131 multiprocessors have nothing to do. So items of more than 48 parts are
-//| merged by a second kernel, a block for each row. It is launched while the first one still runs, and waits
-//| until that has ended. No fence is needed: what the first kernel wrote can be seen then.
+//| One query with one key head is split over all 132 blocks. At d = 256 and 16 rows their parts are 2 MB,
+//| which one block would read while 131 multiprocessors idle. So items of more than 48 parts are merged by a
+//| second kernel with one block per row. It is launched while the first one still runs, and waits until that
+//| has ended, which makes all its writes visible without a fence.
 //|
 /// Merges the parts of items that have more than Traits::kMostPartsOfLast. Grid: (kRows, items).
 template <typename T, typename Traits, typename PlanType>
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kManyWarps * 32, 1)
                Problem problem, PlanType plan) {
   const Segment item = Segments<Traits::kKeys, PlanType>(plan, problem, blocks).whole_item(blockIdx.y);
   const int row = blockIdx.x, pack_row = item.row_tile * Traits::kRows + row;
-  //| A block that has nothing to merge waits too: whoever comes after this launch may rely on its end.
+  //| A block without anything to merge waits too, because later launches rely on this kernel's end.
   wait_for_launch_before();  // all parts are there
   if (item.parts <= Traits::kMostPartsOfLast || pack_row >= plan.rows_of(problem, item.pack)) return;
   merge_by_block<Traits::kHeadDim>(

@@ -1,13 +1,13 @@
 //| # Merging results over parts of the keys
 //|
-//| Chapter 2's rule, with the log-sum-exp as the weight. Attention over keys A gave O_A and LSE_A, over keys
-//| B the same; over all of them
+//| This is chapter 2's rule, with the log-sum-exp as the weight. If attention over keys A gave O_A and LSE_A,
+//| and over keys B the same, then over all of them
 //|
 //|     LSE = log(e^LSE_A + e^LSE_B)        O = e^(LSE_A - LSE) O_A + e^(LSE_B - LSE) O_B
 //|
-//| for any number of parts and in any order (FlashInfer, arXiv 2501.01005, calls it the merge operator).
-//| Partial results stay in float32: rounded to 16 bits, each part would add an error of its own. (Step 7's
-//| parts are so large that [they are rounded](step7_latent_merge.cuh).)
+//| and likewise for any number of parts in any order (FlashInfer, arXiv 2501.01005, calls it the merge
+//| operator). Partial results stay in float32, because rounding each part to 16 bits would add an error each
+//| time. (Step 7's parts are so large that [they are rounded](step7_latent_merge.cuh).)
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
 //| them](../../docs/figures/merge_parts.svg)
@@ -19,8 +19,8 @@
 #include "common/ptx/math.h"
 
 namespace flashbook::decoding {
-
-/// Results over parts of the keys, in the workspace, a row of a part at each place. `o` is null if there is
+/// Results over parts of the keys, in the workspace, one row of a part per place. `o` is null if there is one
+/// part, which is the result.
 /// one part, which is the result.
 struct Partials {
   float* o;    ///< [places, head_dim]
@@ -28,15 +28,14 @@ struct Partials {
 };
 
 //| ## The merge
+//| Each warp merges one row. First its lanes read all log-sum-exps, then every lane adds up its own columns.
+//| A part without keys has the log-sum-exp -inf, and its O was never written. It is skipped, since 0 times
+//| whatever is there may be NaN. If all parts are empty, so is the row: O = 0, and -inf.
 //|
-//| A warp has a row. First its lanes look at all log-sum-exps, then every lane adds up its own columns. A
-//| part without keys has the log-sum-exp -inf, and nobody wrote its O: it is left out, for 0 times what lies
-//| there may be NaN. If all parts are empty, so is the row: O = 0, and -inf.
-//|
-//| Parts are added in their order, whoever merges and whenever. So a launch gives the same bits as the one
-//| before.
+//| Parts are added in a fixed order, no matter which warp merges or when, so every launch gives the same
+//| bits.
 
-/// A row as a warp holds it: each lane has some columns, up to four side by side.
+/// A row as a warp holds it: each lane has some columns, up to four of them contiguous.
 template <int kHeadDim>
 struct WarpRow {
   static constexpr int kColumns = kHeadDim / 32;            ///< of a lane
@@ -51,7 +50,7 @@ struct WarpRow {
     return (c / kRun * 32 + int(threadIdx.x % 32)) * kRun + c % kRun;
   }
 
-  //| A warp reads a row of $O$ in one or two loads, each of them of bytes that lie side by side.
+  //| A warp reads a row of $O$ in one or two loads of contiguous bytes.
   /// Reads the lane's columns of the row at `from`.
   __device__ __forceinline__ void load(const float* from) {
 #pragma unroll
@@ -60,15 +59,15 @@ struct WarpRow {
   }
 };
 
-/// Merges parts 0 ... parts - 1 of a row; part i lies at `place(i)`. One warp.
+/// Merges parts 0 ... parts - 1 of a row; part i is at `place(i)`. One warp.
 template <int kHeadDim, typename Place>
 __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials, int parts, Place place) {
   constexpr float kLn2 = 0.6931471805599453f;
   using Row = WarpRow<kHeadDim>;
   const int lane = threadIdx.x % 32;
 
-  //| 16 parts of O are asked for before anything is known of their weights: the log-sum-exps take as long to
-  //| come. Empty parts are asked for too, and what came of them is left aside.
+  //| 16 parts of O are requested before their weights are known, since the log-sum-exps take as long to
+  //| arrive. Empty parts are loaded too, and ignored.
   constexpr int kAtOnce = 16;
   Row row = {}, part[kAtOnce];
   float max = -INFINITY, weights = 0;
@@ -83,7 +82,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
         max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
     }
 
-    //| Weights are made by a lane for each part and handed round.
+    //| Each lane computes one part's weight and broadcasts it.
     const int own = first + lane % kAtOnce;
     const float lse = own < parts ? partials.lse[place(own)] : -INFINITY;
     const float own_weight = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);
@@ -97,7 +96,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
     }
   }
 
-  //| The weights were measured against the largest log-sum-exp. Their sum is at least 1, unless no part has a
+  //| The weights are relative to the largest log-sum-exp, so their sum is at least 1, unless no part has a
   //| key.
   const float inverse = weights > 0 ? 1 / weights : 0;
 #pragma unroll
@@ -108,9 +107,9 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
 
 //| ## Where a merged row goes
 //|
-//| To $O$ in its type; or, where merging goes on at the next level of a tree, back to the workspace as a
-//| part.
-/// Stores a row of the result, `row` of the pack; of a padded one the first `columns`. One warp.
+//| A merged row goes to $O$ in its type or, if merging continues at the next level of a tree, back to the
+//| workspace as a part.
+/// Stores a row of the result, `row` of the pack; only the first `columns` if it is padded. One warp.
 template <typename T, bool kPadded = false, int kHeadDim>
 __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Problem& problem,
                                           const Pack& of, int row,
@@ -124,7 +123,7 @@ __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const
       *reinterpret_cast<uint32_t*>(to + result.column(c)) = pack<T>(result.value[c], result.value[c + 1]);
   if (threadIdx.x % 32 == 0) lse[problem.number(of, row)] = result.lse;
 }
-//| A part keeps its row in float32, a lane's columns side by side.
+//| A part keeps its row in float32, each lane's columns contiguous.
 /// Stores a row of a part.
 template <int kHeadDim>
 __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const Partials& partials,
@@ -140,9 +139,9 @@ __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const
 
 //| ## Many parts of a row
 //|
-//| One warp would read a hundred parts in several rounds, each as long as the way to memory. A block's eight
-//| warps take an eighth of the parts each. What they come to are eight parts, and the first warp merges
-//| these.
+//| One warp would need several rounds of loads for a hundred parts, each as long as a trip to memory.
+//| Instead, each of a block's eight warps merges an eighth of the parts, and the first warp merges the eight
+//| results.
 
 constexpr int kManyWarps = 8;
 

@@ -1,17 +1,17 @@
 //| # A warp's products with 16 keys
 //|
-//| A warp of the ring multiplies 16 rows of queries by 16 keys at a time, a *chunk*, with `mma.sync` as
-//| chapter 4 does. What is different is how keys and values come into the registers.
+//| A warp of the ring multiplies 16 rows of queries by a *chunk* of 16 keys at a time, with `mma.sync` as in
+//| chapter 4. What differs is how keys and values get into registers.
 //|
-//| **A tile lies in shared memory as in device memory**, since the copy that brings it takes bytes as they
-//| lie. Its rows begin 256 bytes apart (d = 128), so eight of them begin in the same banks, and `ldmatrix`,
-//| which takes 16 bytes of each of eight rows at a time, would take eight wavefronts. So lanes load 16 bytes
-//| each. Eight lanes are served at a time, and they have two keys (of K) or four (of V). Each has two such
-//| loads to do; lanes of neighbouring keys do them in opposite order, and so meet in other banks.
+//| **A tile has the same layout in shared memory as in device memory**, since the copy does not rearrange
+//| bytes. Its rows are 256 bytes apart (d = 128), so eight of them start in the same banks, and `ldmatrix`,
+//| which reads 16 bytes from each of eight rows, would take eight wavefronts. Instead, each lane loads 16
+//| bytes. Eight lanes are served at a time, covering two keys (of K) or four (of V). Each lane needs two such
+//| loads; lanes of neighbouring keys issue them in opposite order, so they hit different banks.
 //|
-//| Such a load gives a lane eight columns of a row, and `mma.sync` wants two here and two there. That does
-//| not matter: a sum over columns may be taken in any order, so Q's columns are dealt out the same way; and
-//| columns of O may lie in any order until they are stored.
+//| Such a load gives a lane eight consecutive columns of a row, whereas `mma.sync` expects two here and two
+//| there. That does not matter. A sum over columns may be taken in any order, as long as Q's columns are
+//| dealt out the same way, and columns of O may be in any order until they are stored.
 //|
 //| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the
 //| next](../../docs/figures/decode_lanes.svg)
@@ -26,8 +26,8 @@ namespace flashbook::decoding {
 template <typename Traits>
 using Queries = uint32_t[Traits::kHeadDim / 16][4];
 
-//| What is special to elements of one byte, `Scales` know: [step 8](step8_e4m3_cache.cuh) has functions of
-//| the same names that take them. Elements of 16 bits have none.
+//| Step 8's `Scales` add what elements of one byte need: [it](step8_e4m3_cache.cuh) overloads these
+//| functions. Elements of 16 bits have no scales.
 struct NoScales {
   __device__ NoScales(const Cache&, const Problem&, const Segment&, int /*first_key*/) {}
   __device__ void begin(int /*tile*/) {}
@@ -41,9 +41,9 @@ using Scales = std::conditional_t<Traits::kElementBytes == 1, CacheScales<Traits
 
 //| ## Queries
 //|
-//| Q comes straight from memory into the registers. Of 32 columns, two products' worth, lane $t$ of a quad
-//| has the columns $8t$ to $8t+7$: the first four for the first product, the others for the second. It is
-//| read once a segment, while the first tile of keys travels.
+//| Q goes straight from memory into registers, once per segment, while the first tile of keys is in flight.
+//| Of 32 columns, two products' worth, lane $t$ of a quad has columns $8t$ to $8t+7$: the first four for the
+//| first product, the others for the second.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScales&,
                                              const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided
@@ -70,14 +70,14 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScale
 
 //| ## Scores
 //|
-//| A row of K is contiguous along the summed dimension, as `mma.sync` wants its second operand. A lane has
-//| one key of the first eight and one of the other eight. Behind the last key nothing was brought: such a
-//| lane reads the last key again, and its scores are made -inf afterwards.
+//| A row of K is contiguous along the summed dimension, as `mma.sync` expects its second operand. A lane has
+//| one key of the first eight and one of the other eight. Past the last key nothing was loaded, so such a
+//| lane reads the last key again, and its scores become -inf afterwards.
 
 /// Which column of a chunk score i of a thread belongs to.
 __device__ __forceinline__ int column_of(int i) { return i / 4 * 8 + 2 * int(threadIdx.x % 4) + i % 2; }
 
-/// The 16 bytes that lie `apart` bytes behind `from`; of a padded row, which ends after `left` bytes, zeros.
+/// The 16 bytes at `from` + `apart`; for a padded row, which ends after `left` bytes, zeros.
 template <bool kPadded>
 __device__ __forceinline__ uint4 piece_of_row(const unsigned char* from, int apart, int left) {
   return kPadded && apart >= left ? make_uint4(0, 0, 0, 0) : *reinterpret_cast<const uint4*>(from + apart);
@@ -93,8 +93,8 @@ __device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* fr
   to[1] = reverse ? first : second;
 }
 
-//| Two keys whose numbers follow one another are loaded at the same time, 64 bytes of each. Odd ones begin
-//| with the second half of 128, so the two meet in no bank.
+//| Lanes with two neighbouring keys are served together, 64 bytes of each key. Odd keys begin with the second
+//| half of 128 bytes, so the two do not share a bank.
 /// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q, const NoScales&,
@@ -106,7 +106,7 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
   float sums[2][4] = {};  // columns 0-7, columns 8-15
 #pragma unroll
   for (int n = 0; n < 2; ++n) row[n] = tile.byte + min(first_key + 8 * n, keys - 1) * row_bytes + own;
-    //| Of every 64 columns a lane loads 16 of either key, for four products.
+    //| A lane loads 16 of every 64 columns of either key, for four products.
 #pragma unroll
   for (int step = 0; step < Traits::kHeadDim / 16; step += 4)
 #pragma unroll
@@ -125,16 +125,16 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
 
 //| ## Values
 //|
-//| Here the summed dimension is the keys, and a register of the second operand has the same column of two
-//| keys. A lane loads columns of each of its four keys, those of its scores, and deals the 16-bit halves out
-//| by `byte_permute`. Of every 64 columns lane group $g$ (of eight) has the 8 from $8g$ on; at $d = 128$ it
-//| has 16 of 128, two loads.
+//| Here the summed dimension is the keys, and a register of the second operand holds the same column of two
+//| keys. A lane loads columns of each of its four keys, those of its scores, and rearranges the 16-bit halves
+//| with `byte_permute`. Lane group $g$ (of eight) has 8 of every 64 columns, from $8g$ on; at $d = 128$ it
+//| has 16 of 128, in two loads.
 //|
-//| The four lanes of a quad have four keys, all in the same banks. Where there are two loads odd lanes do the
-//| second one first, so two wavefronts are left of four. What lies behind the last key may be NaN, and 0
-//| times NaN is NaN: no lane loads it.
+//| The four lanes of a quad have four keys, all in the same banks. If there are two loads, odd lanes do the
+//| second one first, which takes two wavefronts instead of four. Values past the last key may be NaN, and 0
+//| times NaN is NaN, so no lane loads them.
 
-/// Columns of V, of a lane group side by side, and of a thread's sums of a row.
+/// A lane group's contiguous columns of V, and a thread's of a row of sums.
 template <int kHeadDim>
 constexpr int kSpan = kHeadDim == 128 ? 128 : 64;
 template <int kHeadDim>
@@ -172,7 +172,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
         v[i][4 * j + 2] = loaded[j].z, v[i][4 * j + 3] = loaded[j].w;
       }
     }
-    //| A product for each column of a lane group: its eight lane groups give eight columns of O.
+    //| Each column of the lane groups is a product: eight lane groups make eight columns of O.
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const auto both = [&](int i) {
@@ -186,10 +186,10 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
   }
 }
 
-//| So a thread's sums of a row are columns side by side: those of lane groups $2t$ and $2t + 1$.
+//| So a thread's sums of a row are contiguous columns: those of lane groups $2t$ and $2t + 1$.
 
-/// The place in a thread's output of column `column` of those that it has side by side, from `columns` on;
-/// `r` says which of its two rows.
+/// The place in a thread's output of its column `column`, of contiguous ones from `columns` on; `r` is the
+/// thread's row, 0 or 1.
 template <int kHeadDim>
 __device__ __forceinline__ constexpr int place_in_output(int columns, int column, int r) {
   constexpr int kColumns = kGroupColumns<kHeadDim>;

@@ -1,19 +1,19 @@
 //| # Which block reads which keys
 //|
-//| All that a block must know is a list of *segments*: some tiles of keys of one sequence and key head, for
-//| one tile of rows. Two plans make it.
+//| A plan gives each block a list of *segments*: some tiles of keys of one sequence and key head, for one
+//| tile of rows. There are two plans.
 //|
-//| * **Equal parts** (steps 4 and 5). Every item, which is a tile of rows with all its keys, is cut into the
-//|   same number of parts, a block each. With one long sequence among short ones the long one's blocks are
-//|   still reading when all others are done. If there are many items, none is cut, and a block may have
+//| * **Equal parts** (steps 4 and 5). Every item, a tile of rows with all its keys, is cut into the same
+//|   number of parts, one block each. If one sequence is long and the others short, the long one's blocks
+//|   keep reading when all others are done. If there are many items, none is cut, and a block may have
 //|   several.
-//| * **Equal work** (steps 6 to 8). All key tiles of all items are numbered through, and each block takes an
-//|   equal run of them, wherever an item ends. Two blocks differ by one tile at most, whatever the lengths
-//|   are. (The idea is stream-K's, arXiv 2301.03598.)
+//| * **Equal work** (steps 6 to 8). The key tiles of all items are numbered consecutively, and each block
+//|   takes an equal run of numbers, wherever an item ends. Two blocks differ by one tile at most, whatever
+//|   the lengths. (The idea is stream-K's, arXiv 2301.03598.)
 //|
-//| Lengths change with every token, so the plan is not made on the host: each warp adds up the lengths for
-//| itself, which takes less time than a first tile does to arrive. Where all lengths are equal, step 7's host
-//| works it out (`EvenPlan`).
+//| Lengths change with every token, so the plan is not made on the host. Each warp adds up the lengths
+//| itself, which takes less time than loading a first tile. If all lengths are equal, step 7's host computes
+//| the plan (`EvenPlan`).
 //|
 //| ![Eight blocks over time: with uneven lengths equal parts take 20 tiles, equal work
 //| 8](../../docs/figures/equal_work.svg)
@@ -23,12 +23,12 @@
 namespace flashbook::decoding {
 
 //| **Shares.** Each of `count` blocks gets `all / count` units, and the first `all % count` blocks get one
-//| more. Where a share begins, and which share has a given unit, follows from these two numbers.
+//| more. These two numbers determine where a share begins, and which share has a given unit.
 /// `all` units dealt out to `count`, all >= count.
 struct Shares {
   int each, more;  ///< the first `more` have each + 1
 
-  /// The first unit of share i, or, of i = count, how many there are.
+  /// The first unit of share i, or for i = count the number of units.
   __device__ int begin(int i) const { return i * each + min(i, more); }
   /// The share that has a unit.
   __device__ int of(int unit) const {
@@ -37,23 +37,23 @@ struct Shares {
   }
 };
 
-/// What the host says of the plan.
+/// The host's part of the plan.
 struct Plan {
-  // What only Rules (rules.cuh) has.
+  // Only Rules (rules.cuh) sets these,
   static constexpr bool kWindow = false, kFunctions = false, kSinks = false, kRagged = false, kPadded = false;
-  static constexpr bool kEven = false;  // and what only EvenPlan has
+  static constexpr bool kEven = false;  // and only EvenPlan this
   device::Divisor parts;                ///< equal parts: of each item. 1 if there is equal work
   int equal_work;                       ///< 1 or 0
   device::Divisor row_tiles;            ///< of a pack
   device::Divisor items_of_sequence;    ///< packs * row_tiles
   int first_key;                        ///< keys before are not read: another launch has them
 
-  //| What else a block must know, it asks: a plan with [rules](rules.cuh) answers for each sequence.
+  //| A block asks the plan for everything else: a plan with [rules](rules.cuh) answers for each sequence.
   /// The first key that is read of a sequence of `length`.
   __device__ int first_key_of(const Problem&, int /*batch*/, int /*length*/) const { return first_key; }
-  /// How many of the keys from there on no query sees.
+  /// The number of keys from there on that no query sees.
   __device__ int hidden_keys(const Problem&, int /*batch*/, int /*length*/) const { return 0; }
-  /// Rows and tiles of rows of a pack, items of a sequence, and where a pack's rows of Q and O lie.
+  /// A pack's rows and tiles of rows, a sequence's items, and where a pack's rows of Q and O are.
   __device__ int rows_of(const Problem& problem, int /*pack*/) const { return problem.rows(); }
   __device__ const device::Divisor& row_tiles_of(const Problem&, int /*batch*/) const { return row_tiles; }
   __device__ int items_of(const Problem&, int /*batch*/) const { return items_of_sequence; }
@@ -68,10 +68,10 @@ struct Plan {
   __device__ int block_of(int unit, const Shares& shares) const { return shares.of(unit); }
 };
 
-//| Where all sequences are equally long, the host can work it out. Then no block adds up lengths, and
-//| divisions are multiplications. A call of step 7 takes 0.6 to 0.9 µs less: code that runs once comes from
-//| memory, some 15 clocks an instruction ([the appendix](appendix.md#latents-the-beginning-and-the-end)).
-/// Equal work for sequences that are equally long. (Step 7)
+//| If all sequences are equally long, the host can work it out. Then no block adds up lengths, and divisions
+//| become multiplications. A call of step 7 takes 0.6 to 0.9 µs less: code that runs once comes from memory,
+//| at some 15 clocks per instruction ([the appendix](appendix.md#latents-the-beginning-and-the-end)).
+/// Equal work for equally long sequences. (Step 7)
 struct EvenPlan : Plan {
   static constexpr bool kEven = true;
   int units;                    ///< in all
@@ -83,8 +83,8 @@ struct EvenPlan : Plan {
   __device__ int block_of(int unit, const Shares&) const { return unit / of_block; }
 };
 
-//| A segment knows who else works on its item: the blocks of an item's parts follow one another, so the first
-//| one's number and the count are enough to find all partial results.
+//| A segment records which other blocks work on its item. The blocks of an item's parts are consecutive, so
+//| the first one's number and the count are enough to find all partial results.
 /// Some tiles of keys for one tile of rows. Merged with its item's other parts if there is more than one.
 struct Segment {
   int pack;  ///< over batch and packs together: Problem::pack_of
@@ -95,9 +95,9 @@ struct Segment {
   int first_block;  ///< that of part 0; part i is that of block first_block + i
 };
 
-//| Producer and consumers of a block go through the same segments. Each warp works them out for itself, since
-//| a warp that asks another has to wait for it.
-/// Where a block is.
+//| Producer and consumers of a block go through the same segments. Each warp computes them itself, since
+//| getting them from another warp would mean waiting for it.
+/// A block's place in the plan.
 struct PlaceInPlan {
   Shares shares = {0, 0};  ///< of the blocks that have units; each = 0: equal parts
   int base = 0;            ///< units before `batch`; of equal parts, the block's part
@@ -117,8 +117,8 @@ class Segments {
   /// Those of a launch of `blocks` blocks. All lanes of a warp.
   __device__ __forceinline__ Segments(const PlanType& plan, const Problem& problem, int blocks)
       : plan_(plan), problem_(problem) {
-    //| Equal work. A tile of keys for one tile of rows is a *unit*; an empty sequence's item counts as one,
-    //| so that somebody writes its zeros. First the sum of all, a lane for every 32nd sequence.
+    //| A tile of keys for one tile of rows is a *unit*. An empty sequence's item also counts as one, so that
+    //| some block writes its zeros. First the sum of all units, with each lane adding every 32nd sequence.
     if (PlanType::kEven || !plan.equal_work) return;
     int all = 0;
     for (int batch = lane(); batch < problem.batch; batch += 32) all += units_of_sequence(batch);
@@ -129,7 +129,7 @@ class Segments {
     at.shares = {all / blocks_, all % blocks_};
   }
 
-  //| A block begins where its share does. The host's plan has all numbers for that.
+  //| A block begins where its share does. The host's plan already has all numbers for that.
   /// Goes to the first segment of a block. All lanes of a warp.
   __device__ __forceinline__ void begin(int block) {
     if constexpr (PlanType::kEven) {
@@ -150,7 +150,7 @@ class Segments {
     const int first = at.shares.begin(block);
     at.left = at.shares.begin(block + 1) - first;
 
-    //| Then the sequence in which the block's first unit lies: 32 at a time are summed from lane to lane.
+    //| Then the sequence that contains the block's first unit: prefix sums over 32 sequences at a time.
     for (int group = 0;; group += 32) {
       const int own = group + lane() < problem_.batch ? units_of_sequence(group + lane()) : 0;
       int sum = own;  // of the lanes up to this one
@@ -171,9 +171,9 @@ class Segments {
     }
   }
 
-  //| The kernel that merges many parts asks the other way round: which blocks have had parts of an item?
-  /// Item `number` of the launch as one segment: all its tiles, and whose parts they are. All lanes of a
-  /// warp.
+  //| The kernel that merges many parts asks the opposite question: which blocks had parts of an item?
+  /// Item `number` of the launch as one segment: all its tiles, and the blocks that had its parts. All lanes
+  /// of a warp.
   __device__ __forceinline__ Segment whole_item(int number) const {
     const int batch = number / plan_.items_of_sequence, item = number % plan_.items_of_sequence;
     Segment segment = item_of(batch, item);
@@ -187,7 +187,7 @@ class Segments {
       segment.parts = plan_.parts;
       return segment;
     }
-    //| With equal work the units of all sequences before are added up once more.
+    //| With equal work, the units of all earlier sequences are added up again.
     int base = 0;  // units of the sequences before
     for (int i = lane(); i < batch; i += 32) base += units_of_sequence(i);
 #pragma unroll
@@ -197,9 +197,8 @@ class Segments {
     return segment;
   }
 
-  //| **The next segment.** With equal parts a block has one, or one of each of its items. With equal work it
-  //| takes what is left of the item at which it stands, at most as many units as it has left, and goes on to
-  //| the next item.
+  //| **The next segment.** With equal parts a block has one segment, or one for each of its items. With equal
+  //| work it takes the rest of its current item, up to the units that it has left, and moves on to the next.
   /// The block's next segment, or false if it has had all.
   __device__ __forceinline__ bool next(Segment& segment) {
     if (at.left == 0) return false;
@@ -220,14 +219,13 @@ class Segments {
       segment.part = part;
       segment.parts = plan_.parts;
       segment.first_block = int(blockIdx.x) - part;
-      //| With fewer blocks than items, all of one part, a block goes on with the item that is as many further
-      //| as there are blocks.
+      //| With fewer blocks than uncut items, a block's next item is one grid further.
       at.unit += int(gridDim.x);
       at.left = at.unit < problem_.batch * plan_.items_of_sequence;
       return true;
     }
-    //| Which other blocks have units of the same item follows from the numbers alone: `Shares::of` says which
-    //| block has the item's first unit, and which its last.
+    //| The numbers alone determine which other blocks work on the same item: `Shares::of` returns the blocks
+    //| that have its first and its last unit.
     const int length = problem_.length(at.batch), tiles = tiles_of(at.batch, length);
     decltype(auto) units = plan_.units_of(tiles);
     const int item = at.unit / units, begin = at.unit % units, taken = min(units - begin, at.left);
@@ -248,7 +246,7 @@ class Segments {
     return true;
   }
 
-  //| An empty sequence has one unit and no tile: its segment begins where it ends. The block that gets it
+  //| An empty sequence has one unit and no tiles, so its segment ends where it begins. The block that gets it
   //| writes zeros, and -inf.
  private:
   __device__ static int lane() { return threadIdx.x % 32; }
@@ -258,7 +256,7 @@ class Segments {
   __device__ int units_of_sequence(int batch) const {
     return max(tiles_of(batch, problem_.length(batch)), 1) * plan_.items_of(problem_, batch);
   }
-  /// Says which blocks have the `units` units of an item, of which `first` is the first.
+  /// Sets which blocks have the `units` units of an item, of which `first` is the first.
   __device__ void share(Segment& segment, int first, int units) const {
     segment.first_block = plan_.block_of(first, at.shares);
     segment.parts = plan_.block_of(first + units - 1, at.shares) - segment.first_block + 1;
@@ -273,7 +271,6 @@ class Segments {
     return segment;
   }
 
-  //| The plan and the problem are the same for all blocks of a launch.
   const PlanType& plan_;
   const Problem& problem_;
   int blocks_ = 0;  ///< that have units

@@ -1,15 +1,15 @@
 //| # The problem: few queries, many keys
 //|
-//| A model that writes has one new token a sequence. Its query meets every key of the cache, so a head's
-//| score matrix has one row, or a few when tokens are guessed ahead and checked together. What is long is the
-//| cache.
+//| A model that generates text has one new token per sequence, whose query meets every key of the cache. So a
+//| head's score matrix has one row, or a few if tokens are guessed ahead and checked together, and very many
+//| columns.
 //|
 //| ## Rows of a tile
 //|
-//| With grouped queries several query heads read the same key head. To the keys it does not matter whether
-//| rows of a tile are queries of one head or heads of one query. So a tile's rows are *packed*
-//| (FlashAttention's `pack_gqa`): `pack` query heads, one after another, of the first query, then the same
-//| heads of the second. Step 1 packs a single head, later steps the whole group.
+//| With grouped queries several query heads read the same key head. The products do not care whether a tile's
+//| rows are queries of one head or heads of one query. So a tile's rows are *packed* (FlashAttention's
+//| `pack_gqa`): `pack` query heads of the first query, then the same heads of the second, and so on. Step 1
+//| packs a single head, later steps the whole group.
 //|
 //| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads
 //| them for four rows](../../docs/figures/pack_gqa.svg)
@@ -23,17 +23,17 @@ namespace flashbook::decoding {
 
 using namespace hopper;  // what all Hopper chapters share; `Problem` and some more are this chapter's own
 
-/// Query heads that share a tile, and where their keys lie.
+/// Query heads that share a tile, and the key head that they read.
 struct Pack {
   int first_head;  ///< of the query heads
   int kv_head;     ///< that they read
   int batch;
 };
 
-//| ## What a block must know
+//| ## Numbers of packs and rows
 //|
-//| A group of heads has a number, and so has every row of it. Divisions by what only the launch knows, such
-//| as the heads of a group, are multiplications by a `Divisor` that the host has prepared.
+//| Every pack has a number, and so has each of its rows. The host prepares each divisor known at launch, such
+//| as the heads per group, as a `Divisor`, which turns divisions into multiplications.
 /// The shape of one launch.
 struct Problem {
   int seqlen_q;           ///< queries of a head
@@ -48,8 +48,8 @@ struct Problem {
   Strides q_strides, o_strides;
   Strides number_strides;  ///< of the rows of O as they are counted
 
-  //| Sequences of a batch end at different keys. The causal mask is aligned to each sequence's own last key:
-  //| with several queries the last one sees all keys, the one before it all but the last.
+  //| Sequences of a batch end at different keys, and the causal mask is aligned to each sequence's own last
+  //| key: of several queries the last sees all keys, the one before it all but the last.
   /// Pack number `index`, over batch and packs together.
   __device__ Pack pack_of(int index) const {
     const int first_head = index % packs * pack;
@@ -65,17 +65,17 @@ struct Problem {
   /// How many keys the sequence has; may be 0.
   __device__ int length(int batch) const { return lengths == nullptr ? seqlen_k : lengths[batch]; }
 
-  /// The last key that a row sees; negative if it sees none. Rows beyond the end see what the last one does.
+  /// The last key that a row sees; negative if it sees none. Rows past the end see what the last one does.
   __device__ int last_key(int length, int row) const {
     return causal ? min(length - seqlen_q + row / pack, length - 1) : length - 1;
   }
 
-  //| A row's number decides where its query is read and its result is written. `number` counts rows of O as
-  //| the log-sum-exp lies in memory, and the partial results of step 3 too.
+  //| A row's number determines where its query is read and its result is written. `number` counts rows of O
+  //| in the order of the log-sum-exp, which step 3's partial results share.
   /// Which row of O, over batch, heads and queries together.
   __device__ int64_t number(const Pack& of, int row) const { return offset(number_strides, of, row); }
 
-  /// How many elements lie before a row of Q or O.
+  /// The offset in elements of a row of Q or O.
   __device__ int64_t offset(const Strides& strides, const Pack& of, int row) const {
     return of.batch * strides.batch + (of.first_head + row % pack) * strides.head + row / pack * strides.row;
   }

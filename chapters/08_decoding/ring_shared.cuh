@@ -1,7 +1,7 @@
 //| # The ring's shared memory, and what a launch is given
 //|
-//| Shared memory is one ring of stages. What lies in a stage, how many rows a block has, which of
-//| its warps have which keys: all of it follows from the number of columns and of rows.
+//| Shared memory is one ring of stages. The number of columns and rows determines everything else: the keys
+//| per stage, the rows per block, and which warps have which keys.
 //|
 //| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and
 //| merge at the end](../../docs/figures/decode_ring.svg)
@@ -18,9 +18,9 @@ constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a
 
 //| ## A configuration
 //|
-//| 16, 32 or 64 rows of queries; the warps that are not needed for more rows share the tile's keys. An
-//| element of the cache has two bytes, and in [step 8](step8_e4m3_cache.cuh) one: then a stage has twice as
-//| many keys.
+//| A tile has 16, 32 or 64 rows of queries; warps that are not needed for more rows share the tile's keys. An
+//| element of the cache has two bytes, and in [step 8](step8_e4m3_cache.cuh) one, so that a stage holds twice
+//| as many keys.
 
 template <int kHeadDim_, int kRowTiles_, int kElementBytes_ = 2, int kBlocks_ = 1>
 struct RingKernelTraits {
@@ -50,8 +50,8 @@ struct RingKernelTraits {
                 "a tile has keys for every warp, and sums fit the ring");
 };
 
-//| A stage is 32 KB of keys or of values as they lie in memory, whatever their columns: of 16 bits 256 keys
-//| at $d = 64$, 128 at 128, 64 at 256. Where a multiprocessor has two blocks, it is half of that.
+//| A stage is 32 KB of keys or values in the layout of memory: for 16-bit types 256 keys at $d = 64$, 128 at
+//| 128, 64 at 256. If a multiprocessor has two blocks, it is half of that.
 template <typename Traits>
 struct alignas(128) Stage {
   unsigned char byte[Traits::kBytesOfStage];
@@ -63,18 +63,17 @@ struct RingShared {
   Pipeline<Stage<Traits>, Traits::kStages> ring;
   float max[Traits::kWarps][kRowsOfMma];  ///< of a warp's rows, times scale_log2
   float sum[Traits::kWarps][kRowsOfMma];
-  // What each warp works on, and where it goes on: in registers they would crowd out sums.
+  // Each warp's segment, and where it goes on: in registers they would crowd out sums.
   Segment segment[Traits::kWarps];
   typename Segments<Traits::kKeys>::Place place[Traits::kWarps];
 };
 
 enum RingBarrier { kWholeBlock, kAllConsumers };  ///< named barriers
 
-//| ## What a launch is given
+//| ## Arguments of a launch
 //|
-//| A cache of one piece a sequence is a cache of pages that are as long as a sequence, and has no table. So
-//| one kernel does both.
-/// Where keys and values lie: pages of 2^page_bits keys, of which a sequence has `pages_of_sequence` in its
+//| A contiguous cache is treated as pages as long as a sequence, without a table, so one kernel handles both.
+/// Where keys and values are: pages of 2^page_bits keys, of which a sequence has `pages_of_sequence` in its
 /// table. Without a table a sequence is one page, of any length.
 struct Cache {
   const unsigned char *k, *v;    ///< [pages, kv_heads, keys of a page, head_dim]
@@ -87,9 +86,9 @@ struct Cache {
   KeepInL2 keep;           ///< what is read
 };
 
-//| A cache of e4m3 has scales besides. They come last, so that step 4 finds everything else where it was.
-/// Scale (batch, head, group) of K and of V; which keys are a group, the group's number says: their page's,
-/// or that of 2^group_bits keys of a sequence.
+//| A cache of e4m3 also has scales. They come last, so that everything else stays where step 4 expects it.
+/// Scale (batch, head, group) of K and of V. A group is a page of keys, or 2^group_bits consecutive keys of a
+/// sequence.
 struct ScaledCache : Cache {
   const float *k_scale, *v_scale;  ///< null: all are 1
   int to_batch, to_head, to_group;
@@ -99,7 +98,7 @@ struct ScaledCache : Cache {
 template <typename Traits>
 using CacheOf = std::conditional_t<Traits::kElementBytes == 1, ScaledCache, Cache>;
 
-/// What a launch works with beside queries and cache.
+/// A launch's buffers apart from queries and cache.
 struct Workspace {
   Partials partials;   ///< [2 * blocks * kRows] places: see place_of
   unsigned* arrivals;  ///< [kMostRingBlocks, kMostRingWarps], 0 before the first launch and after each

@@ -1,13 +1,13 @@
 //| # As models do it: windows, functions on scores, and sinks
 //|
 //| Many models do not let a query see every key of its cache as it is. The first Mistral 7B, Gemma and
-//| gpt-oss give some or all layers a *window*, the last 128 to 4096 keys. Gemma 2 caps its scores. MPT takes
-//| a slope times the distance from them (ALiBi). And gpt-oss has learned a *sink logit* for each head: a
+//| gpt-oss give some or all layers a *window*, the last 128 to 4096 keys. Gemma 2 caps its scores. MPT
+//| subtracts a slope times the distance from them (ALiBi). And gpt-oss learns a *sink logit* for each head: a
 //| score that belongs to no key, takes weight, and brings no value.
 //|
-//| All of it is said by a plan that knows more than steps 4 to 6's own. The kernel takes either, as a
-//| template parameter, and asks it in a few places. The plain plan answers each question with a constant, so
-//| that its kernel has not an instruction more than before.
+//| All of these are in a plan that knows more than that of steps 4 to 6. The kernel takes either plan as a
+//| template parameter and queries it in a few places. The plain plan answers with constants, so its kernel
+//| has no additional instruction.
 //|
 //| | switch | what it asks | where | the plain plan's answer |
 //| | --- | --- | --- | --- |
@@ -35,7 +35,7 @@ struct Rules : Plan {
 
   int left = kNoLimit;  ///< keys before a query's own that it sees
   int right = 0;        ///< keys after it; at most as many as there are queries, since there are no more keys
-  int align = 1;  ///< a copy begins at a multiple of so many keys, a power of two: it must not leave its page
+  int align = 1;        ///< a copy begins at a multiple of this, a power of two: it must not leave its page
   const int* paddings = nullptr;  ///< [batch], rows of a sequence's part of the cache before its first key
   const int* first_query =
       nullptr;                   ///< [batch + 1], where each sequence's queries begin; null: all have as many
@@ -50,34 +50,35 @@ struct Rules : Plan {
 
   //| ## Which keys are read
   //|
-  //| The last query's own key is the sequence's last, and the first query sees the furthest back: `left` keys
-  //| before its own. So of any sequence the last `left` + $S_q$ keys are read, or all if there are fewer.
-  //| Tiles are counted from there. A window of 1024 keys is eight tiles ($d = 128$) of a cache of any length,
-  //| and the plan deals out those: a long sequence's window is as much work as a short one's.
+  //| The last query's own key is the sequence's last, and the first query sees furthest back: `left` keys
+  //| before its own. So only the last `left` + $S_q$ keys of a sequence are read. Tiles are counted from
+  //| there. A window of 1024 keys is eight tiles ($d = 128$) of a cache of any length, and only these are
+  //| dealt out: a long sequence's window is as much work as a short one's.
   //|
-  //| With pages a copy brings a page or a piece of one, so the first tile begins at a multiple of a copy's
-  //| keys: up to a page less one key is read in vain.
+  //| With pages a copy loads a page or a piece of one, so the first tile begins at a multiple of a copy's
+  //| keys. That loads up to a page less one key for nothing.
   /// The first key that is read of a sequence of `length`.
   __device__ int first_key_of(const Problem& problem, int batch, int length) const {
     return max(length - queries_of(problem, batch) - left, 0) & -align;
   }
 
-  /// How many of the keys from there on no query sees: what a copy brings before the window. It may be NaN.
+  /// How many of the keys from there on no query sees: those that a copy loads before the window. They may be
+  /// NaN.
   __device__ int hidden_keys(const Problem& problem, int batch, int length) const {
     return max(length - queries_of(problem, batch) - left, 0) & (align - 1);
   }
 
-  /// Rows that lie before a sequence's first key in its part of the cache.
+  /// Rows before a sequence's first key in its part of the cache.
   __device__ int rows_before(int batch) const { return paddings == nullptr ? 0 : paddings[batch]; }
 
   //| ## Ragged queries
   //|
-  //| A server decodes most sequences, and at the same time reads the next chunk of some prompt: one query
-  //| here, hundreds there. Their rows are packed one sequence after another, and `first_query` says where
-  //| each begins. A sequence then has as many tiles of rows as its own queries fill, so a short one is no
-  //| more work beside a long one. To the tensors of queries a sequence is no batch entry, but begins at a
-  //| row: its number takes the place of the batch entry's, and the strides fit that.
-  /// How many queries a sequence has.
+  //| A server decodes most sequences while it reads the next chunk of some prompt: one query here, hundreds
+  //| there. Their rows are packed one sequence after another, and `first_query` has where each begins. A
+  //| sequence then has as many tiles of rows as its own queries fill, so a short one does not pay for a long
+  //| one. To the tensors of queries a sequence is not a batch entry but begins at a row: its number replaces
+  //| the batch entry's, with strides to match.
+  /// The number of queries of a sequence.
   __device__ int queries_of(const Problem& problem, int batch) const {
     return first_query == nullptr ? problem.seqlen_q : first_query[batch + 1] - first_query[batch];
   }
@@ -98,11 +99,11 @@ struct Rules : Plan {
 
   //| ## What becomes of scores
   //|
-  //| Of 16 keys' scores, as a thread holds them. The functions are those of chapter 9's step 5, in
-  //| FlashAttention's order. A softcap, $c \tanh(s / c)$, is $2c / (1 + e^{-2s/c}) - c$: the factor $2c$
-  //| joins the scale, and the constant $-c$, which the softmax does not see, comes back in the log-sum-exp.
+  //| The functions are those of chapter 9's step 5, in FlashAttention's order. A softcap, $c \tanh(s / c)$,
+  //| is $2c / (1 + e^{-2s/c}) - c$: the factor $2c$ is merged into the scale, and the constant $-c$, which
+  //| does not affect the softmax, is added to the log-sum-exp at the end.
   /// Applies the functions to eight scores of rows `row` and `row` + 8 of a pack, of 16 keys from `first_key`
-  /// on, and hides what the window hides.
+  /// on, and hides keys outside the window.
   __device__ void change(float* scores, const Problem& problem, const Segment& segment, int row,
                          int first_key) const {
     const int first_own = segment.length - queries_of(problem, segment.pack / problem.packs);  // of query 0
@@ -112,8 +113,8 @@ struct Rules : Plan {
         for (int i = 0; i < 8; ++i)
           scores[i] = __fdividef(1.0f, 1.0f + exp2_approx(scores[i] * softcap_factor));
       }
-      //| ALiBi takes slope times distance. Since the softmax will multiply by the scale, the slope is divided
-      //| by it beforehand. A thread's two rows may belong to two heads, so each has a slope of its own.
+      //| ALiBi subtracts slope times distance. The slope has been divided by the scale, because the softmax
+      //| will multiply by it. A thread's two rows may belong to two heads, so each has its own slope.
       if (slopes != nullptr) {
         const int first_head =
             segment.pack % problem.packs * problem.pack + segment.pack / problem.packs * slopes_of_batch;
@@ -127,8 +128,8 @@ struct Rules : Plan {
         }
       }
     }
-    //| A window hides keys by comparing their numbers. Only the chunks at its ends ask: the first, and the
-    //| last where several queries see unequally far.
+    //| A window hides keys by comparing their numbers, but only in the chunks at its ends: the first, and the
+    //| last ones if several queries see unequally far.
     if (first_key >= segment.length - 1 - left && first_key + kRowsOfMma - 1 <= first_own + right) return;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -139,13 +140,12 @@ struct Rules : Plan {
 
   //| ## Head dimensions between the tiles
   //|
-  //| Chapters 5, 7 and 9 leave a head dimension of 80 to the tensor map, which brings zeros for the columns
-  //| that a tile of 128 has beyond it. Copies of whole rows have no map. So a stage has the rows as they lie
-  //| in memory, 160 bytes apart, and what is not there is known where it is read: a lane whose 16 bytes would
-  //| lie beyond its row has zeros in their place, of Q, of K and of V. Memory brings no byte in vain, nothing
-  //| is copied beforehand, and columns of O beyond the last are not stored. A comparison for each load is too
-  //| little to be seen beside memory; but so that 64, 128 and 256 have not even that, it is a kernel of its
-  //| own, and one for all rules.
+  //| Chapters 5, 7 and 9 leave a head dimension of 80 to the tensor map, which fills the missing columns of a
+  //| 128-wide tile with zeros. Copies of whole rows have no map. So a stage has rows as they are in memory,
+  //| 160 bytes apart, and readers handle the missing columns: a lane whose 16 bytes would be past its row's
+  //| end uses zeros instead, for Q, K and V. No byte is loaded for nothing or copied beforehand, and columns
+  //| of O past the last are not stored. One comparison per load is hidden behind memory, but to spare 64, 128
+  //| and 256 even that, this is a kernel of its own, one for all rules.
   template <int kHeadDim>
   __device__ int columns() const {
     return kPadded ? head_dim : kHeadDim;
@@ -153,17 +153,17 @@ struct Rules : Plan {
 
   //| ## The sink comes last
   //|
-  //| A sink logit $b$ is one more term of a row's sum: $L = \sum_j e^{s_j} + e^b$, and
-  //| $O = \sum_j e^{s_j} v_j / L$. It could be any block's. But then that block's part would differ from all
-  //| others, and who writes a row of no keys? So parts know nothing of it. Whoever stores a merged row, with
-  //| $\mathrm{LSE}$ over all keys, takes it in:
+  //| A sink logit $b$ adds one term to a row's sum: $L = \sum_j e^{s_j} + e^b$, and
+  //| $O = \sum_j e^{s_j} v_j / L$. It could go into any block's part, but then that part would differ from
+  //| all others, and a row without keys would need one. So parts leave it out. The warp that stores a merged
+  //| row, with $\mathrm{LSE}$ over all keys, adds it:
   //|
   //| $$\mathrm{LSE}' = \log(e^{\mathrm{LSE}} + e^b), \qquad O' = e^{\mathrm{LSE} - \mathrm{LSE}'} \, O .$$
   //|
-  //| It is the merge rule, of a part whose values are 0. A row without keys has O = 0, and its log-sum-exp is
-  //| the sink logit.
-  /// Takes a head's sink, and what scores lack, into a finished row's log-sum-exp. Returns the factor of its
-  /// O.
+  //| This is the merge rule for a part whose values are 0. A row without keys has O = 0, and its log-sum-exp
+  //| is the sink logit.
+  /// Adds a head's sink, and any constant that scores lack, to a finished row's log-sum-exp. Returns the
+  /// factor for its O.
   __device__ float take_sink(float& lse, int head) const {
     constexpr float kLn2 = 0.6931471805599453f;
     lse += score_offset;
@@ -175,7 +175,7 @@ struct Rules : Plan {
     return weight / sum;
   }
 
-  /// The same of a merged row of a query head. One warp.
+  /// The same for a merged row of a query head. One warp.
   template <int kHeadDim>
   __device__ WarpRow<kHeadDim> finished(WarpRow<kHeadDim> row, int head) const {
     const float factor = take_sink(row.lse, head);

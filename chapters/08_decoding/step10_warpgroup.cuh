@@ -38,11 +38,11 @@ struct WarpgroupTraits {
   static constexpr int kQueryPlaces = kConsumers == 1 ? 2 : 1;
   static constexpr int kStages = kHeadDim == 64 ? 12 : kHeadDim == 128 ? 6 : 5;
   static constexpr int kWarps = kConsumers * kWarpsOfWarpgroup;
-  /// And the producers: two warps, or with two consumers a warpgroup, which gives registers to them: of three
-  /// times 168 it keeps 56, and they have 224.
+  /// And the producers: two warps, or with two consumers a whole warpgroup, which gives up registers: of
+  /// three times 168 it keeps 56, and the consumers get 224 each.
   static constexpr int kThreads = kWarps * 32 + (kConsumers == 1 ? 64 : kWarpgroup);
-  /// With equal work the last to arrive merges up to this many parts. Equal parts are many, and so are their
-  /// rows: a second kernel merges them.
+  /// With equal work the last to arrive merges up to this many parts. Equal parts are many, with many rows,
+  /// so a second kernel merges them.
   static constexpr int kMaxPartsOfLast = 48;
   static constexpr int kMostPartsOfLast = 1;  ///< what the second kernel leaves out
 };
@@ -56,8 +56,8 @@ struct WarpgroupShared {
   PlaceInPlan at[Traits::kWarps];
 };
 
-//| The warpgroups share tiles, and otherwise go their own ways: each has a named barrier for its queries.
-//| They meet only where both clear the last values.
+//| The warpgroups share tiles but are otherwise independent: each has a named barrier for its queries. They
+//| meet only where both zero the last values.
 /// Named barriers: the block's, one per warpgroup, all consumers.
 enum WarpgroupBarrier { kFirstGroup = 1, kSecondGroup = 2, kBothGroups = 3 };
 
@@ -71,13 +71,13 @@ __device__ __forceinline__ void sync_warpgroup() {
 
 //| ## Two producers
 //|
-//| `wgmma` wants a swizzle, whose rows are 128 bytes, so a box is a panel of 64 columns. Each lane has the
-//| same box of every tile. A page has at least eight keys here: the swizzle's pattern repeats after eight
-//| rows. As in step 9 keys have a warp, and values have another.
+//| `wgmma` needs a swizzle, whose rows are 128 bytes, so a box is a panel of 64 columns. Each lane has the
+//| same box of every tile. A page has at least eight keys here, because the swizzle's pattern repeats after
+//| eight rows. As in step 9 keys have one warp, and values another.
 //|
-//| The order of the stages is that of the consumers: a tile's values come after the next tile's keys. A box
-//| behind the last key has nothing to bring, but without it the stage would keep old bytes, which may be NaN.
-//| So it is asked for beyond the map's end, and comes as zeros.
+//| The order of the stages follows the consumers: a tile's values come after the next tile's keys. A box past
+//| the last key has nothing to load, but without it the stage would keep old bytes, which may be NaN. So it
+//| is requested from beyond the map's end, and arrives as zeros.
 
 /// Fills the stages of keys, or those of values. One warp.
 template <bool kValues, typename T, typename Traits, typename PlanType>
@@ -97,7 +97,7 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
     for (int tile = segment.begin; tile < segment.end; ++tile) {
       const int page = pages.of(tile, lane / Traits::kPanels % cache.copies);
       //| Keys of tiles 0 and 1, values of 0, keys of 2, values of 1: between two of its stages a warp skips
-      //| one of the other's. At a segment's end the values of the last two tiles follow each other.
+      //| one of the other's. At a segment's end the values of the last two tiles are consecutive.
       if (kValues) {
         if (tile == segment.begin) state.advance();   // its keys
         if (tile + 1 < segment.end) state.advance();  // those of the next tile
@@ -130,11 +130,11 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
 
 //| ## Queries
 //|
-//| A warpgroup copies its rows of the pack to where the swizzle wants them, by `cp.async`. It does so for the
-//| next segment while it works on this one, into a second place: a load that is waited for takes some
+//| A warpgroup copies its rows of the pack to the places that the swizzle assigns, by `cp.async`. It does so
+//| for the next segment while it works on this one, into a second place, since waiting for a load takes some
 //| microseconds while every block reads, and all blocks would wait at the same time. Two warpgroups have no
-//| room for that, since a sixth stage brings more: their next queries come while the results are stored. Rows
-//| beyond the last, and columns beyond the tensor's, are zeros.
+//| space for that, since a sixth stage gains more; their next queries are loaded while the results are
+//| stored. Rows past the last, and columns past the tensor's, are zeros.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>& tile, const T* q,
                                           const Problem& problem, const PlanType& plan, int pack,
@@ -157,9 +157,9 @@ __device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHea
 //| ## A segment's tiles
 //|
 //| Chapter 5's loop: the scores of a tile are issued before the values of the tile before, and the softmax
-//| runs under that product. A tile asks for its mask only where some row does not see all of it.
+//| runs under that product. A tile is masked only if some row does not see all of it.
 
-/// Whether a key is behind the last one, or hidden from a row, or its score is changed by the plan's rules.
+/// Whether a key is past the last one, or hidden from a row, or its score is changed by the plan's rules.
 template <typename Traits, typename PlanType>
 __device__ __forceinline__ void change_and_mask(float (&scores)[Traits::kKeys / 2], const Problem& problem,
                                                 const PlanType& plan, const Segment& segment, int row,
@@ -173,9 +173,9 @@ __device__ __forceinline__ void change_and_mask(float (&scores)[Traits::kKeys / 
   mask(scores, last, tile_key);
 }
 
-//| A cache may hold anything behind the last key, and before a window: NaN too, and 0 * NaN is NaN. So the
-//| consumers overwrite those values with zeros, all of them together.
-/// Writes zeros over rows `first` ... `end` - 1 of a tile of values. All consumers.
+//| Past the last key, and before a window, a cache may hold anything, even NaN, and 0 * NaN is NaN. So the
+//| consumers zero those values, all of them together.
+/// Zeroes rows `first` ... `end` - 1 of a tile of values. All consumers.
 template <typename Traits, typename Tile>
 __device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
   constexpr int kPieces = Traits::kHeadDim / 8;
@@ -186,9 +186,9 @@ __device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
   named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // those of all threads
 }
 
-//| The first tile has no values before it to multiply, and the last values no keys behind them. Both stand
-//| outside the loop.
-/// What a warpgroup's rows, `q`, come to over a segment. `row`: of the pack, the first of the thread's two;
+//| The first tile has no earlier values to multiply, and the last values have no later keys. Both are outside
+//| the loop.
+/// Attention of a warpgroup's rows, `q`, over a segment. `row`: the thread's first row of the pack;
 /// `first_row`: the block's.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
@@ -212,7 +212,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
   for (float& x : output) x = 0;
   rows = LazyRows::none();
 
-  //| The first tile has its scores, softmax and P.
+  //| The first tile's scores, softmax and P.
   wait_full(shared.ring, state);  // the first tile's keys are in
   wgmma_fence();
   issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
@@ -253,7 +253,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     if (rescale) rescale_rows(output, correction);
   }
 
-  //| The last values have no scores beside them, and the cache behind them may hold anything.
+  //| The last values have no scores next to them, and the cache past them may hold anything.
   wait_full(shared.ring, state);  // the last tile's values are in
   const int keys_left = segment.length - (first_key + (segment.end - 1) * kKeys);
   if (PlanType::kWindow && segment.end == 1) clear_hidden(state.stage);
@@ -271,10 +271,10 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
 
 //| ## Results and parts
 //|
-//| A thread stores its parts of two rows: finished, in O; or in float32, where other blocks have keys of the
+//| A thread stores its parts of two rows: finished rows in O, or in float32 if other blocks have keys of the
 //| same item.
 
-/// Stores what a warpgroup's rows came to, or the block's part of it.
+/// Stores a warpgroup's rows, or the block's part of them.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void store_rows(float (&output)[Traits::kHeadDim / 2], float (&row_lse)[2],
                                            const Problem& problem, const PlanType& plan,
@@ -296,7 +296,7 @@ __device__ __forceinline__ void store_rows(float (&output)[Traits::kHeadDim / 2]
     }
     return;
   }
-  //| A finished row takes in its head's sink logit, if there is one, and goes to O in 16 bits.
+  //| A finished row merges its head's sink logit, if there is one, and goes to O in 16 bits.
   if constexpr (PlanType::kSinks) {
     float factor[2];
 #pragma unroll
@@ -312,10 +312,10 @@ __device__ __forceinline__ void store_rows(float (&output)[Traits::kHeadDim / 2]
     if (lane == 0 && row + 8 * r < rows) lse[problem.number(of, row + 8 * r)] = row_lse[r];
 }
 
-//| **The last to arrive** merges, as in step 4, a warp its 16 rows. A row alone would wait for memory twice,
-//| for the weights and then for the parts. Four rows at a time wait together.
+//| **The last to arrive** merges, as in step 4, each warp its 16 rows. A single row would wait for memory
+//| twice, for the weights and then for the parts. Four rows at a time wait together.
 
-/// Merges rows `first` ... `end` - 1, four at a time; `place(part, row)` says where a part of a row is. One
+/// Merges rows `first` ... `end` - 1, four at a time; `place(part, row)` is where a part of a row is. One
 /// warp.
 template <int kHeadDim, typename Place, typename Store>
 __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, int first, int end,
@@ -327,7 +327,7 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
   for (int row = first; row < end; row += kAtOnce) {
     WarpRow<kHeadDim> sum[kAtOnce] = {};
     const int own_row = min(row + lane % kAtOnce, end - 1);
-    //| Eight lanes have a row each, and every eighth part of it. They find its largest log-sum-exp.
+    //| Eight lanes share a row, with every eighth part each, and find its largest log-sum-exp.
     float max = -INFINITY;  // of the lane's own row
 #pragma unroll 1
     for (int part = own_part; part < parts; part += kPartsAtOnce)
@@ -335,8 +335,8 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
 #pragma unroll
     for (int distance = kAtOnce; distance < 32; distance *= 2)
       max = fmaxf(max, __shfl_xor_sync(kWholeWarp, max, distance));
-    //| Then come the weights, of eight parts of four rows at a time. A lane computes one, and all lanes need
-    //| it: each has some columns of every row.
+    //| Then the weights, of eight parts of four rows at a time. Each lane computes one, and all lanes need
+    //| it, since each has some columns of every row.
     float weights = 0;
     for (int group = 0; group < parts; group += kPartsAtOnce) {
       const int part = group + own_part;
@@ -358,7 +358,7 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
 #pragma unroll
     for (int distance = kAtOnce; distance < 32; distance *= 2)
       weights += __shfl_xor_sync(kWholeWarp, weights, distance);
-    //| The weights' sum divides, and its logarithm gives the row's log-sum-exp. A row without keys gets 0 and
+    //| Divide by the weights' sum; its logarithm gives the row's log-sum-exp. A row without keys gets 0 and
     //| -inf.
     const float inverse = weights > 0 ? 1 / weights : 0;
     const float lse = weights > 0 ? max + __log2f(weights) * kLn2 : -INFINITY;
@@ -373,7 +373,7 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
   }
 }
 
-//| Warp counts with warp: the counter is that of the same 16 rows in all blocks that have a part of them.
+//| The counter is shared by the warps with the same 16 rows in all blocks that have a part of them.
 /// Counts the warp as arrived, and merges its 16 rows if it is the last. All consumer warps.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void finish_parts_of_rows(const Problem& problem, const PlanType& plan,
@@ -422,8 +422,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
   segments.begin(blockIdx.x);  // all the other warps, meanwhile
   __syncthreads();             // and so do all threads
-  //| A block of three warpgroups begins with 168 registers per thread. The third warpgroup, of which two
-  //| warps produce, keeps 56. So each of the others may have 224: 2 * 224 + 56 = 3 * 168.
+  //| A block of three warpgroups begins with 168 registers per thread. The third warpgroup, whose two first
+  //| warps produce, keeps 56, so each of the others can have 224: 2 * 224 + 56 = 3 * 168.
   if (warp >= Traits::kWarps) {
     if constexpr (Traits::kConsumers == 2) setmaxnreg_dec<56>();
     if (warp == Traits::kWarps) produce_panels<false>(shared, maps.k, cache, problem, plan, segments);
@@ -436,8 +436,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   const int group = warp / kWarpsOfWarpgroup;
   const int row_in_block = warp * kRowsOfMma + int(threadIdx.x) % 32 / 4;  // and 8 further
   PipelineState<Traits::kStages> state;
-  //| A warp's segment is in shared memory: in registers it would crowd out sums.
-  /// Goes on to the next segment, if there is one, and has its queries brought.
+  //| A warp's segment is in shared memory, because in registers it would crowd out sums.
+  /// Goes on to the next segment, if there is one, and starts loading its queries.
   const auto begin_next = [&](int place) {
     segments.at = shared.at[warp];
     Segment next;
@@ -451,8 +451,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                          next.row_tile * Traits::kRows + group * kRowsOfWarpgroup);
     return true;
   };
-  //| `cp.async` writes as its thread does, so a fence is due before `wgmma` reads Q: each thread waits for
-  //| its own pieces, makes them visible, and then the four warps meet.
+  //| `cp.async` writes like an ordinary store, so `wgmma` needs a fence before it reads Q: each thread waits
+  //| for its own pieces, makes them visible, and then the four warps meet.
   constexpr int kLastPlace = Traits::kQueryPlaces - 1;
   if (threadIdx.x % 32 == 0) shared.at[warp] = segments.at;
   __syncwarp();
@@ -461,7 +461,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     cp_async_wait<0>();   // this thread's pieces of Q are in,
     fence_proxy_async();  // visible to wgmma,
     sync_warpgroup();     // and those of all four warps, which are done with the other place
-    //| An item without keys has no tiles. Its rows are written all the same: zeros, and -inf for the
+    //| An item without keys has no tiles, but its rows are written all the same: zeros, and -inf for the
     //| log-sum-exp.
     const Segment segment = shared.segment[place][warp];
     if (kLastPlace == 1) is_there = begin_next(1 - place);

@@ -2,16 +2,15 @@
 //|
 //| One kernel, launched in three ways.
 //|
-//| * **Step 1** is chapter 5's way with one query: a block for each query head, 64 rows of a tile of which
-//|   one is used, and keys and values come through the memory system once for each *query* head. There are as
-//|   many blocks as the batch has heads: with one sequence of 32 heads, 100 of 132 multiprocessors have
-//|   nothing to do.
-//| * **Step 2** packs a group's heads into the rows of one tile. The products cost the same, a tile has 64
-//|   rows anyway; K and V are read once for each *key* head.
+//| * **Step 1** is chapter 5's way with one query: a block per query head, a tile of 64 rows of which one is
+//|   used. Keys and values are loaded once per *query* head. One sequence of 32 heads leaves 100 of 132
+//|   multiprocessors idle.
+//| * **Step 2** packs a group's heads into the rows of one tile. The products cost the same, since a tile has
+//|   64 rows anyway, but K and V are loaded only once per *key* head.
 //| * **Step 3** gives each block a part of the keys, so that all multiprocessors read, and a second kernel
 //|   merges.
 //|
-//| **Budget** (d = 128): Q 16 KB, K and V 32 KB each: 80 KB, two blocks a multiprocessor.
+//| **Budget** (d = 128): Q 16 KB, K and V 32 KB each: 80 KB, two blocks per multiprocessor.
 //|
 //| ![Without packing four blocks read the same keys, each for one row of its tile; packed, one block reads
 //| them for four rows](../../docs/figures/pack_gqa.svg)
@@ -30,11 +29,11 @@ struct PackGqaShared {
   uint64_t landed;  ///< phase i: tile i of keys and values
 };
 
-//| ## Queries come by threads
+//| ## Threads load the queries
 //|
-//| A packed tile's rows lie wherever heads and queries do, and are few. Threads copy them, 16 bytes at a
-//| time, to where the swizzle wants each piece. Rows beyond the last are zeros: their scores are 0 and harm
-//| nobody.
+//| A packed tile has few rows, scattered over heads and queries. So threads copy them, 16 bytes at a time, to
+//| the places that the swizzle assigns. Rows past the last are zeroed, so that their scores are harmless
+//| zeros.
 /// Fills a tile with the rows of a pack from `first_row` on. All threads of the block.
 template <typename T, int kRows, int kHeadDim>
 __device__ __forceinline__ void load_queries(Tile<T, kRows, kHeadDim>& tile, const T* q,
@@ -50,11 +49,11 @@ __device__ __forceinline__ void load_queries(Tile<T, kRows, kHeadDim>& tile, con
   }
 }
 
-//| ## What lies behind the last key
+//| ## Past the last key
 //|
-//| A cache has room for keys that are still to come. What lies there may be anything, also NaN. A masked
-//| score is -inf and its probability 0, but 0 times NaN is NaN. So the last tile's rows of V beyond the
-//| sequence's length are overwritten with zeros before they are multiplied.
+//| A cache has free space for future keys, which may contain anything, even NaN. A masked score is -inf and
+//| its probability 0, but 0 times NaN is NaN. So the last tile's rows of V past the sequence's length are
+//| zeroed before they are multiplied.
 /// Zeros in the rows from `first` on. All threads of the block.
 template <typename T, int kRows, int kHeadDim>
 __device__ __forceinline__ void clear_rows(Tile<T, kRows, kHeadDim>& tile, int first) {
@@ -65,8 +64,8 @@ __device__ __forceinline__ void clear_rows(Tile<T, kRows, kHeadDim>& tile, int f
 
 //| ## From registers to memory
 //|
-//| A thread has two rows of a finished tile, either of the result or of a part of the keys. There are few
-//| rows, so they go straight from the registers.
+//| A thread has two rows of a finished tile, either of the result or of a part. There are few rows, so they
+//| are stored directly from registers.
 
 /// Stores a thread's parts of its two rows, `row` and `row` + 8 of the pack.
 template <typename T, int kHeadDim>
@@ -86,8 +85,8 @@ __device__ __forceinline__ void store_rows(const float (&output)[kHeadDim / 2], 
   }
 }
 
-//| A part of the keys is stored likewise, in float32, and with its log-sum-exp. All parts of a row are as far
-//| apart as O has rows, so the merge finds part $i$ without a table.
+//| A part is stored in the same way, in float32 and with its log-sum-exp. All parts of a row are as far apart
+//| as O has rows, so the merge finds part $i$ without a table.
 /// The same of part `part`, in float32, at place part * rows of O + the row's number.
 template <int kHeadDim>
 __device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2], const float (&lse)[2],
@@ -100,7 +99,7 @@ __device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2
     const int64_t place = part * problem.all_rows() + problem.number(of, row + 8 * r);
     auto* to = reinterpret_cast<float2*>(partials.o + place * kHeadDim) + lane;
     if (lane == 0) partials.lse[place] = lse[r];
-    if (lse[r] == -INFINITY) continue;  // nobody reads O of a part without keys
+    if (lse[r] == -INFINITY) continue;  // the O of a part without keys is never read
 #pragma unroll
     for (int i = 0; i < kHeadDim / 8; ++i)
       to[4 * i] = make_float2(output[4 * i + 2 * r], output[4 * i + 2 * r + 1]);
@@ -109,9 +108,9 @@ __device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2
 
 //| ## The kernel
 //|
-//| Chapter 5's step 1: ask for a tile of keys and values, wait, multiply, softmax, multiply. Nothing overlaps
-//| within a block; only another block on the same multiprocessor fills its waits. The grid's x counts tiles
-//| of rows over packs and batch, its y parts of the keys.
+//| This is chapter 5's step 1: request a tile of keys and values, wait, multiply, softmax, multiply. Nothing
+//| overlaps within a block; only another block on the same multiprocessor can fill its waits. The grid's x
+//| counts tiles of rows over packs and batch, its y parts of the keys.
 
 /// Attention for 64 rows of a pack over a part of the keys. Grid: (tiles of rows * packs * batch, parts).
 template <typename T, int kHeadDim, int kKeys>
@@ -132,7 +131,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   const int length = problem.length(of.batch);
   const int last[2] = {problem.last_key(length, row), problem.last_key(length, row + 8)};
 
-  //| Parts differ by a tile at most. A part may have no tile, and a sequence no key.
+  //| Parts differ by one tile at most. A part may have no tile, and a sequence no key.
   const int last_seen = problem.last_key(length, first_row + kRowsOfWarpgroup - 1);
   const int tiles = (max(last_seen, -1) + kKeys) / kKeys;
   const int parts = gridDim.y, part = blockIdx.y;
@@ -147,8 +146,8 @@ __global__ void __launch_bounds__(kWarpgroup)
   fence_proxy_async();  // Q, which threads wrote, is visible to wgmma
   __syncthreads();      // and so are barrier and Q to all threads
 
-  //| What `wgmma` reads is named by descriptors, as in chapter 5. Scores, probabilities and output are
-  //| registers of the thread: two rows of each.
+  //| `wgmma` finds its operands in shared memory by descriptors, as in chapter 5. Scores, probabilities and
+  //| output are in registers, two rows per thread.
   const uint64_t q_rows = k_major(shared.q), k_rows = k_major(shared.k), values = mn_major(shared.v);
   float output[kHeadDim / 2] = {}, scores[kKeys / 2], correction[2], row_lse[2];
   Fragments<kKeys> p;
@@ -169,8 +168,8 @@ __global__ void __launch_bounds__(kWarpgroup)
       __syncthreads();      // those of all threads
     }
 
-    //| $S = QK^\top$, in steps of 16 columns; then the softmax of what has come out. A tile that ends behind
-    //| the last key, or under a causal mask, is masked first.
+    //| $S = QK^\top$, in steps of 16 columns, and its softmax. A tile that the last key or a causal mask cuts
+    //| is masked first.
     wgmma_fence();
     issue_scores<T, kHeadDim>(scores, q_rows, k_rows);
     wgmma_wait<0>();  // S is in registers
@@ -180,8 +179,8 @@ __global__ void __launch_bounds__(kWarpgroup)
     round_to_fragments<T>(p, scores);
     rescale_rows(output, correction);
 
-    //| $O$ grows by $PV$. Nobody asks for the next tile before this is done, since its place is the one that
-    //| is being read. That is what step 4 changes.
+    //| $O$ grows by $PV$. The next tile can be requested only after this product, since it goes to the same
+    //| place. That is what step 4 changes.
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();  // P and O were just written by ordinary instructions
@@ -192,7 +191,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     __syncthreads();  // all warps have read K and V: thread 0 may have them overwritten
   }
 
-  //| With one part this is the result. With several it is one of the results that the second kernel merges.
+  //| A single part is the result; several are merged by the second kernel.
   finish_rows(output, rows, row_lse, problem.scale_log2);
   if (partials.o == nullptr)
     store_rows<T, kHeadDim>(output, row_lse, problem, of, row, o, lse);
@@ -203,9 +202,9 @@ __global__ void __launch_bounds__(kWarpgroup)
 //| ## Step 3's second kernel
 //|
 //| A warp merges a row. The kernel begins when all blocks of the first one have ended, and its launch costs
-//| time of its own.
+//| extra time.
 
-constexpr int kMergeWarps = 4;  ///< rows that a block has
+constexpr int kMergeWarps = 4;  ///< rows per block
 
 /// Grid: (packs of all sequences * blocks of a pack).
 template <typename T, int kHeadDim>

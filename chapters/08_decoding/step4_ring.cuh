@@ -1,24 +1,23 @@
 //| # Steps 4 to 6: a deep ring, narrow tiles, and the last to arrive merges
 //|
-//| **What step 3 leaves.** A block waits for a tile, works on it, and only then asks for the next. While it
-//| works nothing travels, and the second block of the multiprocessor covers only a part of that. To read at
-//| full rate, memory must have requests at all times: about a microsecond's worth, 33 KB a multiprocessor,
+//| **What step 3 leaves.** A block waits for a tile, works on it, and only then requests the next. While it
+//| works nothing is in flight, and the multiprocessor's second block covers only some of that time. To read
+//| at full rate, memory must always have about a microsecond's worth of requests, 33 KB per multiprocessor,
 //| and in practice two or three times that.
 //|
-//| **What this step does.** Shared memory has a ring of three stages of 32 KB, and a producer warp does
-//| nothing but ask for the next tile as soon as a stage is free. So up to 96 KB are on their way. (Seven
-//| stages were tried first. They read no faster, and a block of 227 KB starts later.) The rest follows from
-//| giving the reading all the time:
+//| **What this step does.** Shared memory holds a ring of three stages of 32 KB, and a producer warp does
+//| nothing but request the next tile as soon as a stage is free. So up to 96 KB are in flight. (Seven stages
+//| read no faster, and a block of 227 KB starts later.) The rest follows from the goal of reading all the
+//| time:
 //|
-//| * **Narrow tiles.** A group of 4 or 8 heads fills a few of `wgmma`'s 64 rows. `mma.sync` multiplies 16
-//|   rows, whose operands go through registers. Chapter 5 left it because it cannot use the tensor cores'
-//|   full rate. Here it need not: 16 rows do 16 FLOPs for each byte that memory brings, and the tensor cores
+//| * **Narrow tiles.** A group of 4 or 8 heads fills only a few of `wgmma`'s 64 rows. `mma.sync` multiplies
+//|   16 rows, with operands in registers. Chapter 5 abandoned it because it cannot use the tensor cores' full
+//|   rate, but decoding does not need that rate: 16 rows do 16 FLOPs per byte of memory, and the tensor cores
 //|   could do some 200.
-//| * **Warps that own keys.** A tile's keys are dealt out to the warps, 16 at a time. Each has its own
-//|   maximum, sum and output, so that between two tiles no warp waits for another. They merge when the block
-//|   is done with an item.
-//| * **No second kernel** for up to 48 parts. An atomic counter says which warp arrives last, and that one
-//|   merges them: see `finish_parts` ([`last_arriver.cuh`](last_arriver.cuh)).
+//| * **Warps that own keys.** Each warp takes 16 of a tile's keys at a time and has its own maximum, sum and
+//|   output, so that no warp waits for another between tiles. They merge when the block is done with an item.
+//| * **No second kernel** for up to 48 parts. An atomic counter determines which warp arrives last, and that
+//|   one merges: see `finish_parts` ([`last_arriver.cuh`](last_arriver.cuh)).
 //|
 //| **Budget** (d = 128): a ring of 3 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O
 //| 64, scores 8.
@@ -33,15 +32,15 @@ namespace flashbook::decoding {
 
 //| ## The producer
 //|
-//| One warp, and two stages a tile: keys and values have one each, so that a stage of keys is free again as
-//| soon as the scores are made. Without pages a tile is one copy, which ends where the sequence does.
+//| One warp fills two stages per tile. Keys and values have separate stages, so that the keys' stage is free
+//| as soon as the scores are computed. Without pages a tile is one copy, which ends where the sequence does.
 //|
-//| **Pages.** With pages a copy brings a page, or as much of one as a tile takes. Lanes ask for a copy each,
-//| whose address comes from the table. The table's answer takes as long as a key's, and longer while
-//| everybody reads. So the 32 lanes look up the pages of 32 copies at a time, of several tiles, and the next
-//| 32 while these are being asked for.
+//| **Pages.** With pages a copy brings one page, or a tile's part of it. Each lane issues one copy, whose
+//| address comes from the table. That look-up takes as long as loading a key, and longer while all blocks
+//| read. So the 32 lanes look up the pages of 32 copies at a time, several tiles' worth, and the next 32
+//| while these are being issued.
 //|
-//| Keys whose rows do not lie side by side (`[batch, seqlen, heads, head_dim]`) come row by row, a copy each.
+//| If a head's keys are not contiguous (`[batch, seqlen, heads, head_dim]`), each row is a copy of its own.
 
 template <typename Traits, typename PlanType>
 __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache& cache,
@@ -55,13 +54,13 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
     const int start = plan.first_key_of(problem, of.batch, segment.length);
-    /// The page that has a key, if there is such a key.
+    /// The page of a key, if there is such a key.
     const auto page_of = [&](int key) {
       if (cache.table == nullptr) return of.batch;
       return key < segment.length ? cache.table[of.batch * cache.pages_of_sequence + (key >> cache.page_bits)]
                                   : 0;
     };
-    //| A lane's page is that of one copy: with four copies a tile, lanes 4 to 7 have those of the second
+    //| Each lane has the page of one copy: with four copies per tile, lanes 4 to 7 have those of the second
     //| tile.
     const auto look_up = [&](int tile) {
       return page_of(start + (tile + lane / cache.copies) * Traits::kKeys +
@@ -83,8 +82,8 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
         uint64_t* full = &shared.ring.full[state.stage];
         if (lane == 0) mbarrier_arrive_expect_tx(full, bytes);
         __syncwarp();  // the barrier knows of the bytes before any can land
-        //| `arrive_expect_tx` has named the bytes of the whole tile. The copies land in any order, and the
-        //| stage is full when the last of them has.
+        //| `arrive_expect_tx` has announced the bytes of the whole tile. The copies land in any order, and
+        //| the last one completes the stage.
         const bool is_k = tensor == 0;
         const int64_t to_page = is_k ? cache.k_strides.batch : cache.v_strides.batch;
         const int64_t to_row = is_k ? cache.k_strides.row : cache.v_strides.row;
@@ -104,10 +103,10 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
         state.advance();
       }
     }
-    //| At the end of a segment the warps need room to merge. The ring has it: the producer hands out stages
-    //| without filling them, in their turn like any other. No bytes hold such a stage back: lane 0's arrival
-    //| alone fills it. So it comes after all lanes have waited. A lane that is still waiting could otherwise
-    //| miss two phases of `empty`, and wait for ever.
+    //| At the end of a segment the warps merge in the ring's memory. The producer hands out stages for it in
+    //| their usual turn, without filling them. With no bytes to wait for, lane 0's arrival alone completes
+    //| such a stage, so it must come after all lanes have waited. Otherwise a lane that is still waiting
+    //| could miss two phases of `empty` and wait forever.
     for (int i = 0; i < Traits::kMergeStages; ++i) {
       wait_empty(shared.ring, state);
       __syncwarp();  // all lanes have seen the stage empty
@@ -118,9 +117,8 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
 }
 //| ## A segment's tiles
 //|
-//| A *chunk* is 16 keys. A warp computes the scores of its chunks, after which the stage of keys is free;
-//| then comes the softmax, then the values. A chunk behind the last key is left out, since no copy brings
-//| anything there.
+//| A *chunk* is 16 keys. A warp computes the scores of its chunks, which frees the keys' stage, then the
+//| softmax, then the values. Chunks past the last key are skipped, since no copy fills them.
 
 /// The first of the thread's two rows of the pack; the other is 8 further.
 template <typename Traits>
@@ -130,8 +128,8 @@ __device__ __forceinline__ int row_of_pack(const Segment& segment) {
 }
 
 //| **Before a window.** With pages the first copy may bring keys that no query sees. Their probabilities are
-//| 0, but their values may be anything, and 0 times NaN is NaN.
-/// Writes zeros over the values of a chunk's first `rows` keys. One warp.
+//| 0, but their values may be NaN, and 0 times NaN is NaN.
+/// Zeroes the values of a chunk's first `rows` keys. One warp.
 template <typename Traits>
 __device__ __forceinline__ void clear_hidden(Stage<Traits>& values, int chunk, int rows, int row_bytes) {
   for (int row = 0; row < min(rows, kRowsOfMma); ++row)
@@ -148,7 +146,8 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
                                                    const Queries<Traits>& q, Scales<Traits>& scales,
                                                    const Problem& problem, const Segment& segment,
                                                    const PlanType& plan, int key_warp) {
-  //| A warp takes one or two chunks at a time: as many scores as its registers hold beside Q and the output.
+  //| A warp takes one or two chunks at a time: as many scores as fit in registers along with Q and the
+  //| output.
   constexpr int kAtOnce = Traits::kChunksAtOnce;
   const int first_key = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
   const int hidden = plan.hidden_keys(problem, segment.pack / problem.packs, segment.length);
@@ -172,7 +171,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
         if constexpr (PlanType::kFunctions || PlanType::kWindow)  // what a model does with its scores
           if (chunk_keys > 0)
             plan.change(own, problem, segment, row_of_pack<Traits>(segment), tile_key + chunk * kRowsOfMma);
-        //| Only chunks with keys behind the last one, or under a causal mask, ask key by key who sees it.
+        //| Only chunks that the last key or a causal mask cuts are masked key by key.
         if (chunk_keys < kRowsOfMma || problem.causal) {
 #pragma unroll
           for (int i = 0; i < 8; ++i)
@@ -186,8 +185,8 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
         release(shared.ring, keys);  // so it may be overwritten
       }
 
-      //| Most tiles leave every maximum as it is. Then the output need not be multiplied, so the warp votes
-      //| on it.
+      //| Most tiles leave every maximum unchanged. Then the output need not be rescaled, so the warp votes on
+      //| it.
       float correction[2];
       online_softmax(scores, sums.rows, correction, problem.scale_log2);
       if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1))
@@ -217,8 +216,8 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
 
 //| ## The consumers
 //|
-//| A consumer warp has 16 rows of the tile of queries. The warps with the same rows deal the chunks of keys
-//| out in turn.
+//| A consumer warp has 16 rows of the tile of queries. Warps with the same rows take turns with the chunks of
+//| keys.
 
 /// All segments of the block, in step with the producer. Consumer warps.
 template <typename T, typename Traits, typename PlanType>
@@ -240,7 +239,7 @@ __device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheO
       shared.place[warp] = segments.at;
     }
     __syncwarp();  // and see this one
-    //| Where a warp stands in the plan waits in shared memory, for its registers are full of queries and
+    //| A warp keeps its place in the plan in shared memory, because its registers are full of queries and
     //| sums.
     const int first_row = segment.row_tile * Traits::kRows + row_in_tile;
     Scales<Traits> scales(cache, problem, segment,
@@ -272,7 +271,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
   using Shared = RingShared<Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
-  //| `full` waits for the producer's lane and its bytes, `empty` for one lane of each consumer warp.
+  //| `full` waits for the producer's lane 0 and its bytes, `empty` for one lane of each consumer warp.
   if (threadIdx.x == 0) {
     initialise(shared.ring, 1, Traits::kWarps, "full", "empty");
     fence_mbarrier_init();  // TMA sees the barriers,

@@ -1,22 +1,22 @@
 //| # Step 7: latent attention
 //|
 //| **What this step is about.** One latent serves all query heads: a key of 576 elements, whose first 512 are
-//| the value too. With 128 heads each byte of it takes part in 242 FLOPs. So this is the one decoding that
-//| the tensor cores must keep up with, and `mma.sync` (steps 4 to 6) is too slow for it. Here is `wgmma`
-//| again, with 64 rows of queries: half of 128 heads.
+//| also the value. With 128 heads, each byte of it takes part in 242 FLOPs. This is the one case of decoding
+//| that keeps the tensor cores busy, and `mma.sync` (steps 4 to 6) is too slow for it. So `wgmma` returns,
+//| with 64 rows of queries: half of 128 heads.
 //|
-//| **What is hard.** A row of O has 512 columns in float32. 64 rows of it are 128 KB, half of a
-//| multiprocessor's registers. No warpgroup can hold them: a thread would need 256 registers for O alone, and
-//| 255 is the most that it may have. And 64 rows of Q are 72 KB. Beside them shared memory has room for two
+//| **Why it is hard.** A row of O has 512 columns in float32, so 64 rows are 128 KB, half of a
+//| multiprocessor's registers. No single warpgroup can hold them: a thread would need 256 registers for O
+//| alone, and the limit is 255. And 64 rows of Q are 72 KB, which leaves shared memory with space for two
 //| tiles of keys, too few to load one while two are in use.
 //|
-//| **What this step does.** Three warpgroups. Two have half of O each, 256 columns. The third keeps Q in its
-//| registers, makes the scores of every tile and their softmax, and hands the probabilities over through
-//| shared memory. Q out of the way, a third tile of keys fits; and the products of scores read half as much
-//| of shared memory, the keys alone.
+//| **What this step does.** There are three warpgroups. Two have half of O each, 256 columns. The third keeps
+//| Q in its registers, computes the scores of every tile and their softmax, and passes the probabilities on
+//| through shared memory. With Q out of the way, a third tile of keys fits, and the score products read half
+//| as much shared memory, only the keys.
 //|
-//| **Budget.** Shared memory: three stages of 72 KB, 10 KB of Q for which there are no registers, 1 KB of
-//| barriers and sums: all that a block may have. Registers of a thread: Q 124 and scores 32, or O 128.
+//| **Budget.** Shared memory: three stages of 72 KB, 10 KB of Q that does not fit in registers, 1 KB of
+//| barriers and sums: all that a block may have. Registers per thread: Q 124 and scores 32, or O 128.
 //|
 //| ![Three warpgroups: one makes the scores and the probabilities of all tiles, two multiply them by half of
 //| the values each](../../docs/figures/latent_halves.svg)
@@ -34,15 +34,14 @@ namespace flashbook::decoding {
 
 //| ## From scores to P
 //|
-//| The warpgroup masks its scores, finds the rows' new maxima, and writes P to shared memory. Beside P it
-//| writes what O so far must be multiplied by, which is 1 as long as no maximum grows by much.
+//| The score warpgroup masks its scores, finds the rows' new maxima, and writes P to shared memory. With P it
+//| writes the correction by which earlier O must be multiplied, which is 1 unless a maximum grows by much.
 //|
-//| **Behind the last key** may lie anything. A score is overwritten by the mask. A value is not: 0 times NaN
-//| is NaN. So the last tile's rows behind the end are set to zero, in shared memory, before anybody
-//| multiplies by them.
+//| **Past the last key** there may be anything. The mask overwrites a score, but not a value, and 0 times NaN
+//| is NaN. So the last tile's rows past the end are zeroed in shared memory before any product reads them.
 
 /// Makes P of scores and publishes it: the tile in `stage`, whose first key is `first_key`, with `keys` keys
-/// from there to the end. `turn`: the place of its corrections. The warpgroup that makes scores.
+/// from there to the end. `turn`: the slot of its corrections. The warpgroup that computes scores.
 template <typename T>
 __device__ __forceinline__ void publish(LatentShared<T>& shared, float (&scores)[32], Rows& rows,
                                         const Problem& problem, const Segment& segment, int stage,
@@ -61,8 +60,7 @@ __device__ __forceinline__ void publish(LatentShared<T>& shared, float (&scores)
   float correction[2];
   online_softmax<true>(scores, rows, correction, problem.scale_log2);
 
-  //| P takes the place of the ninth panel. A warp's 16 rows go where the descriptor expects them, 16 keys at
-  //| a time.
+  //| P replaces the ninth panel. A warp's 16 rows go where the descriptor expects them, 16 keys at a time.
   named_barrier_sync<kScores, kWarpgroup>();  // all four warps' products have read the ninth panel
   auto* p = reinterpret_cast<unsigned char*>(panels[LatentKernelTraits::kPosition]);
   const int row = thread / 32 * 16 + lane % 16;
@@ -77,7 +75,7 @@ __device__ __forceinline__ void publish(LatentShared<T>& shared, float (&scores)
   for (int r = 0; r < 2; ++r)
     if (lane % 4 == 0) shared.correction[turn][in_tile + 8 * r] = correction[r];
 
-  //| The zeros: eight panels of 8 pieces for each row behind the last key.
+  //| Zeros: eight panels of 8 pieces for each row past the last key.
   if (keys < LatentKernelTraits::kKeys) {
 #pragma unroll 1
     for (int i = thread; i < (LatentKernelTraits::kKeys - keys) * 64; i += kWarpgroup)
@@ -96,18 +94,17 @@ __device__ __forceinline__ void publish(LatentShared<T>& shared, float (&scores)
 //| | tensor cores | scores | values, both halves |
 //| |---|---|---|
 //| | S of tile t + 1 | waits for its scores | have P of tile t, and wait until these scores are computed |
-//| | O += P V of tile t | softmax of tile t + 1 | wait for their products, give the tile back |
+//| | O += P V of tile t | softmax of tile t + 1 | wait for their products, release the tile |
 //|
-//| **Values wait for scores that they do not need.** Without that, S of the next tile and P V of this one
-//| share the tensor cores and end at the same time, and the softmax has nothing to hide behind. Where only
-//| one half waits, a call takes 8 % longer ([the table](appendix.md#latents-scores-by-one-warpgroup)).
+//| **Values wait for scores that they do not need.** Otherwise S of the next tile and P V of this one would
+//| share the tensor cores and end at the same time, with nothing left to hide the softmax. If only one half
+//| waits, a call takes 8 % longer ([the table](appendix.md#latents-scores-by-one-warpgroup)).
 //|
-//| **Two places for corrections.** Those of tile t are written where those of tile t - 2 were. Both halves
-//| must have read these: they have, once they have given tile t - 2 back. The last third of its stage says
-//| so, since both read it.
+//| **Two slots for corrections.** Those of tile t overwrite those of tile t - 2, which both halves must have
+//| read. They have, once they have released the last third of tile t - 2, which both of them read.
 
-/// Makes the scores of a segment's tiles, and P of them. `rows`: what its rows come to. The warpgroup that
-/// makes scores.
+/// Makes the scores of a segment's tiles, and P of them. `rows` receives maxima and sums. The warpgroup that
+/// computes scores.
 template <typename T>
 __device__ __forceinline__ void make_scores(LatentShared<T>& shared, LatentFlags& flags,
                                             uint32_t (&q)[LatentKernelTraits::kSteps][4], Rows& rows,
@@ -119,8 +116,8 @@ __device__ __forceinline__ void make_scores(LatentShared<T>& shared, LatentFlags
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int next = next_stage(stage), keys = segment.length - tile * kKeys;
     issue_scores(scores, q, shared, uniform(stage), flags.of(stage));
-    //| While the tensor cores work: are the corrections of two tiles ago read? Then these may take their
-    //| place.
+    //| While the tensor cores work, make sure that the corrections of two tiles ago have been read, so that
+    //| these may replace them.
     mbarrier_wait(&shared.empty[next][kLastBox], flags.of(next) ^ 1);  // tile - 2 has been added
     wgmma_wait<0>();
     wgmma_pin(scores);
@@ -131,8 +128,8 @@ __device__ __forceinline__ void make_scores(LatentShared<T>& shared, LatentFlags
     flags.flip(kTurn);
     stage = next;
   }
-  //| What the rows come to takes the next place of corrections: the tile before the last must have been
-  //| added, too.
+  //| The rows' sums take the next slot for corrections, so the tile before the last must have been added,
+  //| too.
   mbarrier_wait(&shared.empty[next_stage(stage)][kLastBox], flags.of(next_stage(stage)) ^ 1);
 }
 
@@ -146,11 +143,11 @@ __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags&
   for (int tile = segment.begin; tile < segment.end; ++tile) {
     const int next = next_stage(stage), in_tile = row_in_tile(thread_number());
     mbarrier_wait(&shared.published[stage], flags.of(stage));
-    //| P is there. Where a maximum has grown by much, O so far must be corrected.
+    //| P is ready. If a maximum has grown by much, earlier O must be corrected.
     const float* corrections = shared.correction[flags.of(kTurn)];
     const float correction[2] = {corrections[in_tile], corrections[in_tile + 8]};
     if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1)) rescale_rows(output, correction);
-    //| The wait that gives the softmax something to hide behind; the last tile has nobody to wait for.
+    //| This wait lets the products hide the softmax; after the last tile there is nothing to wait for.
     if (tile + 1 < segment.end) mbarrier_wait(&shared.scored[next], flags.of(next));
     issue_accumulate(output, shared, uniform(stage), warpgroup);
     wgmma_wait<0>();
@@ -158,8 +155,7 @@ __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags&
     release(shared, stage, warpgroup);
     flags.flip(stage);
     flags.flip(kTurn);
-    //| The right half is the last to be done with a tile. So it asks for the tile that comes to the same
-    //| place.
+    //| The right half releases a tile last, so it requests the tile that comes next to the same place.
     if (warpgroup == 1)
       fill(shared, map, cache, problem, stage, flags.of(stage), segment, tile + LatentKernelTraits::kStages);
     stage = next;
@@ -168,23 +164,23 @@ __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags&
 
 //| ## The end of a segment
 //|
-//| The rows' sums and maxima are known to the warpgroup that made the scores. It writes the log-sum-exp
-//| itself, and hands the inverse of the sum over as it does corrections. The others store their halves: to O,
-//| or as a part to the workspace. [The blocks that have parts of an
-//| item](step7_latent_merge.cuh#everybody-merges), which is a tile of rows with all its keys, merge them
-//| together. In steps 4 to 6 the last to arrive does it alone. Here it would have to read 64 rows of 512
-//| columns from each of the others, megabytes, while all other multiprocessors are done.
+//| The warpgroup that computes the scores has the rows' sums and maxima. It writes the log-sum-exp itself,
+//| and passes on the inverse of the sum the way it does corrections. The others store their halves: to O, or
+//| as a part to the workspace. [The blocks that have parts of an
+//| item](step7_latent_merge.cuh#all-blocks-merge), a tile of rows with all its keys, merge them together. In
+//| steps 4 to 6 the last to arrive does that alone. Here it would have to read 64 rows of 512 columns from
+//| each of the others, megabytes, while all other multiprocessors idle.
 
-/// Says what the rows of a segment came to. The warpgroup that makes scores.
+/// Publishes the sums of a segment's rows. The warpgroup that computes scores.
 template <typename T>
 __device__ __forceinline__ void announce_rows(LatentShared<T>& shared, const Rows& rows,
                                               const Problem& problem, const Segment& segment,
                                               const LatentParts& parts, int turn,
                                               float* lse) {  // [batch, heads, seqlen_q]
   const unsigned thread = thread_number() % kWarpgroup;
-  //| Nobody needs this barrier. But without it, or with the branches below in another order, ptxas keeps the
-  //| stage and the flags of the loop before in threads' registers and not in uniform ones: 2.6 % longer with
-  //| 128 heads.
+  //| This barrier is not needed for correctness. But without it, or with the branches below in another order,
+  //| ptxas keeps the stage and the flags of the loop before in per-thread registers rather than uniform ones,
+  //| which takes 2.6 % longer with 128 heads.
   named_barrier_sync<kScores, kWarpgroup>();
   const Pack of = problem.pack_of(segment.pack);
 #pragma unroll
@@ -193,9 +189,9 @@ __device__ __forceinline__ void announce_rows(LatentShared<T>& shared, const Row
     const float sum = quad_sum(rows.sum[r]), row_lse = log_sum_exp(rows.max[r] * problem.scale_log2, sum);
     const int row = segment.row_tile * LatentKernelTraits::kRows + in_tile;
     if (thread % 4 != 0) continue;
-    //| A lane of four has the row's sum. A row that has seen no key has 0, and a log-sum-exp of -inf. Of rows
-    //| that the pack does not have nothing is written: the merge works with whatever lies there, each row for
-    //| itself, and does not store it.
+    //| One of four lanes has the row's sum. A row that has seen no key has 0, and a log-sum-exp of -inf.
+    //| Nothing is written for rows past the pack's last: the merge processes whatever is there, each row on
+    //| its own, and does not store it.
     shared.correction[turn][in_tile] = sum > 0 ? 1 / sum : 0;
     if (row >= problem.rows()) continue;
     if (segment.parts > 1) {
@@ -220,11 +216,11 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
   mbarrier_wait(&shared.rows_known, flags.of(kSegment));
   const float* inverses = shared.correction[flags.of(kTurn)];
   const float inverse[2] = {inverses[in_tile], inverses[in_tile + 8]};
-  //| A warp whose 16 rows all lie behind the pack's last has nothing to store. The merge does not read its
-  //| part either.
+  //| A warp whose 16 rows are all past the pack's last has nothing to store, and the merge does not read its
+  //| part.
   const int first_row = segment.row_tile * LatentKernelTraits::kRows;
   if (first_row + in_tile / 16 * 16 >= problem.rows()) return;
-  //| What is stored is normalised in both cases.
+  //| Both kinds of result are normalised.
   if (segment.parts > 1)
     return store_part(parts, parts.place(segment.row_tile, segment.first_block, segment.part), warpgroup,
                       in_tile, output, inverse);
@@ -245,17 +241,18 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 
 //| ## The kernel
 //|
-//| Each tile of rows has blocks that share the keys. All tiles of rows deal the keys out alike, as step 6
-//| does, so the two blocks that have the 128 heads of a sequence read the same keys at about the same time,
-//| and one of them finds them in the L2. They are neighbours in the grid, so the machine starts them side by
-//| side. (With all blocks of the first tile of rows before those of the second, shapes of 128 heads took 2 to
-//| 20 % longer, which differed from card to card: [the table](appendix.md#one-long-sequence-of-latents).)
+//| Each tile of rows has its own blocks, which share the keys. All tiles of rows divide the keys alike, as
+//| step 6 does. So the two blocks with the 128 heads of a sequence read the same keys at about the same time,
+//| and one of them finds them in the L2. They are neighbours in the grid, so they start together. (With all
+//| blocks of the first tile of rows before those of the second, shapes of 128 heads took 2 to 20 % longer,
+//| depending on the card: [the table](appendix.md#one-long-sequence-of-latents).)
 //|
-//| O, or Q, takes most of a thread's registers. So a segment, and where the plan goes on, lie in shared
-//| memory: once for those who have O, once for those who make scores. The plan counts blocks along x. Here x
-//| is the tile of rows, and the blocks that share keys lie along y: so two numbers of a segment are set anew.
+//| O, or Q, takes most of a thread's registers. So the current segment and the place in the plan are in
+//| shared memory: one copy for the warpgroups that have O, one for the warpgroup that computes scores. The
+//| plan counts blocks along x. Here x is the tile of rows and the blocks that share keys are along y, so two
+//| numbers of a segment are set anew.
 
-/// Writes down a segment, and where the plan goes on. One thread.
+/// Stores a segment, and the place in the plan after it. One thread.
 __device__ __forceinline__ void write_down(Segment next, const PlaceInPlan& at, Segment& segment,
                                            PlaceInPlan& place) {
   next.row_tile = int(blockIdx.x);
@@ -264,8 +261,8 @@ __device__ __forceinline__ void write_down(Segment next, const PlaceInPlan& at, 
   place = at;
 }
 
-/// Goes on to the next segment, if there is one. `kThreads` threads that use `kBarrier` have `segment` and
-/// `place` in common.
+/// Goes on to the next segment, if there is one. `kThreads` threads that use `kBarrier` share `segment` and
+/// `place`.
 template <int kBarrier, int kThreads, typename PlanType>
 __device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys, PlanType>& segments,
                                              Segment& segment, PlaceInPlan& place) {
@@ -277,8 +274,6 @@ __device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys,
   named_barrier_sync<kBarrier, kThreads>();  // and see this one
   return true;
 }
-
-//| The kernel goes from segment to segment: queries, all tiles of keys, what the rows come to.
 
 /// Latent attention. Grid: {tiles of rows, blocks that share the keys}; shared memory: LatentShared.
 template <typename T, typename PlanType>
@@ -292,7 +287,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
   constexpr int kStages = LatentKernelTraits::kStages, kLast = kStages - 1;
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
   //| One thread makes the barriers. Meanwhile the other warps work out which keys the block has, and one
-  //| writes its first segment down.
+  //| stores its first segment.
   if (threadIdx.x == 0) {
     tma_prefetch(map);
     initialise(shared);
@@ -305,8 +300,8 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     for (int i = 0; i < 2; ++i) write_down(first, segments.at, shared.segment[i], shared.place[i]);
   __syncthreads();
 
-  //| The warpgroup that makes scores. It asks for two tiles, takes the queries that the others have brought
-  //| to the third stage, and asks for the third tile.
+  //| The warpgroup that computes scores requests two tiles, takes the queries that the others have loaded to
+  //| the third stage, and requests the third tile.
   const int warpgroup = __shfl_sync(kWholeWarp, threadIdx.x / kWarpgroup, 0);
   LatentFlags flags;
   if (warpgroup == 2) {
@@ -315,7 +310,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     uint32_t in_registers[LatentKernelTraits::kSteps][4];
     for (bool more = has_segment; more;
          more = next_segment<kScores, kWarpgroup>(segments, shared.segment[1], shared.place[1])) {
-      //| (In one loop, so that `fill` stands in the code once.)
+      //| (One loop, so that `fill` is in the code only once.)
 #pragma unroll 1
       for (int stage = 0; stage < kStages; ++stage) {
         if (stage == kLast) {
@@ -333,7 +328,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     return;
   }
 
-  //| The two that have O.
+  //| The two warpgroups that have O.
   setmaxnreg_dec<LatentKernelTraits::kValueRegisters>();
   const Segment& segment = shared.segment[0];
   int shared_items = 0;
@@ -345,15 +340,15 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     finish_rows(shared, output, problem, segment, parts, flags, warpgroup, o);
     flags.flip(kTurn);
     flags.flip(kSegment);
-    //| A part of an item that others share waits in the workspace until all are stored.
+    //| A part of a shared item waits in the workspace until all its parts are stored.
     if (segment.parts > 1) {
       if (threadIdx.x == 0) shared.with_others[shared_items] = segment;
       ++shared_items;
       announce_part(parts, segment);
     }
     if (shared.place[0].left > 0) continue;
-    //| After its last segment the block has stored all its parts. Now it helps to merge the items that others
-    //| have parts of, too: two at most, the one that it began with and the one that it ended with.
+    //| After its last segment the block has stored all its parts. Now it helps to merge the items that it
+    //| shares with others: two at most, the one that it began with and the one that it ended with.
     auto& of_warps = reinterpret_cast<MergedPiece(&)[LatentKernelTraits::kWarps][32]>(shared.keys[0]);
     for (int i = 0; i < shared_items; ++i)
       merge_share(of_warps, parts, shared.with_others[i], problem, o, lse);

@@ -1,6 +1,6 @@
 //| # Latent attention: loads
 //|
-//| How [step 7](step7_latent.cuh) gets its tiles of keys, by TMA, and its queries, by threads.
+//| How [step 7](step7_latent.cuh) loads its tiles of keys, by TMA, and its queries, by threads.
 //|
 //| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product
 //| takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
@@ -26,16 +26,16 @@ struct LatentCache {
 //|
 //| A *panel* is 64 columns of a tile, and a key has nine
 //| ([`step7_latent_tiles.cuh`](step7_latent_tiles.cuh)). A tile comes in three copies of three panels, each
-//| with a barrier of its own, so the first products begin when the first third is there. Three warps ask for
-//| a third each. Nobody has only that to do: the warpgroup of the right half, which is done with a tile last,
-//| fills its place again. Only a segment's first three tiles are asked for by the warpgroup that makes the
+//| with its own barrier, so that the first products can begin after the first third. Three warps request one
+//| third each. There is no dedicated producer: the warpgroup of the right half, which releases a tile last,
+//| refills its place. Only a segment's first three tiles are requested by the warpgroup that computes the
 //| scores, since it begins a segment first.
 //|
-//| A tile never crosses a page, since a page has 64 keys or a multiple. Without a table the batch entry
-//| stands in the place of the page.
+//| A tile never crosses a page, since a page has 64 keys or a multiple. Without a table the batch entry takes
+//| the role of the page.
 
-/// Waits until `stage` is empty, `phase` being its next, and asks for a tile of a segment, if it has that
-/// one. A warpgroup.
+/// Waits until `stage` is empty, `phase` being its next, and requests a tile of a segment, if there is one. A
+/// warpgroup.
 template <typename T>
 __device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap& map,
                                      const LatentCache& cache, const Problem& problem, int stage,
@@ -65,18 +65,18 @@ __device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap&
 //| ## Queries
 //|
 //| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor.
-//| Threads bring them by `cp.async`, 16 bytes at a time, to where the swizzle wants them: to the last stage,
-//| which is free while the first two are being filled. The warpgroups that have O do it, while the other one
-//| asks for keys. A lane works out where one of the warp's eight rows lies.
+//| Threads load them by `cp.async`, 16 bytes at a time, to the places that the swizzle assigns in the last
+//| stage, which is free while the first two are being filled. The warpgroups that have O do it while the
+//| third one requests keys. A lane computes the address of one of the warp's eight rows.
 //|
-//| **All are on their way before anybody waits**: one trip to memory. (In a first version a loop loaded a
-//| piece and stored it, and each load waited for the store before it: a trip for each row, 11 µs at the start
-//| of each segment.) And **the loop is short**: a block's first instructions come from memory, too. With all
-//| loads written out, some 280 instructions, the last was on its way 4100 clocks after the segment was known
-//| ([the table](appendix.md#latents-the-beginning-and-the-end)).
+//| **All loads are in flight before any thread waits**: one trip to memory. (A first version loaded and
+//| stored one piece at a time, and each load waited for the store before it: a trip per row, 11 µs at the
+//| start of each segment.) And **the loop is short**, because a block's first instructions come from memory,
+//| too. Fully unrolled to some 280 instructions, the last load was issued 4100 clocks after the segment was
+//| known ([the table](appendix.md#latents-the-beginning-and-the-end)).
 
-/// Brings a segment's rows to `tile`, and their last panel to where it stays. Rows beyond the pack's last are
-/// zeros. Those who have O; the others wait for them at kQueries.
+/// Loads a segment's rows to `tile`, and their last panel to its own place. Rows past the pack's last are
+/// zeros. The warpgroups that have O; the third one waits at kQueries.
 template <typename T>
 __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, LatentTile<T>& tile,
                                                     const T* q,  // [batch, heads, seqlen_q, 576], strided
@@ -87,7 +87,7 @@ __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, Lat
   const bool exists = own < problem.rows();
   const int64_t before = exists ? problem.offset(problem.q_strides, problem.pack_of(segment.pack), own) : 0;
   const unsigned existing = __ballot_sync(kWholeWarp, exists);
-  //| A row has 72 pieces of 16 bytes: two for each lane, and a third for eight of them.
+  //| A row has 72 pieces of 16 bytes: two per lane, and a third for eight of them.
 #pragma unroll 1
   for (int i = 0; i < kOfWarp; ++i) {
     const T* from = q + __shfl_sync(kWholeWarp, before, i) + lane * 8;
@@ -101,12 +101,12 @@ __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, Lat
   named_barrier_arrive<kQueries, LatentKernelTraits::kThreads>();  // and to those who take them
 }
 
-//| The warpgroup that makes scores takes them from there, as `wgmma` wants a left operand: 16 columns are
-//| four registers of a thread. Of 36 times 16 columns 31 fit into registers. The next 16 go to shared memory,
-//| where the position is.
+//| The warpgroup that computes scores loads them from there into registers, as `wgmma` expects a left
+//| operand: 16 columns are four registers per thread. Of 36 times 16 columns 31 fit in registers. The next 16
+//| columns go to shared memory, next to the position.
 
-/// Takes a warp's 16 rows of `tile` to registers, and 16 columns of them to where they stay. The warpgroup
-/// that makes scores.
+/// Moves a warp's 16 rows of `tile` to registers, and 16 columns of them to shared memory. The warpgroup that
+/// computes scores.
 template <typename T>
 __device__ __forceinline__ void take_queries(uint32_t (&in_registers)[LatentKernelTraits::kSteps][4],
                                              LatentShared<T>& shared, LatentTile<T>& tile) {

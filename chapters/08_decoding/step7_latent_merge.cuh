@@ -1,20 +1,20 @@
 //| # Latent attention: parts and their merge
 //|
 //| An *item* is a tile of 64 rows with all its keys. A block of [step 7](step7_latent.cuh) that has some of
-//| these keys leaves a *part*: 64 rows of 512 columns. One long sequence leaves a part in every block, 17 MB
-//| if they were float32, at a time when nobody computes. So parts are small, and lie in the order in which
-//| they are written and read fastest.
+//| these keys produces a *part*: 64 rows of 512 columns. One long sequence leaves a part in every block, 17
+//| MB in float32, at a time when no block computes. So parts are small, and laid out for the fastest reads
+//| and writes.
 //|
-//| **Parts in 16 bits.** Rounding to f16 changes a value by $2^{-11}$ of itself at most, so it changes a
-//| weighted mean of parts by $2^{-11}$ of the largest of them at most. Rounding O to bf16 changes it by up to
+//| **Parts in 16 bits.** Rounding to f16 changes a value by at most $2^{-11}$ of itself, so it changes a
+//| weighted mean of parts by at most $2^{-11}$ of the largest. Rounding O to bf16 changes it by up to
 //| $2^{-8}$ of itself, eight times as much. But f16 has a smaller range than bf16. So each row of a part is
-//| divided by a power of two, which is stored beside it and makes the row's largest value lie between
-//| $2^{14}$ and $2^{15}$.
+//| divided by a power of two, stored with the row, that brings its largest value to between $2^{14}$ and
+//| $2^{15}$.
 //|
-//| **As tensor cores deal them out.** A thread stores its values 16 bytes at a time, side by side with its
-//| neighbours'. Such a *piece* has eight values: of each of the thread's two rows two columns, and two more
-//| that lie eight further, as in every result of `wgmma`. Only the merge reads pieces. There a lane has the
-//| same rows and columns as the lane that stored the piece.
+//| **In the tensor cores' layout.** A thread stores its values 16 bytes at a time, contiguous with its
+//| neighbours'. Such a *piece* has eight values: for each of the thread's two rows two columns, and two more
+//| that are eight further, as in every result of `wgmma`. Only the merge reads pieces, and there a lane has
+//| the same rows and columns as the lane that stored the piece.
 //|
 //| ![Which lane holds which elements of the results of a product](../../docs/figures/mma_fragments.svg)
 #pragma once
@@ -26,14 +26,14 @@
 
 namespace flashbook::decoding {
 
-/// What the merge must know of a row of a part, or of half of its columns.
+/// A row of a part, or of half of its columns: what the merge needs to know about it.
 struct PartRow {
   float lse;    ///< -inf of a row without keys
   float scale;  ///< a power of two, by which what is stored must be multiplied
 };
 
-//| The counters come first in the workspace, then the values of all places, then what must be known of their
-//| rows. An item's counter and places follow from the number of the first block that works on it.
+//| The workspace has the counters first, then the values of all places, then their rows' data. An item's
+//| counter and places follow from the number of the first block that works on it.
 
 /// Parts of items, in the workspace, each at a place.
 struct LatentParts {
@@ -49,8 +49,8 @@ struct LatentParts {
   __device__ unsigned* arrivals_of(const Segment& item) const {
     return arrivals + item.row_tile * blocks + item.first_block;
   }
-  /// Where part `part` of a tile of rows lies. A block has at most two parts of items that other blocks
-  /// share: the end of one that began before, and the beginning of one that goes on.
+  /// The place of part `part` of a tile of rows. A block has at most two parts of items that it shares with
+  /// other blocks: the end of one that began before, and the beginning of one that goes on.
   __device__ int64_t place(int row_tile, int first_block, int part) const {
     return 2 * (int64_t(row_tile) * blocks + first_block + part) + (part == 0);
   }
@@ -64,9 +64,9 @@ struct LatentParts {
 
 //| ## A power of two for a row
 //|
-//| The largest value's exponent is taken from its bits, where 127 stands for $2^0$. It counts as 15 if it is
-//| less, also in a row of zeros: so the power of two is a normal number. `inverse` is 1 over the row's sum of
-//| probabilities, by which `output` is not divided yet.
+//| The largest value's exponent is read from its bits, where 127 stands for $2^0$. It counts as at least 15,
+//| even in a row of zeros, so that the power of two is a normal number. `inverse` is 1 over the row's sum of
+//| probabilities, by which `output` has not been divided yet.
 
 /// The power of two that divides a row. `largest` is the row's largest absolute value.
 __device__ __forceinline__ float scale_of_part(float largest) {
@@ -90,8 +90,7 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
     factor[r] = inverse[r] / scale;
     if (threadIdx.x % 4 == 0) parts.row(place, warpgroup, row_in_tile + 8 * r).scale = scale;
   }
-  //| Of a piece's eight values the first two belong to the first row, the next two to the second, and so on
-  //| in turn.
+  //| A piece's eight values alternate: two of the first row, two of the second, and so on.
 #pragma unroll
   for (int piece = 0; piece < LatentParts::kPieces; ++piece) {
     const float* own = output + 8 * piece;
@@ -104,9 +103,9 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
 
 //| ## The merge
 //|
-//| A warp merges a *square* of 16 rows and 16 columns: of every part the 32 pieces that one warp has stored
-//| together. The rule is that of chapter 2's online softmax. A part weighs $e^{\text{lse}}$; to keep that
-//| small, weights count from the largest log-sum-exp so far.
+//| A warp merges a *square* of 16 rows and 16 columns: for every part, the 32 pieces that one warp has stored
+//| together. The rule is that of chapter 2's online softmax. A part's weight is $e^{\text{lse}}$, taken
+//| relative to the largest log-sum-exp so far to keep it small.
 
 /// A lane's sums over some parts: two rows, each of four columns.
 struct alignas(16) MergedPiece {
@@ -116,7 +115,7 @@ struct alignas(16) MergedPiece {
 
   __device__ __forceinline__ static MergedPiece none() { return {{-INFINITY, -INFINITY}, {}, {}}; }
 
-  /// Makes room for log-sum-exps up to `most`: all weights count from there. Returns what to subtract.
+  /// Raises the reference of the weights to `most`. Returns what to subtract.
   __device__ __forceinline__ float raise(int r, float most) {
     most = fmaxf(most, max[r]);
     const float base = most == -INFINITY ? 0.0f : most, correction = exp2_approx(max[r] - base);
@@ -127,8 +126,8 @@ struct alignas(16) MergedPiece {
     return base;
   }
 
-  //| Warps that have merged different parts of the same square are merged by the same rule.
-  /// Adds what the same lane of another warp has of other parts.
+  //| Warps that have merged different parts of the same square combine by the same rule.
+  /// Adds the results of the same lane of another warp, for other parts.
   __device__ __forceinline__ void add(const MergedPiece& other) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -143,21 +142,21 @@ struct alignas(16) MergedPiece {
   }
 };
 
-//| A lane asks for its pieces of `kAtOnce` parts and `kCount` squares at once, and for the log-sum-exps and
-//| powers of two of their rows, before it needs any of them. Where fewer parts are left, the last one is
-//| asked for again, and weighs nothing.
+//| A lane requests its pieces of `kAtOnce` parts and `kCount` squares at once, with their rows' log-sum-exps
+//| and powers of two, before it needs any of them. If fewer parts are left, the last one is requested again
+//| with a weight of 0.
 
 /// `count` of an item's parts, from part `first` on.
 struct PartRange {
   int row_tile, first_block, first, count;
 };
 
-//| A tile of 64 rows has 128 squares, 32 beside each other in four groups of 16 rows. They are numbered group
-//| by group. A block merges squares that follow one another, so they have rows in common, and what must be
-//| known of these rows is read once.
+//| A tile of 64 rows has 128 squares: 32 next to each other in each of four groups of 16 rows, numbered group
+//| by group. A block merges consecutive squares, so they share rows, and the data of these rows are read
+//| once.
 
-/// A square of a tile of rows, counted so that the squares of the same rows follow one another: 16 of the
-/// left half of O, 16 of the right one.
+/// A square of a tile of rows. The squares of the same rows are consecutive: 16 of the left half of O, 16 of
+/// the right one.
 struct Square {
   int number;
 
@@ -169,8 +168,8 @@ struct Square {
   __device__ int first_column() const { return number % (2 * LatentParts::kPieces) * 16; }
 };
 
-//| All loads of a round come before the first addition, as they do where queries are loaded: so their ways to
-//| memory overlap.
+//| All loads of a round are issued before the first addition, as for queries, so that their trips to memory
+//| overlap.
 
 /// Merges parts of `kCount` neighbouring squares, which have the same rows and the same half of the columns.
 /// One warp.
@@ -186,8 +185,8 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
   for (int first = 0; first < range.count; first += kAtOnce) {
     uint4 o[kAtOnce][kCount];
     PartRow rows[kAtOnce / 2];
-    //| Places are worked out one by one only at the end of the parts. Else they are equally far apart,
-    //| constants of the loads and no instruction. Part 0 lies one place further, out of line.
+    //| Only the last parts compute their places one by one. Otherwise places are equally far apart, as
+    //| constants of the loads without any instruction. Part 0 is one place further.
     const auto place = [&](int i) {
       return parts.place(range.row_tile, range.first_block, range.first + min(first + i, range.count - 1));
     };
@@ -203,10 +202,10 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
     if (first + kAtOnce > range.count) {
       load([&](int i, int more) { return place(i + more); });
     } else {
-      const int64_t origin = place(1) - 2;  // where part 0 would lie in line
+      const int64_t origin = place(1) - 2;  // where part 0 would be in line
       load([&](int i, int more) { return i == 0 ? place(more) : origin + 2 * more + 2 * i; });
     }
-    //| Weights first: a lane has one row of every other part.
+    //| First the weights: a lane has one row of every other part.
     float most = max;
 #pragma unroll
     for (int i = 0; i < kAtOnce / 2; ++i) {
@@ -223,7 +222,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
       sum += weight;
       rows[i].scale *= weight;
     }
-    //| Then the lane's two rows of a piece take their factors from the lanes that have them.
+    //| Then the lane's two rows of a piece get their factors from the lanes that have them.
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float factor = __shfl_sync(kWholeWarp, correction, lane / 4 + 8 * r);
@@ -232,7 +231,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
 #pragma unroll
         for (int i = 2 * r; i < 8; i += 4) merged[n].o[i] *= factor, merged[n].o[i + 1] *= factor;
     }
-    //| A part that is not there weighs nothing; its values are the last one's once more, so they are numbers.
+    //| A missing part weighs nothing; its values repeat the last one's, so they are numbers.
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
 #pragma unroll
@@ -258,7 +257,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
   }
 }
 
-//| What is merged goes to O: two rows of a lane, two columns at a time. The four lanes of a row fill 32 bytes
+//| The merged square goes to O: two rows of a lane, two columns at a time. A row's four lanes fill 32 bytes
 //| of it.
 
 /// Stores a merged square of a tile of rows whose first is row `first_row` of the pack. One warp.
@@ -283,23 +282,23 @@ __device__ __forceinline__ void store_square(const MergedPiece& merged, const Sq
   }
 }
 
-//| ## Everybody merges
+//| ## All blocks merge
 //|
-//| One block alone would take too long to merge 64 parts of 64 KB. In an earlier version a second kernel
-//| merged, which began when the first one had ended. Now the blocks that have parts of an item merge it
-//| together. Each stores its part, counts itself, waits until all have done so, and merges its share of the
-//| item's squares. Short sequences gain up to a sixth of their time: [the
+//| A single block would take too long to merge 64 parts of 64 KB, and a second kernel could only begin when
+//| the first one has ended. So the blocks that have parts of an item merge it together. Each stores its part,
+//| counts itself, waits until all have done so, and merges its share of the item's squares. Short sequences
+//| take up to a sixth less time than with a second kernel: [the
 //| appendix](appendix.md#one-long-sequence-of-latents) has the numbers.
 //|
-//| **Blocks that wait for one another must run at the same time.** Otherwise those that run may wait for ever
-//| for one that has no room. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) promises
-//| that they do: the machine starts all blocks together, or refuses. And a block stores all its parts before
-//| it waits, so no two blocks wait for parts of each other that never come.
+//| **Blocks that wait for one another must run at the same time.** Otherwise they may wait forever for a
+//| block that cannot start. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) guarantees
+//| it: the machine starts all blocks together, or refuses. And a block stores all its parts before it waits,
+//| so no two blocks can deadlock.
 //|
-//| The counter counts the blocks that have stored their parts, and then those that have seen that all are
-//| there. Whoever counts last sets it back to 0.
+//| The counter counts the blocks that have stored their parts, and then those that have seen that all parts
+//| are there. The last one sets it back to 0.
 
-constexpr int kManyParts = 16;  ///< from so many on, several warps may share a square
+constexpr int kManyParts = 16;  ///< from this number on, several warps may share a square
 
 /// Counts the block's part of an item as stored. All consumers.
 __device__ __forceinline__ void announce_part(const LatentParts& parts, const Segment& item) {
@@ -319,7 +318,7 @@ __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const S
 }
 
 /// Counts the block as one that has seen all parts of an item. One thread, after the block's last merge, so
-/// that nobody waits for the addition.
+/// that no block waits for the addition.
 __device__ __forceinline__ void count_seen(const LatentParts& parts, const Segment& item) {
   unsigned* arrivals = parts.arrivals_of(item);
   if (atomicAdd(arrivals, 1u) == unsigned(2 * item.parts - 1))
@@ -327,9 +326,9 @@ __device__ __forceinline__ void count_seen(const LatentParts& parts, const Segme
 }
 
 //| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few
-//| squares, so several warps share one, each with some of the parts. Their results lie in shared memory for a
-//| moment, in the first stage of keys. The barrier in `wait_for_parts` also keeps them from the block's next
-//| item, until all have read those of this one.
+//| squares, so several warps share one, each with some of the parts, and combine their results in shared
+//| memory, in the first stage of keys. The barrier in `wait_for_parts` also keeps warps from the block's next
+//| item until all have read the results of this one.
 
 /// Merges the block's share of an item's squares. All consumers.
 template <typename T>
@@ -345,7 +344,7 @@ __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentKernel
   const int first_row = item.row_tile * LatentKernelTraits::kRows;
   const int row_groups = (min(problem.rows() - first_row, LatentKernelTraits::kRows) + 15) / 16;
   const int squares = row_groups * 2 * LatentParts::kPieces;
-  //| Few parts. Two of them leave a block 64 squares, eight for each warp.
+  //| Few parts: two of them leave a block 64 squares, eight per warp.
   if (item.parts < kManyParts) {
     const int groups = squares / kNeighbours;
     const int end = (item.part + 1) * groups / item.parts;
@@ -359,7 +358,7 @@ __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentKernel
     }
     return;
   }
-  //| Many parts. 64 of them leave a block two squares, each for four warps, and a lane asks for its piece of
+  //| Many parts: 64 of them leave a block two squares, with four warps each, and a lane requests its piece of
   //| sixteen parts at once.
   const int begin = item.part * squares / item.parts, own = (item.part + 1) * squares / item.parts - begin;
   if (own == 0) return;

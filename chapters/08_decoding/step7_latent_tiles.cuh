@@ -1,7 +1,7 @@
 //| # Latent attention: tiles and products
 //|
-//| What lies in shared memory in [step 7](step7_latent.cuh), and the two products of it. A tile of keys is a
-//| tile of values too, and becomes a tile of probabilities.
+//| The shared memory of [step 7](step7_latent.cuh), and its two products. A tile of keys is also a tile of
+//| values, and becomes a tile of probabilities.
 //|
 //| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product
 //| takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
@@ -31,12 +31,12 @@ struct LatentKernelTraits {
   static constexpr int kScoreRegisters = 184, kValueRegisters = 160;
 };
 
-//| ## How a tile lies
+//| ## The layout of a tile
 //|
-//| As in chapter 5: panels of 64 columns, whose rows are the 128 bytes of the widest swizzle. A key of 576
-//| elements has nine. Eight of them are values too, and the ninth has the position. Keys are read along their
-//| rows for the scores and across them for the values, so one copy in shared memory is K and V at once: the
-//| descriptors differ, the bytes do not.
+//| As in chapter 5, a tile is made of panels of 64 columns, whose rows are the 128 bytes of the widest
+//| swizzle. A key of 576 elements has nine panels. Eight of them are values too, and the ninth has the
+//| position. Keys are read along their rows for the scores and across them for the values, so one copy in
+//| shared memory is both K and V: only the descriptors differ.
 
 /// 64 rows of Q, or 64 keys.
 template <typename T>
@@ -60,8 +60,9 @@ struct LatentShared {
   Segments<LatentKernelTraits::kKeys>::Place place[2];  ///< and where they go on
 };
 
-//| **Barriers.** How many warps give a third of a tile back? Four the first, which has values of the left
-//| half only; eight the second, with values of both, and the last, with values of the right half and P.
+//| **Barriers.** How many warps release a third of a tile? Four release the first, which has values of the
+//| left half only; eight the second, which has values of both halves, and the last, with values of the right
+//| half and P.
 
 /// Makes the barriers. One thread.
 template <typename T>
@@ -84,19 +85,20 @@ __device__ __forceinline__ void initialise(LatentShared<T>& shared) {
   fence_mbarrier_init();  // TMA sees the barriers
 }
 
-//| **Named barriers.** Those who have O, those who make scores, and all when queries are loaded.
+//| **Named barriers** for the warpgroups that have O, for the one that computes scores, and for all when
+//| queries are loaded.
 enum LatentBarrier {
   kValues = 1,  // 0 is __syncthreads
   kScores,
   kQueries
 };
 
-//| **Flags.** A segment begins with the first stage, and a stage's phase goes on from segment to segment. All
-//| that changes between two values is a bit of one register: the phases of the three stages, which of two
-//| places has the next corrections, and the phase of the barrier that ends a segment.
+//| **Flags.** A segment begins with the first stage, and a stage's phase continues from segment to segment.
+//| Everything that alternates between two values is a bit of one register: the phases of the three stages,
+//| the slot of the next corrections, and the phase of the barrier that ends a segment.
 constexpr int kTurn = LatentKernelTraits::kStages, kSegment = kTurn + 1;
 
-/// What a thread must remember: a bit for each stage, kTurn and kSegment.
+/// A bit for each stage, kTurn and kSegment.
 struct LatentFlags {
   uint32_t bits = 0;
 
@@ -109,13 +111,13 @@ __device__ __forceinline__ int next_stage(int stage) {
   return stage == LatentKernelTraits::kStages - 1 ? 0 : stage + 1;
 }
 
-//| **Registers are short**: beside Q and scores, and beside O, a thread has some 24. Two remarks help the
-//| compiler, and cost next to nothing. What follows from a thread's number it would work out once and keep;
-//| `thread_number` gives it a number that it does not know from before. And descriptors must lie in uniform
-//| registers. A stage that changes from tile to tile it keeps in a thread's register, from where it copies 72
-//| descriptors a tile; what a reduction of the warp gives is in a uniform one.
+//| **Registers are scarce**: apart from Q and scores, or O, a thread has some 24. Two hints help the compiler
+//| at almost no cost. It would compute values derived from the thread's number once and keep them;
+//| `thread_number` hides where the number comes from. And descriptors must be in uniform registers. The
+//| compiler keeps a stage that changes from tile to tile in a per-thread register and copies 72 descriptors
+//| per tile from it, whereas the result of a warp reduction is in a uniform one.
 
-/// The thread's number in the block. What is made of it is made anew each time, and takes no register in
+/// The thread's number in the block. Values derived from it are recomputed each time and take no register in
 /// between.
 __device__ __forceinline__ unsigned thread_number() {
   unsigned number = threadIdx.x;
@@ -137,9 +139,9 @@ __device__ __forceinline__ int row_in_tile(unsigned thread) {
 
 //| ## The products
 //|
-//| Scores take 36 products: four for each of nine panels, each 16 columns deep. Of 31 the left operand is in
-//| registers: 124 of a thread. The other five find theirs in shared memory. The warpgroup waits for three
-//| panels at a time.
+//| Scores take 36 products: four for each of nine panels, each 16 columns deep. In 31 of them the left
+//| operand is in registers, 124 per thread; the other five read it from shared memory. The warpgroup waits
+//| for three panels at a time.
 
 /// Issues scores = Q K^T of the tile in `stage`, as one group.
 template <typename T>
@@ -165,12 +167,12 @@ __device__ __forceinline__ void issue_scores(float (&scores)[32],
   wgmma_commit();
 }
 
-//| **P takes the place of the position.** When its scores are made, nobody needs a tile's ninth panel any
-//| more, and a tile of P is just as large: 64 rows of 64 probabilities. So P has no room of its own. There
-//| would be none: three stages and what is there of Q take 226 of 227 KB.
+//| **P takes the place of the position.** Once a tile's scores are computed, its ninth panel is no longer
+//| needed, and a tile of P has the same size: 64 rows of 64 probabilities. There is no space for P elsewhere:
+//| three stages and the shared part of Q take 226 of 227 KB.
 //|
-//| From there it is the left operand of both warpgroups. The right one is four panels of the same tile, read
-//| across.
+//| From there it is the left operand of both warpgroups. The right operand is four panels of the same tile,
+//| read across.
 
 /// Issues output += P V of the tile in `stage`, as one group. V: the warpgroup's half.
 template <typename T>
@@ -189,8 +191,8 @@ __device__ __forceinline__ void issue_accumulate(float (&output)[128], LatentSha
   wgmma_commit();
 }
 
-/// Says that this warp has read its half of the values in `stage`, and P: all of it but the other one's
-/// panels.
+/// Reports that this warp has read its half of the values in `stage`, and P, so everything except the other
+/// half's panels.
 template <typename T>
 __device__ __forceinline__ void release(LatentShared<T>& shared, int stage, int warpgroup) {
   const int box = thread_number() % 32;  // a lane for each

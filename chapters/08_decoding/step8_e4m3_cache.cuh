@@ -1,22 +1,22 @@
 //| # Step 8: keys and values of one byte
 //|
-//| **What step 6 leaves.** Device memory: the time is that of the cache's bytes. So a cache in e4m3 should
-//| take half as long.
+//| **What step 6 leaves.** Device memory is the bottleneck, and time is proportional to the cache's bytes. So
+//| a cache in e4m3 should take half as long.
 //|
-//| **What this step does.** Keys and values are [e4m3](../../docs/pages/glossary.md#e4m3), queries and output
-//| stay in 16 bits. The ring, the plan, pages, the last to arrive: all of it is steps 4 to 6's. What is new
-//| lies between a stage and the tensor cores, and is this file.
+//| **What this step does.** Keys and values are [e4m3](../../docs/pages/glossary.md#e4m3), while queries and
+//| output stay in 16 bits. The ring, the plan, pages and the last to arrive are those of steps 4 to 6. This
+//| file has what is new, the path from a stage to the tensor cores.
 //|
-//| * **f16 between them.** Hopper converts two e4m3 to two f16 in one instruction, and exactly: f16 has more
-//|   bits of exponent and of fraction. To bf16 it has no such instruction. So `mma.sync` multiplies f16,
-//|   whatever the queries' type is.
-//| * **Scales.** An element stands for its encoding times a scale: of the cache, of a sequence's key head, or
-//|   of a page's. The scale of K goes into the scores, that of V into the probabilities. 16 keys have the
-//|   same one.
+//| * **f16 in between.** Hopper converts two e4m3 to two f16 in one instruction, and exactly: f16 has more
+//|   bits of exponent and of fraction. It has no such instruction for bf16. So `mma.sync` multiplies f16,
+//|   whatever the queries' type.
+//| * **Scales.** An element stands for its encoding times a scale, one for the whole cache, for a sequence's
+//|   key head, or for a page. The scale of K goes into the scores, that of V into the probabilities. 16 keys
+//|   always share a scale.
 //|
-//| **What it costs**, $d = 128$, for each 16 keys of 4 KB: 64 conversions by the warp. At 4.3 TB/s and 1.7
-//| GHz a multiprocessor gets 19.2 bytes a clock, so 16 keys in 213 clocks, and its four schedulers then have
-//| 850 places for instructions.
+//| **What it costs**, at $d = 128$, for each 16 keys of 4 KB: 64 conversions per warp. At 4.3 TB/s and 1.7
+//| GHz a multiprocessor gets 19.2 bytes per clock, so 16 keys every 213 clocks, in which its four schedulers
+//| have 850 issue slots.
 //|
 //| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the
 //| next](../../docs/figures/decode_lanes.svg)
@@ -27,11 +27,11 @@ namespace flashbook::decoding {
 
 //| ## Scales of 16 keys at a time
 //|
-//| Lane $i$ of each warp has the scales of the tile's chunk $i$. With pages they take two loads, one after
-//| the other: which page, then its scale. Each may take a microsecond. The page is looked up a tile ahead.
-//| The scale is asked for before the warp waits for the tile's keys, and comes while it waits.
+//| Lane $i$ of each warp has the scales of the tile's chunk $i$. With pages they take two dependent loads, of
+//| the page's number and of its scale, and each may take a microsecond. The page is looked up one tile ahead.
+//| The scale is requested before the warp waits for the tile's keys, and arrives meanwhile.
 
-/// The scales of a segment's keys. One a warp.
+/// The scales of a segment's keys, in one warp.
 template <typename Traits>
 class CacheScales {
  public:
@@ -43,7 +43,7 @@ class CacheScales {
     next_group_ = group_of(segment.begin);
   }
 
-  /// The scales are from now on those of `tile`: the segment's first, then one after another.
+  /// Moves on to the scales of `tile`: the segment's first, then one after another.
   __device__ __forceinline__ void begin(int tile) {
     const Pack of = problem_.pack_of(segment_.pack);
     const int at = of.batch * cache_.to_batch + of.kv_head * cache_.to_head + next_group_ * cache_.to_group;
@@ -52,18 +52,18 @@ class CacheScales {
     next_group_ = group_of(tile + 1);
   }
 
-  /// By what the score of a chunk's key is multiplied.
+  /// The factor on scores of a chunk's keys.
   __device__ __forceinline__ float of_keys(int chunk) const { return __shfl_sync(kWholeWarp, k_, chunk); }
 
-  //| Values are a harder case: the output sums over pages, whose scales differ. A probability times its
-  //| page's scale may be too small for f16, or too large. So scales are measured against one that came
-  //| before, which is the softmax's own idea: when one comes that is more than half as large again, it is
-  //| measured against, and the output is multiplied by old over new. With one scale for all keys that happens
-  //| once, when there is no output yet.
+  //| Values are a harder case, because the output sums over pages whose scales differ. A probability times
+  //| its page's scale may be too small or too large for f16. So scales are taken relative to an earlier one,
+  //| as the softmax does with maxima: a scale that is more than half as large again becomes the new
+  //| reference, and the output is multiplied by old over new. If all keys share one scale, that happens only
+  //| once, before there is any output.
   //|
   //| **A lift.** Below $2^{-14}$ f16 loses bits. A probability is at most 1, so it is multiplied by $2^{15}$,
-  //| and the output is divided by that in the end. Half as much again still is a number of f16.
-  /// By what the probability of a chunk's key is multiplied; `output` is made to fit.
+  //| and the output is divided by that in the end. One and a half times that is still in f16's range.
+  /// The factor on probabilities of a chunk's keys; rescales `output` to match.
   template <int kFloats>
   __device__ __forceinline__ float of_values(float (&output)[kFloats], int chunk) {
     const float v = __shfl_sync(kWholeWarp, v_, chunk);
@@ -78,8 +78,8 @@ class CacheScales {
     return factor;
   }
 
-  //| In the end the lift is taken out again.
-  /// Makes the output what it stands for. Without keys it is 0, and stays so.
+  //| In the end the lift is undone.
+  /// Divides the lift and scale out of the output. Without keys it stays 0.
   template <int kFloats>
   __device__ __forceinline__ void finish(float (&output)[kFloats]) const {
     const float factor = 1 / lift_;
@@ -91,7 +91,7 @@ class CacheScales {
   static constexpr float kLift = 32768;
   static_assert(Traits::kKeys / kRowsOfMma <= 32, "a lane has the scales of one chunk");
 
-  /// The group of the lane's chunk of a tile; of one that has no keys, 0.
+  /// The group of the lane's chunk of a tile; 0 for a chunk without keys.
   __device__ __forceinline__ int group_of(int tile) const {
     const int key = first_key_ + tile * Traits::kKeys + int(threadIdx.x % 32) * kRowsOfMma;
     if (cache_.to_group == 0 || key >= segment_.length) return 0;
@@ -100,8 +100,7 @@ class CacheScales {
         .table[problem_.pack_of(segment_.pack).batch * cache_.pages_of_sequence + (key >> cache_.page_bits)];
   }
 
-  //| Each lane has the scales of one chunk of the tile, and of the next tile the number of the group to read
-  //| them from.
+  //| Each lane has the scales of one chunk of the tile, and the group number of its chunk of the next tile.
   const ScaledCache& cache_;
   const Problem& problem_;
   const Segment& segment_;
@@ -115,9 +114,9 @@ class CacheScales {
 //|
 //| A lane's 16 bytes of a key are 16 columns, so it has 16 of each 64 columns of Q: four products' worth.
 //|
-//| bf16 has numbers that f16 has not. A power of two for each row brings its largest element to between
-//| $2^{14}$ and $2^{15}$. What is 28 powers smaller loses bits, and the sum does not see them. Scores get the
-//| power back.
+//| bf16 has a larger range than f16. So each row is scaled by a power of two that brings its largest element
+//| to between $2^{14}$ and $2^{15}$. Elements more than 28 powers smaller lose bits that would not affect the
+//| sum. Scores are multiplied by the power in return.
 
 /// The power of two that is 2^(exponent).
 __device__ __forceinline__ float power_of_two(int exponent) {
@@ -137,7 +136,7 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
     const bool exists = row < plan.rows_of(problem, number);
     const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane % 4 * 16;
     float largest = 0;
-    //| Two steps of 16 columns a load; of a row that does not exist, zeros.
+    //| A load covers two steps of 16 columns; a row that does not exist is zeros.
 #pragma unroll
     for (int step = 0; step < Traits::kHeadDim / 16; step += 2) {
       const uint4 columns = exists ? *reinterpret_cast<const uint4*>(from + step / 4 * 64 + step % 4 * 4)
@@ -149,7 +148,7 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
       for (int i = 0; i < 4; ++i)
         largest = fmaxf(largest, fmaxf(fabsf(unpack_bf16(pairs[i]).x), fabsf(unpack_bf16(pairs[i]).y)));
     }
-    //| The four lanes of a row agree on its largest element, and each brings its own columns down.
+    //| The four lanes of a row agree on its largest element, and each scales its own columns.
     if constexpr (std::is_same_v<T, __half>) continue;  // as it is
     constexpr int kExponent = 14, kLeast = -100;        // of the largest element; of a row of zeros, any
     const int exponent = max(int(__float_as_uint(quad_max(largest)) >> 23) - 127, kLeast);
@@ -167,8 +166,8 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
 
 //| ## Scores
 //|
-//| As of 16 bits: a lane loads 16 bytes of a key, and odd keys begin with the second half of 128 bytes. Four
-//| bytes are two registers of f16, a product's part.
+//| As for 16 bits, a lane loads 16 bytes of a key, and odd keys begin with the second half of 128 bytes. Four
+//| bytes become two registers of f16, one product's part.
 
 /// scores = Q K^T for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits, typename PlanType>
@@ -189,7 +188,7 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
         mma_m16n8k16<__half>(sums[n], q[step + i], pairs.low, pairs.high, sums[n]);
       }
     };
-    //| At d = 64 a row is 64 bytes, 16 for each of four lanes. Longer rows are loaded two pieces at a time.
+    //| At d = 64 a row is 64 bytes, 16 for each of four lanes. Longer rows take two loads.
     if constexpr (Traits::kHeadDim == 64) {
       multiply(*reinterpret_cast<const uint4*>(row), 0);
     } else {
@@ -209,8 +208,9 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
 
 //| ## Values
 //|
-//| A register wants the same column of two keys. Bytes are dealt out before they are converted: one
-//| `byte_permute` puts two columns of two keys side by side, which two conversions make two registers.
+//| A register needs the same column of two keys. Bytes are rearranged before they are converted: one
+//| `byte_permute` puts two columns of two keys next to each other, and two conversions turn them into two
+//| registers.
 
 /// output += P V for the 16 keys of a chunk, of which those below `keys` of the tile exist.
 template <typename T, typename Traits, typename PlanType>
@@ -226,8 +226,8 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
   for (int i = 0; i < 4; ++i) a[i] = pack<__half>(p[2 * i] * factor, p[2 * i + 1] * factor);
 #pragma unroll
   for (int columns = 0; columns < Traits::kHeadDim; columns += kSpan<Traits::kHeadDim>) {
-    //| A lane's four keys are rows 2t, 2t + 1, 2t + 8 and 2t + 9 of the chunk. What lies behind the last key
-    //| may be NaN, and no lane loads it.
+    //| A lane's four keys are rows 2t, 2t + 1, 2t + 8 and 2t + 9 of the chunk. Values past the last key may
+    //| be NaN, and no lane loads them.
     uint32_t v[4][kColumns / 4] = {};  // [key of the lane][four columns]
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -242,8 +242,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
         v[i][0] = loaded.x, v[i][1] = loaded.y;
       }
     }
-    //| Two columns at a time: two conversions make the right operand, and each column is a product of its
-    //| own.
+    //| Two columns at a time: two conversions make the right operand, and each column is one product.
 #pragma unroll
     for (int column = 0; column < kColumns; column += 2) {
       const auto both = [&](int i) {

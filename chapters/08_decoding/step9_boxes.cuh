@@ -38,9 +38,9 @@ constexpr int kBoxKeys = 64;
 
 //| ## Pages ahead of time
 //|
-//| The table's answer takes as long as a key's: some microseconds while every block reads. So the lanes of a
-//| producer look up the pages of 32 boxes at once, those of several tiles, and the next 32 while these are
-//| being asked for.
+//| A look-up in the table takes as long as loading a key: some microseconds while every block reads. So the
+//| lanes of a producer look up the pages of 32 boxes at once, those of several tiles, and the next 32 while
+//| these are being issued.
 
 /// The pages of a segment's boxes. All lanes of a warp call it together, tile by tile.
 class PagesAhead {
@@ -67,7 +67,7 @@ class PagesAhead {
     return __shfl_sync(kWholeWarp, now_, from);
   }
 
-  /// The page that has a key, if there is such a key.
+  /// The page of a key, if there is such a key.
   __device__ __forceinline__ int page_of(int key) const {
     if (cache_.table == nullptr) return batch_;
     return key < length_ ? cache_.table[batch_ * cache_.pages_of_sequence + (key >> cache_.page_bits)] : 0;
@@ -86,12 +86,12 @@ class PagesAhead {
 
 //| ## Two producers
 //|
-//| Each lane issues a box. Pages of 16 keys make 16 boxes of a tile of keys and its values, and a warp issues
-//| one after another. So keys have a warp and values have another. Both go through all stages in the same
-//| order, and each skips what the other fills.
+//| Each lane issues one box. Pages of 16 keys make 16 boxes of a tile of keys and its values, and a warp
+//| issues them one after another. So keys have one warp and values another. Both go through all stages in the
+//| same order, each skipping those that the other fills.
 //|
-//| A box that begins behind the last key is left out, so the stage expects the bytes of the others. The last
-//| box may reach beyond the sequence's end. It brings whatever the cache holds there, and as in step 4 no
+//| A box that begins past the last key is skipped, so the stage expects only the bytes of the others. The
+//| last box may reach past the sequence's end. It loads whatever the cache holds there, and as in step 4 no
 //| consumer reads it.
 
 /// Fills the stages of keys, or those of values. One warp.
@@ -132,9 +132,9 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
       if (!kValues) state.advance();
       keys_are_next = true;
     }
-    //| Then the consumers merge, in stages that the two hand out in turn, also from one empty sequence to the
-    //| next. No warp may skip as many stages as the ring has: it would wait for a phase of `empty` while that
-    //| barrier is still two phases behind, and take the phase before for it.
+    //| Then the consumers merge in stages that the two producers hand out alternately, also from one empty
+    //| sequence to the next. No warp may skip as many stages as the ring has: it would wait for a phase of
+    //| `empty` while that barrier is still two phases behind, and mistake the previous phase for it.
     for (int i = 0; i < Traits::kMergeStages; ++i, keys_are_next = !keys_are_next) {
       if (keys_are_next != kValues) {
         wait_empty(shared.ring, state);
@@ -148,9 +148,8 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
 
 //| ## The kernel
 //|
-//| It differs from step 4's in the maps, and in the producers that read them. Boxes must land at multiples of
-//| 128 bytes. A few short rows do not; then one of the producers is step 4's, and the other has nothing to
-//| do.
+//| It differs from step 4's in the maps and in the producers that read them. Boxes must land at multiples of
+//| 128 bytes. If a few short rows do not, one of the producers is step 4's, and the other is idle.
 
 /// Warps that produce.
 constexpr int kBoxProducers = 2;

@@ -15,13 +15,13 @@ namespace flashbook::decoding {
 // are {column, key in its page, key head, K or V, page}; a box is box_keys(cache) keys of one head, of K or
 // of V.
 //
-// A page has 1, 2, 4, 8, ... keys. The table says which pages a sequence has, in the order of its keys, and
-// each of its rows is a sequence. A box that has no key of the sequence must not be asked for: there may be
-// no page for it. The last box that is asked for may reach beyond the sequence's last key.
+// A page has 1, 2, 4, 8, ... keys. Each row of the table has the pages of one sequence, in the order of its
+// keys. A box without any key of the sequence must not be requested, since there may be no page for it. The
+// last requested box may reach past the sequence's last key.
 
 constexpr int kStageKeys = 64, kStageColumns = 64;
 
-/// Room for a tile of keys and its values, with the barrier that says when they are there. It takes one
+/// A tile of keys and its values, with the barrier that completes when they have arrived. It takes one
 /// arrival.
 struct PairStage {
   alignas(128) __half k[kStageKeys][kStageColumns];

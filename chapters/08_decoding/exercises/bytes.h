@@ -6,16 +6,16 @@
 
 namespace flashbook::decoding {
 
-// A model and a card. All in bf16, two bytes an element, unless a line says otherwise. The sizes below are
-// those of Llama-3-8B (80 layers and 64 query heads are Llama-2-70B) and of an H200 in this chapter's
+// A model and a card. Everything is in bf16, two bytes per element, unless stated otherwise. The sizes below
+// are those of Llama-3-8B (80 layers and 64 query heads are Llama-2-70B) and of an H200 in this chapter's
 // kernels; G is 10^9 and T is 10^12; a multiply-add counts as two FLOPs.
 //
 // Latent attention, as in DeepSeek-V3, keeps one latent of `latent` elements and a key of `position` elements
 // for all heads of a layer together. A score takes all of them; the value is the latent.
 //
-// Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
-// make it whole. Functions may call those above them.
+// `try` checks each formula with the sizes below and others, the grader with further ones. Sizes are double,
+// so a quotient keeps its fraction; std::floor and std::ceil make it whole. Functions may call those above
+// them.
 struct Cache {
   double layers = 32, heads = 32, kv_heads = 8, head_dim = 128;
   double latent = 512, position = 64;
@@ -32,7 +32,7 @@ struct Cache {
   double token_bytes() const { return 0; }
   double token_bytes_ungrouped() const { return 0; }
   double token_bytes_of_latent() const { return 0; }
-  // How many sequences of `tokens` tokens fit into the card's memory beside the weights?
+  // How many sequences of `tokens` tokens fit in the card's memory in addition to the weights?
   double sequences_that_fit() const { return 0; }
   // The least microseconds that attention of one layer can take for `sequences` sequences of `tokens` tokens,
   // one query each.

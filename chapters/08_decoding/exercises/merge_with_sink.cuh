@@ -5,13 +5,13 @@
 
 namespace flashbook::decoding {
 
-// GPT-OSS has learned a score for each head that belongs to no key, a sink logit. In the softmax it takes
-// weight like any other score, and it brings no value. The blocks that attend to parts of the keys know
-// nothing of it, so it must come in where parts are merged, once for a row.
+// gpt-oss learns a sink logit for each head, a score that belongs to no key. In the softmax it takes weight
+// like any other score, and it brings no value. The blocks that attend to parts of the keys ignore it, so it
+// must be added where parts are merged, once per row.
 //
-// A part has a row of O, divided by its own sum, and its log-sum-exp (natural). Of a part without keys that
-// is -inf, and nobody wrote its O. A sink logit may be -inf: then there is none. The merged log-sum-exp is
-// that of all scores, the sink logit too. A row without keys is O = 0, and its log-sum-exp is the sink logit.
+// A part has a row of O, divided by its own sum, and its log-sum-exp (natural). A part without keys has -inf,
+// and its O was never written. A sink logit of -inf means that there is none. The merged log-sum-exp is that
+// of all scores including the sink logit. A row without keys is O = 0, and its log-sum-exp is the sink logit.
 
 // BEGIN EXERCISE ch08-merge: parts and a sink
 /// Merges the parts of a row, and its sink logit. Grid: rows; a block is a warp.

@@ -6,9 +6,9 @@
 namespace flashbook::decoding {
 
 // Many sequences begin with the same keys, the prefix. Attention over it was computed once for all of them,
-// and attention over each sequence's own keys apart. A prefix may be empty, and so may a sequence's own keys;
-// a part without keys has the log-sum-exp -inf, and nobody wrote its O. A row without any key is O = 0 and
-// -inf.
+// and attention over each sequence's own keys separately. A prefix may be empty, and so may a sequence's own
+// keys; a part without keys has the log-sum-exp -inf, and its O was never written. A row without any key is O
+// = 0 and -inf.
 
 // BEGIN EXERCISE ch08-empty: NaN, but not always
 /// Merges two attentions of each row. A block, which is a warp, a row.

@@ -9,10 +9,10 @@
 
 namespace flashbook::decoding {
 
-// Step 3 cuts every sequence into the same number of parts. With one long sequence among short ones that
-// number is too small for the one or too large for the others. FlashInfer fixes the *length* of a part
-// instead: a sequence has as many parts as it takes, the last of them may be shorter, and a sequence without
-// keys has one, since somebody must write its zeros.
+// Step 3 cuts every sequence into the same number of parts. If one sequence is long and the others short,
+// that number is too small for the one or too large for the others. FlashInfer fixes the *length* of a part
+// instead: a sequence has as many parts as it needs, the last of which may be shorter. A sequence without
+// keys has one part, so that some block writes its zeros.
 //
 // The model is that of waves. Parts of `length` tiles of keys make as many blocks as all sequences have
 // parts, times `heads`. The blocks run in waves of `places`, and a wave takes length + kOverheadTiles.

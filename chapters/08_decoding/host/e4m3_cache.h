@@ -1,5 +1,5 @@
 /// \file
-/// Step 8 of chapter 8, a cache in e4m3: a file of its own, so that it compiles beside the others.
+/// Step 8 of chapter 8, a cache in e4m3: a file of its own, so that it compiles in parallel.
 #pragma once
 #include <string>
 

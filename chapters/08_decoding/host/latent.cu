@@ -53,7 +53,7 @@ int64_t places_of(const LatentLaunch& launch) {
   return launch.blocks == 1 ? 0 : 2 * int64_t(launch.blocks) * launch.row_tiles;
 }
 
-/// What a place has in LatentParts: of `o`, and of `rows`.
+/// Elements per place in LatentParts: of `o`, and of `rows`.
 constexpr int64_t kPiecesOfPart = LatentParts::kPieces * LatentKernelTraits::kConsumers;
 constexpr int64_t kRowsOfPart = 2 * LatentKernelTraits::kRows;
 

@@ -1,5 +1,5 @@
 /// \file
-/// Step 7 of chapter 8, latent attention: a file of its own, so that it compiles beside the others.
+/// Step 7 of chapter 8, latent attention: a file of its own, so that it compiles in parallel.
 #pragma once
 #include <string>
 
@@ -12,7 +12,7 @@ namespace flashbook::decoding {
 /// Why the step cannot use the shape's pages, naming the cure; empty if it can, or if there are none.
 std::string why_not_latent_pages(const Shape& shape);
 
-/// Bytes of the workspace: counters, as in steps 4 to 6, and two parts a block.
+/// Bytes of the workspace: counters, as in steps 4 to 6, and two parts per block.
 int64_t latent_workspace_bytes(const Shape& shape);
 
 /// Launches it. `shape` is latent, of 16-bit elements.

@@ -1,6 +1,6 @@
 //| # How the kernels are launched
 //|
-//| The host's part: what a launch must know of the shape, tensor maps of the cache, and [into how many
+//| The host's part: a launch's view of the shape, tensor maps of the cache, and [into how many
 //| parts](parts.h) the keys are split.
 #pragma once
 #include <algorithm>
@@ -41,8 +41,8 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
           .number_strides = {int64_t(shape.heads) * shape.seqlen_q, shape.seqlen_q, 1}};
 }
 
-//| A cache of one piece a sequence and a cache of pages have the same map, chapter 5's `tile_map`. Without
-//| pages a sequence is a page of its own, as long as it is.
+//| A contiguous cache and a cache of pages have the same map, chapter 5's `tile_map`. Without pages a
+//| sequence is a single page, as long as it is.
 /// Keys of a tile of steps 1 to 3.
 constexpr int pack_gqa_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
 
@@ -93,10 +93,9 @@ void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, i
 
 //| ## Steps 4 to 6
 //|
-//| One block a multiprocessor. Equal parts: as many as let all blocks run at once.
+//| One block per multiprocessor. Equal parts: as many as let all blocks run at once.
 
-/// Tiles of 16 rows that a block of steps 4 to 6 has: as many as the pack's rows need, up to 4, at d = 256 up
-/// to 2.
+/// Tiles of 16 rows per block in steps 4 to 6: as many as the pack's rows need, up to 4, or 2 at d = 256.
 inline int ring_row_tiles(const Shape& shape) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int most = tile_columns(shape.head_dim) == 256 ? 1 : 4;
@@ -105,7 +104,7 @@ inline int ring_row_tiles(const Shape& shape) {
   return tiles;
 }
 
-/// How a launch of the ring goes.
+/// The blocks of a launch of the ring.
 struct RingLaunch {
   int blocks;
   Plan plan;
@@ -115,39 +114,39 @@ struct RingLaunch {
   int begin_at;    ///< copies begin at multiples of this many keys
 };
 
-//| Under a window only its keys are dealt out. A copy brings whole pages, or a tile's share of one, so the
+//| Under a window only its keys are dealt out. A copy loads whole pages, or a tile's share of one, so the
 //| first may begin before the window does.
-/// Whether keys and values of a head lie side by side.
+/// Whether keys and values of a head are contiguous.
 inline bool rows_are_dense(const Shape& shape) {
   return shape.strides(TensorId::k).row == shape.head_dim && shape.strides(TensorId::v).row == shape.head_dim;
 }
 
-/// Whether keys lie in pages that are shorter than a sequence.
+/// Whether keys are in pages that are shorter than a sequence.
 inline bool has_pages(const Shape& shape) {
   return shape.paging.rows > 0 && shape.paging.rows < shape.seqlen_k;
 }
 
-//| Step 9's boxes begin at multiples of 128 bytes in shared memory. Boxes of a few short rows do not, and
-//| then each key is a copy of its own, as in step 6.
+//| Step 9's boxes begin at multiples of 128 bytes in shared memory. If boxes of a few short rows do not, each
+//| key is a copy of its own, as in step 6.
 /// Keys of one of step 9's boxes.
 inline int box_keys_of(const Shape& shape, int tile_keys) {
   return std::min({kBoxKeys, tile_keys, has_pages(shape) ? shape.paging.rows : tile_keys});
 }
 
-/// Whether step 9 brings the cache in boxes.
+/// Whether step 9 loads the cache in boxes.
 inline bool fits_boxes(const Shape& shape, int tile_keys) {
   const int bytes = shape.head_dim * int(size_of(type_of(shape, TensorId::k)));
   return box_keys_of(shape, tile_keys) * bytes % 128 == 0;
 }
 
-/// Keys that one copy brings: of a tile whose rows are dense as many as lie in one page. `boxes`: by step 9.
+/// Keys per copy: one for scattered rows, otherwise as many of a tile as are in one page. `boxes`: by step 9.
 inline int copy_rows_of(const Shape& shape, int tile_keys, bool boxes) {
   if (boxes && fits_boxes(shape, tile_keys)) return box_keys_of(shape, tile_keys);
   if (!rows_are_dense(shape)) return 1;
   return shape.paging.rows > 0 ? std::min(shape.paging.rows, tile_keys) : tile_keys;
 }
 
-/// Keys of a sequence that may begin a copy are multiples of this. A sequence of one page needs none.
+/// Copies of a sequence begin at multiples of this many keys. A sequence of one page has no such limit.
 inline int copies_begin_at(const Shape& shape, int tile_keys, bool boxes = false) {
   return has_pages(shape) ? copy_rows_of(shape, tile_keys, boxes) : 1;
 }
@@ -166,8 +165,8 @@ constexpr int64_t kMaxItemsToSplit = 65535;
 
 /// A plan for blocks of `rows` rows and tiles of `keys` keys, whose copies begin at multiples of `begin_at`
 /// keys. Without `equal_work`: equal parts. `even`: all sequences are as long as the shape says. `halves`:
-/// there is a kernel with two blocks a multiprocessor. Items of up to `short_item` keys go to blocks that
-/// stay.
+/// there is a kernel with two blocks per multiprocessor. Items of up to `short_item` keys go to resident
+/// blocks.
 inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_at, bool equal_work,
                               bool even, bool halves = false, int short_item = kShortItem) {
   const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
@@ -175,22 +174,22 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
   const int64_t seen = int64_t(keys_seen_of(shape)) + begin_at - 1;  // and a page's other keys
   const int key_tiles = int(ceil_div(std::min<int64_t>(seen, shape.seqlen_k), keys));
   const int processors = device::multiprocessors();
-  //| The kernel that merges many parts has a row of blocks for each item, and a grid has room for 65,535
-  //| rows. More items than that keep every multiprocessor busy for hundreds of items each, so none is cut.
+  //| The kernel that merges many parts has a row of blocks for each item, and a grid has at most 65,535 rows.
+  //| More items than that keep every multiprocessor busy for hundreds of items each, so none is cut.
   const bool unsplit = shape.unsplit || items > kMaxItemsToSplit;
   const int parts = unsplit ? 1 : int(std::clamp<int64_t>(processors / items, 1, key_tiles));
-  //| Equal work on all multiprocessors cuts nearly every item at a place of its own, and every cut costs a
-  //| merge. Where equal parts keep nine of ten multiprocessors busy, as many blocks as there are parts are
-  //| better: then no cut is in vain. And where all lengths are the same, that is a plan of equal parts.
+  //| Equal work on all multiprocessors cuts nearly every item at a different place, and every cut costs a
+  //| merge. If equal parts keep nine of ten multiprocessors busy, it is better to have as many blocks as
+  //| parts, which avoids needless cuts. If all lengths are the same, that is a plan of equal parts.
   const bool parts_fill = items <= processors && 10 * items * parts >= 9 * processors;
-  //| If there are more items of the same length than multiprocessors, cuts are in vain, too, unless few
-  //| blocks have the last ones: six of ten keep memory busy. Short items go to blocks that stay, one after
-  //| the other. Of long ones each has a block of its own: then the next goes to whichever multiprocessor is
-  //| free first, and that they are not equally fast counts more than a block's start.
+  //| If there are more items of the same length than multiprocessors, cuts are needless, too, unless the last
+  //| round leaves too few blocks: six of ten keep memory busy. Short items go to resident blocks, one after
+  //| the other. Long ones get a block each: the next then goes to whichever multiprocessor is free first, and
+  //| since multiprocessors are not equally fast, that saves more than a block's start costs.
   //|
   //| Between two items a block waits for queries, and its warps merge. So short items do better with two
-  //| blocks a multiprocessor, of half as many warps and half as large stages: the other block reads on
-  //| meanwhile. And blocks that stay have equally many items, or one fewer: 1024 items are four for each of
+  //| blocks per multiprocessor, with half as many warps and half as large stages, because the other block
+  //| keeps reading. Resident blocks have equally many items, or one fewer: 1024 items are four for each of
   //| 256 blocks, not four for 232 and three for 32.
   const bool even_items = even && shape.packed_queries == 0;  // else sequences have unequally many
   const bool short_items =
@@ -230,14 +229,14 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
   return launch;
 }
 
-//| Step 10's blocks have the rows of a warpgroup, or of two.
+//| Step 10's blocks have the rows of one warpgroup, or of two.
 /// A launch of step 10. `even`: all sequences are as long as the shape says.
 inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
   const int columns = tile_columns(shape.head_dim), keys = columns == 256 ? 64 : 128;
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int groups = columns < 256 && rows > kRowsOfWarpgroup ? 2 : 1;
   const int begin_at = has_pages(shape) ? box_keys_of(shape, keys) : 1;
-  //| Its blocks stay whatever the items' length is: the producers bring the next item's tiles while the
+  //| Its blocks stay resident for items of any length: the producers load the next item's tiles while the
   //| consumers finish.
   RingLaunch launch =
       plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even, false, INT_MAX);
@@ -247,7 +246,7 @@ inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
 
 constexpr int64_t kArrivalBytes = kMostRingBlocks * kMostRingWarps * int64_t(sizeof(unsigned));
 
-/// Bytes of the ring's workspace: counters, and two parts a block. Equal parts that are whole items need
+/// Bytes of the ring's workspace: counters, and two parts per block. Equal parts that are whole items need
 /// none.
 inline int64_t ring_workspace_bytes(const Shape& shape, const RingLaunch& launch) {
   if (!launch.plan.equal_work && launch.plan.parts == 1) return 0;
@@ -262,9 +261,8 @@ inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaun
   return {.partials = {o, o + places * tile_columns(shape.head_dim)}, .arrivals = arrivals, .whole = {}};
 }
 
-//| A cache that would fit into the L2 several times over takes the place of what was there before, and what
-//| was written there goes out to memory first. A small one is read as *evict first*: its bytes make room for
-//| one another.
+//| A cache that would fill the L2 several times over evicts its earlier contents, and dirty lines must be
+//| written to memory first. A small one is read as *evict first*, so that its bytes replace one another.
 /// Bytes of keys and values up to which the L2 is asked to keep nothing of them.
 constexpr double kEvictFirstBytes = 128e6;
 
@@ -290,9 +288,9 @@ inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys, bool 
                                                                                        : KeepInL2::normal};
 }
 
-//| The scales of an e4m3 cache are found by three strides: one of all is at 0 whatever is asked for. A page's
-//| keys are those of all sequences that have it.
-/// cache_of, and what else the configuration reads.
+//| An e4m3 cache finds its scales by three strides: a single scale is at 0 for every index. A page's keys are
+//| those of all sequences that share it.
+/// cache_of, with everything else that the configuration reads.
 template <typename Traits>
 CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t, bool boxes = false) {
   const Cache cache = cache_of(shape, t, Traits::kKeys, boxes);
@@ -313,7 +311,7 @@ CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t, bool boxes = fals
   }
 }
 
-//| A map's rows end where a page does, or a sequence without pages: boxes that reach beyond bring zeros.
+//| A map's rows end where a page does, or a sequence without pages, and boxes that reach past it load zeros.
 /// The map of K or V whose boxes are `box_keys` keys by `box_columns` columns of a head: {column, key in its
 /// page, key head, page}.
 inline CUtensorMap box_map(const Shape& shape, const Tensors& t, TensorId id, int box_keys, int box_columns,
@@ -340,15 +338,15 @@ inline KeyMaps key_maps(const Shape& shape, const Tensors& t, int tile_keys) {
   return {map(TensorId::k), map(TensorId::v), true};
 }
 
-/// The most parts that an item can have. With equal work all items of a sequence are of one size, so one has
-/// at most its share of all units; and the smallest share of a block is at least half the largest.
-/// `packs`: the fewest items that a sequence has.
+/// The most parts that an item can have. With equal work all items of a sequence have one size, so one has at
+/// most its share of all units; and the smallest share of a block is at least half the largest. `packs`: the
+/// fewest items that a sequence has.
 inline int most_parts(const Plan& plan, int blocks, int packs) {
   return plan.equal_work ? 2 * blocks / packs + 2 : int(plan.parts);
 }
 
 /// A launch of the ring, and of the kernel that merges many parts. `plan` is Plan, or Rules. `maps`: step
-/// 9's, or null. With rules, and with elements of one byte, there is only step 9's kernel.
+/// 9's, or null. With rules, or elements of one byte, only step 9's kernel exists.
 template <typename T, typename Traits, typename PlanType>
 void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const KeyMaps* maps,
               const Workspace& workspace, const Tensors& t, device::Stream stream, int blocks,

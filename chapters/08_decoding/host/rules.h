@@ -7,7 +7,7 @@
 
 namespace flashbook::decoding {
 
-/// Whether a launch needs rules: it has a mask beside the causal one, a function on scores, sinks or
+/// Whether a launch needs rules: it has a mask other than the causal one, a function on scores, sinks or
 /// paddings.
 bool has_rules(const Shape& shape);
 
@@ -15,7 +15,7 @@ bool has_rules(const Shape& shape);
 /// are none.
 std::string why_not_rules(const Shape& shape);
 
-/// The shape without rules: what is left is for the check of dense attention.
+/// The shape without rules, for the check of dense attention.
 Shape without_rules(Shape shape);
 
 template <int kHeadDim>

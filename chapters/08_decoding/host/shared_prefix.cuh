@@ -1,9 +1,9 @@
 //| # A prefix read once
 //|
-//| The first pages of all sequences may be the same. Attention over them, for all sequences at once, is a
-//| problem of its own: its rows are the queries of all sequences, so where the others have a query it has a
-//| sequence. Attention over the rest is step 6 from the first key behind the prefix on. Both write their rows
-//| in float32, and step 3's second kernel merges two parts.
+//| All sequences may share their first pages. Attention over these, for all sequences at once, is a problem
+//| of its own, which has sequences where others have queries. Attention over the rest is step 6 from the
+//| first key after the prefix on. Both write their rows in float32, and step 3's second kernel merges the two
+//| parts.
 #pragma once
 #include "chapters/08_decoding/host/launch.cuh"
 
@@ -27,7 +27,7 @@ inline SharedLaunch shared_launch(const Shape& shape, bool boxes = false) {
   return found;
 }
 
-/// Bytes of the workspace, whatever the prefix's length is: a caller asks before it is known. Both launches
+/// Bytes of the workspace for a prefix of any length, since a caller asks before it is known. Both launches
 /// have their counters and parts in the same place, one after the other.
 inline int64_t shared_workspace_bytes(const Shape& shape) {
   const Shape prefix = shared_launch(shape).prefix;
@@ -50,7 +50,7 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream, boo
   of_prefix.q_strides = transposed(problem.q_strides);
   of_prefix.number_strides = transposed(problem.number_strides);
 
-  //| The two results lie at the workspace's end.
+  //| The two results are at the workspace's end.
   auto* end = static_cast<unsigned char*>(t.workspace) + shared_workspace_bytes(shape);
   const Partials both = partials_in(end - partial_bytes(shape, 2), shape, 2);
   with_rows<kHeadDim, kElementBytes>(launch.prefix, [&]<typename Traits>() {
@@ -72,7 +72,7 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream, boo
 }
 
 //| Without such a prefix a step is one launch.
-/// Steps 4 to 6 and 9, and of elements of one byte step 8, with as many rows as the shape needs.
+/// Steps 4 to 6 and 9, or step 8 for elements of one byte, with as many rows as the shape needs.
 template <typename T, int kHeadDim, int kElementBytes = 2>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work,
               bool boxes = false) {

@@ -7,7 +7,7 @@
 namespace flashbook::decoding {
 
 /// A decoder of one layer on the host, in float: embedding and place, RMS norm, projections to queries, keys
-/// and values, attention (which is somebody else's), projection back, and the likeliest token.
+/// and values, projection back, and the likeliest token. The caller computes attention.
 class Decoder {
  public:
   static constexpr int kHeads = 8, kKvHeads = 2, kHeadDim = 64;

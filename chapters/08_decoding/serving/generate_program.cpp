@@ -40,7 +40,7 @@ int run(int argc, char** argv) {
   int64_t seed = 1;
   Line line("A toy decoder writes tokens with and without a cache, by chapter 8's kernels", kName);
   line.count("--tokens", "How many, 100 by default", tokens);
-  line.value("--seed", "N", "Of the decoder's weights, 1 by default",
+  line.value("--seed", "N", "Seed of the decoder's weights, 1 by default",
              [&](const Value& given) { seed = given.whole(); });
   line.device();
   if (!line.read(argc, argv, std::cout)) return kRight;

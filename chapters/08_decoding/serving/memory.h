@@ -1,5 +1,5 @@
 /// \file
-/// What a cache takes of memory.
+/// The size of a cache in memory.
 #pragma once
 #include <span>
 
@@ -25,7 +25,7 @@ std::span<const Model> known_models();
 /// The known model of that name, or null.
 const Model* model_named(std::string_view name);
 
-/// Bytes that a cache takes, and beside it those of standard attention.
+/// Bytes of a cache, and of standard attention for comparison.
 struct MemoryUse {
   double token_and_layer;  ///< one token in one layer: 2 * kv_heads * head_dim elements, or `latent`
   double token;            ///< in all layers

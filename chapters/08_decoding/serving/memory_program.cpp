@@ -78,8 +78,7 @@ int run(int argc, char** argv) {
   const Model* known = nullptr;
   DType dtype = DType::bf16;
   int seqlen = 8192, batch = 1;
-  Line line("What the cache of keys and values takes of memory. Without a model: a table of known ones",
-            kName);
+  Line line("Memory taken by a cache of keys and values. Without a model: a table of known ones", kName);
   line.value("--model", "NAME", "One of the table's", [&](const Value& given) {
     known = model_named(given.text);
     if (!known)

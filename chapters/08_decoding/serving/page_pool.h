@@ -14,8 +14,8 @@ struct OutOfPages : std::runtime_error {
   int needed, free, pages;
 };
 
-/// Numbers of pages, and how many holders each has: sequences and the tree of prefixes. It has no memory:
-/// page i lies where the owner of keys and values has put it. A page is free when nobody holds it.
+/// Numbers of pages, and how many holders each has: sequences and the tree of prefixes. It has no memory: the
+/// owner of keys and values decides where page i is. A page without holders is free.
 class PagePool {
  public:
   /// `rows` are keys of a page. Both at least 1, or std::invalid_argument.
@@ -23,7 +23,7 @@ class PagePool {
 
   /// A free page, which the caller holds. Throws OutOfPages.
   int take();
-  /// One more holder of a page that somebody holds.
+  /// One more holder of a page that already has one.
   void hold(int page);
   /// One fewer. The last one frees the page.
   void drop(int page);

@@ -71,7 +71,7 @@ void PrefixTree::insert(std::span<const int> tokens, std::span<const int> pages)
   place.node->children.emplace(std::move(key), std::move(leaf));
 }
 
-/// The least recently used leaf whose last page nobody else holds.
+/// The least recently used leaf whose last page has no other holder.
 void PrefixTree::find_oldest(Node& parent, Leaf& oldest) const {
   for (auto& [key, child] : parent.children) {
     if (!child->children.empty())

@@ -12,8 +12,8 @@
 namespace flashbook::decoding {
 
 /// Which pages have the keys and values of which tokens. Two prompts that begin alike share a path from the
-/// root. A node has a run of whole pages; what fills a page in part is not remembered. The tree holds its
-/// pages, until evict() drops some that nobody else holds. The pool outlives the tree.
+/// root. A node has a run of whole pages; partly filled pages are not remembered. The tree holds its pages
+/// until evict() drops some that have no other holder. The pool outlives the tree.
 class PrefixTree {
  public:
   explicit PrefixTree(PagePool& pool) : pool_(pool) {}

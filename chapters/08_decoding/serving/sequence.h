@@ -18,14 +18,14 @@ struct PageCopy {
   bool operator==(const PageCopy&) const = default;
 };
 
-/// Tokens whose keys and values lie in pages: key i is row i % rows of pages()[i / rows]. Sequences share
+/// Tokens whose keys and values are in pages: key i is row i % rows of pages()[i / rows]. Sequences share
 /// pages, and copy one only when they write to it. The pool outlives its sequences; a sequence that ends
 /// drops its pages.
 class Sequence {
  public:
   /// Without tokens.
   explicit Sequence(PagePool& pool) : pool_(&pool) {}
-  /// Begins with full pages that somebody holds: a prefix that PrefixTree::find has found.
+  /// Begins with full pages that have a holder: a prefix that PrefixTree::find has found.
   Sequence(PagePool& pool, std::span<const int> pages);
   Sequence(Sequence&& other) noexcept;
   Sequence& operator=(Sequence&& other) noexcept;
