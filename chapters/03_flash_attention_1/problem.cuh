@@ -8,10 +8,10 @@ namespace flashbook::fa1 {
 
 //| ## The problem, as a kernel sees it
 //|
-//| As in chapter 1, a few numbers travel to the kernel by value. What is gone is the stride of $S$: there is
-//| no $S$ in device memory. The scale is multiplied by $\log_2 e$ on the host, so that $e^x$ becomes $2^x$,
-//| which is one instruction of the GPU. It goes on the scores and not on Q: a factor multiplied into Q is
-//| rounded with every element, and where all products of a score are equal, all of them err to the same side.
+//| As in chapter 1, a few numbers travel to the kernel by value. There is no $S$ in device memory any more,
+//| so its stride is gone. The host multiplies the scale by $\log_2 e$, so that $e^x$ becomes $2^x$, one
+//| instruction of the GPU. The factor multiplies the scores and not Q. In Q it would be rounded with every
+//| element, and where all products of a score are equal, all of them would err to the same side.
 //|
 //| ![Which keys a query sees if there are as many keys as queries, more, or
 //| fewer](../../docs/figures/visible_keys.svg)
@@ -24,16 +24,13 @@ struct Problem {
   bool causal;
   float scale_log2;  ///< factor on the scores, times log2(e)
 
-  /// How many keys query row `query` sees. The causal mask is aligned to the bottom right: the last query
-  /// sees every key.
+  /// How many keys query row `query` sees. The causal mask is aligned to the bottom right.
   __device__ int visible_keys(int query) const {
     if (!causal) return seqlen_k;
     const int visible = query + 1 + seqlen_k - seqlen_q;
     return visible < 0 ? 0 : visible < seqlen_k ? visible : seqlen_k;
   }
 
-  //| A block works on a whole tile of queries, so it asks for the tile's last row: that row sees the most.
-  //| Rows of $Q$ and $K$ are found by a head's number, which counts over batch and heads together.
   /// How many keys the rows of a tile see together: its last row sees the most.
   __device__ int visible_keys_of_tile(int first_query, int rows) const {
     const int last = first_query + rows - 1;
@@ -51,20 +48,20 @@ struct Problem {
 
 //| ## Two numbers for a row
 //|
-//| What all three steps do when a tile's scores of a row have come in is the merge rule of [chapter
+//| When a tile's scores of a row have come in, all three steps apply the merge rule of [chapter
 //| 2](../02_online_softmax/README.md#the-idea-a-state-of-two-numbers), in base 2. As there, a row that has
-//| seen nothing but masked keys has the maximum $-\infty$, and 0 is subtracted instead, so that
+//| seen only masked keys has the maximum $-\infty$, and 0 is subtracted instead, so that
 //| $-\infty - (-\infty)$ never happens.
 //|
 //| Example: a row's maximum so far is 3, and the tile brings 5. The new maximum is 5, and everything summed
 //| so far is multiplied by $2^{3-5} = 1/4$. If the tile brings 2, the maximum stays 3, and the correction is
 //| $2^0 = 1$.
 
-/// What a row's maximum becomes, and what that does to all that was measured against the old one.
+/// A row's new maximum, and how to correct everything that was measured against the old one.
 struct Merge {
   float row_max;     ///< the new maximum, in base 2: largest score * scale * log2(e)
   float subtracted;  ///< what to subtract from each score: the maximum, or 0 if no key was seen yet
-  float correction;  ///< what the row's sum and its O are to be multiplied by
+  float correction;  ///< factor for the row's sum and its O
 };
 
 /// Merges the maximum of a tile's scores into the row's.

@@ -1,9 +1,8 @@
 //| # Step 1: keys outside, queries inside
 //|
 //| Chapter 1 ended with a diagnosis: $S$ and $P$ go through device memory, 12 bytes for every pair of a query
-//| and a key, and on tensor cores that would take longer than all arithmetic. Chapter 2 had the cure. This is
-//| the first kernel that takes it, in the order in which the FlashAttention paper writes it down (Algorithm
-//| 1):
+//| and a key, and on tensor cores that takes longer than all arithmetic. Chapter 2 had the cure. This is the
+//| first kernel to use it, with the loops in the order of the FlashAttention paper (Algorithm 1):
 //|
 //|     for each tile of keys:            load K and V
 //|       for each tile of queries:       load Q, and O, m, l as they are so far
@@ -12,17 +11,13 @@
 //|
 //| ![What stays in a block and what passes by, in step 1 and in step 2](../../docs/figures/loop_orders.svg)
 //|
-//| No score leaves the chip. K and V are read once. But every tile of queries meets the tiles of keys one
-//| after another, with all others in between. So its unfinished $O$ and its two numbers are put away and
-//| fetched again: they travel through device memory once for each tile of keys.
+//| No score leaves the chip, and K and V are read once. But every tile of queries meets the tiles of keys one
+//| after another, with all other tiles of queries in between. So its unfinished $O$ and its two numbers are
+//| stored and fetched again: they travel through device memory once for each tile of keys.
 //|
 //| **Budget.** [tile.cuh](tile.cuh) has it: at d = 128 tiles of 64 take 67 KB of shared memory. Device memory
-//| beyond inputs and outputs: $O$ in float32 and the two numbers, $4(d + 2)$ bytes a row. In 16 bits the
+//| beyond inputs and outputs: $O$ in float32 and the two numbers, $4(d + 2)$ bytes per row. In 16 bits the
 //| unfinished $O$ would be rounded once for each tile of keys.
-//|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads): slow. One block a head is 64 blocks on 132
-//| multiprocessors, and each block is 8 warps that load, wait, compute and store, one after the other. A
-//| quarter of what step 2 reaches.
 #pragma once
 #include "chapters/03_flash_attention_1/tile.cuh"
 
@@ -35,16 +30,15 @@ struct State {
   float* row_sum;  ///< [batch * heads, seqlen_q]
 };
 
-//| `load_state` and `store_state` are what this order costs. Each thread moves its own part of $O$, four
-//| floats at a time, and needs no barrier for it: the thread that fetches a number is the thread that put it
-//| away.
+//| `load_state` and `store_state` are the price of this order. Each thread moves its own part of $O$, four
+//| floats at a time. It needs no barrier, because it fetches only what it stored itself.
 /// Fetches a tile of queries as the last tile of keys left it.
 template <int kHeadDim, int kBlock>
 __device__ void load_state(Rows<kHeadDim, kBlock>& rows, const State& state, const Problem& problem, int head,
                            int first_query) {
   using Own = Rows<kHeadDim, kBlock>;
   for (int i = 0; i < Own::kCount; ++i) {
-    // Beyond the last query the last one is fetched again; nothing of it will be stored.
+    // Beyond the last query, fetch the last one again: it is never stored.
     const int64_t row = problem.q_row(head, min(first_query + tile_row(i), problem.seqlen_q - 1));
     rows.row_max[i] = state.row_max[row];
     rows.row_sum[i] = state.row_sum[row];
@@ -55,9 +49,7 @@ __device__ void load_state(Rows<kHeadDim, kBlock>& rows, const State& state, con
   }
 }
 
-//| Rows beyond the last query are not stored. All 16 threads of a row hold a copy of its two numbers; the
-//| first one writes.
-/// Puts it away for the next one.
+/// Stores a tile of queries for the next tile of keys.
 template <int kHeadDim, int kBlock>
 __device__ void store_state(const Rows<kHeadDim, kBlock>& rows, const State& state, const Problem& problem,
                             int head, int first_query) {
@@ -80,10 +72,10 @@ __device__ void store_state(const Rows<kHeadDim, kBlock>& rows, const State& sta
 //| ## The kernel
 //|
 //| The first tile of keys finds nothing to fetch, and the last one that a tile of queries sees finishes it.
-//| Under a causal mask a tile of queries that sees none of the keys is passed over; but not by the first tile
-//| of keys, since rows that see no key at all have an output, too: zeros.
+//| Under a causal mask, a tile of queries that sees none of the keys is skipped, except by the first tile of
+//| keys: rows that see no key at all have an output, too, zeros.
 
-/// Attention, one block a head. Grid: (batch * heads); dynamic shared memory: Tiles.
+/// Attention, one block per head. Grid: (batch * heads); dynamic shared memory: Tiles.
 template <typename T, int kHeadDim, int kBlock>
 // Asked for one block per multiprocessor, ptxas does not save registers for more. With tiles of 32 in f16 it
 // would spill on sm_80.
@@ -96,7 +88,6 @@ __global__ void __launch_bounds__(kThreads, kBlock == 32 ? 1 : 0)
                  State state, Problem problem) {
   auto& tiles = *dynamic_shared<Tiles<T, kHeadDim, kBlock>>();
   const int head = blockIdx.x;
-  //| The loops, as in the pseudocode. K and V of a tile are loaded once and serve every tile of queries.
   for (int first_key = 0; first_key < problem.seqlen_k; first_key += kBlock) {
     load_tile<T, kHeadDim>(tiles.k, k + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
     load_tile<T, kHeadDim>(tiles.v, v + problem.k_row(head, 0) * kHeadDim, first_key, problem.seqlen_k);
@@ -104,11 +95,8 @@ __global__ void __launch_bounds__(kThreads, kBlock == 32 ? 1 : 0)
       const int visible = problem.visible_keys_of_tile(first_query, kBlock);
       if (first_key > 0 && first_key >= visible) continue;  // all above the diagonal; for every thread alike
       load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
-      //| The rows come from memory, or begin empty with the first tile of keys. After the last tile of keys
-      //| that they see, they leave as a result and not as a state.
-      //|
-      //| Two barriers a pair of tiles: the tiles must be complete before anyone multiplies, and nobody may
-      //| still read them when the next ones come.
+      //| Two barriers per pair of tiles: the tiles must be complete before any thread multiplies, and all
+      //| threads must be done with them when the next ones come.
       Rows<kHeadDim, kBlock> rows;
       if (first_key == 0)
         rows.clear();

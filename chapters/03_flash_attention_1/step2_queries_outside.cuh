@@ -1,8 +1,8 @@
 //| # Step 2: queries outside, keys inside
 //|
-//| In step 1 the unfinished $O$ travels: at d = 128 every pair of tiles moves 64 KB of it, and 16 KB of Q. K
-//| and V together are 32 KB a tile. So it is better to keep what is unfinished and to let K and V come by:
-//| the loops change places.
+//| In step 1 the unfinished $O$ travels: at d = 128 every pair of tiles moves 64 KB of it, and 16 KB of Q,
+//| whereas a tile of K and V together is 32 KB. So it is better to keep the unfinished rows and to let K and
+//| V come by: the loops change places.
 //|
 //|     for each tile of queries:         load Q; O, m, l start empty, in registers
 //|       for each tile of keys:          load K and V
@@ -11,21 +11,16 @@
 //|
 //| ![What stays in a block and what passes by, in step 1 and in step 2](../../docs/figures/loop_orders.svg)
 //|
-//| Tiles of queries have nothing to tell each other any more, so each of them is a block: instead of one
-//| block a head there are $N/B$. FlashAttention-2 came to this order a year later.
+//| Tiles of queries no longer depend on each other, so each of them is a block: instead of one block per head
+//| there are $N/B$. FlashAttention-2 came to this order a year later.
 //|
 //| **Budget.** As in step 1, and no device memory beyond inputs and outputs.
-//|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads): the arithmetic of CUDA cores decides. The chapter's
-//| text counts 6080 loads, conversions to float and multiply-adds a thread for a pair of tiles. 4096 are
-//| multiply-adds, so at best 67 % of 57.4 TFLOP/s: 39, if nothing ever waits. Here the kernel waits for its
-//| loads: 25.
 #pragma once
 #include "chapters/03_flash_attention_1/tile.cuh"
 
 namespace flashbook::fa1 {
 
-/// Attention, one block a tile of queries. Grid: (queries / kBlock, batch * heads); dynamic shared memory:
+/// Attention, one block per tile of queries. Grid: (queries / kBlock, batch * heads); dynamic shared memory:
 /// Tiles.
 template <typename T, int kHeadDim, int kBlock>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -36,10 +31,9 @@ __global__ void __launch_bounds__(kThreads, 1)
                     float* lse,  // [batch * heads, seqlen_q]
                     Problem problem) {
   //| The block's tile of queries is loaded once, and its rows begin empty. They stay in registers until the
-  //| end: nothing is fetched, nothing is put away.
+  //| end.
   //|
-  //| The barrier after this load is the first one in the loop below, which every thread passes before anyone
-  //| reads Q.
+  //| The first barrier after this load is in the loop below; every thread passes it before any reads Q.
   auto& tiles = *dynamic_shared<Tiles<T, kHeadDim, kBlock>>();
   const int first_query = blockIdx.x * kBlock, head = blockIdx.y;
   load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
@@ -54,8 +48,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     process_tile(tiles, rows, problem, first_query, first_key);
     __syncthreads();  // everyone is done with K and V before the next ones overwrite them
   }
-  //| A block whose queries see no key never enters the loop, and writes zeros and $-\infty$: its rows are as
-  //| `clear` left them.
+  //| A block whose queries see no key never enters the loop, and writes zeros and $-\infty$, as `clear` left
+  //| its rows.
   write_result(rows, o, lse, problem, head, first_query);
 }
 

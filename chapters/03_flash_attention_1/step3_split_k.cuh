@@ -3,25 +3,21 @@
 //| Step 2 is limited by the rate of CUDA cores. A tensor core multiplies 16 by 16 matrices, a warp at a time,
 //| and does [ten times](../00_the_machine/README.md#arithmetic-and-tensor-cores) as many multiplications.
 //| CUDA's own interface to it is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from
-//| shared memory, multiplies, and stores the result. Which lane holds which element of a fragment is not
-//| said, on purpose. So nothing that asks for a row, such as a maximum, can be done in fragments: **scores,
-//| weights, statistics and O live in shared memory**, where everyone can find a row.
+//| shared memory, multiplies, and stores the result. Which lane holds which element of a fragment is
+//| unspecified on purpose. So nothing that involves a row, such as a maximum, can be done in fragments:
+//| **scores, weights, statistics and O are in shared memory**, where every thread can find a row.
 //|
 //| Four warps share the work on a tile as the first FlashAttention did: each takes a quarter of its *keys*.
 //| For the scores this costs nothing: a warp's keys are columns of $S$. For the product with V it does. Each
-//| warp's product has a part of every element of $O$, the sum over its own keys, and the parts must be added
+//| warp's product is a part of every element of $O$, the sum over its own keys, and the parts must be added
 //| up. That is *split-K*, named for the summed dimension of a product.
 //|
 //| ![Split-K: each warp has a quarter of the keys, and a part of all of O](../../docs/figures/split_k.svg)
 //|
-//| **Budget** at d = 128, with 32 queries and 128 keys a tile: Q 8.5 KB, K and V 34 KB each, scores 17 KB, O
-//| 17 KB: 111 KB, so two blocks a multiprocessor. At d = 256 K and V share one buffer, one after the other,
-//| and a tile has 64 keys: 92 KB. Together the kernels stay below the 163 KB that an A100 grants a block.
-//|
-//| **Predicted** (H200, d = 128, N = 4096, 64 heads): shared memory decides. Each warp reads all of Q, and
-//| reads and writes all of O, for its quarter of the keys. The chapter's text counts 0.13 bytes of shared
-//| memory a FLOP; at 128 bytes a clock and 1.7 GHz that is 220 TFLOP/s if nothing else ever waits. With seven
-//| barriers a tile, half of it (an estimate): 110.
+//| **Budget** at d = 128, with 32 queries and 128 keys per tile: Q 8.5 KB, K and V 34 KB each, scores 17 KB,
+//| O 17 KB: 111 KB, so two blocks per multiprocessor. At d = 256 K and V share one buffer, one after the
+//| other, and a tile has 64 keys: 92 KB. All versions of the kernel stay below the 163 KB that an A100 grants
+//| a block.
 #pragma once
 #include "chapters/03_flash_attention_1/problem.cuh"
 #include "common/ptx/cp_async.h"
@@ -35,7 +31,7 @@ constexpr int kRowLanes = 8;   // lanes that share a row of the softmax
 
 //| ## Sizes
 //|
-//| What a warp pays for O in shared memory does not depend on how many keys it has, so a warp should have
+//| A warp's traffic for O in shared memory does not depend on how many keys it has, so a warp should have
 //| many: 32 each. The sizes are the best of a sweep on an H200 (`TraitsFor` in chapter.cu names them).
 
 /// The sizes of one version of the kernel.
@@ -48,9 +44,9 @@ struct KernelTraits {
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kWarpKeys = kRowsK / kWarps;    ///< keys of a tile that are one warp's
   static constexpr int kWarpDims = kHeadDim / kWarps;  ///< dimensions of O that it adds to at a time
-  /// Both in one buffer would be too slow at d = 64 and 128, each in its own too large at 256.
+  /// One buffer for both would be too slow at d = 64 and 128; two buffers would be too large at 256.
   static constexpr bool kSharesKV = kHeadDim == 256;
-  static constexpr bool kOverlaps = true;  ///< false in a study: every copy is waited for at once
+  static constexpr bool kOverlaps = true;  ///< false in a study: it waits for every copy at once
 
   static_assert(kRowsQ % kFragment == 0 && kWarpKeys % kFragment == 0 && kWarpDims % kFragment == 0,
                 "a warp works on whole fragments");
@@ -60,8 +56,8 @@ struct KernelTraits {
 //| ## What is in shared memory
 //|
 //| Rows are padded against bank conflicts. A fragment of 16-bit elements is read 8 rows at a time, 16 bytes
-//| of each: 16 bytes of padding put the 8 rows into different banks. A fragment of floats is written 4 rows
-//| at a time, 32 bytes of each: 32 bytes of padding do the same.
+//| of each, and 16 bytes of padding put the 8 rows into different banks. A fragment of floats is written 4
+//| rows at a time, 32 bytes of each, and 32 bytes of padding do the same.
 
 /// The tiles of one block.
 template <typename T, typename Traits>
@@ -83,15 +79,15 @@ struct SplitKTiles {
   __device__ T* weights(int row) { return reinterpret_cast<T*>(scores[row]); }
 };
 
-//| ## Copies that nobody waits for
+//| ## Copies in flight
 //|
-//| `cp.async` is a copy from device memory to shared memory past the registers. The thread starts it and goes
-//| on. Later it *commits* its copies as a group, and `cp_async_wait<n>` returns when at most its $n$ newest
-//| groups are still on their way.
+//| `cp.async` copies from device memory to shared memory, bypassing the registers. The thread starts the copy
+//| and goes on. Later it *commits* its copies as a group, and `cp_async_wait<n>` returns when at most its $n$
+//| newest groups are still in flight.
 //|
 //| ![A thread's copies, the groups it makes of them, and what a wait
 //| promises](../../docs/figures/cp_async_groups.svg)
-/// Sends `kRows` rows on their way to shared memory, as far as there are `rows`; the rest become zeros.
+/// Starts copying `kRows` rows, as far as there are `rows`; the rest become zeros.
 template <typename Traits, int kRows, typename T, int kStride>
 __device__ void copy_tile(T (*tile)[kStride],  // [kRows][kStride]
                           const T* source,     // [rows, kHeadDim]
@@ -101,7 +97,7 @@ __device__ void copy_tile(T (*tile)[kStride],  // [kRows][kStride]
 #pragma unroll 4
   for (int i = threadIdx.x; i < kRows * kChunks; i += Traits::kThreads) {
     const int row = i / kChunks, column = i % kChunks * 8;
-    // Zeros and not whatever is there: a weight of 0 times an old NaN would be NaN.
+    // Zeros, not leftovers: a weight of 0 times an old NaN would be NaN.
     cp_async_cg(&tile[row][column], source + int64_t(row) * Traits::kHeadDim + column, row < rows ? 16 : 0);
   }
 }
@@ -112,22 +108,22 @@ template <typename T, typename Layout>
 using FragmentB = nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, T, Layout>;
 using FragmentC = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
 
-//| Three kinds of fragments: the left operand A, the right operand B, and the float sums C. They are types,
-//| and which lane holds what is theirs to know. `load_matrix_shared` is CUDA's `load_matrix_sync` for a place
-//| that is known to be in shared memory; the [appendix](appendix.md#the-first-version-of-step-3) says what
-//| that saves.
-/// As many blocks as the shared memory of an H100 or H200 has room for: 228 KB, of which each block takes 1
-/// KB more than it asks for. The compiler shall leave registers for all of them.
+//| The three kinds of fragments, the left operand A, the right operand B and the float sums C, are types, and
+//| only they know which lane holds which element. `load_matrix_shared` is CUDA's `load_matrix_sync` for an
+//| address that is known to be in shared memory; the [appendix](appendix.md#the-first-version-of-step-3) says
+//| what that saves.
+/// As many blocks as fit into the shared memory of an H100 or H200: 228 KB, of which each block takes 1 KB
+/// more than it asks for. The compiler has to leave registers for all of them.
 template <typename T, typename Traits>
 constexpr int kBlocksPerMultiprocessor = 228 * 1024 / int(sizeof(SplitKTiles<T, Traits>) + 1024);
 
 //| ## Scores: a warp's keys are columns of S
 //|
-//| Each warp multiplies all queries of the tile with its own keys. K lies with keys as rows; read "column by
-//| column" it is $K^\top$, and nothing has to be turned round. The sums stay in fragments over all of
+//| Each warp multiplies all queries of the tile with its own keys. K is stored with keys as rows; read
+//| "column by column" it is $K^\top$, and need not be transposed. The sums stay in fragments over all of
 //| head_dim and are stored once.
 
-//| Each fragment of K is loaded once a step of 16 dims and used for all row fragments of Q. Q's fragments are
+//| Each fragment of K is loaded once per 16 dimensions and used for all row fragments of Q. Q's fragments are
 //| read by all four warps: the first price of split-K.
 /// scores = Q K^T for this warp's keys of the tile.
 template <typename T, typename Traits>
@@ -152,7 +148,7 @@ __device__ void multiply_scores(SplitKTiles<T, Traits>& tiles) {
       for (int j = 0; j < kKeyFragments; ++j) nvcuda::wmma::mma_sync(sums[i][j], q, k[j], sums[i][j]);
     }
   }
-//| The fragments are stored as float, by rows. Now everyone can find a row, whichever lane had it.
+//| The fragments are stored as float, by rows, so that every thread can find a row.
 #pragma unroll
   for (int i = 0; i < kRowFragments; ++i)
 #pragma unroll
@@ -161,21 +157,21 @@ __device__ void multiply_scores(SplitKTiles<T, Traits>& tiles) {
                                       Tiles::kScoreStride, nvcuda::wmma::mem_row_major);
 }
 
-//| ## Softmax: eight lanes a row
+//| ## Softmax: eight lanes per row
 //|
 //| Now the work is split the other way: a warp takes whole rows, four at a time, eight lanes each. A lane
-//| holds every eighth group of four neighbouring scores, so that eight lanes read 128 bytes in a row, and
-//| what a row has in common is known after three shuffles. All rows of a warp go through each phase together:
-//| one waits for its shuffles while the others compute.
+//| holds every eighth group of four neighbouring scores, so that eight lanes read 128 contiguous bytes, and
+//| three shuffles combine a row. All rows of a warp go through each phase together: one waits for its
+//| shuffles while the others compute.
 //|
-//| The weights of a row overwrite the first half of its scores. That is safe since the lanes have all of it
-//| in registers by then.
+//| The weights of a row overwrite the first half of its scores. That is safe because the lanes have all
+//| scores in registers by then.
 //|
-//| O is rescaled here, in shared memory. The maximum of a row seldom moves: of 32 tiles of random scores
-//| about four times ([chapter 2](../02_online_softmax/appendix.md#why-it-is-exact)). Otherwise the factor is
-//| exactly 1, and the row is left alone.
+//| O is corrected here, in shared memory. The maximum of a row seldom moves: about four times in 32 tiles of
+//| random scores ([chapter 2](../02_online_softmax/appendix.md#why-it-is-exact)). Otherwise the factor is
+//| exactly 1, and the row is neither read nor written.
 
-/// What `combine` makes of the values of the eight lanes of a row, in all of them.
+/// Combines the values of the eight lanes of a row; all of them get the result.
 template <typename Combine>
 __device__ float reduce_eight(float value, Combine combine) {
   for (int distance = kRowLanes / 2; distance > 0; distance /= 2)
@@ -196,8 +192,7 @@ __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, i
   Vector<float, 4> scores[kCount][kGroups];
   float row_max[kCount], row_sum[kCount], correction[kCount];
 
-//| Part 1. A lane's scores of a row are scaled and masked on the way into registers. The maximum is the
-//| lane's own so far.
+//| Part 1. A lane scales and masks its scores of a row on the way into registers, and finds their maximum.
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int row = first_row + kRowsAtOnce * i;
@@ -215,8 +210,8 @@ __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, i
     }
     row_max[i] = tile_max;
   }
-//| Part 2. Eight lanes agree on the maximum of the tile, and all merge it with the row's old one. From here
-//| on a score is a weight, $2^{s - m}$, in the same register.
+//| Part 2. Eight lanes agree on the maximum of the tile, and all merge it with the row's old one. Then the
+//| weight $2^{s - m}$ replaces the score, in the same register.
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int row = first_row + kRowsAtOnce * i;
@@ -228,25 +223,22 @@ __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, i
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float& score = scores[i][g].element[e];
-        score =
-            exp2_approx(score - merged.subtracted);  // a weight from here on; 0 for a key that is not seen
+        score = exp2_approx(score - merged.subtracted);  // 0 for a key that is not seen
         tile_sum += score;
       }
     row_max[i] = merged.row_max;
     row_sum[i] = tile_sum;
     correction[i] = merged.correction;
   }
-//| Part 3. The new sum of a row: the old one, corrected, and the tile's. The eight lanes of a row reduce the
-//| tile's sum in three shuffles.
+//| Part 3. The new sum of a row is the old one, corrected, plus the tile's, which the eight lanes reduce in
+//| three shuffles.
 #pragma unroll
   for (int i = 0; i < kCount; ++i)
     row_sum[i] = tiles.row_sum[first_row + kRowsAtOnce * i] * correction[i] +
                  reduce_eight(row_sum[i], [](float a, float b) { return a + b; });
 
-  //| Only here the warp begins to overwrite: the weights take the place of the scores. The barrier of the
+  //| Part 4. Only here does the warp begin to overwrite: the weights replace the scores. The barrier of the
   //| warp is enough, because a row belongs to eight lanes of one warp.
-  //|
-  //| If the maximum did not move, the correction is exactly 1, and $O$'s row is neither read nor written.
   __syncwarp();  // every lane has read its rows' scores and numbers before any lane overwrites them
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
@@ -271,22 +263,22 @@ __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, i
 //| ## The product with V: parts of O, added up in four rounds
 //|
 //| Each warp has something to add to every element of O. If all four added at once, they would overwrite each
-//| other's sums. So O is cut into as many pieces as there are warps, by columns, and in each of four rounds
-//| every warp has a piece to itself: it loads the piece into fragments, multiplies its weights and values on
-//| top of it and stores it back. Then all move on to the next piece. After four rounds each piece has been
-//| with each warp.
+//| other's sums. So O is cut by columns into as many pieces as there are warps, and in each of four rounds
+//| every warp has a piece to itself: it loads the piece into fragments, adds the product of its weights and
+//| values, and stores it back. Then all move on to the next piece. After four rounds each piece has been with
+//| each warp.
 //|
-//| This is what split-K costs: O is read and written four times for every tile of keys, and between two
+//| This is the price of split-K: O is read and written four times for every tile of keys, and between two
 //| rounds all must wait for the slowest.
 
 /// The weights of this warp's keys, in fragments: the same for every piece of O.
 template <typename T, typename Traits>
 using Weights = FragmentA<T>[Traits::kRowsQ / kFragment][Traits::kWarpKeys / kFragment];
 
-//| One piece: load $O$'s fragments as the start of the sums, multiply 16 keys at a time on top, store them
-//| back.
+//| One piece: load $O$'s fragments as the start of the sums, add the products of 16 keys at a time, store
+//| them back.
 /// Adds weights * V over this warp's keys to the piece of O that begins with column `first_dim`. No other
-/// warp may have the piece meanwhile.
+/// warp may use the piece meanwhile.
 template <typename T, typename Traits>
 __device__ void add_to_piece(SplitKTiles<T, Traits>& tiles, const Weights<T, Traits>& weights,
                              int first_dim) {
@@ -301,8 +293,8 @@ __device__ void add_to_piece(SplitKTiles<T, Traits>& tiles, const Weights<T, Tra
     for (int d = 0; d < kDimFragments; ++d)
       nvcuda::wmma::load_matrix_sync(sums[i][d], &tiles.o[kFragment * i][first_dim + kFragment * d],
                                      Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
-//| V lies with keys as rows, as the right operand of this product wants it. A fragment of V serves all row
-//| fragments.
+//| V is stored with keys as rows, as the right operand of this product should be. A fragment of V serves all
+//| row fragments.
 #pragma unroll
   for (int j = 0; j < kKeyFragments; ++j)
 #pragma unroll
@@ -321,10 +313,9 @@ __device__ void add_to_piece(SplitKTiles<T, Traits>& tiles, const Weights<T, Tra
                                       Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
 }
 
-//| The weights of the warp's keys are loaded once and serve all four rounds. The barrier after a round lets a
-//| warp's next piece be one that another warp has just finished.
-/// o += weights * V over the keys of all warps. All threads must call it; at its end a barrier has been
-/// passed.
+//| The weights of the warp's keys are loaded once and serve all four rounds. A warp's next piece is one that
+//| another warp has just finished, hence the barrier after each round.
+/// o += weights * V over the keys of all warps. All threads must call it; it ends with a barrier.
 template <typename T, typename Traits>
 __device__ void add_weighted_values(SplitKTiles<T, Traits>& tiles) {
   const int warp = threadIdx.x / kWarp, first_key = warp * Traits::kWarpKeys;
@@ -345,7 +336,7 @@ __device__ void add_weighted_values(SplitKTiles<T, Traits>& tiles) {
 
 //| ## The end of a tile of queries
 
-/// Divides by the sums and writes O and the log-sum-exp, a row a warp.
+/// Divides by the sums and writes O and the log-sum-exp, one warp per row.
 template <typename T, typename Traits>
 __device__ void write_result(SplitKTiles<T, Traits>& tiles,
                              T* o,        // [seqlen_q, kHeadDim], at the head's first row
@@ -366,12 +357,12 @@ __device__ void write_result(SplitKTiles<T, Traits>& tiles,
 //| ## The kernel
 //|
 //| K and V travel by [`cp.async`](../../common/ptx/cp_async.h) while the block computes. Where they have a
-//| buffer each, V is on its way during the scores and the next K during the softmax and the product with V.
-//| Where they share one, V can start when the scores are done, and the next K when the product with V is: the
-//| first hides behind the softmax, the second behind nothing but the other blocks of the multiprocessor, if
-//| there are any.
+//| buffer each, V is in flight during the scores and the next K during the softmax and the product with V.
+//| Where they share one, V can start when the scores are done, and the next K when the product with V is. The
+//| first then hides behind the softmax, the second only behind the multiprocessor's other blocks, if there
+//| are any.
 
-/// Attention, one block a tile of queries. Grid: (queries / kRowsQ, batch * heads); dynamic shared memory:
+/// Attention, one block per tile of queries. Grid: (queries / kRowsQ, batch * heads); dynamic shared memory:
 /// SplitKTiles.
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, Traits>)
@@ -383,12 +374,11 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
             Problem problem) {
   auto& tiles = *dynamic_shared<SplitKTiles<T, Traits>>();
   //| A block knows which keys its tile of queries sees, and copies no others. `copy_keys` commits a group in
-  //| any case: then a wait that counts groups means the same in the last round as in the first.
+  //| any case, so that a wait that counts groups means the same in the last round as in the first.
   const int first_query = blockIdx.x * Traits::kRowsQ, head = blockIdx.y;
   const T* q_tile = q + problem.q_row(head, first_query) * Traits::kHeadDim;
   const int visible = problem.visible_keys_of_tile(first_query, Traits::kRowsQ);
-  // Of K or V, sends the tile that begins with `first_key` on its way, if there is one. The group is
-  // committed even if it is empty, so that the waits below always count the same.
+  // Starts copying the tile of K or V that begins with `first_key`, if there is one.
   const auto copy_keys = [&](auto* tile, const T* source, int first_key) {
     if (first_key < visible)
       copy_tile<Traits, Traits::kRowsK>(tile, source + problem.k_row(head, first_key) * Traits::kHeadDim,
@@ -411,14 +401,14 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
     //| free:
     //|
     //| 1. K is there: multiply the scores.
-    //| 2. All scores are there, and nobody reads K any more: send the next K (or V, if they share), and do
+    //| 2. All scores are there, and K has been read: start copying the next K (or V, if they share), and do
     //|    the softmax.
-    //| 3. V is there, the weights are there, and $O$ is rescaled: add up $O$ in four rounds.
+    //| 3. V is there, the weights are there, and $O$ is corrected: add up $O$ in four rounds.
     if constexpr (!Traits::kSharesKV) copy_keys(tiles.v(), v, first_key);
     cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, and at first of Q
     __syncthreads();  // everyone's part is there; at first also O and the rows' numbers
     multiply_scores(tiles);
-    __syncthreads();  // all scores of a row are there, and nobody reads K any more
+    __syncthreads();  // all scores of a row are there, and K has been read
     if constexpr (Traits::kSharesKV)
       copy_keys(tiles.v(), v, first_key);
     else
@@ -426,12 +416,13 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
     softmax(tiles, problem, first_query, first_key);
     cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of V
     __syncthreads();             // everyone's part is there, all weights are, and O is rescaled
-    add_weighted_values(tiles);  // ends with a barrier: nobody reads V or the weights any more
+    add_weighted_values(tiles);  // ends with a barrier: V and the weights have been read
     if constexpr (Traits::kSharesKV) copy_keys(tiles.k, k, first_key + Traits::kRowsK);
   }
-  //| The end. If the loop never ran, Q is still on its way into memory that is about to be given back.
-  cp_async_wait_all();  // where no key is seen, Q is still on its way
-  __syncthreads();      // and O and the rows' numbers were set by other threads
+  //| At the end, Q may still be in flight if the loop never ran, into memory that the block is about to give
+  //| back.
+  cp_async_wait_all();
+  __syncthreads();  // and O and the rows' numbers were set by other threads
   write_result(tiles, o + problem.q_row(head, 0) * Traits::kHeadDim, lse + problem.q_row(head, 0), problem,
                first_query);
 }

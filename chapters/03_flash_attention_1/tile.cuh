@@ -1,19 +1,19 @@
 //| # Tiles on CUDA cores
 //|
 //| Steps 1 and 2 do the same with a tile of queries and a tile of keys: scores, softmax, product with V. They
-//| differ in the order of the tiles, and in what must travel because of it. So the work on a pair of tiles
-//| stands here, once.
+//| differ in the order of the tiles, and in what must travel because of it. So this file has the work on a
+//| pair of tiles, once.
 //|
-//| A block is 256 threads, arranged 16 by 16: `ty` counts rows, `tx` columns. Of a tile of `kBlock` queries
+//| A block is 256 threads, arranged 16 by 16: `ty` counts rows, `tx` columns. In a tile of `kBlock` queries
 //| by `kBlock` keys, thread (ty, tx) computes the scores of rows `ty`, `ty + 16`, ... and of keys `tx`,
-//| `tx + 16`, ... The 16 threads of equal `ty` share a row, and they are half a warp: what a row needs to
-//| know of itself, they tell each other by shuffles.
+//| `tx + 16`, ... The 16 threads of equal `ty` share a row, and they are half a warp, so they can combine
+//| their numbers by shuffles.
 //|
 //| ![The sixteen scores of one thread in a tile of 64 by 64, and the rows that it shares with fifteen
 //| others](../../docs/figures/thread_tile.svg)
 //|
 //| **Budget**, for tiles of $B$ rows in 16-bit types: Q, K and V take $6Bd$ bytes of shared memory and the
-//| weights $4B^2$; O, the maxima and the sums live in registers, $Bd / 256$ of them a thread for O. At
+//| weights $4B^2$; O, the maxima and the sums are in registers, $Bd / 256$ of them per thread for O. At
 //| $B = 64$ and $d = 128$: 67 KB and 32 registers.
 #pragma once
 #include "chapters/03_flash_attention_1/problem.cuh"
@@ -26,10 +26,10 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 
 //| ## What is in shared memory
 //|
-//| Rows are padded by 8 bytes (16 for floats). Shared memory has 32 banks of 4 bytes. A row is a multiple of
-//| 128 bytes, so without padding the same column of every row lies in the same bank, and 16 threads that read
-//| 16 rows would be served one after the other. With 8 bytes more, each row begins two banks further on, and
-//| 16 rows of 8 bytes cover all 32 banks once. The other 16 lanes of the warp read the same 16 rows.
+//| Rows are padded by 8 bytes (16 for floats). A row is a multiple of 128 bytes, so without padding the same
+//| column of every row would be in the same bank, and 16 threads that read 16 rows would be served one after
+//| the other. With 8 bytes more, each row begins two banks further on, and 16 rows of 8 bytes cover all 32
+//| banks once. The other 16 lanes of the warp read the same 16 rows.
 
 /// The tiles of one block.
 template <typename T, int kHeadDim, int kBlock>
@@ -44,15 +44,14 @@ struct Tiles {
 
 //| 256 threads load a tile 8 bytes at a time. Neighbouring threads load neighbouring pieces, so a warp's
 //| request is whole lines.
-/// Loads rows first ... first + kBlock - 1 of a head; those beyond its `rows` rows become zeros.
-///
-/// A thread beyond the end reads the last row again and drops what it read: a branch around the load would
-/// make the compiler wait for one load before it issues the next.
+/// Loads rows first ... first + kBlock - 1 of a head; those beyond its `rows` rows become zeros. A thread
+/// beyond the end reads the last row again and drops the value: a branch around the load would make the
+/// compiler wait for one load before it issues the next.
 template <typename T, int kHeadDim, int kBlock, int kStride>
 __device__ void load_tile(T (&tile)[kBlock][kStride],
                           const T* source,  // [rows, kHeadDim]
                           int first, int rows) {
-  constexpr int kVectors = kHeadDim / 4;  // 8 bytes each, as the padding has it
+  constexpr int kVectors = kHeadDim / 4;  // 8 bytes each, because of the padding
 #pragma unroll 4
   for (int i = threadIdx.x; i < kBlock * kVectors; i += kThreads) {
     const int row = i / kVectors, column = i % kVectors * 4;
@@ -65,9 +64,9 @@ __device__ void load_tile(T (&tile)[kBlock][kStride],
 
 //| ## What a thread holds
 //|
-//| Its rows of $O$, unfinished, with their two numbers. All 16 threads of a row hold the same maximum and the
-//| same sum. Of $O$ each holds the dimensions `4 tx` ... `4 tx + 3`, then 64 further on, and so on: four
-//| neighbours are one load of V.
+//| Each thread holds a part of its rows of $O$, unfinished: the dimensions `4 tx` ... `4 tx + 3`, then 64
+//| further on, and so on, since four neighbours are one load of V. The maximum and the sum of a row are the
+//| same in all 16 threads.
 
 /// A thread's share of a tile of queries.
 template <int kHeadDim, int kBlock>
@@ -94,12 +93,12 @@ __device__ __forceinline__ int tile_dim(int g) { return 4 * (threadIdx.x % kSide
 
 //| ## One tile of keys for one tile of queries
 //|
-//| Three parts: the scores, the merge rule for each row, the product with V. The two products have the same
-//| pattern as in chapter 1: a thread reads a few numbers of each operand from shared memory and uses each
-//| several times.
+//| Three parts: the scores, the merge rule for each row, the product with V. Both products have the pattern
+//| of chapter 1: a thread reads a few numbers of each operand from shared memory and uses each several times.
 //|
-//| Between them the weights go through shared memory, since the thread that made a weight is not the one that
-//| needs it: a row's 16 threads split its *keys* in the first product and its *dimensions* in the second.
+//| Between them the weights go through shared memory, since the thread that computed a weight is not the one
+//| that needs it: a row's 16 threads split its *keys* in the first product and its *dimensions* in the
+//| second.
 
 /// scores[i][j] = the product of query row ty + 16 i and key tx + 16 j.
 template <typename T, int kHeadDim, int kBlock, int kCount>
@@ -123,13 +122,13 @@ __device__ void multiply_scores(const Tiles<T, kHeadDim, kBlock>& tiles, float (
   }
 }
 
-//| In four dimensions a thread reads 4 queries and 4 keys, 8 bytes each, and makes 64 multiply-adds of them:
-//| each number is used four times. The 16 threads of equal `ty` read the same address of Q, which the banks
-//| serve once.
+//| For four dimensions a thread reads 4 queries and 4 keys, 8 bytes each, and does 64 multiply-adds with
+//| them: each number is used four times. The 16 threads of equal `ty` read the same address of Q, which the
+//| banks serve once.
 //|
 //| For the softmax, four shuffles at distances 8, 4, 2 and 1 reach the 16 threads of a row, and no others:
 //| the lanes' numbers differ in these four bits only.
-/// What `combine` makes of the values of the 16 threads of a row, in all of them.
+/// Combines the values of the 16 threads of a row; all of them get the result.
 template <typename Combine>
 __device__ float reduce_row(float value, Combine combine) {
   for (int distance = kSide / 2; distance > 0; distance /= 2)
@@ -140,10 +139,8 @@ __device__ float reduce_row(float value, Combine combine) {
 //| Now the merge rule, row by row. A thread holds four scores of a row; the tile's maximum needs all 16
 //| threads. Then come the weights $2^{s - m}$, which go to shared memory for the second product, and their
 //| sum, again over 16 threads.
-//|
-//| All 16 threads compute the same correction, each for its own part of $O$.
 /// Turns the scores of each row into weights, in shared memory, and merges the row's state with them.
-/// `first_query` and `first_key` say where the tile of scores lies in S.
+/// `first_query` and `first_key` are the position of the tile of scores in S.
 template <typename T, int kHeadDim, int kBlock, int kCount>
 __device__ void softmax(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows,
                         float (&scores)[kCount][kCount], const Problem& problem, int first_query,
@@ -179,9 +176,8 @@ __device__ void softmax(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock
   }
 }
 
-//| The second product changes the roles. A row's 16 threads now split its *dimensions*: thread `tx` has
-//| dimensions `4 tx` to `4 tx + 3` of every 64. It needs all weights of its rows, so it reads them from
-//| shared memory, four keys at a time.
+//| In the second product thread `tx` has dimensions `4 tx` to `4 tx + 3` of every 64. It needs all weights of
+//| its rows, so it reads them from shared memory, four keys at a time.
 /// o += weights * v.
 template <typename T, int kHeadDim, int kBlock>
 __device__ void add_weighted_values(const Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows) {
@@ -205,17 +201,17 @@ __device__ void add_weighted_values(const Tiles<T, kHeadDim, kBlock>& tiles, Row
 }
 
 //| The three parts in order. Only half a warp writes and reads the weights of a row, so the two barriers
-//| between the parts are of the *warp*. The barrier of the block, which costs more, stands in the kernel's
-//| loop, where K and V change.
-/// Merges one tile of keys into a tile of queries. The tiles must be complete in shared memory, and stay
-/// until a barrier after it.
+//| between the parts are *warp* barriers. The block's barrier, which costs more, is in the kernel's loop,
+//| where K and V change.
+/// Merges one tile of keys into a tile of queries. The tiles must be complete in shared memory, and remain
+/// there until a barrier after this call.
 template <typename T, int kHeadDim, int kBlock>
 __device__ void process_tile(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows,
                              const Problem& problem, int first_query, int first_key) {
   float scores[kBlock / kSide][kBlock / kSide] = {};
   multiply_scores(tiles, scores);
-  // The weights of the tile before may still be read by the other threads of this warp: rows are shared by
-  // half a warp, so a barrier of the warp closes this hazard and the next.
+  // Other threads of this warp may still read the weights of the tile before. Half a warp shares a row, so a
+  // warp barrier closes this hazard and the next.
   __syncwarp();
   softmax(tiles, rows, scores, problem, first_query, first_key);
   __syncwarp();  // all weights of the warp's rows are there

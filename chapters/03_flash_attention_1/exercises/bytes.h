@@ -7,13 +7,11 @@
 namespace flashbook::fa1 {
 
 // The problem: batch 1; query heads that share fewer heads of keys and values; as many keys as queries; no
-// mask; f16, so 2 bytes an element of Q, K, V and O, and 4 a number of O on its way, m, l, scores. Tiles of
-// queries and of keys have `rows` rows, which divide the tokens.
-//
-// Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that are not published. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
-// make it whole. Functions may call those above them.
-// Counts are exact: a thousandth off is wrong.
+// mask; f16, so 2 bytes per element of Q, K, V and O, and 4 per number of an unfinished O, m, l, scores.
+// Tiles of queries and of keys have `rows` rows, which divide the tokens. Each function is a formula of these
+// sizes. `try` asks it for the sizes below and for others, the grader for sizes that are not published. Sizes
+// are double, so a quotient keeps its fraction; use std::floor and std::ceil to make it whole. Functions may
+// call those above them. Counts are exact: a thousandth off is wrong.
 struct Bytes {
   double heads = 32, kv_heads = 8, tokens = 2048, head_dim = 64, rows = 64;
 

@@ -5,10 +5,10 @@
 
 namespace flashbook::fa1 {
 
-// Step 1 with its outer loop turned round, as chapters 4 and 5 walk: the tiles that a mask cuts come first.
-// The loops stand; what happens to the rows of a pair of tiles is to be written.
+// Step 1 with its outer loop reversed, in the order of chapters 4 and 5: the tiles that a mask cuts come
+// first. The loops are there; write what happens to the rows of a pair of tiles.
 
-/// What happens when a tile of queries meets a tile of keys, whose K and V are on their way into `tiles`.
+/// A tile of queries meets a tile of keys, whose K and V are on their way into `tiles`.
 template <typename T, int kHeadDim, int kBlock>
 __device__ void meet(Tiles<T, kHeadDim, kBlock>& tiles, const T* q, T* o, float* lse, const State& state,
                      const Problem& problem, int head, int first_query, int first_key) {
@@ -27,7 +27,7 @@ __device__ void meet(Tiles<T, kHeadDim, kBlock>& tiles, const T* q, T* o, float*
   // END EXERCISE ch03-loops
 }
 
-/// Attention, one block a head. Grid: (heads); dynamic shared memory: Tiles.
+/// Attention, one block per head. Grid: (heads); dynamic shared memory: Tiles.
 template <typename T, int kHeadDim, int kBlock>
 __global__ void __launch_bounds__(kThreads) keys_backwards(const T* q,  // [heads, seqlen_q, kHeadDim]
                                                            const T* k,  // [kv_heads, seqlen_k, kHeadDim]

@@ -9,7 +9,7 @@ namespace flashbook::fa1 {
 constexpr int kSharingWarps = 4;
 
 // BEGIN EXERCISE ch03-race: right for one query a block
-/// Attention, `kRowsOfBlock` queries a block, one after the other. Grid: (queries / kRowsOfBlock, batch *
+/// Attention, `kRowsOfBlock` queries per block, one after the other. Grid: (queries / kRowsOfBlock, batch *
 /// heads); 128 threads.
 template <typename T, int kHeadDim, int kRowsOfBlock>
 __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]

@@ -1,14 +1,14 @@
 //| # Bytes, on paper
 //|
-//| What the kernels of this chapter ask memory for: the paper's IO complexity with its constants. Each
-//| formula follows the loops of a kernel, tile by tile, so it is exact where tiles divide the lengths, with a
-//| causal mask or without.
+//| The bytes that the kernels of this chapter ask memory for: the paper's IO complexity with its constants.
+//| Each formula follows the loops of a kernel, tile by tile, so it is exact where tiles divide the lengths,
+//| with a causal mask or without.
 //|
 //| Asking is not the same as moving through device memory. K and V of the heads that run at a time are a few
-//| megabytes; they stay in the L2 cache, and all blocks but the first find them there. What steps 2 and 3
-//| move through device memory is what no kernel can avoid. The unfinished $O$ of step 1 is written and read
-//| back only after all other tiles of queries have had their turn, and of 64 heads at a time it does not fit
-//| the L2.
+//| megabytes; they stay in the L2 cache, and all blocks except the first find them there. Steps 2 and 3 move
+//| only the unavoidable bytes through device memory. The unfinished $O$ of step 1 is written, and read back
+//| only after all other tiles of queries have had their turn; for 64 heads at a time it does not fit into the
+//| L2.
 #pragma once
 #include <algorithm>
 
@@ -17,7 +17,7 @@
 
 namespace flashbook::fa1 {
 
-/// Tiles of `rows` rows, for so many rows.
+/// How many tiles of `rows` rows `count` rows make.
 constexpr int tiles_of(int count, int rows) { return (count - 1) / rows + 1; }
 
 /// Calls body(queries, visible) for each tile of queries of one head: its rows, and the keys they see.
@@ -36,7 +36,7 @@ void for_each_query_tile(const Shape& shape, int rows_q, Body body) {
 //| sector where it needs 8 bytes; one of step 3 has one row. In device memory a number is 4 bytes all the
 //| same, since neighbours share a sector.
 
-/// Of a row's maximum, sum or log-sum-exp: bytes that a warp of steps 1 and 2 asks for.
+/// Bytes that a warp of steps 1 and 2 asks for per row, for its maximum, sum or log-sum-exp.
 constexpr double kRequestedNumber = 16;
 /// The same in step 3, where a warp writes a row at a time: a sector.
 constexpr double kRequestedRow = 32;
