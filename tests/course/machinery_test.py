@@ -312,11 +312,11 @@ class Manifest(Tree):
                              ({"tests": []}, "no test that students see has points"), ({"tests": {}}, "it is a list of tests"),
                              ({"tests": ENTRY["tests"][:1] * 2}, "a test is there twice")):
             self.assertIn(said, self.fault({**ENTRY, **change}))
-        more: dict[str, Any]
-        for more, said in (({"weight": 1}, "it takes name, title, points and perhaps hidden, clocks"), ({"name": "Answer"}, "name 'Answer': it is a test's, Suite.Test"),
+        cases: list[tuple[dict[str, Any], str]] = [({"weight": 1}, "it takes name, title, points and perhaps hidden, clocks"), ({"name": "Answer"}, "name 'Answer': it is a test's, Suite.Test"),
                              ({"title": " "}, "title ' ': it is a text"), ({"hidden": False}, "hidden False: it is true"), ({"hidden": True}, "no test that students see"),
                              ({"points": 0}, "no test that students see"), *(({"points": points}, "it is a whole number") for points in (-1, 1.5, "2", True)),
-                             *(({"clocks": clocks}, "it is two whole numbers") for clocks in ([30, 900], [900], [900, 0], [900, 30.5], "900"))):
+                             *(({"clocks": clocks}, "it is two whole numbers") for clocks in ([30, 900], [900], [900, 0], [900, 30.5], "900"))]
+        for more, said in cases:
             self.assertIn(said, fault_of_test(**more))
         self.assertIn("it takes id, title", self.fault({key: ENTRY[key] for key in ENTRY if key != "tests"}))
         self.assertIn("ch01-answer is there twice", self.fault(ENTRY, ENTRY))

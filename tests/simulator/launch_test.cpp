@@ -54,6 +54,12 @@ __global__ void has_an_array(float* out) {
   out[threadIdx.x] = array[threadIdx.x];
 }
 
+[[maybe_unused]] __global__ void has_two_arrays(float* out) {
+  __shared__ float one[8192], other[8448];
+  one[threadIdx.x] = other[threadIdx.x] = 1;
+  out[threadIdx.x] = one[threadIdx.x] + other[threadIdx.x];
+}
+
 [[maybe_unused]] __global__ void __launch_bounds__(96) has_bounds() {}
 
 template <int kWarps>
@@ -99,13 +105,9 @@ TEST_F(Launch, ArraysAndDynamicSharedMemoryMustFitTogether) {
 
 TEST_F(Launch, ArraysHaveAtMost48KB) {
   float out[32];
-  const auto launch = [&]<int kCount>() {
-    run_grid(
-        1, 32, 0, [&] { has_an_array<kCount>(out); }, reinterpret_cast<const void*>(&has_an_array<kCount>));
-  };
-  EXPECT_NO_THROW(launch.operator()<12288>());
   try {
-    launch.operator()<16640>();
+    run_grid(
+        1, 32, 0, [&] { has_two_arrays(out); }, reinterpret_cast<const void*>(&has_two_arrays));
     FAIL();
   } catch (const sim::Error& error) {
     EXPECT_STREQ(error.what(),
