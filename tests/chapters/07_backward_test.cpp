@@ -126,7 +126,6 @@ TEST_F(ChapterTest, OverAllKeysGradientsOfValuesSumToThatOfO) {
   }
 }
 
-/// The bound must tell a wrong gradient from a right one, in every type and under every mask.
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
   for (int step = 1; step <= steps(); ++step)
     if (kBackward.steps[step - 1].same_bits) expect_same_bits(DType::bf16, step, 167);
