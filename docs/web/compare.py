@@ -19,6 +19,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tests" / "mutation"))
+
+from fault import run_with
+
 MODES = ("eager", "lazy", "random")
 LENGTHS = (5, 64, 130, 300)  # less than a tile, one, and a last one that is not full
 MOST_BYTES = 700_000  # of a module, compressed
@@ -40,8 +44,7 @@ def in_module(module: Path, jobs: list[dict[str, Any]]) -> list[Answer]:
 
 def in_program(program: Path, words: list[str], environment: dict[str, str], seconds: int) -> Answer:
     try:
-        run = subprocess.run([program, *words], env={**os.environ, "FLASHBOOK_SIM_THREADS": "1", **environment}, capture_output=True, text=True,
-                             timeout=seconds)
+        run = run_with(program.resolve(), words, -1, environment, seconds)
         answer: Answer = json.loads(run.stdout)
     except subprocess.TimeoutExpired:
         return {"endless": True}

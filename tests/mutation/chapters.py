@@ -13,15 +13,13 @@ chapters.py report NAME PROGRAM REPORTS
 Exit code 1, with a message, if a fault's text is not in the chapter any more, or if it goes unnoticed.
 """
 import itertools
-import os
 import re
-import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fault import Refused, place_of
+from fault import Refused, place_of, run_with
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -371,9 +369,7 @@ def plant(folder, faults, all_faults):
 
 def check(name, program, reports):
     fault = FAULTS[name]
-    # One block after another, so that what is found is not a matter of which of two blocks was faster.
-    environment = {**os.environ, "FLASHBOOK_FAULT": str(list(FAULTS).index(name)), "FLASHBOOK_SIM_THREADS": "1", **fault.environment}
-    run = subprocess.run([program, *fault.options, "--reps", "1"], capture_output=True, text=True, env=environment, cwd=ROOT)
+    run = run_with(program, [*fault.options, "--reps", "1"], list(FAULTS).index(name), fault.environment)
     found = re.findall(r"^WRONG: step (\d+), (?:O|d[QKV]) against the oracle", run.stdout, re.M)
     wrong = tuple(sorted({int(step) for step in found}))
     if run.returncode != 1 or wrong != fault.steps:
@@ -381,12 +377,6 @@ def check(name, program, reports):
                       f"{run.returncode}:\n{run.stdout}{run.stderr}")
     said = re.findall(r"^(WRONG: .* against the oracle.*)", run.stdout, re.M)
     (Path(reports) / f"{name}.txt").write_text("".join(line + "\n" for line in said), encoding="utf-8")
-
-
-def run_traced(program, fault, asked, **more):
-    """What the traced mode prints of a program's kernels, with this fault or, if it is -1, without any."""
-    environment = {**os.environ, "FLASHBOOK_FAULT": str(asked), "FLASHBOOK_SIM_THREADS": "1", **more}
-    return subprocess.run([program, *fault.traced], capture_output=True, text=True, env=environment, cwd=ROOT)
 
 
 def said_of(run, expected):
@@ -402,9 +392,9 @@ def said_of(run, expected):
 
 def report(name, program, reports):
     fault = FAULTS[name]
-    if run_traced(program, fault, -1).returncode != 0:
+    if run_with(program, fault.traced, -1, {}).returncode != 0:
         raise Refused(f"{name}: {program} {' '.join(fault.traced)} goes wrong without the fault")
-    run = run_traced(program, fault, list(FAULTS).index(name))
+    run = run_with(program, fault.traced, list(FAULTS).index(name), {})
     said = said_of(run, fault.says)
     if not said:
         raise Refused(f"{name}: {program} should say {fault.says!r}. It exited with {run.returncode}:\n{run.stdout}{run.stderr}")

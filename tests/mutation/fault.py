@@ -1,6 +1,8 @@
 """What a fault is, and how it gets into a kernel's text."""
 import importlib
+import os
 import re
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +31,13 @@ def place_of(text: str, old: str, where: str) -> int:
     if text.count(old) != 1:
         raise Refused(f"{where}: the fault's text stands there {text.count(old)} times, not once: bring it up to date.\n{old}")
     return text.index(old)
+
+
+def run_with(program: str | Path, words: list[str], fault: int, environment: dict[str, str], seconds: float | None = None) -> "subprocess.CompletedProcess[str]":
+    """A program of planted faults, with one of them or, if it is -1, none. One block runs after another, so that what is found is not a matter of
+    which of two was faster."""
+    settings = {**os.environ, "FLASHBOOK_FAULT": str(fault), "FLASHBOOK_SIM_THREADS": "1", **environment}
+    return subprocess.run([program, *words], capture_output=True, text=True, env=settings, cwd=HERE.parents[1], timeout=seconds)
 
 
 def everywhere(text: str, *modes: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / folder) for folder in ("common/simulator/events", "tests/mutation", "docs/figures")]
 
+from fault import run_with
 from svg import data_text
 
 import chapters
@@ -47,7 +48,7 @@ def run_of(program, name, asked):
     """The launch that the fault is in, or its like without the fault, as rows."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "events.json")
-        chapters.run_traced(program, chapters.FAULTS[name], asked, FLASHBOOK_SIM_EVENTS=file)
+        run_with(program, chapters.FAULTS[name].traced, asked, {"FLASHBOOK_SIM_EVENTS": file})
         trace = page.read(file)
     return trace["launches"]
 
