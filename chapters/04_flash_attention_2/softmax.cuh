@@ -1,7 +1,7 @@
 //| # A warp's softmax
 //|
-//| What comes between a warp's two products, in registers: the mask, the maxima, $O$ rescaled where a maximum
-//| rises too far, the exponentials. Steps 1 to 3 take the first two from here, steps 4 to 6 all of it.
+//| What happens between a warp's two products, in registers: the mask, the maxima, the rescaling of $O$ where
+//| a maximum rises too far, the exponentials. Steps 1 to 3 use the first two, steps 4 to 6 all of them.
 //|
 //| ![Online softmax of the scores 2, 5, 3: when the maximum rises, one factor repairs the
 //| sum](../../docs/figures/online_softmax.svg)
@@ -11,20 +11,20 @@
 
 namespace flashbook::fa2 {
 
-constexpr float kSlack = 8;  // powers of 2 that a probability may exceed 1 by before O is rescaled
+constexpr float kSlack = 8;  // log2 of what a probability may reach before O is rescaled
 
 //| ## The state of a row
 //|
 //| It is two numbers. The maximum is equal in the four lanes of a row. The sum is *each lane's own part*:
-//| adding up four parts in every tile would cost two shuffles a row, and the total is not needed before the
-//| end.
+//| adding up the four parts in every tile would cost two shuffles per row, and the total is not needed before
+//| the end.
 
 /// Maximum and sum of a lane's rows. The maximum is that of scores before the scale; the sum is the lane's
 /// own part.
 template <int kRowBlocks>
 struct RowState {
   float max[kRowBlocks][2], sum[kRowBlocks][2];
-  bool large;  // times the scale, some maximum of the warp exceeds 2^12 in size (see below)
+  bool large;  // some maximum of the warp, times the scale, exceeds 2^12 in size (see below)
 };
 
 /// A state that has seen no key.
@@ -40,8 +40,8 @@ __device__ __forceinline__ void clear(RowState<kRowBlocks>& rows) {
 //| ## Mask and maxima
 //|
 //| A masked score becomes $-\infty$, so its exponential is 0. The number of keys that a row sees is computed
-//| once for each of the lane's rows. After that each score is one comparison with a number that the compiler
-//| knows up to the lane's part.
+//| once for each of the lane's rows. After that, masking is one comparison per score, with a number that the
+//| compiler knows except for the lane's offset.
 /// Scores of keys that a row does not see become -inf. `first_query` is the warp's first row, `first_key` its
 /// first key.
 template <int kRowBlocks, int kKeyBlocks>
@@ -88,14 +88,14 @@ __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
 //| at its end, but $cm$ was rounded before. That error is the same for all keys of a row, so it is a factor
 //| that the division takes out. Yet it grows with $cm$, by half a unit in its last place: from $2^{31}$ on
 //| that is $2^7$, and a probability may overflow. So where $|cm|$ exceeds $2^{12}$, the maximum is subtracted
-//| from the scores before they are scaled, an addition more for each. Up to there the error is at most
-//| $2^{-13}$, less than half a unit of a probability in f16; therefore `rescale` may take the difference of
+//| from the scores before they are scaled, one more addition per score. Up to there the error is at most
+//| $2^{-13}$, less than half a unit of a probability in f16. Therefore `rescale` may use the difference of
 //| two maxima, whichever way each was subtracted.
 //|
 //| The branch is the warp's, and hardly any warp ever takes it. Where a kernel has a register for it,
 //| `rows.large` remembers the vote from one rise of a maximum to the next. A row without a key has no size.
 
-constexpr float kLarge = 0x1p12;  // scaled maximum from where on it is subtracted before the scale
+constexpr float kLarge = 0x1p12;  // scaled maximum from which on it is subtracted before the scale
 
 /// Whether some maximum of the warp's rows, times the scale, exceeds kLarge in size.
 template <int kRowBlocks>
@@ -109,8 +109,8 @@ __device__ __forceinline__ bool is_large(const RowState<kRowBlocks>& rows, float
   return __any_sync(kWarp, large);
 }
 
-//| What is subtracted before the scale is not subtracted again behind it, so the offsets become 0.
-/// Subtracts the maxima from the scores, before the scale; then nothing is left to add to scaled scores.
+//| What is subtracted before the scale must not be subtracted again after it, so the offsets become 0.
+/// Subtracts the maxima from the scores, before the scale; then the scaled scores need no offset.
 template <int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void subtract_before_scaling(float (&offsets)[kRowBlocks][2],
                                                         Blocks<kRowBlocks, kKeyBlocks>& scores,
@@ -134,14 +134,14 @@ __device__ __forceinline__ void subtract_before_scaling(float (&offsets)[kRowBlo
 //| and 5, in units of log2. With $m = 3$: $p = 1, 4$, sum 5. With $m = 5$: $p = \tfrac14, 1$, sum $\tfrac54$.
 //| The quotients are $\tfrac15$ and $\tfrac45$ either way.
 //|
-//| What must not happen is overflow, or sums so large that small terms vanish. So an old maximum is kept
-//| while no new score exceeds it by more than `kSlack` = 8 log2 units: then no probability is above
-//| $2^8 = 256$. Note the unit: 8 is a difference of *exponents*, the factor is 256.
+//| The danger is overflow, or sums so large that small terms vanish. So an old maximum is kept while no new
+//| score exceeds it by more than `kSlack` = 8 log2 units: then no probability is above $2^8 = 256$. Note the
+//| unit: 8 is a difference of *exponents*, the factor is 256.
 //|
 //| The vote `__any_sync` makes the decision one for the warp, so that no lane takes a branch alone.
 /// Makes `maxima` those in use and rescales what was summed under the old ones, unless they rose so little in
 /// all the warp's rows that no probability can exceed 2^kSlack: the result is the same, since O and the sum
-/// are relative to one maximum. kMasked = false promises that no row is still without a key.
+/// are relative to one maximum. kMasked = false promises that every row has seen a key.
 template <bool kMasked, int kRowBlocks, int kDimBlocks>
 __device__ __forceinline__ void rescale(const float (&maxima)[kRowBlocks][2],
                                         Blocks<kRowBlocks, kDimBlocks>& out, RowState<kRowBlocks>& rows,
@@ -176,11 +176,11 @@ __device__ __forceinline__ void rescale(const float (&maxima)[kRowBlocks][2],
 //| ## One multiply-add and one exp2
 //|
 //| $e^{\tau (s - m)} = 2^{c s - c m}$ with $c = \tau \log_2 e$: the scale, the base change and the
-//| subtraction are *one* multiply-add, then one `exp2`. The term $-cm$ is computed once a row. Step 3 still
+//| subtraction are *one* multiply-add, then one `exp2`. The term $-cm$ is computed once per row. Step 3 still
 //| needs four operations here: scale, subtract, and two inside `__expf`.
 
 /// What exponentiate adds to scaled scores: minus the scaled maximum in use. Where that is large in some row
-/// of the warp, it is 0, and the maxima are subtracted from the scores. kRemembered: `rows.large` says so;
+/// of the warp, it is 0, and the maxima are subtracted from the scores. kRemembered: `rows.large` knows;
 /// else the warp votes, where no register is free to remember it from tile to tile.
 template <bool kMasked, bool kRemembered, int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
@@ -202,7 +202,7 @@ __device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
 }
 
 //| Kernels that multiply one part of $P$ while they compute the next call this for a few key blocks at a
-//| time. The sum stays the lane's own.
+//| time.
 /// Key blocks kFirst ... kFirst + kCount - 1 of the scores become probabilities, relative to the maximum in
 /// use, and are added to `sums`. One multiply-add and one exp2 each.
 template <int kFirst, int kCount, int kRowBlocks, int kKeyBlocks>
@@ -224,8 +224,8 @@ __device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& sco
 
 //| ## The end
 //|
-//| Only now do the four lanes of a row add their parts of the sum: two shuffles a row, once in the kernel. A
-//| row that saw no key has the sum 0, its $O$ is 0 by contract, and its log-sum-exp is $-\infty$.
+//| Only now do the four lanes of a row add their parts of the sum: two shuffles per row, once in the kernel.
+//| A row that saw no key has the sum 0, its $O$ is 0 by contract, and its log-sum-exp is $-\infty$.
 
 /// The sum of a lane's parts of a row, in all four lanes.
 __device__ __forceinline__ float row_total(float part) {

@@ -3,27 +3,28 @@
 //| Chapter 3's last step splits the *keys* of a tile among the warps of a block. Each warp then holds a part
 //| of every row's result, so maxima, sums and $O$ meet in shared memory, with barriers, in every tile.
 //| FlashAttention-2 splits the *queries* instead: a warp owns 16 rows and sees all their keys. Scores,
-//| probabilities, maxima, sums and $O$ stay in its registers from the first key to the last. What is left in
-//| shared memory is only what all warps read: Q, K and V.
+//| probabilities, maxima, sums and $O$ stay in its registers from the first key to the last. Shared memory
+//| has only what all warps read: Q, K and V.
 //|
 //| ![The same tile twice: split-K, each warp has a quarter of the keys; split-Q, each warp has a quarter of
 //| the queries](../../docs/figures/split_q.svg)
 //|
-//| A block takes 64 queries of one head with four warps and walks over the keys in tiles of 64, with a mask
-//| in every tile. The four steps share this shape; what a step adds stands under `kStep >= ...`.
+//| A block takes 64 queries of one head with four warps and goes through the keys in tiles of 64, with a mask
+//| in every tile. The four steps share this shape; `if constexpr` leaves only a step's own code in its
+//| machine code, and `kStep >= ...` marks what a step adds.
 //|
 //| 1. **Registers.** `mma.sync`, with its operands read from shared memory by plain loads: 4 bytes for Q and
-//|    K, two times 2 for V, whose neighbours along the keys lie a row apart.
-//| 2. **ldmatrix and a swizzle.** One instruction brings what 4 or 8 loads brought, and no two rows share a
-//|    bank.
-//| 3. **cp.async.** Tile j + 1 travels while tile j is used, past the registers. Cost: a second stage of K
-//|    and V.
-//| 4. **Fewer non-matmul FLOPs.** They are few beside the products, but tensor cores do ten times as many
-//|    multiply-adds a clock as all other units together. Scale, base change and maximum become one
-//|    multiply-add, $O$ is normalised once at the end, and rescaled only where a new score exceeds the old
-//|    maximum by more than 8 log2 units, a factor of $2^8$.
+//|    K, two times 2 for V, whose neighbours along the keys are a row apart.
+//| 2. **ldmatrix and a swizzle.** One instruction replaces 4 or 8 loads, and no two rows share a bank.
+//| 3. **cp.async.** Tile j + 1 travels while tile j is used, bypassing the registers. The cost is a second
+//|    stage of K and V.
+//| 4. **Fewer non-matmul FLOPs.** They are few next to the products, but tensor cores do ten times as many
+//|    multiply-adds per clock as all other units together. Scale, base change and maximum become one
+//|    multiply-add, and $O$ is normalised once at the end. It is rescaled only where a new score exceeds the
+//|    old maximum by more than 8 log2 units, a factor of $2^8$.
 //|
-//| **Budget** at d = 128: Q 16 KB, K and V 32 KB a stage. Registers a thread: O 64, scores 32, fragments 16.
+//| **Budget** at d = 128: Q 16 KB, K and V 32 KB per stage. Registers per thread: O 64, scores 32, fragments
+//| 16.
 #pragma once
 #include "chapters/04_flash_attention_2/softmax.cuh"
 
@@ -32,15 +33,14 @@ namespace flashbook::fa2 {
 constexpr int kTile = 64;      // queries of a block and keys of a tile: four warps of 16 rows
 constexpr int kThreads = 128;  // four warps
 
-/// What K and V of a stage, and Q, take of dynamic shared memory.
+/// Dynamic shared memory of Q and of K and V of each stage.
 constexpr int split_q_shared_bytes(int head_dim, int step) {
   return kTile * head_dim * 2 * (step >= 3 ? 5 : 3);
 }
 
 //| Steps 1 and 2 copy as chapter 3 did: a load of 16 bytes into registers, a store of 16 bytes to shared
-//| memory. The thread waits in between. `#pragma unroll 4` lets four loads be on their way before the first
-//| store.
-/// Copies a tile of kTile rows by way of registers; rows from `valid_rows` on become zeros.
+//| memory. The thread waits in between. `#pragma unroll 4` puts four loads in flight before the first store.
+/// Copies a tile of kTile rows through registers; rows from `valid_rows` on become zeros.
 template <bool kSwizzled, int kHeadDim, typename T>
 __device__ __forceinline__ void copy_through_registers(unsigned char* tile,
                                                        const T* rows,  // [valid_rows, kHeadDim]
@@ -84,8 +84,8 @@ __device__ __forceinline__ void multiply_keys_plain(Blocks<1, kTile / 8>& scores
   }
 }
 
-//| For V the pair that belongs into one register is key $2t$ and key $2t + 1$ of the same dim. These two
-//| numbers lie `kHeadDim` elements apart. So each register costs two loads of 2 bytes, a shift and an or; one
+//| For V the pair that belongs in one register is key $2t$ and key $2t + 1$ of the same dim. These two
+//| numbers are `kHeadDim` elements apart. So each register costs two loads of 2 bytes, a shift and an or; one
 //| `ldmatrix_x4_trans` brings four registers.
 /// out += P V for 16 keys by plain loads.
 template <typename T, int kHeadDim>
@@ -103,10 +103,10 @@ __device__ __forceinline__ void multiply_values_plain(Blocks<1, kHeadDim / 8>& o
   }
 }
 
-//| ## Softmax as the first FlashAttention has it
+//| ## Softmax as in the first FlashAttention
 //|
-//| Every score is scaled, every tile's sum is reduced, and O is normalised after every tile, where chapter 3
-//| waited for the last. Step 4 replaces it by `row_maxima`, `rescale` and `exponentiate`.
+//| Every score is scaled, every tile's sum is reduced, and O is normalised after every tile. Step 4 replaces
+//| it by `row_maxima`, `rescale` and `exponentiate`.
 
 /// Scores become probabilities of the keys so far; out is rescaled to them. Here the maxima are those of
 /// scaled scores.
@@ -133,7 +133,7 @@ __device__ __forceinline__ void normalized_softmax(Blocks<1, kTile / 8>& scores,
       }
     //| `before` is the old sum, relative to the new maximum. The new sum is `before` plus the tile's. Then
     //| both the probabilities and the old $O$ are divided by the new sum, so that $O$ is right after *every*
-    //| tile. Nobody looks at it before the last one: step 4 saves all of this.
+    //| tile. Only the last one matters, and step 4 saves all of this.
     const float before = rows.sum[0][half] * __expf(rows.max[0][half] - base);
     rows.sum[0][half] = before + row_total(sum);
     rows.max[0][half] = maxima[0][half];
@@ -151,9 +151,9 @@ __device__ __forceinline__ void normalized_softmax(Blocks<1, kTile / 8>& scores,
 
 //| ## The kernel
 //|
-//| First the places. Shared memory holds Q, then one or two stages, each K with V behind it. `kAsync` decides
-//| whether tile $j$ lies in stage $j \bmod 2$ or always in the only one. `load` sends K and V of a tile on
-//| their way, by whichever copy the step uses.
+//| Shared memory holds Q, then one or two stages, each K with V behind it. `kAsync` decides whether tile $j$
+//| goes to stage $j \bmod 2$ or always to the only one. `load` starts copying K and V of a tile, by whichever
+//| copy the step uses.
 
 /// Attention by split queries. Grid: (queries / 64, batch * heads); dynamic shared memory:
 /// split_q_shared_bytes.
@@ -164,7 +164,6 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
                                                     T* o,        // [batch * heads, seqlen_q, kHeadDim]
                                                     float* lse,  // [batch * heads, seqlen_q]
                                                     Problem problem) {
-  //| The four steps are one text. `if constexpr` leaves in the machine code of a step only what the step has.
   constexpr bool kSwizzled = kStep >= 2, kAsync = kStep >= 3, kLean = kStep >= 4;
   constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kTile * kRowBytes;
   const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16;
@@ -203,10 +202,10 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
   clear(rows);
   for (int tile = 0; tile < tiles; ++tile) {
     if constexpr (kAsync) {
-      //| **One barrier a tile.** Each thread waits for its own copies, then the barrier makes all threads'
-      //| copies visible. The same barrier says that every warp has finished tile $j - 1$, so tile $j + 1$ may
-      //| now be sent into that stage. The order matters: a copy sent *before* the barrier would overwrite
-      //| what a slower warp still reads.
+      //| **One barrier per tile.** Each thread waits for its own copies, then the barrier makes all threads'
+      //| copies visible. The same barrier ensures that every warp has finished tile $j - 1$, so tile $j + 1$
+      //| may now be copied into that stage. The order matters: a copy issued *before* the barrier would
+      //| overwrite rows that a slower warp still reads.
       //|
       //| ![A thread's copies, the groups it makes of them, and what a wait
       //| promises](../../docs/figures/cp_async_groups.svg)
@@ -231,8 +230,8 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
       multiply_keys_plain<T, kHeadDim>(scores, q_tile + warp_row * kRowBytes, k_tile(tile));
     mask(scores, problem, first_query + warp_row, tile * kTile);
 
-    //| Step 4's four lines against step 3's one function. What was a chain of dependent operations on every
-    //| score is now the maximum, a multiply-add, an `exp2` and a sum.
+    //| Step 4's four lines against step 3's one function: instead of a chain of dependent operations, each
+    //| score costs a maximum, a multiply-add, an `exp2` and a sum.
     if constexpr (kLean) {
       float maxima[1][2], offsets[1][2];
       row_maxima(maxima, scores, rows);
@@ -245,7 +244,7 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
 
 #pragma unroll
     for (int step = 0; step < kTile / 16; ++step) {
-      //| The second product, 16 keys at a time. `p` is made of this lane's own scores.
+      //| The second product, 16 keys at a time.
       uint32_t p[1][4];
       round_probabilities<T>(p, scores, step);
       const unsigned char* v_rows = k_tile(tile) + kTileBytes + step * 16 * kRowBytes;
@@ -258,7 +257,7 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    //| The end: two rows a lane. Lane 0 of a row's four lanes writes the log-sum-exp. In steps 1 to 3 the
+    //| The end: two rows per lane. Lane 0 of a row's four lanes writes the log-sum-exp. In steps 1 to 3 the
     //| maximum is one of *scaled* scores, hence the scale 1. In step 4 the division by the sum happens here,
     //| for the first and only time.
     const int row = warp_row + half * 8 + lane / 4;

@@ -1,11 +1,10 @@
 //| # Step 5: tuned tiles, and step 6 at d = 64
 //|
-//| Step 4 is limited by shared memory. With 16 rows a warp, each fragment of K and V that it reads serves one
-//| row block, and the reads of a tile take 1.4 times as long as its products. Here a warp owns 32 rows where
-//| registers allow it, so each fragment serves two. The rest of step 5 is about work that need not be done at
-//| all:
+//| Step 4 is limited by shared memory. With 16 rows per warp, each fragment of K and V that it reads serves
+//| one row block, and the reads of a tile take 1.4 times as long as its products. Here a warp owns 32 rows
+//| where registers allow it, so each fragment serves two. The rest of step 5 avoids unnecessary work:
 //|
-//| * Under a causal mask, tiles of keys that no row of the block sees are not visited: half of them in a long
+//| * Under a causal mask, tiles of keys that no row of the block sees are skipped: half of them in a long
 //|   sequence.
 //| * Only tiles that the mask cuts, by the diagonal or the end of the keys, pay for comparisons.
 //| * Blocks that see the most keys start first, so that short ones fill the gaps at the end.
@@ -15,10 +14,10 @@
 //| ![Causal tiles: skipped, masked, plain; and the order in which blocks take
 //| them](../../docs/figures/tile_classes.svg)
 //|
-//| **Step 6, d = 64.** With so few products a score, the non-matmul operations bind: the maximum, the
-//| multiply-add, `exp2`, the sum, the conversion. The maximum holds up the others: `fmaxf` runs at half rate,
-//| and all exponentials wait for it. Step 6 takes the exponentials first, relative to the old maximum, and
-//| looks at the sums afterwards. In pseudocode:
+//| **Step 6, d = 64.** With this few products per score, the non-matmul operations are the bottleneck: the
+//| maximum, the multiply-add, `exp2`, the sum, the conversion. The maximum holds up the others: `fmaxf` runs
+//| at half rate, and all exponentials wait for it. Step 6 takes the exponentials first, relative to the old
+//| maximum, and looks at the sums afterwards. In pseudocode:
 //|
 //|     for each unmasked tile:
 //|       for each group of 16 keys:                   # while other products still run
@@ -34,12 +33,12 @@
 //|       O += p V
 //|
 //| Why 16 * 256: a lane has 16 scores of a row in a tile. If their sum is more, at least one exceeds $2^8$,
-//| the slack. If it is not, no single one exceeds $2^{12}$, which every type here holds with ease. The sums
-//| are there anyway.
+//| the slack. If it is not, no single one exceeds $2^{12}$, which every type here can hold. The sums are
+//| computed anyway.
 //|
-//| **Budget**: d = 64: Q 16 KB and two stages of K and V 32 KB; registers: O 64, Q 32, scores 64. d = 128:
-//| 32 + 64 KB; O 128, scores 64. Two blocks of four warps on a multiprocessor. d = 256, step 5: eight warps
-//| of 16 rows, 64 + 128 KB, one block.
+//| **Budget**: d = 64: Q 16 KB and two stages of K and V 32 KB; registers: O 64, Q 32, scores 64. d = 128: 32
+//| + 64 KB; O 128, scores 64. Two blocks of four warps per multiprocessor. d = 256, step 5: eight warps of 16
+//| rows, 64 + 128 KB, one block.
 #pragma once
 #include <utility>
 
@@ -59,13 +58,13 @@ struct KernelTraits {
   static constexpr int kWarps = kWarps_;               // of a block
   static constexpr int kRowBlocks = kRowBlocks_;       // of 16 rows that a warp owns
   static constexpr bool kKeepQueries = kKeepQueries_;  // Q in registers, or read again with every tile
-  static constexpr int kBlocksPerSm = kBlocksPerSm_;   // that fit side by side, in registers too
+  static constexpr int kBlocksPerSm = kBlocksPerSm_;   // that fit on a multiprocessor, in registers too
   static constexpr int kGroup =
       kGroup_;  // step 6: key blocks whose exponentials follow at once; 0: maximum first
   static constexpr int kKeys = kKeys_;  // of a tile: more than 64 would not fit the registers as scores
   static constexpr bool kLongestFirst = true;  // the last queries are the first block's
-  static constexpr bool kSkipsHidden = true;   // tiles of keys that no row sees are not visited
-  static constexpr bool kSplitLoops = true;    // tiles that the mask does not cut are not compared with it
+  static constexpr bool kSkipsHidden = true;   // tiles of keys that no row sees are skipped
+  static constexpr bool kSplitLoops = true;    // tiles that the mask does not cut are not masked
   static constexpr int kThreads = kWarps * 32, kWarpRows = kRowBlocks * 16, kQueries = kWarps * kWarpRows;
   static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
   static constexpr int kSharedBytes = kQueries * kRowBytes + 4 * kTileBytes;  // Q, two stages of K and V
@@ -76,8 +75,8 @@ struct KernelTraits {
 //| The fold over `kIndex` unrolls the groups, so that each has its own registers and the compiler can place
 //| the exponentials of one group between the products of the next. A group is two key blocks, 16 keys.
 //|
-//| `kLimit` is the test: $2 \cdot 8$ scores of a row in a lane, times $2^8$. NaN is not `<=` anything, so a
-//| NaN takes the slow way and comes out as NaN, as it must. The slow way multiplies again because the scores
+//| `kLimit` is the test: $2 \cdot 8$ scores of a row in a lane, times $2^8$. A NaN is not `<=` anything, so
+//| it takes the slow way and comes out as NaN, as it must. The slow way multiplies again because the scores
 //| are gone: their registers hold the probabilities.
 
 /// Makes probabilities of a tile's scores, relative to the old maxima, kGroup key blocks at a time;
@@ -87,7 +86,6 @@ template <int kGroup, int kRowBlocks, int kKeyBlocks, typename Multiply>
 __device__ __forceinline__ bool exponentiate_under_old_maxima(Blocks<kRowBlocks, kKeyBlocks>& scores,
                                                               RowState<kRowBlocks>& rows,
                                                               const Multiply& multiply, float scale_log2e) {
-  // More than 16 * 2^kSlack in a lane's 16 probabilities of a row means that one of them is above 2^kSlack.
   constexpr float kLimit = 2 * kKeyBlocks * 256;
   static_assert(kSlack == 8, "the limit above is 2^kSlack for each of a lane's probabilities of a row");
   if (rows.large) return false;
@@ -102,7 +100,7 @@ __device__ __forceinline__ bool exponentiate_under_old_maxima(Blocks<kRowBlocks,
      ...);
   }
   (std::make_integer_sequence<int, kKeyBlocks / kGroup>());
-  //| Only now is it known whether the old maxima still served; all lanes of the warp go the same way.
+  //| Only now is it known whether the old maxima were good enough; all lanes of the warp go the same way.
   bool fits = true;
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r) fits = fits && sums[r][0] <= kLimit && sums[r][1] <= kLimit;
@@ -127,15 +125,12 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   constexpr int kHeadDim = Traits::kHeadDim, kRowBlocks = Traits::kRowBlocks, kKeys = Traits::kKeys,
                 kSteps = kHeadDim / 16;
   constexpr int kKeyBlocks = kKeys / 8;
-  //| **Longest first.** `blockIdx.x` 0 takes the *last* queries. The hardware starts blocks in the order of
-  //| their numbers, so under a causal mask the longest blocks start first and the shortest ones end the
-  //| launch.
+  //| **Longest first.** Block 0 takes the *last* queries. The hardware starts blocks in the order of their
+  //| numbers, so under a causal mask the longest blocks start first, and short ones fill the gaps at the end.
   //|
-  //| **Which tiles.** The last valid row sees the most keys. Tiles behind them are not visited; if the block
-  //| sees none, `tiles` is 0.
+  //| **Which tiles.** The last valid row sees the most keys. Tiles behind them are skipped; if the block sees
+  //| none, `tiles` is 0.
   const int warp_row = threadIdx.x / 32 * Traits::kWarpRows;
-  // The last tile of a head sees the most keys under a causal mask: longest first, short ones fill the gaps
-  // at the end.
   const int first_query =
       (Traits::kLongestFirst ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * Traits::kQueries;
   const int valid_rows = problem.seqlen_q - first_query;
@@ -146,8 +141,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
                        : problem.seqlen_k;
   const int tiles = (seen + kKeys - 1) / kKeys;
 
-  //| Places in shared memory, as in step 3. `copy_keys_and_values` compares rows with the end only in the
-  //| last tile of the keys.
+  //| Places in shared memory, as in step 3.
   unsigned char* q_tile = dynamic_shared<unsigned char>();  // [kQueries, kHeadDim], then O
   unsigned char* stages =
       q_tile + Traits::kQueries * Traits::kRowBytes;  // 2 x {K [kKeys, kHeadDim], V the same}
@@ -166,8 +160,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   cp_async_commit();
 
   //| At $d = 64$ the warp's Q fits into 32 registers: it is read from shared memory once instead of with
-  //| every tile. `queries` hides the difference from `multiply_keys`. This is the only place where the kernel
-  //| waits before the loop, and only if it keeps Q.
+  //| every tile, and only then does the kernel have to wait before the loop. `queries` hides the difference
+  //| from `multiply_keys`.
   uint32_t kept[Traits::kKeepQueries ? kSteps : 1][kRowBlocks][4];
   if constexpr (Traits::kKeepQueries) {
     cp_async_wait<0>();
@@ -193,7 +187,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   //| ## One tile
   //|
   //| `process_tile` is the body of the loop, compiled twice: with the mask and without. `tile + 1` was the
-  //| tile before, since keys are walked from the last to the first. The wait and the barrier are those of
+  //| tile before, since keys are visited from the last to the first. The wait and the barrier are those of
   //| step 3.
   const auto process_tile = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
@@ -203,9 +197,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     cp_async_commit();
 
     Blocks<kRowBlocks, kKeyBlocks> scores;
-    //| The plain order, steps 5 and 6 alike: scores, mask, maxima, rescaling if it must be, exponentials.
-    //| `kMasked` also says whether a row may still be without a key, which costs a comparison. Step 6 takes
-    //| it for masked tiles, large maxima and whatever does not fit.
+    //| The plain order, for steps 5 and 6: scores, mask, maxima, rescaling if necessary, exponentials.
+    //| `kMasked` also says whether a row may still be without a key, which costs a comparison. Step 6 uses it
+    //| for masked tiles, large maxima and whatever does not fit.
     const auto multiply = [&]<int kFirst, int kCount>() {
       multiply_keys<T, kHeadDim, kFirst, kCount>(scores, k_tile(tile), queries);
     };
@@ -231,7 +225,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
       multiply_values<T, kHeadDim>(out, p, v_tile(tile) + step * 16 * Traits::kRowBytes);
     }
   };
-  //| The first tile is always masked, also where the mask cuts nothing: it sets the maxima that step 6 relies
+  //| The first tile is always masked, even where the mask cuts nothing: it sets the maxima that step 6 relies
   //| on. Then come the other tiles that the diagonal cuts, then the rest. `#pragma unroll 1` keeps the
   //| compiler from copying this long body.
   int tile = tiles - 1;
@@ -246,8 +240,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
   //| ## The end
   //|
-  //| The rows' sums are completed and $O$ leaves by way of Q's tile. A block that saw no key comes here with
-  //| Q still on its way, hence the wait.
+  //| The rows' sums are completed, and $O$ leaves through Q's tile. In a block that saw no key, Q is still in
+  //| flight here, hence the wait.
   cp_async_wait_all();
   __syncthreads();  // where no key was visible: Q has landed everywhere before O takes its place
   const int lane = threadIdx.x % 32;

@@ -1,25 +1,25 @@
 //| # Step 6 at d = 256: two warps share their rows
 //|
-//| At d = 256 a warp cannot own 32 rows: $O$ alone would be 256 registers a thread, and an instruction can
-//| name 255. With 16 rows every byte of K and V that comes from shared memory serves half as many products. A
-//| warp's tile of 64 keys then reads 64 KB of K and V and 8 KB of Q for 256 `mma.sync`. At 6.3 clocks each
-//| these take 1610 clocks on the warp's tensor core. Its quarter of shared memory, 32 bytes a clock, delivers
-//| 72 KB in 2300: 1.4 times as long.
+//| At d = 256 a warp cannot own 32 rows: $O$ alone would be 256 registers per thread, and an instruction can
+//| name 255. With 16 rows, every byte of K and V that comes from shared memory serves half as many products.
+//| A warp's tile of 64 keys then reads 64 KB of K and V and 8 KB of Q for 256 `mma.sync`. At 6.3 clocks each
+//| these take 1610 clocks on the warp's tensor core. Its quarter of shared memory, 32 bytes per clock,
+//| delivers 72 KB in 2300: 1.4 times as long.
 //|
 //| So two warps share 32 rows. For the scores they split the keys: each multiplies all 32 rows by its 32
-//| keys. For $O$ they split the dims: each owns 128 of 256. For $O$ each needs *all* probabilities, so each
-//| stores its own for the other to read.
+//| keys. For $O$ they split the dims: each owns 128 of 256, and needs *all* probabilities. So each stores its
+//| own for the other to read.
 //|
 //| ![A pair of warps: halves of the keys for the scores, halves of the dims for
 //| O](../../docs/figures/paired_warps.svg)
 //|
-//| Bytes a warp and tile: K 16 KB, Q 16, V 16, P 4, together 52 instead of 72 KB. The price is what split-Q
-//| avoided, but within a pair only: maxima and probabilities pass through shared memory. Both exchanges ride
-//| on barriers that are there anyway. There is one stage of K and one of V, and each next tile is copied as
+//| Bytes per warp and tile: K 16 KB, Q 16, V 16, P 4, together 52 instead of 72 KB. The price is what split-Q
+//| avoided, but within a pair only: maxima and probabilities pass through shared memory. Both exchanges use
+//| barriers that are needed anyway. There is one stage of K and one of V, and each next tile is copied as
 //| soon as all warps are done with the last.
 //|
-//| **Budget**: Q, K, V 32 KB each, P 8 KB, maxima 0.5 KB: 104.5 KB, two blocks on a multiprocessor.
-//| Registers: O 128, scores 32.
+//| **Budget**: Q, K, V 32 KB each, P 8 KB, maxima 0.5 KB: 104.5 KB, two blocks per multiprocessor. Registers:
+//| O 128, scores 32.
 #pragma once
 #include "chapters/04_flash_attention_2/softmax.cuh"
 
@@ -37,8 +37,8 @@ struct PairedTraits {
 
 //| ## The kernel
 //|
-//| Four warps are two pairs. `side` says which of a pair a warp is, `pair_row` where the pair's 32 rows
-//| begin.
+//| Four warps are two pairs. `side` is a warp's place in its pair, `pair_row` the first of the pair's 32
+//| rows.
 /// Attention at d = 256 by pairs of warps. Grid: (queries / 64, batch * heads); dynamic shared memory:
 /// PairedTraits::kSharedBytes.
 template <typename T>
@@ -49,7 +49,6 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
            T* o,        // [batch * heads, seqlen_q, 256]
            float* lse,  // [batch * heads, seqlen_q]
            Problem problem) {
-  //| The block takes its tiles as step 5 does: longest first, and only tiles that some row sees.
   using Traits = PairedTraits;
   constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys, kHalfKeys = kKeys / 2,
                 kHalfDim = kHeadDim / 2;
@@ -61,9 +60,9 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
   const int tiles =
       (problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
 
-  //| Shared memory, from the front: Q, K, V, P, and for every row two floats of exchange, one from each side.
-  //| `mine` is where this warp leaves its maxima, `theirs` where it finds the other's. Both point at this
-  //| lane's upper row.
+  //| Shared memory holds Q, K, V, P, and for every row two floats of exchange, one from each side. `mine` is
+  //| where this warp leaves its maxima, `theirs` where it finds the other's. Both point at this lane's upper
+  //| row.
   unsigned char* q_tile = dynamic_shared<unsigned char>();                // [kQueries, kHeadDim], then O
   unsigned char* k_tile = q_tile + Traits::kQueries * Traits::kRowBytes;  // [kKeys, kHeadDim]
   unsigned char* v_tile = k_tile + Traits::kTileBytes;                    // [kKeys, kHeadDim]
@@ -86,14 +85,14 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
 
   //| ## One tile, three barriers
   //|
-  //| Each of the three barriers has two jobs, and each copy starts right behind the barrier that frees its
+  //| Each of the three barriers has two jobs, and each copy starts right after the barrier that frees its
   //| place:
   //|
   //| 1. K is in, and V's and P's old contents are used up: *V starts*.
   //| 2. The maxima are there, and K is used up: *the next K starts*.
   //| 3. V is in, and P is there.
   //|
-  //| So K travels behind the softmax and the second product, V behind the first product.
+  //| So K travels during the softmax and the second product, V during the first product.
   const auto process_tile = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
     __syncthreads();  // K is in; no warp still reads V or P of the tile before
@@ -132,8 +131,8 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
     subtract_maxima<kMasked, true>(offsets, scores, rows, problem.scale_log2e);
     exponentiate<0, kHalfKeys / 8>(scores, offsets, rows.sum, problem.scale_log2e);
 
-    //| P is stored swizzled, in the shape of a tile of Q with keys in the place of dims: 64 rows of 128
-    //| bytes. The other warp of the pair then reads it with `load_rows`, the function that reads Q.
+    //| P is stored swizzled, in the shape of a tile of Q with keys in place of dims: 64 rows of 128 bytes.
+    //| The other warp of the pair then reads it with `load_rows`, the function that reads Q.
     uint32_t p[kHalfKeys / 16][2][4];
 #pragma unroll
     for (int step = 0; step < kHalfKeys / 16; ++step) {
@@ -148,7 +147,7 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
               p[step][r][i];
         }
     }
-    //| Two groups may be on their way here: V, and behind it the next K. `wait<1>` lets the newest travel on,
+    //| Two groups may be in flight here: V, and behind it the next K. `wait<1>` lets the newest travel on,
     //| which is K.
     cp_async_wait<1>();
     __syncthreads();  // V is in, though not the next K; the probabilities are there for the other side
@@ -163,7 +162,7 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
     for (int step = 0; step < kHalfKeys / 16; ++step) {
       const int key = (1 - side) * kHalfKeys + step * 16;
       uint32_t other[2][4];
-      load_rows<kKeys>(other, p_tile, pair_row, key / 16);  // P lies as Q does, with keys for dims
+      load_rows<kKeys>(other, p_tile, pair_row, key / 16);
       multiply_values<T, kHeadDim>(out, other, v_dims + key * Traits::kRowBytes);
     }
   };
@@ -178,7 +177,7 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
 
   //| ## The end
   //|
-  //| Each side has summed its own keys only. The sums are exchanged as the maxima were, and each side divides
+  //| Each side has summed only its own keys. The sums are exchanged like the maxima, and each side divides
   //| its own dims. Side 0 writes the log-sum-exp.
   cp_async_wait_all();
   __syncthreads();  // all are done with Q, or it has landed where no key was visible; and with the exchange

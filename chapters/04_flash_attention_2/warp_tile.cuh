@@ -1,8 +1,8 @@
 //| # A warp's tiles and products
 //|
-//| The pieces that all six steps are made of: copies into swizzled tiles, the two products, the way of $O$
-//| out. [softmax.cuh](softmax.cuh) has what comes between the products. A warp owns one or two blocks of 16
-//| query rows. For each block it holds three things in registers: the scores of 16 rows and some keys, the
+//| The pieces that all six steps are made of: copies into swizzled tiles, the two products, and storing $O$.
+//| [softmax.cuh](softmax.cuh) has what comes between the products. A warp owns one or two blocks of 16 query
+//| rows. For each block it holds three things in registers: the scores of 16 rows and some keys, the
 //| probabilities that replace them, and $O$.
 //|
 //| `mma.sync` decides which lane holds what. It multiplies 16 x 16 by 16 x 8 and gives each lane four floats
@@ -12,10 +12,10 @@
 //| ![Which lane holds which elements for mma.sync: the results of two products, side by side, lie as the left
 //| operand of the next one does. Follow lane 6, in green](../../docs/figures/mma_fragments.svg)
 //|
-//| Two consequences carry the whole chapter. A row lies in four neighbouring lanes, so two shuffles find its
-//| maximum. And the eight floats of two results side by side, rounded to 16 bits, are what the same lane must
-//| hold of the *left operand* of the next product: nothing moves between the two products. Below, `half` 0 is
-//| the upper of a lane's two rows, and `half` 1 the lower one.
+//| Two consequences carry the whole chapter. A row is held by four neighbouring lanes, so two shuffles find
+//| its maximum. And the eight floats of two results side by side, rounded to 16 bits, are what the same lane
+//| must hold of the *left operand* of the next product: nothing moves between the two products. Below, `half`
+//| 0 is the upper of a lane's two rows, and `half` 1 the lower one.
 #pragma once
 #include "chapters/04_flash_attention_2/problem.cuh"
 #include "common/ptx/convert.h"
@@ -33,30 +33,29 @@ using Blocks = float[kRowBlocks][kColumnBlocks][4];
 
 //| ## Swizzled tiles
 //|
-//| Shared memory has 32 banks of 4 bytes. A row of a tile is 128 bytes or a multiple of it, which is all
-//| banks, so column 0 of every row begins in bank 0. `ldmatrix` reads the same 16-byte piece of eight rows at
-//| once, and in plain rows all eight would lie in the same four banks: eight wavefronts instead of one.
+//| A row of a tile is 128 bytes or a multiple of it, which spans all banks, so column 0 of every row begins
+//| in bank 0. `ldmatrix` reads the same 16-byte piece of eight rows at once. In plain rows all eight would be
+//| in the same four banks: eight wavefronts instead of one.
 //|
 //| ![The banks of eight rows' pieces: all in four banks as they come, in all 32
 //| swizzled](../../docs/figures/swizzle.svg)
 //|
 //| The swizzle stores piece $p$ of row $r$ at place $p \oplus (r \bmod 8)$. Example: piece 2 of rows 0, 1, 2,
-//| 3 goes to places 2, 3, 0, 1. Within a row the pieces only change places, so copies still write whole
+//| 3 goes to places 2, 3, 0, 1. Pieces only change places within their row, so copies still write whole
 //| lines.
 
-/// Where piece `piece` of row `row` lies in a swizzled tile, in bytes.
+/// The offset of piece `piece` of row `row` in a swizzled tile, in bytes.
 template <int kRowBytes>
 __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * kRowBytes + (piece ^ row % 8) * 16;
 }
 
 //| A product walks along a row in steps of two pieces, 32 bytes. `walk` finds the next place without
-//| computing the swizzle again. Adding $2s$ to the piece, for a piece below 2, is an exclusive or with $2s$,
-//| because the two numbers share no bit; and exclusive or does not care about order. So the swizzled place
+//| computing the swizzle again. Adding $2s$ to a piece below 2 is the same as an exclusive or with $2s$,
+//| because the two numbers share no bit; and exclusive or does not depend on order. So the swizzled place
 //| changes by `^ 32 * s`. Only every fourth step, after eight pieces, does a real addition of 128 follow.
 //| With `step` known to the compiler this is one instruction or none.
 /// The place 2 * step pieces further along the row, from that of piece 0 or 1 of an aligned group of eight.
-/// The low bits are exchanged by the swizzle's own operation; every eight pieces are 128 bytes.
 __device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
 
 //| ## Copying with cp.async
@@ -66,7 +65,7 @@ __device__ __forceinline__ int walk(int place, int step) { return (place ^ step 
 //| threads copy neighbouring pieces, so a warp asks for whole lines.
 //|
 //| The last argument says how many of the 16 bytes exist. For a row beyond the end it is 0, and the hardware
-//| writes zeros. They must be zeros: the probability of a missing key is 0, and 0 times an old NaN would be
+//| writes zeros. These must be zeros: the probability of a missing key is 0, and 0 times an old NaN would be
 //| NaN.
 /// Starts copying kRows rows into a swizzled tile; rows from `valid_rows` on become zeros. kPartial = false
 /// says that all are valid.
@@ -83,7 +82,7 @@ __device__ __forceinline__ void copy_tile(unsigned char* tile,
                 !kPartial || row + i < valid_rows ? 16 : 0);
 }
 
-//| Comparing each row with the end costs an instruction a copy. Only the last tile of the keys needs it, so
+//| Comparing each row with the end costs an instruction per copy. Only the last tile of the keys needs it, so
 //| the two functions below choose once for the whole tile.
 /// Starts copying K's and V's rows from `first` on into their tiles; only at the end of the keys are rows
 /// compared.
@@ -102,7 +101,7 @@ __device__ __forceinline__ void copy_keys_and_values(unsigned char* k_tile, unsi
   }
 }
 
-//| Step 6 at $d = 256$ sends K and V at different times, so there is a version for one tensor.
+//| Step 6 at $d = 256$ copies K and V at different times, so there is a version for one tensor.
 /// The same for a tile that begins at row `first` of `seqlen` rows; only the last one pays for the
 /// comparisons.
 template <int kRows, int kHeadDim, int kThreads, typename T>
@@ -118,10 +117,10 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile,
 
 //| ## Products
 //|
-//| `ldmatrix` is how operands get from shared memory into the lanes that need them. Each of the 32 lanes of
+//| `ldmatrix` moves operands from shared memory into the lanes that need them. Each of the 32 lanes of
 //| `ldmatrix_x4` passes the address of one row of 16 bytes: 32 rows, four matrices of 8 by 8. Then every lane
-//| receives two neighbours of each matrix, dealt out as `mma.sync` wants them. The lane that *names* a row is
-//| not the lane that *gets* its elements.
+//| receives two neighbours of each matrix, distributed as `mma.sync` wants them. The lane that *names* a row
+//| is not the lane that *gets* its elements.
 //|
 //| ![ldmatrix_x4: which lane names which row, and which lane receives which
 //| elements](../../docs/figures/ldmatrix.svg)
@@ -142,10 +141,10 @@ __device__ __forceinline__ void load_rows(uint32_t (&a)[kRowBlocks][4], const un
 }
 
 //| $S = QK^\top$. The right operand of a product is $K^\top$, 16 dims by 8 keys, and `mma.sync` wants pairs
-//| that are neighbours along the *summed* dimension, here the dims. K's rows in memory have exactly these
-//| neighbours. So K needs no transposition: part 1 of the figure is this function.
+//| that are neighbours along the *summed* dimension, here the dims. K's rows in memory have just these
+//| neighbours, so K needs no transposition: part 1 of the figure is this function.
 //|
-//| `queries` hands over Q's fragments. It is a parameter because step 5 may have kept them in registers, and
+//| `queries` returns Q's fragments. It is a parameter because step 5 may have kept them in registers, and
 //| steps 2 to 4 read them again. `kFirst` and `kCount` choose a part of the keys; only step 6 uses less than
 //| all. One `ldmatrix_x4` brings two key blocks:
 //|
@@ -191,10 +190,9 @@ __device__ __forceinline__ void multiply_keys(Blocks<kRowBlocks, kKeyBlocks>& sc
 }
 
 //| The step without a single move. Scores of key blocks $2s$ and $2s + 1$ are this lane's results of two
-//| products. Rounded and packed two by two, they are registers 0 to 3 of the left operand for 16 keys: block
+//| products. Rounded and packed in pairs, they are registers 0 to 3 of the left operand for 16 keys: block
 //| $2s$ gives the first two registers, block $2s + 1$ the others.
-/// Two key blocks of probabilities, rounded, as the left operand of mma.sync: what comes out of one product
-/// is dealt out as the next one takes it.
+/// Two key blocks of probabilities, rounded, as the left operand of mma.sync.
 template <typename T, int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kRowBlocks][4],
                                                     const Blocks<kRowBlocks, kKeyBlocks>& scores, int step) {
@@ -208,9 +206,9 @@ __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kRowBlocks][4]
 }
 
 //| $O \mathrel{+}= PV$ sums over keys. The right operand is $V$, 16 keys by 8 dims, and needs neighbours
-//| along the *keys*. In memory the neighbours of a row of V are dims: the wrong way round.
-//| `ldmatrix_x4_trans` reads the same rows and deals out columns instead (part 3 of the figure), which costs
-//| nothing. In step 1 these pairs were put together from two loads of 2 bytes.
+//| along the *keys*, but in memory the neighbours in a row of V are dims. `ldmatrix_x4_trans` reads the same
+//| rows and hands out columns instead (part 3 of the figure), at no cost. Step 1 assembled these pairs from
+//| two loads of 2 bytes.
 /// out += P V for 16 keys and the warp's dims.
 template <typename T, int kHeadDim, int kRowBlocks, int kDimBlocks>
 __device__ __forceinline__ void multiply_values(Blocks<kRowBlocks, kDimBlocks>& out,
@@ -232,12 +230,12 @@ __device__ __forceinline__ void multiply_values(Blocks<kRowBlocks, kDimBlocks>& 
 //| ## Storing O
 //|
 //| Stored straight from the fragments, a lane would write 4 bytes here and 4 bytes there, and a warp eight
-//| rows at once: 16-byte pieces of eight lines. So the warp writes its rows into the tile that held Q first,
-//| swizzled, and reads them back by rows: 16 bytes a lane, neighbouring lanes side by side, whole lines. Only
-//| the warp itself touches its rows, so a warp's barrier is enough.
-/// Stores a warp's O by way of its own rows of a swizzled tile, so that whole lines go out 16 bytes a lane.
-/// `first_row` and `first_dim` are the warp's in tile and `o`. Precondition: no other warp uses this part of
-/// the tile any more.
+//| rows at once: 16-byte pieces of eight lines. So the warp writes its rows into the tile that held Q,
+//| swizzled, and reads them back by rows: 16 bytes per lane, neighbouring lanes next to each other, whole
+//| lines. Only the warp itself touches its rows, so a warp barrier is enough.
+/// Stores a warp's O through its own rows of a swizzled tile, so that it writes whole lines, 16 bytes per
+/// lane. `first_row` and `first_dim` are the warp's in tile and `o`. Precondition: no other warp uses this
+/// part of the tile any more.
 template <typename T, int kHeadDim, int kRowBlocks, int kDimBlocks>
 __device__ __forceinline__ void store_out(const Blocks<kRowBlocks, kDimBlocks>& out, unsigned char* tile,
                                           int first_row, int first_dim,
@@ -256,8 +254,8 @@ __device__ __forceinline__ void store_out(const Blocks<kRowBlocks, kDimBlocks>& 
         *reinterpret_cast<uint32_t*>(tile + place + lane % 4 * 4) =
             pack<T>(out[r][n][2 * half], out[r][n][2 * half + 1]);
       }
-  //| Second half: the lanes change roles. Lane $i$ now takes the $i$-th piece of the warp's rows, whoever
-  //| wrote it; hence the barrier.
+  //| In the second half the lanes change roles: lane $i$ takes the $i$-th piece of the warp's rows, whichever
+  //| lane wrote it. Hence the barrier.
   __syncwarp();  // the rows are complete before other lanes read them
 #pragma unroll
   for (int i = 0; i < kRowBlocks * 16 * kPieces; i += 32) {

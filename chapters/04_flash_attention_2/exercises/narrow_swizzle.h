@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch04-swizzle: where the pieces of a tile with short rows lie.
+/// Exercise ch04-swizzle: places for the pieces of a tile with short rows.
 #pragma once
 #include "common/device/kernel.h"
 
@@ -8,7 +8,7 @@ namespace flashbook::fa2 {
 // A model with head_dim 32 has rows of 64 bytes in 16 bits: four pieces of 16 bytes. Two rows fill the 32
 // banks once.
 
-/// Where piece `piece` (0 to 3) of row `row` lies in a tile of 64-byte rows, in bytes. The same piece of
+/// The offset of piece `piece` (0 to 3) of row `row` in a tile of 64-byte rows, in bytes. The same piece of
 /// eight neighbouring rows, the first of them a multiple of 8, must touch every bank once, and so must two
 /// neighbouring rows, the first of them even.
 __host__ __device__ constexpr int narrow_swizzled(int row, int piece) {

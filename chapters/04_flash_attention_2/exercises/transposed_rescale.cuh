@@ -5,10 +5,10 @@
 
 namespace flashbook::fa2 {
 
-// Whoever multiplies V^T by P^T has O transposed: dims are the rows of a fragment and queries its columns. Of
-// a result of 16 dims by 8 queries, lane l has queries 2 (l mod 4) and the next, in dims l / 4 (floats 0 and
-// 1) and l / 4 + 8 (floats 2 and 3). Maximum and sum of query block b stand in rows.max[b][i] and
-// rows.sum[b][i], for the lane's query i = 0 or 1; all eight lanes of a query hold the same maximum.
+// A kernel that multiplies V^T by P^T has O transposed: dims are the rows of a fragment and queries its
+// columns. In a result of 16 dims by 8 queries, lane l has queries 2 (l mod 4) and the next, in dims l / 4
+// (floats 0 and 1) and l / 4 + 8 (floats 2 and 3). rows.max[b][i] and rows.sum[b][i] are the maximum and sum
+// of query block b, for the lane's query i = 0 or 1; all eight lanes of a query hold the same maximum.
 
 /// Makes `maxima`, those of old and new keys, the maxima in use, and rescales what was summed under the old
 /// ones, unless no query's rises by more than kSlack powers of 2. Both are of scores before the scale.

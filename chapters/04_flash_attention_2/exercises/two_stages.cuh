@@ -10,7 +10,7 @@ constexpr int kMeanDim = 64, kMeanRows = 32, kMeanThreads = 128;
 constexpr int kMeanTileBytes = kMeanRows * kMeanDim * 2, kMeanSharedBytes = 2 * kMeanTileBytes;
 
 // BEGIN EXERCISE ch04-wait: the last tile
-/// The mean of a head's values, a block a head. 128 threads; dynamic shared memory: kMeanSharedBytes.
+/// The mean of a head's values, one block per head. 128 threads; dynamic shared memory: kMeanSharedBytes.
 template <typename T>
 __global__ void mean_of_values(const T* v,   // [heads, seqlen, kMeanDim]
                                float* mean,  // [heads, kMeanDim]

@@ -18,14 +18,14 @@ struct AsItIs : Traits {};
 //| ## The tile
 //|
 //| The first has twice as many warps, for the same tiles of queries and keys: each fragment of $K$ and $V$
-//| serves 16 rows. The second has step 4's tile: a block takes 64 queries, so that the keys come twice as
-//| often from the L2, too. At $d = 256$ a warp has 16 rows anyway.
-/// 16 rows a warp, and twice as many warps.
+//| serves 16 rows. The second has step 4's tile: a block takes 64 queries, so the keys come twice as often
+//| from the L2, too. At $d = 256$ a warp has 16 rows anyway.
+/// 16 rows per warp, and twice as many warps.
 template <typename Traits>
 struct SixteenRows
     : KernelTraits<Traits::kHeadDim, 2 * Traits::kWarps, 1, Traits::kKeepQueries, Traits::kBlocksPerSm> {};
 
-/// 16 rows a warp, and half as many queries a block.
+/// 16 rows per warp, and half as many queries per block.
 template <typename Traits>
 struct TileOfStep4
     : KernelTraits<Traits::kHeadDim, Traits::kWarps, 1, Traits::kKeepQueries, Traits::kBlocksPerSm> {};
