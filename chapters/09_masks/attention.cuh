@@ -1,8 +1,8 @@
 //| # The kernel of steps 1 to 5
 //|
-//| This is step 5 of chapter 5, with a policy (`problem.cuh`) in the place of its causal mask. A warp of the
-//| producer tells the consumers how many tiles of keys are partial and how many are full (`producer.cuh`).
-//| The partial ones come first.
+//| This is step 5 of chapter 5 with a policy (`problem.cuh`) instead of its causal mask. A warp of the
+//| producer broadcasts how many tiles of keys are partial, which come first, and how many are full
+//| (`producer.cuh`).
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
 //| partial](../../docs/figures/mask_tiles.svg)
@@ -20,10 +20,9 @@ namespace flashbook::masks {
 
 //| ## A consumer
 //|
-//| It holds what chapter 5's holds: references to shared memory, three descriptors, and in registers the
+//| It holds what chapter 5's does: references to shared memory, three descriptors, and in registers the
 //| output, the scores, P and its rows' maxima and sums. New is `work`, a reference to the tile of queries in
-//| shared memory. To read it there again costs a load now and then; to keep it would cost registers in the
-//| loop.
+//| shared memory. Reading it again costs a load now and then; keeping it would cost registers in the loop.
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits, typename Policy>
 struct Consumer {
@@ -43,7 +42,7 @@ struct Consumer {
   Fragments<kKeys> p;
   LazyRows rows;
 
-  //| Descriptors are computed anew for every tile of queries, from constants, as in chapter 5.
+  //| Descriptors are recomputed for every tile of queries, from constants, as in chapter 5.
   __device__ __forceinline__ Consumer(BlockShared<T, Traits>& shared, const Problem& problem,
                                       const Policy& policy, PipelineState<Traits::kStages>& state,
                                       const PipelineState<Traits::kQueryPlaces>& place, int number, int query,
@@ -60,16 +59,16 @@ struct Consumer {
         keys(k_major(shared.pipeline.tile[0])),
         values(mn_major(shared.pipeline.tile[0])) {}
 
-  //| Rows beyond the end of the sequence see what the last one does: nobody stores them, and no policy need
-  //| know of them.
-  /// Which of the thread's rows `r`, 0 or 1, is in the sequence.
+  //| Rows past the end of the sequence see what the last one does. They are never stored, so policies need
+  //| not handle them.
+  /// Row `r` of the thread, 0 or 1, in the sequence.
   __device__ __forceinline__ int row_query(int r) const {
     return min(query + 8 * r, work.sequence.queries - 1);
   }
 
-  //| Most tiles of queries lie in one document. Then `work.document` has it, and no row searches for its own.
-  //| One branch decides for both rows, and one whether there is a prefix to ask.
-  /// What the policy says of a partial tile. `document`: that of the work.
+  //| Most tiles of queries lie within one document. Then `work.document` has it, and no row searches for its
+  //| own. One branch decides for both rows, and one whether to check for a prefix.
+  /// The policy's answers for a partial tile. `document`: that of the work.
   __device__ __forceinline__ Answers<kKeys> ask(int first_key, const Sequence& document) const {
     Answers<kKeys> answers{};
     const auto see = [&](const auto& row_of) {
@@ -108,17 +107,17 @@ struct Consumer {
     }
   }
 
-  //| Dropout comes after the softmax has taken its sums, so these are the sums of all probabilities.
-  /// What the policy leaves of a tile's probabilities.
+  //| Dropout comes after the softmax has taken its sums, so these include all probabilities.
+  /// Applies dropout to a tile's probabilities.
   __device__ __forceinline__ void drop(int first_key) {
     if constexpr (decltype(policy.score)::kDrops)
       apply_dropout(
           scores, policy.score.dropout, work.head, [&](int r) { return row_query(r); }, first_key);
   }
 
-  //| `shared.first_key` is a word beside each stage. It is read after `full` says that the stage is there,
-  //| and before the stage is given back. A full tile needs it only for a function that asks for keys.
-  /// The first key of the tile at `at`, if anybody asks for it.
+  //| `shared.first_key` is a word next to each stage. It is read between `full` and the release of the stage.
+  //| A full tile needs it only for a function that takes the key.
+  /// The first key of the tile at `at`, if it is needed.
   template <bool kMasked>
   __device__ __forceinline__ int first_key(const PipelineState<Traits::kStages>& at) const {
     if constexpr (!kMasked && !decltype(policy.score)::kAsksForKeys) return 0;
@@ -134,8 +133,8 @@ struct Consumer {
       return problem.scale_log2;
   }
 
-  //| Where the output takes the queries' place, the place is given back by the thread that stores.
-  /// Says that this warp has its last scores, where that frees the place of the queries.
+  //| If the output takes the queries' place, the thread that stores it releases the place.
+  /// Releases the queries after this warp's last scores, if that frees their place.
   __device__ __forceinline__ void release_queries() const {
     if constexpr (!Traits::kStoreByTma)
       if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.q_empty[place.stage][number]);
@@ -143,21 +142,20 @@ struct Consumer {
 
   //| ### Begin, step, end
   //|
-  //| These are chapter 5's. Each step takes a turn where a version has pingpong (`Traits`), and so do the
-  //| last values. All consumers of a block see the same tiles, so all take equally many turns, whatever the
-  //| mask is.
+  //| These are chapter 5's. If a version has pingpong (`Traits`), each step takes a turn, and so do the last
+  //| values. All consumers of a block see the same tiles, so all take equally many turns under any mask.
   //|
-  //| The first scores stand alone, each step has the scores of one tile and the values of the tile before it,
-  //| and the last values stand alone. Partial tiles come first. So the first tile needs no mask only if none
-  //| is partial.
-  /// The first scores of a tile of queries. `masked`: of a partial tile; `is_last`: there are no others.
+  //| The first scores stand alone, each step computes the scores of one tile and the values of the tile
+  //| before it, and the last values stand alone. Partial tiles come first, so the first tile is masked unless
+  //| none is partial.
+  /// The first scores of a tile of queries. `masked`: the tile is partial; `is_last`: there are no others.
   __device__ __forceinline__ void begin(bool masked, bool is_last) {
     const Sequence document = work.document;
     wait_full(shared.pipeline, state);
     const int key = first_key<true>(state);
     wgmma_fence();
     issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
-    //| What the mask says is worked out while the tensor cores make the scores.
+    //| The mask is evaluated while the tensor cores compute the scores.
     Answers<kKeys> answers{};
     if (masked) answers = ask(key, document);
     wgmma_wait<0>();
@@ -179,8 +177,8 @@ struct Consumer {
   }
 
   //| A step issues the scores of its tile and the values of the tile before it. The mask and the softmax run
-  //| while the tensor cores work on the values. `kMasked` makes two functions of it; the one for full tiles
-  //| has no code for a mask.
+  //| while the tensor cores work on the values. `kMasked` makes two functions; the one for full tiles has no
+  //| code for a mask.
   /// The scores of a tile, over the values of the tile before it.
   template <bool kMasked>
   __device__ __forceinline__ void step(bool is_last) {
@@ -202,8 +200,8 @@ struct Consumer {
     Answers<kKeys> answers{};
     if constexpr (kMasked) answers = ask(key, work.document);
 
-    //| The stage of the keys is free as soon as the scores are there. So are queries with the last of them,
-    //| where there is one place.
+    //| The keys' stage is free as soon as the scores are computed. So are the queries after their last
+    //| scores, if there is only one place.
     wgmma_wait<1>();  // the scores are done; the values still run
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
@@ -213,8 +211,8 @@ struct Consumer {
     const bool rescale = softmax_lazily(scores, rows, correction, scale_log2());
     drop(key);
 
-    //| Only now may P be overwritten and O rescaled. O is rescaled when a maximum has risen by more than 8
-    //| log2 units (chapter 5).
+    //| Only now may P be overwritten and O rescaled, which happens if a maximum has risen by more than 8 log2
+    //| units (chapter 5).
     wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
@@ -223,7 +221,7 @@ struct Consumer {
     if (rescale) rescale_rows(output, correction);
   }
 
-  //| The last values have no scores beside them. They take a turn, as the products of a step do.
+  //| The last values have no scores next to them. They take a turn, like the products of a step.
   /// The last values of a tile of queries.
   __device__ __forceinline__ void end() {
     wait_full(shared.pipeline, state);
@@ -242,8 +240,8 @@ struct Consumer {
 
   //| ### One tile of queries
   //|
-  //| A tile of queries that sees nothing at all has no tile of keys. Its queries have been loaded all the
-  //| same, and their place must be free again: by its output, which is zeros, or at once.
+  //| A tile of queries that sees nothing has no tile of keys. Its queries have been loaded anyway, and their
+  //| place must be released: by its output, which is zeros, or at once.
   /// One tile of queries, by the counts of its work.
   __device__ __forceinline__ void attend(int partial, int full) {
     int left = partial + full;
@@ -256,9 +254,9 @@ struct Consumer {
       rows = LazyRows::none();
       return;
     }
-    //| `left` counts the tiles that have not begun. While it is above the number of full tiles, the next tile
-    //| is a partial one: the first loop goes down to that number, which it reads again, and the second goes
-    //| on to 0.
+    //| `left` counts the tiles that have not begun. While it exceeds the number of full tiles, the next tile
+    //| is partial. So the first loop counts down to that number, which it reads again, and the second goes on
+    //| to 0.
     begin(partial > 0, --left == 0);
     if (partial > 1) {
 #pragma unroll 1
@@ -272,9 +270,9 @@ struct Consumer {
 
   //| ### The output, where the queries were
   //|
-  //| A product reads the queries of all four warps. So before a warp writes, all four must have their last
-  //| scores. They have: each has taken the turn of the last values since then, and a turn is a barrier of the
-  //| consumer's threads. Without tiles of keys there are no products.
+  //| A product reads the queries of all four warps, so before a warp overwrites them, all four must have
+  //| their last scores. They have: each has taken the turn of the last values since then, and a turn is a
+  //| barrier of the consumer's threads. Without tiles of keys there are no products.
   /// Hands this warp's rows of the output over to the thread that stores.
   __device__ __forceinline__ void hand_over(int first_row) {
     static_assert(Traits::kPingpong,
@@ -286,9 +284,9 @@ struct Consumer {
 
   //| ### From sums to results
   //|
-  //| The book's other kernels divide exactly, and the machine code of an exact division has a branch.
-  //| `__fdividef` has none, so both rows' sums go through the pipes together. It is good to 2 units in the
-  //| last place of float32, and the output is rounded to 16 bits.
+  //| The book's other kernels divide exactly, but the machine code of an exact division has a branch.
+  //| `__fdividef` has none, so both rows' sums go through the pipes together. It is accurate to 2 units in
+  //| the last place of float32, and the output is rounded to 16 bits.
   /// Divides the output by its rows' sums.
   __device__ __forceinline__ void divide() {
     float inverse[2];
@@ -303,9 +301,9 @@ struct Consumer {
     rescale_rows(output, inverse);
   }
 
-  //| The log-sum-exp lies as `[batch, heads, seqlen_q]`, documents or not. A score function may have left a
-  //| constant out (`step5_mask_functions.cuh`), which comes back here. It is stored last, when the output is
-  //| already on its way.
+  //| The log-sum-exp is stored as `[batch, heads, seqlen_q]`, with documents or without. A score function may
+  //| have left out a constant (`step5_mask_functions.cuh`), which is added here. It is stored last, when the
+  //| output is already on its way.
   /// Stores the rows' log-sum-exp.
   __device__ __forceinline__ void store_sums(float* lse) const {  // [batch, heads, seqlen_q]
     constexpr float kLn2 = 0.6931471805599453f;
@@ -327,9 +325,9 @@ struct Consumer {
 
 //| ## The kernel
 //|
-//| Roles are divided as in chapter 5. Of the producer's warpgroup one thread streams keys and values, one
-//| brings queries, one stores outputs, each in a warp of its own, and the fourth warp decides. The policy is
-//| a parameter of the kernel like the problem, and lies in constant memory for all of them.
+//| Roles are divided as in chapter 5. In the producer's warpgroup one thread streams keys and values, one
+//| loads queries, one stores outputs, each in a warp of its own, and the fourth warp decides. The policy is a
+//| kernel parameter like the problem, in constant memory.
 /// Attention for the tiles of queries that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Traits, typename Policy>
@@ -349,7 +347,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   if constexpr (Policy::kPrepared) wait_for_launch_before();  // which makes a plan, or classifies tiles
   __syncthreads();                                            // the barriers are ready
 
-  //| The producer gives registers back, and the consumers take them. 32 or 40 a thread (`Traits`) are enough
+  //| The producer gives up registers, and the consumers take them. 32 or 40 per thread (`Traits`) are enough
   //| to classify tiles.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
@@ -371,9 +369,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
   open_turns<Traits>(number);
 
-  //| A consumer goes round: take the next work, attend, hand the output over, give the work's place back. A
-  //| negative first query ends the loop. At d = 256 there is no room for outputs in shared memory, and they
-  //| leave from the registers, row by row, as far as the sequence has rows.
+  //| A consumer repeats: take the next work, attend, hand over the output, release the work. A negative first
+  //| query ends the loop. At d = 256 outputs do not fit in shared memory, so they are stored from registers,
+  //| row by row, as far as the sequence has rows.
   PipelineState<kWorkStages> next;
   PipelineState<Traits::kStages> state;
   for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
@@ -385,8 +383,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
                       query_of_row(policy, row + int(threadIdx.x % 32 / 4));
     Consumer<T, Traits, Policy> consumer(shared, problem, policy, state, place, number, query, work);
     consumer.attend(partial, full);
-    //| The output takes one of two ways, as in chapter 5: through shared memory and TMA, or straight from the
-    //| registers.
+    //| As in chapter 5, the output goes through shared memory and TMA, or straight from registers.
     consumer.divide();
     if constexpr (Traits::kStoreByTma) {
       consumer.hand_over(row);

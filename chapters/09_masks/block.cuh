@@ -1,13 +1,13 @@
 //| # The block
 //|
 //| Shared memory is that of chapter 5's step 5, with five differences. The broadcast of the next tile of
-//| queries is a `Work`: where rows lie, and how many tiles of keys come. `TileBallot` tells the thread that
-//| streams which tiles these are. A word beside each stage of the pipeline has its tile's first key. By the
-//| barrier `near_end` that thread tells the warp that decides that the next tile of queries is wanted. And
-//| queries have two places, which outputs share with them.
+//| queries is a `Work`: where its rows are, and how many tiles of keys follow. `TileBallot` lists these tiles
+//| for the streaming thread. A word next to each stage of the pipeline has its tile's first key. The
+//| streaming thread uses the barrier `near_end` to request the next tile of queries from the deciding warp.
+//| And queries have two places, which they share with outputs.
 //|
-//| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads bring queries and store outputs;
-//| what lies between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
+//| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads load queries and store outputs;
+//| the memory between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
 #pragma once
 #include "chapters/09_masks/problem.cuh"
 #include "common/hopper/block.h"
@@ -21,7 +21,7 @@ constexpr int kWorkStages = 4;  ///< tiles of queries: the one at work, and othe
 /// The broadcast is a pipeline too: one thread fills it, and all others read.
 using WorkBroadcast = Pipeline<Work, kWorkStages>;
 
-//| The warp that decides passes tiles on in words of bits, as its ballots give them.
+//| The deciding warp passes tiles on as words of bits, just as its ballots return them.
 /// Up to 32 tiles of keys of one class.
 struct TileBallot {
   Span span;
@@ -34,19 +34,19 @@ constexpr int kBallotStages =
 
 //| ## Two places for queries
 //|
-//| Tiles of queries take the two places in turn. So the next ones come while the last scores of this one are
-//| still to be computed. A consumer writes its output where its own queries were. TMA stores it from there,
-//| and then the place is free for the queries of the tile after next. At d = 256 shared memory has room for
-//| one place. There the output leaves from the registers, and the consumer itself gives the place back. A
+//| Tiles of queries alternate between the two places, so the next ones are loaded while this tile's last
+//| scores are still being computed. A consumer writes its output where its own queries were. TMA stores it
+//| from there, which frees the place for the queries of the tile after next. At d = 256 shared memory has
+//| only one place. There the output is stored from registers, and the consumer itself releases the place. A
 //| consumer has these barriers for each place:
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
-//| | `q_full` | the thread that brings queries, with the bytes to come; then the bytes | 1 | the consumer | parity 0 |
+//| | `q_full` | the thread that loads queries, with the bytes to come; then the bytes | 1 | the consumer | parity 0 |
 //| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
 //| | `q_empty` | the thread that stores, when TMA has read the output; at d = 256 lane 0 of each of its warps, after its last scores | 1, or 4 | the thread that brings queries | parity 1 |
 //|
-//| Everybody goes through the places as through the stages of a pipeline, with a state of the same kind.
+//| All of them go through the places as through the stages of a pipeline, with a state of the same kind.
 /// The barriers at which consumers take their queries and hand over their outputs.
 template <int kPlaces, int kConsumers>
 struct QueryBarriers {
@@ -54,8 +54,8 @@ struct QueryBarriers {
   uint64_t output_full[kPlaces][kConsumers];
 };
 
-//| Of the whole block there is one more barrier, `near_end`: the thread that streams arrives, once for each
-//| tile of queries, and lane 0 of the warp that decides waits, first for parity 0.
+//| The whole block has one more barrier, `near_end`: the streaming thread arrives once per tile of queries,
+//| and lane 0 of the deciding warp waits, first for parity 0.
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct BlockShared {
@@ -68,11 +68,11 @@ struct BlockShared {
   Pipeline<TileBallot, kBallotStages> ballots;
   int first_key[Traits::kStages];  ///< of the keys in a stage
   QueryBarriers<Traits::kQueryPlaces, Traits::kConsumers> barriers;
-  uint64_t near_end;  ///< the thread that streams arrives when the next tile of queries is wanted
+  uint64_t near_end;  ///< the streaming thread arrives when the next tile of queries is wanted
 };
 
-//| One thread fills a place, and one has its output stored. An output comes from four warps.
-/// Makes the barriers of all places. `empties`: who arrive when a place is free.
+//| One thread fills a place, and one stores its output, which comes from four warps.
+/// Makes the barriers of all places. `empties`: arrivals that free a place.
 template <int kPlaces, int kConsumers>
 __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, int empties) {
   for (int place = 0; place < kPlaces; ++place)
@@ -87,14 +87,14 @@ __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, 
     }
 }
 
-//| Each count is the number of those who arrive: one thread for `near_end`, all warps of the consumers for
-//| the stages of the pipeline.
+//| Each count is the number of arrivals: one thread for `near_end`, all warps of the consumers for the stages
+//| of the pipeline.
 /// One thread makes the barriers, before the block's first __syncthreads. `ballot_readers`: threads, or
 /// warps.
 template <typename T, typename Traits>
 __device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_readers) {
   initialise(shared.pipeline, 1, Traits::kConsumers * kWarpsOfWarpgroup, "full", "empty");
-  // Read by all warps of the consumers, by the threads that stream and bring queries, and by the one that
+  // Read by all warps of the consumers, by the threads that stream and load queries, and by the one that
   // stores.
   initialise(shared.work, 1, Traits::kConsumers * kWarpsOfWarpgroup + (Traits::kStoreByTma ? 3 : 2),
              "work_full", "work_empty");
@@ -105,9 +105,8 @@ __device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_rea
   fence_mbarrier_init();
 }
 
-//| A thread of the producer copies what it reads and gives the place back at once. A consumer has no register
-//| to spare for a copy of the work at d = 64 and d = 256. It reads the work where it lies, and gives the
-//| place back when the tile is done.
+//| A thread of the producer copies the work and releases its place at once. At d = 64 and d = 256 a consumer
+//| has no register to spare for a copy, so it reads the work in place and releases it when the tile is done.
 /// Writes what comes next. One thread.
 template <typename T, int kStages>
 __device__ __forceinline__ void publish(Pipeline<T, kStages>& broadcast, const PipelineState<kStages>& state,

@@ -1,14 +1,15 @@
 //| # The mask of a partial tile
 //|
 //| A thread has two rows of a tile, and asks the policy once for each. The answer is a small value that knows
-//| which keys the row sees. Of every 8 columns of a row the thread has two neighbours, 32 of a tile of 128,
-//| and makes a word with a bit for each.
+//| which keys the row sees. A thread has two neighbouring columns of every 8, which makes 32 per row in a
+//| tile of 128, and builds a word with one bit for each.
 //|
-//| It makes the words while the tensor cores compute the scores. When the scores are there, two instructions
-//| are left for each of them: look at a bit, and select.
+//| It builds the words while the tensor cores compute the scores. Then only two instructions are left per
+//| score: test a bit, and select.
 //|
-//| Ranges of keys give their word at once (`step3_ranges.cuh`). Rows that read memory are asked in a loop,
-//| column by column. Unrolled, 64 loads would wait in 64 registers, and at d = 64 and d = 256 none are left.
+//| Ranges of keys yield their word directly (`step3_ranges.cuh`). Rows that read memory are checked in a
+//| loop, column by column. Unrolled, 64 loads would occupy 64 registers, and at d = 64 and d = 256 none are
+//| free.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
 //| partial](../../docs/figures/mask_tiles.svg)
@@ -22,9 +23,9 @@ namespace flashbook::masks {
 /// Column `i` of those that a thread has of a tile.
 __host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
 
-//| What a policy can do is asked by these two concepts. The question could stand in the consumer, as a
-//| `requires` expression on its own members. But if such an expression calls a member function without
-//| `this->`, nvcc 13.0 says no and g++ says yes. Then the simulator masks and the GPU does not (see the
+//| These two concepts ask what a policy can do. The question could be a `requires` expression in the consumer
+//| on its own members. But if such an expression calls a member function without `this->`, nvcc 13.0
+//| evaluates it to false and g++ to true. Then the simulator would mask and the GPU would not (see the
 //| chapter's appendix).
 /// A row that has a word for all of a thread's columns.
 template <typename Row, int kColumns>
@@ -51,10 +52,10 @@ __device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key)
   }
 }
 
-//| FlashMask (step 4) says for each *key* which queries it hides. So a warp asks its keys: each lane takes
-//| two neighbouring keys of 64, and makes 16 bits of each, one for each row of the warp. Two keys are a word.
-//| This takes a lane 4 loads of 16 bytes a tile, where asking pair by pair took 64.
-/// What a thread asks about a partial tile of kKeys keys before it has the scores.
+//| FlashMask (step 4) stores for each *key* which queries it hides. So a warp works by keys: each lane takes
+//| two neighbouring keys of 64, and makes 16 bits of each, one for each row of the warp. Two keys fill a
+//| word. That is 4 loads of 16 bytes per lane and tile, where checking pair by pair took 64.
+/// A thread's answers for a partial tile of kKeys keys, before it has the scores.
 template <int kKeys>
 struct Answers {
   uint32_t seen[2];  ///< of the thread's row r: columns_seen
@@ -63,7 +64,7 @@ struct Answers {
   uint32_t hidden[kKeys / 64];
 };
 
-/// Asks the keys. `hidden` [kKeys] has the tile's intervals, `first_row` is the warp's first query.
+/// Reads the keys' intervals, `hidden` [kKeys]; `first_row` is the warp's first query.
 template <int kKeys, typename Hidden>
 __device__ __forceinline__ void ask_keys(Answers<kKeys>& answers, const Hidden* hidden, int first_row) {
 #pragma unroll
@@ -73,8 +74,8 @@ __device__ __forceinline__ void ask_keys(Answers<kKeys>& answers, const Hidden* 
   }
 }
 
-//| A thread's scores alternate between its rows: float i belongs to row i / 2 % 2, and is its column i / 4 *
-//| 2 + i % 2 of those that the thread has.
+//| A thread's scores alternate between its rows: float i belongs to row i / 2 % 2, and is that row's column i
+//| / 4 * 2 + i % 2.
 /// Scores of keys that a row does not see become -inf.
 template <int kFloats>
 __device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
@@ -83,8 +84,8 @@ __device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 *
     if ((answers.seen[row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
 }
 
-//| A lane that has scores of two keys gets the word of these keys by a shuffle. It needs four of its bits:
-//| two keys, two rows. After a shift by the lane's row they lie at the same four places in all lanes.
+//| A lane gets the word of its scores' two keys by a shuffle. It needs four of its bits: two keys, two rows.
+//| After a shift by the lane's row they are at the same four places in all lanes.
 /// Scores of keys that hide a row become -inf. All lanes of a warp.
 template <int kFloats>
 __device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
@@ -99,9 +100,9 @@ __device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answ
 }
 
 //| A function on scores counts keys from the thread's first column, and is applied to one row after the
-//| other. If it reads memory for each score, the compiler would issue all loads first, each with a register
-//| to land in. The compiler moves no load across a `__syncwarp`, so with one after every eight scores at most
-//| eight loads are under way.
+//| other. If it reads memory for each score, the compiler would issue all loads first, each into its own
+//| register. The compiler moves no load across a `__syncwarp`, so one after every eight scores keeps at most
+//| eight loads in flight.
 /// Scores become what the function makes of them. `row_of(r)` is the function for the thread's row r.
 template <int kFloats, typename RowOf>
 __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& row_of, int first_key) {
@@ -120,8 +121,8 @@ __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& ro
 }
 
 //| Dropout draws its bits for 32 columns of a row at a time. This thread has eight of them, and one call
-//| gives the random bits of all eight.
-/// Probabilities that dropout leaves out become 0. `query_of(r)` is the thread's row r.
+//| provides the random bits for all eight.
+/// Sets the probabilities that dropout leaves out to 0. `query_of(r)` is the query of the thread's row r.
 template <int kFloats, typename QueryOf>
 __device__ __forceinline__ void apply_dropout(float (&probabilities)[kFloats], const Dropout& dropout,
                                               const Head& head, const QueryOf& query_of, int first_key) {

@@ -1,20 +1,20 @@
 //| # The problem, and who does what
 //|
-//| One kernel serves steps 1 to 5. It is chapter 5's last: a producer, consumers, a pipeline, blocks that
-//| stay. What differs from step to step is a template parameter, the **policy**, a small type that answers
-//| four questions:
+//| One kernel serves steps 1 to 5. It is chapter 5's last: a producer, consumers, a pipeline, persistent
+//| blocks. The steps differ in a template parameter, the **policy**, a small type that answers four
+//| questions:
 //|
 //| | question | asked by | answer |
 //| | --- | --- | --- |
-//| | which tile of queries has this number? | the warp that decides | `policy.work(problem, index)` |
+//| | which tile of queries has this number? | the deciding warp | `policy.work(problem, index)` |
 //| | which tiles of keys may it see? | the same | `policy.tiles(work, last_query)`: a `span` of them, and `classify(first_key)` |
 //| | which keys does this query see? | consumers, in partial tiles | `policy.row(work, query)`, which has `sees(key)` |
 //| | what becomes of a score? | consumers, in all tiles | `policy.score.row(work, query)`, called with a score and its key |
 //|
-//| It also says how many tiles of queries there are (`policy.count(problem)`), and whether a launch before
-//| this one prepares something (`kPrepared`).
+//| It also has the number of tiles of queries (`policy.count(problem)`), and whether an earlier launch
+//| prepares something (`kPrepared`).
 //|
-//| So a mask costs nothing where it hides nothing: the loop over full tiles has no code for it. Tiles in
+//| So a mask costs nothing where it hides nothing: the loop over full tiles has no code for it, and tiles in
 //| which no query sees a key are never loaded.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
@@ -29,8 +29,8 @@ using namespace hopper;
 
 //| ## Sequences
 //|
-//| A batch entry is a sequence, and in step 2 each packed document is one. Everything below counts queries
-//| and keys from the beginning of their sequence; only loads and stores know where in the tensor it lies.
+//| A batch entry is a sequence, and in step 2 so is each packed document. All code counts queries and keys
+//| from the beginning of their sequence; only loads and stores use its place in the tensor.
 /// The rows of Q and of K that belong together.
 struct Sequence {
   int first_query, queries;
@@ -38,9 +38,9 @@ struct Sequence {
 };
 
 //| A tensor map has five dimensions: column, row, panel, and two more. For batch entries these are head and
-//| batch entry. For packed sequences the fourth says which head and where the sequence ends, and the fifth is
-//| a constant (`step2_varlen.cuh`).
-/// How far a tensor's heads and rows lie apart in the fourth dimension of its map.
+//| batch entry. For packed sequences the fourth combines the head with the sequence's end, and the fifth is a
+//| constant (`step2_varlen.cuh`).
+/// The distances of a tensor's heads and rows in the fourth dimension of its map.
 struct MapStrides {
   int head = 1, row = 0;
 };
@@ -57,10 +57,10 @@ struct MapRows {
   }
 };
 
-//| A warp decides on a tile of queries and tells all others. Consumers need no list of tiles: two numbers are
-//| enough, since partial tiles come first. `document` spares them the search for a row's document. Among
-//| eight documents that is three loads one after the other, and then those of the document's bounds.
-/// What a block works on: a tile of queries, of one head and one sequence.
+//| A warp decides on a tile of queries and broadcasts it. Consumers need no list of tiles, only two numbers,
+//| since partial tiles come first. `document` spares them the search for a row's document: with eight
+//| documents, three dependent loads, and then those of the document's bounds.
+/// A block's work: a tile of queries, of one head and one sequence.
 struct Work {
   Head head;
   Sequence sequence;
@@ -68,20 +68,20 @@ struct Work {
   int first_query;         ///< of the tile, in the sequence; negative: there is no more work
   int partial;             ///< tiles of keys that come first, and need the mask
   int full;                ///< tiles of keys that come then, and do not
-  Sequence document = {};  ///< where all its queries lie; without queries if they lie in several
+  Sequence document = {};  ///< that has all its queries; without queries if several have them
 };
 
 //| ## Which tiles
 //|
 //| The tiles of keys that a tile of queries may need are its *candidates*. They are numbered: first those of
-//| the *prefix*, the first keys of a sequence, which a mask may show besides (`step3_ranges.cuh`), then those
-//| of the window. Tiles between a prefix and a window far behind it are no candidates, and are not even
+//| the *prefix*, the first keys of a sequence, which a mask may also show (`step3_ranges.cuh`), then those of
+//| the window. Tiles between a prefix and a distant window are not candidates, so they are not even
 //| classified.
 /// The tiles of keys that a tile of queries may need.
 struct Span {
-  int prefix;  ///< the first so many tiles of the sequence,
+  int prefix;  ///< the first tiles of the sequence, this many,
   int begin;   ///< then those from this one on,
-  int count;   ///< so many candidates in all
+  int count;   ///< this many candidates in all
 
   __device__ int tile(int candidate) const {
     return candidate < prefix ? candidate : begin + candidate - prefix;
@@ -95,10 +95,10 @@ struct Span {
   }
 };
 
-//| Where there are documents, what a query sees depends on its document, which must first be found. A policy
-//| that may have documents has three more functions. `document_of_all` finds the document of a whole tile of
-//| queries. `row_in` has the keys of a query whose document is known, and `has_prefix` says whether a query
-//| may see a prefix. A sequence without documents counts as one document.
+//| With documents, the keys of a query depend on its document, which must be found first. A policy that may
+//| have documents has three more functions. `document_of_all` finds the document of a whole tile of queries.
+//| `row_in` has the keys of a query whose document is known, and `has_prefix` returns whether a query may see
+//| a prefix. A sequence without documents counts as one document.
 /// A policy, or a mask, that may have documents.
 template <typename Mask>
 concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
@@ -107,7 +107,7 @@ concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
   mask.has_prefix();
 };
 
-//| A warp searches by its lanes: each looks at a 32nd of what is left.
+//| A warp searches with all its lanes: each reads one of 32 positions in what is left.
 
 /// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
 /// warp.
@@ -125,16 +125,16 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
 
 //| ## Heads that share a tile
 //|
-//| A tile of queries has rows of one head. In step 8 up to four heads that read the same keys share it
-//| (chapter 8 packs them likewise). Of a consumer's 64 rows the first head has the first 16, 32 or 64, and so
-//| on, so a thread's two rows, 8 apart, are of one head. To the rest of the kernel such heads are one.
+//| A tile of queries has rows of one head. In step 8 up to four heads that read the same keys share it (as in
+//| chapter 8). The first head has the first 16, 32 or 64 of a consumer's 64 rows, and so on, so a thread's
+//| two rows, 8 apart, belong to one head. The rest of the kernel treats such heads as one.
 /// A policy whose consumers have rows of 2^head_bits heads, one after another; head_bits <= 2.
 template <typename Policy>
 concept SharesTiles = requires(const Policy& policy) {
   policy.head_bits;
 };
 
-/// Of `rows` rows of a tile, how many are queries of one head.
+/// The number of queries per head among `rows` rows of a tile.
 template <typename Policy>
 __device__ __forceinline__ int queries_among(const Policy& policy, int rows) {
   if constexpr (SharesTiles<Policy>)
@@ -143,8 +143,8 @@ __device__ __forceinline__ int queries_among(const Policy& policy, int rows) {
     return rows;
 }
 
-//| From a row of the tile follow its query, by the lowest bits, and its head, by the others.
-/// Which of its head's queries in a consumer's tile has the consumer's row `row`.
+//| The lowest bits of a row's number are its query, the others its head.
+/// The query of row `row` of a consumer's tile, among its head's.
 template <typename Policy>
 __device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
   if constexpr (SharesTiles<Policy>)
@@ -153,7 +153,7 @@ __device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
     return row;
 }
 
-/// The query head of this thread's two rows; `head` is what the kernel takes for one. `Number` is an integer.
+/// The query head of this thread's two rows; `head` is the kernel's. `Number` is an integer.
 template <typename Policy, typename Number>
 __device__ __forceinline__ Number head_of_row(const Policy& policy, Number head) {
   if constexpr (SharesTiles<Policy>)
@@ -163,8 +163,8 @@ __device__ __forceinline__ Number head_of_row(const Policy& policy, Number head)
     return head;
 }
 
-//| What else kernels know of a launch is the same for all policies.
-/// The shape of one launch, but for what may be seen.
+//| Everything else about a launch is the same for all policies.
+/// The shape of one launch, without the mask.
 struct Problem {
   int batch, seqlen_q, seqlen_k;
   device::Divisor heads;  ///< query heads of a batch entry
@@ -178,15 +178,15 @@ struct Problem {
 
 //| ## How large tiles are
 //|
-//| Chapter 5's sizes. At d = 64 three consumers hide more of the softmax than two, but each thread has 160
-//| registers only. That is enough for comparisons; a mask that reads memory, or a function on scores, gets
-//| two consumers and 232 registers.
+//| Chapter 5's sizes. At d = 64 three consumers hide more of the softmax than two, but leave each thread only
+//| 160 registers. That is enough for comparisons; a mask that reads memory, or a function on scores, gets two
+//| consumers and 232 registers.
 //|
-//| Consumers take turns at d = 64 and d = 128. Chapter 5 does so at d = 128 up to 2048 tokens only, where
-//| rows are over before the consumers alternate by themselves. Under a window or documents rows are short
-//| however long the sequence is.
-/// The sizes of the kernel for a head dimension, and which of chapter 5's switches it uses. `kLight`: beside
-/// the softmax there are a few comparisons at most.
+//| Consumers alternate at d = 64 and d = 128. Chapter 5 does so at d = 128 only up to 2048 tokens, where rows
+//| end before the consumers fall into alternation by themselves. Under a window or documents, rows are short
+//| in sequences of any length.
+/// The sizes of the kernel for a head dimension, and which of chapter 5's switches it uses. `kLight`: the
+/// mask takes a few comparisons at most.
 template <int kHeadDim_, bool kLight>
 struct KernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
@@ -196,7 +196,8 @@ struct KernelTraits {
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
   static constexpr int kStages = kHeadDim == 64 ? 8 : 5;    ///< of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for other queries beside Q and the pipeline
+  static constexpr bool kStoreByTma =
+      kHeadDim != 256;  // no room for other queries next to Q and the pipeline
   static constexpr int kQueryPlaces = kStoreByTma ? 2 : 1;  ///< tiles of queries that shared memory has
   static constexpr bool kPingpong = kHeadDim != 256;
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;  ///< of a thread, after setmaxnreg

@@ -1,22 +1,22 @@
 //| # The producer decides which tiles
 //|
-//| Chapter 5's producer knows how many tiles of keys there are, and streams them all. Here somebody must
-//| first find out which ones a tile of queries needs: its *row* of tiles. A *warp* of its own does it, while
-//| the row before is about to end. Each lane asks the policy for the class of one tile of keys, and ballots
-//| turn 32 answers into two words of bits. The warp counts the tiles of either class, tells everybody both
-//| numbers, and passes the words to the thread that streams.
+//| Chapter 5's producer knows how many tiles of keys there are, and streams them all. Here it must first find
+//| out which ones a tile of queries needs: its *row* of tiles. A separate *warp* decides on that shortly
+//| before the previous row ends. Each lane asks the policy for the class of one tile of keys, and ballots
+//| turn 32 answers into two words of bits. The warp counts the tiles of either class, broadcasts both counts,
+//| and passes the words to the streaming thread.
 //|
-//| **Partial tiles first.** Consumers are told two numbers, how many tiles are partial and how many are full.
-//| They run one loop with the mask and then one without any code for it. In the second loop they need not
-//| even know which keys they multiply, unless a function on scores asks. Under most masks a row begins with
-//| the tile on the diagonal, as in chapter 5.
+//| **Partial tiles first.** Consumers receive two counts, of partial and of full tiles. They run one loop
+//| with the mask and then one without any code for it, where they need not even know which keys they
+//| multiply, unless a function on scores takes the key. Under most masks a row begins with the tile on the
+//| diagonal, as in chapter 5.
 //|
-//| **Two warps.** One warp could decide and then stream. But a decision takes some 1000 clocks, and with
-//| documents more. Then a row would begin to load that much later, and a row of five tiles is over after some
+//| **Two warps.** One warp could decide and then stream. But a decision takes some 1000 clocks, and more with
+//| documents, and every row would begin to load that much later, while a row of five tiles takes only some
 //| 14,000 clocks ([the appendix](appendix.md#where-a-row-spends-its-clocks)).
 //|
-//| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads bring queries and store outputs;
-//| what lies between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
+//| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads load queries and store outputs;
+//| the memory between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
 #pragma once
 #include "chapters/09_masks/block.cuh"
 
@@ -24,7 +24,7 @@ namespace flashbook::masks {
 
 //| ## The candidates, 32 at a time
 
-/// Of 32 candidates. Bit i: candidate `first` + i has that class.
+/// The classes of 32 candidates. Bit i: candidate `first` + i has that class.
 struct Classes {
   uint32_t partial, full;
 };
@@ -39,15 +39,15 @@ __device__ __forceinline__ Classes classes_from(const Tiles& tiles, int first) {
           __ballot_sync(kWholeWarp, found == TileClass::full)};
 }
 
-//| ## The warp that decides
+//| ## The deciding warp
 //|
-//| The whole warp knows the work, since all of it classifies. Only lane 0 waits, writes and asks the counter.
-//| It writes the work down at once, and the two numbers when they are known: the producer has few registers,
-//| and need not keep the work in them.
+//| The whole warp has the work, since all lanes classify. Only lane 0 waits, writes and increments the
+//| counter. It writes the work at once, and the two counts when they are known, so that the producer's few
+//| registers need not keep the work.
 //|
-//| Under a window of 1024 a tile of queries has 9 candidates, so one look tells all. A causal tile of a long
-//| sequence has more than 32. Then the warp classifies them twice more, to pass on the partial ones and then
-//| the full ones.
+//| Under a window of 1024 a tile of queries has 9 candidates, so one round of ballots is enough. A causal
+//| tile of a long sequence has more than 32. Then the warp classifies them twice more, to pass on the partial
+//| ones and then the full ones.
 /// The warp that decides on the next tile of queries, and on its tiles of keys.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void decide(Shared& shared, const Problem& problem, const Policy& policy, int* counter) {
@@ -67,8 +67,8 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
       if (work.first_query < 0) mbarrier_arrive(&shared.work.full[next.stage]);
     }
     if (work.first_query < 0) return;
-    //| Consumers must know the two counts before they begin, so counting comes first. The tile of queries may
-    //| reach beyond the end of the sequence; the policy is asked about existing queries only.
+    //| Consumers need the two counts before they begin, so counting comes first. The tile of queries may
+    //| reach past the end of the sequence; the policy is asked about existing queries only.
     const auto tiles = policy.template tiles<kKeys>(
         work, min(work.first_query + queries_among(policy, Traits::kRows), work.sequence.queries) - 1);
     Classes classes{};
@@ -84,8 +84,8 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
       mbarrier_arrive(&shared.work.full[next.stage]);
     }
 
-    //| Within a class tiles go from the last to the first, as in chapter 5. The highest bit of a word is the
-    //| next one.
+    //| Within a class tiles go from the last to the first, as in chapter 5: the highest bit of a word is
+    //| next.
 #pragma unroll 1
     for (int pass = 0; pass < 2; ++pass)  // partial ones, full ones
 #pragma unroll 1
@@ -97,30 +97,30 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
         ballot.advance();
       }
 
-    //| **Not too early.** A tile of queries that a block has asked for can no longer be taken by a block that
-    //| is free. So the warp asks for the next one only when the present one is about to end, early enough for
-    //| a decision and the first loads. All lanes wait for that: if one waited alone, the warp would go back
-    //| and forth between it and the others.
+    //| **Not too early.** Once a block has claimed a tile of queries, no idle block can take it. So the warp
+    //| claims the next one only when the current one is about to end, early enough for a decision and the
+    //| first loads. All lanes wait for that, because if one lane waited alone, the warp would alternate
+    //| between it and the others.
     static_assert(kWorkStages % 2 == 0, "the stage tells the parity of the tiles of queries so far");
     mbarrier_wait(&shared.near_end, next.stage % 2);
     if (leads) index = problem.blocks + atomicAdd(counter, 1);
     index = __shfl_sync(kWholeWarp, index, 0);
-    //| All blocks together ask once for each tile. Whoever asks last leaves the counter as the next launch
-    //| wants it (chapter 5).
+    //| All blocks together increment the counter once per tile, and the last one resets it for the next
+    //| launch (chapter 5).
     if (leads && index == problem.blocks + policy.count(problem) - 1) atomicExch(counter, 0);
   }
 }
 
 //| ## Keys and values
 //|
-//| One thread streams them. With each tile of keys goes a word, the number of its first key, which consumers
-//| read before they mask. It lies beside the stage and shares its barriers: the producer writes it before it
-//| arrives at `full`, and a consumer reads it before it arrives at `empty`.
+//| One thread streams them. With each tile of keys it writes the number of the first key, which consumers
+//| read before they mask. The word shares the stage's barriers: it is written before the arrival at `full`,
+//| and read before the arrival at `empty`.
 //|
-//| This thread also knows how far the row is. When two of its tiles are left to send, the thread says at
-//| `near_end` that the next row is wanted. A row that has fewer tiles says so at once.
+//| This thread also follows the row's progress. When two of its tiles are left to send, it arrives at
+//| `near_end` to request the next row. A row with fewer tiles does so at once.
 
-constexpr int kTilesBefore = 2;  ///< tiles of keys before the end of a row, where the next row is asked for
+constexpr int kTilesBefore = 2;  ///< tiles of keys before the end of a row, where the next row is requested
 
 /// The thread that streams keys and values.
 template <typename Traits, typename Shared>
@@ -135,8 +135,8 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
     int left = work.partial + work.full;
     if (left < kTilesBefore) mbarrier_arrive(&shared.near_end);
 
-    //| The order is chapter 5's: keys run one tile ahead of values. So the values of a tile are sent when the
-    //| next tile is known, or when there is none.
+    //| As in chapter 5, keys run one tile ahead of values. So a tile's values are sent when the next tile is
+    //| known, or when there is none.
     const int kv_head = work.head.head / problem.group;
     const Head k_rows = work.k_rows.of(kv_head, problem.k_map_strides);
     const Head v_rows = work.k_rows.of(kv_head, problem.v_map_strides);
@@ -159,9 +159,9 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
   }
 }
 
-//| Where keys lie in pages (step 8), the policy does this and the next itself, with two whole warps, which
+//| If keys are in pages (step 8), the policy does this and the next role itself, with two whole warps, which
 //| both read the ballots.
-/// A policy that brings queries, keys and values itself, by warps 0 and 1.
+/// A policy that loads queries, keys and values itself, in warps 0 and 1.
 template <typename Policy, typename Traits, typename Shared>
 concept HasProducer = requires(const Policy& policy, Shared& shared, const TileMap& map,
                                const Problem& problem) {
@@ -170,14 +170,13 @@ concept HasProducer = requires(const Policy& policy, Shared& shared, const TileM
 
 //| ## Queries and outputs
 //|
-//| As in chapter 5, each by one thread. The rows of a tile beyond the end of its sequence come as zeros, and
-//| are not stored.
+//| As in chapter 5, each has one thread. A tile's rows past the end of its sequence are loaded as zeros and
+//| not stored.
 //|
-//| Where there are two places, the queries of tile n lie where those of n - 2 were. Consumers hand over the
-//| output of n - 2 when they begin n - 1. So the queries of n come as soon as n is decided on, while n - 1 is
-//| multiplied.
-/// Has a tile's queries brought to their place, for each consumer `rows` of `head`, from `first_row` on. One
-/// thread.
+//| With two places, the queries of tile n replace those of n - 2, whose output consumers hand over when they
+//| begin n - 1. So the queries of n are loaded as soon as n is decided on, while n - 1 is multiplied.
+/// Starts loading a tile's queries to their place: for each consumer `rows` of `head`, from `first_row` on.
+/// One thread.
 template <typename Traits, typename Shared>
 __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_map,
                                              const PipelineState<Traits::kQueryPlaces>& place, int first_row,
@@ -192,10 +191,10 @@ __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_ma
 }
 
 //| **The first queries do not wait for the decision.** It is made 4000 clocks after a block's first
-//| instruction, since neither code nor bounds are in any cache. Which rows come first is known after 1800,
-//| and the warp that brings them works it out for itself. Documents of 1024 gain 1.0 to 1.3 % ([the
+//| instruction, since neither code nor bounds are in any cache. The first rows are known after 1800, so the
+//| warp that loads queries works them out for itself. Documents of 1024 gain 1.0 to 1.3 % ([the
 //| appendix](appendix.md#what-is-between-documents-and-chapter-5)).
-/// The warp that brings queries; its first thread does.
+/// The warp that loads queries; its first thread does.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Problem& problem,
                                 const Policy& policy) {
@@ -212,11 +211,11 @@ __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Prob
   }
 }
 
-//| The same rows are named when the output leaves. TMA leaves out those beyond the end of what the map calls
-//| the tensor: the end of the batch entry's rows, or of the packed sequence's. `tma_store_wait_read` returns
-//| when TMA has read the tile from shared memory. Then other queries may come to its place. Only the end of
-//| the kernel says that the bytes have arrived in device memory.
-/// The thread that has outputs stored.
+//| The output is stored to the same rows. TMA skips rows past the end of the map's tensor, which is the end
+//| of the batch entry's rows, or of the packed sequence's. `tma_store_wait_read` returns when TMA has read
+//| the tile from shared memory, so that other queries may take its place. The bytes are certain to be in
+//| device memory only at the end of the kernel.
+/// The thread that stores outputs.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void store_outputs(Shared& shared, const TileMap& output_map, const MapStrides& strides,
                               const Policy& policy) {

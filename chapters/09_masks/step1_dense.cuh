@@ -1,8 +1,8 @@
 //| # Step 1: a mask from memory
 //|
-//| A byte for each pair of a query and a key says whether the query sees the key. So any mask can be given.
-//| The kernel knows nothing of it beforehand, so it treats every tile of keys as partial: it loads it,
-//| multiplies it, and asks for every pair. And each head reads N^2 bytes of mask.
+//| A byte for each pair of a query and a key says whether the query sees the key, so any mask is possible.
+//| The kernel knows nothing about it beforehand, so it treats every tile of keys as partial: it loads it,
+//| multiplies it, and checks every pair. And each head reads N^2 bytes of mask.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
 //| partial](../../docs/figures/mask_tiles.svg)
@@ -12,8 +12,7 @@
 namespace flashbook::masks {
 
 //| A thread reads two neighbouring bytes of a row for every 8 keys. The four lanes of a quad read 8 bytes
-//| together, and the next row is N bytes away. So one load of a warp touches eight lines of memory for 32
-//| bytes.
+//| together, and the next row is N bytes away. So one warp-level load touches eight cache lines for 32 bytes.
 /// The keys of a query by its row of the mask.
 struct PairsOfRow {
   const unsigned char* pair;  // [keys]
@@ -29,8 +28,7 @@ struct AllTiles {
   __device__ TileClass classify(int) const { return TileClass::partial; }
 };
 
-//| If each head has a mask of its own, 65 heads of 8192 tokens have more than 2^32 bytes. So offsets into it
-//| are counted in 64 bits.
+//| If each head has its own mask, 65 heads of 8192 tokens have more than 2^32 bytes, so offsets have 64 bits.
 /// Step 1.
 struct ByPairs : InBatch {
   const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k]

@@ -1,9 +1,9 @@
 //| # Step 2: packed sequences
 //|
-//| A batch of 1000, 37 and 4096 tokens, padded to the longest, is 58 % padding. So sequences are packed: one
-//| after another, without gaps, and `cu_seqlens` says where each begins. Each sequence is cut into tiles of
-//| its own, and a block must find out which sequence its tile of queries belongs to. (The code calls a packed
-//| sequence a document with bounds.)
+//| If a batch of 1000, 37 and 4096 tokens is padded to the longest, 58 % of it is padding. So sequences are
+//| packed one after another, without gaps, and `cu_seqlens` has where each begins. Each sequence is cut into
+//| its own tiles, and a block must find out which sequence its tile of queries belongs to. (The code calls a
+//| packed sequence a document with bounds.)
 //|
 //| ![Three packed sequences: the last tile of the first reaches into the second, and the map ends where the
 //| sequence does](../../docs/figures/packed_end.svg)
@@ -14,10 +14,10 @@ namespace flashbook::masks {
 
 //| ## A plan
 //|
-//| A small kernel of one block makes the plan, before the launch that uses it: sequences by length, the
-//| longest first, and the number of tiles of queries before each. If a long sequence began last, all blocks
-//| would wait for it (chapter 5 says so of its tile scheduler). The kernel sorts into buckets, one for each
-//| number of tiles of keys; the order within a bucket does not matter.
+//| A small kernel of one block runs before the launch and makes the plan: sequences by length, the longest
+//| first, and the number of tiles of queries before each. If a long sequence began last, all blocks would
+//| wait for it, as in chapter 5's tile scheduler. The kernel sorts into buckets, one for each number of tiles
+//| of keys; the order within a bucket does not matter.
 
 constexpr int kPlanThreads = 1024;
 
@@ -42,7 +42,7 @@ __device__ inline int sum_before(int value, int& total) {
   __syncthreads();  // all have read the sums of the call before
   if (lane == 31) of_warp[warp] = sum;
   __syncthreads();  // all warps have written theirs
-  //| Then each thread goes through the 32 sums.
+  //| Then each thread adds up the sums of earlier warps.
   int before = 0;
   total = 0;
   for (int i = 0; i < kPlanThreads / 32; ++i) {
@@ -52,21 +52,22 @@ __device__ inline int sum_before(int value, int& total) {
   return before + sum - value;
 }
 
-//| **Rows behind the last sequence.** A buffer may be longer than its sequences, and only the device knows
-//| where they end. No tile covers the rows behind them, so their output would stay unwritten. But a weight
-//| gradient sums over all rows of the buffer, and a single NaN there makes it NaN. So the launch that plans
-//| has additional blocks, which write zeros from the end of the last sequence on. Usually there is nothing to
+//| **Rows after the last sequence.** A buffer may be longer than its sequences, and only the device knows
+//| where they end. No tile covers the rows after them, so their output would stay unwritten. But a weight
+//| gradient sums over all rows of the buffer, and a single NaN would spoil it. So the planning launch has
+//| additional blocks, which write zeros from the end of the last sequence on. Usually there is nothing to
 //| write: such a block reads one number and exits while the first block plans.
-/// A tensor of 16-bit elements, packed, in which nothing writes the rows from `*end` on.
+/// A packed tensor of 16-bit elements whose rows from `*end` on would stay unwritten.
 struct OpenEnd {
   void* first = nullptr;  // [rows, heads, columns] by strides
   Strides strides = {};
   int heads = 0, rows = 0, columns = 0;
   const int* end = nullptr;
 
-  //| All threads of those blocks count the same pieces of 16 bytes, and each takes its share in strides: the
-  //| pieces of a row, then its heads, then the next row. So neighbouring threads write neighbouring bytes.
-  /// Writes zeros to all rows behind the end, 16 bytes per thread and iteration.
+  //| All threads of those blocks number the pieces of 16 bytes alike, and each takes its share in strides:
+  //| the pieces of a row, then its heads, then the next row. So neighbouring threads write neighbouring
+  //| bytes.
+  /// Writes zeros to all rows from the end on, 16 bytes per thread and iteration.
   __device__ void clear(int64_t thread, int64_t threads) const {
     const int pieces = columns / 8, from = heads > 0 ? *end : 0;
     for (int64_t i = thread; i < int64_t(rows - from) * heads * pieces; i += threads) {
@@ -92,24 +93,24 @@ struct OpenEnds {
   }
 };
 
-//| Where documents are a mask, as in step 5, tiles cover all rows of the buffer, and rows behind the last
+//| If documents are a mask, as in step 5, tiles cover all rows of the buffer, and rows after the last
 //| document come out as if they belonged to it. A second launch clears them.
-/// Clears what lies behind the last sequence. Blocks of kPlanThreads.
+/// Clears the rows after the last sequence. Blocks of kPlanThreads.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) clear_behind(OpenEnds open) {
   open.clear(int64_t(blockIdx.x) * kThreads + threadIdx.x, int64_t(gridDim.x) * kThreads);
 }
 
 /// Makes the plan for tiles of kRows rows and kKeys keys in its first block, of kPlanThreads; the others
-/// clear what lies behind the last sequence. `Sequences` is Packed, or answers what it does.
+/// clear the rows after the last sequence. `Sequences` is Packed, or has the same functions.
 template <int kRows, int kKeys, typename Sequences>
 __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, Plan plan, OpenEnds open) {
   if (blockIdx.x > 0)
     return open.clear(int64_t(blockIdx.x - 1) * kPlanThreads + threadIdx.x,
                       int64_t(gridDim.x - 1) * kPlanThreads);
-  //| There is a bucket for each length in tiles of keys, the longest first. The kernel counts each bucket,
-  //| sums the counts to find where each begins, and then each sequence takes the next place of its bucket: a
-  //| counting sort.
+  //| There is a bucket for each length in tiles of keys, the longest first. This is a counting sort: count
+  //| each bucket, sum the counts to find where each begins, and let each sequence take the next place of its
+  //| bucket.
   __shared__ int bucket[kPlanThreads];  // the longest first; longer ones share bucket 0
   const int thread = threadIdx.x;
   const auto bucket_of = [&](const Sequence& s) {
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
     plan.sorted[atomicAdd(&bucket[bucket_of(documents.at(i))], 1)] = i;
   __syncthreads();  // all are sorted
   //| Last, it sums up the tiles of queries in the sorted order, 1024 sequences at a time. The sum after the
-  //| last sequence is the number of tiles of a head.
+  //| last sequence is the number of tiles per head.
   int tiles = 0;
   for (int first = 0; first < documents.count; first += kPlanThreads) {
     const int i = first + thread;
@@ -143,31 +144,31 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
 
 //| ## Finding the sequence
 //|
-//| The lanes of the warp that decides search together (`last_at_most` in `problem.cuh`). A thousand sequences
+//| The lanes of the deciding warp search together (`last_at_most` in `problem.cuh`). A thousand sequences
 //| take two rounds. A sequence without queries has no tile, and begins where the next one does. So the right
-//| one is the *last* that begins at the place or before it.
+//| one is the *last* that begins at or before the place.
 //|
 //| ## Rows that end where the sequence does
 //|
-//| TMA leaves out what lies beyond the end of a *tensor*. At the end of a packed sequence lies the next one.
-//| Its keys could be masked, but its values would still be multiplied by 0, and 0 times NaN is NaN. A tile of
-//| outputs that is stored whole overwrites its neighbour's first rows.
+//| TMA skips rows past the end of a *tensor*, but after a packed sequence comes the next one. Its keys could
+//| be masked, but its values would still be multiplied by 0, and 0 times NaN is NaN. And a tile of outputs
+//| that is stored whole would overwrite its neighbour's first rows.
 //|
-//| The tensor map mends both. It says that the tensor has M = 2^30 rows, and a sequence of n rows has the
-//| last n of them. So the row after the sequence's last would be row M. By the map it does not exist: TMA
-//| fills in zeros for it when it loads, and leaves it out when it stores. A second index, e, says where the
-//| rows really lie: row e of the tensor is the one that follows the sequence.
+//| The tensor map solves both. It claims that the tensor has M = 2^30 rows, and that a sequence of n rows is
+//| the last n of them. So the row after the sequence's last would be row M, which does not exist: TMA loads
+//| zeros in its place and does not store it. A second index, e, locates the rows: row e of the tensor is the
+//| one after the sequence.
 //|
 //|     address(row, e) = base + row * row_bytes + e * row_bytes - M * row_bytes,   0 <= row < M
 //|
-//| Row M - n + r lies at base + (e - n + r) * row_bytes, as it should.
+//| Row M - n + r is at base + (e - n + r) * row_bytes, as it should be.
 //|
 //| **A subtraction without negative numbers.** How can a map subtract M rows? Its strides are positive, and
-//| its base must be allocated memory. (Maps that began before their tensor worked until nothing lay there;
-//| then they gave an illegal address, see [the appendix](appendix.md#a-map-that-began-before-its-tensor).)
-//| But addresses have 64 bits, and sums of them wrap around. So one more dimension, with a stride of 2^34 -
-//| row_bytes and the constant index 2^30, adds 2^64 - M * row_bytes. (Triton's `ragged_tma.py` has these
-//| ideas.)
+//| its base must be allocated memory. (Maps that began before their tensor worked until nothing was allocated
+//| there, and then gave an illegal address, see [the
+//| appendix](appendix.md#a-map-that-began-before-its-tensor).) But addresses have 64 bits, and their sums
+//| wrap around. So one more dimension, with a stride of 2^34 - row_bytes and the constant index 2^30, adds
+//| 2^64 - M * row_bytes. (Triton's `ragged_tma.py` has these ideas.)
 //|
 //| **Five dimensions** are all that a map has: column, row, panel, e and the wrap. The head has to share one
 //| with e. Both are multiples of a unit, the greatest common divisor of the bytes between heads and between
@@ -185,7 +186,7 @@ __device__ inline MapRows varlen_rows(int first, int count) {
 //|
 //| Windows and prefixes count within a sequence, so the rest is step 3 without documents. Within a sequence
 //| the last tile of queries goes first.
-/// Packed sequences: where their rows lie.
+/// The rows of packed sequences.
 struct Packed : DocumentBounds {
   __device__ static int entry(int) { return 0; }  ///< of the batch: there is one
   __device__ static constexpr int queries_of(int tile_rows) { return tile_rows; }
@@ -197,7 +198,7 @@ struct Packed : DocumentBounds {
   }
 };
 
-/// In which order the tiles of planned sequences go.
+/// The order of the tiles of planned sequences.
 template <typename Sequences>
 struct InPlan {
   Sequences documents;
@@ -217,7 +218,7 @@ struct InPlan {
     const int first_head = index / (tiles * heads_of_section) * heads_of_section;
     const int heads = min(heads_of_section, problem.heads - first_head), at = index - first_head * tiles;
     //| A section of heads at a time, as in chapter 5, so that its keys and values stay in the L2. Within a
-    //| section all heads begin with the longest sequence. These are real divisions, a few for each tile of
+    //| section all heads begin with the longest sequence. These are real divisions, a few per tile of
     //| queries: only the device knows the number of tiles, so the host cannot prepare a `Divisor`.
     const int sorted = last_at_most(plan.first_tile, documents.count, at / heads);
     const int number = plan.sorted[sorted];

@@ -1,8 +1,8 @@
 //| # Step 3: ranges of tiles
 //|
 //| Under a window, a prefix, attention sinks or documents a query sees one or two *ranges* of keys. So two
-//| numbers a range decide about a pair, and the first and the last row of a tile of queries decide which
-//| tiles of keys it needs. Nothing is read from memory but the documents' bounds.
+//| numbers per range decide about a pair, and the first and the last row of a tile of queries determine which
+//| tiles of keys it needs. Only the documents' bounds are read from memory.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
 //| partial](../../docs/figures/mask_tiles.svg)
@@ -14,20 +14,19 @@ namespace flashbook::masks {
 
 //| ## The keys of a query
 //|
-//| `own` is the key at the query's own place, aligned to the bottom right: the last query stands at the last
-//| key. A window reaches from `own - left` to `own + right`; a causal mask is a window with `right = 0`. The
-//| first keys may be seen besides, as a *prefix*: by all queries, or, if they are sinks, by all queries that
-//| are not before them. From one query to the next no end of a range moves back, and no beginning. The class
-//| of a tile rests on that.
+//| `own` is the key at the query's own place, aligned to the bottom right: the last query is at the last key.
+//| A window reaches from `own - left` to `own + right`; a causal mask is a window with `right = 0`. The first
+//| keys may also be visible, as a *prefix*: to all queries, or, as sinks, to all queries at or after them.
+//| From one query to the next, neither end of a range moves back. The class of a tile relies on that.
 //|
-//| In a partial tile a thread needs to know of 32 columns whether its row sees them: two neighbours of
-//| every 8. They are bits of a word. The columns before the end of a range are a run of ones in that word,
-//| those before its beginning are another, and the range is the difference. So a row costs a few instructions
-//| for each end of a range, and no comparison for each score.
+//| In a partial tile a thread must know for each of 32 columns whether its row sees them: two neighbours of
+//| every 8. They are the bits of a word. The columns before the end of a range are a run of ones in that
+//| word, those before its beginning are another, and the range is the difference. So a row costs a few
+//| instructions per end of a range, and no comparison per score.
 //|
-//| How long is such a run? Among `n` keys, counted from the thread's first column, are `n / 8` whole groups
-//| with two of its columns each, and then up to two columns more. For example, among 17 keys there are two
-//| groups and one column: 5 ones.
+//| How long is such a run? `n` keys, counted from the thread's first column, contain `n / 8` whole groups
+//| with two of its columns each, and then up to two more. For example, 17 keys contain two groups and one
+//| column: 5 ones.
 /// A one for each of a thread's kColumns columns among the `keys` keys from its first column on.
 template <int kColumns>
 __device__ __forceinline__ uint32_t columns_among(int keys) {
@@ -35,7 +34,7 @@ __device__ __forceinline__ uint32_t columns_among(int keys) {
   return uint32_t((uint64_t(1) << (inside / 8 * 2 + min(inside % 8, 2))) - 1);
 }
 
-//| What lies before a range's end and not before its beginning is in it.
+//| A range has the columns before its end that are not before its beginning.
 /// A range of keys.
 struct KeyRange {
   int begin, end;
@@ -58,17 +57,17 @@ struct KeyRanges {
   __device__ KeyRange prefix() const { return {prefix_begin, prefix_end}; }
   __device__ KeyRange own() const { return {begin, end}; }
 
-  /// As of one range: those of both, whether there is a prefix or not.
+  /// The same for both ranges, whether there is a prefix or not.
   template <int kColumns>
   __device__ uint32_t columns(int first) const {
     return own().columns<kColumns>(first) | prefix().columns<kColumns>(first);
   }
-  //| A document's ranges count from its own first key. `from` makes them count from the tensor's.
+  //| A document's ranges count from its own first key. `from` converts them to the tensor's.
   /// The same, key `first` being number 0.
   __device__ KeyRanges from(int first) const {
     return {prefix_begin - first, prefix_end - first, begin - first, end - first};
   }
-  //| A tile that begins in the prefix may go on in the window, if there is no gap between the two.
+  //| A tile that begins in the prefix may extend into the window, if there is no gap between the two.
   /// Whether it has all keys from `first` to `last`.
   __device__ bool has_all(int first, int last) const {
     const bool in_prefix = (first >= prefix_begin) & (first < prefix_end);
@@ -77,8 +76,8 @@ struct KeyRanges {
   }
 };
 
-//| A side without a limit is a number that no sequence reaches, so no comparison needs a special case. A
-//| range ends where the keys do at the latest, so nobody sees a key beyond them.
+//| An unlimited side is a number larger than any sequence, so no comparison needs a special case. A range
+//| ends where the keys do at the latest, so no query sees a key past them.
 /// A window and a prefix, as a kernel gets them.
 struct Band {
   int left, right;  ///< keys before and after a query's own; kNoLimit: all
@@ -86,7 +85,7 @@ struct Band {
 
   static constexpr int kNoLimit = 1 << 30;  ///< longer than a sequence may be, and no sum with it overflows
 
-  /// Whether a query may see the first keys besides.
+  /// Whether a query may also see the first keys.
   __device__ bool has_prefix() const { return (sinks | prefix) != 0; }
 
   /// The keys of `query`, which the sequence has.
@@ -100,11 +99,11 @@ struct Band {
 
 //| ## The class of a tile
 //|
-//| A query further down sees at least as far to the right, and begins no earlier. So if the first row and the
-//| last row see all keys of a tile, so do all rows between them. And what any of the rows sees begins where
-//| the first row's range does, and ends where the last row's does.
+//| A later query sees at least as far to the right, and begins no earlier. So if the first row and the last
+//| row see all keys of a tile, so do all rows between them. And the keys that any of the rows sees begin
+//| where the first row's range does, and end where the last row's does.
 //|
-//| Here `&` and `|` take the place of `&&` and `||`: lanes ask about different tiles, and would part at a
+//| `&` and `|` replace `&&` and `||` here, because lanes classify different tiles and would diverge at a
 //| branch.
 /// The class of the tile of keys from `first_key` on, by the ranges of the first and of the last row.
 __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRanges& last, int first_key,
@@ -122,19 +121,18 @@ __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRan
 //| of the next. A query's ranges are those within its document, moved to where that begins. Its document is
 //| found by binary search.
 //|
-//| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents. A NaN
-//| in one of them reaches the other's rows, since 0 times NaN is NaN. Sequences of different users belong to
-//| step 2.
+//| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents, and a
+//| NaN in one of them reaches the other's rows, since 0 times NaN is NaN. Different users' sequences belong
+//| in step 2.
 
-//| A row of which nobody else knows the document finds it alone: a thread, by halving.
-
+//| A row whose document is not known yet finds it alone: a thread, by binary search.
 /// Documents, as a kernel gets them.
 struct DocumentBounds {
   const int* first_query = nullptr;  // [count + 1]
   const int* first_key = nullptr;    // [count + 1]
   int count = 0;                     ///< 0: there are none, and the sequence is one
 
-  /// The document of `query`: the last that begins at it or before it, since those without queries begin
+  /// The document of `query`: the last that begins at or before it, since documents without queries begin
   /// where the next one does.
   __device__ int find(int query) const {
     int begin = 0, end = count - 1;
@@ -153,16 +151,15 @@ struct DocumentBounds {
   }
 };
 
-//| The ranges of a query without documents are the band's. With documents they are those of its document. To
-//| find one of eight documents takes three loads one after the other, some 1000 clocks. So it is found once
-//| for a tile of queries (`Work::document`), and a row searches only where the tile lies in several
-//| documents.
+//| Without documents, the ranges of a query are the band's. With documents they are those of its document.
+//| Finding one of eight documents takes three dependent loads, some 1000 clocks. So it is done once per tile
+//| of queries (`Work::document`), and a row searches only if the tile spans several documents.
 /// The keys of queries by window, prefix and documents.
 struct Ranges {
   Band band;
   DocumentBounds documents;
 
-  /// The document of `query`, in which its ranges count.
+  /// The document of `query`, which its ranges count from.
   __device__ Sequence document_of(const Sequence& s, int query) const {
     return documents.count == 0 ? Sequence{0, s.queries, 0, s.keys} : documents.at(documents.find(query));
   }
@@ -176,7 +173,7 @@ struct Ranges {
   }
 
   /// The document of all `rows` queries from `first` on, or of those that exist; one without queries if they
-  /// lie in several. All lanes of a warp.
+  /// span several. All lanes of a warp.
   __device__ Sequence document_of_all(const Sequence& s, int first, int rows) const {
     const Sequence document = documents.count == 0
                                   ? Sequence{0, s.queries, 0, s.keys}
@@ -185,15 +182,15 @@ struct Ranges {
   }
 };
 
-//| To classify any tile of keys the warp that decides needs the ranges of the first row and of the last. They
-//| are computed once. Where all rows lie in one document, nobody searches for it again.
+//| To classify tiles of keys, the deciding warp needs the ranges of the first and the last row. They are
+//| computed once. If all rows are in one document, it is not searched for again.
 /// The tiles of keys for a tile of queries.
 template <int kKeys>
 struct RangeTiles {
   KeyRanges first, last;  ///< of its first row and of its last
   Span span;
 
-  /// `document`: where all rows lie; without queries if they lie in several, or nobody has looked.
+  /// `document`: that of all rows; without queries if they span several, or if that is unknown.
   __device__ RangeTiles(const Ranges& ranges, const Sequence& s, int first_query, int last_query,
                         const Sequence& document = {}) {
     if (document.queries > 0)
@@ -219,10 +216,10 @@ struct RangeTiles {
 //|
 //| A sequence is a batch entry, its first row is row 0, and tiles of queries go in chapter 5's order.
 //|
-//| The warp that decides is waited for, and a division by a number that the host does not prepare takes it
-//| some 200 clocks. So the host prepares those of the order, too. The last section may have fewer heads than
-//| the others.
-/// Sequences that are batch entries: where their rows lie, and in which order their tiles go.
+//| All others wait for the deciding warp, and a division by a number that the host has not prepared takes it
+//| some 200 clocks. So the host prepares the divisors of the order, too. The last section may have fewer
+//| heads than the others.
+/// Sequences that are batch entries: their rows, and the order of their tiles.
 struct InBatch {
   TileOrder order;
   device::Divisor tiles_of_section, heads_of_section;
@@ -241,8 +238,8 @@ struct InBatch {
         last_section((order.batch * order.heads - 1) / order.heads_of_section) {}
 
   //| Sections come one after the other. In a section all heads have their last tile of queries first, then
-  //| all the one before.
-  /// What `tile_at` says, without a division.
+  //| the one before, and so on.
+  /// `tile_at` without a division.
   __device__ WorkTile tile(int index) const {
     if (index >= order.tiles) return {{0, 0}, -1};
     if (!order.longest_first) return tile_at(order, index);
@@ -265,7 +262,7 @@ struct InBatch {
   }
 };
 
-//| Most policies leave scores and probabilities as they are. The kernel then has no code that would change
+//| Most policies leave scores and probabilities unchanged. The kernel then has no code that would change
 //| them.
 /// Probabilities as they are.
 struct KeepsAll {
@@ -278,7 +275,7 @@ struct Unchanged : KeepsAll {
   static constexpr bool kAsksForKeys = false;
 };
 
-//| Steps 2 and 4 give the same answers. There may be documents, so the two functions for them are here
+//| Steps 2 and 4 answer in the same way. There may be documents, so the two functions for them are here
 //| (`CountsInDocuments` in `problem.cuh`).
 /// The answers of a policy by ranges.
 struct InRanges {

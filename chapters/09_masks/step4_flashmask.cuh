@@ -1,11 +1,11 @@
 //| # Step 4: FlashMask
 //|
-//| Between a formula and N^2 bytes lies FlashMask (arXiv 2410.01359): for each *key*, at most two intervals
-//| of queries that must not see it, one below the diagonal and one above. Four numbers a key are enough for
-//| documents, windows and prefixes, causal or not, and each head and batch entry may have a mask of its own.
-//| They are not enough for a key that is hidden from three separate intervals of queries.
+//| Between a formula and N^2 bytes there is FlashMask (arXiv 2410.01359): for each *key*, at most two
+//| intervals of queries that must not see it, one below the diagonal and one above. Four numbers per key are
+//| enough for documents, windows and prefixes, causal or not, and each head and batch entry may have its own
+//| mask. They are not enough for a key that is hidden from three separate intervals of queries.
 //|
-//| ![Two documents as one number a key, and its least and largest in each tile of
+//| ![Two documents as one number per key, and its least and largest in each tile of
 //| keys](../../docs/figures/mask_columns.svg)
 #pragma once
 #include "chapters/09_masks/step3_ranges.cuh"
@@ -15,23 +15,23 @@ namespace flashbook::masks {
 //| ## Least and largest
 //|
 //| A tile of keys is skipped if all its keys hide all queries of the tile, and full if none hides any. To
-//| know that, the producer need not read the bounds of 128 keys. It is enough to know the least and the
-//| largest of each bound. Say that even the interval that begins last has begun by the tile's first query,
-//| and even the one that ends first ends after its last query. Then every key is hidden from every query.
+//| determine that, the producer need not read the bounds of 128 keys: the least and the largest of each bound
+//| are enough. Suppose that even the interval that begins last has begun by the tile's first query, and even
+//| the one that ends first ends after its last query. Then every key is hidden from every query.
 //|
 //| | | lower interval | upper interval |
 //| | --- | --- | --- |
 //| | skip, if | largest begin <= first query, and last query < least end | the same |
 //| | no key hides any, if | last query < least begin, or largest end <= first query | the same |
 //|
-//| The rule is *conservative*. If half of the keys hide the tile by the lower interval and half by the upper
-//| one, nobody sees it, and it is called partial. That costs time and never a wrong result.
+//| The rule is *conservative*. If the lower interval hides half of the keys and the upper one the other half,
+//| no query sees the tile, but it is called partial. That costs time and never gives a wrong result.
 
 /// The queries that must not see a key: two intervals, ends not included.
 struct alignas(16) Hidden {
   int lower_begin, lower_end, upper_begin, upper_end;
 
-  /// Bit r: whether it hides query `first` + r. A run of ones is what lies below its end and not below its
+  /// Bit r: whether it hides query `first` + r. The ones are the rows before its end that are not before its
   /// beginning.
   __device__ uint32_t hidden_rows(int first) const {
     const auto below = [&](int query) { return (1u << min(max(query - first, 0), kRowsOfWarp)) - 1; };
@@ -39,7 +39,7 @@ struct alignas(16) Hidden {
   }
 };
 
-/// Of the keys of a tile.
+/// The least and the largest bounds of a tile's keys.
 struct HiddenOfTile {
   Hidden least, largest;
 
@@ -54,8 +54,8 @@ struct HiddenOfTile {
 
 //| ## The scan
 //|
-//| A small kernel runs first, with a warp for each tile of keys. It writes all four bounds of each key, since
-//| the user may leave out those that have a default. Keys beyond the end get bounds that hide them from every
+//| A small kernel runs first, with one warp per tile of keys. It writes all four bounds of each key, since
+//| the user may leave out those that have a default. Keys past the end get bounds that hide them from every
 //| query. So the array has whole tiles, and the attention kernel reads it without a check.
 
 /// The intervals as the user gives them (Columns in common/attention/visibility.h).
@@ -64,8 +64,8 @@ struct ColumnBounds {
   int bounds;          ///< 1, 2 or 4
   bool causal;         ///< two bounds are the lower interval's
 
-  //| Of two bounds the second is the lower interval's end under a causal window, and the upper interval's end
-  //| without one.
+  //| If there are two bounds, the second is the lower interval's end under a causal window, and the upper
+  //| interval's end without one.
   __device__ Hidden at(int64_t row, int queries_of_head) const {  // row of [batch, heads, seqlen_k]
     const int* const bound = queries + row * bounds;
     if (bounds == 1) return {bound[0], queries_of_head, 0, 0};
@@ -75,16 +75,16 @@ struct ColumnBounds {
   }
 };
 
-//| What the scan leaves is 16 bytes a key and 32 a tile of keys. At 8192 keys that is 130 KB a head, against
-//| 64 MB of pairs.
-/// What the scan leaves in device memory.
+//| The scan writes 16 bytes per key and 32 per tile of keys. At 8192 keys that is 130 KB per head, against 64
+//| MB of pairs.
+/// The scan's results in device memory.
 struct Scanned {
   Hidden* hidden;       // [batch, heads, tiles of keys, keys of a tile]
   HiddenOfTile* tiles;  // [batch, heads, tiles of keys]
 };
 
-//| A warp takes the least and the largest over its 32 lanes by five rounds of shuffles. Each round exchanges
-//| the four bounds one after the other.
+//| A warp finds the least and the largest over its 32 lanes in five rounds of shuffles, each of which
+//| exchanges the four bounds one after the other.
 constexpr int kScanThreads = 128;
 
 /// The least, or the largest, of each bound over the lanes of a warp.
@@ -102,9 +102,9 @@ __device__ inline Hidden of_warp(Hidden hidden, const Choose& choose) {
   return hidden;
 }
 
-//| A lane reads every 32nd key of the tile, and keeps the least and the largest of each bound that it has
-//| seen. Five rounds of shuffles then give the tile's. The last warps of the grid may have no tile.
-/// Scans the bounds of tiles of kKeys keys. Grid: (tiles of keys of all heads, four a block).
+//| A lane reads every 32nd key of the tile, and keeps the least and the largest of each bound. Five rounds of
+//| shuffles then give the tile's. The last warps of the grid may have no tile.
+/// Scans the bounds of tiles of kKeys keys. Grid: (tiles of keys of all heads, four per block).
 template <int kKeys>
 __global__ void __launch_bounds__(kScanThreads)
     scan_columns(ColumnBounds columns, int seqlen_q, int seqlen_k, int heads_and_tiles, Scanned scanned) {
@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(kScanThreads)
   constexpr int kMost = 2147483647;
   const auto least = [](int a, int b) { return min(a, b); };
   const auto largest = [](int a, int b) { return max(a, b); };
-  //| The kernel also writes the four numbers of each key side by side, so that a partial tile reads them by
-  //| one load. A key beyond the end is hidden from every query.
+  //| The kernel also writes the four numbers of each key next to each other, so that a partial tile reads
+  //| them in one load.
   HiddenOfTile all{{kMost, kMost, kMost, kMost}, {0, 0, 0, 0}};
   for (int key = first_key + lane; key < first_key + kKeys; key += 32) {
     Hidden hidden{0, kMost, 0, kMost};
@@ -135,9 +135,9 @@ __global__ void __launch_bounds__(kScanThreads)
 
 //| ## The policy
 //|
-//| Intervals stand beside step 3's ranges: FlashMask's causal masks have bounds below the diagonal only, and
-//| the diagonal itself is step 3's arithmetic. So a tile has two classes, one by each, and the one that shows
-//| less counts: `TileClass` ascends from skip to full.
+//| Intervals complement step 3's ranges: FlashMask's causal masks have bounds below the diagonal only, and
+//| the diagonal itself is step 3's arithmetic. So a tile has two classes, one from each, and the more
+//| restrictive one counts: `TileClass` ascends from skip to full.
 /// The tiles of keys for a tile of queries.
 template <int kKeys>
 struct ColumnTiles : RangeTiles<kKeys> {
@@ -174,8 +174,8 @@ struct ByColumns : InBatch, InRanges {
             work.first_query,
             last_query};
   }
-  //| A partial tile is asked twice: its rows for their ranges, and its keys for their intervals
-  //| (`hide_by_key` in `partial_tile.cuh`).
+  //| A partial tile needs both: its rows' ranges, and its keys' intervals (`hide_by_key` in
+  //| `partial_tile.cuh`).
   /// The intervals of the keys from `first_key` on.
   __device__ const Hidden* hidden(const Work& work, int first_key) const {
     return scanned.hidden + first_tile(work) * tile_keys + first_key;

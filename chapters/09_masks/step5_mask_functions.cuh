@@ -1,14 +1,14 @@
 //| # Step 5: functions
 //|
-//| Steps 1 to 4 each know one kind of mask. A library cannot know every mask that its users will want. So
-//| this step takes two *functions*, as FlexAttention does (arXiv 2412.05496): one says which pairs are
-//| visible, the other changes a score. They are types, given as template parameters, and the compiler inlines
-//| them, for a GPU and for the simulator.
+//| Steps 1 to 4 each handle one kind of mask, and no library can foresee every mask that its users will want.
+//| So this step takes two *functions*, as FlexAttention does (arXiv 2412.05496): one decides which pairs are
+//| visible, the other changes a score. They are types, passed as template parameters, and the compiler
+//| inlines them, for a GPU and for the simulator.
 //|
 //| **Curried.** FlexAttention's `mask_mod(b, h, q, k)` takes all four indices at once. Here `row(b, h, q)`
-//| returns a value that takes the last one, `sees(k)`. A thread owns two rows, and what depends on the row,
-//| such as the search for its document, is done once and not for each of the 32 keys that it has of a row in
-//| a tile of 128.
+//| returns a value that takes the last one, `sees(k)`. A thread owns two rows, and work that depends on the
+//| row, such as the search for its document, is done once instead of for each of the row's 32 keys that it
+//| has in a tile of 128.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
 //| partial](../../docs/figures/mask_tiles.svg)
@@ -23,9 +23,9 @@ namespace flashbook::masks {
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `row(batch, head, query)` | a value with `sees(key)`; `columns(key)`, if it has it, answers for all of a thread's columns at once |
-//| | `kByHead` | whether heads and batch entries have masks of their own |
-//| | `classify<kKeys>(first_query, last_query, first_key)` | the class of a tile; a mask that cannot tell leaves this function out |
+//| | `row(batch, head, query)` | a value with `sees(key)`; `columns(key)`, if present, answers for all of a thread's columns at once |
+//| | `kByHead` | whether heads and batch entries have their own masks |
+//| | `classify<kKeys>(first_query, last_query, first_key)` | the class of a tile; masks that cannot determine it omit this function |
 /// A mask by window, prefix and documents.
 struct RangeMask {
   static constexpr bool kByHead = false;
@@ -47,9 +47,9 @@ struct RangeMask {
   }
 };
 
-//| A mask without a formula: the user lists the blocks that are visible, of any size. For each key the row's
-//| blocks are searched by halving. That is slow, and it happens in partial tiles only. Blocks of the size of
-//| tiles make no partial tiles.
+//| A mask without a formula: the user lists the visible blocks, of any size. For each key the row's blocks
+//| are searched by halving. That is slow, but happens in partial tiles only, and blocks of the size of tiles
+//| make no partial tiles.
 /// Blocks that are listed: a mask without a formula. Ranges may restrict it further.
 struct BlockMask {
   static constexpr bool kByHead = false;
@@ -86,13 +86,13 @@ struct BlockMask {
 
 //| ## Which tiles
 //|
-//| A function of a pair cannot be asked about a tile. But a kernel that runs first can ask it about every
-//| pair, once for all heads if they share the mask: 67 million questions for 8192 tokens. It writes a word
-//| for each pair of tiles, and the producer reads 32 of them at a time. FlexAttention makes such a
-//| `BlockMask` beforehand, in PyTorch, and keeps it.
+//| A function of a pair cannot classify a tile. But a kernel that runs first can evaluate it for every pair,
+//| once for all heads if they share the mask: 67 million pairs for 8192 tokens. It writes a word for each
+//| pair of tiles, and the producer reads 32 of them at a time. FlexAttention makes such a `BlockMask`
+//| beforehand, in PyTorch, and keeps it.
 //|
-//| A mask that does know about tiles may say so. `RangeMask` has a function `classify`, and is not asked
-//| about pairs here.
+//| A mask that can classify tiles may do so. `RangeMask` has a function `classify`, so its pairs are not
+//| evaluated here.
 
 constexpr int kClassifyThreads = 128;
 
@@ -117,14 +117,14 @@ concept KnowsTiles = requires(const Mask& mask) {
   mask.template classify<kKeys>(0, 0, 0);
 };
 
-/// Writes the class of tiles of kRows queries by kKeys keys. Grid: (tiles of keys, four a block; tiles of
+/// Writes the class of tiles of kRows queries by kKeys keys. Grid: (tiles of keys, four per block; tiles of
 /// queries; masks). Each warp has a tile.
 template <int kRows, int kKeys, typename Mask>
 __global__ void __launch_bounds__(kClassifyThreads)
     classify_tiles(const __grid_constant__ Mask mask, const __grid_constant__ Problem problem, int key_tiles,
                    TileClass* classes) {  // [masks, query tiles, key tiles]
-  //| A warp has a tile of keys, a row of the grid a tile of queries. The compiler knows whether the mask has
-  //| a `classify`.
+  //| A warp has a tile of keys, a row of the grid a tile of queries. Whether the mask has a `classify` is
+  //| known at compile time.
   const int tile = (blockIdx.x * kClassifyThreads + threadIdx.x) / 32;
   if (tile >= key_tiles) return;
   const int first_query = blockIdx.y * kRows, last_query = min(first_query + kRows, problem.seqlen_q) - 1;
@@ -150,19 +150,19 @@ struct ListedTiles {
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `row(work, query)` | a value that takes a score and its key, and gives another; `from(key)` counts keys from there, and `kReadsMemory` says whether it does |
-//| | `scale_log2` | what the softmax multiplies the new score by, in place of scale * log2(e) |
-//| | `score_offset` | a constant that was left out of all scores, which only the log-sum-exp knows |
-//| | `kAsksForKeys` | whether it asks for the key; then full tiles need to know theirs |
+//| | `row(work, query)` | a value that takes a score and its key, and returns another; `from(key)` counts keys from there |
+//| | `scale_log2` | the softmax's factor for the new score, in place of scale * log2(e) |
+//| | `score_offset` | a constant that was left out of all scores, which only the log-sum-exp includes |
+//| | `kAsksForKeys` | whether it takes the key; then full tiles need theirs |
 //|
 //| ### Softcap
 //|
 //| c * tanh(s / c) keeps scores below c. `tanh.approx` is one instruction, but its 11 bits are too few for
 //| f16. By the formula tanh(x) = 2 / (1 + e^(-2x)) - 1 it takes two of the special function unit: c * tanh(s
-//| / c) = 2c / (1 + e^(-2s/c)) - c. The softmax does not change if all scores lose the same -c. So what is
-//| computed is 1 / (1 + 2^(f s)) with a negative f, and the factor 2c joins the scale, by which the softmax
-//| multiplies anyway.
-/// c * tanh(s / c), but for the constant -c.
+//| / c) = 2c / (1 + e^(-2s/c)) - c. The softmax is unaffected if all scores lose the same -c. So the function
+//| computes 1 / (1 + 2^(f s)) with a negative f, and the factor 2c is merged into the scale, by which the
+//| softmax multiplies anyway.
+/// c * tanh(s / c), without the constant -c.
 struct Softcap : KeepsAll {
   static constexpr bool kChanges = true;
   static constexpr bool kAsksForKeys = false;
@@ -182,8 +182,8 @@ struct Softcap : KeepsAll {
 //|
 //| A penalty for distance, with a slope for each head. The softmax multiplies scores by the scale, so the
 //| slope is divided by the scale first. Distances count within a document, so a row first looks for its
-//| document. FlashAttention also takes slopes for each sequence, so there is a number by which a sequence's
-//| slopes are further on: 0 if all share them.
+//| document. FlashAttention also takes slopes per sequence, so there is a distance between the slopes of two
+//| sequences: 0 if all share them.
 /// Where a query is.
 struct OwnPlace {
   int sequence;  ///< its document, or batch entry
@@ -209,10 +209,10 @@ struct Alibi : KeepsAll {
   float scale_log2;     ///< as without it
   float per_scale;      ///< 1 / scale
   float score_offset = 0;
-  int to_sequence = 0;  ///< from a sequence's slopes to the next one's; 0: all have the same
+  int to_sequence = 0;  ///< from a sequence's slopes to the next one's; 0: all share them
 
-  //| Distances are floats. The key's number, counted from the thread's first column, is known when the kernel
-  //| is compiled, so its conversion to float costs nothing.
+  //| Distances are floats. The key's number, counted from the thread's first column, is a compile-time
+  //| constant, so its conversion to float costs nothing.
   struct Row {
     static constexpr bool kReadsMemory = false;
     float slope, own;  ///< its own key
@@ -231,9 +231,9 @@ struct Alibi : KeepsAll {
 //| ### A bias by distance
 //|
 //| T5 (arXiv 1910.10683) learns what ALiBi fixes: a number for each head and each distance, which many
-//| distances may share. It comes as a table, one row a head. A distance beyond either end of the table has
-//| the number at that end. It costs a load and a multiply-add a score; the tables of all heads are a few KB,
-//| and lie in the L1.
+//| distances may share. It comes as a table, one row per head. A distance past either end of the table has
+//| the number at that end. It costs a load and a multiply-add per score; the tables of all heads are a few KB
+//| and stay in the L1.
 /// Adds the number of a key's distance.
 struct DistanceBias : KeepsAll {
   static constexpr bool kChanges = true;
@@ -264,10 +264,10 @@ struct DistanceBias : KeepsAll {
 
 //| ### One after the other
 //|
-//| FlashAttention caps a score first, and then takes ALiBi's penalty from it. `Composed` is such a pair, and
-//| a function itself. What the first gives is in units of its own: the softmax multiplies a capped score by
-//| $2c$, where the scale stood. So the host divides the slopes by $2c$.
-/// One function, and another of what it gives. Both have the first's `scale_log2`.
+//| FlashAttention caps a score first, and then subtracts ALiBi's penalty from it. `Composed` is such a pair,
+//| and is itself a function. The first one's results have their own scale: the softmax multiplies a capped
+//| score by $2c$ instead of the usual scale. So the host divides the slopes by $2c$.
+/// A function, and another of its result. Both have the first's `scale_log2`.
 template <typename First, typename Second>
 struct Composed : KeepsAll {
   static constexpr bool kChanges = true;
@@ -295,17 +295,18 @@ struct Composed : KeepsAll {
 //| ### Dropout
 //|
 //| Dropout acts after the softmax: some probabilities become 0, and the others grow by 1 / (1 - p). Sums and
-//| the log-sum-exp are those of *all* probabilities. A backward pass must leave out the same elements, and
-//| its tiles have another order and other threads. So no state is carried along. Philox (Salmon et al.,
-//| SC 2011) makes 128 random bits of a seed and a counter, and the counter is the element's place: batch
-//| entry, head, query, key (`common/attention/dropout.h`).
+//| the log-sum-exp are those of *all* probabilities. A backward pass must drop the same elements, in tiles of
+//| another order and other threads, so random bits have no state. Philox (Salmon et al., SC 2011) makes 128
+//| of them from a seed and a counter, and the counter is the element's place: batch entry, head, query, key
+//| (`common/attention/dropout.h`).
 //|
-//| 16 bits an element are enough, so one call serves eight keys. Which eight? Those that one thread has of 32
-//| columns: two neighbours of every eight. Then no bit is computed twice, and still the answer depends on the
-//| place alone.
+//| 16 bits per element are enough, so one call serves eight keys. Which eight? Those that one thread has of
+//| 32 columns: two neighbours of every eight. Then no bit is computed twice, and the answer still depends on
+//| the place alone.
 //|
-//| The factor 1 / (1 - p) is the same for all elements. It goes where the output is divided by its sum.
-/// Leaves probabilities out.
+//| The factor 1 / (1 - p) is the same for all elements, and is applied where the output is divided by its
+//| sum.
+/// Drops probabilities at random.
 struct RandomDropout : Unchanged {
   static constexpr bool kAsksForKeys = true;
   static constexpr bool kDrops = true;
@@ -333,7 +334,7 @@ struct ByFunctions : InBatch {
   __device__ auto row(const Work& work, int query) const {
     return mask.row(work.head.batch, work.head.head, query);
   }
-  //| A mask that knows documents makes a policy that knows them.
+  //| If the mask has documents, so has the policy.
   __device__ auto row_in(const Sequence& document, int query) const requires CountsInDocuments<Mask> {
     return mask.row_in(document, query);
   }

@@ -1,9 +1,9 @@
 //| # The kernel of step 6
 //|
-//| Roles are those of chapter 7: two threads bring tiles, two add dQ, two warpgroups multiply. The four
-//| threads of the first warpgroup go through the same lists, each at its own pace. The thread that brings Q
-//| takes the next tile of keys and tells the others which it is and how many rounds it has. Beside each stage
-//| that it fills it writes the list's entry.
+//| Roles are those of chapter 7: two threads load tiles, two add dQ, two warpgroups multiply. The four
+//| threads of the first warpgroup go through the same lists, each at its own pace. The thread that loads Q
+//| takes the next tile of keys and broadcasts it with its number of rounds. Next to each stage that it fills
+//| it writes the list's entry.
 //|
 //| | thread | does | waits for |
 //| | --- | --- | --- |
@@ -12,7 +12,7 @@
 //| | 64, 96 | add a consumer's dQ, in a block that sums all three gradients; in step 7 they wait for its turn | the consumer; earlier blocks |
 //| | 128 to 383 | two consumers: five products | full stages; each other's dS |
 //|
-//| ![Thread 0 takes tiles of keys and brings Q, thread 32 brings K, V and dO, two threads add dQ; what lies
+//| ![Thread 0 takes tiles of keys and loads Q, thread 32 loads K, V and dO, two threads add dQ; the memory
 //| between them and the consumers, and the barriers](../../docs/figures/masks_block_backward.svg)
 #pragma once
 #include "chapters/09_masks/step6_backward_block.cuh"
@@ -24,7 +24,7 @@ namespace flashbook::masks {
 //| ## Going through the lists
 //|
 //| A tile of keys has a list for each query head of the group, the heads that share its key head. The block
-//| goes through one after another, and dK and dV stay in the registers until the last is done.
+//| goes through one after another, and dK and dV stay in registers until the last one is done.
 /// Calls `use(q, entry)` for every tile of queries that sees the work's keys, head after head of the group;
 /// or `use(q, entry, turn)`, if it takes that.
 template <typename Use>
@@ -47,12 +47,12 @@ __device__ __forceinline__ void for_each_query_tile(const GradientProblem& probl
 
 //| ## Producers
 //|
-//| Rows beyond the end of the sequence come as zeros, from a tensor map that ends there (`step2_varlen.cuh`),
-//| and their log-sum-exp is +inf.
+//| Rows past the end of the sequence are loaded as zeros, by a tensor map that ends there
+//| (`step2_varlen.cuh`), and their log-sum-exp is +inf.
 
-//| The thread takes the next tile of keys after it has asked for the last queries of this one, and not
-//| earlier. A tile that it took early would wait until this one is done, and no other block could have it.
-/// The thread that takes tiles of keys, tells all others, and brings Q.
+//| The thread takes the next tile of keys after it has requested the last queries of this one, and not
+//| earlier. A tile taken too early would wait until this one is done, although another block might be free.
+/// The thread that takes tiles of keys, broadcasts them, and loads Q.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, const TileMap& q_map,
                                           const CUtensorMap& lse_map, const GradientProblem& problem,
@@ -65,8 +65,8 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, con
     if (work.first_key >= 0)
       for (int member = 0; member < problem.group; ++member)
         work.rounds += lists.at({work.head.head * problem.group + member, work.head.batch}, work.tile).count;
-    //| There is a round for each entry of each head of the group. A consumer is told their number, and needs
-    //| no list.
+    //| There is a round for each entry of each head of the group. A consumer gets only their number, and
+    //| needs no list.
     wait_empty(shared.broadcast.work, next);  // all have read what stood here before
     shared.broadcast.work.tile[next.stage] = work;
     mbarrier_arrive(&shared.broadcast.work.full[next.stage]);
@@ -83,8 +83,8 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, con
   }
 }
 
-//| The other three threads copy the work into registers, of which they have enough, and give its place back
-//| at once.
+//| The other three threads copy the work into registers, of which they have enough, and release its place at
+//| once.
 /// A copy of the block's next work. One thread, alone in its warp.
 template <typename Broadcast>
 __device__ __forceinline__ KeyWork next_key_work(Broadcast& broadcast, PipelineState<2>& state) {
@@ -95,9 +95,9 @@ __device__ __forceinline__ KeyWork next_key_work(Broadcast& broadcast, PipelineS
   return work;
 }
 
-//| K and V have one place each. The next ones may come when both consumers are done with the last products;
-//| they travel while the consumers store dK and dV.
-/// The thread that brings K, V and dO.
+//| K and V have one place each. The next ones are requested when both consumers are done with the last
+//| products, and are in flight while the consumers store dK and dV.
+/// The thread that loads K, V and dO.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& shared, const TileMap& k_map,
                                                     const TileMap& v_map, const TileMap& do_map,
@@ -112,7 +112,7 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& s
     if (work.first_key < 0) return;
     mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
-    //| Keys are named as the sequence lies: its first row for TMA, and the map's last two indices.
+    //| The sequence's layout gives the keys' place: its first row for TMA, and the map's last two indices.
     const Head k_rows = work.k_rows.of(work.head.head, problem.k_map_strides);
     const Head v_rows = work.k_rows.of(work.head.head, problem.v_map_strides);
     const int row = work.k_rows.row + work.first_key;
@@ -130,14 +130,14 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& s
 
 //| ## The threads that add
 //|
-//| Each consumer has a thread that hands its part of dQ to TMA. Other blocks add to the same rows at the same
-//| time, in the order in which they happen to come. So two launches of step 6 differ in the last bits.
+//| For each consumer a thread passes its part of dQ to TMA. Other blocks add to the same rows at the same
+//| time, in any order. So two launches of step 6 differ in the last bits.
 //|
-//| **Step 7** is the same kernel with turns. They stand beside the entries, and the thread waits for its
-//| entry's. Blocks take tiles in the order of the turns, so one waits only for those that run already or are
-//| done. Registers add where dV has a launch of its own; then the thread only says when. Whether there are
-//| turns is asked when the kernel runs: once for each entry by this thread, and, where registers add, twice a
-//| round by a consumer. So there is no second set of kernels to compile.
+//| **Step 7** is the same kernel with turns, which are stored next to the entries, and the thread waits for
+//| its entry's turn. Blocks take tiles in the order of the turns, so a block waits only for others that are
+//| running or done. If dV has a launch of its own, registers add, and the thread only signals when. Whether
+//| there are turns is decided at run time: once per entry by this thread, and, if registers add, twice per
+//| round by a consumer. So no second set of kernels needs to be compiled.
 /// A thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Traits, typename Consumer>
 __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float* dq,
@@ -151,7 +151,7 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
     for_each_query_tile(problem, lists, work, [&](const Head& q, int entry, int turn) {
       const int row = problem.workspace_row(q) + work.first_row + QueryList::tile(entry) * Traits::kQueries;
       int* const semaphore = lists.semaphores + row / Traits::kQueries * kKeyConsumers + number;
-      //| In turns the next block may add only when the sums have landed, not when TMA has read them.
+      //| With turns, the next block may add only when the sums are in memory, not when TMA has read them.
       if constexpr (Traits::kAddByTma) {
         mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
         if (problem.in_turns) wait_for_turn(semaphore, turn);
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                     const __grid_constant__ Lists lists, const __grid_constant__ Mask mask,
                     const __grid_constant__ Score score,
                     int* counter) {  // 0 at the start
-  //| Mask and function are arguments too, and lie in constant memory for all threads.
+  //| Mask and function are arguments too, in constant memory.
   using Shared = GradientShared<T, Traits>;
   using Consumer = Gradients<T, Traits, Mask, Score>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
@@ -201,8 +201,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   if (threadIdx.x == 0) initialise(shared, adds ? kKeyConsumers : 0);
   __syncthreads();  // the barriers are ready
 
-  //| From here on each warpgroup has its role, and registers move: a thread of the producer keeps 40, one of
-  //| a consumer has 232.
+  //| From here on each warpgroup has its role, and registers are redistributed: a producer's thread keeps 40,
+  //| a consumer's has 232.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
@@ -214,8 +214,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     return;
   }
 
-  //| A consumer takes a tile of keys, sets dK and dV to zero, goes through as many rounds as the work says,
-  //| and stores. It reads the work where it lies, and gives its place back at the end.
+  //| A consumer takes a tile of keys, zeroes dK and dV, goes through the work's rounds, and stores. It reads
+  //| the work in place, and releases it at the end.
   setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
   PipelineState<2> next;
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     mbarrier_wait(&shared.keys_full, parity);
 #pragma unroll 1
     for (int left = work.rounds; left > 0; --left) gradients.step(state, dq);
-    //| K and V are free from here on; dK and dV leave from the registers.
+    //| K and V are free from here on; dK and dV are stored from registers.
     __syncwarp();  // all lanes have waited for their last products
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
     gradients.store(dk, dv);
@@ -241,8 +241,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
 //| ## dQ, rounded
 //|
-//| The last kernel goes through all tiles of the workspace, and leaves out those that belong to no document.
-//| A query that saw nothing has sums of zero, and zeros are written.
+//| The last kernel goes through all tiles of the workspace, and skips those that belong to no document. A
+//| query that saw nothing has sums of zero, and zeros are written.
 /// Rounds dQ from the sums. A block has a tile of kQueries queries, each of its warpgroups a part. Grid:
 /// tiles of the workspace.
 template <typename T, int kHeadDim, int kQueries>

@@ -1,11 +1,10 @@
 //| # A round of step 6
 //|
-//| A block keeps 128 keys. Its two warpgroups own 64 of them each, and go through a list's tiles of queries
-//| together, one *round* for each. The round is that of chapter 7: S^T and dP^T; the exponential while dP^T
-//| is computed; dV and dK, whose left operands are registers; and dQ, for which dS goes through shared
-//| memory. What it is made of stands in [`gradient_round.h`](../../common/hopper/gradient_round.h). Three
-//| things differ: a list says which tile of queries comes next, the mask is a template parameter, and a
-//| function may change the scores.
+//| A block keeps 128 keys. Its two warpgroups own 64 each, and go through a list's tiles of queries together.
+//| Each tile is one *round*, as in chapter 7: S^T and dP^T; the exponential while dP^T is computed; dV and
+//| dK, whose left operands are registers; and dQ, for which dS goes through shared memory. It is built from
+//| [`gradient_round.h`](../../common/hopper/gradient_round.h). Three things differ: a list determines the
+//| next tile of queries, the mask is a template parameter, and a function may change the scores.
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
 //| handed over](../../docs/figures/backward_round.svg)
@@ -18,9 +17,9 @@ namespace flashbook::masks {
 
 //| ## Versions
 //|
-//| Up to d = 128 a block sums all gradients of its keys. At d = 256 the sums of dK and dV do not fit the
-//| registers together, so one launch computes dV and another dK and dQ, as in chapter 7. A softcap has the
-//| same trouble at every head dimension, and the same cure. A tile has 64 queries, and 128 at d = 64.
+//| Up to d = 128 a block sums all gradients of its keys. At d = 256 the sums of dK and dV do not fit in
+//| registers together, so one launch computes dV and another dK and dQ, as in chapter 7. With a softcap they
+//| do not fit at any head dimension, and the solution is the same. A tile has 64 queries, or 128 at d = 64.
 /// One version of the kernel, as a type.
 template <int kHeadDim_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::all>
 struct GradientKernelTraits {
@@ -35,21 +34,21 @@ struct GradientKernelTraits {
 
 //| ## Shared memory
 //|
-//| Shared memory is chapter 7's. New is what the warps are told: the work, as in forward, and beside a stage
-//| of Q the list's entry for its tile, and the head. So a consumer needs no list: it is told how many rounds
-//| there are, and finds the rest beside the stage.
+//| Shared memory is chapter 7's. New are the broadcasts: the work, as in the forward pass, and next to a
+//| stage of Q the list's entry for its tile, and the head. So a consumer needs no list: it gets the number of
+//| rounds, and finds the rest next to the stage.
 
-/// Which tile of queries lies in a stage.
+/// The tile of queries in a stage.
 struct QueryTile {
   int head, entry;  ///< a query head; of a list (step6_transposed.cuh)
 };
 
 //| The ranges of the tile's keys are computed once, and read in each partial tile.
-/// What one warp of a block tells others, beside the tiles.
+/// Broadcasts within a block, apart from the tiles.
 template <int kStages>
 struct GradientBroadcast {
   Pipeline<KeyWork, 2> work;      ///< one thread fills it, all others read
-  QueryTile query_tile[kStages];  ///< what lies in a stage of q
+  QueryTile query_tile[kStages];  ///< in a stage of q
   QueriesOfKey seen[kTileKeys];   ///< of each key, by ranges
 };
 
@@ -64,8 +63,8 @@ using GradientShared = hopper::GradientShared<T, Traits, GradientBroadcast<Trait
 
 //| ## A consumer
 //|
-//| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ is
-//| computed 32 for it, 16 for P and 16 for dS.
+//| Registers per thread at d = 128 with 64 queries: 64 floats each for dK and dV, 32 each for scores and dP,
+//| and while dQ is computed another 32 for it, 16 for P and 16 for dS.
 /// A thread of a consumer, for one tile of keys.
 template <typename T, typename Traits, typename Mask, typename Score>
 struct Gradients {
@@ -76,14 +75,13 @@ struct Gradients {
   using Shared = GradientShared<T, Traits>;
   using Scores = float[kQueries / 2];
   using State = PipelineState<Traits::kStages>;
-  //| Whether the function has a slope other than 1, and whether probabilities are left out, is known when the
-  //| kernel is compiled.
+  //| Whether the function has a slope other than 1, and whether there is dropout, are compile-time constants.
   static constexpr bool kSlopes = kHasSlope<Score>;
   static constexpr bool kDrops = Score::kDrops;
   static constexpr bool kLearns = std::is_same_v<Score, LearnedBias>;
 
-  //| References take no registers: what they refer to lies in shared memory or among the kernel's arguments.
-  //| A thread really holds the sums `dk` and `dv`.
+  //| References take no registers: they refer to shared memory or to the kernel's arguments. A thread itself
+  //| holds the sums `dk` and `dv`.
   Shared& shared;
   const GradientProblem& problem;
   const Mask& mask;
@@ -110,12 +108,14 @@ struct Gradients {
 
   //| ### The mask of a partial tile
   //|
-  //| Forward's mask transposed: rows are keys, of which a thread has two, and columns are queries, two of
-  //| every eight. The thread finishes one key before the next, so it needs registers for one only.
+  //| This is the forward pass's mask transposed: rows are keys, of which a thread has two, and columns are
+  //| queries, two of every eight. The thread finishes one key before the next, so it needs registers for only
+  //| one.
 
-  //| Rows and columns are numbered by the accumulator's layout: of every four floats the first two are of row
-  //| 0, the others of row 1.
-  /// Which query of the tile column i of a thread is, counted from its first; and its float of row r there.
+  //| Rows and columns are numbered by the accumulator's layout: of every four floats the first two are in row
+  //| 0, the others in row 1.
+  /// The query of a thread's column i, counted from its first query of the tile; and its float of row r
+  /// there.
   static constexpr __host__ __device__ int column_of(int i) { return i / 2 * 8 + i % 2; }
   static constexpr __host__ __device__ int float_of(int r, int i) { return i / 2 * 4 + 2 * r + i % 2; }
 
@@ -125,10 +125,10 @@ struct Gradients {
   }
   __device__ __forceinline__ int key_of(int r) const { return work.first_key + tile_key_of(r); }
 
-  //| The ranges of a warp's 16 keys are the same in all rounds, so they are computed once for a tile of keys,
-  //| one key a lane, and kept in shared memory. So the search for a document is over before the first
+  //| The ranges of a warp's 16 keys are the same in all rounds, so they are computed once per tile of keys,
+  //| one key per lane, and kept in shared memory. So the search for a document is over before the first
   //| product.
-  /// Before the first round: what the mask says of the warp's keys.
+  /// Computes the ranges of the warp's keys before the first round.
   __device__ __forceinline__ void begin() {
     if constexpr (Mask::kByIntervals) {
       const int lane = threadIdx.x % 32;
@@ -139,8 +139,7 @@ struct Gradients {
     }
   }
 
-  //| A thread reads what lies beside a stage each time that it needs it, since it has no register that could
-  //| keep it through the round.
+  //| A thread reads the data next to a stage whenever it needs it, since it has no free register to keep it.
   __device__ __forceinline__ Head head_of(int stage) const {
     return {shared.broadcast.query_tile[stage].head, work.head.batch};
   }
@@ -180,8 +179,8 @@ struct Gradients {
       }
       return bits;
     } else {
-      //| A mask that reads memory has no intervals, so it is asked query by query. The loop is not unrolled,
-      //| or all loads would wait in registers at once.
+      //| A mask that reads memory has no intervals, so it is evaluated query by query. The loop is not
+      //| unrolled, or all loads would occupy registers at once.
       const auto seen = mask.column(work, head_of(stage), key_of(r));
       uint32_t bits = 0;
 #pragma unroll 1
@@ -207,11 +206,11 @@ struct Gradients {
       return problem.scale_log2;
   }
 
-  //| **With a slope** dS has one factor more, 4y(1 - y) of a softcap, and the registers have no room for it:
-  //| P, dP and the slope would be three floats an element. But dV takes P in 16 bits, and dS takes only the
-  //| product of P and the slope. So `to_probabilities_with_slope` rounds P, puts the product in its place at
+  //| **With a slope** dS has one factor more, 4y(1 - y) for a softcap, and there are no registers for it: P,
+  //| dP and the slope would be three floats per element. But dV takes P in 16 bits, and dS takes only the
+  //| product of P and the slope. So `to_probabilities_with_slope` rounds P and replaces it by the product at
   //| once, while dP^T still runs, and `to_ds` is the same for all functions. The slope is that of the score
-  //| before the mask; the mask makes P zero, and does not touch the score.
+  //| before the mask; the mask makes P zero, and does not change the score.
   /// scores = P^T * slope, from capped scores, and p = P^T.
   template <bool kMasked>
   __device__ __forceinline__ void to_probabilities_with_slope(Scores& scores,
@@ -223,7 +222,7 @@ struct Gradients {
       return score_column(score, work, head_of(stage), key_of(r), query);
     };
     const decltype(column_of_row(0)) of_row[2] = {column_of_row(0), column_of_row(1)};
-    //| `after` is what a second function makes of the score; only the exponential asks for it.
+    //| `after` is a second function's result; only the exponential uses it.
 #pragma unroll
     for (int group = 0; group < kQueries / 8; ++group) {
       const float2 of_column = lse[4 * group];
@@ -244,16 +243,16 @@ struct Gradients {
 
   //| ### Dropout
   //|
-  //| With M the kept elements and c = 1 / (1 - p), forward's output is $c\,(M \circ P)\,V$. So
-  //| $dV = c\,(M \circ P)^T dO$, $dP = c\,M \circ (dO\,V^T)$, and $dS = P \circ (dP - D)$ as ever, with the D
-  //| of that output: the softmax has seen all of P. Nothing of M was stored; its bits are drawn once more.
+  //| With M the kept elements and c = 1 / (1 - p), the forward pass's output is $c\,(M \circ P)\,V$. So
+  //| $dV = c\,(M \circ P)^T dO$, $dP = c\,M \circ (dO\,V^T)$, and $dS = P \circ (dP - D)$ as always, with the
+  //| D of that output: the softmax has seen all of P. M was not stored; its bits are drawn again.
   //|
-  //| One call of Philox serves eight keys of one query, and forward's thread has all eight
-  //| (`step5_mask_functions.cuh`). This thread has two of them, 8 apart, and so has the lane of the key
-  //| beside its own, `lane ^ 4`. So the two lanes share the calls: of the two queries in each group of eight,
-  //| the one with the even key draws for the first, the other for the second. Each writes down its own two
-  //| answers and the neighbour's. One exchange for each row of keys gives these to it, after the last call.
-  //| That is a call for four elements, where forward needs one for eight.
+  //| One call of Philox serves eight keys of one query, and the forward pass's thread has all eight
+  //| (`step5_mask_functions.cuh`). This thread has two of them, 8 apart, and so has the lane of the
+  //| neighbouring key, `lane ^ 4`. So the two lanes share the calls: of the two queries in each group of
+  //| eight, the one with the even key draws for the first, the other for the second. Each stores its own two
+  //| answers and its neighbour's, and one exchange per row of keys delivers these after the last call. That
+  //| is one call per four elements, where the forward pass needs one per eight.
 
   /// Bit i of `kept[r]`: whether dropout keeps the thread's query of column i and its key of row r. All lanes
   /// of the warp.
@@ -280,10 +279,10 @@ struct Gradients {
       kept[r] = kept[r] << odd | __shfl_xor_sync(kWholeWarp, neighbours[r] << odd, 4);
   }
 
-  //| dV wants what is left of P, dS all of it. At d = 64 no register is free for the bits while P is rounded,
-  //| so they go where a probability has none of its own: into its sign, as in FlashAttention. The factor c is
-  //| applied to dV once, at the end.
-  /// Of scores = P^T, elements that dropout leaves out become negative.
+  //| dV needs what is left of P, dS all of it. At d = 64 no register is free for the bits while P is rounded,
+  //| so they are stored in the unused sign of a probability, as in FlashAttention. The factor c is applied to
+  //| dV once, at the end.
+  /// With scores = P^T, elements that dropout leaves out become negative.
   __device__ __forceinline__ void mark(Scores& scores, const uint32_t (&kept)[2]) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r)
@@ -294,7 +293,7 @@ struct Gradients {
       }
   }
 
-  /// p = what dropout leaves of P^T, without the factor, from marked scores.
+  /// p = what dropout keeps of P^T, without the factor, from marked scores.
   __device__ __forceinline__ void round_kept(uint32_t (&p)[kQueries / kMmaK][4], const Scores& scores) const {
 #pragma unroll
     for (int i = 0; i < kQueries / 2; i += 2)
@@ -313,7 +312,7 @@ struct Gradients {
   //| ### Functions on scores
   //|
   //| A function on scores is set up once for each key, and counts queries from the thread's first one.
-  /// Scores become what the function makes of them.
+  /// Applies the function to the scores.
   __device__ __forceinline__ void change(Scores& scores, int stage) const {
     const int thread_query = thread_query_of(stage);
 #pragma unroll
@@ -327,9 +326,8 @@ struct Gradients {
 
   //| ### A bias
   //|
-  //| Where documents are a mask, each key has a document of its own, and a warp's pairs lie on no common
-  //| diagonals. Then every element is added by itself. That is slow, and rare: packed documents have tiles of
-  //| their own.
+  //| If documents are a mask, each key has its own document, and a warp's pairs share no diagonals. Then
+  //| every element is added separately. That is slow, but rare: packed documents have their own tiles.
   /// Adds dS^T to the bias's gradient, if it is wanted.
   __device__ __forceinline__ void add_to_bias(const Scores& ds, int stage) const {
     if (score.gradient == nullptr) return;
@@ -351,8 +349,8 @@ struct Gradients {
 
   //| ### The round
   //|
-  //| The order of issue is chapter 7's, and its page says why. Only a partial tile asks for the mask: the bit
-  //| of its entry is the same for the whole block, so the branch is, too.
+  //| The order of issue is chapter 7's, whose page explains it. Only a partial tile is masked: the bit of its
+  //| entry is the same for the whole block, so the branch is uniform.
   /// One tile of queries. `dq_sums` is dQ in the workspace.
   __device__ __forceinline__ void step(State& state, float* dq_sums) {
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
@@ -362,7 +360,7 @@ struct Gradients {
     wait_full(shared.q, state);
     uint32_t seen[2] = {0, 0};
     //| The products run while the bits are made. A mask that reads memory needs more registers than are free
-    //| while the scores are computed, so it is asked before.
+    //| while the scores are computed, so it is evaluated before.
     if constexpr (!Mask::kByIntervals)
       if (is_partial(state.stage)) seen[0] = ask(state.stage, 0), seen[1] = ask(state.stage, 1);
     //| Both scores are issued before either is waited for. Each sums over the head dimension, along the rows
@@ -385,7 +383,7 @@ struct Gradients {
     else
       wgmma_wait<0>();
     wgmma_pin(scores);
-    //| Function, mask, exponential, in this order, and all of it while dP^T is computed.
+    //| Function, mask, exponential, in this order, all while dP^T is computed.
     if constexpr (Score::kChanges) change(scores, state.stage);
     if constexpr (kSlopes) {
       if (is_partial(state.stage))
@@ -410,8 +408,8 @@ struct Gradients {
       round_to_fragments<T>(ds, scores);
     }
 
-    //| P^T is an operand as it lies in the registers, so dV is issued before this warpgroup waits for the
-    //| other one.
+    //| P^T is an operand straight from registers, so dV is issued before this warpgroup waits for the other
+    //| one.
     if constexpr (kHasDv) {
       wgmma_pin(dv);
       wgmma_pin(p);
@@ -421,18 +419,18 @@ struct Gradients {
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
     } else {
-      //| Where one kind of block sums dK and dQ, dK goes first and runs while both wait for dS.
+      //| If one kind of block sums dK and dQ, dK goes first and runs while both wait for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (!Traits::kAddByTma) {
-        __syncwarp();  // all lanes have read what lies beside the stage, before lane 0 gives it back
+        __syncwarp();  // all lanes have read the data of the stage, before lane 0 gives it back
         release(shared.d_o, state);
         wgmma_pin(dk);
         wgmma_pin(ds);
         wgmma_fence();
         issue_accumulate<T>(dk, ds, q_columns);
       }
-      //| With one tile of dS, the other warpgroup may still be reading what it would overwrite. With two, the
-      //| barrier of the round before has made sure that it is not.
+      //| With one buffer for dS, the other warpgroup may still be reading what would be overwritten. With
+      //| two, the previous round's barrier rules that out.
       if constexpr (Traits::kDsStages == 1)
         named_barrier_sync<kDsRead,
                            kKeyConsumerThreads>();  // dQ of the round before is computed
@@ -448,7 +446,7 @@ struct Gradients {
         finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns,
                                            Part::sums_of(dq_sums, row, number), number, problem.in_turns);
       } else {
-        //| The warpgroup issues dQ before dK, so that dK runs while dQ is handed over.
+        //| dQ is issued before dK, so that dK runs while dQ is handed over.
         wgmma_pin(dk);
         wgmma_pin(ds);
         float dq[Part::kFloats];
@@ -469,12 +467,12 @@ struct Gradients {
     state.advance();
   }
 
-  //| ## What a consumer leaves
+  //| ## Stores
   //|
-  //| dK and dV leave straight from the registers, row by row, as far as the *sequence* has keys. The next row
-  //| may be the next document's, whose gradient another block has stored. A tile of keys that nobody sees has
-  //| an empty list, and stores zeros. dK gets the scale here, and dV dropout's factor, which the loop has
-  //| left out.
+  //| dK and dV are stored straight from registers, row by row, as far as the *sequence* has keys. The next
+  //| row may be the next document's, whose gradient another block has stored. A tile of keys that no query
+  //| sees has an empty list, and stores zeros. dK is multiplied by the scale here, and dV by dropout's
+  //| factor, which the loop has left out.
   __device__ __forceinline__ void store(T* to_dk,  // [batch, kv heads, seqlen_k, head_dim], strided
                                         T* to_dv) {
     const Head& head = work.head;

@@ -1,11 +1,11 @@
 //| # Step 6: the gradient of any mask
 //|
-//| Chapter 7 computes gradients without a mask or with a causal one. This step takes the masks of steps 1 to
-//| 5, by turning them: a block owns a tile of *keys*, so it asks which queries see a key, and not which keys
-//| a query sees. The loop is chapter 7's: five products a round, a producer, two consumers, and threads that
-//| have TMA add dQ. New is where the tiles of queries come from: a small kernel runs first and writes a list
-//| of them for each tile of keys (`step6_transposed.cuh`). This file says where rows lie, and has the kernel
-//| that computes D and scales the log-sum-exp.
+//| Chapter 7 computes gradients without a mask or with a causal one. This step handles the masks of steps 1
+//| to 5 by transposing them: a block owns a tile of *keys*, so it asks which queries see a key, instead of
+//| which keys a query sees. The loop is chapter 7's: five products per round, a producer, two consumers, and
+//| threads that let TMA add dQ. New is where the tiles of queries come from: a small kernel runs first and
+//| writes a list of them for each tile of keys (`step6_transposed.cuh`). This file has the layout of rows,
+//| and the kernel that computes D and scales the log-sum-exp.
 //|
 //| ![Chapter 7's loops over the same tiles. Step 6 is the one on the right: a block owns keys, goes down a
 //| column, and adds to dQ](../../docs/figures/backward_loops.svg)
@@ -15,24 +15,24 @@
 
 namespace flashbook::masks {
 
-//| ## Where rows lie
+//| ## Where rows are
 //|
 //| A sequence is a batch entry, or a document of a packed one. Everything is counted from the beginning of
-//| its sequence, as in the forward steps. The workspace is laid out differently from the user's tensors: it
-//| has float sums of dQ, in whole tiles, and two numbers for each row. So in the workspace every document
-//| begins with a new tile, or its last tile would be its neighbour's first. A formula that needs no sum over
-//| the documents before gives the place. Document b begins at row
+//| its sequence, as in the forward steps. The workspace, with float sums of dQ and two numbers per row, is
+//| laid out in whole tiles. So every document begins with a new tile there, or its last tile would be its
+//| neighbour's first. A formula without a sum over earlier documents gives the place. Document b begins at
+//| row
 //|
 //| $$128\,\left(\left\lfloor \mathrm{first\_query}_b / 128 \right\rfloor + b\right)$$
 //|
-//| (FlashAttention has this formula). A document from row $\mathrm{first}$ to row $e$ of the tensor then has
-//| $\lfloor e/128 \rfloor - \lfloor \mathrm{first}/128 \rfloor + 1$ tiles, which are at least as many as it
-//| needs. All documents together cost at most one tile each more than the tensor has.
+//| (This is FlashAttention's formula). A document from row $\mathrm{first}$ to row $e$ of the tensor then has
+//| $\lfloor e/128 \rfloor - \lfloor \mathrm{first}/128 \rfloor + 1$ tiles, which is at least as many as it
+//| needs. All documents together need at most one tile each more than the tensor has.
 
 /// Rows of a sequence in the workspace are a multiple of this: every tile of queries is whole there.
 constexpr int kWorkspaceRows = 128;
 
-/// The shape of one launch of step 6. What is visible is not in it.
+/// The shape of one launch of step 6, without the mask.
 struct GradientProblem : Problem {
   int kv_heads;
   float scale;            ///< factor on the scores, and so on dQ and dK
@@ -50,10 +50,10 @@ struct GradientProblem : Problem {
   /// The first row of a query head in the workspace.
   __device__ int workspace_row(const Head& q) const { return (q.batch * heads + q.head) * padded_q; }
 
-  //| From a row of the workspace back to its query: the document is searched for by halving. Rows that the
-  //| formula leaves over belong to no query; `row` is then beyond the sequence's end.
-  /// The sequence of a head's row in the workspace. `row` becomes a number in the sequence, which may be
-  /// beyond its end.
+  //| From a row of the workspace back to its query, with a binary search for the document. Rows that the
+  //| formula leaves over belong to no query; `row` is then past the sequence's end.
+  /// The sequence of a head's row in the workspace. `row` becomes a number in the sequence, which may be past
+  /// its end.
   __device__ Sequence sequence_of(int& row) const {
     if (varlen.count == 0) return {0, seqlen_q, 0, seqlen_k};
     int begin = 0, end = varlen.count - 1;
@@ -77,9 +77,9 @@ __device__ inline int64_t offset_of(const Strides& strides, const Head& head, in
 
 //| ## The workspace
 //|
-//| For each query two floats, and its dQ as float sums. Only the lists grow with the square of the length,
-//| and they have one word for each pair of *tiles* that is not skipped.
-/// What lies in memory beside the tensors.
+//| Two floats per query, and its dQ as float sums. Only the lists grow with the square of the length, by one
+//| word for each pair of *tiles* that is not skipped.
+/// Buffers apart from the tensors.
 struct GradientWorkspace : hopper::GradientWorkspace {
   int* counter;     ///< of tiles that have been handed out
   int* entries;     ///< how many entries all lists have so far
@@ -88,12 +88,12 @@ struct GradientWorkspace : hopper::GradientWorkspace {
 
 //| ## D and the log-sum-exp
 //|
-//| This is chapter 7's kernel, for packed sequences, too;
-//| [`gradient_prepare.h`](../../common/hopper/gradient_prepare.h) says what it computes.
+//| This is chapter 7's kernel, also for packed sequences;
+//| [`gradient_prepare.h`](../../common/hopper/gradient_prepare.h) documents what it computes.
 //|
-//| A softcap's constant has to be taken back here. Forward computes $2c / (1 + e^{-2s/c})$ in place of
-//| $c \tanh(s/c)$, which is the same but for $-c$, and the log-sum-exp that it stores has the $-c$. This step
-//| computes the same scores as forward did, so it needs the log-sum-exp of those.
+//| A softcap's constant is undone here. The forward pass computes $2c / (1 + e^{-2s/c})$ in place of
+//| $c \tanh(s/c)$, which differs by $-c$, and adds the $-c$ to the log-sum-exp that it stores. This step
+//| recomputes those scores, so it needs their own log-sum-exp.
 /// D and the log-sum-exp for every row of the workspace, zeros for dQ and the counters. kHeadDim / 8 lanes
 /// share a row. Grid: rows of the workspace / rows of a block.
 template <typename T, int kHeadDim>
@@ -107,9 +107,9 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const int64_t at = int64_t(blockIdx.x) * kPrepareRows<kHeadDim> + threadIdx.x / (kHeadDim / 8);
   if (problem.in_turns && at < rows && at % kRowsOfWarpgroup == 0 && threadIdx.x % (kHeadDim / 8) < 2)
     workspace.semaphores[at / kRowsOfWarpgroup * 2 + threadIdx.x % (kHeadDim / 8)] = 0;
-  //| A row of the workspace belongs to a head and a sequence. Where the sequence has no such query the row is
-  //| padding, and gets zeros. The gradient of the log-sum-exp, if the loss reads it, is taken off D: dS = P
-  //| (dP - D + dlse).
+  //| A row of the workspace belongs to a head and a sequence. If the sequence has no such query, the row is
+  //| padding, and gets zeros. The gradient of the log-sum-exp, if the loss uses it, is subtracted from D: dS
+  //| = P (dP - D + dlse).
   const int number = int(at / problem.padded_q);
   int row = int(at % problem.padded_q);
   const Sequence sequence = problem.sequence_of(row);

@@ -1,15 +1,15 @@
 //| # The gradient of a bias
 //|
-//| A bias by distance (step 5) is learned, so it wants a gradient. A score is $s + b_h[j - i]$, and
+//| A bias by distance (step 5) is learned, so it needs a gradient. A score is $s + b_h[j - i]$, and
 //| $dS = P \circ (dP - D)$ is the derivative by that score. So $db_h[\delta]$ is the sum of dS over *all
-//| pairs of distance $\delta$*, of all batch entries: over a diagonal of the score matrix. Distances beyond
-//| the reach belong to the table's ends. There is no factor $\mathrm{scale}$ as in dQ and dK, since the bias
-//| is added to a score that has it already.
+//| pairs of distance $\delta$* of all batch entries: over a diagonal of the score matrix. Distances past the
+//| reach belong to the table's ends. Unlike dQ and dK there is no factor $\mathrm{scale}$, because the bias
+//| is added to a score that already includes it.
 //|
-//| The tiles of step 6 have dS in registers, as floats, before it is rounded for dQ and dK. This file adds it
-//| up there. A warp has 16 keys by 64 queries (128 at d = 64), which lie on 79 diagonals. Its lanes first add
-//| up what they have of each diagonal, and one addition for each goes to memory: 79 floats for 1024 elements.
-//| dQ gets 8192 floats at d = 128 for the block's 8 warps. Nothing is stored of dS.
+//| The tiles of step 6 have dS in registers, as floats, before it is rounded for dQ and dK, and this file
+//| adds it up there, without storing dS. A warp has 16 keys by 64 queries (128 at d = 64), which are on 79
+//| diagonals. Its lanes first add up what they have of each diagonal, and one addition per diagonal goes to
+//| memory: 79 floats for 1024 elements. dQ gets 8192 floats at d = 128 for the block's 8 warps.
 //|
 //| ![The diagonals of a warp's keys and queries: a thread's floats eight apart, lanes that have the same
 //| distance, and 32 distances for one addition of a warp](../../docs/figures/bias_diagonals.svg)
@@ -20,23 +20,23 @@
 
 namespace flashbook::masks {
 
-//| ## Who has which diagonal
+//| ## Diagonals and lanes
 //|
-//| A lane is `4a + b`: a = 0 ... 7 is its key and b = 0 ... 3 its columns. Of its floats r = 0, 1 is the row,
-//| 8 keys apart, c = 0, 1 the column, and g counts groups of 8 columns. So the float belongs to the distance
+//| A lane is `4a + b`: a = 0 ... 7 is its key and b = 0 ... 3 its columns. For each of its floats r = 0, 1 is
+//| the row, 8 keys apart, c = 0, 1 the column, and g counts groups of 8 columns. So the float belongs to the
+//| distance
 //|
 //| $$\mathrm{own} + a + 8r - (8g + 2b + c) = \mathrm{own} + (a - 2b - c) - 8(g - r)$$
 //|
-//| where *own* is the distance of the warp's first key and the tile's first query. Three steps follow from
-//| that:
+//| where *own* is the distance of the warp's first key and the tile's first query. This suggests three steps:
 //|
-//| 1. **In the thread.** Floats of equal g - r and c have the same distance: of two rows one sum is left, m =
-//|    g - r + 1 counts from 0.
-//| 2. **Which eight.** a - 2b - c is -7 to 7, and t is that, or 8 more where it is negative. Likewise n is m,
-//|    or m + 1. Then the distance is own + 8 + t - 8n, and a lane's t is the same for all its sums of one c.
+//| 1. **In the thread.** Floats of equal g - r and c have the same distance, so the two rows leave one sum. m
+//|    = g - r + 1 counts from 0.
+//| 2. **Which eight.** a - 2b - c is -7 to 7, and t is that, or 8 more if it is negative. Likewise n is m, or
+//|    m + 1. Then the distance is own + 8 + t - 8n, and a lane's t is the same for all its sums of one c.
 //|    Those of c = 1 come from the lane of the next key, whose t for c = 1 is this lane's for c = 0.
-//| 3. **Among four lanes.** Four lanes have the same t. Four values of n at a time they exchange two sums,
-//|    then one, as they would for a transpose: each lane is left with one n. The 32 lanes then have 32
+//| 3. **Among four lanes.** Four lanes have the same t. For four values of n at a time they exchange two
+//|    sums, then one, as in a transpose, and each lane is left with one n. The 32 lanes then have 32
 //|    neighbouring distances, and one instruction adds them, 128 bytes.
 
 /// Adds dS^T of a warp's 16 keys and kFloats * 2 queries to sums by distance. `sums` is the place of distance
@@ -45,7 +45,7 @@ template <int kFloats>
 __device__ __forceinline__ void add_diagonals(const float (&ds)[kFloats], float* sums, int reach, int own) {
   constexpr int kGroups = kFloats / 4;  // of 8 queries
   const int lane = int(threadIdx.x % 32), a = lane / 4, b = lane % 4;
-  //| Tiles whose pairs are all beyond the reach have one sum. With a reach of 128 and 8192 tokens these are
+  //| Tiles whose pairs are all past the reach have one sum. With a reach of 128 and 8192 tokens these are
   //| most of them.
   if (own + kRowsOfWarp - 1 <= -reach || own - (8 * kGroups - 1) >= reach) {
     float sum = 0;
@@ -61,8 +61,7 @@ __device__ __forceinline__ void add_diagonals(const float (&ds)[kFloats], float*
   };
   const int t = (a + 16 - 2 * b) % 8;
   const bool wraps[2] = {a < 2 * b, a < 2 * b + 1};
-  //| The loop is unrolled, so every index is known when the kernel is compiled, and no float leaves its
-  //| register.
+  //| The loop is unrolled, so every index is known at compile time, and no float leaves its register.
 #pragma unroll
   for (int first = 0; first < kGroups + 2; first += 4) {
     float of_lane[4];  // of n = first + i
@@ -89,13 +88,13 @@ __device__ __forceinline__ void add_diagonals(const float (&ds)[kFloats], float*
   }
 }
 
-//| Additions of many blocks to one float come in any order. So two launches differ in the last bits, and step
-//| 7, whose bits are the same every time, gives no such gradient: it would want a table for each tile of
+//| Additions of many blocks to one float come in any order, so two launches differ in the last bits. Step 7,
+//| whose bits are always the same, does not support this gradient: it would need a table for each tile of
 //| keys.
 
 //| ## Zeros
 //|
-//| Blocks add, so somebody has to begin with 0. This kernel is launched only if the gradient is wanted.
+//| Blocks add, so the sums must begin at 0. This kernel is launched only if the gradient is wanted.
 constexpr int kClearThreads = 256;
 
 /// Sets floats to 0. Grid: floats / kClearThreads, rounded up.

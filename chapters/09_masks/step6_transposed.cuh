@@ -1,9 +1,9 @@
 //| # Masks and lists, transposed
 //|
-//| Forward asks of a query which keys it sees. A block that owns keys asks of a key *which queries see it*.
-//| For a window that is the same arithmetic with left and right exchanged. FlashMask stores just that:
+//| The forward pass asks which keys a query sees. A block that owns keys asks *which queries see a key*. For
+//| a window that is the same arithmetic with left and right exchanged. FlashMask stores exactly that:
 //| intervals of queries, by key. And the tiles of queries that a tile of keys needs are a column of the
-//| picture of tiles, where forward reads a row.
+//| picture of tiles, where the forward pass reads a row.
 //|
 //| ![Four masks in tiles: forward reads a row of such a picture, step 6 a
 //| column](../../docs/figures/mask_tiles.svg)
@@ -18,7 +18,7 @@ namespace flashbook::masks {
 
 //| ## Which keys a block works on
 
-/// What a block works on: a tile of keys, of one key head and one sequence.
+/// A block's work: a tile of keys, of one key head and one sequence.
 struct KeyWork {
   Head head;
   Sequence sequence;
@@ -29,9 +29,9 @@ struct KeyWork {
   int rounds;     ///< tiles of queries of all heads of the group
 };
 
-//| Forward's `Varlen` and `InBatch` number tiles of queries. `KeyTiles` numbers tiles of keys by the same
-//| means: chapter 5's order for batch entries, the plan for packed sequences. `make_plan` sorts documents by
-//| their keys and counts tiles of queries. The host gives it keys and queries exchanged, so it sorts by
+//| The forward pass's `Varlen` and `InBatch` number tiles of queries. `KeyTiles` numbers tiles of keys in the
+//| same way: chapter 5's order for batch entries, the plan for packed sequences. `make_plan` sorts documents
+//| by their keys and counts tiles of queries. The host passes it keys and queries exchanged, so it sorts by
 //| queries and counts tiles of keys. A long document still comes first.
 /// The tiles of keys of a launch.
 struct KeyTiles {
@@ -47,8 +47,8 @@ struct KeyTiles {
       const MapRows rows{0, 0, head.batch};
       return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kKeys, tile, 0, 0};
     }
-    //| A thread finds a packed tile's document by halving. Forward's producer searches with a whole warp;
-    //| here one thread takes tiles, and there is one search for each tile of keys.
+    //| A thread finds a packed tile's document by binary search. The forward pass's producer searches with a
+    //| whole warp; here one thread takes tiles, with one search per tile of keys.
     int begin = 0, end = problem.varlen.count - 1;  // the last whose tiles begin at this one or before it
     while (begin < end) {
       const int middle = (begin + end + 1) / 2;
@@ -70,8 +70,8 @@ struct KeyTiles {
   }
 
   //| **Order.** Under a causal mask the first keys are seen by most queries, so a head's first tiles come
-  //| first. Chapter 5's order has the last tiles first, which is right for queries. So the number of the tile
-  //| is counted from the other end, as in chapter 7.
+  //| first. Chapter 5's order has the last tiles first, which is right for queries. So tiles are numbered
+  //| from the other end, as in chapter 7.
   /// Tile number `index` of the launch.
   template <int kKeys>
   __device__ KeyWork at(const GradientProblem& problem, int index) const {
@@ -94,10 +94,10 @@ struct KeyTiles {
 
 //| ## The queries of a key
 //|
-//| In forward a query has two ranges of keys: the prefix and the window. A key has *one* range of queries. A
-//| key of the prefix is seen by all of them, a sink by all that are not before it, any other key by queries
-//| `own - right` to `own + left`, where `own` is the query at the key's own place. FlashMask's two intervals
-//| may hide it from some of these.
+//| In the forward pass a query has two ranges of keys: the prefix and the window. A key has *one* range of
+//| queries. A key of the prefix is seen by all of them, a sink by all at or after it, any other key by
+//| queries `own - right` to `own + left`, where `own` is the query at the key's own place. FlashMask's two
+//| intervals may hide it from some of these.
 /// The queries that see a key.
 struct QueriesOfKey {
   int begin, end;
@@ -120,7 +120,7 @@ __device__ inline QueriesOfKey queries_of_key(const Band& band, const Sequence& 
 //| ## The queries of a tile of keys
 //|
 //| From key to key the beginning of the range moves down, and so does its end, except that the ranges of
-//| sinks and prefix go on to the last query. So three keys decide about a tile: the first, the last, and the
+//| sinks and prefix extend to the last query. So three keys determine a tile: the first, the last, and the
 //| first that is neither sink nor prefix. Queries from the *first* key's beginning to the *largest* end see
 //| some key of the tile. Queries from the *last* key's beginning to the *least* end, that of the third key,
 //| see all of them.
@@ -135,7 +135,7 @@ struct QueriesOfTile {
   }
 };
 
-/// Of the keys from `first_key` to `last_key`, which the sequence has.
+/// The queries for the keys from `first_key` to `last_key`, which the sequence has.
 __device__ inline QueriesOfTile queries_of_tile(const Band& band, const Sequence& s, int first_key,
                                                 int last_key) {
   const int usual = min(max(first_key, max(band.prefix, band.sinks)), last_key);
@@ -145,17 +145,17 @@ __device__ inline QueriesOfTile queries_of_tile(const Band& band, const Sequence
 
 //| ## Masks of step 6
 //|
-//| A mask answers two questions, as in forward, with the roles exchanged:
+//| A mask answers two questions, as in the forward pass, with the roles exchanged:
 //|
 //| | member | what it says |
 //| | --- | --- |
-//| | `tiles<kKeys, kQueries>(work, list)` | a value with `classify(tile, first_query, last_query)`; `begin` to `end` are the tiles of queries that it may be asked about |
+//| | `tiles<kKeys, kQueries>(work, list)` | a value with `classify(tile, first_query, last_query)`; `begin` to `end` are the candidates |
 //| | `column(work, head, key)` | a value with `sees(query)` |
 //| | `kByIntervals` | whether a column is an interval; then `hidden(head, key)` may hide two more |
 //|
-//| The first mask is for all that ranges and intervals can say: full, causal, windows, sinks, prefixes,
-//| documents, FlashMask. One type knows them all, since a key always has one range and two intervals.
-/// By window, prefix, documents and intervals.
+//| The first mask covers everything that ranges and intervals can express: full, causal, windows, sinks,
+//| prefixes, documents, FlashMask. One type is enough, since a key always has one range and two intervals.
+/// A mask by window, prefix, documents and intervals.
 struct IntervalMask {
   static constexpr bool kByIntervals = true;
   Band band;
@@ -166,27 +166,27 @@ struct IntervalMask {
   int lists_of_batch;        ///< rows of intervals of a batch entry, as of the lists
   device::Divisor heads_of_list;
 
-  /// The document of a key: the last that begins at it or before it, since those without keys begin where the
-  /// next one does.
+  /// The document of a key: the last that begins at or before it, since documents without keys begin where
+  /// the next one does.
   __device__ int document_of(int key) const {
     return DocumentBounds{documents.first_key, documents.first_query, documents.count}.find(key);
   }
 
   __device__ QueriesOfKey column(const KeyWork& work, const Head&, int key) const {
-    //| Where documents are a mask, the key says which document is meant. A key beyond the end has no queries.
+    //| If documents are a mask, the key determines the document. A key past the end has no queries.
     if (documents.count == 0 || key >= work.sequence.keys) return queries_of_key(band, work.sequence, key);
     const Sequence own = documents.at(document_of(key));
     return queries_of_key(band, own, key - own.first_key).from(-own.first_query);
   }
 
-  /// Whether intervals hide further queries, and which. A row has whole tiles of keys.
+  /// Whether and which further queries intervals hide. A row has whole tiles of keys.
   __device__ bool has_intervals() const { return scanned.hidden != nullptr; }
   __device__ Hidden hidden(const Head& q, int key) const {
     const int64_t list = q.batch * lists_of_batch + q.head / heads_of_list;
     return scanned.hidden[list * key_tiles * tile_keys + key];
   }
 
-  //| Ranges and intervals each give a class, and the one that shows less counts: `TileClass` ascends from
+  //| Ranges and intervals each give a class, and the more restrictive one counts: `TileClass` ascends from
   //| skip to full.
   /// The tiles of queries for a tile of keys.
   struct Tiles {
@@ -219,7 +219,7 @@ struct IntervalMask {
                                               queries.all_begin + moved, queries.all_end + moved}
                               : QueriesOfTile{own.first_query, documents.first_query[last + 1], 0, 0};
     }
-    //| A tile that reaches beyond the last key is partial, too: TMA brings zeros for the missing keys, and
+    //| A tile that reaches past the last key is partial, too: TMA loads zeros for the missing keys, and
     //| without a mask their scores of 0 would have a probability.
     if (work.first_key + kKeys > s.keys) queries.all_end = queries.all_begin;
     const bool any = queries.begin < queries.end;
@@ -229,11 +229,11 @@ struct IntervalMask {
   }
 };
 
-//| The second mask is asked pair by pair: bytes from memory (step 1) or listed blocks (step 5). Any other
-//| function of a query and a key would be such a mask, too. A function has no transpose, so a thread asks it
-//| the same question as in forward, with the key fixed and the query running. Step 5's kernel has classified
-//| its tiles beforehand, pair by pair.
-/// By bytes or by blocks.
+//| The second mask is evaluated pair by pair: bytes from memory (step 1) or listed blocks (step 5). Any other
+//| function of a query and a key would be such a mask, too. A function has no transpose, so a thread
+//| evaluates it as in the forward pass, with the key fixed and the query running. Step 5's kernel has
+//| classified its tiles beforehand, pair by pair.
+/// A mask by bytes or by blocks.
 struct PairMask {
   static constexpr bool kByIntervals = false;
   const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k], or null
@@ -259,7 +259,7 @@ struct PairMask {
   };
   __device__ Row row(int batch, int head, int query) const { return {*this, {head, batch}, query}; }
 
-  //| Rows and keys beyond the end are not asked about: there is no byte for them.
+  //| Rows and keys past the end are not evaluated: there is no byte for them.
   struct Column {
     const PairMask& mask;
     Head head;
@@ -287,11 +287,11 @@ struct PairMask {
 //| ## Functions on scores, and their derivatives
 //|
 //| A function on scores changes the gradient, too. P * (dP - D) is the derivative by the score that the
-//| softmax saw; dQ and dK need the one by the score that the product made. By the chain rule that is one
-//| factor more, the function's slope.
+//| softmax saw, but dQ and dK need the one by the score that the product computed. By the chain rule that
+//| adds one factor, the function's slope.
 //|
-//| **ALiBi** subtracts what does not depend on the score, so its slope is 1. With a fixed key the distance
-//| changes by one from query to query.
+//| **ALiBi** subtracts something that does not depend on the score, so its slope is 1. With a fixed key the
+//| distance changes by one from query to query.
 //|
 //| **Softcap.** With $y = 1/(1 + e^{-2s/c})$ the score is $2c\,y - c$ and its derivative
 //| $1 - \tanh^2(s/c) = 4y(1-y)$. It must be taken of the score *before* the mask. After the mask a hidden key
@@ -299,10 +299,10 @@ struct PairMask {
 //| the mask makes the probability 0 and leaves $y$ alone (`to_probabilities_with_slope` in
 //| `step6_backward_block.cuh`).
 //|
-//| **Softcap, then ALiBi.** The slope is the softcap's alone. `slope` takes it of what the softcap gave,
-//| `after` is what ALiBi makes of that, and only the exponential asks for `after`.
+//| **Softcap, then ALiBi.** The slope is the softcap's alone. `slope` takes it from the softcap's result,
+//| `after` is what ALiBi makes of that, and only the exponential uses `after`.
 
-/// What becomes of a score of a key, for queries counted from a thread's first. The slope is 1.
+/// The function on a key's scores, for queries counted from a thread's first. The slope is 1.
 struct UnchangedColumn {
   static constexpr bool kHasSlope = false;
   __device__ float operator()(float score, int) const { return score; }
@@ -320,9 +320,9 @@ struct AlibiColumn {
     return score - slope * fabsf(float(query) - own);
   }
 };
-//| Where documents are a mask, both places of a visible pair lie in one document, so the key's document gives
-//| the distance. A key beyond the end is hidden anyway. The number of a packed sequence, whose slopes may be
-//| its own, follows from its rows in the workspace: sequence b begins at tile
+//| If documents are a mask, both places of a visible pair are in one document, so the key's document gives
+//| the distance. A key past the end is hidden anyway. A packed sequence's number, needed if it has its own
+//| slopes, follows from its rows in the workspace: sequence b begins at tile
 //| $\lfloor \mathrm{first\_query}_b / 128 \rfloor + b$.
 __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& work, const Head& q, int key,
                                            int first_query) {
@@ -341,16 +341,16 @@ __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& wo
 }
 
 //| **A bias by distance** has slope 1 likewise. With a fixed key the distance falls by one from query to
-//| query. It is learned, so its gradient may be wanted, too (`step6_bias.cuh`).
+//| query. The bias is learned, so it may need a gradient, too (`step6_bias.cuh`).
 /// A bias, and where its gradient goes.
 struct LearnedBias : DistanceBias {
-  float* gradient;  // [heads, 2 * reach + 1], 0 at the start; null: nobody wants it
+  float* gradient;  // [heads, 2 * reach + 1], 0 at the start; null: not wanted
 
   /// Where a head's number of distance 0 is.
   __device__ int64_t middle_of(int head) const { return head * (2 * int64_t(reach) + 1) + reach; }
 };
 
-/// The query at a key's own place, in a sequence, or in the key's document where documents are a mask.
+/// The query at a key's own place, in a sequence, or in the key's document if documents are a mask.
 __device__ inline int query_at(const DocumentBounds& documents, const Sequence& s, int key) {
   if (documents.count == 0 || key >= s.keys) return key - s.keys + s.queries;
   const Sequence own =
@@ -358,7 +358,7 @@ __device__ inline int query_at(const DocumentBounds& documents, const Sequence& 
   return key - own.first_key - own.keys + own.queries + own.first_query;
 }
 
-//| A distance is an index, counted from the number of distance 0, and may be negative.
+//| A distance is an index relative to that of distance 0, and may be negative.
 /// A bias by distance of a key.
 struct BiasColumn {
   static constexpr bool kHasSlope = false;
@@ -376,7 +376,7 @@ __device__ inline BiasColumn score_column(const LearnedBias& bias, const KeyWork
           query_at(bias.ranges.documents, work.sequence, key) - first_query, bias.per_scale};
 }
 
-//| A softcap is the same for all keys, and its slope is that of what it gives.
+//| A softcap is the same for all keys, and its slope follows from its result.
 /// Softcap of any key.
 struct SoftcapColumn : Softcap {
   static constexpr bool kHasSlope = true;
@@ -400,8 +400,8 @@ struct ComposedColumn {
   __device__ float after(float y, int query) const { return second(y, query); }
 };
 //| Both columns are made by the functions above.
-/// What `score_column` gives for a function on scores. A return type that is deduced is no type to the host's
-/// compiler, which sees no body of a kernel's function.
+/// The type that `score_column` returns for a function on scores. The host's compiler sees no body of a
+/// kernel's function, so it cannot deduce a return type.
 template <typename Score>
 using ColumnOf = decltype(score_column(std::declval<const Score&>(), std::declval<const KeyWork&>(),
                                        std::declval<const Head&>(), 0, 0));
@@ -418,10 +418,10 @@ constexpr bool kHasSlope = ColumnOf<Score>::kHasSlope;
 
 //| ## Lists
 //|
-//| Four threads of a block bring tiles or add, and must agree on the tiles of queries and on their order. So
-//| they read one list in memory. It has an entry for each tile that is not skipped: the tile's number, and
-//| one bit that says whether it is partial. Heads that share a mask share its lists.
-/// Where the list of a tile of keys lies.
+//| Four threads of a block load tiles or add, and must agree on the tiles of queries and their order. So they
+//| read one list in memory. It has an entry for each tile that is not skipped: the tile's number, and one bit
+//| for whether it is partial. Heads that share a mask share its lists.
+/// The place of the list of a tile of keys.
 struct QueryList {
   int first, count;  ///< among all entries
 
@@ -445,23 +445,23 @@ struct Lists {
   }
 };
 
-//| A warp makes a list. Each lane asks for the class of one tile of queries, and a ballot collects 32
-//| answers. It goes through the tiles twice. The first time it counts. Then it adds the count to a counter in
-//| memory, whose old value says where its entries go, and the second time it writes them. So lists lie close
-//| together, in any order, and the lists of a window have no more entries than it has tiles.
+//| A warp makes a list. Each lane determines the class of one tile of queries, and a ballot collects 32
+//| answers. It goes through the tiles twice: first it counts, then it adds the count to a counter in memory,
+//| whose old value is the place for its entries, and the second time it writes them. So lists are densely
+//| packed, in any order, and the lists of a window have no more entries than it has tiles.
 //|
 //| **Where a list begins.** Without a mask all tiles of keys have the same list, and all blocks would begin
-//| by adding to the same dQ at the same time. So there the list of tile j begins with its j-th entry and goes
-//| round. A causal mask needs none of this: its lists begin on the diagonal, each with another tile.
+//| by adding to the same dQ at the same time. So the list of tile j begins with its j-th entry and wraps
+//| around. A causal mask does not need this: its lists begin on the diagonal, each with another tile.
 constexpr int kListThreads = 128;
 
-/// Writes the lists of `lists.key_tiles` tiles of keys of each mask. Grid: (tiles, four a block; masks).
+/// Writes the lists of `lists.key_tiles` tiles of keys of each mask. Grid: (tiles, four per block; masks).
 template <int kKeys, int kQueries, typename Mask>
 __global__ void __launch_bounds__(kListThreads)
     list_queries(const __grid_constant__ Mask mask, const __grid_constant__ GradientProblem problem,
                  const __grid_constant__ KeyTiles tiles, const __grid_constant__ Lists lists, bool rotate,
                  int* entries) {  // how many there are, 0 at the start
-  //| The last warps of the grid may have no tile. Packed sequences have as many tiles as the plan says; the
+  //| The last warps of the grid may have no tile. Packed sequences have as many tiles as the plan has; the
   //| host launches the grid for the most that there can be.
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
@@ -482,7 +482,7 @@ __global__ void __launch_bounds__(kListThreads)
     lists.of_tile[int64_t(blockIdx.y) * lists.key_tiles + tile] = {begin, count};
   }
   begin = __shfl_sync(kWholeWarp, begin, 0);
-  //| An entry's place is the number of entries before it, moved by the rotation.
+  //| An entry's place is the number of entries before it, shifted by the rotation.
   const int start = rotate && count > 0 ? tile % count : 0;
   int before = count - start;
   for (int first = seen.begin; first < seen.end; first += 32) {
@@ -499,10 +499,10 @@ __global__ void __launch_bounds__(kListThreads)
 //| ## Turns
 //|
 //| Step 7 adds to a tile of dQ from the last keys to the first, as chapter 7's deterministic step does. There
-//| arithmetic says whose turn it is; here a mask may have any holes. So each entry gets its turn: the number
-//| of later tiles of keys that see its queries. A lane asks the mask about each of them. These are 262,000
-//| questions at 8192 tokens, where tiles have 64 queries, and one is a few comparisons.
-/// Writes the turn of each entry. Grid: as of list_queries, which has written the lists.
+//| the turns follow from arithmetic; here a mask may have any holes. So each entry gets its turn: the number
+//| of later tiles of keys that see its queries. A lane evaluates the mask for each of them. These are 262,000
+//| evaluations of a few comparisons at 8192 tokens, where tiles have 64 queries.
+/// Writes the turn of each entry. Grid: that of list_queries, which has written the lists.
 template <int kKeys, int kQueries, typename Mask>
 __global__ void __launch_bounds__(kListThreads)
     number_turns(const __grid_constant__ Mask mask, const __grid_constant__ GradientProblem problem,

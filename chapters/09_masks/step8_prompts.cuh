@@ -1,9 +1,9 @@
 //| # Step 8: prompts against pages
 //|
-//| A server reads a prompt in chunks of some hundred tokens, between two tokens of everybody else. The
-//| queries of a chunk are packed, as in step 2. But the keys before them lie in pages, wherever a page was
-//| free (chapter 8). Chapter 8's kernel takes packed queries against pages. It was made for few rows: its
-//| tiles have at most 64, and `mma.sync` multiplies them. Here the kernel of steps 1 to 5 gets a producer
+//| A server reads a prompt in chunks of some hundred tokens, between two tokens of all other users. The
+//| queries of a chunk are packed, as in step 2. But the earlier keys are in pages, wherever a page was free
+//| (chapter 8). Chapter 8's kernel takes packed queries against pages, but was made for few rows: its tiles
+//| have at most 64, and it multiplies them with `mma.sync`. Here the kernel of steps 1 to 5 gets a producer
 //| that looks up pages.
 //|
 //| ![A tile of 128 keys is put together of four pages, a piece each in two panels; below, four heads share
@@ -15,18 +15,17 @@ namespace flashbook::masks {
 
 //| ## A tile of several pages
 //|
-//| A tile of 128 keys is put together of pieces: a page each, or, if pages have more rows, one piece of a
-//| page. A box of the tensor map is one piece and one panel. So a tile of 128 keys and 128 columns out of
-//| pages of 16 takes 8 * 2 = 16 copies. Each has its lane of the producer's warp, which looks up its page.
-//| Pages have at least 8 rows: the swizzle's pattern repeats after 8, so a piece of 8 rows lies in shared
-//| memory as it does within a whole tile.
+//| A tile of 128 keys is assembled from pieces: one page each, or part of a page if pages have more rows. A
+//| box of the tensor map is one piece in one panel. So a tile of 128 keys and 128 columns from pages of 16
+//| takes 8 * 2 = 16 copies. Each has its own lane of the producer's warp, which looks up the page. Pages have
+//| at least 8 rows: the swizzle's pattern repeats after 8, so a piece of 8 rows has the same layout in shared
+//| memory as within a whole tile.
 //|
-//| **The map is step 2's.** It has 2^30 rows, of which a piece of n rows has the last n, and e says where
-//| they end. Now e counts from the first page on, and a page is so many units further than the one before.
-//| Keys beyond the end of a sequence are rows beyond the map's end, and come as zeros, whatever lies in the
-//| rest of the page.
+//| **The map is step 2's.** It has 2^30 rows, a piece of n rows is the last n of them, and e is where they
+//| end. Here e counts from the first page on, and pages have a fixed distance in its units. Keys past the end
+//| of a sequence are rows past the map's end, and are loaded as zeros, whatever the rest of the page holds.
 
-/// Where keys and values lie.
+/// Where keys and values are.
 struct Pages {
   const int* table;            // a page for each place, or null: sequence i has page i
   int bits;                    ///< a page has 2^bits rows
@@ -39,7 +38,7 @@ struct Pages {
   }
 };
 
-/// K or V, as the lanes of a warp bring it.
+/// K or V, as the lanes of a warp load it.
 struct Pieces {
   MapStrides strides;
   int distance;  ///< from a page to the next
@@ -51,9 +50,9 @@ struct Pieces {
   }
 };
 
-//| The tile's bytes are announced once, by lane 0, before any lane asks for a piece. Where a piece has fewer
-//| rows than its box, TMA fills up with zeros, which count as bytes too.
-/// Brings this lane's piece of a tile, of which `rows` rows are keys. All lanes of a warp.
+//| Lane 0 announces the tile's bytes once, before any lane requests a piece. If a piece has fewer rows than
+//| its box, TMA adds zeros, which count as bytes too.
+/// Loads this lane's piece of a tile, of which `rows` rows are keys. All lanes of a warp.
 template <typename Traits, typename Shared>
 __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Traits::kStages>& state,
                                                const TileMap& map, const Pages& pages, int rows, int place) {
@@ -71,15 +70,15 @@ __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Tra
   state.advance();
 }
 
-//| ## Two warps that ask
+//| ## Two loading warps
 //|
-//| To ask for a copy takes a lane some hundred clocks, and lanes of a warp ask one after another. With pages
-//| of 16 a tile of keys and its values are 32 copies, more than one warp has time for. So keys have a warp,
-//| and values have another: the one that brings queries. Each goes through all tiles, in the order of
-//| `produce_keys`: K of the first tile, then K of the next and V of the one before. What the other warp
-//| fills, it skips.
+//| Issuing a copy takes a lane some hundred clocks, and the lanes of a warp issue one after another. With
+//| pages of 16 a tile of keys and its values are 32 copies, more than one warp has time for. So keys have one
+//| warp, and values another, which also loads the queries. Each goes through all tiles in the order of
+//| `produce_keys`: K of the first tile, then K of the next and V of the one before. Each skips the stages
+//| that the other fills.
 
-//| The broadcasts count a warp as one reader: all its lanes read, and then lane 0 gives the place back.
+//| The broadcasts count a warp as one reader: all its lanes read, and then lane 0 releases the place.
 /// A copy of what comes next. All lanes of a warp.
 template <typename T, int kStages>
 __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, PipelineState<kStages>& state) {
@@ -91,8 +90,8 @@ __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, Pipel
   return next;
 }
 
-//| A lane has the same piece of every tile. Where its row is none of the tile's, the lane brings nothing.
-/// What both warps know, and where each is.
+//| A lane has the same piece of every tile. If its row is past the tile, the lane loads nothing.
+/// The data of both warps, and the place of each.
 template <typename Traits, typename Shared>
 struct Asker {
   Shared& shared;
@@ -111,11 +110,11 @@ struct Asker {
         pages(pages),
         row(int(threadIdx.x % 32) / (Traits::kHeadDim / kPanel) * pages.piece_rows) {}
 
-  //| **Looked up a tile ahead.** The table's answer takes as long as a key's, half a microsecond and more. So
-  //| the page of the next tile is asked for before the copies of this one are; only a ballot's first tile
-  //| waits for its page.
-  /// Has all tiles of a work brought, one after another. `skip(i)` goes past what the other warp fills before
-  /// tile i, `begin(first_key, left)` does what goes with a tile. All lanes.
+  //| **Looked up a tile ahead.** A look-up in the table takes as long as loading a key, half a microsecond
+  //| and more. So the page of the next tile is requested before this tile's copies are; only a ballot's first
+  //| tile waits for its page.
+  /// Loads all tiles of a work, one after another. `skip(i)` skips the other warp's stages before tile i,
+  /// `begin(first_key, left)` does what else a tile needs. All lanes.
   template <typename Skip, typename Begin>
   __device__ __forceinline__ void bring(const Work& work, int head, const Skip& skip, const Begin& begin) {
     const auto rows_of = [&](int first_key) {
@@ -126,7 +125,7 @@ struct Asker {
                  ? pages.page_of(work.sequence.first_key, first_key + row)
                  : 0;
     };
-    //| As `produce_keys` does: the highest bit of a ballot is the next tile.
+    //| As in `produce_keys`, the highest bit of a ballot is the next tile.
     const int count = work.partial + work.full;
     for (int done = 0; done < count;) {
       const TileBallot ballot = next_of_warp(shared.ballots, ballots);
@@ -148,8 +147,8 @@ struct Asker {
 };
 
 //| **Keys.** Tile 0's keys have the first stage of a row, tile 1's the second, and from then on a stage of
-//| values lies between two of keys. This warp also says when the next row is wanted, and writes each tile's
-//| first key beside its stage.
+//| values comes between two of keys. This warp also requests the next row, and writes each tile's first key
+//| next to its stage.
 /// The warp that streams keys.
 template <typename Traits, typename Shared>
 __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const Problem& problem,
@@ -175,9 +174,9 @@ __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const
   }
 }
 
-//| **Queries and values.** Values are not wanted before the first scores. So this warp can wait for the
-//| queries' place while the other already sends the keys of the new row's first ballot.
-/// The warp that brings queries and streams values.
+//| **Queries and values.** Values are not needed before the first scores. So this warp can wait for the
+//| queries' place while the other already requests the keys of the new row's first ballot.
+/// The warp that loads queries and streams values.
 template <typename Traits, typename Shared>
 __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map, const TileMap& v_map,
                                            const Problem& problem, const Pages& pages, int queries) {
@@ -203,13 +202,13 @@ __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map,
 
 //| ## The policy
 //|
-//| A sequence's keys are as many as the cache has of it, its queries are the last ones, and the plan is step
+//| A sequence has as many keys as the cache holds for it, its queries are the last ones, and the plan is step
 //| 2's. `Sequence::first_key` is a place in the table of pages.
 //|
-//| **Heads share tiles.** In the same call most sequences may decode, with one query each. A tile of 128 rows
-//| for each head would be nearly empty, and every head would read the keys again. So up to four heads of a
-//| group are rows of one tile. A tile that is nearly empty is computed whole all the same. But a tile of 128
-//| keys takes some 1.5 us, and memory takes 2.0 us to bring 132 multiprocessors theirs.
+//| **Heads share tiles.** In the same call most sequences may be decoding, with one query each. A tile of 128
+//| rows per head would be nearly empty, and every head would read the keys again. So up to four heads of a
+//| group are rows of one tile. A nearly empty tile still costs a whole one. But a tile of 128 keys takes some
+//| 1.5 us to compute, and memory takes 2.0 us to deliver one to each of 132 multiprocessors.
 /// Sequences of a cache with some queries each.
 struct CachedSequences {
   const int* first_query;  // [count + 1], or null: all have `queries`, and are batch entries
@@ -224,7 +223,7 @@ struct CachedSequences {
     const int own = first_query == nullptr ? queries : first_query[i + 1] - first;
     return {first, own, i * pages, lengths == nullptr ? keys : lengths[i]};
   }
-  //| Queries that are packed, and queries that are batch entries: the tensor map is step 2's, or step 3's.
+  //| Queries may be packed, or be batch entries: the tensor map is step 2's, or step 3's.
   __device__ int queries_of(int tile_rows) const { return tile_rows >> head_bits; }
   __device__ int entry(int i) const { return first_query == nullptr ? i : 0; }
   __device__ MapRows q_rows(int i, const Sequence& s) const {

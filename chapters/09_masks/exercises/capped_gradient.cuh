@@ -5,9 +5,9 @@
 
 namespace flashbook::masks {
 
-// Scores x are capped, c tanh(x / c), then masked, and then go through the softmax: P. The gradient goes the
-// way back: with dP, the gradient of P, and D, the sum of P dP over a row, that of the capped scores is
-// P (dP - D). That of x has the cap's derivative besides, 1 - tanh^2(x / c).
+// Scores x are capped, c tanh(x / c), then masked, and then go through the softmax: P. The gradient goes
+// backwards: with dP, the gradient of P, and D, the sum of P dP over a row, that of the capped scores is P
+// (dP - D). The gradient of x also has the cap's derivative as a factor, 1 - tanh^2(x / c).
 
 /// The sum over a warp, in all lanes.
 __device__ inline float sum_of_warp(float value) {

@@ -8,14 +8,14 @@ namespace flashbook::masks {
 
 // Longformer's mask (arXiv 2004.05150): a window to both sides, and the first tokens are *global*. All
 // queries see a global key, and a global query sees all keys. So of two rows the upper one may see more on
-// both sides: step 3's argument, that the first row and the last one decide for those between them, does not
-// hold.
+// both sides, and step 3's argument, that the first row and the last one determine those between them, does
+// not hold.
 
 /// `tokens` queries and as many keys.
 struct GlobalTokens {
   int tokens;
   int global;  ///< tokens 0 to global - 1 are global; 0: none is
-  int window;  ///< query i sees keys i - window to i + window besides
+  int window;  ///< query i also sees keys i - window to i + window
 };
 
 /// The class of a tile: queries first_query to last_query, which exist, and keys first_key to last_key, of

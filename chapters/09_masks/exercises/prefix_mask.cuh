@@ -6,10 +6,10 @@
 namespace flashbook::masks {
 
 // A prefix model reads a prompt as a whole and writes from left to right. So all queries see the keys of the
-// prompt, and of what was written a query sees what is not after it: the last query stands at the last key,
-// as always. Each batch entry has a prompt of its own, which may be longer than all keys there are.
+// prompt, and of what was written a query sees everything up to its own place: the last query is at the last
+// key, as always. Each batch entry has its own prompt, which may be longer than all existing keys.
 //
-// step 5 asks row(batch, head, query) once for each of a thread's rows, and sees(key) for each key. The less
+// Step 5 calls row(batch, head, query) once for each of a thread's rows, and sees(key) for each key. The less
 // sees has to do, the better.
 
 /// The mask of a prefix model, as a function for step 5.
@@ -19,7 +19,7 @@ struct PrefixMask {
   int seqlen_q, seqlen_k;
 
   // BEGIN EXERCISE ch09-prefix: the mask of a prefix model
-  /// What the keys are asked that a query may see.
+  /// Asked whether a query sees a key.
   struct Row {
     int query;
 

@@ -16,10 +16,10 @@ struct ScaledShared {
   uint64_t landed;
 };
 
-// Sequences lie packed in a tensor. Both maps have kRowsOfMap rows, and two dimensions more:
-// one whose stride is a row, too, and one whose index kBack takes kRowsOfMap rows back (step2_varlen.cuh):
+// Sequences are packed in a tensor. Both maps have kRowsOfMap rows and two more dimensions: one whose stride
+// is also a row, and one whose index kBack subtracts kRowsOfMap rows (step2_varlen.cuh):
 //
-//     (column, row, end, kBack)  lies at row  row + end - kRowsOfMap  of the tensor, and exists if row <
+//     (column, row, end, kBack)  is row  row + end - kRowsOfMap  of the tensor, and exists if row <
 //     kRowsOfMap
 //
 constexpr int kRowsOfMap = 1 << 30, kBack = 1 << 30;

@@ -6,8 +6,8 @@
 
 namespace flashbook::masks {
 
-// FlashMask with one interval a key: queries `begin` to `end` - 1 do not see it. Of a tile of keys the least
-// and the largest of both bounds are known.
+// FlashMask with one interval per key: queries `begin` to `end` - 1 do not see it. For a tile of keys the
+// least and the largest of both bounds are known.
 
 /// Queries that do not see a key.
 struct HiddenFrom {

@@ -1,9 +1,9 @@
 //| # How step 6 is launched
 //|
-//| The host's part: where things lie in the workspace, which mask a shape has, and the kernels in one stream:
-//| D and the log-sum-exp, what the mask needs, lists, gradients, dQ's rounding. What the mask needs is step
-//| 2's plan for packed documents, step 4's scan for FlashMask, and step 5's classes for a mask of pairs;
-//| others need nothing.
+//| The host's part: the layout of the workspace, the shape's mask, and the kernels in one stream: D and the
+//| log-sum-exp, the mask's preparation, lists, gradients, dQ's rounding. The preparation is step 2's plan for
+//| packed documents, step 4's scan for FlashMask, or step 5's classes for a mask of pairs; other masks need
+//| none.
 //|
 //| ![Four masks in tiles: the lists have the tiles of a column that are not
 //| skipped](../../../docs/figures/mask_tiles.svg)
@@ -18,10 +18,10 @@ namespace flashbook::masks {
 
 //| ## What kind of mask
 //|
-//| Documents of one batch entry are packed sequences, with tiles of their own, so that no tile holds rows of
-//| two. Intervals, listed blocks and masks of pairs count queries and keys over all documents; beside one of
-//| them documents are a part of the mask. So they are under dropout, whose bits are those of 32 keys from a
-//| multiple of 32 on: a tile that began with a document would cut through them.
+//| Documents of one batch entry are packed sequences with their own tiles, so that no tile holds rows of two.
+//| Intervals, listed blocks and masks of pairs count queries and keys over all documents, so with one of them
+//| documents are a part of the mask. The same holds for dropout, whose bits belong to 32 keys from a multiple
+//| of 32 on: a tile that began with a document would cut through them.
 /// Whether documents have tiles of their own.
 inline bool is_varlen(const Shape& shape) {
   const Visibility& v = shape.visibility;

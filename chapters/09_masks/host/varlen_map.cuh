@@ -30,7 +30,7 @@ inline MapStrides varlen_strides(const Shape& shape, TensorId tensor) {
   return {int(head), int(row)};
 }
 
-/// Of a map {column, row, any, ...}: its rows are counted up to an end, which the last two dimensions say in
+/// Makes a map {column, row, any, ...} count its rows up to an end, which the last two dimensions encode in
 /// units of `unit_bytes` (step2_varlen.cuh).
 inline void count_to_an_end(device::TensorTiles& tiles, uint64_t unit_bytes) {
   constexpr uint64_t kNoEnd = std::numeric_limits<int>::max();
