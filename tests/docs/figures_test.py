@@ -279,27 +279,6 @@ class Swizzle(unittest.TestCase):
         self.assertEqual(values[5:], ["", "", ""])
 
 
-class KvCache(unittest.TestCase):
-    CHAPTER = FIGURES.parents[1] / "chapters" / "08_decoding"
-
-    def test_weights_are_those_of_flashbook_memory(self):
-        """The chapter's pages show what the program prints."""
-        weighed, models, keys = run_script("""
-          const { keysWithout, keysWith, models, weigh, bytes } = flashbookFigures.kv_cache.model;
-          return [weigh(models['llama-3-8b'], 16, 8192, 2), Object.entries(models).map(([name, m]) => [name, m, bytes(weigh(m, 1, 8192, 2).token), bytes(weigh(m, 1, 8192, 2).cache)]),
-                  [5, 100].map((n) => [keysWithout(n), keysWith(n)])];""")
-        page, appendix = ((self.CHAPTER / name).read_text(encoding="utf-8") for name in ("README.md", "appendix.md"))
-        for key, text in (("token", "of a token, in all layers"), ("sequence", "of a sequence of 8192"), ("cache", "of the batch of 16"),
-                          ("own", "if each query head had its own"), ("scores", "beside it, S and P of standard attention, one layer")):
-            self.assertRegex(page, rf"(?m)^{text} +{weighed[key]} ")
-        for name, m, token, cache in models:
-            found = re.search(rf"(?m)^{name} +{m['layers']} +{m['heads']} +{m['keyHeads']} +{m['d']} +([\d.]+ \w+) +([\d.]+ \w+) ", appendix)
-            assert found, name
-            self.assertEqual(token, found[1])
-            self.assertAlmostEqual(float(cache.split()[0]), float(found[2].split()[0]), delta=0.01)
-        self.assertEqual(keys, [[15, 5], [5050, 100]])
-
-
 class BackwardRound(unittest.TestCase):
     def test_runs(self):
         """Nothing is multiplied before it is there, nothing overwritten that is read; at the end all is done. Every event has its line."""
@@ -522,7 +501,6 @@ class Pages(unittest.TestCase):
         "equal_work": [{}, {"plan": "work", "lengths": "one long", "heads": 2}],
         "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
-        "kv_cache": [{}, {"tokens": 100, "model": "llama-2-70b", "keyHeads": 64}, {"size": 1, "keyHeads": 3}],
         **{f"ladder_ch{chapter}": [{}] for chapter in ("01", "02", "03", "05")},
         "ladder_ch06": [{}, {"rung": "6.7"}],
         "ladder_ch07": [{}, {"d": 64, "mask": "causal", "n": 512, "rung": "7.5"}],
@@ -599,11 +577,6 @@ class Pages(unittest.TestCase):
 
     def test_mask_tiles(self):
         self.assertEqual(self.seen["mask_tiles"][0]["last"]["tiles"], "120,16,120")
-
-    def test_kv_cache(self):
-        self.assertEqual([seen["last"]["keys"] for seen in self.seen["kv_cache"][:2]], ["15,5", "5050,100"])
-        self.assertIn("2.5 MiB", self.seen["kv_cache"][1]["last"]["text"])
-        self.assertIn("Whole numbers above 0", self.seen["kv_cache"][2]["last"]["text"])
 
     def test_backward_round(self):
         self.assertEqual([(seen["last"]["rounds"], seen["last"]["products"][:5]) for seen in self.seen["backward_round"][:1]], [("3", "ddddd")])
