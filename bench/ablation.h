@@ -22,9 +22,9 @@ void run_ablation_07(const Shape& shape, const Tensors& tensors, device::Stream 
 inline constexpr const char* kOnlyBf16 = "the ablation is of bf16: choose it with --dtype";
 
 /// A step that something replaces. Its name is that of a result: ablation/ch05/one_loop/...
-inline Step row(Step step, const char* name, const char* idea, decltype(Step::why_not) why_not,
+inline Step row(Step step, const char* name, const char* idea, decltype(Step::limits) limits,
                 decltype(Step::run) run) {
-  step.name = name, step.idea = idea, step.why_not = why_not, step.run = run;
+  step.name = name, step.idea = idea, step.limits = limits, step.run = run;
   return step;
 }
 

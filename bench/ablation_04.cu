@@ -38,12 +38,12 @@ void run_row(const Shape& shape, const Tensors& tensors, device::Stream stream, 
 }
 
 template <int kWhich>
-std::string why_not(const Shape& shape) {
+std::string limits(const Shape& shape) {
   if (shape.dtype != DType::bf16) return kOnlyBf16;
   if ((kWhich == 2 || kWhich == 3) && shape.head_dim == 256) return "at d = 256 a warp has 16 rows already";
   if (kWhich == 4 && shape.head_dim != 64) return "Q is kept in registers at d = 64 only";
   if (kWhich >= 6 && !shape.causal()) return "without a mask all tiles are seen, and all blocks take as long";
-  return kFlashAttention2.step(5).why_not(shape);
+  return kFlashAttention2.refusal(5, shape);
 }
 
 template <int kWhich>
@@ -53,13 +53,13 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 
 std::array<Step, 8> rows() {
   const Step& step = kFlashAttention2.step(5);
-  return {row(step, "as_it_is", "Step 5 as it is.", why_not<1>, run<1>),
-          row(step, "sixteen_rows", "16 rows a warp, and twice as many warps.", why_not<2>, run<2>),
-          row(step, "tile_of_step4", "16 rows a warp, and half as many queries a block.", why_not<3>, run<3>),
-          row(step, "queries_again", "Q read again with every tile, at d = 64.", why_not<4>, run<4>),
-          row(step, "one_loop", "Every tile compared with the mask.", why_not<5>, run<5>),
-          row(step, "all_tiles", "Tiles visited, seen or not.", why_not<6>, run<6>),
-          row(step, "shortest_first", "The first queries first.", why_not<7>, run<7>),
+  return {row(step, "as_it_is", "Step 5 as it is.", limits<1>, run<1>),
+          row(step, "sixteen_rows", "16 rows a warp, and twice as many warps.", limits<2>, run<2>),
+          row(step, "tile_of_step4", "16 rows a warp, and half as many queries a block.", limits<3>, run<3>),
+          row(step, "queries_again", "Q read again with every tile, at d = 64.", limits<4>, run<4>),
+          row(step, "one_loop", "Every tile compared with the mask.", limits<5>, run<5>),
+          row(step, "all_tiles", "Tiles visited, seen or not.", limits<6>, run<6>),
+          row(step, "shortest_first", "The first queries first.", limits<7>, run<7>),
           before(kFlashAttention2.step(4))};
 }
 

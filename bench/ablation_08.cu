@@ -10,12 +10,12 @@ namespace {
 
 using namespace decoding;
 
-std::string why_not(const Shape& shape) {
+std::string limits(const Shape& shape) {
   if (shape.dtype != DType::bf16) return kOnlyBf16;
   if (shape.head_dim != 128 || decoding::has_rules(shape) ||
       shape.heads / shape.kv_heads * shape.seqlen_q > 16)
     return "the ablation of decoding is of d = 128 and up to 16 rows, without rules: choose such a shape";
-  return kDecoding.step(4).why_not(shape);
+  return kDecoding.refusal(4, shape);
 }
 
 template <template <typename> typename Version>
@@ -28,14 +28,13 @@ int64_t zeroed_bytes(const Shape&) { return kArrivalBytes; }
 std::array<Step, 7> rows() {
   Step step = kDecoding.step(4);
   step.workspace = turned_workspace_bytes, step.zeroed = zeroed_bytes;
-  return {
-      row(step, "as_it_is", "Step 4 as it is.", why_not, run<AsItIs>),
-      row(step, "tile_by_tile", "The next tile when all is done with this one.", why_not, run<TileByTile>),
-      row(step, "two_stages", "A ring of two stages.", why_not, run<TwoStages>),
-      row(step, "six_stages", "A ring of six stages.", why_not, run<SixStages>),
-      row(step, "sixty_four_rows", "Tiles of 64 rows.", why_not, run<SixtyFourRows>),
-      row(step, "second_kernel", "Parts merged by a second kernel.", why_not, run<SecondKernel>),
-      before(kDecoding.step(3))};
+  return {row(step, "as_it_is", "Step 4 as it is.", limits, run<AsItIs>),
+          row(step, "tile_by_tile", "The next tile when all is done with this one.", limits, run<TileByTile>),
+          row(step, "two_stages", "A ring of two stages.", limits, run<TwoStages>),
+          row(step, "six_stages", "A ring of six stages.", limits, run<SixStages>),
+          row(step, "sixty_four_rows", "Tiles of 64 rows.", limits, run<SixtyFourRows>),
+          row(step, "second_kernel", "Parts merged by a second kernel.", limits, run<SecondKernel>),
+          before(kDecoding.step(3))};
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ Result run(const Variant& variant, const Problem& problem) {
   shape.dtype = variant.dtype;
   shape.scaling = variant.scaling;
   shape.mean_subtracted = variant.mean_subtracted;
-  if (const std::string why = variant.chapter->step(variant.step).why_not(shape); !why.empty())
+  if (const std::string why = variant.chapter->refusal(variant.step, shape); !why.empty())
     throw InputError(why);
 
   Result result;

@@ -191,7 +191,8 @@ class Cell {
       throw InputError(reason);
     Shape shape = shape_;
     shape.order = who.order;
-    if (const std::string reason = who.row().why_not(shape); !reason.empty()) throw InputError(reason);
+    if (const std::string reason = who.chapter->refusal(who.step, shape); !reason.empty())
+      throw InputError(reason);
     auto& kept = dealt_out_[{who.step, int(who.together.transport), who.together.margin, who.order}];
     if (kept == nullptr) {
       device::use_device(0);

@@ -54,7 +54,7 @@ const Chapter* forward_for(const Shape& shape) {
   const Chapter* last = nullptr;
   for (const Chapter* chapter : all_chapters()) {
     const std::vector<int> steps = chapter->steps_of(Operation::forward);
-    if (!steps.empty() && chapter->takes(shape.dtype) && chapter->step(steps.back()).why_not(shape).empty())
+    if (!steps.empty() && chapter->takes(shape.dtype) && chapter->refusal(steps.back(), shape).empty())
       last = chapter;
   }
   return last;
@@ -101,7 +101,7 @@ Measurement Meter::measure(const Cell& cell) {
 
 void Meter::measure_right(const Cell& cell, Measurement& result) {
   const Shape& shape = cell.shape;
-  result.skipped = cell.row().why_not(shape);
+  result.skipped = cell.chapter->refusal(cell.step, shape);
   if (!result.skipped.empty()) return;
   const StoredInputs& inputs = inputs_for(cell);
   result.skipped = missing_memory(cell);

@@ -46,11 +46,11 @@ __global__ void take(Stamps* out) {
 }
 
 template <int kStep>
-std::string why_not(const Shape& shape) {
+std::string limits(const Shape& shape) {
   if (shape.dtype != DType::bf16 || shape.causal() || (shape.head_dim != 64 && shape.head_dim != 128) ||
       shape.seqlen_k > kMostTiles * 128 || kStep < 2)
     return "the record is of steps 2 to 5, BF16, head_dim 64 or 128, no mask, at most 8192 keys";
-  return kFlashAttention3.step(kStep).why_not(shape);
+  return kFlashAttention3.refusal(kStep, shape);
 }
 
 template <int kHeadDim, int kStep>
@@ -68,7 +68,7 @@ void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream)
 template <int kStep>
 Step recorded() {
   Step step = kFlashAttention3.step(kStep);
-  step.why_not = why_not<kStep>;
+  step.limits = limits<kStep>;
   if constexpr (kStep >= 2)
     step.run = [](const Shape& shape, const Tensors& tensors, device::Stream stream) {
       shape.head_dim == 64 ? run_step<64, kStep>(shape, tensors, stream)

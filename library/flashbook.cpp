@@ -249,8 +249,7 @@ Shape checked_shape(const Chapter& chapter, const Call& call) {
   if (!chapter.takes(shape.dtype))
     throw InputError("chapter " + std::to_string(chapter.number) + " does not take " +
                      std::string(name_of(shape.dtype)) + ": give another dtype");
-  if (const std::string reason = chapter.step(call.step).why_not(shape); !reason.empty())
-    throw InputError(reason);
+  if (const std::string reason = chapter.refusal(call.step, shape); !reason.empty()) throw InputError(reason);
   return shape;
 }
 

@@ -8,8 +8,8 @@
 //| which element.
 //|
 //| The block and its tile stay: 256 threads, 128 by 128 results, chunks in shared memory, two barriers per
-//| chunk. The 8 by 8 piece of a thread becomes a 64 by 32 piece of a *warp*, 4 by 2 fragments. Float32 is
-//| refused (`why_not`): its products would be rounded to 16 bits.
+//| chunk. The 8 by 8 piece of a thread becomes a 64 by 32 piece of a *warp*, 4 by 2 fragments. Step 5
+//| does not accept float32: its products would be rounded to 16 bits.
 //|
 //| ![The tiles of chapter 1: what a block loads, and what a thread or a warp makes of
 //| it](../../docs/figures/tiles_ch01.svg)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/attention/cost.h"
+#include "common/attention/features.h"
 #include "common/attention/operation.h"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
@@ -31,20 +32,28 @@ class DealtOut {
   virtual void collect() = 0;
 };
 
+/// Features by which a step is for other tensors: the others restrict or change what is computed.
+constexpr Features kKinds = Feature::float32 | Feature::e4m3 | Feature::latent | Feature::e4m3_cache;
+
 /// A row of a chapter's table: a version of the kernel that adds one idea. Steps are counted from 1.
 struct Step {
   const char* name;  ///< a few words for a table: "one thread per score"
   const char* idea;  ///< one sentence: what this step adds
   Operation operation;
 
-  /// Why it cannot run `shape` (already validated), naming the cure; empty if it can.
-  std::string (*why_not)(const Shape& shape);
-  /// Device memory that it needs beyond inputs and outputs, in bytes. Null: none.
-  int64_t (*workspace)(const Shape& shape);
-  /// Launches it on `stream`. `shape` is valid, why_not is empty, the workspace has its size. Returns before
+  /// What its kernel knows beyond sizes and 16-bit types. A problem with anything else is refused.
+  Features accepts = {};
+  /// What a problem must have, which it accepts as well.
+  Features needs = {};
+  /// Launches it on `stream`. `shape` is valid and not refused, the workspace has its size. Returns before
   /// the work is done.
   void (*run)(const Shape& shape, const Tensors& tensors, device::Stream stream);
 
+  /// Limits that are arithmetic, and features that do not go together: why the step cannot run `shape`, whose
+  /// features it accepts, and what to do; empty if it can. Null: there are none.
+  std::string (*limits)(const Shape& shape) = nullptr;
+  /// Device memory that it needs beyond inputs and outputs, in bytes. Null: none.
+  int64_t (*workspace)(const Shape& shape) = nullptr;
   /// The cost model: bytes that it moves between its processor and device memory. Null: every tensor once.
   double (*memory)(const Shape& shape) = nullptr;
   /// Bytes that the multiprocessors ask for, counted in sectors, whether a cache has them or not. Null: there
@@ -57,16 +66,13 @@ struct Step {
   /// not timed. `run` does all three. Null: the step takes tensors where they are.
   std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors,
                                         const device::Together& together) = nullptr;
-  bool same_bits = true;    ///< in every launch; false where sums are made in the order in which blocks come
-  bool latent = false;      ///< takes latent keys (Shape::is_latent), and no others
-  bool e4m3_cache = false;  ///< takes keys and values in e4m3 beside queries of 16 bits, and no others
-  bool only_16_bits = false;  ///< of the chapter's types it takes f16 and bf16, and not f32
+  bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
 
-  /// Whether the step is for such keys and such a type as the shape has. `why_not` says whether it takes the
-  /// shape.
+  /// The features of `shape` that the step does not know.
+  Features unknown_in(const Shape& shape) const { return features_of(shape) - accepts - needs; }
+  /// Whether the step is for the keys and the element type of `shape`, whatever else that has.
   bool is_for(const Shape& shape) const {
-    return latent == shape.is_latent() && e4m3_cache == shape.e4m3_cache &&
-           !(only_16_bits && shape.dtype == DType::f32);
+    return (unknown_in(shape) & kKinds).empty() && features_of(shape).has(needs);
   }
   int64_t workspace_bytes(const Shape& shape) const { return workspace ? workspace(shape) : 0; }
   int64_t zeroed_bytes(const Shape& shape) const { return zeroed ? zeroed(shape) : 0; }
@@ -106,7 +112,7 @@ constexpr float right_up_to(Operation operation, DType dtype, int ranks = 1) {
 
 constexpr DType kTypesOf16Bits[] = {DType::f16, DType::bf16};
 
-/// Everything the rest of the house knows about a chapter. What it does not say is what most chapters are.
+/// The public description of a chapter. Defaults are what most chapters are.
 struct Chapter {
   int number;
   const char* name;                               ///< its folder and program: "01_naive_attention"
@@ -129,6 +135,13 @@ struct Chapter {
     return last;
   }
   const Step& step(int number) const { return steps[std::size_t(number - 1)]; }
+  /// Why a step cannot run `shape` (already validated): a feature that it does not accept, with the steps
+  /// that do, or one of its limits. Empty if it can.
+  std::string refusal(int step, const Shape& shape) const;
+  /// Whether any step accepts these features.
+  bool accepts(Features features) const {
+    return std::ranges::any_of(steps, [&](const Step& s) { return (s.accepts | s.needs).has(features); });
+  }
   bool takes(DType dtype) const { return std::ranges::count(dtypes, dtype) > 0; }
 
   /// The numbers of the steps that compute `operation`, ascending.
@@ -139,5 +152,8 @@ struct Chapter {
     return numbers;
   }
 };
+
+/// "step 4", "steps 4 to 6, 9 and 10": ascending numbers.
+std::string steps_text(const std::vector<int>& steps);
 
 }  // namespace flashbook

@@ -16,7 +16,7 @@ constexpr double kOracleFlops = 1.5e10;  // of a forward pass that the oracle do
 int step_for(const Chapter* chapter, const Shape& shape) {
   if (chapter == nullptr || !chapter->takes(shape.dtype)) return 0;
   std::vector<int> steps = chapter->steps_of(Operation::forward);
-  while (!steps.empty() && !chapter->step(steps.back()).why_not(shape).empty()) steps.pop_back();
+  while (!steps.empty() && !chapter->refusal(steps.back(), shape).empty()) steps.pop_back();
   return steps.empty() ? 0 : steps.back();
 }
 

@@ -227,7 +227,7 @@ bool inspect_steps(std::ostream& out, const Options& options, const Chapter& cha
   for (const int step : options.steps) {
     out << (step == options.steps.front() ? "" : "\n") << "step " << step << " " << chapter.step(step).name
         << "\n";
-    if (const std::string reason = chapter.step(step).why_not(shape); !reason.empty()) {
+    if (const std::string reason = chapter.refusal(step, shape); !reason.empty()) {
       if (!options.every_step) throw InputError(reason);
       out << reason << "\n";
       continue;

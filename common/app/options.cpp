@@ -13,22 +13,12 @@
 namespace flashbook {
 namespace {
 
-/// Whether a step of the chapter takes its default shape when `change` has been at it: then the help shows
-/// the option that makes this change.
-template <typename Change>
-bool takes(const Chapter& chapter, Change change) {
-  return std::ranges::any_of(chapter.steps, [&](const Step& step) {
-    Shape shape = chapter.cpu_shape;
-    change(shape);
-    return step.why_not(shape).empty();
-  });
-}
-
 /// What --head-dim may be.
 std::string head_dims_of(const Chapter& chapter) {
-  if (std::ranges::all_of(chapter.steps, &Step::latent)) return "576";
-  const bool padded = takes(chapter, [](Shape& s) { s.head_dim = 96; });
-  const bool latent = std::ranges::any_of(chapter.steps, &Step::latent);
+  const auto is_latent = [](const Step& step) { return step.needs.has(Feature::latent); };
+  if (std::ranges::all_of(chapter.steps, is_latent)) return "576";
+  const bool padded = chapter.accepts(Feature::any_head_dim);
+  const bool latent = chapter.accepts(Feature::latent);
   return std::string(padded ? "a multiple of 8 up to 256" : "64, 128 or 256") +
          (latent ? ", or 576: latent keys, which have a step of their own" : "");
 }
@@ -85,7 +75,7 @@ class Parser {
 
   void declare_shape() {
     const bool quantised = chapter_.takes(DType::e4m3);
-    const bool e4m3_cache = std::ranges::any_of(chapter_.steps, &Step::e4m3_cache);
+    const bool e4m3_cache = chapter_.accepts(Feature::e4m3_cache);
     line_.group("The shape");
     line_.count("--batch", "Batch size", shape_.batch);
     line_.value("--heads", "N", "Query heads",
@@ -98,7 +88,7 @@ class Parser {
     std::string head_dims = head_dims_of(chapter_);
     head_dims[0] = char(std::toupper(head_dims[0]));
     line_.count("--head-dim", head_dims.c_str(), shape_.head_dim);
-    const bool has_ranks = takes(chapter_, [](Shape& s) { s.ranks = 2; });
+    const bool has_ranks = chapter_.accepts(Feature::ranks);
     line_.count(
         "--ranks",
         "GPUs among which the tokens are divided; in the simulator any number. Of torchrun and mpirun the "
@@ -178,7 +168,8 @@ class Parser {
       for (const TensorSpec& tensor : tensors_of(operation)) {
         const auto file =
             std::ranges::find(files, option_of(tensor), &std::pair<std::string, std::string>::first);
-        const std::string help = help_of(tensor), where = "In " + steps_text(operation) + ": " + help;
+        const std::string help = help_of(tensor),
+                          where = "In " + steps_text(chapter_.steps_of(operation)) + ": " + help;
         if (file == files.end())
           files.emplace_back(option_of(tensor), operation == options_.operation ? help : where);
         else if (file->second != help)
@@ -194,23 +185,19 @@ class Parser {
 
   void declare_visibility() {
     Visibility& visible = shape_.visibility;
-    const auto sees = [&](Visibility v) { return takes(chapter_, [&](Shape& s) { s.visibility = v; }); };
-    const Shape& like = chapter_.cpu_shape;
-    const bool lengths = sees({.lengths = std::vector<int>(like.batch, like.seqlen_k)});
-    const bool documents = sees({.documents = {{0, like.seqlen_q}, {0, like.seqlen_k}}});
-    const std::vector<int> hidden(like.batch * like.seqlen_k);
-    const bool masks =
-        sees({.columns = {.bounds = 1, .queries = hidden}}) || sees({.dense = {.elsewhere = true}});
-    const bool pages = takes(chapter_, [](Shape& s) { s.paging = random_pages(s, 64, 0, 1); });
+    const bool lengths = chapter_.accepts(Feature::lengths);
+    const bool documents = chapter_.accepts(Feature::documents);
+    const bool masks = chapter_.accepts(Feature::intervals) || chapter_.accepts(Feature::pairs);
+    const bool pages = chapter_.accepts(Feature::pages);
     line_.group("What is visible");
     line_.value(
         "--window", "N",
         "A query sees so many keys before its own, and as many after it unless --causal is given",
         [&](auto& v) { visible.window.left = visible.window.right = v.text == "0" ? 0 : v.count(); },
-        sees({.window = {.left = 8}}));
+        chapter_.accepts(Feature::window));
     line_.flag(
         "--causal", "Query i sees keys up to i + seqlen_k - seqlen_q",
-        [&](auto&) { visible.window.right = 0; }, sees(Visibility::causal()));
+        [&](auto&) { visible.window.right = 0; }, chapter_.accepts(Feature::causal));
     line_.value(
         "--prefix", "N", "The first N keys are seen besides",
         [&](auto& v) {
@@ -220,7 +207,7 @@ class Parser {
                 "give one of them");
           visible.prefix = v.count();
         },
-        sees({.window = {.right = 0}, .prefix = 8}));
+        chapter_.accepts(Feature::prefix));
     line_.value(
         "--lengths", "LIST",
         std::string("Sequences of these lengths: 1000,37,0,4096. ") +
@@ -243,38 +230,36 @@ class Parser {
 
   void declare_scores() {
     ScoreFunction& score = shape_.score;
-    const auto becomes = [&](ScoreFunction f) { return takes(chapter_, [&](Shape& s) { s.score = f; }); };
-    const std::vector<float> slopes(chapter_.cpu_shape.heads, 1.0f);
     line_.group("What becomes of scores");
     line_.then([this] { shape_.scale = default_scale(shape_.head_dim); });
     line_.value("--scale", "X", "Factor on the scores (default: 1 / sqrt(head_dim))",
                 [this](auto& v) { shape_.scale = v.real(); });
     line_.value(
         "--softcap", "X", "Scores s become X * tanh(s / X)", [&](auto& v) { score.softcap = v.real(); },
-        becomes({.softcap = 30}));
+        chapter_.accepts(Feature::softcap));
     line_.flag(
         "--alibi", "Scores lose slope * distance, with slopes 2^(-8 (h + 1) / heads)",
         [&](auto&) {
           for (int head = 1; head <= shape_.heads; ++head)
             score.alibi.push_back(std::exp2(-8.0f * float(head) / float(shape_.heads)));
         },
-        becomes({.alibi = slopes}));
+        chapter_.accepts(Feature::alibi));
     line_.value(
         "--bias", "FILE",
         "What scores gain by distance, from a .npy file, [heads, 2 R + 1]: of a key d places after a "
         "query's own column R + d, of one further away than R the outermost",
-        [&](auto& v) { score.bias = read_bias(v, shape_); }, becomes({.bias = {.values = slopes}}));
+        [&](auto& v) { score.bias = read_bias(v, shape_); }, chapter_.accepts(Feature::bias));
     line_.value(
         "--sinks", "X", "Every head has a score of X that belongs to no key",
         [&](auto& v) { score.sinks.assign(std::size_t(shape_.heads), v.real()); },
-        becomes({.sinks = slopes}));
+        chapter_.accepts(Feature::sinks));
     line_.value(
         "--dropout", "P", "The part of the probabilities that is left out, by --seed (default: 0)",
         [&](auto& v) {
           score.dropout = v.real();
           if (score.dropout != 0) score.seed = options_.seed;
         },
-        becomes({.dropout = 0.5f}));
+        chapter_.accepts(Feature::dropout));
   }
 
   void declare_rest() {
@@ -289,8 +274,7 @@ class Parser {
         "--layout", "NAME",
         "Where the program's tensors lie: bhsd, [batch, heads, seqlen, head_dim] (default); bshd, "
         "[batch, seqlen, heads, head_dim]; or qkv, slices of one tensor",
-        [this](auto& v) { set_layout(v, shape_); },
-        takes(chapter_, [](Shape& s) { s.layout = layout_bshd(s); }));
+        [this](auto& v) { set_layout(v, shape_); }, chapter_.accepts(Feature::strides));
     line_.group("What runs");
     line_.value(
         "--inspect", "ROW",
@@ -313,13 +297,6 @@ class Parser {
     for (const Step& step : chapter_.steps)
       if (std::ranges::count(all, step.operation) == 0) all.push_back(step.operation);
     return all;
-  }
-
-  /// "step 6", "steps 1 to 5"
-  std::string steps_text(Operation operation) const {
-    const std::vector<int> steps = chapter_.steps_of(operation);
-    const std::string first = std::to_string(steps.front());
-    return steps.size() == 1 ? "step " + first : "steps " + first + " to " + std::to_string(steps.back());
   }
 
   void set_step(const Value& value) {
@@ -357,7 +334,7 @@ class Parser {
       }
     for (const Operation operation : operations())
       if (operation != options_.operation)
-        throw InputError(value.option, " is for ", steps_text(operation),
+        throw InputError(value.option, " is for ", steps_text(chapter_.steps_of(operation)),
                          ": choose one with --step, or leave it out");
   }
 
@@ -373,7 +350,7 @@ class Parser {
   }
 
   void set_scaling(const Value& value) {
-    if (!chapter_.takes(DType::e4m3) && std::ranges::none_of(chapter_.steps, &Step::e4m3_cache))
+    if (!chapter_.takes(DType::e4m3) && !chapter_.accepts(Feature::e4m3_cache))
       throw InputError("--scaling is for e4m3, which chapter ", chapter_.number,
                        " does not take: leave it out");
     shape_.scaling = value.one_of<Scaling>(

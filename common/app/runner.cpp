@@ -158,9 +158,6 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   const Operation theirs = before.step(step).operation;
   if (operation == Operation::backward || tensors_of(theirs).data() != tensors_of(operation).data())
     return skip("it computes something else");
-  if (shape.is_latent()) return skip("it knows no latent keys");
-  if (!why_not_dense(taken, HeadDims::padded).empty())
-    return skip("its heads are compared as problems of their own");
   if (!before.takes(taken.dtype)) return skip("it does not take " + std::string(name_of(shape.dtype)));
   if (const std::string reason = why_not_scores(before, theirs, taken, largest_score(shape, inputs));
       !reason.empty())
@@ -173,7 +170,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   const int groups = int(std::clamp(budget / std::max(group_flops, 1.0), 1.0, double(all_groups)));
   if (group_flops > 20 * budget) return skip("one head of this shape takes it minutes");
   const Shape part = leading_groups(taken, groups);
-  if (const std::string reason = before.step(step).why_not(part); !reason.empty()) return skip(reason);
+  if (const std::string reason = before.refusal(step, part); !reason.empty()) return skip(reason);
 
   Inputs part_inputs{front(inputs.q, part.q_elements()), front(inputs.k, part.k_elements()),
                      front(inputs.v, part.k_elements())};
@@ -231,7 +228,9 @@ void name_machine(const Chapter& chapter, Report& report) {
 
 /// The default shape with such keys as the step takes.
 Shape shape_for(const Step& step, const Shape& shape) {
-  return step.latent ? with_latent_keys(shape) : step.e4m3_cache ? with_e4m3_cache(shape) : shape;
+  return step.needs.has(Feature::latent)       ? with_latent_keys(shape)
+         : step.needs.has(Feature::e4m3_cache) ? with_e4m3_cache(shape)
+                                               : shape;
 }
 
 /// What the step moves in such a shape by its cost model; 0 if the model asks for a kernel that this program
@@ -319,7 +318,7 @@ void run_other_keys(const Options& options, const Chapter& chapter, Report& repo
   if (options.inputs || options.shape != chapter.default_shape()) return;
   for (StepReport& entry : report.steps) {
     const Step& step = chapter.step(entry.step);
-    if (!step.latent && !step.e4m3_cache) continue;
+    if ((step.needs & (Feature::latent | Feature::e4m3_cache)).empty()) continue;
     Options own = options;
     own.shape = shape_for(step, options.shape);
     own.steps = {entry.step};
@@ -346,7 +345,7 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
   std::vector<int> steps;
   std::string reason;
   for (int step : options.steps) {
-    const std::string why_not = chapter.step(step).why_not(options.shape);
+    const std::string why_not = chapter.refusal(step, options.shape);
     if (why_not.empty()) {
       steps.push_back(step);
       continue;

@@ -186,39 +186,6 @@ void validate(const Shape& shape) {
   validate_layout(shape);
 }
 
-std::string why_not_dense(const Shape& shape, HeadDims head_dims) {
-  if (shape.is_latent()) return "this chapter takes no latent keys: give --head-dim 64, 128 or 256";
-  if (shape.e4m3_cache)
-    return "a cache in e4m3 is for chapter 8's step 8: give one of 16 bits, or take that step";
-  if (!shape.visibility.is_full() && !shape.causal())
-    return "this chapter knows no mask but the causal one: give full or causal attention";
-  if (shape.score != ScoreFunction{})
-    return "this chapter leaves scores as they are: give no softcap, no slopes, no bias, no dropout and no "
-           "sinks";
-  if (shape.paging.rows > 0)
-    return "this chapter knows no pages: give keys and values of one piece a sequence";
-  if (shape.paging.padded) return "rows before a sequence's first key are for chapter 8: leave paddings out";
-  if (shape.packed_queries > 0) return "packed queries against a cache are for chapter 8: give as many each";
-  if (const std::string reason = why_not_on_one_gpu(shape); !reason.empty()) return reason;
-  if (head_dims == HeadDims::of_tiles && shape.head_dim != 64 && shape.head_dim != 128 &&
-      shape.head_dim != 256)
-    return "head dimensions between 64, 128 and 256 are for chapters 5, 7 (steps 3 to 6), 8 (steps 4 to "
-           "6, 9 and 10) and 9: give one of the three as --head-dim";
-  return "";
-}
-
-std::string why_not_on_one_gpu(const Shape& shape) {
-  if (shape.ranks > 1) return "several GPUs are for chapter 10: give --ranks 1";
-  if (shape.order) return "an order of tokens is for several GPUs, in chapter 10: leave --order out";
-  return "";
-}
-
-std::string why_not_plain(const Shape& shape) {
-  if (const std::string reason = why_not_dense(shape); !reason.empty()) return reason;
-  if (shape.is_default_layout()) return "";
-  return "this chapter takes [batch, heads, seqlen, head_dim] only: copy the tensors to that layout";
-}
-
 std::string describe(const Shape& shape) {
   std::ostringstream text;
   text << "batch " << shape.batch << ", heads " << shape.heads;

@@ -165,23 +165,6 @@ Shape with_e4m3_cache(Shape shape);
 /// that fit these numbers.
 void validate(const Shape& shape);
 
-/// The head dimensions that a kernel takes.
-enum class HeadDims {
-  of_tiles,  ///< 64, 128 and 256
-  padded     ///< any multiple of 8 up to 256
-};
-
-/// Why what runs on one GPU cannot run the shape. Empty if it can.
-std::string why_not_on_one_gpu(const Shape& shape);
-
-/// Why a kernel of dense attention on one GPU cannot run the shape: its keys are latent, its mask is neither
-/// full nor causal, its scores have a function, its keys lie in pages, its tokens on several GPUs, or its
-/// head dimension is not among those that the kernel takes. Empty if it can.
-std::string why_not_dense(const Shape& shape, HeadDims head_dims = HeadDims::of_tiles);
-
-/// Why a kernel of dense attention that knows the default layout only cannot run the shape. Empty if it can.
-std::string why_not_plain(const Shape& shape);
-
 /// "batch 1, heads 16 (4 key heads), N 4096 x 1000, d 128, causal, bf16": what a report prints.
 std::string describe(const Shape& shape);
 

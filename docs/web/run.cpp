@@ -109,7 +109,8 @@ void run(const Chapter& chapter, std::vector<const char*> words, List& answer) {
   validate(shape);
   const int number_of_step = line.options->steps.back();
   const Step& step = chapter.step(number_of_step);
-  if (const std::string reason = step.why_not(shape); !reason.empty()) throw InputError(reason);
+  if (const std::string reason = chapter.refusal(number_of_step, shape); !reason.empty())
+    throw InputError(reason);
   answer.add("shape", in_quotes(describe(shape)));
   answer.add("name", in_quotes(step.name));
   answer.add("flops", number(flops(shape, step.operation)));

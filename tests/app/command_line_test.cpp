@@ -190,8 +190,8 @@ TEST(CommandLine, HelpNamesWhatTheChapterTakes) {
 
 TEST(CommandLine, AHeadDimThatNobodyTakesIsAnsweredWithWhatTheStepsTake) {
   Step tiles = kNaiveAttention.step(1), padded = tiles, latent = tiles;
-  padded.why_not = [](const Shape& shape) { return why_not_dense(shape, HeadDims::padded); };
-  latent.latent = true;
+  padded.accepts = tiles.accepts | Feature::any_head_dim;
+  latent.needs = Feature::latent;
   const auto refused = [](std::vector<Step> steps, std::vector<const char*> more) {
     Chapter chapter = kNaiveAttention;
     chapter.steps = steps;

@@ -53,11 +53,13 @@ void by_the_book(const Shape& shape, const Tensors& t, device::Stream) {
   }
 }
 
-std::string takes_all(const Shape&) { return ""; }
-
 template <Fault kFault>
 constexpr Step row(const char* name) {
-  return {name, "", Operation::forward, takes_all, nullptr, by_the_book<kFault>};
+  return {.name = name,
+          .idea = "",
+          .operation = Operation::forward,
+          .accepts = Features::every(),
+          .run = by_the_book<kFault>};
 }
 
 constexpr Step kSteps[] = {row<none>("right"), row<loses_a_tile>("lost"), row<sees_the_future>("future"),

@@ -66,10 +66,12 @@ void gradient_without_last_value(const Shape& shape, const Tensors& t, device::S
   std::fill_n(Rows(shape, TensorId::dv, t.dv, 0)[shape.seqlen_k - 1], shape.head_dim, 0.0f);
 }
 
-std::string takes_all(const Shape&) { return ""; }
-
 template <void (*kRun)(const Shape&, const Tensors&, device::Stream)>
-constexpr Step kStep = {"by the book", "The chain rule.", Operation::backward, takes_all, nullptr, kRun};
+constexpr Step kStep = {.name = "by the book",
+                        .idea = "The chain rule.",
+                        .operation = Operation::backward,
+                        .accepts = Features::every(),
+                        .run = kRun};
 constexpr DType kType = DType::f32;
 
 template <void (*kRun)(const Shape&, const Tensors&, device::Stream)>

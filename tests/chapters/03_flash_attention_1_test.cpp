@@ -16,13 +16,11 @@ namespace {
 Shape square(int seqlen, int head_dim, bool causal) { return make_shape(seqlen, seqlen, head_dim, causal); }
 
 TEST(FlashAttention1, SaysWhatItCannotRun) {
-  const auto why_not = [](const Shape& shape, int step) {
-    return kFlashAttention1.step(step).why_not(shape);
-  };
+  const auto why_not = [](const Shape& shape, int step) { return kFlashAttention1.refusal(step, shape); };
   Shape shape = square(1, 64, false);
   for (DType dtype : {DType::f32, DType::e4m3}) {
     shape.dtype = dtype;
-    EXPECT_NE(why_not(shape, 1).find("--dtype"), std::string::npos);
+    EXPECT_NE(why_not(shape, 1).find("f16 or bf16"), std::string::npos);
   }
   shape = square(1, 64, false);
   shape.batch = 1 << 16, shape.heads = shape.kv_heads = 1 << 15;  // 2^31, more than an int holds
@@ -91,7 +89,7 @@ TEST_F(ChapterTest, EveryBlockSizeIsRightOrDoesNotFit) {
     for (int head_dim : {64, 128, 256}) {
       Shape shape = square(150, head_dim, true);
       shape.seqlen_k = 170;
-      const std::string reason = size.chapter.step(1).why_not(shape);
+      const std::string reason = size.chapter.refusal(1, shape);
       const bool is_split_k = size.name.starts_with("split_k");
       EXPECT_EQ(reason.empty(), is_split_k ? head_dim != 256 : size.shared_bytes(shape) <= 227 * 1024)
           << reason;

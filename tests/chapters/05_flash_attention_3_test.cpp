@@ -19,12 +19,10 @@ Shape shape_with(int heads, int seqlen_q, int seqlen_k, int head_dim, bool causa
 }
 
 TEST(FlashAttention3, SaysWhatItCannotRun) {
-  const auto why_not = [](const Shape& shape, int step) {
-    return kFlashAttention3.step(step).why_not(shape);
-  };
+  const auto why_not = [](const Shape& shape, int step) { return kFlashAttention3.refusal(step, shape); };
   Shape f32 = shape_with(1, 1, 1, 64, false);
   f32.dtype = DType::f32;
-  EXPECT_NE(why_not(f32, 1).find("--dtype"), std::string::npos);
+  EXPECT_NE(why_not(f32, 1).find("f16 or bf16"), std::string::npos);
   Shape many = shape_with(1 << 16, 1 << 22, 1, 64, false);
   EXPECT_NE(why_not(many, 1).find("--batch"), std::string::npos);
   EXPECT_EQ(why_not(shape_with(70000, 1, 1, 64, false), 5), "");

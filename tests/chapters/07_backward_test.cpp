@@ -27,10 +27,10 @@ bool all_zero(const std::vector<float>& values) {
 
 TEST(Backward, SaysWhatItCannotRun) {
   Shape f32 = shape_with(1, 1, 1, 1, 64, false);
-  EXPECT_EQ(kBackward.step(1).why_not(shape_with(1, 1, 1, 1, 64, false)), "");
+  EXPECT_EQ(kBackward.refusal(1, shape_with(1, 1, 1, 1, 64, false)), "");
   f32.dtype = DType::f32;
-  EXPECT_NE(kBackward.step(1).why_not(f32).find("--dtype"), std::string::npos);
-  EXPECT_NE(kBackward.step(1).why_not(shape_with(1 << 16, 1 << 16, 1 << 22, 1, 64, false)).find("--batch"),
+  EXPECT_NE(kBackward.refusal(1, f32).find("float32 tensors"), std::string::npos);
+  EXPECT_NE(kBackward.refusal(1, shape_with(1 << 16, 1 << 16, 1 << 22, 1, 64, false)).find("--batch"),
             std::string::npos);
 }
 

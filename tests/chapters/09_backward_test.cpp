@@ -380,18 +380,18 @@ TEST_F(ChapterTest, ManySequencesFindTheirPlace) {
 TEST(MaskedBackward, SaysWhatItCannotRun) {
   Shape shape = masked_shape(64, 64, {});
   shape.visibility.blocks = {.queries = 64, .keys = 64, .first = {0, 1}, .key_blocks = {0}};
-  EXPECT_EQ(kMasks.step(kGradient).why_not(shape), "");
+  EXPECT_EQ(kMasks.refusal(kGradient, shape), "");
   shape.score.softcap = 2;
-  EXPECT_NE(kMasks.step(kGradient).why_not(shape).find("leave one of them out"), std::string::npos);
+  EXPECT_NE(kMasks.refusal(kGradient, shape).find("leave one of them out"), std::string::npos);
   shape.visibility.blocks = {}, shape.score = {.dropout = 0.1f};
-  EXPECT_EQ(kMasks.step(kGradient).why_not(shape), "");
+  EXPECT_EQ(kMasks.refusal(kGradient, shape), "");
   shape.score.softcap = 2;
-  EXPECT_NE(kMasks.step(kGradient).why_not(shape).find("leave the others out"), std::string::npos);
+  EXPECT_NE(kMasks.refusal(kGradient, shape).find("leave the others out"), std::string::npos);
   shape.score = {.bias = {0, {1, 1, 1, 1}}};
-  EXPECT_EQ(kMasks.step(kGradient).why_not(shape), "");
+  EXPECT_EQ(kMasks.refusal(kGradient, shape), "");
   shape.score.dropout = 0.1f;
-  EXPECT_NE(kMasks.step(kGradient).why_not(shape).find("leave the others out"), std::string::npos);
-  EXPECT_NE(kMasks.step(kGradient).why_not(masked_shape(1 << 29, 1 << 29, {})).find("give fewer"),
+  EXPECT_NE(kMasks.refusal(kGradient, shape).find("leave the others out"), std::string::npos);
+  EXPECT_NE(kMasks.refusal(kGradient, masked_shape(1 << 29, 1 << 29, {})).find("give fewer"),
             std::string::npos);
 }
 
@@ -411,7 +411,7 @@ TEST(MaskedBackward, IsAStepOfTheChapter) {
     parse({"--step", "5", "--dq", "/tmp/dq.npy"});
     ADD_FAILURE() << "step 5 has no dQ";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("--dq is for steps 6 to 7"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("--dq is for steps 6 and 7"), std::string::npos) << error.what();
   }
   const std::string help = parse({"--help"}).text;
   for (const char* option :

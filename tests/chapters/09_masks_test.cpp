@@ -29,7 +29,7 @@ Shape packed_shape(const std::vector<int>& lengths, int head_dim = 64, Window wi
 
 /// The outputs of one step, which leaves its counter as the next launch wants it.
 Outputs outputs_of(const Shape& shape, const Inputs& inputs, int step) {
-  EXPECT_EQ(kMasks.step(step).why_not(shape), "");
+  EXPECT_EQ(kMasks.refusal(step, shape), "");
   const UploadedInputs uploaded(operation_under_test, shape, inputs, kMasks.runs_on);
   const Call call(kMasks, shape, uploaded, step);
   call.run();
@@ -93,7 +93,7 @@ TEST_F(ChapterTest, DocumentsOfABatchAreRanges) {
   Shape shape = packed_shape({1, 130, 0, 69});
   shape.batch = 2;
   shape.dtype = DType::f16;
-  EXPECT_NE(kMasks.step(kPacked).why_not(shape).find("--batch 1"), std::string::npos);
+  EXPECT_NE(kMasks.refusal(kPacked, shape).find("--batch 1"), std::string::npos);
   expect_all_steps_right(shape);
 }
 
@@ -174,7 +174,7 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
         Shape shape = masked_shape(200, 200, visibility, dtype == DType::f16 ? 64 : 128);
         shape.dtype = dtype;
         shape.score = score;
-        EXPECT_NE(kMasks.step(kRanges).why_not(shape).find("--step 5"), std::string::npos);
+        EXPECT_NE(kMasks.refusal(kRanges, shape).find("use step 5"), std::string::npos);
         const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
         const CheckResult result = check(shape, make_reference(shape, inputs, all_rows(shape)),
                                          outputs_of(shape, inputs, kFunctions));
@@ -206,11 +206,11 @@ TEST_F(ChapterTest, SlopesMayBeThoseOfASequence) {
 TEST_F(ChapterTest, FunctionsOnScoresAreTakenTogetherIfASoftcapAndSlopesAndAsFarAsFloatsGo) {
   Shape shape = masked_shape(100, 100, {});
   shape.score = {.softcap = 2, .dropout = 0.1f};
-  EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("or both"), std::string::npos);
+  EXPECT_NE(kMasks.refusal(kFunctions, shape).find("or both"), std::string::npos);
   shape.score = {.softcap = 1e6f};  // which the kernels' float32 would lose scores under
-  EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("up to 1024"), std::string::npos);
+  EXPECT_NE(kMasks.refusal(kFunctions, shape).find("up to 1024"), std::string::npos);
   shape.score = {.alibi = {1, 1, 1, 1}, .bias = {0, {1, 1, 1, 1}}};
-  EXPECT_NE(kMasks.step(kFunctions).why_not(shape).find("or both"), std::string::npos);
+  EXPECT_NE(kMasks.refusal(kFunctions, shape).find("or both"), std::string::npos);
 }
 
 // A head dimension of 256 has tiles of 64 keys, one of 64 another number of rows: what is left out is the

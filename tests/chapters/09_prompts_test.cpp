@@ -90,16 +90,18 @@ TEST(Prompts, SayWhatTheyTake) {
   const auto why_not = [&](auto change) {
     Shape shape = plain;
     change(shape);
-    return kMasks.step(kPrompts).why_not(shape);
+    return kMasks.refusal(kPrompts, shape);
   };
   EXPECT_EQ(why_not([](Shape&) {}), "");
   EXPECT_EQ(why_not([](Shape& s) { s = in_pages(s, 8, 1); }), "");
   EXPECT_NE(why_not([](Shape& s) { s = in_pages(s, 4, 1); }).find("8, 16, 32"), std::string::npos);
   EXPECT_NE(why_not([](Shape& s) { s.paging.padded = true; }).find("chapter 8"), std::string::npos);
   EXPECT_NE(why_not([](Shape& s) { s.score.softcap = 3; }).find("chapter 8"), std::string::npos);
-  EXPECT_NE(why_not([](Shape& s) { s.visibility.prefix = 3; }).find("steps 1 to 5"), std::string::npos);
-  EXPECT_NE(why_not([](Shape& s) { s.e4m3_cache = true; }).find("give one of 16 bits"), std::string::npos);
-  EXPECT_NE(kMasks.step(3).why_not(plain).find("step 8"), std::string::npos);
+  EXPECT_NE(why_not([](Shape& s) { s.visibility.prefix = 3; }).find("chapter 9 (steps 1 to 5)"),
+            std::string::npos);
+  EXPECT_NE(why_not([](Shape& s) { s.e4m3_cache = true; }).find("give a cache of 16 bits"),
+            std::string::npos);
+  EXPECT_NE(kMasks.refusal(3, plain).find("chapter 9 (step 8)"), std::string::npos);
 }
 
 class TracedPrompts : public ChapterTest, public ::testing::WithParamInterface<int> {};

@@ -48,8 +48,8 @@ TEST(Decode, IsAStepOfTheChapter) {
   Shape shape = make_shape(1, 100, 64);
   shape.batch = 2;
   shape.visibility.lengths = {10, 100};
-  EXPECT_NE(kManyGpus.step(kDecode).why_not(shape).find("chapter 8"), std::string::npos)
-      << kManyGpus.step(kDecode).why_not(shape);
+  EXPECT_NE(kManyGpus.refusal(kDecode, shape).find("chapter 8"), std::string::npos)
+      << kManyGpus.refusal(kDecode, shape);
 }
 
 }  // namespace

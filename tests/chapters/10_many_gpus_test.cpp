@@ -186,16 +186,15 @@ TEST(ManyGpus, StepsRefuseByNameWhatTheyDoNotTake) {
         striped = on_ranks(2, make_shape(100, 100, 64));
   striped.order = TokenOrder::striped;
   for (int step = 1; step <= kManyGpus.last_step(); ++step) {
-    const std::string documents = kManyGpus.step(step).why_not(packed),
-                      order = kManyGpus.step(step).why_not(striped);
+    const std::string documents = kManyGpus.refusal(step, packed), order = kManyGpus.refusal(step, striped);
     EXPECT_EQ(documents.empty(), step == 1 || (step >= 4 && step <= 6)) << step << documents;
     EXPECT_EQ(order.empty(), step == 2 || step == 3 || step == 4 || step == 6) << step << order;
-    EXPECT_EQ(order.empty(), order.find("--order") == std::string::npos) << order;
+    EXPECT_EQ(order.empty(), order.find("zigzag or striped tokens") == std::string::npos) << order;
   }
-  EXPECT_NE(kManyGpus.step(3).why_not(packed).find("step 4"), std::string::npos);
-  EXPECT_NE(kManyGpus.step(7).why_not(packed).find("length of its own"), std::string::npos);
+  EXPECT_NE(kManyGpus.refusal(3, packed).find("use steps 1, 4 and 5"), std::string::npos);
+  EXPECT_NE(kManyGpus.refusal(7, packed).find("packed documents"), std::string::npos);
   striped.ranks = 1;
-  EXPECT_NE(kFlashAttention3.step(5).why_not(striped).find("--order"), std::string::npos);
+  EXPECT_NE(kFlashAttention3.refusal(5, striped).find("no order of tokens"), std::string::npos);
 }
 
 // e^10000 is no float.
@@ -218,7 +217,7 @@ TEST_F(ChapterTest, ScoresThatAMergeCannotHoldAreRefused) {
 
 TEST(ManyGpus, OthersTakeOneRankOnly) {
   const Shape two = on_ranks(2, make_shape(100, 100, 64));
-  EXPECT_NE(kFlashAttention3.step(5).why_not(two).find("--ranks 1"), std::string::npos);
+  EXPECT_NE(kFlashAttention3.refusal(5, two).find("several GPUs"), std::string::npos);
   Shape none = two;
   none.ranks = 0;
   EXPECT_THROW(validate(none), InputError);

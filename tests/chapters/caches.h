@@ -67,7 +67,7 @@ inline void expect_pages_do_not_show(const std::vector<int>& steps, const Shape&
     const std::vector<std::byte> want = bits_of(shape, inputs, step);
     for (uint64_t seed : {1, 2}) {
       const Shape paged = in_pages(shape, rows, seed);
-      ASSERT_EQ(chapter_under_test.step(step).why_not(paged), "");
+      ASSERT_EQ(chapter_under_test.refusal(step, paged), "");
       EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), step) == want) << "step " << step;
     }
   }
@@ -110,7 +110,7 @@ inline void expect_packed_right(const std::vector<int>& steps, const std::vector
   device::Buffer o(device::Place::device, int64_t(q.size()) * 2),
       lse(device::Place::device, int64_t(total) * 8 * 4);
   for (int step : steps) {
-    ASSERT_EQ(chapter_under_test.step(step).why_not(given), "");
+    ASSERT_EQ(chapter_under_test.refusal(step, given), "");
     device::Buffer workspace(device::Place::device, chapter_under_test.step(step).workspace_bytes(given));
     workspace.upload(std::vector<std::byte>(workspace.bytes()));
     o.poison(), lse.poison();

@@ -10,6 +10,7 @@
 #include "common/app/runner.h"
 #include "tests/chapters/right.h"
 #include "tests/support/cases.h"
+#include "tests/support/masks.h"
 #include "tests/support/shapes.h"
 
 namespace flashbook::testing {
@@ -217,41 +218,55 @@ TEST(Descriptor, SaysWhatTheContractAsksFor) {
   for (const Shape& shape : {chapter.gpu_shape, chapter.cpu_shape}) {
     EXPECT_NO_THROW(validate(shape));
     for (int step : steps_under_test())
-      EXPECT_EQ(chapter.step(step).why_not(shape).empty(), chapter.step(step).is_for(shape)) << step;
+      EXPECT_EQ(chapter.refusal(step, shape).empty(), chapter.step(step).is_for(shape)) << step;
   }
 }
 
-/// A mask or a function on scores that a step does not refuse, it computes.
-TEST_F(ChapterTest, RefusesWhatItsKernelsDoNotKnow) {
+/// Every feature, of a problem that has no other: a step computes it or refuses it by name. Features of how a
+/// caller's tensors lie, and of who computes, have tests of their own where they are accepted.
+TEST_F(ChapterTest, ComputesOrRefusesEachFeature) {
   const Chapter& chapter = chapter_under_test;
+  constexpr Features kHow = Feature::strides | Feature::pages | Feature::paddings | Feature::packed_queries |
+                            Feature::unsplit | Feature::ranks | Feature::token_order;
   int refused = 0;
   for (int step : steps_under_test()) {
-    Shape window = chapter.cpu_shape, latent = window;
-    latent.head_dim = kLatentKeyDim;
-    EXPECT_EQ(chapter.step(step).why_not(latent).empty(), chapter.step(step).latent) << step;
-    if (chapter.step(step).latent) window = latent;
-    Shape capped = window, dropped = window, biased = window, two_functions = window, paged = window;
-    window.visibility.window.left = 8;
-    capped.score.softcap = 30;
-    dropped.score.dropout = 0.1f;
-    biased.score.bias = {0, std::vector<float>(std::size_t(biased.heads), 1.0f)};
-    two_functions.score = {.softcap = 30, .dropout = 0.1f};
-    paged.paging = {.rows = paged.seqlen_k, .pages = 1, .table = {0}};
-    for (const Shape& shape : {window, capped, dropped, biased, two_functions}) {
-      if (!chapter.step(step).why_not(shape).empty()) {
+    const Step& asked = chapter.step(step);
+    Shape plain = chapter.cpu_shape;
+    plain.ranks = 1;
+    plain.seqlen_k = std::min(plain.seqlen_k, 300);
+    if (plain.seqlen_q > 1) plain.seqlen_q = 70, plain.seqlen_k = 70;
+    for (const Feature needed : {Feature::latent, Feature::e4m3_cache})
+      if (asked.needs.has(needed)) plain = with_feature(needed, plain);
+    for (int bit = 0; bit < int(Feature::unknown); ++bit) {
+      const Feature feature = Feature(bit);
+      if (features_of(plain).has(feature)) continue;
+      const Shape shape = with_feature(feature, plain);
+      ASSERT_TRUE(features_of(shape).has(feature)) << text_of(feature).plural;
+      const Features unknown = asked.unknown_in(shape);
+      const std::string reason = chapter.refusal(step, shape);
+      if (!unknown.empty()) {
         ++refused;
+        EXPECT_NE(reason.find("does not support"), std::string::npos) << step << text_of(feature).plural;
+        if (unknown == feature) {
+          EXPECT_NE(reason.find(text_of(feature).plural), std::string::npos) << step << reason;
+        }
         continue;
       }
+      if (!reason.empty() || (Features() | feature | kHow) == kHow) continue;
+      SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
+      validate(shape);
       const Inputs inputs = inputs_of(shape, InputKind::normal, 3);
       const Expected expected(operation_under_test, shape, inputs, all_rows(shape));
-      EXPECT_EQ(describe_failure(expected.judge(run_once(chapter, shape, inputs, step)), "the oracle"), "")
-          << step;
-    }
-    if (operation_under_test != Operation::decode) {
-      EXPECT_NE(chapter.step(step).why_not(paged), "") << step;
+      EXPECT_EQ(describe_failure(expected.judge(run_once(chapter, shape, inputs, step)), "the oracle"), "");
     }
   }
   EXPECT_GT(refused, 0);
+}
+
+/// A feature that is new is in no step's `accepts`: each refuses it before anybody has thought of it.
+TEST(Descriptor, AcceptsNoFeatureThatItDoesNotName) {
+  for (const Step& step : chapter_under_test.steps)
+    EXPECT_FALSE((step.accepts | step.needs).has(Feature::unknown)) << step.name;
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ inline Layout layout_with_gaps(const Shape& shape) {
 /// What lies between rows is NaN in the inputs, so that it would show in the outputs; between the rows of an
 /// output it must be as it was. Of a step that adds to dQ in any order, dQ is held against the oracle.
 inline void expect_layouts_agree(Shape shape, int step) {
-  ASSERT_EQ(chapter_under_test.step(step).why_not(shape), "");
+  ASSERT_EQ(chapter_under_test.refusal(step, shape), "");
   const Operation operation = operation_under_test;
   const Inputs inputs = inputs_of(shape, InputKind::normal, 31);
   const bool same_bits = chapter_under_test.step(step).same_bits;

@@ -51,9 +51,9 @@ INSTANTIATE_TEST_SUITE_P(HeadDims, TracedPadded, ::testing::Values(40, 80, 136, 
 
 TEST_F(ChapterTest, OtherHeadDimensionsAreRefused) {
   for (int step : steps_under_test()) {
-    const std::string reason = chapter_under_test.step(step).why_not(padded_shape(10, 10, 96, false));
+    const std::string reason = chapter_under_test.refusal(step, padded_shape(10, 10, 96, false));
     EXPECT_EQ(reason.empty(), step >= first_padded_step) << step << reason;
-    EXPECT_TRUE(reason.empty() || reason.find("--head-dim") != std::string::npos) << reason;
+    EXPECT_TRUE(reason.empty() || reason.find("head dimensions") != std::string::npos) << reason;
   }
   for (int head_dim : {0, 4, 100, 264}) {
     Shape shape = padded_shape(10, 10, 64, false);

@@ -37,7 +37,7 @@ inline void expect_right_in_any_order(Shape shape, int step) {
   const Expected expected(operation_under_test, shape, inputs, all_rows(shape));
   for (many_gpus::Order order : many_gpus::kOrders) {
     shape.order = order;
-    ASSERT_EQ(chapter_under_test.step(step).why_not(shape), "") << describe(shape);
+    ASSERT_EQ(chapter_under_test.refusal(step, shape), "") << describe(shape);
     const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
     const Call call(operation_under_test, shape, uploaded, 0, [&](const Tensors& tensors) {
       many_gpus::Ranks ranks(shape, tensors, step, {.margin = 2});
@@ -110,7 +110,7 @@ inline void expect_documents_are_right(const Shape& shape, std::initializer_list
     for (many_gpus::Order order : many_gpus::kOrders) {
       Shape ordered = shape;
       ordered.order = order;
-      if (!chapter_under_test.step(step).why_not(ordered).empty()) continue;
+      if (!chapter_under_test.refusal(step, ordered).empty()) continue;
       const Call call(chapter_under_test, ordered, uploaded, step);
       call.run();
       EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "")

@@ -17,7 +17,7 @@ inline void expect_steps_right(const Chapter& chapter, Operation operation, cons
   for (int step : chapter.steps_of(operation)) {
     if (step < first_step || !chapter.step(step).is_for(shape)) continue;
     SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
-    ASSERT_EQ(chapter.step(step).why_not(shape), "");
+    ASSERT_EQ(chapter.refusal(step, shape), "");
     const Call call(chapter, shape, uploaded, step);
     call.run();
     EXPECT_TRUE(call.has_zeros()) << "the next launch would find counters that are not 0";
@@ -35,7 +35,8 @@ inline void expect_program_right(const Chapter& chapter, const Chapter* before, 
   ASSERT_EQ(report.steps.size(), options.steps.size());
   for (const StepReport& step : report.steps) {
     const Step& descriptor = chapter.step(step.step);
-    if (descriptor.latent || descriptor.e4m3_cache) {  // these inputs are not for it
+    if (descriptor.needs.has(Feature::latent) ||
+        descriptor.needs.has(Feature::e4m3_cache)) {  // these inputs are not for it
       EXPECT_NE(step.why_not, "");
       continue;
     }

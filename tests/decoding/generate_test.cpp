@@ -27,9 +27,11 @@ void plain_attention(const Shape& shape, const Tensors& tensors, device::Stream)
   std::copy(o.begin(), o.end(), static_cast<std::byte*>(tensors.o));
 }
 
-constexpr Step kPlainStep = {"plain",           "Plain attention.",
-                             Operation::decode, [](const Shape&) { return std::string(); },
-                             nullptr,           plain_attention};
+constexpr Step kPlainStep = {.name = "plain",
+                             .idea = "Plain attention.",
+                             .operation = Operation::decode,
+                             .accepts = Features::every(),
+                             .run = plain_attention};
 
 const Chapter kPlain = {.number = 0,
                         .name = "plain",
@@ -88,7 +90,7 @@ TEST_F(GenerateOnTheMachine, TheKernelsWriteWhatPlainAttentionWrites) {
   for (int step = 1; step <= int(kDecoding.steps.size()); ++step) {
     Sequence sequence(pool);
     ASSERT_FALSE(sequence.append(1));
-    if (!kDecoding.step(step).why_not(shape_of(pool, sequence)).empty()) continue;
+    if (!kDecoding.refusal(step, shape_of(pool, sequence)).empty()) continue;
     sequence.reset();
     ++steps;
     EXPECT_EQ(generate(kDecoding, step, decoder, pool, 0, kTokens, true).tokens, want) << "step " << step;

@@ -227,7 +227,7 @@ class Page(unittest.TestCase):
         self.assertIn("window of 40 keys before", found["window"])
         self.assertEqual(found["step"], "5")
         self.assertIn("Right.", found["blocks"])
-        self.assertIn("listed blocks are for step 5", found["refused"])
+        self.assertIn("lists of visible blocks", found["refused"])
         self.assertIn("N 360, d 64, full, 3 documents", found["lengths"])
         self.assertIn("there is no option --wrong", found["wrong"])
 

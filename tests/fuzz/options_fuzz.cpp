@@ -11,10 +11,17 @@
 
 namespace {
 
-std::string takes_all(const flashbook::Shape&) { return ""; }
-constexpr flashbook::Step kSteps[] = {
-    {"one", "One.", flashbook::Operation::forward, takes_all, nullptr, nullptr},
-    {"two", "Two.", flashbook::Operation::backward, takes_all, nullptr, nullptr}};
+constexpr flashbook::Features kAll = flashbook::Features::every();
+constexpr flashbook::Step kSteps[] = {{.name = "one",
+                                       .idea = "One.",
+                                       .operation = flashbook::Operation::forward,
+                                       .accepts = kAll,
+                                       .run = nullptr},
+                                      {.name = "two",
+                                       .idea = "Two.",
+                                       .operation = flashbook::Operation::backward,
+                                       .accepts = kAll,
+                                       .run = nullptr}};
 constexpr flashbook::DType kTypes[] = {flashbook::DType::f32, flashbook::DType::f16};
 
 flashbook::Chapter some_chapter() {

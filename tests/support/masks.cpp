@@ -48,6 +48,101 @@ Dense random_pairs(Random& random, const Shape& shape) {
 
 }  // namespace
 
+Shape with_feature(Feature feature, Shape shape) {
+  Random random(7);
+  Visibility& v = shape.visibility;
+  ScoreFunction& score = shape.score;
+  const auto heads = std::size_t(shape.heads);
+  const int half_q = shape.seqlen_q / 2, half_k = shape.seqlen_k / 2;
+  switch (feature) {
+    case Feature::float32:
+      shape.dtype = DType::f32;
+      break;
+    case Feature::e4m3:
+      shape.dtype = DType::e4m3;
+      break;
+    case Feature::block_scales:
+      shape.scaling = Scaling::block;
+      break;
+    case Feature::latent:
+      shape = with_latent_keys(shape);
+      break;
+    case Feature::e4m3_cache:
+      shape = with_e4m3_cache(shape);
+      break;
+    case Feature::any_head_dim:
+      shape.head_dim = 96;
+      break;
+    case Feature::strides:
+      shape.layout = layout_bshd(shape);
+      break;
+    case Feature::causal:
+      v.window.right = 0;
+      break;
+    case Feature::window:
+      v.window.left = 8;
+      break;
+    case Feature::sink_keys:
+      v.window = {.left = 8, .right = 0, .sinks = 3};
+      break;
+    case Feature::prefix:
+      v.window.right = 0, v.prefix = 9;
+      break;
+    case Feature::lengths:
+      v.lengths.assign(std::size_t(shape.batch), shape.seqlen_k - 1);
+      break;
+    case Feature::documents:
+      v.documents = {{0, half_q, shape.seqlen_q}, {0, half_k, shape.seqlen_k}};
+      break;
+    case Feature::intervals:
+      v.columns = random_columns(random, shape);
+      break;
+    case Feature::blocks:
+      v.blocks = random_blocks(random, shape);
+      break;
+    case Feature::pairs:
+      v.dense = random_pairs(random, shape);
+      break;
+    case Feature::softcap:
+      score.softcap = 30;
+      break;
+    case Feature::alibi:
+      score.alibi.assign(heads, 0.5f);
+      break;
+    case Feature::bias:
+      score.bias = {0, std::vector<float>(heads, 1.0f)};
+      break;
+    case Feature::sinks:
+      score.sinks.assign(heads, 1.0f);
+      break;
+    case Feature::dropout:
+      score.dropout = 0.1f;
+      break;
+    case Feature::pages:
+      shape.paging = {.rows = shape.seqlen_k, .pages = shape.batch, .table = {}};
+      for (int batch = 0; batch < shape.batch; ++batch) shape.paging.table.push_back(batch);
+      break;
+    case Feature::paddings:
+      shape.paging.padded = true;
+      break;
+    case Feature::packed_queries:
+      shape.packed_queries = shape.batch * shape.seqlen_q;
+      break;
+    case Feature::unsplit:
+      shape.unsplit = true;
+      break;
+    case Feature::ranks:
+      shape.ranks = 2;
+      break;
+    case Feature::token_order:
+      shape.ranks = 2, shape.order = TokenOrder::striped;
+      break;
+    case Feature::unknown:
+      break;
+  }
+  return shape;
+}
+
 Shape masked_shape(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim) {
   return {.batch = 1,
           .heads = 4,

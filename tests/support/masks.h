@@ -4,6 +4,7 @@
 #include <random>
 #include <vector>
 
+#include "common/attention/features.h"
 #include "common/attention/shape.h"
 
 namespace flashbook::testing {
@@ -16,6 +17,9 @@ bool sees_by_definition(const Shape& shape, int batch, int head, int query, int 
 
 /// Small lengths, and any combination of the parts of a Visibility. The shape is valid.
 Shape random_mask(std::mt19937& random);
+
+/// `shape`, which has no feature but its element type, with one more and with those that this one needs.
+Shape with_feature(Feature feature, Shape shape);
 
 /// Slopes of each head of each sequence, all of them different.
 std::vector<float> slopes_by_sequence(const Shape& shape);

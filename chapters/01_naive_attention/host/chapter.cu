@@ -60,16 +60,12 @@ int64_t probability_bytes(const Shape& shape) {
 
 //| ## What cannot run
 //|
-//| A grid has at most 65535 blocks in y and in z; from step 2 on a whole row of scores lies in shared memory;
-//| tensor cores take 16-bit types. A shape beyond that is refused, with the cure in the message; no kernel
-//| checks it again.
+//| A grid has at most 65535 blocks in y and in z, and from step 2 on a whole row of scores lies in shared
+//| memory. A shape beyond these limits is refused, with the cure in the message; no kernel checks it again.
+//| The table of steps says the rest: tensor cores take 16-bit types here, so step 5 does not accept float32.
 template <int kStep>
-std::string why_not(const Shape& shape) {
+std::string limits(const Shape& shape) {
   const std::string step = "step " + std::to_string(kStep);
-  if (shape.dtype == DType::e4m3) return "chapter 1 takes f32, f16 and bf16: give one of them as --dtype";
-  if (kStep == 5 && shape.dtype == DType::f32)
-    return "step 5 multiplies on tensor cores, which take f16 and bf16 here: give one of them as --dtype, "
-           "or --step 4";
   if (shape.heads > kMaxGridYZ)
     return "--heads is at most 65535, what a grid has in z, and it is " + std::to_string(shape.heads);
   constexpr int kQueries = kQueriesOfBlock<kStep>;
@@ -82,7 +78,7 @@ std::string why_not(const Shape& shape) {
   if (kHasWarpSoftmax<kStep> && shape.seqlen_k > kLongestRow)
     return step + " keeps a row of scores in shared memory, so --seqlen-k is at most " +
            std::to_string(kLongestRow) + ": use --step 1, or a later chapter";
-  return why_not_plain(shape);
+  return "";
 }
 
 //| ## Bytes
@@ -231,13 +227,19 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 
 //| ## The steps
 //|
-//| A step is a row: what it is called, what it adds, what it computes, what it cannot run, what memory it
-//| needs, how it runs.
+//| A step is a row: what it is called, what it adds, what it computes, what it accepts, how it runs, where
+//| its limits are, what memory it needs.
 template <int kStep>
 constexpr Step row(const char* name, const char* idea) {
-  Step step{name, idea, Operation::forward, why_not<kStep>, workspace<kStep>, run<kStep>, memory<kStep>};
-  step.only_16_bits = kStep == 5;
-  return step;
+  constexpr Features kAccepts = Feature::causal;
+  return {.name = name,
+          .idea = idea,
+          .operation = Operation::forward,
+          .accepts = kStep < 5 ? kAccepts | Feature::float32 : kAccepts,
+          .run = run<kStep>,
+          .limits = limits<kStep>,
+          .workspace = workspace<kStep>,
+          .memory = memory<kStep>};
 }
 
 constexpr Step kSteps[] = {

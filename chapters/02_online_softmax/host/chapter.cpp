@@ -1,7 +1,7 @@
 //| # Chapter 2's descriptor
 //|
 //| Everything outside the chapter knows it by the `Chapter` at the end: its steps, the types it takes, and
-//| what each of them is called, what it cannot run and how it runs. This chapter runs on the host, so it
+//| what each of them is called, what it accepts and how it runs. This chapter runs on the host, so it
 //| takes no device memory and any length.
 #include "chapters/02_online_softmax/host/chapter.h"
 
@@ -18,11 +18,6 @@ namespace flashbook {
 namespace {
 
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
-
-std::string why_not(const Shape& shape) {
-  if (shape.dtype == DType::e4m3) return "chapter 2 takes f32, f16 and bf16: give one of them as --dtype";
-  return why_not_plain(shape);
-}
 
 //| ## From a step to its function
 //|
@@ -46,7 +41,7 @@ void run_step(const Shape& shape, const Tensors& t) {
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream) {
   with_host_type(shape.dtype, [&]<typename T>(T) {
-    if constexpr (!std::is_same_v<T, e4m3>) run_step<T, kStep>(shape, tensors);  // why_not refuses e4m3
+    if constexpr (!std::is_same_v<T, e4m3>) run_step<T, kStep>(shape, tensors);  // no step accepts e4m3
   });
 }
 
@@ -55,22 +50,28 @@ double no_device_memory(const Shape&) { return 0; }
 //| ## The steps
 //|
 //| A step is a row. It needs no workspace, and its traffic with a card is none.
+template <int kStep>
+constexpr Step row(const char* name, const char* idea) {
+  return {.name = name,
+          .idea = idea,
+          .operation = Operation::forward,
+          .accepts = Feature::float32 | Feature::causal,
+          .run = run<kStep>,
+          .memory = no_device_memory};
+}
+
 constexpr Step kSteps[] = {
-    {"safe softmax, three passes",
-     "The maximum, the sum and the quotients of a stored row of scores, a pass each.", Operation::forward,
-     why_not, nullptr, run<1>, no_device_memory},
-    {"online softmax, two passes",
-     "A running maximum and a running sum, corrected when a larger score turns up.", Operation::forward,
-     why_not, nullptr, run<2>, no_device_memory},
-    {"one pass over the keys", "O is summed and corrected online too: no row of scores is stored.",
-     Operation::forward, why_not, nullptr, run<3>, no_device_memory},
-    {"tiles, vectors, all cores",
-     "A tile of keys at a time for a tile of queries, with an exp2 that vectorises.", Operation::forward,
-     why_not, nullptr, run<4>, no_device_memory},
-    {"blocks of registers",
-     "Sums stay in registers while a product is taken, queries lie along the widest vectors, and no tile of "
-     "keys is transposed.",
-     Operation::forward, why_not, nullptr, run<5>, no_device_memory},
+    row<1>("safe softmax, three passes",
+           "The maximum, the sum and the quotients of a stored row of scores, a pass each."),
+    row<2>("online softmax, two passes",
+           "A running maximum and a running sum, corrected when a larger score turns up."),
+    row<3>("one pass over the keys", "O is summed and corrected online too: no row of scores is stored."),
+    row<4>("tiles, vectors, all cores",
+           "A tile of keys at a time for a tile of queries, with an exp2 that vectorises."),
+    row<5>(
+        "blocks of registers",
+        "Sums stay in registers while a product is taken, queries lie along the widest vectors, and no tile "
+        "of keys is transposed."),
 };
 
 const Shape kDefaultShape = square_shape(1, 1, 2048, 64, DType::f32);

@@ -23,9 +23,9 @@ std::size_t shared_bytes(const Shape& shape) {
 }
 
 template <int kBlock>
-std::string why_not(const Shape& shape) {
+std::string limits(const Shape& shape) {
   if (shape.dtype != kType) return kOtherType;
-  if (const std::string reason = kFlashAttention1.step(2).why_not(shape); !reason.empty()) return reason;
+  if (const std::string reason = kFlashAttention1.refusal(2, shape); !reason.empty()) return reason;
   const auto granted = std::size_t(device::granted_shared_bytes());
   if (const std::size_t bytes = shared_bytes<kBlock>(shape); bytes > granted)
     return "does not fit: tiles of " + std::to_string(kBlock) + " rows take " + std::to_string(bytes / 1024) +
@@ -49,14 +49,14 @@ double memory(const Shape& shape) {
 }
 
 template <int kBlock>
-constexpr Step kStep = {"queries outside, keys inside",
-                        "Step 2 with tiles of another size.",
-                        Operation::forward,
-                        why_not<kBlock>,
-                        nullptr,
-                        run<kBlock>,
-                        memory<kBlock>,
-                        memory<kBlock>};
+constexpr Step kStep = {.name = "queries outside, keys inside",
+                        .idea = "Step 2 with tiles of another size.",
+                        .operation = Operation::forward,
+                        .accepts = Feature::causal,
+                        .run = run<kBlock>,
+                        .limits = limits<kBlock>,
+                        .memory = memory<kBlock>,
+                        .requested = memory<kBlock>};
 
 template <int kBlock>
 BlockSize block_size() {
@@ -83,10 +83,10 @@ std::size_t split_k_bytes(const Shape& shape) {
                               : sizeof(fa1::SplitKTiles<Element, Traits<128>>);
 }
 
-std::string why_not_split_k(const Shape& shape) {
+std::string limits_of_split_k(const Shape& shape) {
   if (shape.dtype != kType) return kOtherType;
   if (shape.head_dim == 256) return "chapter 4's tiles of 64 by 64 are for head_dim 64 and 128";
-  return kFlashAttention1.step(3).why_not(shape);
+  return kFlashAttention1.refusal(3, shape);
 }
 
 template <template <int> typename Traits>
@@ -98,9 +98,12 @@ void run_split_k(const Shape& shape, const Tensors& t, device::Stream stream) {
 }
 
 template <template <int> typename Traits>
-constexpr Step kSplitK = {
-    "split-K",          "Step 3 with tiles of 64 by 64.", Operation::forward, why_not_split_k, nullptr,
-    run_split_k<Traits>};
+constexpr Step kSplitK = {.name = "split-K",
+                          .idea = "Step 3 with tiles of 64 by 64.",
+                          .operation = Operation::forward,
+                          .accepts = Feature::causal,
+                          .run = run_split_k<Traits>,
+                          .limits = limits_of_split_k};
 
 template <template <int> typename Traits>
 BlockSize split_k_size(std::string name, std::string label) {

@@ -72,14 +72,12 @@ int block_of(const Shape& shape) {
 }
 
 template <int kStep>
-std::string why_not(const Shape& shape) {
-  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 3 takes f16 and bf16: give one of them as --dtype";
+std::string limits(const Shape& shape) {
   constexpr int64_t kMost = kStep == 1 ? kMaxGridX : kMaxGridY;
   if (shape.heads > kMost)
     return "--heads is at most " + std::to_string(kMost) + " in step " + std::to_string(kStep) +
            ", what a grid has in " + (kStep == 1 ? "x" : "y") + ", and it is " + std::to_string(shape.heads);
-  return why_not_plain(shape);
+  return "";
 }
 
 /// Step 1 puts the unfinished O and two numbers a row away, in float32.
@@ -139,17 +137,34 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 }
 
 constexpr Step kSteps[] = {
-    {"keys outside, queries inside",
-     "The paper's own loop order: no score leaves the chip, but the unfinished O travels through device "
-     "memory.",
-     Operation::forward, why_not<1>, state_bytes, run<1>, memory_keys_outside, requested<1>},
-    {"queries outside, keys inside",
-     "O, maximum and sum of a tile of queries stay in registers while K and V come by, and every tile is a "
-     "block.",
-     Operation::forward, why_not<2>, nullptr, run<2>, nullptr, requested<2>},
-    {"tensor cores, split-K warps",
-     "The warps of a block share the keys of a tile, multiply with wmma and add up O in shared memory.",
-     Operation::forward, why_not<3>, nullptr, run<3>, nullptr, requested<3>},
+    {.name = "keys outside, queries inside",
+     .idea =
+         "The paper's own loop order: no score leaves the chip, but the unfinished O travels through device "
+         "memory.",
+     .operation = Operation::forward,
+     .accepts = Feature::causal,
+     .run = run<1>,
+     .limits = limits<1>,
+     .workspace = state_bytes,
+     .memory = memory_keys_outside,
+     .requested = requested<1>},
+    {.name = "queries outside, keys inside",
+     .idea = "O, maximum and sum of a tile of queries stay in registers while K and V come by, and every "
+             "tile is a "
+             "block.",
+     .operation = Operation::forward,
+     .accepts = Feature::causal,
+     .run = run<2>,
+     .limits = limits<2>,
+     .requested = requested<2>},
+    {.name = "tensor cores, split-K warps",
+     .idea =
+         "The warps of a block share the keys of a tile, multiply with wmma and add up O in shared memory.",
+     .operation = Operation::forward,
+     .accepts = Feature::causal,
+     .run = run<3>,
+     .limits = limits<3>,
+     .requested = requested<3>},
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 
 //| ## Launches
 //|
-//| `launch_of` is the only place that knows which kernel a step is at which head dimension; `why_not` asks it
+//| `launch_of` is the only place that knows which kernel a step is at which head dimension; `limits` asks it
 //| for the shared memory, so that the two cannot disagree. [launch.cuh](launch.cuh) has the sizes of steps 5
 //| and 6, and smaller ones for a GPU that grants a block less shared memory than an H200 does.
 template <typename T, int kHeadDim, int kStep>
@@ -40,12 +40,9 @@ Launch<T> launch_of() {
 //|
 //| A grid has at most 65535 blocks in y, and steps 3 and 4 at $d = 256$ want 160 KB of shared memory.
 template <int kStep>
-std::string why_not(const Shape& shape) {
-  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 4 takes f16 and bf16: give one of them as --dtype";
+std::string limits(const Shape& shape) {
   if (shape.heads > kMaxHeads)
     return "--heads is at most 65535, what a grid has in y, and it is " + std::to_string(shape.heads);
-  if (const std::string why = why_not_plain(shape); !why.empty()) return why;
   int bytes = 0;  // of a block; the element's type makes no difference
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
     bytes = launch_of<__nv_bfloat16, kHeadDim, kStep>().shared_bytes;
@@ -66,26 +63,33 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   });
 }
 
+template <int kStep>
+constexpr Step row(const char* name, const char* idea) {
+  return {.name = name,
+          .idea = idea,
+          .operation = Operation::forward,
+          .accepts = Feature::causal,
+          .run = run<kStep>,
+          .limits = limits<kStep>};
+}
+
 constexpr Step kSteps[] = {
-    {"split queries", "Every warp owns rows of Q; scores, probabilities and O stay in its registers.",
-     Operation::forward, why_not<1>, nullptr, run<1>},
-    {"ldmatrix, swizzled",
-     "Fragments come by ldmatrix from tiles without bank conflicts, V transposed on the way.",
-     Operation::forward, why_not<2>, nullptr, run<2>},
-    {"two stages", "The next tile of keys and values travels by cp.async while this one is used.",
-     Operation::forward, why_not<3>, nullptr, run<3>},
-    {"fewer other operations",
-     "Scale and exponential in one multiply-add and one exp2, one normalisation, O rescaled only where it "
-     "must be.",
-     Operation::forward, why_not<4>, nullptr, run<4>},
-    {"tuned tiles",
-     "32 rows a warp, keys that nobody sees skipped, a mask only where it cuts, longest tiles first; tuned "
-     "per head_dim.",
-     Operation::forward, why_not<5>, nullptr, run<5>},
-    {"late maximum, paired warps",
-     "d = 64: the maximum is looked for only where a sum shows that it must be; d = 256: two warps share "
-     "their rows.",
-     Operation::forward, why_not<6>, nullptr, run<6>},
+    row<1>("split queries", "Every warp owns rows of Q; scores, probabilities and O stay in its registers."),
+    row<2>("ldmatrix, swizzled",
+           "Fragments come by ldmatrix from tiles without bank conflicts, V transposed on the way."),
+    row<3>("two stages", "The next tile of keys and values travels by cp.async while this one is used."),
+    row<4>(
+        "fewer other operations",
+        "Scale and exponential in one multiply-add and one exp2, one normalisation, O rescaled only where it "
+        "must be."),
+    row<5>("tuned tiles",
+           "32 rows a warp, keys that nobody sees skipped, a mask only where it cuts, longest tiles first; "
+           "tuned "
+           "per head_dim."),
+    row<6>(
+        "late maximum, paired warps",
+        "d = 64: the maximum is looked for only where a sum shows that it must be; d = 256: two warps share "
+        "their rows."),
 };
 
 }  // namespace

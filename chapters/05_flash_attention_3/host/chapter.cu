@@ -17,13 +17,11 @@ constexpr int64_t kMaxGridX = 2147483647;
 //|
 //| A refusal is a text that names the cure; an empty one means that it runs. A grid has at most 2^31 - 1
 //| blocks in x, and step 1 has the most blocks: one for 64 queries.
-std::string why_not(const Shape& shape) {
-  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 5 takes f16 and bf16: give one of them as --dtype";
+std::string limits(const Shape& shape) {
   if (query_tiles(shape, kRowsOfWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 64 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
-  return why_not_dense(shape, HeadDims::padded);
+  return "";
 }
 
 //| ## The workspace
@@ -54,27 +52,38 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   });
 }
 
+constexpr Features kAccepts = Feature::causal | Feature::strides | Feature::any_head_dim;
+
+template <int kStep>
+constexpr Step row(const char* name, const char* idea) {
+  return {.name = name,
+          .idea = idea,
+          .operation = Operation::forward,
+          .accepts = kAccepts,
+          .run = run<kStep>,
+          .limits = limits};
+}
+
 constexpr Step kSteps[] = {
-    {"TMA and WGMMA",
-     "One warpgroup, tiles that TMA brings and WGMMA multiplies where they lie, nothing overlapped.",
-     Operation::forward, why_not, nullptr, run<1>},
-    {"warp specialisation",
-     "A producer keeps a pipeline of tiles filled, consumers multiply, and registers move from one to the "
-     "others.",
-     Operation::forward, why_not, nullptr, run<2>},
-    {"pingpong",
-     "The consumers take turns at the tensor cores, so that one's softmax lies under the others' products.",
-     Operation::forward, why_not, nullptr, run<3>},
-    {"overlap in a warpgroup",
-     "The scores of the next tile are issued before the values of this one are waited for.",
-     Operation::forward, why_not, nullptr, run<4>},
+    row<1>("TMA and WGMMA",
+           "One warpgroup, tiles that TMA brings and WGMMA multiplies where they lie, nothing overlapped."),
+    row<2>(
+        "warp specialisation",
+        "A producer keeps a pipeline of tiles filled, consumers multiply, and registers move from one to the "
+        "others."),
+    row<3>("pingpong",
+           "The consumers take turns at the tensor cores, so that one's softmax lies under the others' "
+           "products."),
+    row<4>("overlap in a warpgroup",
+           "The scores of the next tile are issued before the values of this one are waited for."),
     {.name = "persistent blocks",
      .idea = "Blocks that stay, longest tiles first, masked and unmasked loops apart, lazy rescaling, stores "
              "that overlap the next tile.",
      .operation = Operation::forward,
-     .why_not = why_not,
-     .workspace = counter_bytes,
+     .accepts = kAccepts,
      .run = run<5>,
+     .limits = limits,
+     .workspace = counter_bytes,
      .zeroed = counter_bytes},
 };
 

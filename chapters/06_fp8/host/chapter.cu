@@ -20,18 +20,13 @@ constexpr int64_t kMaxGridX = 2147483647;
 
 //| ## What cannot run
 //|
-//| Block scales are what steps 3 and 4 are about, so other steps refuse them. Step 4 is step 3's kernel: what
-//| is new in it happens before, when Q and K are rotated.
-template <int kStep>
-std::string why_not(const Shape& shape) {
-  if (shape.dtype != DType::e4m3) return "chapter 6 takes e4m3: give --dtype e4m3";
-  constexpr bool kTakesBlocks = kStep == 3 || kStep == 4;
-  if (shape.scaling == Scaling::block && !kTakesBlocks)
-    return "this step has one scale a head: give --scaling tensor or head, or --step 3";
+//| A grid has at most 2^31 - 1 blocks in x. Block scales are what steps 3 and 4 are about, so no other step
+//| accepts them. Step 4 is step 3's kernel: what is new in it happens before, when Q and K are rotated.
+std::string limits(const Shape& shape) {
   if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
-  return why_not_dense(shape);
+  return "";
 }
 
 //| ## A version for a length
@@ -147,7 +142,15 @@ void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream)
 
 template <int kStep>
 constexpr Step row(const char* name, const char* idea) {
-  return {name, idea, Operation::forward, why_not<kStep>, workspace<kStep>, run_step<kStep>};
+  constexpr Features kAccepts = Feature::causal | Feature::strides;
+  return {.name = name,
+          .idea = idea,
+          .operation = Operation::forward,
+          .accepts = kStep == 3 || kStep == 4 ? kAccepts | Feature::block_scales : kAccepts,
+          .needs = Feature::e4m3,
+          .run = run_step<kStep>,
+          .limits = limits,
+          .workspace = workspace<kStep>};
 }
 
 constexpr Step kSteps[] = {

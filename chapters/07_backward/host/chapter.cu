@@ -51,10 +51,7 @@ struct KeyTraitsFor<256> : KeyKernelTraits<256, 8, 4, 2, 64, 1> {};
 //|
 //| Rows of the workspace are counted in 32 bits, and every head of it is filled up to whole tiles: so the
 //| limit is on the rows after filling up.
-template <int kStep>
-std::string why_not(const Shape& shape) {
-  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 7 takes f16 and bf16: give one of them as --dtype";
+std::string limits(const Shape& shape) {
   if (shape.q_rows() / 16 > kMaxGridX || shape.k_rows() / 16 > kMaxGridX)
     return "batch * heads * seqlen / 16 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
@@ -62,7 +59,7 @@ std::string why_not(const Shape& shape) {
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q + kPadding) > kMostRows)
     return "the workspace counts its rows in 32 bits, each head rounded up to whole tiles: give a smaller "
            "--batch or --seqlen";
-  return why_not_dense(shape, kStep >= 3 ? HeadDims::padded : HeadDims::of_tiles);
+  return "";
 }
 
 template <int kStep>
@@ -139,12 +136,14 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 
 template <int kStep>
 constexpr Step row(const char* name, const char* idea) {
+  constexpr Features kAccepts = Feature::causal | Feature::strides;
   return {.name = name,
           .idea = idea,
           .operation = Operation::backward,
-          .why_not = why_not<kStep>,
-          .workspace = workspace<kStep>,
+          .accepts = kStep >= 3 ? kAccepts | Feature::any_head_dim : kAccepts,
           .run = run<kStep>,
+          .limits = limits,
+          .workspace = workspace<kStep>,
           .memory = memory<kStep>,
           .same_bits = kStep == 1 || kStep == 6};
 }

@@ -25,35 +25,6 @@ bool has_rules(const Shape& shape) {
          !shape.score.sinks.empty() || shape.paging.padded || shape.packed_queries > 0;
 }
 
-Shape without_rules(Shape shape) {
-  Window& window = shape.visibility.window;
-  window.left = -1;
-  if (window.right > 0) window.right = -1;
-  shape.score.softcap = 0, shape.score.alibi.clear(), shape.score.sinks.clear();
-  shape.paging.padded = false, shape.packed_queries = 0;
-  return shape;
-}
-
-std::string why_not_rules(const Shape& shape) {
-  const Shape plain = without_rules(shape);
-  const Visibility& v = plain.visibility;
-  if (v.prefix > 0 || v.window.sinks > 0)
-    return "chapter 8 has windows without first keys that are seen besides: leave them out, or take chapter "
-           "9";
-  if (plain.score != ScoreFunction{})
-    return "chapter 8 takes a softcap, slopes and sinks, no bias and no dropout: leave it out, or take "
-           "chapter 9";
-  if (shape.paging.padded && shape.paging.rows > 0 && shape.paging.rows < shape.seqlen_k)
-    return "paddings are of caches of one piece, or of one page a sequence: give pages of seqlen_k rows, or "
-           "none";
-  // c * tanh(s / c) is 2c / (1 + e^(-2s/c)) - c in the kernel, whose float32 is good to c * 2^-22.
-  if (shape.score.softcap > 1024)
-    return "chapter 8 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
-  if (plain != shape && std::max(shape.seqlen_q, shape.seqlen_k) > 1 << 30)
-    return "chapter 8 takes at most 2^30 queries and keys under a window or a function: give fewer";
-  return "";
-}
-
 }  // namespace decoding
 namespace {
 
@@ -74,77 +45,32 @@ int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
 //| ## What cannot run
 //|
-//| Pages and lengths by sequence are this chapter's own, and the check of dense attention refuses both. So a
-//| copy of the shape without them is checked. Latent attention has one head of 576 elements, of which 512 are
-//| values; to the dense check its halves look like `head_dim` 256.
-/// What none of the steps takes.
-std::string why_not_at_all(const Shape& shape) {
-  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 8 takes f16 and bf16: give one of them as --dtype";
+//| The table of steps below says which features each accepts. What is left are numbers: how many rows a page
+//| has, how many keys a kernel can count. `softcap` is among them, since c * tanh(s / c) is
+//| 2c / (1 + e^(-2s/c)) - c in the kernel, whose float32 is good to c * 2^-22.
+template <int kStep>
+std::string limits(const Shape& shape) {
   if (shape.q_rows() > kMaxGridX)
     return "batch * heads * seqlen is " + std::to_string(shape.q_rows()) +
            ", and chapter 8 takes at most 2^31 - 1: give a smaller --batch";
-  return "";
-}
-
-template <int kStep>
-std::string why_not(const Shape& shape) {
-  if (std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
-  Shape dense = shape;
-  dense.visibility.lengths.clear();
-  if (kStep >= 5) {
-    const int rows = shape.paging.rows;
-    if (rows > 0 && rows < shape.seqlen_k && !std::has_single_bit(unsigned(rows)))
-      return "pages have 1, 2, 4, 8, ... rows here, a power of two, or all of a sequence: give such a number";
-    if (shape.paging.rows > 0 && shape.seqlen_k > kMostKeys)
-      return "pages hold at most 2^30 keys of a sequence: give fewer";
-    dense.paging = {};
-  }
-  if (kStep < 4 && why_not_rules(shape).empty() && without_rules(dense) != dense)
-    return "windows, softcaps, slopes, sinks, paddings and packed queries are for steps 4 to 6, 9 and 10: "
-           "give one of those as --step";
-  if (kStep >= 4) {
-    if (std::string reason = why_not_rules(shape); !reason.empty()) return reason;
-    dense = without_rules(dense);
-  }
-  return why_not_dense(dense, kStep >= 4 ? HeadDims::padded : HeadDims::of_tiles);
-}
-
-std::string why_not_latent(const Shape& shape) {
-  if (std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
-  if (!shape.is_latent()) return "this step takes latent keys only: give --head-dim 576, or another step";
-  if (shape.paging.padded || shape.packed_queries > 0)
-    return "paddings and packed queries are for steps 4 to 6, 9 and 10: give one of those as --step";
-  if (std::string reason = why_not_latent_pages(shape); !reason.empty()) return reason;
-  Shape dense = shape;
-  dense.visibility.lengths.clear();
-  dense.paging = {};
-  dense.head_dim = kLatentValueDim / 2;  // which is dense attention's
-  dense.layout = {};
-  return why_not_dense(dense);
-}
-
-//| Step 8 takes what step 6 takes without rules, in a cache of e4m3.
-std::string why_not_e4m3_cache(const Shape& shape) {
-  if (std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
-  if (!shape.e4m3_cache) return "this step takes a cache in e4m3 only: give one, or take another step";
-  if (has_rules(shape))
-    return "windows, softcaps, slopes, sinks, paddings and packed queries are for caches of 16 bits: leave "
-           "them out, or give a cache of 16 bits";
-  if (std::string reason = why_not_scales(shape); !reason.empty()) return reason;
-  Shape of_16_bits = shape;
-  if (tile_columns(shape.head_dim) != shape.head_dim)
-    return "head dimensions between 64, 128 and 256 are for caches of 16 bits: give one of the three, or "
-           "a cache of 16 bits";
-  of_16_bits.e4m3_cache = false;
-  of_16_bits.scaling = Scaling::tensor;
-  return why_not<6>(of_16_bits);
-}
-
-std::string why_not_warpgroups(const Shape& shape) {
-  if (std::string reason = why_not<10>(shape); !reason.empty()) return reason;
-  if (has_pages(shape) && shape.paging.rows < kRowsOfSwizzle)
-    return "pages of " + std::to_string(shape.paging.rows) +
+  if (shape.score.softcap > 1024)
+    return "chapter 8 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
+  if (has_rules(shape) && std::max(shape.seqlen_q, shape.seqlen_k) > kMostKeys)
+    return "chapter 8 takes at most 2^30 queries and keys under a window or a function: give fewer";
+  const int rows = shape.paging.rows;
+  if (rows == 0) return "";
+  if (kStep == 7) return limits_of_latent_pages(shape);
+  const bool several = rows < shape.seqlen_k;  // pages of a sequence
+  if (several && shape.paging.padded)
+    return "paddings are of caches of one piece, or of one page a sequence: give pages of seqlen_k rows, or "
+           "none";
+  if (several && !std::has_single_bit(unsigned(rows)))
+    return "pages have 1, 2, 4, 8, ... rows here, a power of two, or all of a sequence: give such a number";
+  if (shape.seqlen_k > kMostKeys) return "pages hold at most 2^30 keys of a sequence: give fewer";
+  if (kStep == 8 && shape.scaling == Scaling::block && rows < kRowsOfMma)
+    return "a scale of its own is for pages of 16 keys or more: give such pages, or a scale per head";
+  if (kStep == 10 && rows < kRowsOfSwizzle)
+    return "pages of " + std::to_string(rows) +
            " rows are not supported by this step: use pages of 8 rows or more, or step 9";
   return "";
 }
@@ -227,62 +153,92 @@ void run_step10(const Shape& shape, const Tensors& tensors, device::Stream strea
 /// Of step 3, whose merge asks for parts without keys, too, and leaves aside whatever lies there.
 int64_t no_counters(const Shape&) { return 0; }
 
+//| ## The steps
+//|
+//| Steps 4 to 6, 9 and 10 share their rules: windows, functions on scores, paddings and packed queries. Pages
+//| come with step 5. Steps 1 and 2 have one part a sequence anyway.
+constexpr Features kDense = Feature::causal | Feature::lengths | Feature::strides;
+constexpr Features kRules = Feature::any_head_dim | Feature::window | Feature::softcap | Feature::alibi |
+                            Feature::sinks | Feature::paddings | Feature::packed_queries;
+
+template <int kStep>
+constexpr Features accepted() {
+  if (kStep <= 2) return kDense | Feature::unsplit;
+  if (kStep == 3) return kDense;
+  if (kStep == 4) return kDense | Feature::unsplit | kRules;
+  if (kStep == 7) return kDense | Feature::pages;
+  if (kStep == 8) return kDense | Feature::unsplit | Feature::pages | Feature::block_scales;
+  return kDense | Feature::unsplit | Feature::pages | kRules;
+}
+
+/// Steps 4 to 10 have counters at the beginning of their workspace.
+template <int kStep, int64_t (*kWorkspace)(const Shape&), int64_t (*kParts)(const Shape&) = kWorkspace>
+constexpr Step row(const char* name, const char* idea,
+                   void (*run)(const Shape&, const Tensors&, device::Stream)) {
+  Features needs;
+  if (kStep == 7) needs = Feature::latent;
+  if (kStep == 8) needs = Feature::e4m3_cache;
+  return {.name = name,
+          .idea = idea,
+          .operation = Operation::decode,
+          .accepts = accepted<kStep>(),
+          .needs = needs,
+          .run = run,
+          .limits = limits<kStep>,
+          .workspace = kWorkspace,
+          .memory = memory<kParts>,
+          .zeroed = counters<kWorkspace>};
+}
+
 constexpr Step kSteps[] = {
-    {"chapter 5's way",
-     "A block for each query head, which reads the keys and values of its key head from the first to the "
-     "last.",
-     Operation::decode, why_not<1>, nullptr, run<1>, memory_by_head},
-    {"a group in one tile",
-     "The query heads that share a key head are rows of one tile, so keys and values are read once.",
-     Operation::decode, why_not<2>, nullptr, run<2>},
-    {"keys split over blocks",
-     "Every block takes a part of the keys, and a second kernel merges the partial results.",
-     Operation::decode, why_not<3>, parts_bytes, run<3>, memory<parts_bytes>, nullptr, no_counters},
-    {"a deep ring",
-     "Shared memory is one ring of narrow tiles that a warp keeps filled, and the last to arrive merges.",
-     Operation::decode, why_not<4>, ring_bytes<4>, run<4>, memory<ring_bytes<4>>, nullptr,
-     counters<ring_bytes<4>>},
-    {"pages",
-     "A table says which page has a sequence's next keys, and TMA puts a tile together page by page.",
-     Operation::decode, why_not<5>, ring_bytes<5>, run<5>, memory<ring_bytes<5>>, nullptr,
-     counters<ring_bytes<5>>},
-    {"equal work", "All tiles of keys are numbered through and dealt out evenly, wherever a sequence ends.",
-     Operation::decode, why_not<6>, shared_bytes, run<6>, memory<ring_bytes<6>>, nullptr,
-     counters<shared_bytes>},
-    {.name = "latent attention",
-     .idea = "Keys of 576 elements are values too, and two warpgroups have a half of the output each.",
+    {.name = "chapter 5's way",
+     .idea = "A block for each query head, which reads the keys and values of its key head from the first to "
+             "the last.",
      .operation = Operation::decode,
-     .why_not = why_not_latent,
-     .workspace = latent_workspace_bytes,
-     .run = run_latent,
-     .memory = memory<latent_workspace_bytes>,
-     .zeroed = counters<latent_workspace_bytes>,
-     .latent = true},
-    {.name = "a cache in e4m3",
-     .idea = "Keys and values are one byte each, with a scale, and become f16 on their way to tensor cores.",
+     .accepts = accepted<1>(),
+     .run = run<1>,
+     .limits = limits<1>,
+     .memory = memory_by_head},
+    {.name = "a group in one tile",
+     .idea = "The query heads that share a key head are rows of one tile, so keys and values are read once.",
      .operation = Operation::decode,
-     .why_not = why_not_e4m3_cache,
-     .workspace = shared_bytes,
-     .run = run_e4m3_cache,
-     .memory = memory<ring_bytes<6>>,
-     .zeroed = counters<shared_bytes>,
-     .e4m3_cache = true},
-    {.name = "boxes of rows",
-     .idea = "Tensor maps fetch many keys of one head at once, whatever lies between them.",
+     .accepts = accepted<2>(),
+     .run = run<2>,
+     .limits = limits<2>},
+    {.name = "keys split over blocks",
+     .idea = "Every block takes a part of the keys, and a second kernel merges the partial results.",
      .operation = Operation::decode,
-     .why_not = why_not<9>,
-     .workspace = shared_bytes,
-     .run = run<9>,
-     .memory = memory<ring_bytes<6>>,
-     .zeroed = counters<shared_bytes>},
-    {.name = "a warpgroup's rows",
-     .idea = "Several tokens of a group fill the rows of wgmma, which reads each key once.",
-     .operation = Operation::decode,
-     .why_not = why_not_warpgroups,
-     .workspace = warpgroup_bytes,
-     .run = run_step10,
-     .memory = memory<warpgroup_bytes>,
-     .zeroed = counters<warpgroup_bytes>},
+     .accepts = accepted<3>(),
+     .run = run<3>,
+     .limits = limits<3>,
+     .workspace = parts_bytes,
+     .memory = memory<parts_bytes>,
+     .zeroed = no_counters},
+    row<4, ring_bytes<4>>(
+        "a deep ring",
+        "Shared memory is one ring of narrow tiles that a warp keeps filled, and the last to arrive merges.",
+        run<4>),
+    row<5, ring_bytes<5>>(
+        "pages",
+        "A table says which page has a sequence's next keys, and TMA puts a tile together page by page.",
+        run<5>),
+    row<6, shared_bytes, ring_bytes<6>>(
+        "equal work",
+        "All tiles of keys are numbered through and dealt out evenly, wherever a sequence ends.", run<6>),
+    row<7, latent_workspace_bytes>(
+        "latent attention",
+        "Keys of 576 elements are values too, and two warpgroups have a half of the output each.",
+        run_latent),
+    row<8, shared_bytes, ring_bytes<6>>(
+        "a cache in e4m3",
+        "Keys and values are one byte each, with a scale, and become f16 on their way to tensor cores.",
+        run_e4m3_cache),
+    row<9, shared_bytes, ring_bytes<6>>(
+        "boxes of rows", "Tensor maps fetch many keys of one head at once, whatever lies between them.",
+        run<9>),
+    row<10, warpgroup_bytes>("a warpgroup's rows",
+                             "Several tokens of a group fill the rows of wgmma, which reads each key once.",
+                             run_step10),
 };
 
 }  // namespace

@@ -97,7 +97,7 @@ int64_t latent_workspace_bytes(const Shape& shape) {
          places * (kPiecesOfPart * int64_t(sizeof(uint4)) + kRowsOfPart * int64_t(sizeof(PartRow)));
 }
 
-std::string why_not_latent_pages(const Shape& shape) {
+std::string limits_of_latent_pages(const Shape& shape) {
   if (shape.paging.rows % LatentKernelTraits::kKeys == 0) return "";
   return "pages have 64 rows or a multiple here: give such a number";
 }

@@ -9,8 +9,8 @@
 
 namespace flashbook::decoding {
 
-/// Why the step cannot use the shape's pages, naming the cure; empty if it can, or if there are none.
-std::string why_not_latent_pages(const Shape& shape);
+/// Why the step cannot use the shape's pages and what to do; empty if it can, or if there are none.
+std::string limits_of_latent_pages(const Shape& shape);
 
 /// Bytes of the workspace: counters, as in steps 4 to 6, and two parts per block.
 int64_t latent_workspace_bytes(const Shape& shape);

@@ -11,13 +11,6 @@ namespace flashbook::decoding {
 /// paddings.
 bool has_rules(const Shape& shape);
 
-/// Why steps 4 to 6, 9 and 10 do not know the shape's rules, naming the cure; empty if they do, or if there
-/// are none.
-std::string why_not_rules(const Shape& shape);
-
-/// The shape without rules, for the check of dense attention.
-Shape without_rules(Shape shape);
-
 template <int kHeadDim>
 void run_with_rules(const Shape& shape, const Tensors& tensors, device::Stream stream, bool equal_work,
                     bool boxes);

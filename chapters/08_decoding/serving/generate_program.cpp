@@ -25,8 +25,8 @@ int last_step(PagePool& pool) {
   const Shape shape = shape_of(pool, sequence);
   const int last = int(kDecoding.steps.size());
   for (int step = last; step > 0; --step)
-    if (kDecoding.step(step).why_not(shape).empty()) return step;
-  throw InputError(kDecoding.step(last).why_not(shape));
+    if (kDecoding.refusal(step, shape).empty()) return step;
+  throw InputError(kDecoding.refusal(last, shape));
 }
 
 std::string seconds_text(double seconds) {

@@ -21,110 +21,79 @@ enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient, kInTurns, 
 
 constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
 
+//| ## What a step accepts
+//|
+//| What is visible is one value, a `Visibility`, with many parts. Ranges (windows, prefixes, documents) are
+//| known to all steps but the last, and each step adds a kind of its own. Steps 6 and 7 take the masks of
+//| steps 1 to 5, and a bias has a gradient of its own there, which a caller may ask for (`Tensors::d_bias`);
+//| this program does not. Step 8 reads a cache, and of all rules takes a window.
+constexpr Features kRangeMasks = Feature::causal | Feature::window | Feature::sink_keys | Feature::prefix |
+                                 Feature::documents | Feature::strides | Feature::any_head_dim;
+constexpr Features kScores = Feature::softcap | Feature::alibi | Feature::bias | Feature::dropout;
+
+template <int kStep>
+constexpr Features accepted() {
+  switch (kStep) {
+    case kPairs:
+      return kRangeMasks | Feature::pairs;
+    case kColumns:
+      return kRangeMasks | Feature::intervals;
+    case kFunctions:
+      return kRangeMasks | Feature::blocks | kScores;
+    case kGradient:
+    case kInTurns:
+      return kRangeMasks | Feature::pairs | Feature::intervals | Feature::blocks | kScores;
+    case kPrompts:
+      return Feature::causal | Feature::window | Feature::lengths | Feature::pages | Feature::packed_queries |
+             Feature::unsplit | Feature::strides | Feature::any_head_dim;
+    default:
+      return kRangeMasks;
+  }
+}
+
 //| ## What cannot run
 //|
-//| What is visible is one value, a `Visibility`, with many parts, and a step knows some of them. `unknown_to`
-//| takes away what the step knows; whatever is left is refused, with the step that takes it. Ranges (windows,
-//| prefixes, documents) are known to all.
-/// What a step leaves of a visibility that it does not know.
-template <int kStep>
-Visibility unknown_to(Visibility v) {
-  v.window = {}, v.prefix = 0, v.documents = {};  // all steps know ranges
-  if (kStep == kPairs) v.dense = {};
-  if (kStep == kColumns) v.columns = {};
-  if (kStep == kFunctions) v.blocks = {};
-  return v;
-}
-
-/// What no step of the chapter takes, whether it reads a cache or not.
-std::string why_not_of_any_keys(const Shape& shape) {
-  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 9 takes f16 and bf16: give one of them as --dtype";
-  if (shape.is_latent()) return "latent keys are for chapter 8: give --head-dim 64, 128 or 256";
-  if (shape.e4m3_cache) return "a cache in e4m3 is for chapter 8's step 8: give one of 16 bits";
-  if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
-    return "chapter 9 takes at most 2^30 queries and keys: give fewer";
-  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)
-    return "batch * heads * seqlen / 64 is at most 2^30: give a smaller --batch";
-  return why_not_on_one_gpu(shape);
-}
-
-/// What steps 1 to 7 do not take.
-std::string why_not_at_all(const Shape& shape) {
-  if (const std::string reason = why_not_of_any_keys(shape); !reason.empty()) return reason;
-  if (shape.packed_queries > 0) return "packed queries against a cache are for step 8: give documents";
-  if (shape.paging.rows > 0) return "pages are for step 8: give keys and values of one piece a sequence";
-  if (!shape.visibility.lengths.empty())
-    return "sequences of one batch with lengths of their own are for step 8: pack them, as documents";
-  const ScoreFunction& score = shape.score;
-  if (!score.sinks.empty()) return "sinks are for chapter 8: give none";
-  if ((score.softcap > 0 || !score.alibi.empty()) + !score.bias.values.empty() + (score.dropout > 0) > 1)
-    return "chapter 9 takes a softcap, slopes or both, a bias, or a dropout: leave the others out";
-  // c * tanh(s / c) is 2c / (1 + e^(-2s/c)) - c in the kernels, whose float32 is good to c * 2^-22.
-  if (score.softcap > 1024)
-    return "chapter 9 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
-  return "";
-}
-
-template <int kStep>
-std::string why_not(const Shape& shape) {
-  if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
-  const Visibility &v = shape.visibility, unknown = unknown_to<kStep>(v);
-  if (!unknown.dense.empty()) return "a mask of pairs is for step 1: give --step 1";
-  if (unknown.columns.bounds > 0) return "intervals by key are for step 4: give --step 4";
-  if (unknown.blocks.queries > 0) return "listed blocks are for step 5: give --step 5";
-  if (kStep == kPacked && !v.documents.first_query.empty() && shape.batch > 1)
-    return "packed sequences are one batch entry: give --batch 1, or take --step 3";
-  if (kStep != kFunctions && shape.score != ScoreFunction{})
-    return "functions on scores are for step 5: give --step 5";
-  if (shape.score != ScoreFunction{} && v.blocks.queries > 0)
-    return "step 5 takes listed blocks without functions on scores: leave one of them out";
-  if (kStep == kPairs && !v.dense.empty() && v != Visibility{.dense = v.dense})
-    return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
-  return "";
-}
-
-//| ## What is no prompt
-//|
-//| Step 8 takes a window, lengths, pages and packed queries. The rest that chapter 8 knows of a cache is not
-//| in its kernel.
+//| Numbers are counted in 32 bits, and some features do not go together: lists are made by one kind of mask,
+//| and a kernel has one function on scores compiled in. A softcap c * tanh(s / c) is
+//| 2c / (1 + e^(-2s/c)) - c in the kernels, whose float32 is good to c * 2^-22.
 constexpr int kFewestPageRows = 8;  // the swizzle's pattern
 
-std::string why_no_prompt(const Shape& shape) {
-  if (const std::string reason = why_not_of_any_keys(shape); !reason.empty()) return reason;
-  Visibility v = shape.visibility;
-  v.window.left = v.window.right = -1, v.lengths.clear();
-  if (v != Visibility{})
-    return "step 8 takes a causal mask or a window: leave other masks out, or take steps 1 to 5";
-  if (shape.score != ScoreFunction{})
-    return "step 8 leaves scores as they are: leave softcaps, slopes and sinks out, or take chapter 8";
-  if (shape.paging.padded) return "rows before a sequence's first key are for chapter 8: leave paddings out";
-  const int rows = shape.paging.rows;
-  if (rows > 0 && rows < shape.seqlen_k && (rows < kFewestPageRows || !std::has_single_bit(unsigned(rows))))
-    return "pages have 8, 16, 32, ... rows in step 8, or all of a sequence: give such a number, or take "
-           "chapter 8";
-  return "";
-}
-
-//| ## What has no gradient
-//|
-//| Steps 6 and 7 take the masks of all other steps, one kind at a time: its lists are made by one of them. A
-//| bias has a gradient of its own, which a caller may ask for (`Tensors::d_bias`); this program does not.
-/// Of steps 6 and 7, which take the masks of all steps, one kind at a time.
-std::string why_no_gradient(const Shape& shape) {
-  if (const std::string reason = why_not_at_all(shape); !reason.empty()) return reason;
+/// Features that do not go together.
+std::string exclusive(const Shape& shape) {
   const Visibility& v = shape.visibility;
+  const ScoreFunction& score = shape.score;
+  const bool has_function = score != ScoreFunction{};
   if (!v.dense.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
   if (v.blocks.queries > 0 && v.columns.bounds > 0)
     return "a gradient takes listed blocks or intervals by key: leave one of them out";
-  if (shape.score != ScoreFunction{} && (v.blocks.queries > 0 || !v.dense.empty()))
-    return "a gradient takes listed blocks and masks of pairs without functions on scores: leave one of them "
-           "out";
-  if (!gradients_fit(shape))
+  if ((score.softcap > 0 || !score.alibi.empty()) + !score.bias.values.empty() + (score.dropout > 0) > 1)
+    return "chapter 9 takes a softcap, slopes or both, a bias, or a dropout: leave the others out";
+  if (has_function && v.blocks.queries > 0)
+    return "listed blocks go without functions on scores: leave one of them out";
+  if (has_function && !v.dense.empty())
+    return "a mask of pairs goes without functions on scores: leave one of them out";
+  return "";
+}
+
+template <int kStep>
+std::string limits(const Shape& shape) {
+  if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
+    return "chapter 9 takes at most 2^30 queries and keys: give fewer";
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)
+    return "batch * heads * seqlen / 64 is at most 2^30: give a smaller --batch";
+  if (shape.score.softcap > 1024)
+    return "chapter 9 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
+  if (kStep == kPacked && !shape.visibility.documents.first_query.empty() && shape.batch > 1)
+    return "packed sequences are one batch entry: give --batch 1, or take --step 3";
+  if ((kStep == kGradient || kStep == kInTurns) && !gradients_fit(shape))
     return "the lists of tiles or the rows of all heads are more than 2^30: split the batch, or give fewer "
            "tokens";
-  return "";
+  const int rows = shape.paging.rows;
+  if (rows > 0 && rows < shape.seqlen_k && (rows < kFewestPageRows || !std::has_single_bit(unsigned(rows))))
+    return "pages have 8, 16, 32, ... rows in step 8, or all of a sequence: give such a number, or take "
+           "chapter 8";
+  return exclusive(shape);
 }
 
 //| ## The workspace
@@ -165,11 +134,10 @@ constexpr Step row(const char* name, const char* idea,
   return {.name = name,
           .idea = idea,
           .operation = kOperation,
-          .why_not = kStep == kPrompts    ? why_no_prompt
-                     : kStep >= kGradient ? why_no_gradient
-                                          : why_not<kStep>,
-          .workspace = kWorkspace,
+          .accepts = accepted<kStep>(),
           .run = run,
+          .limits = limits<kStep>,
+          .workspace = kWorkspace,
           .memory = memory<kOperation, kWorkspace>,
           .zeroed = kOperation == Operation::backward ? nullptr : counter_bytes,
           .same_bits = kStep != kGradient};

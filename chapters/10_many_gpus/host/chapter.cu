@@ -11,49 +11,36 @@ namespace {
 constexpr int64_t kMostHeads = 65535;  // of a grid's y
 constexpr int kMostRows = 1 << 30;     // a place in the sequence, and one behind it, are ints
 
-/// Whether a step takes tokens in any order, and packed documents.
+/// Steps that pass keys on take tokens in any order. Step 4 merges parts of documents in the kernel; steps 2
+/// and 3 would merge them afterwards, and do not.
 template <int kStep>
-constexpr bool kTakesAnyOrder = (kStep >= 2 && kStep <= 4) || kStep == 6;
-template <int kStep>
-constexpr bool kTakesDocuments = kStep == 1 || (kStep >= 4 && kStep <= 6);
+constexpr Features accepted() {
+  Features accepts = Feature::causal | Feature::ranks;
+  if ((kStep >= 2 && kStep <= 4) || kStep == 6) accepts = accepts | Feature::token_order;
+  if (kStep == 1 || (kStep >= 4 && kStep <= 6)) accepts = accepts | Feature::documents;
+  return accepts;
+}
 
 //| ## What cannot run
 //|
 //| Any number of ranks can run any length: some ranks may have no token, and some may see nothing.
-template <int kStep>
-std::string why_not(const Shape& shape) {
-  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16)
-    return "chapter 10 takes f16 and bf16: give one of them as --dtype";
+std::string limits(const Shape& shape) {
   if (int64_t(shape.batch) * shape.heads > kMostHeads)
     return "batch * heads is at most 65535: give a smaller --batch";
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
     return "chapter 10 takes at most 2^30 queries and keys: give fewer";
-  if (shape.order.value_or(TokenOrder::contiguous) != TokenOrder::contiguous && !kTakesAnyOrder<kStep>)
-    return "this step divides tokens contiguously: leave --order out, or choose step 2, 3, 4 or 6";
   const std::size_t documents = shape.visibility.documents.first_query.size();
-  if (documents > 0 && !kTakesDocuments<kStep>)
-    return kStep == 7 ? "a cache holds one sequence an entry, of a length of its own: packed documents are "
-                        "for steps 1, 4, 5 and 6"
-                      : "parts of packed documents are merged in the kernel: choose step 4, or 1 or 5";
   if (documents > 0 &&
       int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + int64_t(documents)) > kMostRows)
     return "batch * heads * (seqlen / 128 + documents) is at most 2^30: give a smaller --batch";
-  if (!shape.visibility.lengths.empty())
-    return "sequences with lengths of their own are for chapter 8, on one GPU: give them one length";
-  if (shape.paging.rows > 0) return "pages are for chapter 8, on one GPU: give keys of one piece a sequence";
-  Shape of_one = shape;
-  of_one.ranks = 1;
-  of_one.order = {};
-  of_one.visibility.documents = {};
-  return why_not_plain(of_one);
+  return "";
 }
 
 /// Of the gradient and of decoding, which count the rows of all heads.
-template <int kStep>
-std::string why_not_rows(const Shape& shape) {
+std::string limits_of_rows(const Shape& shape) {
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMostRows / 128)
     return "batch * heads * seqlen is at most 2^30 here: give a smaller --batch";
-  return why_not<kStep>(shape);
+  return limits(shape);
 }
 
 template <int kStep>
@@ -76,9 +63,9 @@ constexpr Step step(const char* name, const char* idea) {
   return {.name = name,
           .idea = idea,
           .operation = kOperation,
-          .why_not = kOperation == Operation::forward ? why_not<kStep> : why_not_rows<kStep>,
-          .workspace = nullptr,
+          .accepts = accepted<kStep>(),
           .run = run<kStep>,
+          .limits = kOperation == Operation::forward ? limits : limits_of_rows,
           .deal_out = deal_out<kStep>,
           .same_bits = kOperation != Operation::backward};
 }

@@ -11,9 +11,7 @@ namespace {
 constexpr int kTile = 64, kWarps = 4;
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
-std::string why_not(const Shape& shape) {
-  return shape.head_dim == 256 || shape.dtype == DType::f32 ? "head_dim 64 or 128, f16 or bf16" : "";
-}
+std::string limits(const Shape& shape) { return shape.head_dim == 256 ? "give head_dim 64 or 128" : ""; }
 
 void run_tile(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::with_16_bit_type(shape.dtype, [&]<typename T>() {
@@ -24,8 +22,12 @@ void run_tile(const Shape& shape, const Tensors& t, device::Stream stream) {
   });
 }
 
-constexpr Step kSteps[] = {
-    {"split-K", "Four warps share the 64 keys of a tile.", Operation::forward, why_not, nullptr, run_tile}};
+constexpr Step kSteps[] = {{.name = "split-K",
+                            .idea = "Four warps share the 64 keys of a tile.",
+                            .operation = Operation::forward,
+                            .accepts = Feature::causal,
+                            .run = run_tile,
+                            .limits = limits}};
 
 const Shape kShape = {.batch = 1,
                       .heads = 1,
