@@ -1,21 +1,22 @@
 //| # Step 1: TMA and WGMMA, nothing overlapped
 //|
 //| Chapter 4 runs on a Hopper too, but `mma.sync` reaches 63 % of what Hopper's tensor cores can do: its
-//| operands pass through registers, and a warp stands still while it multiplies. This step brings the two
-//| units that make the difference, and nothing else:
+//| operands pass through registers, and a warp stands still while it multiplies. This step introduces the two
+//| units that change this, and nothing else:
 //|
-//| * **TMA** copies whole tiles. One thread says which one, and no thread computes addresses of its elements.
-//| * **WGMMA** multiplies tiles where they lie. Four warps together, 64 rows, and S and O stay in registers.
+//| * **TMA** copies whole tiles. One thread names a tile, and no thread computes addresses of its elements.
+//| * **WGMMA** multiplies tiles where they are. Four warps work together on 64 rows, and S and O stay in
+//|   registers.
 //|
 //| One warpgroup owns 64 queries. It asks for a tile of keys and values, waits, multiplies, waits, does the
 //| softmax, multiplies, waits. At any time either memory, or the tensor cores, or the exponentials are busy,
 //| and the other two idle.
 //|
-//| **Budget** (d = 128): Q 16 KB, K and V 32 KB each, 80 KB of shared memory, so that two blocks fit a
-//| multiprocessor, and each fills some of the gaps of the other. Registers: 64 of O, 64 of S, 32 of P.
+//| **Budget** (d = 128): Q 16 KB, K and V 32 KB each, 80 KB of shared memory, so that two blocks fit on a
+//| multiprocessor and each fills some of the gaps of the other. Registers: 64 of O, 64 of S, 32 of P.
 //|
-//| ![Step 1 does one after the other; steps 2 to 4 put copies, products and softmax beside each
-//| other](../../docs/figures/overlaps.svg)
+//| ![Step 1 does one after the other; in steps 2 to 4 copies, products and softmax
+//| overlap](../../docs/figures/overlaps.svg)
 #pragma once
 #include "common/hopper/epilogue.h"
 #include "common/hopper/mask.h"
@@ -38,9 +39,9 @@ struct SingleShared {
 
 //| ## One mbarrier
 //|
-//| `landed` expects one arrival a phase: that of thread 0, which also says how many bytes are to come. TMA
-//| takes the bytes off as they land. When the arrival is in and no byte is missing, the phase is over, and
-//| the threads that wait for its parity go on. The first phase has parity 0, the next 1, then 0 again.
+//| `landed` expects one arrival per phase: that of thread 0, which also announces how many bytes will come.
+//| TMA subtracts the bytes as they land. When the arrival is in and no byte is missing, the phase is over,
+//| and the threads that wait for its parity go on. The first phase has parity 0, the next 1, then 0 again.
 
 /// Attention for 64 queries of one head. Grid: (tiles of queries * heads).
 template <typename T, int kHeadDim, int kKeys>
@@ -66,8 +67,8 @@ __global__ void __launch_bounds__(kWarpgroup)
   const int query = first_query + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
 
   if (threadIdx.x == 0) {
-    //| Thread 0 sets the barrier up: one arrival a phase. TMA is not a thread, so `__syncthreads` does not
-    //| reach it; the fence does.
+    //| Thread 0 initialises the barrier: one arrival per phase. TMA is not a thread, so `__syncthreads` does
+    //| not reach it; the fence does.
     mbarrier_init(&shared.landed, 1);
     name_mbarrier(&shared.landed, "landed");
     fence_mbarrier_init();  // TMA sees the barrier,
@@ -86,9 +87,9 @@ __global__ void __launch_bounds__(kWarpgroup)
   uint32_t phase = 0;
   for (int tile = key_tiles - 1; tile >= 0; --tile, phase ^= 1) {
     if (threadIdx.x == 0) {
-      //| Thread 0 says how many bytes will come and asks TMA for them; then all threads wait for the phase.
-      //| The first tile brings Q as well, in the same phase. Tiles go from the last to the first, so the
-      //| masked ones come first.
+      //| Thread 0 announces how many bytes will come and asks TMA for them; then all threads wait for the
+      //| phase. The first tile brings Q as well, in the same phase. Tiles go from the last to the first, so
+      //| the masked ones come first.
       //|
       //| One instruction announces the bytes and arrives, so the phase cannot end before its bytes are
       //| announced.
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     mbarrier_wait(&shared.landed, phase);  // K, V and Q are in
 
     wgmma_fence();
-    //| Now the products run and everybody waits: this is the gap that the next steps fill. `wgmma_wait<0>`
+    //| Now the products run and all threads wait: this is the gap that the next steps fill. `wgmma_wait<0>`
     //| returns when no group is left. `wgmma_pin` names the registers once more, so that the compiler does
     //| not move their use above the wait.
     issue_scores<T, kHeadDim>(scores, q, k);
@@ -116,8 +117,9 @@ __global__ void __launch_bounds__(kWarpgroup)
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();  // P and O were just written by ordinary instructions
-    //| The second product of the tile reads P from registers and V from shared memory, and adds to O. Another
-    //| wait, and a barrier of the block: TMA may overwrite K and V only when all four warps have read them.
+    //| The second product of the tile reads P from registers and V from shared memory, and adds to O. Then
+    //| come another wait, and a barrier of the block: TMA may overwrite K and V only when all four warps have
+    //| read them.
     issue_accumulate<T>(output, p, v);
     wgmma_wait<0>();  // O is complete up to this tile
     wgmma_pin(output);

@@ -1,20 +1,20 @@
 //| # Steps 2, 3 and 4: a producer and consumers
 //|
-//| In step 1 everybody does everything, so everything waits. Here the work is divided.
+//| In step 1 every thread does everything, so everything waits. Here the work is divided.
 //|
 //| **Step 2: roles.** Warpgroup 0 is the *producer*: one thread of it keeps the pipeline filled. Two more
 //| warpgroups, three at d = 64, are *consumers*: each owns 64 queries, and all read the same keys. Tiles
-//| travel while others are multiplied. And since the producer needs hardly a register, `setmaxnreg` gives its
-//| share to the consumers, who hold S, P and O.
+//| travel while others are multiplied. The producer needs hardly any registers, so `setmaxnreg` gives its
+//| share to the consumers, which hold S, P and O.
 //|
-//| **Step 3: pingpong.** The consumers take turns at issuing products, so that one's softmax lies under the
+//| **Step 3: pingpong.** The consumers take turns at issuing products, so that one's softmax runs during the
 //| other's products (`common/hopper/pingpong.h`).
 //|
 //| **Step 4: overlap within a warpgroup.** The scores of the next tile are issued *before* the product with V
 //| of this one. While the softmax of the new scores runs, the tensor cores still multiply with V, for the
 //| same warpgroup. The price is registers: P lives through the softmax of the next scores.
 //|
-//| The three differ in two switches, and in nothing else: who may issue, and in which order.
+//| The three differ in two switches: whether consumers take turns, and in which order they issue.
 //|
 //| **Budget.** d = 128: Q 32 KB, four stages of 32 KB, 160 KB; registers 64 of O, 64 of S, 32 of P, of 232.
 //| d = 64: three consumers of 160 registers, 88 KB. d = 256: O takes 128 registers and a tile of 80 keys 40
@@ -37,7 +37,7 @@ namespace flashbook::fa3 {
 
 using namespace hopper;
 
-/// One version of the kernel, as a type: versions are told apart at compile time.
+/// One version of the kernel, as a type, so that its choices are made at compile time.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kPingpong_, bool kOverlap_>
 struct SpecialisedTraits : Unrecorded {
   static constexpr int kHeadDim = kHeadDim_;
@@ -51,8 +51,8 @@ struct SpecialisedTraits : Unrecorded {
 
 //| ## The block
 //|
-//| Shared memory holds the queries of all consumers, the pipeline, and one barrier more, `q_full`: queries
-//| come once, so it has one phase and nobody gives them back.
+//| Shared memory holds the queries of all consumers, the pipeline, and one more barrier, `q_full`: queries
+//| come once, so it has one phase and they are never given back.
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct SpecialisedShared {
@@ -64,7 +64,7 @@ struct SpecialisedShared {
 //| ## In which order tiles come
 //|
 //| Tiles of keys go from the last to the first: the ragged end and the causal diagonal come first, and the
-//| loop over the rest needs no mask. Without overlap consumers want K and V of one tile, then of the next.
+//| loop over the rest needs no mask. Without overlap, consumers want K and V of one tile, then of the next.
 //| With it (step 4) they want the next K before this V:
 //|
 //| | | | | | | | |
@@ -93,9 +93,9 @@ __device__ __forceinline__ void stream(Pipeline& pipeline, PipelineState<Traits:
 }
 
 //| The maps of Q, K and V are parameters marked `__grid_constant__`: TMA reads a map by its address, and only
-//| such a parameter has one that all threads share. `__launch_bounds__(threads, 1)` promises one block a
+//| such a parameter has one that all threads share. `__launch_bounds__(threads, 1)` promises one block per
 //| multiprocessor, so that ptxas may give each thread as many registers as there are.
-/// Attention for 64 queries a consumer, of one head. Grid: (tiles of queries * heads).
+/// Attention for 64 queries per consumer, of one head. Grid: (tiles of queries * heads).
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     specialised(const __grid_constant__ TileMap q_map,  // [batch, heads, panels, seqlen_q, 64]
@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   auto& shared = *dynamic_shared<Shared>();
   auto& pipeline = shared.pipeline;
 
-  //| Which queries are this block's, and how many tiles of keys they see. The last query of the block
-  //| decides: under a causal mask it sees the most.
+  //| The last query of the block decides how many tiles of keys it needs: under a causal mask it sees the
+  //| most.
   const int tiles_of_head = problem.query_tiles(kRows);
   const Head head = problem.head_of(blockIdx.x / tiles_of_head);
   const int block_query = blockIdx.x % tiles_of_head * kRows;
@@ -134,10 +134,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   //| ## The producer
   //|
   //| First it gives registers back. All four warps must do that, since `setmaxnreg` works on a whole
-  //| warpgroup. Then one thread announces the bytes of the queries and asks for them, and streams the keys
-  //| and values. It never looks at an element: TMA writes into shared memory and counts the bytes off at the
-  //| barrier. The other 127 threads leave. `kOverlap` also changes the order of the stream, because step 4
-  //| wants the next K before this V.
+  //| warpgroup. Then one thread announces the bytes of the queries, asks for them, and streams the keys and
+  //| values. It never looks at an element: TMA writes into shared memory and counts the bytes down at the
+  //| barrier. The other 127 threads exit.
   if (warpgroup == 0) {  // the producer
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
     if (threadIdx.x == 0) {
@@ -152,7 +151,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   //| ## A consumer
   //|
-  //| It waits here until the producer has given its registers back, and takes them.
+  //| A consumer waits here until the producer has given its registers back, and takes them.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int consumer = warpgroup - 1, thread = threadIdx.x % kWarpgroup;
   const int first_query = block_query + consumer * kRowsOfWarpgroup;
@@ -177,10 +176,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   //|
   //| Nothing can overlap yet: there are no probabilities to multiply with V. So the first scores stand alone,
   //| and the loop below always has two products: the scores of one tile, and P V of the tile before. The
-  //| first tile holds the end of the sequence or the diagonal, so it is usually masked. `wgmma_fence` says
-  //| that registers which ordinary instructions wrote may now be used by WGMMA. `wgmma_pin` costs nothing: it
-  //| tells the compiler that these registers change here, so that it moves no use of them across the wait.
-  // The first scores: there is no P yet to multiply with V.
+  //| first tile holds the end of the sequence or the diagonal, so it is usually masked. `wgmma_fence` allows
+  //| WGMMA to use registers that ordinary instructions wrote. `wgmma_pin` costs nothing: it tells the
+  //| compiler that these registers change here, so that it moves no use of them across the wait.
   mbarrier_wait(&shared.q_full, 0);
   wait_full(pipeline, state);
   wgmma_fence();
@@ -213,11 +211,11 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     wait_full(pipeline, one);
     Traits::record(Moment::landed, tile);
     if constexpr (Traits::kPingpong) take_turn<Traits>(consumer);
-    //| Two products are issued, one group each. They queue at the tensor cores and run in the order of their
-    //| issue. With overlap the scores go first, so they are done first, and the softmax can begin while the
-    //| product with V still runs. Without it the order does not matter for the result; V goes first because
-    //| it comes first through the pipeline. Only the *issue* is inside the turn: the turn is passed on as
-    //| soon as both products are queued.
+    //| Two products are issued, one group each. They queue at the tensor cores and run in the order of issue.
+    //| With overlap the scores go first, so they are done first, and the softmax can begin while the product
+    //| with V still runs. Without it the order does not matter for the result; V goes first because it comes
+    //| first through the pipeline. Only the *issue* is inside the turn, which is passed on as soon as both
+    //| products are queued.
     Traits::record(Moment::turn, tile);
     wgmma_pin(output);
     wgmma_pin(p);
@@ -238,10 +236,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
     //| ### Waiting
     //|
-    //| Without overlap both groups must be done. With it `wgmma_wait<1>` lets the newest group run on, which
-    //| is the product with V, and promises the scores. K's stage is free then, V's is not yet. A stage is
-    //| given back only after the wait for the product that reads it: given back earlier, TMA would overwrite
-    //| keys that the tensor cores still read.
+    //| Without overlap both groups must be done. With it, `wgmma_wait<1>` lets the newest group run on, which
+    //| is the product with V, and guarantees the scores. K's stage is free then, V's is not yet. A stage is
+    //| given back only after the wait for the product that reads it: earlier, TMA would overwrite keys that
+    //| the tensor cores still read.
     if constexpr (!Traits::kOverlap) {
       wgmma_wait<0>();  // both products are done
       wgmma_pin(output);
@@ -255,10 +253,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     release(pipeline, k_state);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
     softmax(scores, rows, correction, problem.scale_log2);
-    //| Between these two records lies everything that overlap hides: maximum, exponentials and row sums,
-    //| which need the scores and nothing of V's product. What follows does need it: P's registers are the
-    //| left operand of that product, and O is its result. So the consumer waits for it before it rounds the
-    //| new P and rescales O.
+    //| Between these two records is everything that overlap hides: maximum, exponentials and row sums, which
+    //| need the scores and nothing of V's product. The rest does need it: P's registers are the left operand
+    //| of that product, and O is its result. So the consumer waits for it before it rounds the new P and
+    //| rescales O.
     Traits::record(Moment::softmax, tile);
     if constexpr (Traits::kOverlap) {
       wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
@@ -275,9 +273,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   //| ### The end
   //|
   //| P V of tile 0 is left. It takes a turn as all products do; all consumers must take equally many turns,
-  //| or one would wait for a turn that nobody passes. Then the rows are divided by their sums and stored
+  //| or one would wait for a turn that is never passed. Then the rows are divided by their sums and stored
   //| straight from the registers (`common/hopper/epilogue.h`).
-  // The last product with V.
   wait_full(pipeline, state);
   if constexpr (Traits::kPingpong) take_turn<Traits>(consumer);
   wgmma_pin(output);

@@ -1,7 +1,7 @@
 //| # Step 5: the rest of the way
 //|
-//| Step 5 keeps step 4's loop, and changes what lies around it. Every piece is a switch of its own, so that
-//| an ablation can turn it off:
+//| Step 5 keeps step 4's loop, and changes its surroundings. Every piece is a switch of its own, so that an
+//| ablation can turn it off:
 //|
 //| | switch | what it does |
 //| | --- | --- |
@@ -14,9 +14,9 @@
 //| **What the compiler must see.** Descriptors and barriers are the same for all lanes of a warp, and the
 //| hardware wants them in *uniform* registers. The compiler keeps them there only while it can prove that the
 //| lanes go together. A consumer that issues the store itself, behind `if (lane == 0)`, loses that proof: a
-//| sixth more instructions in the loop at d = 128. That is why a thread of the producer stores.
+//| sixth more instructions in the loop at d = 128. That is why a thread of the producer issues it.
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its
+//| ![Three threads of warpgroup 0 and the consumers, what they share in memory, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/step2_specialised.cuh"
@@ -27,9 +27,9 @@ namespace flashbook::fa3 {
 
 //| ## The switches
 //|
-//| Some depend on the head dimension. At d = 256 queries and pipeline fill shared memory, and the output has
-//| no place there.
-/// One version of the kernel, as a type. To turn a switch off, derive from a version and say so.
+//| Some depend on the head dimension. At d = 256 queries and pipeline fill shared memory, and leave no room
+//| for the output.
+/// One version of the kernel, as a type. To turn a switch off, derive from a version and override it.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_>
 struct PersistentTraits : Unrecorded {
   static constexpr int kHeadDim = kHeadDim_;
@@ -42,13 +42,12 @@ struct PersistentTraits : Unrecorded {
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
   static constexpr bool kSplitLoops = true;
   static constexpr bool kLazy = true;
-  static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output beside Q and the pipeline
+  static constexpr bool kStoreByTma = kHeadDim != 256;
   static constexpr bool kPingpong = kHeadDim == 64;
 };
 
 //| ## The kernel
 
-//| The kernel sets the barriers up, divides the roles, and lets each consumer go from tile to tile.
 /// Attention for the tiles of `order` that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Traits>
@@ -66,7 +65,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
-    //| The broadcast is read by all warps of the consumers, by the thread that brings queries, and by the one
+    //| All warps of the consumers read the broadcast, and so do the thread that brings queries and the one
     //| that stores, if there is one.
     initialise(shared.pipeline, 1, kConsumers * kWarpsOfWarpgroup, "full", "empty");
     initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + (Traits::kStoreByTma ? 2 : 1));
@@ -96,7 +95,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
   //| ## A consumer's life
   //|
   //| It takes the next tile from the broadcast, attends to it, and hands the output over. `parity` changes
-  //| with each tile of queries, since each of the four barriers has one phase a tile. A negative tile ends
+  //| with each tile of queries, since each of the four barriers has one phase per tile. A negative tile ends
   //| it.
   PipelineState<kBroadcastStages> next;
   PipelineState<Traits::kStages> state;

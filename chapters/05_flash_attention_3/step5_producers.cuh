@@ -1,12 +1,12 @@
 //| # The producers of step 5
 //|
-//| The producer warpgroup has three threads at work now, each in a warp of its own, so that none waits for
-//| what another waits for. One streams keys and values. One brings each consumer its next queries as soon as
-//| that has computed its last scores with the old ones. One has the outputs stored. `common/hopper/block.h`
-//| has the barriers at which they and the consumers meet, `common/hopper/tile_scheduler.h` how all of them
-//| learn of the next tile.
+//| The producer warpgroup has three active threads now, each in a warp of its own, so that none waits for
+//| another. One streams keys and values. One brings each consumer its next queries as soon as that consumer
+//| has computed its last scores with the old ones. One has the outputs stored. `common/hopper/block.h` has
+//| the barriers at which they and the consumers meet, `common/hopper/tile_scheduler.h` how all of them learn
+//| of the next tile.
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its
+//| ![Three threads of warpgroup 0 and the consumers, what they share in memory, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/step2_specialised.cuh"
@@ -17,9 +17,9 @@ namespace flashbook::fa3 {
 
 //| ## Keys and values
 //|
-//| This thread runs ahead of all others. When the last keys of one tile of queries are sent for, it takes the
-//| next tile, broadcasts it and goes on filling stages, while the consumers still work on the one before. The
-//| counter that hands out tiles resets itself.
+//| This thread runs ahead of all others. When it has requested the last keys of one tile of queries, it takes
+//| the next tile, broadcasts it and goes on filling stages, while the consumers still work on the one before.
+//| The counter that hands out tiles resets itself.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values.
 template <typename Traits, typename Shared>
 __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap& v_map,
@@ -34,7 +34,7 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
 //| ## Queries
 //|
 //| This thread knows no schedule: it takes each tile from the broadcast, as the consumers do, and lags behind
-//| the one above.
+//| the thread above.
 /// The thread that brings queries.
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map) {
@@ -48,7 +48,7 @@ __device__ void produce_queries(Shared& shared, const TileMap& q_map) {
 
 //| ## Outputs
 //|
-//| The same loop once more, one tile later: an output is there when the last product of its tile is done.
+//| The same loop once more, one tile later: an output is complete when the last product of its tile is.
 /// The thread that has outputs stored.
 template <typename Traits, typename Shared>
 __device__ void consume_outputs(Shared& shared, const TileMap& output_map) {

@@ -6,15 +6,13 @@
 
 namespace flashbook::fa3 {
 
-// Somebody wants step 4 for a head_dim of 192, in bf16: a producer, `consumers` consumers of 64 queries each,
-// a ring of `stages` stages, tiles of `keys` keys. Sizes are in bytes; leave the barriers out, they are less
-// than a hundred. What a multiprocessor of an H200 has: 65536 registers; 227 KB of shared memory for a block
-// (1 KB is 1024 bytes); tensor cores that do 4096 FLOPs a cycle, a multiply-add counted as two; 16
-// exponentials a cycle.
-//
-// Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that are not published. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
-// make it whole. Functions may call those above them.
+// Step 4 for a head_dim of 192, in bf16: a producer, `consumers` consumers of 64 queries each, a ring of
+// `stages` stages, tiles of `keys` keys. Sizes are in bytes; leave the barriers out, they take less than a
+// hundred. A multiprocessor of an H200 has 65536 registers; 227 KB of shared memory for a block (1 KB is 1024
+// bytes); tensor cores that do 4096 FLOPs per cycle, a multiply-add counted as two; 16 exponentials per
+// cycle. Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the
+// grader for sizes that are not published. Sizes are double, so a quotient keeps its fraction; use std::floor
+// and std::ceil to make it whole. Functions may call those above them.
 struct Budget {
   double head_dim = 192, consumers = 2, stages = 4, keys = 96;
   double seqlen_k = 4096, producer_registers = 40;

@@ -7,17 +7,10 @@
 
 namespace flashbook::fa3 {
 
-// In the chapter a stage holds one tile. Here it holds a pair: a tile of K and the tile of V that belongs to
-// it. K and V have a `full` barrier each, since scores can be computed while V still travels. They share one
-// `empty` barrier, because a consumer gives the whole stage back when it has read V.
-//
-//     barrier  who arrives                              arrivals of a phase    who waits
-//     k_full   the producer, with K's bytes to come     1                      every thread of the consumers
-//     v_full   the producer, with V's bytes to come     1                      every thread of the consumers
-//     empty    lane 0 of each warp of the consumers     4 a consumer           the producer
-//
-// Nobody keeps a state: producer and consumers count pairs, 0, 1, 2 and so on, and pair number i goes through
-// stage i % kStages.
+// In the chapter a stage holds one tile. Here it holds a pair: a tile of K and its tile of V. K and V have a
+// `full` barrier each, since scores can be computed while V still travels. They share one `empty` barrier,
+// because a consumer gives the whole stage back when it has read V. There is no state to keep: producer and
+// consumers count pairs, 0, 1, 2 and so on, and pair number i goes through stage i % kStages.
 
 constexpr int kPairRows = 32, kPairDim = 64;  ///< of a tile
 

@@ -20,7 +20,8 @@ struct NormShared {
 };
 
 // BEGIN EXERCISE ch05-phase: right for three tiles
-/// The squared norm of each key, a block a head. kNormThreads threads; dynamic shared memory: NormShared<T>.
+/// The squared norm of each key, one block per head. kNormThreads threads; dynamic shared memory:
+/// NormShared<T>.
 template <typename T>
 __global__ void __launch_bounds__(kNormThreads)
     squared_norms(const __grid_constant__ CUtensorMap map,  // [heads, panels, keys, 64]

@@ -13,13 +13,13 @@
 
 namespace flashbook::fa3 {
 
-//| What later chapters launch alike lies in `common/hopper/launch.h`: the maps of tensors, and the order of
+//| The parts that later chapters share are in `common/hopper/launch.h`: the maps of tensors, and the order of
 //| tiles. A map's box is a tile: 64 queries, or the keys of a version.
 
 //| ## The launches
 //|
-//| Step 1 has a block for each 64 queries. Tiles have 128 keys, and 64 at d = 256, so that two blocks fit a
-//| multiprocessor.
+//| Step 1 has a block for each 64 queries. Tiles have 128 keys, and 64 at d = 256, so that two blocks fit on
+//| a multiprocessor.
 /// Step 1.
 template <typename T, int kHeadDim>
 void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
@@ -53,8 +53,8 @@ void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream
 /// and every launch leaves it so. Two calls that may run at the same time need a workspace each.
 template <typename T, typename Traits>
 void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream) {
-  //| Under a causal mask a section of heads has 32 MB of keys and values. Of 512 keys that would be 128 heads
-  //| or more, and smaller sections are up to 7 % faster (measured on an H200; not at d = 256).
+  //| Under a causal mask a section of heads has 32 MB of keys and values. With 512 keys that would be 128
+  //| heads or more, and smaller sections are up to 7 % faster (measured on an H200; not at d = 256).
   const bool is_short = Traits::kHeadDim <= 128 && shape.seqlen_k <= 1024;
   const TileOrder order =
       tile_order(shape, Traits::kRows, Traits::kCausal, is_short ? int64_t(8) << 20 : kSectionBytes);
@@ -69,15 +69,16 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
 
 //| ## Which version of step 5 for which shape
 //|
-//| What an H200 measured: the page has the table.
+//| By measurements on an H200; the page has the table.
 
 /// Lengths up to which a version for short sequences is faster under a causal mask.
 constexpr int kShortD64 = 1024, kShortD128 = 2048;
 
 //| A version is a type that derives from `PersistentTraits` and changes a switch. So the compiler sees every
 //| combination that is used, and no other, and an `if constexpr` leaves nothing behind.
-/// The causal version for short sequences of head_dim 64. Of such tiles, 192 queries waste more above the
-/// diagonal than 128; and most are cut by the mask, where rows that have seen few keys have no limit yet.
+/// The causal version for short sequences of head_dim 64. In these, tiles of 192 queries waste more above the
+/// diagonal than tiles of 128; and most are cut by the mask, where rows that have seen few keys have no limit
+/// yet.
 struct ShortD64 : PersistentTraits<64, 2, 128, 8, true> {
   static constexpr bool kLazy = false;
 };

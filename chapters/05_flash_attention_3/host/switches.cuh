@@ -17,7 +17,7 @@ struct AsItIs : Traits {};
 
 //| The first two concern the tile scheduler: which block takes which tile, and whether blocks are persistent.
 //| At N = 512 they bring the most.
-/// A block for every tile of queries: nothing of one lies under the next.
+/// A block for every tile of queries: tiles do not overlap.
 template <typename Traits>
 struct OtherStay : Traits {
   static constexpr Schedule kSchedule = Schedule::single_tile;
@@ -30,8 +30,8 @@ struct OtherOrder : Traits {
       Traits::kCausal ? Schedule::static_persistent : Schedule::dynamic_persistent;
 };
 
-//| The next three concern what a consumer does beside its products: the mask, the rescaling, the way out.
-//| Each is a few percent.
+//| The next three concern a consumer's work around its products: the mask, the rescaling, the output. Each is
+//| a few percent.
 /// Every tile asks whether it needs the mask, in one loop.
 template <typename Traits>
 struct OneLoop : Traits {
