@@ -2,12 +2,12 @@
 //|
 //| After the last tile of keys a quad adds up its four row sums, the output is divided by them and multiplied
 //| by V's scale, and the log-sum-exp follows from maximum and sum. The offset of P is in both: the division
-//| takes it out of the output, and the log-sum-exp is less by it. If V was quantised without the means of its
-//| columns, they are added here, and the log-sum-exp gets what K's means would have added to it.
+//| removes it from the output, and it is subtracted from the log-sum-exp. If V was quantised without the
+//| means of its columns, they are added here, and the log-sum-exp gets what K's means would have added to it.
 //|
 //| Chapter 5's lanes had to exchange words before they could store 16 bytes each. Here the order of V's
-//| columns has done that (`transpose.cuh`): of every 16 columns of the output lane t of a quad holds columns
-//| 4t to 4t+3 of its row, 8 bytes in BF16, and the quad stores 32 bytes side by side, a whole sector.
+//| columns already does that (`transpose.cuh`): of every 16 columns of the output, lane t of a quad holds
+//| columns 4t to 4t+3 of its row, 8 bytes in BF16, and the quad stores 32 contiguous bytes, a whole sector.
 //|
 //| ![Chapter 5's lanes exchange words in two rounds before they store; here the order of V's columns spares
 //| it](../../docs/figures/quad_transpose.svg)
@@ -21,15 +21,15 @@ namespace flashbook::fp8 {
 
 //| ## Means
 //|
-//| $m$ is what the quantiser took from the keys, the same from each. A query's scores are then all less by
-//| one number, $q \cdot m$ times the scale. The softmax stays the same; the log-sum-exp does not. So every
-//| row of queries is multiplied by $m$ once, when it arrives: a lane of a quad takes every fourth piece of 16
-//| columns, and the quad adds up. The result waits in shared memory, since the loop has no register for it;
-//| the thread that wrote it reads it, so nobody waits.
+//| Let $m$ be the mean that the quantiser subtracted from every key. All of a query's scores are then smaller
+//| by the same number, $q \cdot m$ times the scale. That does not affect the softmax, but it does affect the
+//| log-sum-exp. So every row of queries is multiplied by $m$ once, when it arrives: a lane of a quad takes
+//| every fourth piece of 16 columns, and the quad adds up. The result waits in shared memory, since the loop
+//| has no register for it. It is read by the thread that wrote it, so no barrier is needed.
 //|
-//| The means themselves come with the queries, by TMA. When they were loaded from the L2 where they are
-//| needed, up to a quarter of the speed was lost at 512 keys. Those of the values are read when the next
-//| queries may be there already, so there are two places for them.
+//| The means arrive with the queries, by TMA. Loading them from the L2 where they are needed cost up to a
+//| quarter of the speed at 512 keys. Those of the values are read when the next queries may already have
+//| arrived, so there are two places for them.
 
 /// The means of one key head's columns.
 template <int kHeadDim>
@@ -38,7 +38,7 @@ struct alignas(16) Means {
 };
 
 //| A quad's lanes share a row: each multiplies every fourth piece of 16 columns, of both of its rows.
-/// The scores that were taken from the thread's two rows with the keys' means, in units of log2, for the
+/// The scores that were subtracted from the thread's two rows with the keys' means, in units of log2, for the
 /// first lane of a quad. `row` is the first of the two; all lanes of the warp.
 template <int kHeadDim>
 __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup],
@@ -62,7 +62,7 @@ __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup
       }
     }
   }
-  //| Four lanes have a row's product between them, so two shuffles add it up, and one lane keeps it.
+  //| A row's product is spread over four lanes, so two shuffles add it up, and one lane keeps it.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(product[r]);
@@ -70,10 +70,10 @@ __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup
   }
 }
 
-//| Of the values $O = \frac{1}{\ell} \sum_j p_j (v_j - m) + m$ is what it was, since the weights $p_j / \ell$
+//| For the values, $O = \frac{1}{\ell} \sum_j p_j (v_j - m) + m$ is unchanged, since the weights $p_j / \ell$
 //| add up to 1. A row that sees no key stays 0.
 
-/// Adds the values' means to a finished output, to rows that see a key. A thread has four neighbouring
+/// Adds the values' means to a finished output, for rows that see a key. A thread has four neighbouring
 /// columns of every 16, see four_columns.
 template <int kFloats>
 __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const bool (&sees)[2],
@@ -93,20 +93,20 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
   }
 }
 
-//| What follows is the end of a tile of queries: all that is done once, after the last keys.
+//| The rest is done once per tile of queries, after the last keys.
 
-/// Divides the output by its rows' sums, gives it its means back and stores the log-sum-exp. `query` is the
-/// first of the thread's two rows; `v_scale` is 1 with block scales, which P has in it; `shift` is what
-/// put_by_key_means has put by for these rows, or null; so may `v_mean` be. `kWholeSums`: a lane has its
-/// row's sum, not a quarter.
+/// Divides the output by its rows' sums, adds the means back and stores the log-sum-exp. `query` is the first
+/// of the thread's two rows; `v_scale` is 1 with block scales, since P includes them; `shift` is the result
+/// of put_by_key_means for these rows, or null; so may `v_mean` be. `kWholeSums`: a lane has its row's whole
+/// sum, not a quarter.
 template <int kOffset, bool kWholeSums, int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
                                             const Problem& problem,
                                             float* lse,  // [heads, seqlen_q]
                                             Head head, int query, float v_scale, const float* shift,
                                             const float* v_mean) {  // [2 * kFloats]
-  //| The row's maximum is in log2 units and has all scales in it, so it is not multiplied by anything here.
-  //| The log-sum- exp loses the offset again.
+  //| The row's maximum is in log2 units and includes all scales, so it is not multiplied by anything here.
+  //| The offset is subtracted from the log-sum-exp.
   constexpr float kLn2 = 0.6931471805599453f;
   float inverse[2];
   bool sees[2];
@@ -126,8 +126,8 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
 
 //| Even columns of V became rows 0 to 7 of 16, odd ones rows 8 to 15. So floats 0 and 4 of a block are
 //| neighbouring columns of O, and so are 1 and 5.
-/// The thread's four columns, 16 * block + 4 * (lane % 4) and the three after it, of its row r. Floats of
-/// even columns of V come before those of odd ones.
+/// The thread's four columns, 16 * block + 4 * (lane % 4) and the next three, of its row r. Floats of even
+/// columns of V come before those of odd ones.
 template <int kFloats>
 __device__ __forceinline__ uint2 four_columns(const float (&output)[kFloats], int block, int r) {
   const int even = 8 * block + 2 * r, odd = even + 4;
@@ -154,8 +154,8 @@ __device__ __forceinline__ void store_from_registers(
 
 //| ## Through shared memory, by TMA
 //|
-//| From step 5 on a block writes its output into shared memory, 8 bytes a lane, where there is room, and a
-//| thread of the producer has TMA store it while the warpgroup goes on with its next queries.
+//| From step 5 on a block writes its output into shared memory, 8 bytes per lane, if there is space, and a
+//| thread of the producer stores it by TMA while the warpgroup goes on with its next queries.
 
 /// 64 rows of the output, as TMA reads them: chapter 5's tile of 16 bits.
 template <int kHeadDim>

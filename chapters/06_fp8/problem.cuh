@@ -10,16 +10,16 @@ using namespace hopper;  // what chapter 5 has taught, in common/hopper
 
 //| ## The problem, as a kernel sees it
 //|
-//| It is chapter 5's, and what has not changed since lies in `common/hopper`: the problem's shape, the
-//| pipeline of stages and phases, the tile scheduler, pingpong, the rows of an accumulator. New are the
-//| scales: an element of Q, K or V stands for its encoding times the scale of its block of rows. And new are
-//| the means: if the quantiser took out what all elements of a column of K or V have in common
-//| (`quantise.cuh`), the epilogue gives it back (`epilogue.cuh`).
+//| It is chapter 5's, and everything unchanged is in `common/hopper`: the problem's shape, the pipeline of
+//| stages and phases, the tile scheduler, pingpong, the rows of an accumulator. New are the scales: an
+//| element of Q, K or V stands for its encoding times the scale of its block of rows. And new are the means:
+//| if the quantiser subtracted the mean of each column of K or V (`quantise.cuh`), the epilogue adds it back
+//| (`epilogue.cuh`).
 
 /// The scales of one tensor.
 struct Scales {
   const float* scale;  ///< null: all are 1
-  int of_head;         ///< how many a head has: 0 if all heads share one
+  int of_head;         ///< scales per head: 0 if all heads share one
   int of_block;        ///< 1 if each block of rows has one, else 0
 
   /// The scale of a block of rows of a head.
@@ -33,25 +33,25 @@ struct Problem : hopper::Problem {
   Scales q_scale;           ///< of query heads, blocks of 64 rows; or of key heads
   bool q_by_kv_head;        ///< which of the two
   Scales k_scale, v_scale;  ///< of key heads, blocks of 128 rows
-  const float* k_mean;      ///< [key heads, head_dim], of columns; null: nothing was taken out
+  const float* k_mean;      ///< [key heads, head_dim], of columns; null: nothing was subtracted
   const float* v_mean;      ///< likewise
 
-  /// Which scales of keys a query head has; counted over batch and heads together.
+  /// The head of a query head's scales of keys; counted over batch and heads together.
   __device__ int scale_head(Head q) const { return number(q) / group; }
 };
 
-//| From step 7 on V is transposed once, for all blocks (`step7_transpose_once.cuh`): piece by piece, as
-//| consumers multiply it, into the workspace.
+//| From step 7 on V is transposed once, for all blocks (`step7_transpose_once.cuh`): into the workspace, in
+//| the pieces that consumers multiply.
 
-/// The transposed V of all key heads, in global memory, and who has done how much of it.
+/// The transposed V of all key heads, in global memory, and how much of it is done.
 struct TransposedValues {
   unsigned char* first;            ///< [key heads, pieces_of_head] pieces, as shared memory has them
-  int* taken;                      ///< how many pieces some block works on or has done; 0 at the start
-  int* done;                       ///< [key heads]: how many pieces lie in memory; 0 at the start
+  int* taken;                      ///< pieces that some block works on or has done; 0 at the start
+  int* done;                       ///< [key heads]: pieces in memory; 0 at the start
   device::Divisor pieces_of_head;  ///< of one key head
   int pieces;                      ///< of all
 
-  /// Where a piece of so many bytes lies.
+  /// A piece of this many bytes.
   __device__ __forceinline__ unsigned char* piece(int number, uint32_t bytes) const {
     return first + int64_t(number) * bytes;
   }

@@ -1,6 +1,6 @@
 //| # The producer
 //|
-//| Its four warps do three different things (`version.cuh`), and none waits for what another waits for.
+//| Its four warps have three different tasks (`version.cuh`), and none is delayed by another's waits.
 //|
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
@@ -11,7 +11,7 @@
 
 namespace flashbook::fp8 {
 
-/// How many tiles of keys a tile of queries is multiplied by.
+/// The number of tiles of keys for a tile of queries.
 template <typename Traits>
 __device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile work) {
   constexpr int kRows = Traits::kConsumers * kRowsOfWarpgroup;
@@ -20,11 +20,10 @@ __device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile wor
 
 //| ## The loader
 //|
-//| One thread decides which tile of queries is next, tells everybody, and keeps two pipelines filled. It is
-//| chapter 5's `produce_keys`, with one difference: keys and values have pipelines of their own. In one
-//| pipeline a tile of values would hold its stage until the transposers are done with it, and keys behind it
-//| would have to wait. The order in which it asks is that in which the consumers want the tiles: the next K
-//| before this V.
+//| One thread decides which tile of queries is next, broadcasts it, and keeps two pipelines filled. It is
+//| chapter 5's `produce_keys`, except that keys and values have separate pipelines. In a single pipeline a
+//| tile of values would hold its stage until the transposers are done with it, and the keys behind it would
+//| have to wait. Loads are issued in the order in which consumers need the tiles: the next K before this V.
 /// The loader. Keys of a tile come before the values of the tile before: consumers want them in that order.
 template <typename Traits>
 __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
@@ -32,8 +31,8 @@ __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, con
   PipelineState<Traits::kKeyStages> key;
   PipelineState<Traits::kRawStages> value;
   hand_out_tiles<Traits::kSchedule>(shared.broadcast, order, counter, [&](WorkTile work) {
-    //| The first K stands alone, since the consumers' first scores do. Then K and V go in pairs. `fill` waits
-    //| for the stage to be empty, announces the bytes, and asks TMA.
+    //| The first K is loaded alone, like the consumers' first scores. Then K and V come in pairs. `fill`
+    //| waits for the stage to be empty, announces the bytes, and issues the TMA load.
     const Head kv_head = problem.kv_head(work.head);
     const int tiles = key_tiles_of<Traits>(problem, work);
     fill(shared.keys, key, k_map, (tiles - 1) * Traits::kKeys, kv_head);
@@ -48,11 +47,10 @@ __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, con
 //| ## Queries and outputs
 //|
 //| One thread does both, since the other two warps are busy transposing. So it must not wait for something
-//| that comes late while something else is due. It brings the next queries first: their place is free early,
-//| when the consumer has read them. Then it has the output of the tile *before* stored, which is finished
-//| later. That is why it remembers that tile, and runs one round more than there are tiles.
-/// Brings the queries of a tile and their means, and then has the output of the tile before stored: the next
-/// queries must not wait for that. One thread.
+//| late while something else is due. It loads the next queries first, since their place is free early, when
+//| the consumer has read them. Then it stores the output of the *previous* tile, which is finished later.
+//| That is why it remembers that tile, and runs one round more than there are tiles.
+/// Loads the queries of a tile and their means, and then stores the output of the tile before. One thread.
 template <typename Traits>
 __device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map,
                                 const CUtensorMap& output_map, const Problem& problem) {
@@ -74,7 +72,7 @@ __device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map
                      if (problem.v_mean != nullptr)
                        bulk_load(means.v, problem.v_mean + first_mean, sizeof(means.v), full);
                    });
-    //| Parities follow from the round: in round i it brings queries i, and stores output i - 1.
+    //| Parities follow from the round: round i loads queries i, and stores output i - 1.
     if constexpr (Traits::kStoreByTma)
       if (before.query_tile >= 0)
         store_outputs(shared, output_map, parity ^ 1, before.query_tile * kRows, before.head);
@@ -85,9 +83,9 @@ __device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map
 
 //| ## A transposer
 //|
-//| It stands between two pipelines: it is the consumer of `raw` and the producer of `transposed`. So it waits
-//| twice for each tile, for something to come and for a place, and arrives twice. All its lanes work, so lane
-//| 0 may arrive for the warp only behind a `__syncwarp`.
+//| It connects two pipelines, as the consumer of `raw` and the producer of `transposed`. So it waits twice
+//| per tile, for data and for a free stage, and arrives twice. All its lanes work, so lane 0 may arrive for
+//| the warp only after a `__syncwarp`.
 /// A transposer. `warp` counts them.
 template <typename Traits>
 __device__ void transpose_values(Shared<Traits>& shared, const Problem& problem, int warp) {
@@ -101,8 +99,8 @@ __device__ void transpose_values(Shared<Traits>& shared, const Problem& problem,
     for (int tiles = key_tiles_of<Traits>(problem, work); tiles > 0; --tiles) {
       wait_full(shared.raw, from);
       wait_empty(shared.transposed, to);  // consumers have read what it held before
-      //| What ordinary instructions write, WGMMA reads by another path, the async proxy: hence the fence, by
-      //| each lane for its own writes, before anybody is told that the tile is full.
+      //| WGMMA reads through the async proxy, which does not see ordinary writes by itself: hence the fence,
+      //| by each lane for its own writes, before the tile is reported as full.
       if constexpr (Traits::kMatrices)
         transpose_matrices<Traits::kTransposerBatch>(shared.transposed.tile[to.stage].piece[0],
                                                      shared.raw.tile[from.stage], warp);

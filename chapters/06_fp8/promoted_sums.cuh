@@ -1,12 +1,12 @@
 //| # Promoted sums
 //|
-//| A tensor core cuts off what a product has below the lowest bit that it keeps of the sum. If products have
-//| both signs, these losses cancel. If they have one sign, as where values have a mean, they add up, and long
+//| A tensor core drops the bits of a product below the lowest bit that it keeps of the sum. If products have
+//| both signs, these losses cancel. If they have one sign, as when values have a mean, they add up, and long
 //| sums come out too small. Promotion sums each tile from 0, while sums are short, and adds the tiles up in
 //| float32.
 //|
-//| No step does this: it serves the study of accuracy. The second accumulator is why nothing overlaps: `sums`
-//| takes the registers in which the next scores would stand.
+//| This serves only the study of accuracy, not any step. The second accumulator prevents overlap: `sums`
+//| takes the registers that the next scores would need.
 //|
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
@@ -16,8 +16,8 @@
 
 namespace flashbook::fp8 {
 
-// The tensor cores keep some 14 bits of a sum (arXiv 2411.10958). Promotion takes sums out of them before
-// they have grown.
+// The tensor cores keep some 14 bits of a sum (arXiv 2411.10958). Promotion moves sums out of them while they
+// are small.
 
 /// A tile of keys whose values are summed from 0 and then added to the output, in float32.
 template <typename Consumer>
@@ -50,7 +50,7 @@ __device__ __forceinline__ void step_promoted(Consumer& consumer, int tile) {
   for (int i = 0; i < kFloats; ++i) consumer.output[i] += sums[i];
 }
 
-//| One loop takes all tiles, masked or not, since speed is not what is asked for.
+//| One loop handles all tiles, masked or not, since speed does not matter here.
 /// One tile of queries, whose last one sees `key_tiles` tiles of keys.
 template <typename Consumer, int kHeadDim>
 __device__ __forceinline__ void attend_promoted(Consumer& consumer, int key_tiles,

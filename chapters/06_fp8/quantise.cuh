@@ -1,9 +1,8 @@
 //| # From sixteen bits to eight
 //|
 //| e4m3 has 8 bits: a sign, 4 of the exponent, 3 of the mantissa. Its largest value is 448, its smallest
-//| normal one $2^{-6}$. A tensor is therefore stored as e4m3 times a *scale* in float32, chosen so that the
-//| largest element becomes 448. Elements that share a scale should be alike; how many share one is the
-//| caller's choice:
+//| normal one $2^{-6}$. So a tensor is stored as e4m3 times a *scale* in float32, chosen so that the largest
+//| element becomes 448. Elements that share a scale should be alike; the caller chooses how many share one:
 //|
 //| | a scale for | layout | passes over the values |
 //| | --- | --- | --: |
@@ -12,18 +11,19 @@
 //| | either, without the means of columns | | 2 |
 //|
 //| A tile's largest element can be found while the tile is in registers. A tensor's cannot: it is read once
-//| for the largest element, and once more to be rounded. The first of these passes finds the means of columns
-//| too.
+//| for the largest element, and again to be rounded. The first of these passes also finds the means of
+//| columns.
 //|
-//| **Budget.** A thread holds 32 values, four rows' parts of 8 columns, in 38 to 54 registers. A tile of 64 x
-//| 64 is 128 threads, one of 128 x 256 is 1024. At 1024 threads a multiprocessor, 64 bytes a thread, 64 KB of
-//| loads are under way, three times what hides the latency of memory (4.3 TB/s times 0.7 microseconds, over
-//| 132 multiprocessors, are 23 KB). Shared memory: at most 128 bytes, for the largest elements of the warps;
-//| where means are found, `head_dim` floats a warp for each of three questions (`over_columns`).
+//| **Budget.** A thread holds 32 values, 8 columns of four rows, in 38 to 54 registers. A tile of 64 x 64
+//| takes 128 threads, one of 128 x 256 takes 1024. At 1024 threads per multiprocessor and 64 bytes per
+//| thread, 64 KB of loads are in flight, three times what hides the latency of memory (4.3 TB/s times 0.7
+//| microseconds, over 132 multiprocessors, are 23 KB). Shared memory: at most 128 bytes, for the largest
+//| elements of the warps; if means are found, `head_dim` floats per warp for each of three reductions
+//| (`over_columns`).
 //|
-//| **Predicted.** Memory is the limit. Per tile, 3 bytes an element: 2 read, 1 written. Q, K and V of 4 x 16
-//| heads, N = 4096, d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. Per tensor, 5 bytes an
-//| element: 117 microseconds.
+//| **Predicted.** Memory is the limit. With a scale per tile, each element takes 3 bytes: 2 read, 1 written.
+//| Q, K and V of 4 x 16 heads, N = 4096, d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. With a
+//| scale per tensor it is 5 bytes per element: 117 microseconds.
 //|
 //| ![Q has a scale for each 64 rows, K and V one for each 128](../../docs/figures/block_scales.svg)
 #pragma once
@@ -41,16 +41,17 @@ constexpr int kRowsOfThread = 4;
 template <int kHeadDim, int kRows>
 constexpr int kThreads = kRows* kHeadDim / (kColumns * kRowsOfThread);
 
-/// The scale with which `largest` becomes 448. Zeros alone have the least: a tile of V may then have any
-/// share of a row's sum and takes nothing of e4m3's range from the tiles beside it (softmax.cuh).
+/// The scale with which `largest` becomes 448. If all elements are zeros it is the smallest possible: a tile
+/// of V may then have any share of a row's sum without taking e4m3's range from neighbouring tiles
+/// (softmax.cuh).
 __device__ __forceinline__ float scale_for(float largest) {
   return fmaxf(largest / kLargestE4m3, kLeastScale);
 }
 
 //| ## A tile in registers
 //|
-//| Neighbouring lanes hold neighbouring columns, so that a warp reads 512 bytes in one piece and writes 256.
-//| Rows beyond the end are zeros: they are not read, they change no maximum, and they are not written.
+//| Neighbouring lanes hold neighbouring columns, so that a warp reads 512 contiguous bytes and writes 256.
+//| Rows past the end are zeros: they are not read, they change no maximum, and they are not written.
 
 /// A tile of kRows rows as the threads of a block hold it.
 template <typename T, int kHeadDim, int kRows>
@@ -65,8 +66,8 @@ struct Tile {
     return row(i) * row_stride + threadIdx.x % kLanes * kColumns;
   }
 
-  //| All four loads are issued before the first value is used, so that they travel together. Rows beyond the
-  //| end are not read.
+  //| All four loads are issued before the first value is used, so that they overlap. Rows past the end are
+  //| not read.
   /// Loads the tile, of which `rows` rows exist.
   __device__ __forceinline__ void load(const T* tile,  // [rows, kHeadDim], strided
                                        int64_t row_stride, int rows) {
@@ -83,14 +84,14 @@ struct Tile {
       for (int c = 0; c < kColumns; ++c) value[i][c] = row(i) < rows ? to_float(columns[i].element[c]) : 0;
   }
 
-  //| What is done to a tile between loading and rounding changes values in registers only.
+  //| Between loading and rounding, a tile changes in registers only.
   /// Rotates every row.
   __device__ __forceinline__ void rotate_rows(const Signs<kHeadDim>& signs) {
 #pragma unroll
     for (auto& part : value) rotate<kHeadDim>(part, signs);
   }
 
-  /// Takes its mean from each column, in rows that exist.
+  /// Subtracts its mean from each column, in rows that exist.
   __device__ __forceinline__ void subtract_means(const float* means, int rows) {  // [kHeadDim]
     const int column = threadIdx.x % kLanes * kColumns;
 #pragma unroll
@@ -102,11 +103,11 @@ struct Tile {
     }
   }
 
-  //| What is asked of columns, their sum and their largest element, comes together in three steps: a thread's
-  //| own four rows, the rows of its warp by shuffles, the warps through shared memory. The order is always
-  //| the same, so the sum is.
-  /// Of column threadIdx.x, if there is one, what `combine` makes of its elements in the rows that exist and
-  /// of `nothing`. All threads of the block.
+  //| Column reductions, for sums and largest elements, take three steps: a thread's own four rows, the rows
+  //| of its warp by shuffles, the warps through shared memory. The order is always the same, so the sum is
+  //| reproducible.
+  /// Reduces column threadIdx.x, if there is one, by `combine`, over the rows that exist and `nothing`. All
+  /// threads of the block.
   template <typename Combine>
   __device__ __forceinline__ float over_columns(Combine combine, float nothing, int rows) const {
     constexpr int kWarps = kThreads<kHeadDim, kRows> / 32;
@@ -131,8 +132,8 @@ struct Tile {
     return found;
   }
 
-  //| The largest element: first a thread's own 32, then the warp's by shuffles, then the block's through
-  //| shared memory. Every thread needs it, so every warp reduces the warps' results once more.
+  //| The largest element: first of a thread's own 32, then of the warp by shuffles, then of the block through
+  //| shared memory. Every thread needs it, so every warp reduces the warps' results again.
   /// The largest absolute value of the tile, for every thread of the block.
   __device__ __forceinline__ float largest() const {
     constexpr int kWarps = kThreads<kHeadDim, kRows> / 32;
@@ -154,8 +155,8 @@ struct Tile {
     return found;
   }
 
-  //| Eight elements of a byte are one store of 8 bytes. The conversion saturates: what rounding brings above
-  //| 448 becomes 448.
+  //| Eight elements of one byte are one store of 8 bytes. The conversion saturates: anything that rounds to
+  //| more than 448 becomes 448.
   /// Stores the tile divided by its scale, rounded to e4m3.
   __device__ __forceinline__ void store(uint8_t* tile,  // e4m3 [rows, kHeadDim], strided
                                         int64_t row_stride, int rows, float scale) const {
@@ -172,10 +173,10 @@ struct Tile {
   }
 };
 
-//| ## Where a tile lies
+//| ## The layout of tensors
 //|
-//| Tensors have strides, and the encoding has the same strides as the values. A block finds its head and its
-//| first row from its number.
+//| Tensors have strides, and the encoding has the same strides as the values. A block derives its head and
+//| its first row from its number.
 /// The tensor as its kernels see it. A block of threads takes one tile: blockIdx.x counts them head by head.
 template <typename T, int kHeadDim, int kRows>
 struct Source {
@@ -191,7 +192,7 @@ struct Source {
     return head() / heads * strides.batch + head() % heads * strides.head + first_row() * strides.row;
   }
 
-  //| A row is rotated by itself, between loading and the search for the largest element. So the means are
+  //| A row is rotated on its own, between loading and the search for the largest element. So the means are
   //| those of the rotated columns, which are the rotated means.
   /// The block's tile, rotated if wanted, without `means` unless null.
   template <bool kRotate>
@@ -228,9 +229,9 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 
 //| ## A scale per tensor
 //|
-//| The largest element of all tiles comes together by `atomicMax`. Floats from 0 on are ordered as their bits
-//| are, read as integers, so the maximum of the integers is that of the floats. The result lies where the
-//| scale will be: it begins as zero, becomes the largest element, and at last the scale.
+//| The largest element of all tiles is reduced by `atomicMax`. Non-negative floats are ordered like their
+//| bits read as integers, so the maximum of the integers is that of the floats. The result is stored in the
+//| scale's place: it begins as zero, becomes the largest element, and finally the scale.
 
 /// Every scale becomes 0, the least of all absolute values.
 __global__ void clear_largest(float* largest,  // [scales]
@@ -250,10 +251,9 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
     atomicMax(reinterpret_cast<unsigned*>(largest) + source.head() / heads_of_scale, __float_as_uint(found));
 }
 
-//| The second pass reads the values again, and rotates them again: to write rotated values and read them back
-//| would cost more.
-/// Quantises a tile by the largest element of the heads that share its scale. The same rotation again costs
-/// less than to write rotated values and read them back.
+//| The second pass reads the values again and rotates them again, because writing rotated values and reading
+//| them back would cost more.
+/// Quantises a tile by the largest element of the heads that share its scale.
 template <typename T, int kHeadDim, int kRows, bool kRotate>
 __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
     quantise_heads(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
@@ -268,23 +268,23 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 //| ## The mean of a column
 //|
 //| All tiles of a head must agree on it before the first element is rounded, and so on the largest element
-//| *without* it. One pass finds both: of each column the sum, the largest and the least element, of which the
-//| two distances from the mean follow.
+//| *without* it. One pass finds both: the sum of each column and its largest and least element, from which
+//| the two distances from the mean follow.
 //|
-//| **Sums in any order.** Tiles come in any order, and floats would add up to other last bits each time. So a
-//| tile's sum becomes a whole number of 2^-24, and whole numbers have one sum. Every f16 is such a number, so
-//| of f16 the sum is as exact as a float of 64 rows. Any number would do as a mean, as long as the same is
-//| given back; but one outside of the column would cost range, so what is too large for whole numbers is held
-//| between the least and the largest element.
+//| **Sums in any order.** Tiles arrive in any order, and float sums would differ in their last bits each
+//| time. So a tile's sum becomes a multiple of 2^-24, and integers have one sum. Every f16 is such a
+//| multiple, so for f16 the sum is as exact as a float of 64 rows. Any number would do as a mean, as long as
+//| the same one is added back; but one outside of the column would cost range, so a sum too large for
+//| integers is clamped to between the least and the largest element.
 
-/// What is known of a column.
+/// A column's statistics.
 struct Column {
   unsigned long long sum;  ///< of its elements, in units of 2^-24; of both signs
   unsigned largest;        ///< as ordered_bits
   unsigned least_negated;  ///< of minus the least element, likewise
 };
 
-/// A number that grows with the float, of both signs, and is above 0.
+/// A positive number that grows with the float, for either sign.
 __device__ __forceinline__ unsigned ordered_bits(float value) {
   const unsigned bits = __float_as_uint(value);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -293,21 +293,21 @@ __device__ __forceinline__ float of_ordered_bits(unsigned ordered) {
   return __uint_as_float(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
 }
 
-//| Sums are whole numbers of a fixed unit, so it does not matter in which order blocks add: the mean has the
+//| Sums are integers of a fixed unit, so the order in which blocks add does not matter, and the mean has the
 //| same bits every time.
 constexpr float kUnitsOfSum = 0x1p24f;
 constexpr float kMostOfSum = 0x1p22f;  ///< that a tile adds: 64 times the largest f16
 
-/// Nothing is known yet.
+/// Resets the statistics.
 __global__ void clear_columns(Column* columns,  // [heads, head_dim]
                               int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) columns[i] = {};
 }
 
-//| A block reduces its tile to one sum, one maximum and one minimum a column, and only these three go to
+//| A block reduces its tile to one sum, one maximum and one minimum per column, and only these three go to
 //| device memory.
-/// Takes a tile into what is known of its columns.
+/// Adds a tile to its columns' statistics.
 template <typename T, int kHeadDim, int kRows, bool kRotate>
 __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
     measure_columns(Source<T, kHeadDim, kRows> source, const __grid_constant__ Signs<kHeadDim> signs,
@@ -325,10 +325,10 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
   atomicMax(&column.least_negated, ordered_bits(-least));
 }
 
-//| A mean lies between the least and the largest element, also where the sum was bounded. Without it the
-//| largest absolute value is that of one of the two.
-/// The means of columns, and the largest absolute value without them of the heads that share a scale, unless
-/// `largest` is null. A thread has a column.
+//| A mean is between the least and the largest element, even if the sum was clamped. Without it the largest
+//| absolute value is that of one of the two.
+/// The means of columns, and unless `largest` is null the largest absolute value without them of the heads
+/// that share a scale. One thread per column.
 __global__ void means_of_columns(const Column* columns,  // [heads, head_dim]
                                  int count, int rows, int columns_of_scale,
                                  float* means,      // [heads, head_dim]
@@ -344,7 +344,7 @@ __global__ void means_of_columns(const Column* columns,  // [heads, head_dim]
               __float_as_uint(fmaxf(high - mean, mean - low)));
 }
 
-/// Every largest element becomes the scale that was made of it.
+/// Replaces every largest element by its scale.
 __global__ void largest_to_scale(float* scales,  // [scales]
                                  int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,16 +1,16 @@
 //| # Softmax of what a warpgroup holds
 //|
-//| As in chapter 5: of 64 rows a thread has two, r and r + 8, and of their columns every fourth pair, so a
-//| row lies in the four lanes of a *quad* (`common/hopper/softmax.h`). `Rows::max` is that of the scores
-//| times log2(e) and all scales. Three things are new.
+//| As in chapter 5, a thread has two of 64 rows, r and r + 8, and every fourth pair of their columns, so a
+//| row is spread over the four lanes of a *quad* (`common/hopper/softmax.h`). `Rows::max` is that of the
+//| scores times log2(e) and all scales. Three things are new.
 //|
-//| **Scales.** What the tensor cores multiply are encodings. A score is its sum times the scales of its query
-//| and its key, and since both are constant in a tile, one `factor` stands for them, for the softmax scale
-//| and for log2(e).
+//| **Scales.** The tensor cores multiply encodings. A score is their sum of products times the scales of its
+//| query and its key. Both are constant in a tile, so a single `factor` combines them with the softmax scale
+//| and log2(e).
 //|
-//| **A range for P.** Probabilities lie between 0 and 1, and e4m3 reaches from 2^-9 to 448. So a range of
-//| 2^8.8 above 1 is not used, and what is below 2^-10 is lost. A factor of 2^kOffset on all of P costs
-//| nothing, since the row sum has it too and the division takes it out.
+//| **A range for P.** Probabilities are between 0 and 1, while e4m3 reaches from 2^-9 to 448. So a range of
+//| 2^8.8 above 1 is unused, and everything below 2^-10 is lost. A factor of 2^kOffset on all of P is free,
+//| since the row sum has it too and the division removes it.
 //|
 //| | offset | smallest P that is kept | smallest with all 3 bits |
 //| | --- | --- | --- |
@@ -18,13 +18,13 @@
 //| | 6, and rescaling from 2^2 on | 2^-16 | 2^-12 |
 //| | 8 | 2^-18 | 2^-14 |
 //|
-//| **The scale of V as a bias.** With block scales, V's scale changes from tile to tile, and the sums of
-//| several tiles are not of one unit. Rescaling the output for each tile would undo lazy rescaling. Instead
-//| the scale s goes into P: 2^x * s is 2^(x + log2 s), so log2 s is added to the tile's scores, where it is
-//| one addition a tile. The maximum has it too, so no P overflows. Only the row sum must lose it again, by
-//| one multiplication a tile. A tile of zeros has the least scale there is, so that it never sets the
-//| maximum. With the scale 1 it would: beside tiles whose scale is near 2^-7, as that of N(0, 1) is, all
-//| other P would be 2^7 times smaller.
+//| **The scale of V as a bias.** With block scales, V's scale changes from tile to tile, so the sums of
+//| different tiles have different units. Rescaling the output for each tile would undo lazy rescaling.
+//| Instead the scale s goes into P: 2^x * s is 2^(x + log2 s), so log2 s is added to the tile's scores, which
+//| takes one addition per tile. The maximum includes it too, so no P overflows. Only the row sum must lose it
+//| again, by one multiplication per tile. A tile of zeros has the smallest possible scale, so that it never
+//| sets the maximum. With the scale 1 it would: next to tiles whose scale is near 2^-7, like that of N(0, 1),
+//| all other P would be 2^7 times smaller.
 //|
 //| ![Which powers of two e4m3 holds, and where probabilities fall without an offset and with
 //| one](../../docs/figures/p_range.svg)
@@ -34,7 +34,7 @@
 
 namespace flashbook::fp8 {
 
-/// The product of two small scales may be 0, and 0 times the -inf of a masked key is no number.
+/// The product of two small scales may be 0, and 0 times the -inf of a masked key is NaN.
 __device__ __forceinline__ float not_zero(float factor) { return fmaxf(factor, 0x1p-126f); }
 
 /// What the scales of a tile of keys do to its scores.
@@ -45,32 +45,32 @@ struct TileScale {
 };
 
 //| **Lazy rescaling** is chapter 5's: a row keeps its old maximum until a score exceeds it by kLazyLimit log2
-//| units. There P could grow to 2^8. Here it shares the room above 1 with the offset: offset and limit
+//| units. There P could grow to 2^8. Here it shares the range above 1 with the offset: offset and limit
 //| together stay below log2(448) = 8.8.
 
 //| ## How precise an exponential must be
 //|
-//| P is rounded to three bits of mantissa, and `ex2` computes 22. Of x = log2 P the encoding of e4m3 is
-//| nearly a line: the exponent's bits are above the mantissa's, so each whole step of x is a step of 8, and
-//| 2^0 is encoded as 56. Between whole steps the mantissa should grow as 2^f - 1 and the line lets it grow as
-//| f, at most 0.69 of a unit too much:
+//| P is rounded to three bits of mantissa, but `ex2` computes 22. The encoding of P in e4m3 is nearly a line
+//| in x = log2 P: the exponent's bits are above the mantissa's, so each whole step of x is a step of 8, and
+//| 2^0 is encoded as 56. Between whole steps the mantissa should grow as 2^f - 1, and the line makes it grow
+//| as f, at most 0.69 of a unit too much:
 //|
 //| encoding of P = round(8 x + 56 - 0.45)
 //|
-//| It is Schraudolph's exponential (Neural Computation 11, 1999) at the precision of the format. With -0.45
-//| the mean of (1 + f - 0.45 / 8) / 2^f over a step is 1: sums are right in the mean. What is left is 3.1 %
-//| of P in the mean square, where rounding the exact P leaves 2.65 %. A multiply-add makes 1/128 of it and
-//| saturates, so what is below 0 becomes 0. A second one moves the number into the lowest bits of a float,
-//| where adding 1.5 times 2^23 rounds it to a whole one. No `ex2`, no conversion: `pack_low_bytes`
-//| (`tiles.cuh`) takes four lowest bytes. Between 0 and 2^-6, where e4m3 has no more exponents, the line goes
-//| on to 0 at 2^-7 and the smallest probabilities are lost.
+//| This is Schraudolph's exponential (Neural Computation 11, 1999) at the precision of the format. With -0.45
+//| the mean of (1 + f - 0.45 / 8) / 2^f over a step is 1, so sums are right on average. The remaining error
+//| is 3.1 % of P in the root mean square; rounding the exact P leaves 2.65 %. A multiply-add computes 1/128
+//| of the encoding and saturates, so negative values become 0. A second one moves the number into the lowest
+//| bits of a float, where adding 1.5 times 2^23 rounds it to an integer. There is no `ex2` and no conversion:
+//| `pack_low_bytes` (`tiles.cuh`) takes four lowest bytes. Between 0 and 2^-6, where e4m3 has no more
+//| exponents, the line reaches 0 at 2^-7, and the smallest probabilities are lost.
 
-/// log2 of a probability, times kLineSlope and plus what line_start says, is 1/128 of its encoding.
+/// log2 of a probability, times kLineSlope and plus line_start, is 1/128 of its encoding.
 constexpr float kLineSlope = 8.0f / 128;
 __device__ __forceinline__ float line_start(float subtract) { return (56 - 0.45f - 8 * subtract) / 128; }
 
-/// A float whose lowest byte is the encoding of a probability in e4m3, by the line. `score`: as the tensor
-/// cores leave it.
+/// A float whose lowest byte is the encoding of a probability in e4m3, by the line. `score`: as computed by
+/// the tensor cores.
 __device__ __forceinline__ float encoded_by_line(float score, float factor, float start) {
   constexpr float kRounds = 12582912;  // 1.5 * 2^23: to a whole number, in the lowest bits
   return saturate(score * factor + start) * 128 + kRounds;
@@ -78,19 +78,17 @@ __device__ __forceinline__ float encoded_by_line(float score, float factor, floa
 
 constexpr float kLazyLimit = 2;  ///< log2 of how far a probability may exceed 1 before rows are rescaled
 
-/// Turns scores into probabilities times 2^kOffset, or with Traits::kLine into floats that have their
-/// encodings, and takes them into `rows`; into the sums only unless Traits::kSumsByProduct. What was summed
-/// before must be multiplied by `correction`. Returns whether any row of the warp needs that: always, unless
-/// kLazy.
+/// Turns scores into probabilities times 2^kOffset, or with Traits::kLine into floats that contain their
+/// encodings, and adds them to `rows`; to the sums only unless Traits::kSumsByProduct. Earlier sums must be
+/// multiplied by `correction`. Returns whether any row of the warp needs that: always, unless kLazy.
 template <bool kMasked, bool kLazy, typename Traits, int kFloats>
 __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
                                         const TileScale& scale) {
   constexpr int kOffset = Traits::kOffset;
   constexpr bool kBlockScales = Traits::kBlockScales;
   static_assert(kOffset + (kLazy ? kLazyLimit : 0) <= 8, "P must not exceed 448");
-  //| As in chapter 5, in units of log2: the maximum of the scores as the tensor cores leave them, times the
-  //| tile's factor, plus the bias of V's scale. The factor is positive, so the largest sum is the largest
-  //| score.
+  //| As in chapter 5, in units of log2: the maximum of the tensor cores' scores, times the tile's factor,
+  //| plus the bias of V's scale. The factor is positive, so the largest sum is the largest score.
   float new_max[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -115,7 +113,7 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     //| The offset and the bias enter where the maximum is subtracted, so each exponential is still one
-    //| multiply-add and one `ex2`. With block scales the sum of the tile has V's scale in it, and loses it
+    //| multiply-add and one `ex2`. With block scales the sum of the tile includes V's scale, which is removed
     //| before it is added to the row's sum.
     // A row that has seen no key has the maximum -inf, and -inf - (-inf) is NaN.
     const float safe_max = kMasked && new_max[r] == -INFINITY ? 0.0f : new_max[r];
@@ -132,8 +130,8 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
       }
       continue;
     }
-    //| Exact exponentials are added up as they come, in two chains, unless a product on the tensor cores does
-    //| it.
+    //| Exact exponentials are added up as they are computed, in two chains, unless a product on the tensor
+    //| cores does it.
     float a = 0, b = 0;
     if constexpr (!kBlockScales) a = rows.sum[r] * correction[r];
 #pragma unroll

@@ -1,8 +1,8 @@
 //| # The kernel
 //|
 //| A consumer's loop is chapter 5's: the scores of the next tile are issued before the product with V of this
-//| one, and the softmax runs beside that product. What FP8 adds lies elsewhere: in the producer, in what a
-//| tile is, in what the softmax does with scales.
+//| one, and the softmax overlaps with that product. FP8 changes the rest: the producer, the tiles, and the
+//| softmax's scales.
 //|
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
@@ -19,18 +19,18 @@ namespace flashbook::fp8 {
 
 //| ## A consumer
 //|
-//| What a thread of a consumer holds lives in registers; as in chapter 5 a new one is made for every tile of
-//| queries.
+//| Everything that a consumer's thread holds is in registers; as in chapter 5 a new object is made for every
+//| tile of queries.
 
 /// A thread of a consumer, for one tile of queries.
 template <typename Traits>
 struct Consumer {
   static constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
 
-  //| There are two pipelines now, which move on independently: K comes as TMA lays it down, V when it has
-  //| been transposed. So a consumer has two states, where chapter 5 has one. `factor` holds all that scores
-  //| are multiplied by before the exponential: the softmax scale, log2(e), and the scales of Q and K. `q` is
-  //| a descriptor, or the queries themselves in registers.
+  //| There are two pipelines now, which advance independently: K as TMA loads it, and V once it has been
+  //| transposed. So a consumer has two states, where chapter 5 has one. `factor` combines everything that
+  //| scores are multiplied by before the exponential: the softmax scale, log2(e), and the scales of Q and K.
+  //| `q` is a descriptor, or the queries themselves in registers.
   Shared<Traits>& shared;
   const Problem& problem;
   PipelineState<Traits::kKeyStages>& key;           ///< in the pipeline of keys; goes on from tile to tile
@@ -47,9 +47,9 @@ struct Consumer {
   Fragments<kKeys> p;
   Rows rows;
 
-  //| A block of 64 queries has one scale, and a warpgroup owns 64 queries: so the scale of Q is read once.
+  //| A block of 64 queries has one scale, and a warpgroup owns 64 queries, so the scale of Q is read once.
   //| With block scales that of K changes from tile to tile and is left out here. The clamp to the last row is
-  //| for a warpgroup whose rows are all beyond the end.
+  //| for a warpgroup whose rows are all past the end.
   __device__ __forceinline__ Consumer(Shared<Traits>& shared, const Problem& problem,
                                       PipelineState<Traits::kKeyStages>& key,
                                       PipelineState<Traits::kTransposedStages>& value, int number, Head head,
@@ -72,8 +72,8 @@ struct Consumer {
   //| ## Scales, queries
   //|
   //| Without block scales nothing changes from tile to tile, and the compiler sees it: the function returns
-  //| constants. With them, 128 keys have one scale. K's goes into the factor. V's goes into P, as its log2,
-  //| and `inverse` takes it out of the row sum again (`softmax.cuh`).
+  //| constants. With them, 128 keys share a scale. K's goes into the factor. V's goes into P, as its log2,
+  //| and `inverse` removes it from the row sum (`softmax.cuh`).
   /// The scales of a tile of keys.
   __device__ __forceinline__ TileScale scale_of(int tile) const {
     if constexpr (!Traits::kBlockScales) return {factor, 0.0f, 1.0f};
@@ -83,9 +83,9 @@ struct Consumer {
     return {not_zero(factor * problem.k_scale.at(scale_head, block)), __log2f(v_scale), 1 / v_scale};
   }
 
-  //| In registers the queries cost shared memory one read for each tile of queries, instead of one for each
-  //| tile of keys. Their place is free at once. At d = 256 there are no registers for them, and the place is
-  //| free only after the last scores.
+  //| With queries in registers, shared memory is read once per tile of queries instead of once per tile of
+  //| keys, and their place is free at once. At d = 256 there are no registers for them, and the place is free
+  //| only after the last scores.
   /// Waits for the queries.
   __device__ __forceinline__ void take_queries(uint32_t parity) {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
@@ -97,7 +97,7 @@ struct Consumer {
 
   //| If keys have means, each row of queries is multiplied by them (`epilogue.cuh`), while the tensor cores
   //| compute the first scores. After that no thread needs the queries.
-  /// What threads do with the queries themselves.
+  /// The threads' own uses of the queries.
   __device__ __forceinline__ void use_queries(const Means<kHeadDim>& means) {
     if (problem.k_mean != nullptr)
       put_by_key_means(shared.shift[number], shared.q[number], query - first_query, means.k, query_factor);
@@ -109,9 +109,9 @@ struct Consumer {
 
   //| ## The two products
   //|
-  //| Both are issued by descriptors that point at the stage, as in chapter 5. What differs is in `tiles.cuh`:
-  //| a product sums 32 elements instead of 16, and the tile of V has columns of V as its rows, since it is
-  //| transposed.
+  //| Both are issued by descriptors that point at the stage, as in chapter 5. `tiles.cuh` has the
+  //| differences: a product sums 32 elements instead of 16, and the tile of V has columns of V as its rows,
+  //| since it is transposed.
   __device__ __forceinline__ void issue_next_scores() {
     issue_scores<kHeadDim, kKeys>(scores, q, wgmma_advance(keys, key.stage * sizeof(shared.keys.tile[0])));
   }
@@ -121,10 +121,10 @@ struct Consumer {
         output, p, wgmma_advance(values, value.stage * sizeof(shared.transposed.tile[0])));
   }
 
-  //| After the wait each product's stage is given back: that of K to TMA, that of the transposed V to the
+  //| After the wait each product's stage is released: that of K to TMA, that of the transposed V to the
   //| transposers. Queries in registers are operands of a product in flight, so they are pinned like the
   //| results.
-  /// The scores are there, and their queries may be overwritten.
+  /// The scores are complete, and their queries may be overwritten.
   __device__ __forceinline__ void pin_scores() {
     wgmma_pin(scores);
     if constexpr (Traits::kQueriesInRegisters) wgmma_pin(q);
@@ -141,7 +141,7 @@ struct Consumer {
     value.advance();
   }
 
-  //| The softmax takes the scores to probabilities times 2^kOffset, in place.
+  //| The softmax turns scores into probabilities times 2^kOffset, in place.
   template <bool kMasked, bool kLazy>
   __device__ __forceinline__ bool to_probabilities(float (&correction)[2], const TileScale& scale) {
     return softmax<kMasked, kLazy, Traits>(scores, rows, correction, scale);
@@ -155,8 +155,8 @@ struct Consumer {
       round_to_fragments(p, scores);
   }
 
-  //| Row sums that a product has made arrive with P V, one tile after the maximum that they belong to has
-  //| been found. So they are added first, and then corrected together with what came before them.
+  //| Row sums from a product arrive with P V, one tile after the maximum that they belong to. So they are
+  //| added first, and then corrected together with the earlier sums.
   /// P V is done, and with it the sums of the same tile.
   __device__ __forceinline__ void take_sums(const float (&correction)[2]) {
     if constexpr (Traits::kSumsByProduct) {
@@ -166,7 +166,7 @@ struct Consumer {
     }
   }
 
-  /// Nothing is summed yet.
+  /// Resets maxima and sums.
   __device__ __forceinline__ void begin_rows() {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
@@ -175,8 +175,8 @@ struct Consumer {
 
   //| ## Begin, step, end
   //|
-  //| This is chapter 5's step 5 again, piece by piece; read it there first. The scales of a tile are asked
-  //| for at the very start, so that they are there when the softmax wants them.
+  //| This is chapter 5's step 5 again, piece by piece; read that first. The scales of a tile are loaded at
+  //| the very start, so that they have arrived when the softmax needs them.
   /// The first scores of a tile of queries.
   __device__ __forceinline__ void begin(int tile, const Means<kHeadDim>& means) {
     const TileScale scale = scale_of(tile);
@@ -195,7 +195,7 @@ struct Consumer {
   }
 
   //| The two waits for tiles are on two pipelines. If the transposers are late, only the second one waits,
-  //| and the scores already run.
+  //| and the scores are already running.
   /// The scores of `tile`, and P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
@@ -213,7 +213,7 @@ struct Consumer {
 
     //| Step 1 waits for both products together. From step 2 on the product with V still runs while the
     //| softmax works on the scores. The mask hides keys that do not exist, or that the query must not see.
-    //| TMA brings zeros for the former, and a score of 0 would count.
+    //| TMA fills the former with zeros, and a score of 0 would count.
     if constexpr (!Traits::kOverlap) {
       wgmma_wait<0>();  // both are done
       wgmma_pin(output);
@@ -229,9 +229,8 @@ struct Consumer {
         mask(scores, problem, query, tile * kKeys);
     }
     float correction[2];
-    //| The new P may be written only when the product that reads the old one is done; the same holds for O.
-    //| Rounding to e4m3 happens here: four probabilities to a register, in the order in which a thread has
-    //| them.
+    //| The new P may be written, and O rescaled, only when the product that reads the old P is done. Rounding
+    //| to e4m3 happens here: four probabilities per register, in the thread's own order.
     const bool rescale = to_probabilities<kMasked, Traits::kLazy>(correction, scale);
     if constexpr (Traits::kOverlap) {
       wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
@@ -263,7 +262,7 @@ struct Consumer {
 
   //| ## One tile of queries
   //|
-  //| Masked tiles first, whole ones after, as in chapter 5.
+  //| Masked tiles come first, whole ones after, as in chapter 5.
   /// One tile of queries, whose last one sees `key_tiles` tiles of keys.
   __device__ __forceinline__ void attend(int key_tiles, const Means<kHeadDim>& means) {
     begin(key_tiles - 1, means);
@@ -281,7 +280,7 @@ struct Consumer {
 
 //| ## The kernel
 
-//| It sets up the barriers of three pipelines, of the broadcast, of queries and of outputs, divides the
+//| It sets up the barriers of three pipelines, of the broadcast, of queries and of outputs, assigns the
 //| roles, and lets each consumer go from tile to tile.
 /// Attention for the tiles of `order` that this block takes.
 template <typename Traits>
@@ -300,8 +299,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
                 "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared<Traits>>();
   if (threadIdx.x == 0) {
-    //| Each pipeline is told how many arrive at its two barriers. Where TMA fills, that is one thread, and
-    //| bytes; where warps fill or empty, one lane of each.
+    //| Each pipeline needs the number of arrivals at its two barriers: one thread, and bytes, if TMA fills;
+    //| one lane per warp if warps fill or empty.
     initialise(shared.keys, 1, kConsumers * kWarpsOfWarpgroup, "keys full", "keys empty");
     initialise(shared.raw, 1, kTransposers, "raw full", "raw empty");
     initialise(shared.transposed, Traits::kTransposeOnce ? 1 : kTransposers, kConsumers * kWarpsOfWarpgroup,
@@ -311,8 +310,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
     initialise(shared.barriers);
     fence_mbarrier_init();
   }
-  //| The tile of ones is written by all threads. A version that transposes V once may have begun while its
-  //| counters were still being set to 0: up to here it has touched nothing but its own shared memory.
+  //| All threads write the tile of ones. A version that transposes V once may have begun while its counters
+  //| were still being set to 0: up to here it has touched only its own shared memory.
   if constexpr (Traits::kSumsByProduct) {
     for (int i = threadIdx.x; i < int(sizeof(shared.ones)); i += Traits::kThreads)
       reinterpret_cast<unsigned char*>(&shared.ones)[i] = kOne;
@@ -323,8 +322,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
 
   const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
 
-  //| The producer's four warps: one thread loads keys and values, one brings queries and stores outputs, and
-  //| the last two warps transpose, all their lanes.
+  //| The producer's four warps: one thread loads keys and values, one loads queries and stores outputs, and
+  //| all lanes of the last two warps transpose.
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
     const int transposer = warp - (kWarpsOfWarpgroup - kTransposers);  // negative: it is none
@@ -344,8 +343,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
   const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4;  // of the warpgroup's
   open_turns<Traits>(number);
 
-  //| A consumer takes a tile of queries from the broadcast, attends to it and hands its output over. V's
-  //| scale is applied at the end, where O is divided by the row sums; with block scales P has it already.
+  //| A consumer takes a tile of queries from the broadcast, attends to it and hands over its output. V's
+  //| scale is applied at the end, where O is divided by the row sums; with block scales P already includes
+  //| it.
   PipelineState<kBroadcastStages> next;
   PipelineState<Traits::kKeyStages> key;
   PipelineState<Traits::kTransposedStages> value;
@@ -365,10 +365,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
     finish_rows<Traits::kOffset, Traits::kSumsByProduct>(
         consumer.output, consumer.rows, problem, lse, work.head, consumer.query, v_scale,
         problem.k_mean ? &shared.shift[number][row] : nullptr, problem.v_mean ? means.v : nullptr);
-    //| The way out is chapter 5's: through shared memory and TMA where there is room, else straight from the
-    //| registers. The shuffle gives the row that the thread has, but ptxas does not know that: without it, it
-    //| computes the addresses of all pieces before the first tile and keeps them, eight registers, through
-    //| every loop.
+    //| The output is stored as in chapter 5: through shared memory and TMA if there is space, otherwise
+    //| straight from registers. The shuffle yields the row that the thread already has, but ptxas does not
+    //| know that. Without it, ptxas computes the addresses of all pieces before the first tile and keeps
+    //| them, eight registers, through every loop.
     if constexpr (Traits::kStoreByTma) {
       hand_over_output(shared, number, parity, [&] {
         const int same_row = __shfl_sync(kWholeWarp, row, threadIdx.x % 32);

@@ -1,16 +1,16 @@
 //| # A rotation for eight bits
 //|
-//| A query and a key enter attention only by their product, and $(qM) \cdot (kM) = q \cdot k$ for every
-//| orthogonal $M$. So both may be rotated before they are quantised. A row with one large element becomes a
-//| row without: the rotation spreads the element over all columns.
+//| A query and a key enter attention only through their product, and $(qM) \cdot (kM) = q \cdot k$ for every
+//| orthogonal $M$. So both may be rotated before they are quantised. The rotation spreads a row's large
+//| element over all columns.
 //|
 //| $M = \mathrm{diag}(s)\, H / \sqrt d$, where the $s_i$ are random signs and $H$ is the Hadamard matrix,
 //| whose element $(i, j)$ is $-1$ if the numbers $i$ and $j$ have an odd number of ones in common and $+1$
-//| otherwise. All elements of $M$ have the same size, which is what spreads best. The signs keep a row that
-//| looks like a row of $H$, all elements equal for example, from being gathered into one place. And $H$ needs
+//| otherwise. All elements of $M$ have the same size, which spreads best. The signs prevent a row that looks
+//| like a row of $H$, for example with all elements equal, from being gathered into one place. And $H$ needs
 //| no multiplications: for each bit of the column's number, every two columns that differ in just this bit
-//| are replaced by their sum and their difference. These are $d \log_2 d$ additions a row, instead of $d^2$
-//| multiply-adds.
+//| are replaced by their sum and their difference. That takes $d \log_2 d$ additions per row, instead of
+//| $d^2$ multiply-adds.
 //|
 //| ![A row with one element of 16 and 63 near 1, and the same row rotated: the largest is below
 //| 4](../../docs/figures/rotation.svg)
@@ -22,9 +22,8 @@ namespace flashbook::quantiser {
 constexpr int kColumns = 8;  ///< neighbouring columns that a thread holds: 16 bytes of f16
 constexpr unsigned kWholeWarp = 0xffffffff;
 
-/// The signs of a rotation: bit i of byte b says that column 8 b + i is negated. A
-/// __grid_constant__ of a kernel: lanes read different bytes, and of a parameter that is no constant each
-/// thread would make a copy for that.
+/// The signs of a rotation: bit i of byte b negates column 8 b + i. Make it a __grid_constant__ of a kernel:
+/// lanes read different bytes, and otherwise each thread would make a copy for that.
 template <int kHeadDim>
 struct Signs {
   uint8_t negative[kHeadDim / kColumns];
@@ -32,18 +31,17 @@ struct Signs {
 
 //| ## Butterflies
 //|
-//| A row lies in $d / 8$ neighbouring lanes. For the three lowest bits of the column's number both elements
-//| are the thread's own. For the others one of them is in another lane, and `__shfl_xor_sync` brings it: the
-//| lane with the bit keeps the difference, the one without it the sum.
+//| A row is spread over $d / 8$ neighbouring lanes. For the three lowest bits of the column's number both
+//| elements are the thread's own. For the others one of them is in another lane, and `__shfl_xor_sync`
+//| fetches it: the lane with the bit keeps the difference, the one without it the sum.
 //|
-//| **Budget.** No register beyond the values and the one that is being exchanged. The cost is shuffles: eight
-//| for each bit of the lane, 3, 4 or 5 bits at $d$ = 64, 128, 256. A multiprocessor does 32 lanes of a
-//| shuffle a clock, 132 of them at 1.7 GHz thus $7.2 \cdot 10^{12} / 5 = 1.4 \cdot 10^{12}$ elements a second
-//| at $d = 256$. Memory at 4.3 TB/s brings and takes away $1.4 \cdot 10^{12}$ a second, at three bytes an
-//| element.
+//| **Budget.** No register beyond the values and the one being exchanged. The cost is shuffles: eight for
+//| each bit of the lane, 3, 4 or 5 bits at $d$ = 64, 128, 256. A multiprocessor does 32 lanes of a shuffle
+//| per clock, so 132 of them at 1.7 GHz do $7.2 \cdot 10^{12} / 5 = 1.4 \cdot 10^{12}$ elements per second at
+//| $d = 256$. Memory at 4.3 TB/s moves $1.4 \cdot 10^{12}$ per second, at three bytes per element.
 //|
 //| **Predicted.** Hidden behind memory at $d = 64$ and 128, where shuffles take 60 and 80 % of memory's time.
-//| At $d = 256$ both take the same time and do not overlap to the last clock: 1.2 times as long as without a
+//| At $d = 256$ both take the same time and do not overlap perfectly: 1.2 times as long as without a
 //| rotation.
 
 /// Rotates the row that a thread and its neighbours hold: value[i] is column kColumns * (lane's place) + i.

@@ -1,34 +1,33 @@
 //| # V, transposed once
 //|
-//| Up to step 6 a block transposes every tile of V that its queries see, and so does the next block: of 16k
-//| keys each tile is transposed by as many blocks as a head has tiles of queries, 86 or 128. Once is enough.
-//| A kernel that runs before the attention would be one more pass over memory, in which no product is
-//| computed; of a short sequence's time it would be a large part. Here the transposers of all blocks share
-//| the work while the attention runs: one that is free takes the next tile that nobody has taken, transposes
-//| it as before, and has TMA write it to the workspace. Loaders bring it from there as they bring keys. When
-//| all tiles are done, the transposers are too, and leave their schedulers to the consumers.
+//| Up to step 6 every block transposes each tile of V that its queries see. With 16k keys that is as many
+//| times as a head has tiles of queries, 86 or 128. Once is enough. A separate kernel before the attention
+//| would be one more pass over memory without any products, which is a large part of a short sequence's time.
+//| Here the transposers of all blocks share the work while the attention runs: an idle one takes the next
+//| tile, transposes it as before, and has TMA write it to the workspace. Loaders read it from there like
+//| keys. When all tiles are done, the transposers exit and leave their schedulers to the consumers.
 //|
 //| ![Transposers of all blocks take tiles of V and write them to the workspace; a loader waits until its head
 //| is whole](../../docs/figures/fp8_once.svg)
 //|
-//| | who | waits for | tells |
+//| | role | waits for | signals |
 //| | --- | --- | --- |
-//| | transposers | TMA, which brings the next tile of V | `done` of its head, by an addition with release, once the tile lies in global memory |
+//| | transposers | TMA, which loads the next tile of V | `done` of its head, by an addition with release, once the tile is in global memory |
 //| | loader | `done` of its head, by a load with acquire | the consumers, by the pipeline of transposed tiles |
 //|
-//| **No deadlock.** A loader waits for tiles, a transposer only for memory. Either a tile that a loader wants
-//| has been taken by a block that runs and will finish it, or it has not been taken, and then the loader's
-//| own block takes it sooner or later. So it does not matter how many blocks run at once.
+//| **No deadlock.** A loader waits for tiles, a transposer only for memory. If a loader's tile has been
+//| taken, it was by a running block that will finish it; otherwise the loader's own block will take it sooner
+//| or later. So it does not matter how many blocks run at once.
 //|
-//| **Order.** Tiles are taken head by head, as loaders want them. A head is asked for by the tile of queries
-//| that comes first, so at the start all blocks need the first few heads, and all of them transpose these.
-//| From then on the transposers are ahead.
+//| **Order.** Tiles are taken head by head, as loaders need them. The first tiles of queries belong to the
+//| first few heads, so at the start all blocks need these, and all of them transpose these. From then on the
+//| transposers are ahead.
 //|
-//| **Predicted.** A tile takes a block about 2 microseconds: the load, 150 instructions of each warp at d =
-//| 128, the store, each after the other. Of 16k tokens and heads x head_dim = 2048 a block gets 8 tiles of
-//| 128 keys at d = 256 and 21 at d = 128: it is done after 20 to 45 microseconds, and the consumers wait for
-//| the first two tiles, 4 microseconds, instead of 16 for a pass at the speed of memory. Without transposers
-//| the loop was 20 % faster at d = 256 and 7 % at d = 128 (what was tried, in the appendix).
+//| **Predicted.** A tile takes a block about 2 microseconds: the load, 150 instructions per warp at d = 128,
+//| and the store, one after another. With 16k tokens and heads x head_dim = 2048 a block gets 8 tiles of 128
+//| keys at d = 256 and 21 at d = 128: it is done after 20 to 45 microseconds, and the consumers wait for the
+//| first two tiles, 4 microseconds, instead of 16 for a pass at the speed of memory. Without transposers the
+//| loop was 20 % faster at d = 256 and 7 % at d = 128 (what was tried, in the appendix).
 #pragma once
 #include "chapters/06_fp8/transpose.cuh"
 #include "chapters/06_fp8/version.cuh"
@@ -41,8 +40,8 @@ namespace flashbook::fp8 {
 //| ## A transposer
 //|
 //| Both warps work on one tile, each on every second group of 16 columns. One of their lanes, the leader,
-//| takes a tile, has it brought, and has it stored. There is one place for the tile that came and one for the
-//| transposed tile, so the next tile comes while this one is stored.
+//| takes a tile, loads it, and stores it. There is one place for the incoming tile and one for the transposed
+//| tile, so the next tile can arrive while this one is stored.
 constexpr int kTransposersDone = 4;  ///< the named barrier of the two warps, after those of turns
 
 /// The transposers of a block; they return when no tile of V is left. `warp` counts them.
@@ -51,8 +50,8 @@ __device__ void transpose_for_all(Shared<Traits>& shared, const CUtensorMap& v_m
                                   const TransposedValues& values, int warp) {
   const bool leader = warp == 0 && threadIdx.x % 32 == 0;
   PipelineState<1> state;
-  //| What has been taken is written down for both warps before the barrier says so. If nothing is left, no
-  //| bytes are announced, and the arrival alone completes the phase.
+  //| The leader writes the number of the piece for both warps before it arrives at the barrier. If nothing is
+  //| left, no bytes are announced, and the arrival alone completes the phase.
   const auto take_next = [&] {
     const int piece = atomicAdd(values.taken, 1);
     shared.raw_piece = piece;
@@ -76,7 +75,7 @@ __device__ void transpose_for_all(Shared<Traits>& shared, const CUtensorMap& v_m
     named_barrier_sync<kTransposersDone,
                        kTransposers * 32>();  // both have read the one and written the other
     //| A store is complete when its bytes are in global memory, not when they have been read from shared
-    //| memory: only then may other blocks be told. The addition releases what the leader has waited for.
+    //| memory: only then may the tile be counted. The addition releases what the leader has waited for.
     if (leader) {
       bulk_store(values.piece(piece, sizeof(shared.outgoing)), &shared.outgoing, sizeof(shared.outgoing));
       tma_store_commit();
@@ -90,20 +89,20 @@ __device__ void transpose_for_all(Shared<Traits>& shared, const CUtensorMap& v_m
 
 //| ## The loader
 //|
-//| It is the loader of `producer.cuh`, with values that come as plain bytes: a tile lies in the workspace as
-//| it will lie in shared memory, swizzled, so no tensor map is needed. The counter of a head is asked for
-//| after the first keys, so that the first scores do not wait for the answer of the L2. (A loader that stops
-//| asking when all of V is done must ask for that, too. This made 512 keys 5 % slower.)
+//| It is the loader of `producer.cuh`, but values come as plain bytes: a tile has the same swizzled layout in
+//| the workspace as in shared memory, so no tensor map is needed. The counter of a head is read after the
+//| first keys are requested, so that the first scores do not wait for the L2. (A loader that stops checking
+//| when all of V is done must check for that, too, which made 512 keys 5 % slower.)
 
-/// Waits until all pieces of a head have been transposed. Other blocks had TMA write them, and this thread
-/// has TMA read them, hence the fence.
+/// Waits until all pieces of a head have been transposed. TMA has written them for other blocks and will read
+/// them for this thread, hence the fence.
 __device__ __forceinline__ void wait_transposed(const TransposedValues& values, int kv_head) {
   while (load_acquire(values.done + kv_head) < values.pieces_of_head) {
   }
   fence_proxy_async_global();
 }
 
-//| The order of loads is that of `load_tiles`; only how a tile of values comes differs.
+//| Loads have the order of `load_tiles`; only a tile of values is loaded differently.
 /// The loader of blocks that share the transposition.
 template <typename Traits>
 __device__ void load_transposed_tiles(Shared<Traits>& shared, const CUtensorMap& k_map,
@@ -115,12 +114,12 @@ __device__ void load_transposed_tiles(Shared<Traits>& shared, const CUtensorMap&
     const Head kv_head = problem.kv_head(work.head);
     const int number = problem.scale_head(work.head), tiles = key_tiles_of<Traits>(problem, work);
     fill(shared.keys, key, k_map, (tiles - 1) * Traits::kKeys, kv_head);
-    //| The keys of the first tile travel while the loader waits for this head's values.
+    //| The first tile's keys are in flight while the loader waits for this head's values.
     wait_transposed(values, number);
 #pragma unroll 1  // the producer has few registers
     for (int tile = tiles - 1; tile >= 0; --tile) {
       if (tile > 0) fill(shared.keys, key, k_map, (tile - 1) * Traits::kKeys, kv_head);
-      //| The pieces of a tile lie side by side, and one copy brings them all.
+      //| The pieces of a tile are contiguous, and one copy loads them all.
       auto& place = shared.transposed.tile[value.stage];
       wait_empty(shared.transposed, value);
       mbarrier_arrive_expect_tx(&shared.transposed.full[value.stage], sizeof(place));

@@ -1,7 +1,7 @@
 //| # Tiles of bytes, and products of them
 //|
 //| Chapter 5's tiles again, with elements of one byte. Two things change: `wgmma` takes e4m3 tiles only with
-//| the summed dimension along their rows, and it takes P in another order than that in which it leaves S.
+//| the summed dimension along their rows, and it takes P in a different order from that in which it leaves S.
 //|
 //| ![The scores of 16 keys and the threads that hold them; the places of P; the order of the keys that
 //| follows](../../docs/figures/fp8_keys.svg)
@@ -20,8 +20,8 @@ using Element = __nv_fp8_e4m3;
 //| ## A tile
 //|
 //| A row of Q or K has 64, 128 or 256 bytes, a row of the transposed V as many as a tile has keys. As in
-//| chapter 5 a tile is cut into *panels*, whose rows are the span of the swizzle: 128 bytes, or 64 or 32
-//| where 128 does not divide the row.
+//| chapter 5 a tile is cut into *panels*, whose rows are the span of the swizzle: 128 bytes, or 64 or 32 if
+//| 128 does not divide the row.
 
 /// kRows rows of kColumns bytes, as TMA lays them down.
 template <int kRows, int kColumns>
@@ -33,20 +33,20 @@ struct alignas(1024) Tile {
   static constexpr uint32_t kBytes = kRows * kColumns;
   unsigned char element[kColumns / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
 
-  //| Three functions know where a byte lies. Threads ask for the 16 bytes of a row from some column on, and
-  //| get them swizzled. WGMMA asks by descriptor: its columns are not swizzled, since the hardware does that
-  //| on the final address.
+  //| Three functions compute where a byte is. Threads ask for 16 bytes of a row from some column on, and get
+  //| them swizzled. WGMMA uses descriptors, whose columns are not swizzled, since the hardware does that on
+  //| the final address.
   /// What the swizzle exchanges in every eighth row, from `row` on.
   __host__ __device__ static constexpr uint32_t exchange(int row) {
     return swizzled(kSwizzle, uint32_t(row % 8 * kPanel)) - row % 8 * kPanel;
   }
 
-  /// From the first byte of a row to the 16 bytes that stand for those from `column` on.
+  /// The offset from the first byte of a row to the 16 bytes that stand for those from `column` on.
   __host__ __device__ static constexpr uint32_t column_bytes(int column, int row) {
     return column / kPanel * (kRows * kPanel) + (column % kPanel ^ exchange(row));
   }
 
-  /// Where the 16 bytes of `row` from `column` on lie.
+  /// The 16 bytes of `row` from `column` on.
   __device__ __forceinline__ unsigned char* piece(int row, int column) {
     return &element[0][row][0] + column_bytes(column, row);
   }
@@ -62,17 +62,17 @@ struct alignas(1024) Tile {
   }
 };
 
-//| One thread asks TMA for a whole tile by its coordinates: column 0, first row, panel 0, head, batch entry.
-/// Brings rows `first_row` ... of `head` into `tile`. `full` must have been told of its bytes.
+//| One thread requests a whole tile by its coordinates: column 0, first row, panel 0, head, batch entry.
+/// Loads rows `first_row` ... of `head` into `tile`. `full` must already expect its bytes.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void load(Tile<kRows, kColumns>& tile, const CUtensorMap& map, uint64_t* full,
                                      int first_row, const Head& head) {
   tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
-//| One `wgmma` sums 32 elements of a byte: as many bytes as 16 elements of two. An operand in registers has
+//| One `wgmma` sums 32 elements of one byte: as many bytes as 16 elements of two. An operand in registers has
 //| four elements in each of four registers.
-constexpr int kMmaK = 32;  ///< of the summed dimension, what one wgmma takes
+constexpr int kMmaK = 32;  ///< summed elements per wgmma
 
 /// A wgmma operand in registers: of every 32 columns, four registers of four elements.
 template <int kColumns>
@@ -81,10 +81,10 @@ using Fragments = uint32_t[kColumns / kMmaK][4];
 //| ## S = Q K^T
 //|
 //| Shared memory is the scarce unit in FP8: the tensor cores read tiles twice as fast, and V is read and
-//| written there once more, to be transposed. So Q, which every tile of keys is multiplied by, is read once
-//| and stays in registers: 16 of them at d = 128. `ldmatrix` does not know that it moves bytes: of 8 rows of
-//| 16 bytes each lane gets four neighbours, which is what `wgmma` wants. At d = 256 there are no registers
-//| left, and Q stays where it is.
+//| written once more to be transposed. So Q, which is multiplied by every tile of keys, is read once and
+//| stays in registers: 16 of them at d = 128. `ldmatrix` moves bytes like any other elements: from 8 rows of
+//| 16 bytes each lane gets four neighbours, which is what `wgmma` expects. At d = 256 there are no registers
+//| left, and Q stays in shared memory.
 
 /// A warp's 16 rows of Q, from `first_row` of the tile on.
 template <int kHeadDim>
@@ -97,7 +97,7 @@ __device__ __forceinline__ void read_queries(Fragments<kHeadDim>& q, Tile<kRowsO
     ldmatrix_x4(q[step], tile.piece(row, step * kMmaK + column));
 }
 
-//| The two forms of the product differ in where the left operand comes from, and in nothing else.
+//| The two forms of the product differ only in where the left operand is.
 /// Issues scores = Q K^T, as one group, with Q in registers.
 template <int kHeadDim, int kKeys>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2],
@@ -122,8 +122,8 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_
 
 //| ## O = P V, and the order of the keys
 //|
-//| In 16 bits a thread's scores, rounded in pairs, were its part of P. In 8 bits they are not. Of 16 keys
-//| thread t of a quad holds scores 2t, 2t+1, 2t+8 and 2t+9, but its register of P must hold the four
+//| In 16 bits a thread's scores, rounded in pairs, were its part of P. In 8 bits they are not. For every 16
+//| keys thread t of a quad holds scores 2t, 2t+1, 2t+8 and 2t+9, but its register of P must hold the four
 //| neighbours 4t to 4t+3:
 //|
 //| | key of a score | 0 1 | 2 3 | 4 5 | 6 7 | 8 9 | 10 11 | 12 13 | 14 15 |
@@ -131,11 +131,11 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_
 //| | thread that holds it | 0 | 1 | 2 | 3 | 0 | 1 | 2 | 3 |
 //| | place of P where it goes | 0 1 | 4 5 | 8 9 | 12 13 | 2 3 | 6 7 | 10 11 | 14 15 |
 //|
-//| Nothing need be moved. A sum over keys does not care for their order, as long as P and V agree on it. So a
-//| thread packs what it has, and the transposed V has its keys in the order of the last line
+//| Nothing needs to be moved. A sum over keys does not depend on their order, as long as P and V agree on it.
+//| So a thread packs what it has, and the transposed V has its keys in the order of the last line
 //| (`transpose.cuh`).
 
-/// P = scores, which are probabilities by now, rounded to e4m3.
+/// P = scores, by now probabilities, rounded to e4m3.
 template <int kFloats>
 __device__ __forceinline__ void round_to_fragments(uint32_t (&p)[kFloats / 16][4],
                                                    const float (&scores)[kFloats]) {
@@ -150,8 +150,8 @@ __device__ __forceinline__ void round_to_fragments(uint32_t (&p)[kFloats / 16][4
       }
 }
 
-//| Where the softmax has left encodings (`softmax.cuh`), nothing is rounded: four lowest bytes become a
-//| register, by three byte permutations.
+//| If the softmax has left encodings (`softmax.cuh`), nothing is rounded: three byte permutations pack four
+//| lowest bytes into a register.
 /// The lowest bytes of four floats' bits in one register, the first in its lowest byte.
 __device__ __forceinline__ uint32_t pack_low_bytes(float a, float b, float c, float d) {
   const uint32_t low = byte_permute<0x0040>(__float_as_uint(a), __float_as_uint(b));
@@ -174,7 +174,7 @@ __device__ __forceinline__ void take_encodings(uint32_t (&p)[kFloats / 16][4],
       }
 }
 
-//| The transposed tile is contraction-major, as K is: keys run along its rows. So the descriptor advances by
+//| The transposed tile is contraction-major, like K: keys run along its rows. So the descriptor advances by
 //| 32 bytes for 32 keys.
 /// A tile of V as it is multiplied: pieces of kPieceKeys keys, each transposed by itself.
 template <int kHeadDim, int kKeys, int kPieceKeys>
@@ -204,21 +204,21 @@ __device__ __forceinline__ void issue_accumulate(float (&output)[kHeadDim / 2],
 
 //| ## Row sums, by a product
 //|
-//| A row sum is a product too: P times a column of ones. Eight columns are the least that `wgmma` takes, and
-//| a tile of ones is 1 KB, written once. The product joins the group of P V and costs the tensor cores 8
-//| columns beside d; the softmax has no additions left. It begins from 0 in each tile, where the sum is short
-//| and loses hardly any bits, and the tiles add up in float32. A column of ones in V would be less work, but
-//| its sum would lose bits as every long sum of one sign does.
+//| A row sum is a product too: P times a column of ones. `wgmma` takes at least eight columns, and a tile of
+//| ones is 1 KB, written once. The product joins the group of P V and adds 8 columns to the tensor cores' d;
+//| the softmax has no additions left. It starts from 0 in each tile, where the sum is short and loses hardly
+//| any bits, and the tiles add up in float32. A column of ones in V would be less work, but its sum would
+//| lose bits like every long sum of one sign.
 //|
-//| What is summed is P as it was rounded. O is divided by the very weights that it was summed with, so its
-//| error is no larger; the log-sum-exp has the error of P's rounding now, up to some hundredths instead of
-//| some ten-thousandths.
+//| The sum is that of the rounded P. O is divided by exactly the weights that it was summed with, so its
+//| error is no larger; the log-sum-exp now has the error of rounding P, up to some hundredths instead of some
+//| ten-thousandths.
 
 constexpr unsigned char kOne = 0x38;  ///< in e4m3
 constexpr int kOnesColumns = 8;       ///< the least that wgmma takes
 
-/// Issues sums = P times ones, a part of the group that is committed next. Every column is the same: of the
-/// thread's first row sums[0] and sums[1], of its second the other two.
+/// Issues sums = P times ones, as part of the next group. All columns are equal: sums[0] and sums[1] belong
+/// to the thread's first row, the other two to its second.
 template <int kKeys>
 __device__ __forceinline__ void issue_row_sums(float (&sums)[kOnesColumns / 2],
                                                const uint32_t (&p)[kKeys / kMmaK][4], uint64_t ones) {

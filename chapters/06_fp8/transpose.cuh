@@ -1,11 +1,11 @@
 //| # V, transposed
 //|
-//| V lies in memory with the head dimension along its rows, and `wgmma` sums along rows. In 16 bits a
-//| parameter of `wgmma` may say "the other way"; in 8 bits there is none. So V is transposed in shared
-//| memory, tile by tile, by two warps that do nothing else: TMA brings it as it is, they write it transposed
-//| into another pipeline, and consumers multiply from there.
+//| V is stored with the head dimension along its rows, but `wgmma` sums along rows. In 16 bits a flag of
+//| `wgmma` selects the other direction; in 8 bits there is none. So two dedicated warps transpose V in shared
+//| memory, tile by tile: TMA loads it as it is, they write it transposed into another pipeline, and consumers
+//| multiply from there.
 //|
-//| Row n of the transposed tile is a column of V. Their order is free, as that of the keys is:
+//| Row n of the transposed tile is a column of V. Their order is arbitrary, like that of the keys:
 //|
 //| | | | |
 //| | --- | --- | --- |
@@ -24,17 +24,17 @@ namespace flashbook::fp8 {
 
 constexpr int kTransposers = 2;  ///< warps
 
-/// Which of 16 keys stands at place `i` of a row of the transposed tile.
+/// The key, of 16, at place `i` of a row of the transposed tile.
 __host__ __device__ constexpr int key_at(int i) { return i / 4 * 2 + i % 2 + i / 2 % 2 * 8; }
 
-/// Which of 16 columns of V is row `i` of the transposed tile.
+/// The column of V, of 16, in row `i` of the transposed tile.
 __host__ __device__ constexpr int column_at(int i) { return i % 8 * 2 + i / 8; }
 
 //| ## Step 1: byte by byte
 //|
 //| A thread gathers the 16 bytes of a row from 16 rows of V and writes them at once. 32 threads read 32
-//| neighbouring bytes, which are 8 banks, so nobody waits; but each instruction moves one byte a thread, of
-//| the four it could.
+//| neighbouring bytes, which are 8 banks, so there are no conflicts; but each instruction moves only one byte
+//| per thread instead of four.
 
 /// Writes v transposed to `transposed`. `warp` is one of kTransposers.
 template <int kKeys, int kHeadDim>
@@ -56,38 +56,38 @@ __device__ __forceinline__ void transpose_bytes(Tile<kHeadDim, kKeys>& transpose
 
 //| ## Step 2: by matrices
 //|
-//| `ldmatrix` with `.trans` transposes 8 x 8 elements of 16 bits. To it, two neighbouring bytes of a row of V
-//| are one element: it transposes pairs, and inside a pair nothing. Lane 4c + t then holds, of columns 2c and
-//| 2c+1,
+//| `ldmatrix` with `.trans` transposes 8 x 8 elements of 16 bits. It treats two neighbouring bytes of a row
+//| of V as one element, so it transposes pairs without changing their order inside. Lane 4c + t then holds,
+//| of columns 2c and 2c+1,
 //|
 //| | register | byte 0 | byte 1 | byte 2 | byte 3 |
 //| | --- | --- | --- | --- | --- |
 //| | of keys 0-7 | key 2t, column 2c | key 2t, column 2c+1 | key 2t+1, column 2c | key 2t+1, column 2c+1 |
 //| | of keys 8-15 | key 2t+8, column 2c | key 2t+8, column 2c+1 | key 2t+9, column 2c | key 2t+9, column 2c+1 |
 //|
-//| Two byte permutations set them right: bytes 0 and 2 of both registers are column 2c, bytes 1 and 3 are
-//| column 2c+1. Each result has keys 2t, 2t+1, 2t+8, 2t+9, which is the very order of P. `stmatrix` writes
-//| them: lanes of one t-quad are 16 bytes of a row, and eight of them are eight rows.
+//| Two byte permutations correct this: bytes 0 and 2 of both registers are column 2c, bytes 1 and 3 are
+//| column 2c+1. Each result has keys 2t, 2t+1, 2t+8, 2t+9, which is exactly the order of P. `stmatrix` writes
+//| them: the lanes of one t-quad make 16 bytes of a row, and eight of them make eight rows.
 //|
-//| That is where the order of the columns comes from. One `stmatrix` matrix holds columns 0, 2, 4 to 14. If
-//| they were rows 0, 2, 4 to 14 of the tile, the swizzle, which goes by row modulo 8, would put every two of
-//| them in the same banks. So they become rows 0 to 7, and the odd columns rows 8 to 15. The output then has
-//| its columns in that order, which suits the epilogue: a thread holds four neighbours (`epilogue.cuh`).
+//| This determines the order of the columns. One `stmatrix` matrix holds columns 0, 2, 4 to 14. If they
+//| became rows 0, 2, 4 to 14 of the tile, the swizzle, which depends on the row modulo 8, would put every two
+//| of them in the same banks. So they become rows 0 to 7, and the odd columns rows 8 to 15. The output then
+//| has its columns in that order, which suits the epilogue: a thread holds four neighbours (`epilogue.cuh`).
 //|
 //| A block of 32 keys and 16 columns takes one load, four permutations, one store. Two warps share the 32
 //| blocks of a tile of 128 x 128: about 150 instructions each, while the consumers' softmax of that tile
-//| takes some 400 of every warp.
+//| takes some 400 per warp.
 
-//| `ldmatrix` answers after some 30 clocks, so a few loads are under way before the first result is permuted:
-//| as many as the producer has registers for. Addresses would cost more than the work: the swizzle is
-//| computed once, since it is the same for every eighth row, and what is left is additions of constants.
+//| `ldmatrix` takes some 30 clocks, so several loads are in flight before the first result is permuted: as
+//| many as the producer has registers for. Addresses would cost more than the work itself. So the swizzle,
+//| which is the same for every eighth row, is computed once, and only additions of constants are left.
 
 /// How many blocks are loaded at a time: a divisor of `blocks`, at most `most`.
 __host__ __device__ constexpr int batch_of(int blocks, int most) {
   return blocks % most == 0 ? most : batch_of(blocks, most - 1);
 }
 
-/// The same, 16 columns of a few times 32 keys at a time.
+/// The same by matrices, 16 columns of a few times 32 keys at a time.
 template <int kMostBatch, int kKeys, int kHeadDim>
 __device__ __forceinline__ void transpose_matrices(Tile<kHeadDim, kKeys>& transposed,
                                                    Tile<kKeys, kHeadDim>& v, int warp) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ void transpose_matrices(Tile<kHeadDim, kKeys>& transp
   const int lane = threadIdx.x % 32, matrix = lane / 8, row = lane % 8;
   const unsigned char* from = v.element[0][matrix * 8 + row];
   unsigned char* to = transposed.element[0][matrix % 2 * 8 + row];
-  //| The warps take every second group of 16 columns. All loads of a batch are issued before the first
+  //| The warps alternate between groups of 16 columns. All loads of a batch are issued before the first
   //| permutation; then each block of 32 keys is permuted and stored.
 #pragma unroll 1
   for (int column = warp * 16; column < kHeadDim; column += kTransposers * 16) {

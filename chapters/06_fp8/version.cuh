@@ -1,17 +1,17 @@
 //| # The versions of one kernel
 //|
-//| Chapter 5 has shown how a block is divided: a producer warpgroup that brings tiles, consumers that
+//| Chapter 5 has shown how a block is divided: a producer warpgroup that loads tiles, consumers that
 //| multiply. In FP8 the producer has more to do. Its four warps:
 //|
 //| | warp | what it does |
 //| | --- | --- |
 //| | 0 | one thread, the *loader*, takes the next tile of queries, broadcasts it, and has TMA bring its keys and values |
-//| | 1 | one thread brings each consumer its queries, and has its output stored |
+//| | 1 | one thread loads each consumer's queries, and stores its output |
 //| | 2, 3 | the *transposers* transpose each tile of values (`transpose.cuh`) |
 //|
-//| (From step 7 on the transposers work for all blocks, and the loader brings transposed values.) Keys come
-//| through a pipeline as in chapter 5. Values come through two: `raw`, where TMA lays them, and `transposed`,
-//| where the transposers write them:
+//| (From step 7 on the transposers work for all blocks, and the loader loads transposed values.) Keys come
+//| through a pipeline as in chapter 5. Values come through two: `raw`, filled by TMA, and `transposed`,
+//| filled by the transposers:
 //|
 //| | pipeline | who fills it | `full`: arrivals of a phase | who empties it | `empty`: arrivals of a phase |
 //| | --- | --- | --- | --- | --- |
@@ -19,7 +19,7 @@
 //| | `raw` | TMA, for the loader | 1, and the bytes | the transposers | 2: lane 0 of each warp, when it has read its part |
 //| | `transposed` | the transposers | 2: lane 0 of each warp, when all lanes have written | the consumers | 4 a warpgroup |
 //|
-//| The steps differ in switches, and in nothing else:
+//| The steps differ only in switches:
 //|
 //| | step | switch | what it does |
 //| | --- | --- | --- |
@@ -44,21 +44,11 @@
 //| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 stages of 24 KB | | 128, 48, 12, 0 of 232 |
 //| | 256, V transposed once | 2 x 64 | 128 | 32 KB | 2, 1/2, 2 stages of 32 KB, and 16 KB on their way out | | 128, 64, 16, 0 of 240 |
 //|
-//| **Clocks** of a multiprocessor for a tile of 128 queries and 128 keys at d = 128, if each unit had nothing
-//| to wait for:
-//|
-//| | unit | clocks |
-//| | --- | --- |
-//| | tensor cores, 8192 FLOPs a clock | 1024 |
-//| | exponentials, 16 a clock | 1024 |
-//| | instructions of a scheduler, two consumer warps, and every second scheduler one transposer warp | about 950 |
-//| | shared memory, 128 bytes a clock: `wgmma` 64 KB, TMA 32 KB, the transposition 32 KB | 1024 |
-//|
-//| Each of the four units alone would take about the same time. Together they take twice as long or more in
-//| steps 2 to 5, so each is busy for half of the time at most: probably every unit waits for another one's
-//| results. With Q read from shared memory for each tile, as in chapter 5, the last line would be 1152. At
-//| d = 64 the exponentials take twice as long as the products; at d = 256 the products take twice as long as
-//| the exponentials.
+//| The chapter's page counts the clocks of a tile at d = 128: tensor cores, exponentials, instructions and
+//| shared memory would each take about the same time, 1024 clocks. Together they take twice as long or more
+//| in steps 2 to 5, so each is busy at most half of the time: probably every unit waits for another one's
+//| results. At d = 64 the exponentials take twice as long as the products; at d = 256 the products take twice
+//| as long as the exponentials.
 //|
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
@@ -83,9 +73,9 @@ struct KernelTraits {
   static constexpr int kKeyStages = kHeadDim == 64 ? 4 : 3;
   static constexpr int kRawStages = 2;
   static constexpr int kTransposedStages = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;
-  //| Registers are divided as in chapter 5. The transposers need more than chapter 5's producer: their loads
-  //| wait in registers. The switches below are those of the table; a step derives from this version and
-  //| changes some of them.
+  //| Registers are divided as in chapter 5. The transposers need more than chapter 5's producer, because
+  //| their loads wait in registers. The switches below are those of the table; a step derives from this
+  //| version and changes some of them.
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   // Of a thread, after setmaxnreg. As in chapter 5: 40 + 2 * 232 = 3 * 168. Three consumers can give the
   // transposers more than there: P takes 16 registers, not 32. 56 + 3 * 152 = 4 * 128.
@@ -108,8 +98,8 @@ struct KernelTraits {
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
 };
 
-//| Shared memory has queries, three pipelines, outputs, the broadcast, and four barriers a consumer. Note the
-//| shapes: a tile of `transposed` has kHeadDim rows of kKeys bytes.
+//| Shared memory has queries, three pipelines, outputs, the broadcast, and four barriers per consumer. A tile
+//| of `transposed` has kHeadDim rows of kKeys bytes.
 /// Shared memory of a block.
 template <typename Traits>
 struct Shared {

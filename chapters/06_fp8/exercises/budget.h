@@ -6,16 +6,16 @@
 
 namespace flashbook::fp8 {
 
-// Somebody wants step 5 for a head_dim of 192: `consumers` consumers of 64 queries each, `transposers` warps
-// that transpose values, tiles of `keys` keys, Q in registers, output that goes to memory without a tile of
-// its own. Sizes are in bytes; leave barriers out. What a multiprocessor of an H200 has: 227 KB of shared
-// memory for a block (1 KB is 1024 bytes), which reads or writes 128 bytes a cycle; tensor cores that do 8192
-// FLOPs a cycle in e4m3, a multiply-add counted as two; 16 exponentials a cycle. What you need besides stands
-// in the tables of version.cuh and of common/hopper/pipeline.h, and in the text of transpose.cuh.
+// Plan step 5 for a head_dim of 192: `consumers` consumers of 64 queries each, `transposers` warps that
+// transpose values, tiles of `keys` keys, Q in registers, output that goes to memory without a tile of its
+// own. Sizes are in bytes; leave out barriers. A multiprocessor of an H200 has 227 KB of shared memory for a
+// block (1 KB is 1024 bytes), which reads or writes 128 bytes per cycle; tensor cores that do 8192 FLOPs per
+// cycle in e4m3, a multiply-add counted as two; 16 exponentials per cycle. Everything else you need is in the
+// tables of version.cuh and of common/hopper/pipeline.h, and in the text of transpose.cuh.
 //
-// Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
-// make it whole. Functions may call those above them.
+// `try` checks each formula with the sizes below and others, the grader with further ones. Sizes are double,
+// so a quotient keeps its fraction; std::floor and std::ceil make it whole. Functions may call those above
+// them.
 struct Budget {
   double head_dim = 192, keys = 128, consumers = 2, transposers = 2;
   double rise = 3;  // lazy rescaling begins only where P exceeds its old maximum by 2^rise
@@ -23,7 +23,7 @@ struct Budget {
   // BEGIN EXERCISE ch06-budget: FP8 for head_dim 192
   // What one stage of a pipeline holds, of keys or of values.
   double stage_bytes() const { return 0; }
-  // How many stages the three pipelines can have together beside Q, and what Q and so many stages take.
+  // How many stages the three pipelines can have together next to Q, and the bytes of Q and this many stages.
   double most_stages() const { return 0; }
   double shared_bytes() const { return 0; }
   // Arrivals that complete a phase of `full`, and of `empty`, in the pipeline of transposed values.

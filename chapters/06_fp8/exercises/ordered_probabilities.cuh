@@ -7,9 +7,9 @@
 
 namespace flashbook::fp8 {
 
-// Somebody else's quantiser writes V transposed into device memory. TMA brings it, no warp transposes, and
-// the keys along its rows stand in their own order: 0 1 2 3 and so on. So P must have them in that order,
-// too, or the product sums wrong pairs. Of every 16 keys of a row
+// Another quantiser writes V transposed into device memory. TMA loads it, no warp transposes, and the keys
+// along its rows are in their natural order: 0 1 2 3 and so on. So P must have them in that order, too, or
+// the product sums wrong pairs. For every 16 keys of a row
 //
 //     thread of the quad        0           1           2           3
 //     keys that it has          0 1 8 9     2 3 10 11   4 5 12 13   6 7 14 15

@@ -5,16 +5,16 @@
 
 namespace flashbook::quantiser {
 
-// Somebody rotates V, too, before it is quantised: one large value is spread over all columns. The output is
-// a sum of rows of V, so it comes out rotated, O M with M = diag(s) H / sqrt(d), and nothing else in the
+// Here V is rotated, too, before it is quantised, which spreads one large value over all columns. The output
+// is a sum of rows of V, so it comes out rotated, O M with M = diag(s) H / sqrt(d), and nothing else in the
 // kernel cancels that. It must be multiplied by the inverse, which is the transpose. H is symmetric:
 //
 //     M^T = H diag(s) / sqrt(d)
 //
-// In the quantiser a row lies in 8 or more lanes, eight neighbouring columns in each. Here O is a wgmma
-// accumulator, its columns in their own order. Float i of lane t of a quad belongs to the first of the lane's
-// two rows if i / 2 is even, else to the second, and it is column 8 * (i / 4) + 2 t + i % 2. So a row lies in
-// the four lanes of the quad, between the floats of another row.
+// In the quantiser a row is spread over 8 or more lanes, eight neighbouring columns in each. Here O is a
+// wgmma accumulator, its columns in natural order. Float i of lane t of a quad belongs to the first of the
+// lane's two rows if i / 2 is even, else to the second, and it is column 8 * (i / 4) + 2 t + i % 2. So a row
+// is spread over the four lanes of the quad, between the floats of another row.
 
 /// Multiplies both rows that a thread has a part of by H diag(s). The factor 1 / sqrt(d) is not applied here:
 /// the division by the row sums has it. All lanes of the warp.

@@ -7,8 +7,8 @@
 namespace flashbook::fp8 {
 
 // Values drift: the first keys have another mean than all keys together, and under a causal mask the first
-// queries see them alone. So somebody's quantiser takes from every tile of keys the means of that tile's
-// columns. Of a row, with unnormalised probabilities p_j and the values v_j of a tile,
+// queries see only those. So this quantiser subtracts from every tile of keys the means of that tile's
+// columns. For a row with unnormalised probabilities p_j and the values v_j of a tile,
 //
 //     sum_j p_j v_j = sum_j p_j (v_j - m) + what is missing
 //

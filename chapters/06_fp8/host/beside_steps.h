@@ -1,5 +1,6 @@
 /// \file
-/// Beside the steps of chapter 6: the quantiser, and the version that the study of accuracy compares with.
+/// Apart from the steps of chapter 6: the quantiser, and the version that the study of accuracy compares
+/// with.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/device.h"
@@ -19,8 +20,8 @@ struct Quantised {
 int64_t quantise_workspace_bytes(const Shape& shape);
 
 /// The quantiser of steps 3 and 4: reads Q, K and V of type `from`, f16 or bf16, and writes them as e4m3 with
-/// scales as shape.scaling says; both lie as shape.layout says. `incoherent`: Q and K times a random
-/// rotation, which leaves the scores as they are. The output of attention does not depend on `seed`. Of a
+/// scales according to shape.scaling, in the layout of shape.layout. `incoherent`: Q and K times a random
+/// rotation, which leaves the scores unchanged. The output of attention does not depend on `seed`. For a
 /// mean-subtracted shape K, rotated or not, and V are written without the means of their columns.
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream);

@@ -164,9 +164,9 @@ struct Promoted : BlockScaled<kHeadDim> {
   static constexpr bool kQueriesInRegisters = false;
 };
 
-/// Step 5 for long sequences of head_dim 128. A third consumer fills waits of the other two, and shares their
-/// keys and values; so the transposers have a third less to do. Its registers come from narrower tiles, and
-/// from Q, which stays in shared memory. Of short sequences, 192 queries a block leave too few blocks.
+/// Step 5 for long sequences of head_dim 128. A third consumer fills the waits of the other two, and shares
+/// their keys and values, so the transposers have a third less to do. Its registers come from narrower tiles,
+/// and from Q, which stays in shared memory. For short sequences, 192 queries per block leave too few blocks.
 template <bool kCausal>
 struct LongD128 : KernelTraits<128, 3, 96, kCausal> {
   static constexpr bool kQueriesInRegisters = false;
@@ -197,7 +197,7 @@ struct TransposedOnce : SumsByProduct<Traits> {
 
 //| Without the second pipeline for raw values, and with a producer that keeps few registers, there is room
 //| for wider tiles: 128 keys at d = 256, where before 96 were the most that registers allowed.
-/// Step 7 at head_dim 256. Pieces of 64 keys, since whole tiles have no room beside the others.
+/// Step 7 at head_dim 256. Pieces of 64 keys, since whole tiles do not fit next to the others.
 template <bool kCausal>
 struct WideD256 : KernelTraits<256, 2, 128, kCausal> {
   static constexpr int kPieceKeys = 64, kKeyStages = 2, kTransposerBatch = 1;

@@ -17,7 +17,8 @@ struct Quantisation {
   int batch, heads;    ///< of the tensor
   int rows;            ///< of a head
   int head_dim;        ///< 64, 128 or 256
-  int rows_of_scale;   ///< 64 or 128: a scale per tile of so many rows; 0: a scale per `heads_of_scale` heads
+  int rows_of_scale;   ///< 64 or 128: a scale per tile of this many rows; 0: a scale per `heads_of_scale`
+                       ///< heads
   int heads_of_scale;  ///< divides batch * heads, which is one scale for the tensor. Unused for tiles
   std::optional<uint64_t> rotation;  ///< rows are rotated by the matrix of this seed before; tensors of one
                                      ///< seed by the same
@@ -30,7 +31,7 @@ struct Quantisation {
   void* workspace = nullptr;  ///< mean_workspace_bytes, 16-byte aligned; null without means
 };
 
-/// What finding the means of a tensor's columns takes of memory, for a while.
+/// Temporary memory for finding the means of a tensor's columns.
 int64_t mean_workspace_bytes(int64_t columns);
 
 /// How many scales there will be.
