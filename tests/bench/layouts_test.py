@@ -91,9 +91,8 @@ class Layouts(unittest.TestCase):
         """A chapter's steps and their switches, which need not read both."""
         for program, modes in MODES.items():
             for mode in modes:
-                self.assertEqual(
-                    {layout_of(name)[0] for name in names_of(program, mode)}, {race.LAYOUTS[0]}, (program, mode)
-                )
+                self.assertEqual({layout_of(name)[0] for name in names_of(program, mode)}, {race.LAYOUTS[0]},
+                                 (program, mode))
 
     def test_caches_as_users_have_them(self):
         for layout in race.LAYOUTS:

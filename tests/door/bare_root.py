@@ -40,9 +40,8 @@ def make_base() -> Path:
         FOLDER.mkdir(parents=True, exist_ok=True)
         unfinished = FOLDER / "unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
-        subprocess.run(
-            ["debootstrap", "--variant=minbase", suite, unfinished, uri], check=True, stdout=subprocess.DEVNULL
-        )
+        subprocess.run(["debootstrap", "--variant=minbase", suite, unfinished, uri], check=True,
+                       stdout=subprocess.DEVNULL)
         subprocess.run(["chroot", unfinished, "useradd", "-m", "ada"], check=True)
         for name in ("/etc/resolv.conf", *map(str, Path("/etc/apt/apt.conf.d").glob("*.conf"))):
             shutil.copy(name, f"{unfinished}{name}")
@@ -56,24 +55,8 @@ def make_base() -> Path:
 def call(root: Path, user: str, *words: str, offline: bool = False) -> tuple[int, str, float]:
     """(exit code, what was said, seconds) of the door, called in its tree in the root."""
     home = "/root" if user == "root" else f"/home/{user}"
-    name = [
-        "unshare",
-        "--mount",
-        "--pid",
-        "--fork",
-        *(["--net"] if offline else []),
-        "bash",
-        "-c",
-        INSIDE,
-        str(root),
-        f"{user}:{user}",
-        home,
-        "sh",
-        "-c",
-        'cd ~/flashbook && exec ./flashbook "$@"',
-        "sh",
-        *words,
-    ]
+    name = ["unshare", "--mount", "--pid", "--fork", *(["--net"] if offline else []), "bash", "-c", INSIDE, str(root),
+            f"{user}:{user}", home, "sh", "-c", 'cd ~/flashbook && exec ./flashbook "$@"', "sh", *words]
     began, log = time.monotonic(), FOLDER / f"{root.name}-{words[0]}.log"
     with log.open("w", encoding="utf-8") as file:
         code = subprocess.run(
@@ -93,18 +76,11 @@ def fresh(base: Path, case: str, user: str) -> Path:
     subprocess.run(["rm", "-rf", "--one-file-system", root], check=True)
     subprocess.run(["cp", "-a", "--reflink=auto", base, root], check=True)
     tree = root / ("root" if user == "root" else f"home/{user}") / "flashbook"
-    names = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        check=True,
-    ).stdout
+    names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                           capture_output=True, check=True).stdout
     tree.mkdir()
-    packed = subprocess.run(
-        ["tar", "-C", ROOT, "--null", "--ignore-failed-read", "-T", "-", "-c"],
-        input=names,
-        capture_output=True,
-        check=True,
-    ).stdout
+    packed = subprocess.run(["tar", "-C", ROOT, "--null", "--ignore-failed-read", "-T", "-", "-c"], input=names,
+                            capture_output=True, check=True).stdout
     subprocess.run(["tar", "-C", tree, "-x", "--no-same-owner"], input=packed, check=True)
     subprocess.run(["chroot", root, "chown", "-R", f"{user}:{user}", f"/{tree.relative_to(root)}"], check=True)
     return root
@@ -129,10 +105,8 @@ def works(base: Path, case: str, commands: list[list[str]]) -> list[str]:
         code, said, seconds = call(root, user, *words)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
-        print(
-            f"as {case}: ./flashbook {' '.join(words)}: exit code {code} after {seconds:.0f} s, {cpu:.0f} s of CPU",
-            flush=True,
-        )
+        print(f"as {case}: ./flashbook {' '.join(words)}: exit code {code} after {seconds:.0f} s, {cpu:.0f} s of CPU",
+              flush=True)
         if code:
             faults.append(
                 f"as {case}: ./flashbook {' '.join(words)}: exit code {code}:\n" + "\n".join(said.splitlines()[-30:])
@@ -143,10 +117,8 @@ def works(base: Path, case: str, commands: list[list[str]]) -> list[str]:
 def main() -> int:
     words = sys.argv[1:]
     cut = words.index("--") if "--" in words else len(words)
-    cases, commands = (
-        words[:cut] or ["offline", "root", "user"],
-        [words[cut + 1 :]] if words[cut + 1 :] else [["run"], ["test"]],
-    )
+    cases, commands = (words[:cut] or ["offline", "root", "user"],
+                       [words[cut + 1 :]] if words[cut + 1 :] else [["run"], ["test"]])
     if os.geteuid() != 0 or not all(map(shutil.which, ("debootstrap", "apt-get", "unshare"))):
         print("***Skipped: a bare root takes root, apt and debootstrap (apt-get install debootstrap)")
         return 0

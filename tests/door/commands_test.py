@@ -33,14 +33,8 @@ class FrontDoor(unittest.TestCase):
     def setUp(self):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory())).resolve()
         self.tree = self.folder / "tree"
-        for name in (
-            "chapters/01_first",
-            "chapters/02_second",
-            "chapters/08_decoding",
-            "tests/exercises",
-            "tools",
-            "elsewhere",
-        ):
+        for name in ("chapters/01_first", "chapters/02_second", "chapters/08_decoding", "tests/exercises", "tools",
+                     "elsewhere"):
             (self.tree / name).mkdir(parents=True)
         shutil.copy(ROOT / "flashbook", self.tree)
         shutil.copytree(ROOT / "door", self.tree / "door", ignore=shutil.ignore_patterns("__pycache__"))
@@ -61,14 +55,8 @@ class FrontDoor(unittest.TestCase):
     def call(self, *words, folder=None, door=None, **environment):
         path = f"{self.tree / 'tools'}:{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CXX", "CDPATH"))}
-        return subprocess.run(
-            [door or self.tree / "flashbook", *words],
-            cwd=folder or self.tree,
-            env={**kept, "PATH": path, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return subprocess.run([door or self.tree / "flashbook", *words], cwd=folder or self.tree,
+                              env={**kept, "PATH": path, **environment}, capture_output=True, text=True, check=False)
 
     def refused(self, *words, saying, **call):
         done = self.call(*words, **call)
@@ -81,12 +69,10 @@ class FrontDoor(unittest.TestCase):
         elsewhere = self.tree / "elsewhere"
         done = self.call("run", "01", "--no-cuda", "--", "--q", "q.npy", folder=elsewhere)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(
-            f"01_first in {elsewhere}: --json {self.tree}/build/sim/reports/01_first.json --q q.npy", done.stdout
-        )
-        self.assertIn(
-            f"memory in {elsewhere}: --seqlen 8k", self.call("memory", "--seqlen", "8k", folder=elsewhere).stdout
-        )
+        self.assertIn(f"01_first in {elsewhere}: --json {self.tree}/build/sim/reports/01_first.json --q q.npy",
+                      done.stdout)
+        self.assertIn(f"memory in {elsewhere}: --seqlen 8k",
+                      self.call("memory", "--seqlen", "8k", folder=elsewhere).stdout)
 
     def test_without_options_fewer_kernels_are_built(self):
         done = self.call("run", "01", "02", "--no-cuda")
@@ -98,9 +84,8 @@ class FrontDoor(unittest.TestCase):
     def test_a_report_of_the_caller_s_own(self):
         done = self.call("run", "01", "--no-cuda", "--", "--json", "mine.json")
         self.assertIn(f"01_first in {self.tree}: --json mine.json\n", done.stdout)
-        self.refused(
-            "run", "--no-cuda", "01", "02", "--", "--json=x", saying="--json names one file, and there are 2 chapters"
-        )
+        self.refused("run", "--no-cuda", "01", "02", "--", "--json=x",
+                     saying="--json names one file, and there are 2 chapters")
 
     def test_it_is_found_through_links(self):
         door = self.folder / "elsewhere" / "door"
@@ -144,16 +129,10 @@ class FrontDoor(unittest.TestCase):
         kernels = self.tree / "chapters/02_second/host/chapter.cu"
         kernels.parent.mkdir()
         kernels.touch()
-        for words, twin in (
-            ([], "_quick"),
-            (["--", "--seqlen", "9"], "_quick"),
-            (["--", "--head-dim", "128"], ""),
-            (["--", "--dtype=f16"], ""),
-        ):
-            self.assertIn(
-                f"$ cmake --build --preset sim --target 02_second_traced{twin}\n",
-                self.call("trace", "2", *words).stderr,
-            )
+        for words, twin in (([], "_quick"), (["--", "--seqlen", "9"], "_quick"), (["--", "--head-dim", "128"], ""),
+                            (["--", "--dtype=f16"], "")):
+            self.assertIn(f"$ cmake --build --preset sim --target 02_second_traced{twin}\n",
+                          self.call("trace", "2", *words).stderr)
 
     def test_a_trace(self):
         reads = self.tree / "common/simulator/events/page.py"
@@ -164,17 +143,14 @@ class FrontDoor(unittest.TestCase):
             '#!/bin/sh\nprintf "%s in $PWD:$*" "$FLASHBOOK_SIM_EVENTS_BLOCKS" >"$FLASHBOOK_SIM_EVENTS"\nexit 3\n'
         )
         program.chmod(0o755)
-        done = self.call(
-            "trace", "./mine", "--blocks", "2-3", "--perfetto", "p.json", "--", "--fast", folder=program.parent
-        )
+        done = self.call("trace", "./mine", "--blocks", "2-3", "--perfetto", "p.json", "--", "--fast",
+                         folder=program.parent)
         self.assertIn(f"page of 2-3 in {program.parent}:--fast --html trace.html --perfetto p.json", done.stdout)
         self.assertEqual(done.returncode, 3)  # the program's own
         program.write_text("#!/bin/sh\n")
         done = self.call("trace", "elsewhere/mine")
-        self.assertEqual(
-            (done.returncode, done.stderr.splitlines()[-1]),
-            (2, "flashbook: elsewhere/mine launched no kernel: there is nothing to trace"),
-        )
+        self.assertEqual((done.returncode, done.stderr.splitlines()[-1]),
+                         (2, "flashbook: elsewhere/mine launched no kernel: there is nothing to trace"))
         self.refused("trace", "elsewhere/yours", saying="is no program that can be run: build it first")
         self.refused("trace", "elsewhere/mine", "--blocks", "all", saying="as in 0-1")
         self.refused("trace", "elsewhere/mine", "--out", saying="argument --out: expected one argument")
@@ -202,14 +178,8 @@ class FrontDoor(unittest.TestCase):
         self.assertFalse((self.tree / "build").exists())
 
     def test_arguments_that_a_command_does_not_take(self):
-        for *words, what in (
-            ("plot", "01"),
-            ("docs", "--no-cuda"),
-            ("test", "03"),
-            ("bench", "--solved"),
-            ("run", "--fast"),
-            ("run", "--out"),
-        ):
+        for *words, what in (("plot", "01"), ("docs", "--no-cuda"), ("test", "03"), ("bench", "--solved"),
+                             ("run", "--fast"), ("run", "--out")):
             self.refused(*words, what, saying=f"'{words[0]}' does not take {what}: ./flashbook {words[0]} --help")
         self.refused("test", "--al", saying="'test' does not take --al (did you mean --all?): ./flashbook test --help")
         self.refused("run", "01", "--causal", saying="; options of what it runs follow --")
@@ -234,14 +204,9 @@ class FrontDoor(unittest.TestCase):
         self.assertEqual(self.call("run", "01").returncode, 0)
         with (self.tree / "build/sim/.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            waiting = subprocess.Popen(
-                [self.tree / "flashbook", "run", "01"],
-                cwd=self.tree,
-                text=True,
-                stderr=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                env={**os.environ, "PATH": f"{self.tree / 'tools'}:{os.environ['PATH']}"},
-            )
+            waiting = subprocess.Popen([self.tree / "flashbook", "run", "01"], cwd=self.tree, text=True,
+                                       stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                       env={**os.environ, "PATH": f"{self.tree / 'tools'}:{os.environ['PATH']}"})
             said = waiting.stderr.readline()
             while "waiting" not in said and said:
                 said = waiting.stderr.readline()

@@ -55,12 +55,10 @@ class Gpus(unittest.TestCase):
         self.assertEqual(gpu.preset("05_flash_attention_3", cuda=False), "sim")
 
     def test_other_cards_run_what_is_not_for_hopper_alone(self):
-        for row, nvcc, architecture in (
-            ("NVIDIA A100-SXM4-80GB, 8.0, 535.104.05", "12.4", "80-real"),
-            ("NVIDIA L4, 8.9, 550.54.14", "12.4", "89-real"),
-            ("NVIDIA GeForce RTX 3090, 8.6, 580.65.06", "13.0", "86-real"),
-            ("NVIDIA GeForce RTX 5090, 12.0, 580.65.06", "13.0", "120-real"),
-        ):
+        for row, nvcc, architecture in (("NVIDIA A100-SXM4-80GB, 8.0, 535.104.05", "12.4", "80-real"),
+                                        ("NVIDIA L4, 8.9, 550.54.14", "12.4", "89-real"),
+                                        ("NVIDIA GeForce RTX 3090, 8.6, 580.65.06", "13.0", "86-real"),
+                                        ("NVIDIA GeForce RTX 5090, 12.0, 580.65.06", "13.0", "120-real")):
             known, said = self.reports(row, nvcc, nvcc)
             self.assertEqual(known, architecture)
             self.assertEqual(said.count("\n"), 1)
@@ -78,18 +76,10 @@ class Gpus(unittest.TestCase):
                 "install driver 580 or newer, or an older toolkit",
             ),
             ("NVIDIA L4, 8.9, 535.104.05", "", "13.0", "install driver 580"),
-            (
-                "NVIDIA L4, 8.9, 580.65.06",
-                "13.0",
-                "11.8",
-                "CUDA toolkit 11.8 has no C++20: install version 12 or newer",
-            ),
-            (
-                "NVIDIA GeForce RTX 5090, 12.0, 580.65.06",
-                "13.0",
-                "12.4",
-                "CUDA toolkit 12.4 does not know NVIDIA GeForce RTX 5090",
-            ),
+            ("NVIDIA L4, 8.9, 580.65.06", "13.0", "11.8",
+             "CUDA toolkit 11.8 has no C++20: install version 12 or newer"),
+            ("NVIDIA GeForce RTX 5090, 12.0, 580.65.06", "13.0", "12.4",
+             "CUDA toolkit 12.4 does not know NVIDIA GeForce RTX 5090"),
             ("garbage", "", "13.0", "nvidia-smi does not describe it"),
         ):
             with mock.patch("glob.glob", return_value=["/dev/nvidia0"]):
@@ -127,15 +117,10 @@ class Gpus(unittest.TestCase):
             contextlib.redirect_stderr(said),
             contextlib.redirect_stdout(said),
             mock.patch.object(packages, "need"),
-            mock.patch.multiple(
-                commands,
-                configure=lambda *_: None,
-                has_target=lambda *_: False,
-                files_to_compile=lambda *_: 0,
-                build=lambda preset, *targets, tests=False: done.append((preset, *targets)),
-                show=shown,
-                folder=lambda preset: self.tools / preset,
-            ),
+            mock.patch.multiple(commands, configure=lambda *_: None, has_target=lambda *_: False,
+                                files_to_compile=lambda *_: 0,
+                                build=lambda preset, *targets, tests=False: done.append((preset, *targets)), show=shown,
+                                folder=lambda preset: self.tools / preset),
             mock.patch.object(commands.subprocess, "run"),
         ):
             for preset in ("sim", "gpu"):
@@ -145,9 +130,8 @@ class Gpus(unittest.TestCase):
 
     def test_one_run_takes_both_machines(self):
         built = [call for call in self.calls(commands.run) if call[0] in ("sim", "gpu")]
-        self.assertEqual(
-            [preset for preset, *_ in built], ["gpu" if name in FOR_ANY else "sim" for name in tree.folders()[1:]]
-        )
+        self.assertEqual([preset for preset, *_ in built],
+                         ["gpu" if name in FOR_ANY else "sim" for name in tree.folders()[1:]])
         self.assertEqual(built[-1][-1], "ladder")
 
     def test_tests_take_both_machines(self):

@@ -58,15 +58,8 @@ class Packages(unittest.TestCase):
         self.tool("apt-config", "exit 0")
 
     def call(self, *words, before=()):
-        return subprocess.run(
-            [*before, *words],
-            cwd=self.tree,
-            env={"PATH": str(self.tools), "HOME": str(self.folder)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return subprocess.run([*before, *words], cwd=self.tree, env={"PATH": str(self.tools), "HOME": str(self.folder)},
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
     def calls(self):
         """The calls of package managers, without apt's settings."""
@@ -141,31 +134,21 @@ class Packages(unittest.TestCase):
             return True
 
         with (
-            mock.patch.multiple(
-                packages,
-                missing=lambda _: lacking.pop(0),
-                install=lambda _, *names: asked.append(("system", *names)),
-                from_pypi=lambda names: asked.append(("PyPI", *names)),
-                has_network=lambda: True,
-                host_answers=answers,
-            ),
+            mock.patch.multiple(packages, missing=lambda _: lacking.pop(0),
+                                install=lambda _, *names: asked.append(("system", *names)),
+                                from_pypi=lambda names: asked.append(("PyPI", *names)), has_network=lambda: True,
+                                host_answers=answers),
             contextlib.redirect_stderr(said),
         ):
             packages.need("to test", packages.PROGRAMS)
         self.assertEqual(asked, [("system", "cmake", "CLI11"), ("PyPI", "cmake"), ("github.com",)])
-        self.assertIn(
-            "downloading CLI11 from github.com into the build folder, for at most 15 seconds", said.getvalue()
-        )
+        self.assertIn("downloading CLI11 from github.com into the build folder, for at most 15 seconds",
+                      said.getvalue())
 
     def test_archives_that_cannot_be_reached_are_not_waited_for(self):
         with (
-            mock.patch.multiple(
-                packages,
-                missing=lambda _: ["CLI11"],
-                install=lambda *_: False,
-                has_network=lambda: True,
-                host_answers=lambda _: False,
-            ),
+            mock.patch.multiple(packages, missing=lambda _: ["CLI11"], install=lambda *_: False,
+                                has_network=lambda: True, host_answers=lambda _: False),
             contextlib.redirect_stderr(io.StringIO()) as said,
             self.assertRaises(SystemExit) as refused,
         ):
