@@ -3,8 +3,8 @@
 //| Blocks that each have a part of the same sum add their parts up in device memory. The L2 cache does the
 //| adding: a multiprocessor sends numbers and addresses, and waits for nothing. [Chapter
 //| 7](../../chapters/07_backward/README.md#two-sums-that-run-across-each-other) sums a gradient in this way,
-//| and chapter 0's program measures how fast it is. There are three ways: a float of each thread, four floats
-//| of each thread, and a tile that TMA takes out of shared memory.
+//| and chapter 0's program measures its rate. There are three ways: one float per thread, four floats per
+//| thread, and a tile that TMA takes from shared memory.
 //|
 //| ![The levels of memory and the clocks that each takes](../../docs/figures/memory_levels.svg)
 #pragma once
@@ -17,21 +17,21 @@ namespace flashbook::hopper {
 
 //| ## What is added where
 //|
-//| A block adds ones to tiles of 32 KB, which is what a block of chapter 7 adds in a round at a head
-//| dimension of 128. Block 0 begins with tile 0, block 1 with tile 1, and so on, so that no two blocks add to
-//| one place at one time. If there is but one tile, all of them do.
+//| A block adds ones to tiles of 32 KB, as much as a block of chapter 7 adds in a round at a head dimension
+//| of 128. Block 0 begins with tile 0, block 1 with tile 1, and so on, so that no two blocks add to one place
+//| at one time. If there is only one tile, all of them do.
 
 constexpr int kAddThreads = 256;
 constexpr int kAddedFloats = 8192;  ///< of a tile, that a block adds in a round: 32 KB
 
-/// Who adds in the L2: each thread a float, or four; or one thread, by TMA.
+/// How to add in the L2: one float per thread, four floats per thread, or a tile by one thread with TMA.
 enum class Adds { floats, fours, tiles };
 
 //| ## Three ways
 //|
-//| Lanes lie side by side: a warp's `red` covers 128 bytes, or 512. TMA is given a tile in shared memory,
-//| which threads have written, so a fence comes first. It may have two additions under way, since
-//| `wait_read<1>` lets one be read while the next begins. The last wait, without `read`, is over when all
+//| Lanes write neighbours: a warp's `red` covers 128 bytes, or 512. TMA is given a tile in shared memory,
+//| which threads have written, so a fence comes first. It may have two additions in flight, since
+//| `wait_read<1>` lets one be read while the next begins. The last wait, without `read`, returns when all
 //| sums are in memory.
 
 /// Adds 1 to every float of a tile, of one tile after another, `rounds` times.
@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles,
     for (int i = int(threadIdx.x); i < kAddedFloats; i += kAddThreads) ones[i] = 1;
   fence_proxy_async();  // TMA sees what this thread wrote,
   __syncthreads();      // and what all have
-  //| A round is one tile. Nobody waits for its sums before the next one begins: a `red` has no result, and of
-  //| TMA only the reading is waited for.
+  //| A round is one tile. No thread waits for its sums before the next one begins: a `red` has no result, and
+  //| for TMA only the reading is waited for.
   for (int round = 0; round < rounds; ++round) {
     //| Each block goes through all tiles and begins with its own, so at any time blocks add to different
     //| ones.

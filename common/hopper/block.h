@@ -1,10 +1,10 @@
 //| # The frame of a block
 //|
-//| The persistent kernels of chapters 5, 6 and 10 differ in their main loops. What lies around the loop is
-//| the same: a warpgroup of producers and two or three of consumers share the registers, one thread brings
-//| each consumer its next queries as soon as that has computed its last scores with the old ones, and one
-//| thread has the outputs stored. They and the consumers meet at these barriers, besides those of the
-//| pipeline and the broadcast of the next tile:
+//| The persistent kernels of chapters 5, 6 and 10 differ in their main loops. The code around the loop is the
+//| same: a warpgroup of producers and two or three of consumers share the registers, one thread brings each
+//| consumer its next queries as soon as that consumer has computed its last scores with the old ones, and one
+//| thread has the outputs stored. The pipeline and the broadcast of the next tile have barriers of their own;
+//| the others at which these threads and the consumers meet are:
 //|
 //| | barrier of a consumer | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
@@ -16,7 +16,7 @@
 //| Each has one phase for every tile of queries that the block works on, so its parity changes from one tile
 //| to the next.
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its
+//| ![Three threads of warpgroup 0 and the consumers, what they share in memory, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include "common/device/tensor_map_type.h"
@@ -31,22 +31,22 @@ namespace flashbook::hopper {
 //| A multiprocessor has 65536. With 384 threads ptxas gives each 168, with 512 it gives 128, and `setmaxnreg`
 //| moves them: 40 + 2 * 232 = 3 * 168, and 32 + 3 * 160 = 4 * 128.
 
-/// Of a thread, after setmaxnreg.
+/// Registers of a thread, after setmaxnreg.
 template <int kConsumers>
 constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;
 template <int kConsumers>
 constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 
 //| Descriptors and barriers are the same for all lanes of a warp, and the hardware wants them in *uniform*
-//| registers. The compiler keeps them there only while it can prove that the lanes go together. What a
-//| shuffle from lane 0 returns is the same in all lanes, and the compiler knows that.
-/// Which warp of the block this is, as a number that the compiler knows to be the same in all its lanes.
+//| registers. The compiler keeps them there only while it can prove that the lanes go together. It knows that
+//| a shuffle from lane 0 returns the same in all lanes.
+/// The number of this warp in the block, from a shuffle, so that it is uniform.
 __device__ __forceinline__ int warp_of_block() { return __shfl_sync(kWholeWarp, threadIdx.x / 32, 0); }
 
 //| ## The barriers
 //|
 //| Each consumer has its own four, so that it does not wait for the queries or the store of another. A
-//| block's shared memory has them as `barriers`, beside `q` and `output`, a tile for each consumer.
+//| block's shared memory has them as `barriers`, along with `q` and `output`, a tile for each consumer.
 /// The barriers at which consumers take their queries and hand over their outputs.
 template <int kConsumers>
 struct BlockBarriers {
@@ -57,9 +57,9 @@ struct BlockBarriers {
 /// Stands for a tile that a version of a kernel does not have.
 struct Nothing {};
 
-//| Each count is the number of those who arrive: one thread for `q_full` and `output_empty`, four warps for
-//| `q_empty` and `output_full`.
-/// One thread makes the barriers, before the block's first __syncthreads.
+//| Each count is the number of arrivals: one thread for `q_full` and `output_empty`, four warps for `q_empty`
+//| and `output_full`.
+/// Initialises the barriers. One thread, before the block's first __syncthreads.
 template <int kConsumers>
 __device__ inline void initialise(BlockBarriers<kConsumers>& barriers) {
   for (int i = 0; i < kConsumers; ++i) {
@@ -77,10 +77,10 @@ __device__ inline void initialise(BlockBarriers<kConsumers>& barriers) {
 //| ## Queries
 //|
 //| Each consumer's queries have one place, and it is free as soon as the last *scores* with the old ones are
-//| computed; their product with V, the division and the store still run then. Chapter 6 has more brought with
-//| them: it says how many bytes, and asks for them itself.
+//| computed; their product with V, the division and the store still run then. Chapter 6 loads more along with
+//| them: it passes the number of bytes, and asks for them itself.
 /// Brings each consumer its queries: 64 rows of `head` from `first_row` on, the next 64, ... One thread.
-/// `parity`: of the tiles of queries before this one. `more(consumer)` asks for `more_bytes` besides.
+/// `parity`: of the tiles of queries before this one. `more(consumer)` asks for `more_bytes` in addition.
 template <typename Shared, typename Map, typename More>
 __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
                                              const Head& head, uint32_t more_bytes, const More& more) {
@@ -94,15 +94,14 @@ __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, u
   }
 }
 
-//| Chapters 5 and 10 bring nothing more.
-/// The same, and nothing besides.
+/// The same, without more bytes.
 template <typename Shared, typename Map>
 __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
                                              const Head& head) {
   load_queries(shared, q_map, parity, first_row, head, 0, [](int) {});
 }
 
-/// Says that this warp has read its consumer's queries.
+/// Arrives for this warp: it has read its consumer's queries.
 template <typename Shared>
 __device__ __forceinline__ void release_queries(Shared& shared, int consumer) {
   if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.q_empty[consumer]);
@@ -111,7 +110,7 @@ __device__ __forceinline__ void release_queries(Shared& shared, int consumer) {
 //| ## Outputs
 //|
 //| A consumer writes its output into its place in shared memory as soon as TMA has read the one before. Then
-//| lane 0 of each warp says so, and the consumer goes on with its next queries while TMA stores.
+//| lane 0 of each warp arrives, and the consumer goes on with its next queries while TMA stores.
 /// Hands a consumer's output over: `write()` writes this warp's rows of it. `parity`: of the tiles before.
 template <typename Shared, typename Write>
 __device__ __forceinline__ void hand_over_output(Shared& shared, int consumer, uint32_t parity,
@@ -122,9 +121,9 @@ __device__ __forceinline__ void hand_over_output(Shared& shared, int consumer, u
   if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.output_full[consumer]);
 }
 
-//| `tma_store_wait_read` returns when TMA has read the tile from shared memory, which is enough for the place
-//| to be used again. Only the end of the kernel says that the bytes have arrived in device memory.
-/// Has each consumer's output stored, as load_queries has its queries brought. One thread.
+//| `tma_store_wait_read` returns when TMA has read the tile from shared memory, which is enough to use the
+//| place again. Only the end of the kernel guarantees that the bytes are in device memory.
+/// Has each consumer's output stored, as load_queries brings its queries. One thread.
 template <typename Shared, typename Map>
 __device__ __forceinline__ void store_outputs(Shared& shared, const Map& output_map, uint32_t parity,
                                               int first_row, const Head& head) {

@@ -1,10 +1,10 @@
 //| # A consumer
 //|
-//| What a consumer of a persistent kernel does with one tile of queries: chapter 5's loop, of which chapter
-//| 10 makes parts of a longer sequence. The kernels around it differ, so a consumer takes the problem's type
-//| as a parameter, and its version's switches.
+//| A consumer's work on one tile of queries, in a persistent kernel: chapter 5's loop, which chapter 10 uses
+//| for parts of a longer sequence. The kernels around it differ, so a consumer takes the problem's type as a
+//| parameter, and its version's switches.
 //|
-//| ![Three threads of warpgroup 0 and the consumers, what lies between them in shared memory, and its
+//| ![Three threads of warpgroup 0 and the consumers, what they share in memory, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include <type_traits>
@@ -23,7 +23,7 @@ namespace flashbook::hopper {
 //| ## Shared memory
 //|
 //| The queries of all consumers, the pipeline of keys and values, the outputs on their way out, the broadcast
-//| of the next tile, and four barriers a consumer (`common/hopper/block.h`).
+//| of the next tile, and four barriers per consumer (`common/hopper/block.h`).
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct PersistentShared {
@@ -37,7 +37,7 @@ struct PersistentShared {
 
 //| ## A consumer
 //|
-//| What a thread of a consumer holds lives in registers. A new one is made for every tile of queries: if
+//| A thread of a consumer keeps everything in registers. A new Consumer is made for every tile of queries: if
 //| scores and output lived on from one to the next, ptxas would run out of registers at d = 256 and put a
 //| wait behind every product (its warning C7512).
 
@@ -48,8 +48,8 @@ struct Consumer {
   static constexpr uint32_t kTileBytes = sizeof(Tile<T, kKeys, kHeadDim>);
 
   //| References and constants first. The compiler keeps all of it in registers: every function below is
-  //| inlined, and no Consumer lies in memory. `state` belongs to the kernel, since the pipeline goes on from
-  //| tile to tile of queries while a Consumer ends.
+  //| inlined, and no Consumer is stored in memory. `state` belongs to the kernel, since the pipeline goes on
+  //| from tile to tile of queries while a Consumer ends.
   PersistentShared<T, Traits>& shared;
   const AnyProblem& problem;
   PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
@@ -61,8 +61,8 @@ struct Consumer {
   Fragments<kKeys> p;
   SoftmaxRows<Traits::kLazy> rows;
 
-  //| The descriptors are computed anew with each Consumer, from constants. Keeping them would cost registers
-  //| from one tile of queries to the next.
+  //| The descriptors are recomputed for each Consumer, from constants, which saves the registers to keep
+  //| them.
   __device__ __forceinline__ Consumer(PersistentShared<T, Traits>& shared, const AnyProblem& problem,
                                       PipelineState<Traits::kStages>& state, uint32_t parity, int number,
                                       int first_query, int query)
@@ -80,9 +80,9 @@ struct Consumer {
   //| ### Begin, step, end
   //|
   //| These three are the loop of chapter 5's step 4 in pieces: the first scores alone, then scores and P V
-  //| together, then the last P V alone. `begin` is where a tile of queries starts: O and the sums are set to
-  //| zero. After the last scores the queries have been read, and their place is given back, so that TMA can
-  //| bring the next ones under the work that is left.
+  //| together, then the last P V alone. `begin` starts a tile of queries: it sets O and the sums to zero.
+  //| After the last scores the queries have been read, and their place is given back, so that TMA can bring
+  //| the next ones during the remaining work.
   /// The first scores of a tile of queries.
   __device__ __forceinline__ void begin(int tile) {
     wait_full(shared.pipeline, state);
@@ -93,7 +93,7 @@ struct Consumer {
     release(shared.pipeline, state);
     if (tile == 0) release_queries(shared, number);
     state.advance();
-    //| The first tile always asks for the mask: it holds the end of the sequence, or the diagonal.
+    //| The first tile always needs the mask: it holds the end of the sequence, or the diagonal.
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
@@ -103,9 +103,9 @@ struct Consumer {
     round_to_fragments<T>(p, scores);
   }
 
-  //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one that
-  //| has no trace of it.
-  /// The scores of `tile`, beside P V of the tile before it in the loop, tile + 1.
+  //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one
+  //| without any trace of it.
+  /// The scores of `tile`, together with P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
     const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
@@ -124,7 +124,7 @@ struct Consumer {
     Traits::record(Moment::issued, tile);
     pass_turn<Traits>(number);
 
-    //| The two waits are those of step 4, too. Between them lies the softmax, under which the product with V
+    //| The two waits are those of step 4, too. Between them is the softmax, during which the product with V
     //| still runs. K's stage is given back after the first wait, V's after the second.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
@@ -143,7 +143,7 @@ struct Consumer {
       softmax(scores, rows, correction, problem.scale_log2);
     Traits::record(Moment::softmax, tile);
 
-    //| `softmax_lazily` has told whether any row of the warp needs its output rescaled. With lazy rescaling
+    //| `softmax_lazily` returned whether any row of the warp needs its output rescaled. With lazy rescaling
     //| hardly any does after a few tiles, and the branch is the same for the whole warp.
     wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
@@ -175,18 +175,17 @@ struct Consumer {
 
   //| ### One tile of queries
   //|
-  //| It waits for the queries, begins with the last tile of keys, goes through the masked tiles and then
-  //| through the whole ones. All consumers see the same tiles of keys pass, as many as the block's last query
-  //| needs.
-  /// One tile of queries: `key_tiles` tiles of keys come through the pipeline, since that is what the last
+  //| A consumer waits for its queries, begins with the last tile of keys, goes through the masked tiles and
+  //| then through the whole ones. All consumers see the same tiles of keys pass, as many as the block's last
+  //| query needs.
+  /// One tile of queries. `key_tiles`: how many tiles of keys come through the pipeline, as many as the last
   /// query of the block sees.
   __device__ __forceinline__ void attend(int key_tiles) {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
     begin(key_tiles - 1);
 
-    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that lie within what
-    //| it sees are whole for all its rows. From there on the second loop runs, or the only one, if there is
-    //| no mask.
+    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles within its view are
+    //| whole for all its rows, so from there on the second loop runs, or the only one, if there is no mask.
     int tile = key_tiles - 2;
     if constexpr (Traits::kCausal && Traits::kSplitLoops) {
       const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole

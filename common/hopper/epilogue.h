@@ -1,11 +1,11 @@
 //| # From sums to results
 //|
-//| After the last tile of keys a thread holds parts of two rows of sums. The quad adds up its four row sums,
-//| the output is divided by them, and the log-sum-exp follows from maximum and sum. Two ways out: straight
-//| from the registers, or through shared memory and TMA.
+//| After the last tile of keys a thread holds parts of the sums of two rows. The quad adds up its four row
+//| sums, the output is divided by them, and the log-sum-exp follows from maximum and sum. There are two ways
+//| out: straight from the registers, or through shared memory and TMA.
 //|
-//| ![The four lanes of a quad exchange words in two rounds; then each has 16 bytes side by
-//| side](../../docs/figures/quad_transpose.svg)
+//| ![The four lanes of a quad exchange words in two rounds; then each has 16 contiguous
+//| bytes](../../docs/figures/quad_transpose.svg)
 #pragma once
 #include "common/hopper/softmax.h"
 #include "common/hopper/tiles.h"
@@ -15,7 +15,7 @@
 namespace flashbook::hopper {
 
 //| Sums are relative to the maximum in use, and so is O, so the maximum cancels in the quotient. The
-//| log-sum-exp gives it back: log2 of the sum plus the scaled maximum, times ln 2, since its unit is the
+//| log-sum-exp adds it back: log2 of the sum plus the scaled maximum, times ln 2, since its unit is the
 //| natural logarithm.
 /// The log-sum-exp of a row, from its maximum in units of log2 and the sum relative to it.
 __device__ __forceinline__ float log_sum_exp(float max_log2, float sum) {
@@ -46,10 +46,9 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
 //| ## Straight from the registers
 //|
 //| A lane holds two neighbouring columns of every 8: stored as they are, a quad would write 16 bytes here and
-//| 16 there. So the four lanes first exchange. Of 32 columns a lane holds one pair in each of four groups of
-//| 8; afterwards it holds all four pairs of one group, 16 bytes side by side, and the quad writes 64. It is
-//| the transposition of a 4 x 4 matrix, in two rounds: first with the neighbour, then with the lane two
-//| further.
+//| 16 there. So the four lanes first exchange. In 32 columns a lane holds one pair in each of four groups of
+//| 8; afterwards it holds all four pairs of one group, 16 contiguous bytes, and the quad writes 64. It is the
+//| transposition of a 4 x 4 matrix, in two rounds: first with the neighbour, then with the lane two further.
 
 /// Transposes the quad's 4 x 4 matrix of words: word i of lane j and word j of lane i change places.
 __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
@@ -59,7 +58,7 @@ __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (i & bit) continue;
-      // Of words i and i + bit, a lane with the bit set gives away the first, one without it the second.
+      // A lane with the bit set gives away word i, one without it word i + bit.
       const uint32_t other = __shfl_xor_sync(kWholeWarp, lane & bit ? word[i] : word[i + bit], bit);
       word[i] = lane & bit ? other : word[i];
       word[i + bit] = lane & bit ? word[i + bit] : other;
@@ -69,19 +68,19 @@ __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
 //| Rows beyond the end take part in the exchange, since a shuffle needs all lanes, and store nothing. All
 //| rows of a tile are rounded to T here, in pairs, for the first time. A padded head dimension ends between
 //| two pieces of 16 bytes, since it is a multiple of 8, and pieces beyond it are not stored either.
-/// Stores a thread's part of 64 finished rows, times `factor`, 16 bytes at a time: of rows `row` and `row` +
-/// 8 those below `end`, and of those the first `columns`. `row_at(row)` is where a row begins.
+/// Stores a thread's part of 64 finished rows, times `factor`, 16 bytes at a time: rows `row` and `row` + 8
+/// if they are below `end`, and their first `columns` columns. `row_at(row)` is the address of a row.
 template <typename T, int kFloats, typename RowAt>
 __device__ __forceinline__ void store_from_registers(const float (&output)[kFloats], int row, int end,
                                                      const RowAt& row_at, float factor = 1.0f,
                                                      int columns = 2 * kFloats) {
-  //| Of every 32 columns the second thread of a quad stores those from 8 on, the third from 16, the fourth
+  //| In every 32 columns the second thread of a quad stores those from 8 on, the third from 16, the fourth
   //| from 24. So each counts the columns that are left from its own first one on.
   const int thread_columns = columns - 8 * int(threadIdx.x % 4);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    // In pieces of 16 bytes from the row on, which begins at a multiple of 16: a pointer to T, cast where it
-    // is stored through, had nvcc store every fourth piece in words.
+    // In pieces of 16 bytes from the row on, which begins at a multiple of 16. With a pointer to T, cast at
+    // the store, nvcc stored every fourth piece word by word.
     auto* target = reinterpret_cast<uint4*>(row_at(row + 8 * r)) + threadIdx.x % 4;
 #pragma unroll
     for (int column = 0; column < 2 * kFloats; column += 32) {
@@ -100,7 +99,7 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
 
 //| Chapter 5's steps ask the problem for the address of each of their two rows. Chapters 7 and 9 have a
 //| pointer to the first row of a tile and one stride.
-/// The same of rows that lie `stride` elements apart, from `to` on.
+/// The same for rows that are `stride` elements apart, from `to` on.
 template <typename T, int kFloats>
 __device__ __forceinline__ void store_from_registers(const float (&output)[kFloats], T* to, int64_t stride,
                                                      int row, int end, float factor = 1.0f,
@@ -120,9 +119,9 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void store_to_smem(Tile<T, kRowsOfWarpgroup, kHeadDim>& tile,
                                               const float (&output)[kHeadDim / 2], int first_row) {
-  //| Each lane names the address of one row of one of the four matrices. The address is computed as TMA will
-  //| read it: panel, row, piece, and the swizzle on top. The loop takes 16 columns a round, two matrices
-  //| beside each other for two groups of 8 rows.
+  //| Each lane names the address of one row of one of the four matrices, computed as TMA will read it: panel,
+  //| row, piece, and the swizzle on top. Each round of the loop takes 16 columns: two adjacent matrices for
+  //| each of two groups of 8 rows.
   // Lanes 0-7 point at rows 0-7, lanes 8-15 at rows 8-15, lanes 16-31 at the same rows, 8 columns on.
   const int lane = threadIdx.x % 32, row = first_row + lane % kRowsOfWarp, right = lane / kRowsOfWarp * 8;
   auto* bytes = reinterpret_cast<unsigned char*>(tile.element);
@@ -136,8 +135,8 @@ __device__ __forceinline__ void store_to_smem(Tile<T, kRowsOfWarpgroup, kHeadDim
       matrices[i] = pack<T>(output[column / 2 + 2 * i], output[column / 2 + 2 * i + 1]);
     stmatrix_x4(bytes + panel + swizzled(Swizzle::b128, in_panel), matrices);
   }
-  //| TMA reads through another path than threads write, the *async proxy*. Without this fence it may read
-  //| what stood there before.
+  //| TMA reads through another path than threads write, the *async proxy*. Without this fence it may read old
+  //| data.
   fence_proxy_async();  // this lane's writes become visible to TMA
 }
 

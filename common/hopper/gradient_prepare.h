@@ -1,11 +1,11 @@
 //| # Before the products: D and the log-sum-exp
 //|
 //| A kernel that runs first. It reads O and dO once, and leaves two numbers for each query: $D$, and the
-//| log-sum-exp in the form that the other kernels want.
+//| log-sum-exp in the form that the other kernels need.
 //|
 //| The derivative of a softmax needs a sum over the whole row:
 //| $dS_{ij} = P_{ij}\,(dP_{ij} - \sum_k P_{ik}\,dP_{ik})$. A block that owns a tile of keys sees only a part
-//| of the row. The sum would couple all blocks. But it is known beforehand:
+//| of the row, so the sum would couple all blocks. But it can be computed beforehand:
 //| $\sum_k P_{ik}\,dP_{ik} = \sum_k P_{ik} \sum_c dO_{ic} V_{kc} = \sum_c dO_{ic} O_{ic}$. So $D_i$ is the
 //| product of two rows of `head_dim` elements, and costs one pass over O and dO.
 //|
@@ -13,10 +13,10 @@
 //| so the gradient $g_i$ of row $i$'s log-sum-exp adds $P_{ij}\,g_i$ to $dS_{ij}$. The kernels get this for
 //| free: they subtract $D_i - g_i$ where they would subtract $D_i$.
 //|
-//| ![The five products of a tile and where their operands lie](../../docs/figures/backward_products.svg)
+//| ![The five products of a tile and the places of their operands](../../docs/figures/backward_products.svg)
 //|
-//| **Budget.** Two tensors read, two numbers a row written; for steps that add to dQ as many floats as Q has
-//| elements are set to zero. It is bound by memory.
+//| **Budget.** It reads two tensors, writes two numbers per row, and sets dQ in float to zero for steps that
+//| add to it. It is bound by memory.
 #pragma once
 #include "common/attention/shape.h"
 #include "common/numeric/arithmetic.h"
@@ -24,7 +24,7 @@
 
 namespace flashbook::hopper {
 
-/// Where the rows of all eight tensors lie, every stride given.
+/// The strides of all eight tensors.
 inline Layout layout_given(const Shape& shape) {
   return {.q = shape.strides(TensorId::q),
           .k = shape.strides(TensorId::k),
@@ -38,10 +38,10 @@ inline Layout layout_given(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| What a step needs beyond its inputs and outputs. For each query two floats, whatever the number of keys. A
-//| step whose blocks add to dQ needs dQ in float besides, since a sum of many parts in 16 bits would lose
-//| most of them. Nothing here has the size of the scores, and a test holds the steps to it.
-/// What lies in memory beside the tensors: rows of [batch, heads, padded_q].
+//| A step's needs beyond its inputs and outputs. It is two floats per query, whatever the number of keys. A
+//| step whose blocks add to dQ also needs dQ in float, since a sum of many parts in 16 bits would lose most
+//| of them. Nothing here has the size of the scores, and a test enforces that.
+/// Memory in addition to the tensors: rows of [batch, heads, padded_q].
 struct GradientWorkspace {
   float* lse;  ///< log-sum-exp * log2(e); +inf where a row sees nothing, or is none
   float* d;    ///< rowsum(dO * O) minus the log-sum-exp's gradient; 0 where a row is none
@@ -51,9 +51,9 @@ struct GradientWorkspace {
 //| ## A row for a few lanes
 //|
 //| A row of 64 elements of 16 bits is 128 bytes, which 8 lanes load as 16 bytes each. So `kHeadDim / 8` lanes
-//| share a row, and a warp has four rows, two or one. All lanes of a row add up their own eight products, and
-//| shuffles add up the lanes. The distance of a shuffle stays below that number, so that no lane meets one of
-//| another row.
+//| share a row, and a warp has four rows, two or one. Each lane adds up its own eight products, and shuffles
+//| add up the lanes of a row. The distance of a shuffle stays below that number, so that it reaches no lane
+//| of another row.
 /// What a thread loads at once.
 template <typename T>
 struct alignas(16) Piece {
@@ -66,12 +66,13 @@ constexpr int kPrepareThreads = 256;
 template <int kHeadDim>
 constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 
-//| **Rows that are none.** The workspace has whole tiles, so some rows lie beyond the last query. Their lanes
-//| load nothing, but they take part in the shuffles, since a shuffle names the whole warp. They leave at
-//| `at >= rows`, after it.
+//| **Rows that do not exist.** The workspace has whole tiles, so some rows are beyond the last query. Their
+//| lanes load nothing, but they take part in the shuffles, since a shuffle names the whole warp. They return
+//| at `at >= rows`, after it.
 /// Prepares row `at` of the `rows` of the workspace. `o_row()` and `do_row()` are the query's rows of O and
-/// dO, `lse_of()` its log-sum-exp, of which `lse_offset` is taken; they are asked only if `is_query`. A row
-/// has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of its log-sum-exp.
+/// dO, `lse_of()` its log-sum-exp, from which `lse_offset` is subtracted; they are called only if `is_query`.
+/// A row has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of its
+/// log-sum-exp.
 template <typename T, int kHeadDim, bool kClearsDq, typename ORow, typename DoRow, typename LseOf,
           typename DLseOf>
 __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, int64_t rows,

@@ -1,9 +1,9 @@
-//| # What a round of the gradient is made of
+//| # The parts of a round of the gradient
 //|
 //| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and go through the queries
-//| together, one tile a round. The loop of chapter 7 stands in
+//| together, one tile per round. Chapter 7's loop is in
 //| [`hopper_gradients.cuh`](../../chapters/07_backward/hopper_gradients.cuh), and chapter 9 has one of its
-//| own. Here is what both are made of.
+//| own. This file has the parts of both.
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
 //| handed over](../../docs/figures/backward_round.svg)
@@ -23,12 +23,12 @@ namespace flashbook::hopper {
 
 //| ## What a block sums
 //|
-//| Up to d = 128 a block sums all gradients of its keys. dK and dV of 128 keys are then 128 floats a thread
+//| Up to d = 128 a block sums all gradients of its keys. dK and dV of 128 keys are then 128 floats per thread
 //| at d = 128. At d = 256 they would be 256, more than there are registers. FlashAttention-3 takes tiles of
 //| 80 keys there, and adds dQ 1.6 times as often as with 128: its d = 256 is bound by those additions. Here
-//| two kinds of blocks share the work instead. One computes dV: S and dV, two products. The other dK and dQ:
-//| S, dP, dK and dQ, four. That is six products where five are counted, but key tiles stay 128 wide, and dQ
-//| is added up as seldom as at d = 128.
+//| two kinds of blocks share the work instead. One computes dV: S and dV, two products. The other computes dK
+//| and dQ: S, dP, dK and dQ, four. That is six products where five are counted, but key tiles stay 128 wide,
+//| and dQ is added up as seldom as at d = 128.
 /// The gradients that a block sums.
 enum class Sums {
   all,              ///< dV, dK, dQ: five products
@@ -40,8 +40,8 @@ constexpr int kKeyConsumers = 2;                             ///< warpgroups tha
 constexpr int kTileKeys = kKeyConsumers * kRowsOfWarpgroup;  ///< of a tile, at every head dimension
 constexpr int kKeyConsumerThreads = kKeyConsumers * kWarpgroup;
 
-//| Two named barriers join the consumers. Everything else goes by mbarriers.
-/// What the block's named barriers are for. Barrier 0 is __syncthreads.
+//| Two named barriers join the consumers. Everything else uses mbarriers.
+/// The uses of the block's named barriers. Barrier 0 is __syncthreads.
 enum GradientBarrier {
   kDsWritten = 1,  ///< both warpgroups have stored their dS
   kDsRead          ///< and dQ of the round before has been computed from it
@@ -51,7 +51,7 @@ enum GradientBarrier {
 //|
 //| At d = 128: K and V 64 KB, two stages of Q and of dO with 64 queries 64 KB, two tiles of dS 32 KB, dQ as
 //| floats 32 KB, together 192 KB. With 128 queries it would be 320. At d = 64 a tile has 128 queries, and the
-//| sum is the same but for K and V. At d = 256 the kind of block that sums dK has 128 KB of K and V, one
+//| sum is the same except for K and V. At d = 256 the kind of block that sums dK has 128 KB of K and V, one
 //| stage of Q and dO, one tile of dS, and no dQ.
 
 /// Shared memory of a block. `Broadcast` tells its warps which tile of keys is next.
@@ -62,7 +62,8 @@ struct GradientShared {
   using Keys = Tile<T, kTileKeys, kHeadDim>;
   using Queries = Tile<T, kQueries, kHeadDim>;
   using DsTiles = Tile<T, kQueries, kTileKeys>[Traits::kDsStages];
-  using DqParts = float4[kKeyConsumers][DqPart<kHeadDim, kQueries>::kFloats / 4][kWarpgroup];  // a piece each
+  using DqParts =
+      float4[kKeyConsumers][DqPart<kHeadDim, kQueries>::kFloats / 4][kWarpgroup];  // one piece each
 
   Keys k;
   std::conditional_t<kHasDp, Keys, Nothing> v;
@@ -77,11 +78,10 @@ struct GradientShared {
   uint64_t dq_full[kKeyConsumers], dq_empty[kKeyConsumers];
 };
 
-//| Each barrier is told how many arrive: 1 for a thread with TMA, 4 for the warps of a consumer, 8 for both.
-//| Each consumer's dQ goes the other way: four warps fill, one thread empties. The broadcast is read by the
-//| eight warps of the consumers, by the thread that brings K, V and dO, and by the `adders`, threads that add
-//| dQ.
-/// One thread makes the barriers of a block with roles, before the block's first __syncthreads.
+//| The number of arrivals: 1 for a thread with TMA, 4 for the warps of a consumer, 8 for both. Each
+//| consumer's dQ goes the other way: four warps fill, one thread empties. The broadcast is read by the eight
+//| warps of the consumers, by the thread that brings K, V and dO, and by the `adders`, threads that add dQ.
+/// Initialises the barriers of a block with roles. One thread, before the block's first __syncthreads.
 template <typename T, typename Traits, typename Broadcast>
 __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>& shared, int adders) {
   constexpr int kConsumerWarps = kKeyConsumers * kWarpsOfWarpgroup;
@@ -102,9 +102,9 @@ __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>&
 }
 
 //| A stage of Q comes with the log-sum-exp of its rows, a stage of dO with their D. Both are announced to one
-//| mbarrier, so a consumer waits once. The small copies go by a tensor map of one dimension: a coordinate is
+//| mbarrier, so a consumer waits once. The small copies use a tensor map of one dimension: a coordinate is
 //| one register, where a pointer is two, and producers have few.
-/// Brings a tile of queries, and what the workspace has of each of its rows. The stage is empty.
+/// Brings a tile of queries, and the workspace's numbers for each of its rows. The stage is empty.
 template <typename Queries, int kStages, int kQueries, typename Map>
 __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline,
                                              PipelineState<kStages>& state,
@@ -120,10 +120,10 @@ __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipelin
 
 //| ## P
 //|
-//| There is no maximum to find and no sum to divide by: forward's log-sum-exp has both, and P comes out right
-//| at once. In S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every eight,
-//| and reads them from shared memory. Rows beyond the end, and rows that see nothing, have +inf there, and
-//| their P is 0.
+//| There is no maximum to find and no sum to divide by: forward's log-sum-exp includes both, and P comes out
+//| right at once. In S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every
+//| eight, and reads them from shared memory. Rows beyond the end, and rows that see nothing, have +inf there,
+//| and their P is 0.
 /// scores = P^T, in place. `lse` [kFloats * 2] is of the tile's queries.
 template <int kFloats>
 __device__ __forceinline__ void to_probabilities(float (&scores)[kFloats], const float* lse,
@@ -158,9 +158,9 @@ __device__ __forceinline__ void to_ds(float (&scores)[kFloats], const float (&dp
 
 //| ## dQ
 //|
-//| There are two ways to add a thread's part of dQ to the sums in memory. Registers add it, four floats an
-//| instruction. Or the consumer writes it to shared memory, and a thread of another warpgroup has TMA add it:
-//| a pipeline of one stage.
+//| There are two ways to add a thread's part of dQ to the sums in memory. Threads add it from registers, four
+//| floats per instruction. Or the consumer writes it to shared memory, and a thread of another warpgroup has
+//| TMA add it: a pipeline of one stage.
 /// Adds a piece of dQ to `sums`.
 template <int kFloats>
 __device__ __forceinline__ void add_from_registers(const float (&dq)[kFloats], float* sums) {
@@ -170,15 +170,15 @@ __device__ __forceinline__ void add_from_registers(const float (&dq)[kFloats], f
     red_add(to + i / 4 * kWarpgroup, make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]));
 }
 
-//| Where additions to a tile of dQ have an order, each tile has a semaphore for each consumer.
-//| It counts the blocks that have added. A thread reads it with *acquire* until its turn has come. Acquire
-//| promises: what those before had written when they counted on is in memory for this thread, too.
+//| Where additions to a tile of dQ have an order, each tile has a semaphore for each consumer. It counts the
+//| blocks that have added. A thread reads it with *acquire* until its turn has come. Acquire guarantees that
+//| whatever the earlier blocks had written when they incremented it is visible to this thread, too.
 __device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
   while (load_acquire(semaphore) != turn) {
   }
 }
 
-//| `dq_empty` has one arrival a phase, of the thread that adds. `dq_full` has four: lane 0 of each warp
+//| `dq_empty` has one arrival per phase, of the thread that adds. `dq_full` has four: lane 0 of each warp
 //| arrives when all lanes have written and made their writes visible to TMA.
 /// Hands the part of consumer `number` to the thread that adds it.
 template <typename Shared, int kFloats>
@@ -197,12 +197,12 @@ __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFlo
 //| ## The rounds of blocks that sum a part
 //|
 //| These are the ends of two rare rounds. At d = 256, and under chapter 9's softcap, one kind of block sums
-//| dK and dQ. It has one stage, so its order is another: dK comes first and frees Q, and the next Q is on its
-//| way while dQ is computed. dQ of d = 256 is two pieces wide, and they take the same registers, one after
-//| the other.
+//| dK and dQ. It has one stage, so its order is different: dK comes first and frees Q, and the next Q is on
+//| its way while dQ is computed. dQ of d = 256 is two pieces wide, and they take the same registers, one
+//| after the other.
 /// Ends the round of a block that sums these two, when dK has been issued and both consumers have stored
-/// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`, `in_turns` when told to. All
-/// lanes of the warp have read what lies beside the stage of Q: lane 0 gives it back here.
+/// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`, in order if `in_turns`. All lanes
+/// of the warp have read the numbers that came with the stage of Q: lane 0 gives it back here.
 template <typename T, typename Traits, typename Shared, typename State, int kDkFloats, int kSteps>
 __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const State& state,
                                                         float (&dk)[kDkFloats], uint32_t (&ds)[kSteps][4],
@@ -218,8 +218,8 @@ __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const St
   release(shared.q, state);
   wgmma_wait<0>();
   wgmma_pin(dq);
-  //| Where additions have an order, a thread of another warpgroup says when it is this block's turn, and is
-  //| told of the end.
+  //| Where additions have an order, a thread of another warpgroup signals this block's turn, and is notified
+  //| of the end.
   if (in_turns) mbarrier_wait(&shared.dq_empty[number], state.phase);
   add_from_registers(dq, sums);
 #pragma unroll
@@ -242,7 +242,7 @@ __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const St
 template <typename Shared, typename State, int kDvFloats, int kSteps>
 __device__ __forceinline__ void finish_values(Shared& shared, const State& state, float (&dv)[kDvFloats],
                                               uint32_t (&p)[kSteps][4]) {
-  __syncwarp();  // all lanes have read what lies beside the stage, and S^T is done
+  __syncwarp();  // all lanes have read the numbers that came with the stage, and S^T is done
   release(shared.q, state);
   wgmma_wait<0>();
   wgmma_pin(dv);
@@ -253,11 +253,11 @@ __device__ __forceinline__ void finish_values(Shared& shared, const State& state
 //| ## dQ, rounded
 //|
 //| A kernel that runs last reads the sums in the order in which threads have added them, so a thread has an
-//| accumulator of `wgmma` again, and stores it as it would dK. The scale comes in here, once, and not into
+//| accumulator of `wgmma` again, and stores it as it would dK. The scale is applied here, once, and not to
 //| every dS. It moves 4 bytes in and 2 out for each element of dQ; for short sequences that is a notable part
 //| of the whole.
-/// Rounds a warpgroup's part of dQ of a tile. `sums` [kQueries, kHeadDim] is of the tile, `to` the row of dQ
-/// from which rows are counted: of the thread's rows `row` and `row` + 8 those below `end` are stored, the
+/// Rounds a warpgroup's part of dQ of a tile. `sums` [kQueries, kHeadDim] is the tile's, `to` the row of dQ
+/// from which rows are counted. Of the thread's rows `row` and `row` + 8, it stores those below `end`, the
 /// first `columns` of each.
 template <typename T, int kHeadDim, int kQueries>
 __device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, int64_t stride, int row,

@@ -1,9 +1,9 @@
 //| # Hopper's five products
 //|
-//| The Hopper steps multiply with `wgmma`. TMA lays tiles of Q, K, V and dO into shared memory as
-//| [`tiles.h`](tiles.h) says: panels of 64 columns, pieces of a row exchanged. Nothing is copied a second
-//| time, though three of the five products want an operand transposed. A descriptor says which way the summed
-//| dimension runs, and that is all it takes.
+//| The Hopper steps multiply with `wgmma`. TMA puts tiles of Q, K, V and dO into shared memory as
+//| [`tiles.h`](tiles.h) describes: panels of 64 columns, pieces of a row exchanged. Nothing is copied a
+//| second time, though three of the five products need an operand transposed. It is enough that a descriptor
+//| specifies which way the summed dimension runs.
 //|
 //| | product | left operand | right operand | summed over |
 //| | --- | --- | --- | --- |
@@ -28,13 +28,13 @@ namespace flashbook::hopper {
 
 //| ## Scores, transposed
 //|
-//| A warpgroup owns 64 keys. It computes S^T and dP^T, keys down and queries across, because of what comes
-//| next: P^T and dS^T are left operands, and an accumulator of 64 rows becomes a left operand in registers
-//| without moving anything. Had it computed S, both would have to go through shared memory. So four products
-//| are chapter 5's own ([`tiles.h`](tiles.h)): `issue_scores` of K and Q and of V and dO, and
+//| A warpgroup owns 64 keys. It computes S^T and dP^T, keys down and queries across, because of the next
+//| products: P^T and dS^T are left operands, and an accumulator of 64 rows becomes a left operand in
+//| registers without moving anything. Had it computed S, both would have to go through shared memory. So four
+//| products are chapter 5's own ([`tiles.h`](tiles.h)): `issue_scores` of K and Q and of V and dO, and
 //| `issue_accumulate` of P^T and dO and of dS^T and Q.
 
-//| ## dS, the one that passes through shared memory
+//| ## dS, the one through shared memory
 //|
 //| dQ sums over keys, and the keys of a tile belong to two warpgroups: each needs the other's dS. So both
 //| store their dS^T, transposed on the way by `stmatrix`, as a tile of queries by keys, and both read all of
@@ -44,7 +44,7 @@ namespace flashbook::hopper {
 template <typename T, int kQueries, int kKeys>
 __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys>& tile,
                                                          const uint32_t (&ds)[kQueries / kMmaK][4], int key) {
-  // A lane gives the place of one row of one of four 8 x 8 matrices: 8 keys of one query.
+  // A lane names one row of one of four 8 x 8 matrices: 8 keys of one query.
   const int lane = threadIdx.x % 32, query = lane / 16 * 8 + lane % 8, first = key + lane / 8 % 2 * 8;
   auto* panel = reinterpret_cast<unsigned char*>(tile.element[key / kPanel]);
 #pragma unroll
@@ -55,7 +55,7 @@ __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys
   fence_proxy_async();  // this lane's writes become visible to wgmma
 }
 
-//| ## Who computes which part of dQ
+//| ## Which warpgroup computes which part of dQ
 //|
 //| Two warpgroups share dQ of a tile: of 128 queries each takes 64, with all columns; of 64 queries each
 //| takes half of the columns. Either way a thread has dQ as an accumulator of 64 rows. At d = 256 half of the
@@ -76,9 +76,9 @@ struct DqPart {
   static constexpr int kFloats = kPanel / 2;         ///< that a thread has of a piece
   static constexpr int kPieceFloats = kFloats * kWarpgroup;
 
-  //| What a thread has of dQ goes to memory as it is, in the order of registers: thread t's four floats stand
-  //| beside thread t + 1's. So 32 lanes write 512 bytes side by side, whether into shared memory or into the
-  //| L2. Nobody reads those sums but the kernel that rounds them, and it knows the order.
+  //| A thread's part of dQ goes to memory as it is, in the order of registers: thread t's four floats are
+  //| next to thread t + 1's. So 32 lanes write 512 contiguous bytes, whether into shared memory or into the
+  //| L2. Only the kernel that rounds those sums reads them, and it knows the order.
   /// Where the part of warpgroup `number` of dQ of the tile at a row of the workspace is summed.
   static __device__ __forceinline__ float* sums_of(float* dq, int row, int number) {
     return dq + int64_t(row) * kHeadDim + number * kPieces * kPieceFloats;

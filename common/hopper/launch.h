@@ -34,9 +34,10 @@ inline Problem problem_of(const Shape& shape) {
 
 //| ## Tensor maps
 //|
-//| A tensor's map has five dimensions: {column, row, panel, head, batch}. Rows, heads and batch entries lie
-//| as far apart as the caller says, so `[batch, heads, seqlen, head_dim]`, `[batch, seqlen, heads, head_dim]`
-//| and a slice of one tensor with all of Q, K and V are the same to the kernels.
+//| A tensor's map has five dimensions: {column, row, panel, head, batch}. The caller gives the distances
+//| between rows, heads and batch entries, so `[batch, heads, seqlen, head_dim]`,
+//| `[batch, seqlen, heads, head_dim]` and a slice of one tensor with all of Q, K and V are the same to the
+//| kernels.
 /// The map of a tensor of `type` whose boxes are `box_panels` panels, or all, of tiles of `box_rows` rows of
 /// a head: {column, row, panel, head, batch or page}. A panel has `panel` columns, and its row is the span of
 /// the swizzle, 64 or 128 bytes. All columns are panels.
@@ -56,7 +57,7 @@ inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, con
        .swizzle = panel_bytes == 128 ? Swizzle::b128 : Swizzle::b64});
 }
 
-//| Numbers that go with rows, a log-sum-exp or D each, travel by a map of one dimension.
+//| Numbers that belong to rows, a log-sum-exp or D each, travel by a map of one dimension.
 /// The map of a float for each row of a gradient's workspace.
 inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
   return device::tensor_map(
@@ -88,18 +89,18 @@ inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, i
 
 //| ## The order of tiles
 //|
-//| The sections of `tile_scheduler.h` are made here. 32 MB, if the caller does not ask for less, are well
-//| within the L2, which also holds queries and outputs on their way; a section has at least one key head, and
+//| The sections of `tile_scheduler.h` are made here. 32 MB, if the caller does not ask for less, fit easily
+//| into the L2, which also holds queries and outputs on their way; a section has at least one key head, and
 //| all query heads that share it.
 constexpr int64_t kSectionBytes = int64_t(32) << 20;  ///< of the L2, for a section of heads
 
-/// How many key heads a section has, of which each wants `bytes` of the L2.
+/// How many key heads a section has, if each needs `bytes` of the L2.
 inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t section_bytes) {
   return int(std::clamp<int64_t>(section_bytes / bytes, 1, int64_t(shape.batch) * shape.kv_heads));
 }
 
 /// The order of tiles of `rows` queries. `longest_first`, for a causal mask: in sections of heads whose keys
-/// and values fit into `section_bytes`: of the L2 cache, beside what else is in it.
+/// and values fit into `section_bytes` of the L2 cache, together with the rest of its contents.
 inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
                             int64_t section_bytes = kSectionBytes) {
   const int64_t bytes_of_kv_head =
@@ -111,11 +112,12 @@ inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
           shape.heads,
           kv_heads * (shape.heads / shape.kv_heads),
           longest_first,
-          shape.seqlen_k <= 512};  // measured: later costs 1 to 2 % there, and gains up to 8 % of longer rows
+          shape.seqlen_k <=
+              512};  // measured: asking late costs 1 to 2 % there, and gains up to 8 % for longer rows
 }
 
-//| A gradient's block keeps keys, and while a head is worked on, its Q, dO and sums of dQ are wanted by every
-//| block: 8 bytes an element in 16 bits.
+//| A gradient's block keeps keys, and every block reads the Q, dO and sums of dQ of the head that is worked
+//| on: 8 bytes per element in 16 bits.
 /// How many key heads a section of a gradient has.
 inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_bytes = kSectionBytes) {
   return kv_heads_of_section(shape,
@@ -125,9 +127,9 @@ inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_byte
 }
 
 //| A persistent launch has as many blocks as there are multiprocessors, or tiles, if those are fewer. A block
-//| stays on its multiprocessor to the end, so a kernel of somebody else that should run beside it needs some
+//| stays on its multiprocessor to the end, so any other kernel that should run at the same time needs some
 //| left free (chapter 10).
-/// How many blocks a launch has. `margin`: multiprocessors that a persistent one leaves free.
+/// The number of blocks of a launch. `margin`: multiprocessors that a persistent launch leaves free.
 inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0) {
   return schedule == Schedule::single_tile
              ? order.tiles
@@ -135,7 +137,7 @@ inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0)
 }
 
 /// Sets the counter of Schedule::dynamic_persistent to 0, before the kernel that counts. One thread. The
-/// counter lies in the call's workspace: two calls that may run at the same time need a workspace each.
+/// counter is part of the call's workspace: two calls that may run at the same time need a workspace each.
 [[maybe_unused]] static __global__ void clear_counter(int* counter) { *counter = 0; }
 
 /// Calls `body` with whether the shape has a causal mask, as a constant.

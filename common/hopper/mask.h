@@ -1,9 +1,9 @@
 //| # Masks
 //|
 //| Two things hide keys: the end of the sequence, where TMA filled in zeros (their score would be 0, not
-//| -inf), and the causal diagonal. Both say the same of a row: there is a last key that it sees. So one
-//| comparison per score does it, and only tiles that contain a last key need it. Chapter 10 asks a problem of
-//| its own, whose tokens are a part of a sequence.
+//| -inf), and the causal diagonal. Both mean the same for a row: there is a last key that it sees. So one
+//| comparison per score is enough, and only tiles that contain a last key need it. In chapter 10, where the
+//| tokens are a part of a sequence, the problem is a type of its own.
 //|
 //| ![The causal mask is aligned to the bottom right: the last query sees every
 //| key](../../docs/figures/visible_keys.svg)
@@ -17,8 +17,8 @@ namespace flashbook::hopper {
 template <int kFloats, typename AnyProblem>
 __device__ __forceinline__ void mask(float (&scores)[kFloats], const AnyProblem& problem, int query,
                                      int first_key) {
-  // Float i belongs to column 8 * (i / 4) + 2 * (lane % 4) + i % 2. What varies by thread goes to the limit's
-  // side, so that each comparison is with a constant.
+  // Float i belongs to column 8 * (i / 4) + 2 * (lane % 4) + i % 2. The part that varies by thread moves to
+  // the limit's side, so that each comparison is with a constant.
   const int thread_key = first_key + 2 * int(threadIdx.x % 4);
   const int limit[2] = {problem.last_key(query) - thread_key, problem.last_key(query + 8) - thread_key};
 #pragma unroll

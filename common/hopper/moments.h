@@ -1,12 +1,12 @@
 //| # Moments
 //|
-//| No profiler shows what the warpgroups of a block do at the same time. So the loops of steps 2 to 5 say
-//| when they pass certain points, by `Traits::record(moment, tile)`. Chapter 5's versions derive from
-//| `Unrecorded`, whose `record` does nothing, and nothing is left of it in the machine code. The bench
-//| derives from them versions that write down the clock: that is where the chapter's timeline comes from.
+//| No profiler shows what the warpgroups of a block do at the same time. So the loops of steps 2 to 5 call
+//| `Traits::record(moment, tile)` at certain points. Chapter 5's versions derive from `Unrecorded`, whose
+//| `record` does nothing and compiles to nothing. The bench derives versions from them that write down the
+//| clock, and draws the chapter's timeline from these.
 //|
-//| ![What the consumers of a block do at the same time, as these moments
-//| tell](../../docs/figures/pingpong_timeline.svg)
+//| ![What the consumers of a block do at the same time, according to these
+//| moments](../../docs/figures/pingpong_timeline.svg)
 #pragma once
 #include "common/device/kernel.h"
 
@@ -14,7 +14,7 @@ namespace flashbook::hopper {
 
 /// Points in the loop over tiles of keys.
 enum class Moment {
-  keys_sent,    ///< producer: a stage was empty, and TMA has been told to bring the tile's keys there
+  keys_sent,    ///< producer: a stage was empty, and TMA has been asked to bring the tile's keys there
   values_sent,  ///< the same of its V
   landed,       ///< consumer: the tile that its first product reads is in
   turn,         ///< it may issue

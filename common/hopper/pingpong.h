@@ -1,14 +1,15 @@
 //| # Pingpong: consumers take turns
 //|
-//| With **pingpong** the consumers issue their products one after the other, always in the same order. While
-//| the tensor cores work for one, the others are at their softmax. Without it the consumers begin together,
-//| and alternate by themselves after three or four tiles, as the timeline shows. Pingpong fixes the order
-//| from the first tile.
+//| Two cooks share an oven: while one's dish bakes, the other prepares the next. With **pingpong** the
+//| consumers issue their products one after the other, always in the same order, and while the tensor cores
+//| work for one, the others are at their softmax. Without it the consumers begin together, and alternate by
+//| themselves only after three or four tiles, as the timeline shows. Pingpong fixes the order from the first
+//| tile on.
 //|
 //| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, which wait there
-//| (`take_turn`), and 128 of the consumer before it, which arrive and go on (`pass_turn`). Before the first
-//| turn nobody has passed one on, so the last consumer does it once before its loop (`open_turns`). All
-//| consumers take equally many turns.
+//| (`take_turn`), and 128 of the consumer before it, which arrive and go on (`pass_turn`). The first turn has
+//| to be passed on, too, so the last consumer does it once before its loop (`open_turns`). All consumers take
+//| equally many turns.
 //|
 //| ![Without pingpong the simulator's consumers issue side by side; with it, one after the
 //| other](../../docs/figures/pingpong_order.svg)
@@ -18,7 +19,7 @@
 
 namespace flashbook::hopper {
 
-/// What the block's named barriers are for.
+/// The uses of the block's named barriers.
 enum NamedBarrier {
   kWholeBlock,    ///< __syncthreads
   kTurnOfFirst,   ///< consumer 0 may issue
@@ -28,10 +29,10 @@ enum NamedBarrier {
 
 constexpr int kTurnArrivals = 2 * kWarpgroup;  ///< one warpgroup waits, one arrives
 
-//| A *named barrier* is one of 16 that a block has. `sync` waits until as many threads have come as the
+//| A *named barrier* is one of 16 that a block has. `sync` waits until as many threads have arrived as the
 //| barrier takes; `arrive` counts a thread and lets it go on. So one warpgroup can wait for another without
 //| stopping it. Barrier 0 is `__syncthreads`, so turns begin at 1. A kernel without `Traits::kPingpong` calls
-//| the same functions, and nothing is left of them.
+//| the same functions, and they compile to nothing.
 /// Waits until the consumer before has issued its products. A branch for each, since barriers are named at
 /// compile time.
 template <typename Traits>

@@ -9,13 +9,13 @@
 //| | `empty` | lane 0 of each consumer warp, when the products that read the tile are done | 4 a warpgroup | the producer | parity 1 |
 //|
 //| Parity 0 is the first phase of a barrier: consumers wait for the end of the first filling. The producer
-//| must not wait for a first emptying, since the stages begin empty: it asks for parity 1, the phase *before*
-//| the first, which counts as over. When both have gone through all stages once, they ask for the other
-//| parity.
+//| must not wait for a first emptying, since the stages begin empty. So it asks for parity 1, the phase
+//| *before* the first, which counts as over. When both have gone through all stages once, they ask for the
+//| other parity.
 //|
-//| Nobody counts tiles. Producer and consumers go through the stages in the same order, each with a state of
-//| its own, and the barriers keep the producer at most one round of the stages ahead. That is why one bit of
-//| parity is enough. (CUTLASS has the same: `PipelineTmaAsync` and `PipelineState`.)
+//| There is no count of tiles. Producer and consumers go through the stages in the same order, each with a
+//| state of its own, and the barriers keep the producer at most one round of the stages ahead. That is why
+//| one bit of parity is enough. (CUTLASS has the same: `PipelineTmaAsync` and `PipelineState`.)
 //|
 //|     producer:  fill(pipeline, state, map, row, head);      // waits for an empty stage, starts the copy
 //|     consumer:  wait_full(pipeline, state);                 // the tile is there
@@ -55,10 +55,10 @@ struct PipelineState {
   }
 };
 
-//| `full` takes one arrival a phase, the producer's; what it really waits for are the bytes. `empty` takes
-//| one arrival for each warp of each consumer. The names are for the simulator: its reports say `empty[1]`.
-/// One thread makes the barriers, before the block's first __syncthreads. `producers` and `consumers` are
-/// warps that arrive, or 1 for a thread with TMA.
+//| `full` takes one arrival per phase, the producer's; the real wait is for the bytes. `empty` takes one
+//| arrival for each warp of each consumer. The names are for the simulator: its reports say `empty[1]`.
+/// Initialises the barriers. One thread, before the block's first __syncthreads. `producers` and `consumers`
+/// are warps that arrive, or 1 for a thread with TMA.
 template <typename Tile, int kStages>
 __device__ void initialise(Pipeline<Tile, kStages>& pipeline, int producers, int consumers, const char* full,
                            const char* empty) {
@@ -72,16 +72,16 @@ __device__ void initialise(Pipeline<Tile, kStages>& pipeline, int producers, int
 
 //| ## Fill a stage
 //|
-//| First the stage must be empty, then its bytes are announced, then TMA is asked. The three may not change
-//| places: announced bytes belong to the phase that begins when the stage is empty.
-/// Waits until all consumers have read what the stage at `state` held before.
+//| First the stage must be empty, then its bytes are announced, then TMA is asked. The order is fixed:
+//| announced bytes belong to the phase that begins when the stage is empty.
+/// Waits until all consumers have read the stage at `state`.
 template <typename Tile, int kStages>
 __device__ __forceinline__ void wait_empty(Pipeline<Tile, kStages>& pipeline,
                                            const PipelineState<kStages>& state) {
   mbarrier_wait(&pipeline.empty[state.stage], state.phase ^ 1);
 }
 
-/// Waits for the stage to be empty and has `head`'s rows from `first_row` on brought into it, by the tile's
+/// Waits for the stage to be empty and has `head`'s rows from `first_row` on loaded into it, by the tile's
 /// `load(tile, map, barrier, first_row, head)`. One thread of the producer.
 template <typename Tile, int kStages, typename Map>
 __device__ __forceinline__ void fill(Pipeline<Tile, kStages>& pipeline, PipelineState<kStages>& state,
@@ -93,8 +93,6 @@ __device__ __forceinline__ void fill(Pipeline<Tile, kStages>& pipeline, Pipeline
 }
 
 //| ## Read it, and give it back
-//|
-//| A consumer waits for the phase that it is in. All its threads wait, each for itself.
 /// Waits until the tile at `state` is there.
 template <typename Tile, int kStages>
 __device__ __forceinline__ void wait_full(Pipeline<Tile, kStages>& pipeline,
@@ -105,7 +103,7 @@ __device__ __forceinline__ void wait_full(Pipeline<Tile, kStages>& pipeline,
 //| One lane may arrive for its whole warp, once all lanes have finished reading. After `wgmma_wait` they
 //| have: it returns when the products of the whole warpgroup are done, and WGMMA is the only reader of a
 //| tile.
-/// Says that this warp has read the tile at `state`.
+/// Arrives for this warp: it has read the tile at `state`.
 template <typename Tile, int kStages>
 __device__ __forceinline__ void release(Pipeline<Tile, kStages>& pipeline,
                                         const PipelineState<kStages>& state) {

@@ -1,6 +1,6 @@
 //| # The problem
 //|
-//| What a kernel must know of the shape, and the few sizes that Hopper's instructions fix.
+//| What a kernel needs to know of the shape, and the few sizes that Hopper's instructions fix.
 //|
 //| ![The causal mask is aligned to the bottom right: the last query sees every
 //| key](../../docs/figures/visible_keys.svg)
@@ -18,13 +18,13 @@ constexpr int kRowsOfWarp = 16;       ///< query rows that a warp's registers ho
 constexpr unsigned kWholeWarp = 0xffffffff;
 constexpr int kMostSharedBytes = 227 * 1024;  ///< of a block, on sm_90
 
-/// Columns of the tiles for a head dimension: 64, 128 or 256. What is beyond head_dim is zeros (`tiles.h`).
+/// Columns of the tiles for a head dimension: 64, 128 or 256. Columns beyond head_dim are zeros (`tiles.h`).
 constexpr int tile_columns(int head_dim) { return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256; }
 
 //| ## The problem, as a kernel sees it
 //|
 //| Tensors reach these kernels as tensor maps, which know sizes and strides, so a kernel asks for rows and
-//| never computes an address. What is left are the numbers that decide which query sees which key.
+//| never computes an address. It needs only the numbers that decide which query sees which key.
 
 /// A query head, and the entry of the batch that it belongs to.
 struct Head {
@@ -53,12 +53,12 @@ struct Problem {
   /// The key head that serves a query head.
   __device__ Head kv_head(Head q) const { return {q.head / group, q.batch}; }
 
-  /// How many elements lie between the first of O and the first of row `query` of a head.
+  /// The distance in elements from the start of O to row `query` of a head.
   __device__ int64_t o_offset(Head q, int query) const {
     return q.batch * o_strides.batch + q.head * o_strides.head + query * o_strides.row;
   }
 
-  /// How many tiles of `rows` queries a head has.
+  /// The number of tiles of `rows` queries in a head.
   __host__ __device__ int query_tiles(int rows) const { return ceil_div(seqlen_q, rows); }
 
   //| Both masks are one number: the last key that a query sees. The causal diagonal is aligned to the bottom
@@ -72,7 +72,7 @@ struct Problem {
   }
 
   /// How many tiles of `keys` keys the queries up to `last_query` see. At least one: a tile of queries that
-  /// see nothing multiplies one tile of keys, and the mask makes zeros of it.
+  /// see nothing multiplies one tile of keys, and the mask turns it into zeros.
   __device__ int key_tiles(int last_query, int keys) const { return max(last_key(last_query), 0) / keys + 1; }
 };
 

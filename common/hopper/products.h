@@ -4,8 +4,8 @@
 //| by a 16x256 matrix with one instruction, `wgmma`, and the product goes on in the background while the
 //| warps do something else. Here they do nothing else: they start 16 products, wait, and start again. A
 //| second warpgroup starts its own meanwhile, so the tensor cores are never without work. [Chapter
-//| 0](../../chapters/00_the_machine/README.md#arithmetic-and-tensor-cores)'s program measures their rate by
-//| it.
+//| 0](../../chapters/00_the_machine/README.md#arithmetic-and-tensor-cores)'s program measures their rate this
+//| way.
 //|
 //| ![A multiprocessor: four quarters with a tensor core each](../../docs/figures/multiprocessor.svg)
 #pragma once
@@ -17,9 +17,9 @@ namespace flashbook::hopper {
 
 //| ## Two tiles of ones
 //|
-//| 64 columns of 16 bits are 128 bytes, the widest row that a swizzle knows. In full tiles of ones it does
-//| not matter where an element lies, so the threads fill them from end to end, and every element of a product
-//| grows by 16 with each instruction.
+//| 64 columns of 16 bits are 128 bytes, the widest row that a swizzle supports. In tiles of ones the place of
+//| an element does not matter, so the threads fill them from end to end, and every element of a product grows
+//| by 16 with each instruction.
 
 constexpr int kOnesDepth = 64, kOnesColumns = 256;  ///< the tiles are 64 x 64 and 64 x 256
 constexpr int kProductsOfGroup = 16;
@@ -33,9 +33,9 @@ struct alignas(1024) OnesShared {
 //| ## The loop
 //|
 //| A **descriptor** is a tile's address and layout in 64 bits, which the instruction takes in place of the
-//| tile. The fence makes what threads wrote visible to the tensor cores. `wgmma_commit` closes a group of
-//| products and `wgmma_wait<0>` waits for all groups. Between the two nobody may touch `product`, whose 128
-//| registers a thread the tensor cores are writing.
+//| tile. The fence makes the threads' writes visible to the tensor cores. `wgmma_commit` closes a group of
+//| products and `wgmma_wait<0>` waits for all groups. In between no thread may touch `product`: the tensor
+//| cores are writing its 128 registers per thread.
 
 /// Each of the block's two warpgroups does `rounds` groups of kProductsOfGroup products.
 __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sums, int64_t* clocks) {
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sum
 
   //| Four products go along the 64 columns of both tiles, 16 at a time, and then begin again. 16 in a group
   //| keep the tensor cores busy for some two thousand clocks, so that a wait at the group's end costs little;
-  //| and while one warpgroup waits, the other has a group under way.
+  //| and while one warpgroup waits, the other has a group in flight.
 
   const int64_t begin = clock_cycles();
 #pragma unroll 1

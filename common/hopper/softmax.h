@@ -1,11 +1,11 @@
-//| # Softmax of what a warpgroup holds
+//| # Softmax of a warpgroup's scores
 //|
-//| Each thread holds parts of two of the 64 rows, r and r + 8: every fourth pair of their columns. So a row
-//| lies in the four lanes of a *quad*, and two shuffles make its maximum known to all four. Float i of
-//| `scores` belongs to row i / 2 % 2 of the two; the same holds for `output`.
+//| Each thread holds parts of two of the 64 rows, r and r + 8: every fourth pair of their columns. So the
+//| four lanes of a *quad* hold a row, and two shuffles give its maximum to all four. Float i of `scores`
+//| belongs to row i / 2 % 2 of the two; the same holds for `output`.
 //|
-//| ![A warpgroup's 64 rows belong to four warps; a row lies in four neighbouring
-//| lanes](../../docs/figures/wgmma_fragments.svg)
+//| ![A warpgroup's 64 rows belong to four warps; four neighbouring lanes hold a
+//| row](../../docs/figures/wgmma_fragments.svg)
 #pragma once
 #include "common/hopper/problem.h"
 #include "common/ptx/math.h"
@@ -15,7 +15,7 @@ namespace flashbook::hopper {
 /// Which of a thread's two rows float i of an accumulator belongs to.
 __host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
 
-/// What a thread knows of its two rows.
+/// The state of a thread's two rows.
 struct Rows {
   float max[2];  ///< of the scores so far, or of those before it last mattered (lazy rescaling)
   float sum[2];  ///< of this thread's own probabilities: the quad's four are added once, at the end
@@ -23,8 +23,8 @@ struct Rows {
   __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
 };
 
-//| `Rows` is what every softmax of the book keeps, chapter 6's and 8's too. This one may be lazy (see below),
-//| and then keeps a limit besides.
+//| Every softmax of the book keeps `Rows`, chapter 6's and 8's too. This one may be lazy (see below), and
+//| then also keeps a limit.
 /// The same for this softmax. `kLazy_`: maxima are taken lazily.
 template <bool kLazy_>
 struct SoftmaxRows : Rows {
@@ -50,24 +50,24 @@ __device__ __forceinline__ float quad_sum(float x) {
 //| ## One tile of keys
 //|
 //| Scores become probabilities in place: 2^(c s - c max), with c = scale * log2(e): one multiply-add and one
-//| `ex2` each. What was summed under an older maximum is multiplied by `correction`, the output too; the
-//| caller does that when its products are done.
+//| `ex2` each. Sums under an older maximum are multiplied by `correction`, and so is the output, by the
+//| caller, when its products are done.
 //|
 //| **A row that has seen no key** has the maximum -inf, and -inf - (-inf) is NaN: such a row subtracts 0.
 //|
-//| **Large scores.** The multiply-add is exact but for its last rounding, and `c max`, which is rounded
+//| **Large scores.** The multiply-add is exact except for its last rounding, and `c max`, which is rounded
 //| before, is the same for all keys of a row: its error is a common factor of P, which the division takes
 //| out. But the error grows with `c max`, by half a unit in its last place. From 2^31 on that is 2^7, and an
 //| exponential may overflow. So where `c max` exceeds 2^12, the maximum is subtracted before the scale, at
-//| the price of an addition more for each score. Below, the error is at most 2^-13, less than half a unit of
+//| the price of one more addition per score. Below that, the error is at most 2^-13, less than half a unit of
 //| P in f16. So a correction may be computed from the difference of two maxima, even if one was subtracted
 //| before the scale and the other after it.
 
 constexpr float kLargeScore = 0x1p12;  ///< c max, from where on the maximum is subtracted before the scale
 constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1 before maxima are taken
 
-/// Takes the maxima of scores into `rows`, and what was summed before is made relative to them; the output
-/// must be multiplied by `correction`. `subtract` is what scaled scores lose; scores may lose it here.
+/// Takes the maxima of scores into `rows`, and makes earlier sums relative to them; the output must be
+/// multiplied by `correction`. `subtract` is to be subtracted from scaled scores; scores may be reduced here.
 template <int kFloats, bool kLazy>
 __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], SoftmaxRows<kLazy>& rows,
                                             float (&correction)[2], float (&subtract)[2], float scale_log2) {
@@ -115,8 +115,8 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], SoftmaxRow
 template <int kFloats>
 __device__ __forceinline__ void exponentiate(float (&scores)[kFloats], Rows& rows, const float (&subtract)[2],
                                              float scale_log2) {
-  //| `scores[i] * scale_log2 - subtract` is one multiply-add. Again two chains, here of additions. The sum is
-  //| only of this thread's columns: the quad adds its four sums once, at the end.
+  //| `scores[i] * scale_log2 - subtract` is one multiply-add. Again there are two chains, here of additions.
+  //| The sum is only of this thread's columns: the quad adds its four sums once, at the end.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float a = rows.sum[r], b = 0;
@@ -147,12 +147,11 @@ __device__ __forceinline__ void softmax(float (&scores)[kFloats], SoftmaxRows<kL
 //| the factor. After a few tiles hardly any row needs a correction, and a warp without one skips head_dim / 2
 //| multiplications. One vote decides for the warp, since a branch that only some lanes take saves nothing.
 //|
-//| Then the maximum itself is not needed, only whether some score is above the limit. Each thread asks this
-//| of its own scores, and the vote takes the place of the shuffles. It compares the *bits* of the scores as
-//| integers: those of floats from 0 on are ordered as the numbers are, and those of negative floats are
-//| negative. `max3` of integers takes two scores at a time; on Hopper there is none for floats. For that,
-//| limits must not be negative. A row whose maximum lies more than 8 units below 0 has no limit, and its warp
-//| takes the maxima in every tile.
+//| Then the maximum itself is not needed, only whether some score is above the limit. Each thread checks its
+//| own scores, and the vote replaces the shuffles. It compares the *bits* of the scores as integers: floats
+//| from 0 on are ordered like their bits, and negative floats have negative bits. `max3` of integers takes
+//| two scores at a time; Hopper has none for floats. This only works with limits that are not negative. A row
+//| whose maximum is more than 8 units below 0 has no limit, and its warp takes the maxima in every tile.
 //|
 //| The maximum in use is that of a real score. So a query that sees a single key has p = 1 there, exactly,
 //| and its O is that key's V, bit by bit. Any other number nearby would do for the softmax, and not for this:
@@ -182,7 +181,7 @@ __device__ __forceinline__ bool softmax_lazily(float (&scores)[kFloats], LazyRow
 }
 
 //| The caller does this when the product that adds to the output is done. It is kHeadDim / 2 multiplications
-//| a thread.
+//| per thread.
 /// output *= correction, row by row.
 template <int kFloats>
 __device__ __forceinline__ void rescale_rows(float (&output)[kFloats], const float (&correction)[2]) {

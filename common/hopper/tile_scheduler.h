@@ -21,19 +21,19 @@
 
 namespace flashbook::hopper {
 
-/// How a block comes by its tiles.
+/// How a block gets its tiles.
 enum class Schedule {
   single_tile,         ///< one for each block
   static_persistent,   ///< every gridDim.x-th
-  dynamic_persistent,  ///< what a counter gives
-  in_order_persistent  ///< what a counter gives, the first tile too: tiles begin in their order
+  dynamic_persistent,  ///< by a counter
+  in_order_persistent  ///< by a counter, the first tile too: tiles begin in their order
 };
 
 //| ## The order
 //|
-//| The host writes the order down in five numbers (`launch.h`), and the kernel computes a tile's place from
-//| its index: no list lies in memory. `heads_of_section` is the number of heads that the caller wants in the
-//| L2 at once.
+//| The host describes the order by five numbers (`launch.h`), and the kernel computes a tile's place from its
+//| index, so there is no list in memory. `heads_of_section` is the number of heads that the caller wants in
+//| the L2 at once.
 /// The tiles of a launch, in order. Made by the host.
 struct TileOrder {
   int tiles;                      ///< of all heads
@@ -42,10 +42,10 @@ struct TileOrder {
   device::Divisor heads;    ///< of Q
   int heads_of_section;     ///< that are worked on at once
   bool longest_first;       ///< within a section: the last queries of all its heads, then those before
-  bool asks_early = false;  ///< for the next tile: before this one's keys are sent for, not after
+  bool asks_early = false;  ///< for the next tile: before this one's keys are requested, not after
 };
 
-/// What a block works on: a tile of queries.
+/// A block's work: a tile of queries.
 struct WorkTile {
   Head head;
   int query_tile;  ///< negative: there is none, the block is done
@@ -72,7 +72,7 @@ __device__ inline WorkTile tile_at(const TileOrder& order, int index) {
   return {{head % order.heads, head / order.heads}, query_tile};
 }
 
-//| ## Telling the others
+//| ## Broadcasting the next tile
 //|
 //| One thread, the producer of keys, knows which tile comes next. It broadcasts it to the others through
 //| shared memory, in two stages, so that the next tile is known before the last is done. Each stage has two
@@ -93,7 +93,7 @@ struct TileBroadcast {
 
 //| The count of `work_empty` is the number of warps that read: all of the consumers', and those of the
 //| producer's that also need to know.
-/// One thread makes the barriers. `readers` are warps.
+/// Initialises the barriers. One thread. `readers` are warps.
 __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
   for (int stage = 0; stage < kBroadcastStages; ++stage) {
     mbarrier_init(&broadcast.full[stage], 1);
@@ -109,14 +109,14 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
 //|
 //| **When to ask the counter.** A block that has asked holds a tile that no other can take any more. If it
 //| asks when the tile before begins, the answer is there in time, but the launch's last tiles wait for the
-//| blocks that hold them. If it asks when the last keys of the tile before are sent for, the answer takes
-//| hundreds of clocks, in which the consumers work on the stages that are full. So blocks ask late. Only for
-//| short rows they ask early, `asks_early`: late was measured to be slower there.
+//| blocks that hold them. If it asks after it has requested the last keys of the tile before, the answer
+//| takes hundreds of clocks, in which the consumers work on the stages that are full. So blocks ask late.
+//| Only for short rows do they ask early, `asks_early`: late was measured to be slower there.
 //|
 //| **A counter can reset itself.** A block asks once for each tile that it works on, so all blocks together
-//| ask `tiles` times. The block that is told `tiles - 1` has asked last, and sets the counter to 0 for the
-//| next launch. Otherwise each launch needs another one before it that clears the counter, and short
-//| sequences are slower.
+//| ask `tiles` times. The block that gets `tiles - 1` has asked last, and sets the counter to 0 for the next
+//| launch. Otherwise each launch needs another one before it that clears the counter, and short sequences are
+//| slower.
 /// Decides which tile of queries the block works on next, tells all readers, and calls `work_on(tile)` for
 /// each; at the end it tells them that there is none. One thread. `counter` is 0 at the launch, and not read
 /// unless kSchedule has one. kResetsCounter: with Schedule::dynamic_persistent, the launch leaves it so.
@@ -127,13 +127,13 @@ __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const T
   for (uint32_t round = 0;; ++round) {
     const WorkTile work = tile_at(order, index);
     const uint32_t stage = round % kBroadcastStages, phase = round / kBroadcastStages % 2;
-    mbarrier_wait(&broadcast.empty[stage], phase ^ 1);  // all have read what stood here before
+    mbarrier_wait(&broadcast.empty[stage], phase ^ 1);  // all have read the last tile
     broadcast.work[stage] = work;
     mbarrier_arrive(&broadcast.full[stage]);
     if (work.query_tile < 0) return;
     if constexpr (kSchedule == Schedule::single_tile) index = order.tiles;
     if constexpr (kSchedule == Schedule::static_persistent) index += gridDim.x;
-    //| The counter is asked here, or when `work_on` has sent for all keys of the tile.
+    //| The counter is asked here, or after `work_on` has requested all keys of the tile.
     if (kSchedule == Schedule::dynamic_persistent && order.asks_early)
       index = gridDim.x + atomicAdd(counter, 1);
     work_on(work);

@@ -1,10 +1,11 @@
 //| # Tiles in shared memory, and products of them
 //|
-//| All kernels from chapter 5 on multiply the same way: TMA lays a tile into shared memory, a descriptor says
-//| how it lies there, and `wgmma` reads it, sixteen numbers deep at a time.
+//| All kernels from chapter 5 on multiply the same way: TMA puts a tile into shared memory, a descriptor
+//| describes its layout, and `wgmma` reads it, sixteen numbers deep at a time.
 //|
-//| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product
-//| takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
+//| ![A tile of K and one of V: the places of the 16-byte pieces of a row, and the product that reads them. A
+//| product takes two pieces of every row of K, and all pieces of 16 rows of
+//| V](../../docs/figures/wgmma_tiles.svg)
 #pragma once
 #include "common/hopper/problem.h"
 #include "common/ptx/convert.h"
@@ -17,25 +18,25 @@ namespace flashbook::hopper {
 //|
 //| A row of Q, K or V has 64, 128 or 256 elements of two bytes. The widest swizzle exchanges 16-byte pieces
 //| within 128 bytes, so a tile is cut into *panels* of 64 columns. A panel's row is exactly 128 bytes, its
-//| pieces change places with the row's number, and eight rows of one column lie in eight different groups of
+//| pieces change places with the row's number, and eight rows of one column are in eight different groups of
 //| banks.
 //|
 //| The tensor map has a dimension for panels (`launch.h`): {64 columns, rows, panels, heads, batch}. So one
 //| instruction brings a whole tile, and rows beyond the end of a head come as zeros.
 //|
-//| **A head dimension that is no tile's**, such as 80, takes the next larger tile, of 128 columns. The
-//| columns beyond the 80th must come as zeros, too: then they add nothing to scores, and their outputs are
-//| zeros that nobody stores. TMA fills up with zeros at the end of each dimension of the map by itself. So
-//| the map must say that a row ends at column 80, and a dimension for panels cannot: its last panel would
-//| have 16 columns, the others 64. Such a map has rows of 80 columns in one piece, and boxes of one panel. A
-//| tile takes one instruction a panel, and whatever lies beyond the row's end comes as zeros.
+//| **A head dimension without a tile of its own**, such as 80, takes the next larger tile, of 128 columns.
+//| The columns beyond the 80th must come as zeros, too: then they add nothing to scores, and their outputs
+//| are zeros that are never stored. TMA itself fills up with zeros at the end of each dimension of the map.
+//| So the map must have rows that end at column 80, and with a dimension for panels that is impossible: its
+//| last panel would have 16 columns, the others 64. Such a map has rows of 80 columns in one piece, and boxes
+//| of one panel. A tile takes one instruction per panel, and everything beyond the row's end comes as zeros.
 
 constexpr int kPanel = 64;                      ///< columns of a panel
 constexpr int kPanelRowBytes = kPanel * 2;      ///< of 16-bit elements: the span of the swizzle
 constexpr int kAtomBytes = 8 * kPanelRowBytes;  ///< 8 rows, after which the swizzle's pattern repeats
-constexpr int kMmaK = 16;                       ///< of the summed dimension, what one wgmma takes
+constexpr int kMmaK = 16;                       ///< of the summed dimension, per wgmma
 
-/// kRows rows of kColumns columns, as TMA lays them down: of one head, or of scores.
+/// kRows rows of kColumns columns, as TMA stores them: of one head, or of scores.
 template <typename T, int kRows, int kColumns>
 struct alignas(kAtomBytes) Tile {
   static constexpr uint32_t kBytes = kRows * kColumns * sizeof(T);
@@ -48,15 +49,15 @@ struct TileMap : CUtensorMap {
   bool by_panels;
 };
 
-/// Brings rows `first_row` ... of `head` into `tile`. `full` must have been told of its bytes.
+/// Loads rows `first_row` ... of `head` into `tile`. Its bytes must have been announced at `full`.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const CUtensorMap& map, uint64_t* full,
                                      int first_row, const Head& head) {
   tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
-//| One instruction brings the tile, or its first panel. Only a padded tile asks for the others.
-/// The same of a head dimension that may be padded.
+//| One instruction loads the tile, or its first panel. Only a padded tile asks for the others.
+/// The same for a head dimension that may be padded.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const TileMap& map, uint64_t* full,
                                      int first_row, const Head& head) {
@@ -67,7 +68,7 @@ __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const TileM
       tma_load(tile.element[panel], map, full, {panel * kPanel, first_row, 0, head.head, head.batch});
 }
 
-//| A tile leaves as it came. TMA writes neither rows nor columns beyond the end.
+//| Stores work the same way. TMA writes neither rows nor columns beyond the end.
 /// Has `tile` stored as rows `first_row` ... of `head`. The caller commits.
 template <typename Tile>
 __device__ __forceinline__ void store(const Tile& tile, const CUtensorMap& map, int first_row,
@@ -75,7 +76,7 @@ __device__ __forceinline__ void store(const Tile& tile, const CUtensorMap& map, 
   tma_store(map, &tile, {0, first_row, 0, head.head, head.batch});
 }
 
-/// The same of a head dimension that may be padded.
+/// The same for a head dimension that may be padded.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ void store(const Tile<T, kRows, kColumns>& tile, const TileMap& map, int first_row,
                                       const Head& head) {
@@ -86,8 +87,8 @@ __device__ __forceinline__ void store(const Tile<T, kRows, kColumns>& tile, cons
       tma_store(map, tile.element[panel], {panel * kPanel, first_row, 0, head.head, head.batch});
 }
 
-//| Where threads write a tile themselves, they put each piece where the swizzle wants it.
-/// Where eight columns of a row of a tile lie, 16 bytes.
+//| Threads that write a tile themselves have to apply the swizzle.
+/// The place of eight columns of a row of a tile, 16 bytes.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ uint4* piece_of(Tile<T, kRows, kColumns>& tile, int row, int column) {
   auto* panel = reinterpret_cast<unsigned char*>(tile.element[column / kPanel]);
@@ -99,13 +100,13 @@ __device__ __forceinline__ uint4* piece_of(Tile<T, kRows, kColumns>& tile, int r
 //|
 //| A product sums over one dimension. For S = Q K^T it is the head dimension, and it runs along the rows of
 //| both tiles: they are contraction-major. (PTX says *K-major*, after the K of M x N x K, which has nothing
-//| to do with our keys.) Groups of 8 rows follow each other at 1024 bytes, and that is all the descriptor
-//| must know. One `wgmma` takes 16 columns, which is 32 bytes of a row; four fill a panel.
+//| to do with our keys.) Groups of 8 rows are 1024 bytes apart, and that is all the descriptor needs. One
+//| `wgmma` takes 16 columns, which is 32 bytes of a row; four fill a panel.
 //|
 //| For O = P V the summed dimension is the key, and it runs *across* the rows of V, from one to the next: V
-//| is *MN-major*. Again the next 8 keys are 1024 bytes on. The head dimension, n, now runs along a row and
-//| goes on in the next panel: that is the leading distance. One `wgmma` takes 16 keys, 16 whole rows of each
-//| panel.
+//| is *MN-major*. Again the next 8 keys are 1024 bytes further on. The head dimension, n, now runs along a
+//| row and goes on in the next panel: that is the leading distance. One `wgmma` takes 16 keys, 16 whole rows
+//| of each panel.
 
 /// The descriptor of a tile whose rows run along the summed dimension: Q or K for scores.
 template <typename T, int kRows, int kColumns>
@@ -122,11 +123,11 @@ __device__ __forceinline__ uint64_t mn_major(const Tile<T, kRows, kColumns>& til
 //| ## The products
 //|
 //| Each `wgmma` sums 16 numbers deep, so scores take head_dim / 16 of them, and P V takes keys / 16. Only the
-//| addresses in the descriptors change from one to the next. For scores the first one does not add to what
-//| stands in the registers (`step > 0`), so nobody has to clear them. Each function commits its products as
-//| one group.
+//| addresses in the descriptors change from one to the next. For scores the first one overwrites the
+//| registers instead of adding to them (`step > 0`), so they need not be cleared. Each function commits its
+//| products as one group.
 /// Issues scores = left right^T, 64 rows by 2 * kFloats columns, as one group: S from Q and K. `kLeftRows`:
-/// of left's tile, where it has more than those 64.
+/// rows of left's tile, where it has more than those 64.
 template <typename T, int kHeadDim, int kLeftRows = kRowsOfWarpgroup, int kFloats>
 __device__ __forceinline__ void issue_scores(float (&scores)[kFloats], uint64_t left, uint64_t right) {
   constexpr int kRightRows = 2 * kFloats;
