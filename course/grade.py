@@ -32,7 +32,7 @@ from course.toolchain import Toolchain
 
 LONGEST = 120  # bytes of a name of a folder or a file
 ENDLESS = 2  # tests of an exercise, or compilations of a submission, that run into the limit of time; no other runs after them
-SECONDS, CAPSTONE_SECONDS = 12, 60  # of one core, for an exercise: what a class takes, before anything is known of it
+SECONDS = 12  # of one core, for an exercise, before any was graded here: solved ones took 8 to 15
 
 
 class Grader:
@@ -284,7 +284,7 @@ def minutes(seconds: float) -> str:
 
 def expected(exercises: Sequence[manifest.Exercise], jobs: int) -> float:
     """Seconds that a submission takes, before any was graded."""
-    return sum(CAPSTONE_SECONDS if e.kind == manifest.CAPSTONE else SECONDS for e in exercises) / min(jobs, len(exercises), os.cpu_count() or 1)
+    return SECONDS * len(exercises) / min(jobs, len(exercises), os.cpu_count() or 1)
 
 
 def tables(grades: Sequence[Grade], names: Sequence[str]) -> dict[str, str]:

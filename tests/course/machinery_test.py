@@ -286,6 +286,7 @@ class Handout(Tree):
         self.assertIn("course handout:", refused.stderr)
         self.assertNotIn("Traceback", refused.stderr)
         self.assertEqual(run().returncode, 2)
+        self.assertEqual(run(self.top / "new", "--solved", "01").returncode, 0)
 
 
 class Manifest(Tree):

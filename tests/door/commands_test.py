@@ -177,6 +177,15 @@ class FrontDoor(unittest.TestCase):
         self.assertEqual(self.call("course", "grade", "nobody").returncode, 2)
         self.assertFalse((self.tree / "build").exists())
 
+    def test_a_flag_may_stand_between_the_words_of_a_list(self):
+        (self.tree / "course/handout.py").write_text("import sys; print(sys.argv[1:])\n")
+        for words in (("../new", "--solved", "01"), ("--solved", "../new", "01"), ("../new", "01", "--solved")):
+            self.assertIn("new', '01', '--solved']", self.call("course", "handout", *words).stdout)
+
+    def test_an_exercise_is_profiled_if_it_has_a_kernel(self):
+        self.refused("profile", "ch01-scores", saying="ch01-scores launches no kernel: there is nothing to profile")
+        self.refused("profile", "score", saying="did you mean ch01-scores?")
+
     def test_arguments_that_a_command_does_not_take(self):
         for *words, what in (("plot", "01"), ("docs", "--no-cuda"), ("test", "03"), ("bench", "--solved"),
                              ("run", "--fast"), ("run", "--out")):
