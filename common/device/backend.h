@@ -18,7 +18,7 @@ void free(void* address) noexcept;
 /// Copies between host and device, in either direction, after all work before it.
 void copy(void* target, const void* source, std::size_t bytes);
 
-/// Why NCCL cannot serve so many ranks; empty if it can.
+/// Why NCCL cannot serve this many ranks; empty if it can.
 std::string why_not_nccl(int ranks);
 
 /// "2.28.9"; empty if there is none.
@@ -27,7 +27,7 @@ std::string nccl_version();
 /// run_ranks with Transport::nccl, where why_not_nccl is empty.
 void run_nccl_ranks(int count, const std::function<void(Rank&)>& body);
 
-/// Sets every byte of device memory to `byte`, which stands for "nobody has written this".
+/// Sets every byte of device memory to `byte`, which marks memory that was never written.
 void poison(void* address, unsigned char byte, std::size_t bytes);
 
 }  // namespace flashbook::device::backend

@@ -95,7 +95,7 @@ struct Launch {
   friend bool operator==(const Launch&, const Launch&) = default;
 };
 
-/// Where this thread's launches are noted; null while nobody asks.
+/// Where this thread's launches are noted; null while nothing asks for them.
 thread_local std::vector<Launch>* noted = nullptr;
 
 KernelResources resources_of(const Launch& launch) {

@@ -32,8 +32,8 @@ struct DeviceError : ErrorOfParts<std::runtime_error> {
   using ErrorOfParts::ErrorOfParts;
 };
 
-/// What was asked for cannot be had here: more memory than there is, a setting out of its range. The message
-/// names the cure.
+/// The request cannot be met here: more memory than there is, a setting out of its range. The message names
+/// the cure.
 struct UsageError : DeviceError {
   using DeviceError::DeviceError;
 };
@@ -60,7 +60,7 @@ Info info();
 enum class Place { host, device };
 
 /// The most shared memory that a block may ask for, in bytes: 227 KB on an H200 and in the simulator, 163 KB
-/// on an A100. Of a GPU build without a GPU it is an H200's; a launch says what is missing.
+/// on an A100. A GPU build without a GPU assumes an H200; a launch reports what is missing.
 int64_t shared_bytes_of_block();
 
 /// What chapters choose tiles by: shared_bytes_of_block, in whose place tests put another machine's.
@@ -109,12 +109,12 @@ double time_on_device(Stream stream, const std::function<void()>& work);
 /// device has its buffer. Nothing in the simulator.
 void flush_l2(Stream stream);
 
-/// What launches did in the simulator that is allowed and rarely meant, since the last call: lines for
-/// whoever finds that a result is wrong. Empty if nothing was odd, and on a GPU.
+/// Whatever launches in the simulator did since the last call that is allowed and rarely intended, in lines
+/// that may help to explain a wrong result. Empty if nothing was odd, and on a GPU.
 std::string take_suspects();
 
-/// Says that kernels load from these bytes of device memory also where nobody has written, and drop what they
-/// find. The simulator's traced mode then asks nothing of them; on a GPU nothing happens.
+/// Declares that kernels also load bytes of this device memory that were never written, and drop them. The
+/// simulator's traced mode then does not check them; on a GPU nothing happens.
 void allow_unwritten(const void* address, std::size_t bytes);
 
 }  // namespace flashbook::device

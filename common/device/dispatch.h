@@ -9,8 +9,8 @@
 
 namespace flashbook::device {
 
-/// Why there is no kernel for `what`. Of a quick program, whose kernels are those of a run without options,
-/// what builds the others.
+/// Why there is no kernel for `what`. In a quick program, which has only the kernels of a run without
+/// options, the message says what builds the others.
 inline std::logic_error no_kernel(const std::string& what) {
 #ifdef FLASHBOOK_ONLY_HEAD_DIM
   return std::logic_error("this program has no kernel for " + what +

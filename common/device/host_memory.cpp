@@ -26,9 +26,9 @@ int64_t number_in(const Path& file, const std::string& key, int64_t otherwise) {
   return content >> value ? value : otherwise;
 }
 
-/// What one control group leaves; kUnknown or more if it has no limit, or is not there. Pages of files are
-/// counted as used, but are given up when memory is short; those of tmpfs, which are not, are on neither of
-/// the two lists.
+/// The bytes that one control group leaves; kUnknown or more if it has no limit, or does not exist. Pages of
+/// files are counted as used, but are given up when memory is short; those of tmpfs, which are not, are on
+/// neither of the two lists.
 int64_t left_in(const Path& group) {
   const int64_t limit = number_in(group / "memory.max", "", kUnknown);
   if (limit >= kUnknown) return kUnknown;

@@ -13,7 +13,7 @@ namespace flashbook::device {
 /// the system does not say. `root` is where the system's files are, for tests.
 int64_t host_memory_available(const std::filesystem::path& root = "/");
 
-/// Allocates memory on a 256-byte boundary, as device memory is. Throws DeviceError if so much is not
+/// Allocates memory on a 256-byte boundary, as device memory is. Throws DeviceError if that much is not
 /// available.
 void* allocate_host_memory(std::size_t bytes);
 

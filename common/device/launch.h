@@ -27,7 +27,7 @@ enum class Start {
   plain,      ///< each when there is room for it
   dependent,  ///< while the launch before on the stream may still run (common/ptx/dependent_launch.h; Hopper)
   cooperative  ///< all together, or the machine refuses: for blocks that wait for one another. With a plain
-               ///< launch, two such kernels beside each other could each have some of the room, and wait
+               ///< launch, two such kernels at the same time could each have some of the room, and wait
                ///< for the rest for ever. (In the simulator a block begins when others wait for it, however
                ///< it was launched.)
 };

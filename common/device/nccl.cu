@@ -150,7 +150,7 @@ class NcclRank final : public Rank {
 
 std::string why_not_nccl(int ranks) {
   if (library() == nullptr) return "there is no libnccl.so.2: install NCCL, or send messages by copies";
-  // Of several hosts nobody knows here how many devices there are: NCCL itself refuses two ranks on one.
+  // The number of devices on several hosts is not known here: NCCL itself refuses two ranks on one.
   if (const int devices = device_count(); processes() == nullptr && ranks > devices)
     return concat("NCCL wants a GPU for each rank, and there are ", ranks, " ranks on ", devices,
                   ": give fewer, or send messages by copies");

@@ -76,7 +76,7 @@ struct Address {
   socklen_t size = sizeof(sockaddr_storage);
 
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&bytes); }
-  /// In network order, as it lies in either family.
+  /// In network order, as in both families.
   in_port_t& port() {
     return bytes.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bytes)->sin6_port
                                        : reinterpret_cast<sockaddr_in*>(&bytes)->sin_port;
@@ -140,7 +140,7 @@ bool receive_all(const Socket& socket, void* data, std::size_t bytes, Deadline d
   return true;
 }
 
-/// Of messages so short that the other end's buffer takes them.
+/// For messages short enough to fit into the other end's buffer.
 bool send_all(const Socket& socket, const void* data, std::size_t bytes) {
   return ::send(socket.get(), data, bytes, MSG_NOSIGNAL) == ssize_t(bytes);
 }
@@ -172,7 +172,7 @@ struct Hello {
   Address listens = {};  ///< where those of higher ranks reach it; rank 0 is sent it
 };
 
-/// What is said while the ranks are at work, a byte each, and the rank behind `lost`.
+/// The messages while the ranks are at work: a byte each, and the rank after `lost`.
 enum class Word : char { alive = 'a', parting = 'p', lost = 'l' };
 
 /// A number of the environment; nothing if it is not there.
@@ -342,7 +342,7 @@ class Processes::Peers {
 
   // ---- how they meet
 
-  /// What comes in on a new connection, if it is one of ours.
+  /// The greeting on a new connection, if it is one of ours.
   std::optional<Hello> hello(const Socket& socket, Deadline deadline) const {
     Hello said{.rank = -1, .count = 0};
     if (!socket || !receive_all(socket, &said, sizeof said, std::min(deadline, in(5))) ||
@@ -365,7 +365,7 @@ class Processes::Peers {
                       " not come: start all of them, or wait longer with --timeout");
   }
 
-  /// Rank 0: the others come to its address, and are told where each of them listens.
+  /// Rank 0: the others come to its address, and learn where each of them listens.
   void gather(Deadline deadline) {
     const Socket door = listening(resolved(me_.address, me_.port));
     std::vector<Address> listens(std::size_t(me_.count));

@@ -2,8 +2,8 @@
 /// Ranks that are processes of their own, on one host or on several, started by torchrun or mpirun.
 ///
 /// They meet at an address, each connects to each by TCP, and they know of each other until they part: if one
-/// ends before, or is not heard of for so many seconds, each of the others says which one and ends with exit
-/// code 1. A rank that is killed is noticed at once, one that hangs or whose host is gone after `patience`.
+/// ends before, or is silent for `patience` seconds, each of the others reports which one and ends with exit
+/// code 1. A rank that is killed is noticed at once, one that hangs or whose host is gone after that time.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -59,7 +59,8 @@ class Processes {
 /// Those of this process, once it has met them; null if it is alone.
 Processes* processes();
 
-/// Meets the others, if a launcher has started this process beside them. Throws what Processes throws.
+/// Meets the other processes, if a launcher has started this one along with them. Throws what Processes
+/// throws.
 void meet_processes(double patience);
 
 /// Parts from them.

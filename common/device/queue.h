@@ -41,8 +41,8 @@ class Event {
   std::shared_ptr<const Recorded> recorded_;
 };
 
-/// A stream of the device in use. What is put into one queue is done in order; queues do not wait for each
-/// other, nor for the default stream, unless they are told to.
+/// A stream of the device in use. The work in one queue is done in order; queues do not wait for each other,
+/// nor for the default stream, unless asked to.
 class Queue {
  public:
   Queue();
@@ -65,10 +65,11 @@ class Queue {
 };
 
 /// Copies device memory, of any two devices, when the work before it on the stream is done. Until then, and
-/// until the copy is waited for, nobody may write `source`, or touch `target`.
+/// until the copy is waited for, `source` must not be written, nor `target` touched.
 void copy_async(Stream stream, void* target, const void* source, std::size_t bytes);
 
-/// The same of `rows` rows of `row_bytes`, which begin so many bytes apart: at least `row_bytes`.
+/// The same for `rows` rows of `row_bytes`, which begin `target_pitch` and `source_pitch` bytes apart: at
+/// least `row_bytes`.
 void copy_rows_async(Stream stream, void* target, std::size_t target_pitch, const void* source,
                      std::size_t source_pitch, std::size_t row_bytes, std::size_t rows);
 

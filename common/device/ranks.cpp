@@ -18,7 +18,7 @@
 namespace flashbook::device {
 namespace {
 
-/// What a rank throws that ends because another one has failed.
+/// Thrown by a rank that ends because another one has failed.
 struct GivenUp {};
 
 void require_rank(int rank, int count) {
@@ -33,7 +33,7 @@ struct Sent {
   Event landed;
 };
 
-/// What the ranks of a run have in common.
+/// The state that the ranks of a run share.
 class Meeting {
  public:
   Meeting(int count, Turns turns)
@@ -137,14 +137,15 @@ class Meeting {
     for (int rank = 0; rank < count_; ++rank)
       if (over_[std::size_t(rank)]) text += concat("rank ", rank, " has ended, ");
     return text +
-           "and nobody goes on. Put sends and the receives that belong to the same moment into one exchange";
+           "and nobody goes on. Put sends and the receives that belong to the same moment into one "
+           "exchange";
   }
 
   void await_turn(int rank, std::unique_lock<std::mutex>& lock) {
     changed_.wait(lock, [&] { return turn_ == rank; });
   }
 
-  /// Lets the others go on, and throws if all of them had their turn and nobody could.
+  /// Lets the others go on, and throws if all of them had their turn and none could move.
   void await_next_turn(int rank, bool has_moved, std::unique_lock<std::mutex>& lock) {
     in_vain_ = has_moved ? 0 : in_vain_ + 1;
     if (in_vain_ > std::ranges::count(over_, false)) throw DeviceError(describe_deadlock());

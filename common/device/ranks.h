@@ -50,8 +50,8 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 };
 
-/// The device of a rank: 0, 1, ... and, if there are more ranks than devices, 0 again. Of a process that is a
-/// rank (processes.h), its own: that of its place on its host.
+/// The device of a rank: 0, 1, ... and, if there are more ranks than devices, 0 again. For a process that is
+/// a rank (processes.h), its own: that of its place on its host.
 int device_of_rank(int rank);
 
 /// The ranks that this process runs: all of them, or its own.
@@ -71,7 +71,7 @@ struct Together {
       0;  ///< multiprocessors that a rank's kernels leave to others, such as NCCL's, while messages travel
 };
 
-/// Why messages of so many ranks cannot travel so here; empty if they can.
+/// Why messages of this many ranks cannot travel this way here; empty if they can.
 std::string why_not(Transport transport, int ranks);
 
 /// Copies in one process. Between processes NCCL, or sockets where it is not to be had.

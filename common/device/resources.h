@@ -7,7 +7,7 @@
 
 namespace flashbook::device {
 
-/// What a kernel takes, as it was launched.
+/// The resources of a kernel, as it was launched.
 struct KernelResources {
   int registers;             ///< a thread
   std::size_t shared_bytes;  ///< a block, static and dynamic

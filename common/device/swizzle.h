@@ -1,9 +1,9 @@
 /// \file
-/// Swizzles: how tiles lie in shared memory so that a column of 16-byte chunks meets every bank.
+/// Swizzles: layouts of tiles in shared memory in which a column of 16-byte chunks meets every bank.
 ///
 /// A tile of rows of 32, 64 or 128 bytes keeps its rows in place and exchanges the 16-byte chunks within
-/// each: chunk c of row r lies where chunk c ^ r would. TMA writes and reads tiles so, WGMMA and stmatrix
-/// must be told the same. (PTX ISA, "Swizzling modes" of tensors)
+/// each: chunk c of row r is where chunk c ^ r would be. TMA writes and reads tiles this way, and WGMMA
+/// and stmatrix must use the same pattern. (PTX ISA, "Swizzling modes" of tensors)
 #pragma once
 #include "common/device/kernel.h"
 

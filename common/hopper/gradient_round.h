@@ -257,7 +257,7 @@ __device__ __forceinline__ void finish_values(Shared& shared, const State& state
 //| every dS. It moves 4 bytes in and 2 out for each element of dQ; for short sequences that is a notable part
 //| of the whole.
 /// Rounds a warpgroup's part of dQ of a tile. `sums` [kQueries, kHeadDim] is the tile's, `to` the row of dQ
-/// from which rows are counted. Of the thread's rows `row` and `row` + 8, it stores those below `end`, the
+/// from which rows are counted. A thread stores its rows `row` and `row` + 8 if they are below `end`, and the
 /// first `columns` of each.
 template <typename T, int kHeadDim, int kQueries>
 __device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, int64_t stride, int row,

@@ -34,8 +34,8 @@ __device__ __forceinline__ void named_barrier_sync(int barrier, int threads,
 #endif
 }
 
-/// Arrives at barrier `kBarrier` and goes on: the signal of a producer to those who wait with
-/// named_barrier_sync. What the caller wrote before is visible to them. Preconditions: as above. (PTX ISA,
+/// Arrives at barrier `kBarrier` and goes on: a producer's signal to threads that wait with
+/// named_barrier_sync. They see everything that the caller wrote before. Preconditions: as above. (PTX ISA,
 /// barrier.arrive and bar.arrive)
 template <int kBarrier, int kThreads>
 __device__ __forceinline__ void named_barrier_arrive([[maybe_unused]] CallSite where = CallSite::current()) {

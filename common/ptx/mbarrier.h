@@ -2,16 +2,16 @@
 /// mbarriers: barriers in shared memory that count arrivals of threads and bytes of asynchronous copies.
 ///
 /// A barrier goes from phase to phase. A phase is over when `arrivals` threads have arrived and when all
-/// bytes that they announced have landed; the next one begins at once. Whoever waits names the parity of the
-/// phase: 0 for the first, 1 for the second, 0 for the third. A wait can tell only the phase that is running
-/// from the one before it, so nobody may fall two phases behind. A fresh barrier counts as having completed a
-/// phase of parity 1: who waits for "empty" starts with parity 1 and passes.
+/// bytes that they announced have landed; the next one begins at once. A wait names the parity of its phase:
+/// 0 for the first, 1 for the second, 0 for the third. Parity distinguishes only the running phase and the
+/// one before it, so no thread may fall two phases behind. A fresh barrier counts as having completed a phase
+/// of parity 1: the first wait for "empty" uses parity 1, and returns at once.
 ///
 ///     full:   the producer arrives with the bytes to come, TMA brings them, consumers wait
 ///     empty:  consumers arrive when they have read the tile, the producer waits
 ///
-/// Preconditions of all: the barrier is a `uint64_t` in shared memory. Its value is nobody's business but the
-/// machine's. Needs Hopper (sm_90). (PTX ISA, mbarrier)
+/// Preconditions of all: the barrier is a `uint64_t` in shared memory. Only the machine interprets
+/// its value. Needs Hopper (sm_90). (PTX ISA, mbarrier)
 #pragma once
 #include "common/ptx/call_site.h"
 #include "common/ptx/shared_address.h"
@@ -64,8 +64,7 @@ __device__ __forceinline__ void name_mbarrier([[maybe_unused]] const uint64_t* b
 #endif
 }
 
-/// Arrives. What the thread read and wrote before has happened for those who then wait. (PTX ISA,
-/// mbarrier.arrive)
+/// Arrives. Threads that then wait see everything that this thread wrote before. (PTX ISA, mbarrier.arrive)
 __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier,
                                                 [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -89,8 +88,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(
 #endif
 }
 
-/// Whether the phase of that parity is over. If not, the machine waits a while for its end before it says so.
-/// (PTX ISA, mbarrier.try_wait.parity)
+/// Whether the phase of that parity is over. If not, the machine waits a while for its end before it returns
+/// false. (PTX ISA, mbarrier.try_wait.parity)
 __device__ __forceinline__ bool mbarrier_try_wait(const uint64_t* barrier, uint32_t parity,
                                                   [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

@@ -18,7 +18,7 @@
 
 namespace flashbook {
 
-/// Where an element stands in its matrix.
+/// The place of an element in its matrix.
 struct MatrixPlace {
   int row, column;
   friend constexpr bool operator==(const MatrixPlace&, const MatrixPlace&) = default;

@@ -5,10 +5,10 @@
 /// One thread issues a copy. The tensor, its box (the tile's size) and the swizzle come from a tensor map,
 /// which the host makes (common/device/tensor_map.h) and the kernel takes as
 /// `const __grid_constant__ CUtensorMap`. `at` says where the box begins, in elements, innermost dimension
-/// first; a list in braces does: `tma_load(tile, map, &full, {0, row, head})`.
+/// first; a list in braces is enough: `tma_load(tile, map, &full, {0, row, head})`.
 ///
-/// Preconditions of loads and stores: the tile lies in shared memory at a multiple of 128 bytes, better of
-/// 1024, from where every swizzle starts its pattern; `at` has as many coordinates as the map. Needs Hopper
+/// Preconditions of loads and stores: the tile is in shared memory at a multiple of 128 bytes, better of
+/// 1024, where every swizzle starts its pattern; `at` has as many coordinates as the map. Needs Hopper
 /// (sm_90). (PTX ISA, cp.async.bulk.tensor)
 #pragma once
 #include "common/device/tensor_map_type.h"
@@ -119,8 +119,8 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* ti
 }
 
 /// Adds a box of float32 to the tensor, each element atomically: any number of blocks may add to the same
-/// place, in any order, beside red_add and atomicAdd. Subnormals stay, unlike theirs (an H200's answer). It
-/// is committed, read and in memory as a store is, and what lies outside the tensor is left out as of one.
+/// place, in any order, at the same time as red_add and atomicAdd. Subnormals stay, unlike theirs (an H200's
+/// answer). It is committed, read and in memory as a store is, and leaves out whatever is outside the tensor.
 /// Precondition: as of a store. (PTX ISA, cp.reduce.async.bulk.tensor)
 template <int kRank>
 __device__ __forceinline__ void tma_reduce_add(const CUtensorMap& map, const void* tile,

@@ -3,8 +3,8 @@
 /// work. Needs sm_90a.
 ///
 /// d = a * b, or d += a * b, for a 64xK (rows m, columns k), b KxN and d 64xN; K is 16 for 16-bit elements
-/// and 32 for e4m3, so a row of K elements has 32 bytes. b, and a if the kernel likes, stand in shared memory
-/// and are named by descriptors; d, and a otherwise, are in registers, dealt out as WgmmaM64 says.
+/// and 32 for e4m3, so a row of K elements has 32 bytes. b is in shared memory, named by a descriptor, and a
+/// may be; otherwise a, and always d, are in registers, distributed as WgmmaM64 says.
 ///
 /// The products of a warpgroup run in the order of their issue, in the background, and are waited for in
 /// groups:
@@ -16,12 +16,12 @@
 ///     wgmma_wait<0>();
 ///     wgmma_pin(d);                                // now d may be read, a be overwritten
 ///
-/// Between issue and wait nobody may touch d, change a's registers, or overwrite a tile in shared memory.
-/// What threads stored to a tile themselves needs fence_proxy_async before; what TMA brought does not.
+/// Between issue and wait no thread may touch d, change a's registers, or overwrite a tile in shared memory.
+/// Tiles that threads have written need fence_proxy_async first; those that TMA brought do not.
 ///
-/// All functions here but wgmma_descriptor and wgmma_advance are executed by all four warps of the warpgroup,
-/// the first of which has a number that is a multiple of four. (PTX ISA, Asynchronous Warpgroup Level Matrix
-/// Multiply-Accumulate Instructions)
+/// All functions here except wgmma_descriptor and wgmma_advance are executed by all four warps of the
+/// warpgroup, the first of which has a number that is a multiple of four. (PTX ISA, Asynchronous Warpgroup
+/// Level Matrix Multiply-Accumulate Instructions)
 #pragma once
 #include <type_traits>
 
@@ -83,10 +83,10 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kFloats]) {
 #endif
 }
 
-/// The same of a left operand in registers, kSteps fragments of it: what they hold stays there up to here.
-/// The compiler takes an operand for read once a product is issued, and may give its registers to others
-/// while the tensor cores still want them; no message says so. Call it before the fence if threads set the
-/// fragments, and after the wait. Not an instruction.
+/// The same for a left operand in registers, kSteps fragments of it: their values stay there up to this call.
+/// Once a product is issued, the compiler regards an operand as read, and may reuse its registers while the
+/// tensor cores still need them, without a message. Call it before the fence if threads set the fragments,
+/// and after the wait. Not an instruction.
 template <int kSteps>
 __device__ __forceinline__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
 #ifdef __CUDACC__
@@ -98,11 +98,10 @@ __device__ __forceinline__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
 #endif
 }
 
-/// The descriptor of a matrix that begins at `tile`; wgmma_layout.h says what the two distances mean. For a
-/// K-major tile with a swizzle: leading_bytes is not used, stride_bytes is the distance between groups of 8
-/// rows. Preconditions: all three are multiples of 16; the first row of a tile with a swizzle stands at a
-/// multiple of 8 of its rows: 1024 bytes for b128, 512 for b64, 256 for b32. (PTX ISA, Matrix Descriptor
-/// Format)
+/// The descriptor of a matrix that begins at `tile`; wgmma_layout.h explains the two distances. For a K-major
+/// tile with a swizzle: leading_bytes is not used, stride_bytes is the distance between groups of 8 rows.
+/// Preconditions: all three are multiples of 16; the first row of a tile with a swizzle begins at a multiple
+/// of 8 of its rows: 1024 bytes for b128, 512 for b64, 256 for b32. (PTX ISA, Matrix Descriptor Format)
 template <Swizzle kSwizzle>
 __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, uint32_t leading_bytes,
                                                      uint32_t stride_bytes,

@@ -67,7 +67,7 @@ struct WgmmaM64 {
   }
 };
 
-/// How a matrix stands in shared memory: what a descriptor says, in bytes.
+/// The layout of a matrix in shared memory, as in a descriptor, in bytes.
 struct WgmmaTile {
   Swizzle swizzle;
   Major major;

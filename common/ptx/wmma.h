@@ -1,5 +1,5 @@
 /// \file
-/// nvcuda::wmma, CUDA's own C++ interface to tensor cores: matrices in fragments whose layout nobody knows.
+/// nvcuda::wmma, CUDA's own C++ interface to tensor cores: matrices in fragments of unspecified layout.
 /// From CUDA, or from the simulator, where the layout changes with the seed (FLASHBOOK_SIM_SEED). (CUDA
 /// programming guide, Warp Matrix Functions)
 #pragma once
