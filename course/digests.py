@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tests of predictions that students have, tests/exercises/ID.*, from the grader's in hidden/, which have the formulas: the same tests
-with digests of the right numbers for sizes that stay. python3 course/digests.py [ID ...]; it takes the programs exercise.ID_solved in build/sim."""
+"""Writes digests of the right numbers into the tests of predictions that students have, tests/exercises/ID.*, by the grader's formulas in hidden/.
+python3 course/digests.py [ID ...]; it takes the programs exercise.ID_solved in build/sim."""
 import os
 import re
 import subprocess
@@ -14,22 +14,7 @@ from course.manifest import Exercise
 from course.regions import Fault
 
 TEST = re.compile(r"^PREDICTION\((\w+), (\w+), (\w+)", re.MULTILINE)
-SIZES = re.compile(r"^const .* kSizes = \{\{.*?\}\}\};\n", re.DOTALL | re.MULTILINE)
-
-FILE = """\
-// Digests of the right numbers, written from the grader's formulas.
-#include "{file}"
-#include "tests/exercises/predicted.h"
-
-namespace flashbook::testing {{
-namespace {{
-
-{using}
-{sizes}
-{tests}
-}}  // namespace
-}}  // namespace flashbook::testing
-"""
+DIGESTS = re.compile(r"^DIGESTS\(.*\);\n", re.DOTALL | re.MULTILINE)
 
 
 def source(root: Path, exercise: Exercise, folder: str = "hidden") -> Path:
@@ -47,17 +32,14 @@ def printed(root: Path, exercise: Exercise) -> dict[str, tuple[str, str]]:
 
 def visible(root: Path, exercise: Exercise) -> str:
     """The tests that students have, before clang-format."""
-    text = source(root, exercise).read_text(encoding="utf-8")
-    sizes, digests = SIZES.search(text), printed(root, exercise)
-    tests = [(f"{suite}.{name}", suite, name, member) for suite, name, member in TEST.findall(text)]
-    if not sizes or [test for test, *_ in tests] != list(digests) or {test.name for test in exercise.tests} != set(digests):
+    digests, body = printed(root, exercise), ""
+    tests = [(f"{suite}.{name}", suite, name, member) for suite, name, member in TEST.findall(source(root, exercise).read_text(encoding="utf-8"))]
+    if [test for test, *_ in tests] != list(digests) or {test.name for test in exercise.tests} != set(digests):
         raise Fault(f"{exercise.id}: its formulas, its program in build/sim and exercises.json have other tests")
-    using = re.findall(r"^using Problem = .*;\n", text, re.MULTILINE)[0]
-    body = ""
     for test, suite, name, member in tests:
         tolerance, wanted = digests[test]
         body += f'DIGESTS({suite}, {name}, {member}, {tolerance}, "{wanted}");\n'
-    return FILE.format(file=exercise.file, using=using, sizes=sizes[0], tests=body)
+    return DIGESTS.sub(body, source(root, exercise, "").read_text(encoding="utf-8"))
 
 
 def formatted(root: Path, text: str) -> str:

@@ -1,4 +1,4 @@
-// Digests of the right numbers, written from the grader's formulas.
+// Sizes, and digests of the right numbers, which course/digests.py writes from the grader's formulas.
 #include "chapters/00_the_machine/exercises/counts.h"
 #include "tests/exercises/predicted.h"
 

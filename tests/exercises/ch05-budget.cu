@@ -1,4 +1,4 @@
-// Digests of the right numbers, written from the grader's formulas.
+// Sizes, and digests of the right numbers, which course/digests.py writes from the grader's formulas.
 #include "chapters/05_flash_attention_3/exercises/budget.h"
 #include "tests/exercises/predicted.h"
 

