@@ -95,9 +95,9 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
       throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes), error.what());
     }
   };
-  // Not a part of the closure below: g++ 12 with -ftrivial-auto-var-init clears what it takes for padding of a
-  // closure that holds a tuple, and hits what lies 8 bytes behind.
-  const auto parameters = std::make_shared<const std::tuple<Params...>>(sim::parameters<Params...>(args...));
+  // Not a part of the closure below: g++ 12 with -ftrivial-auto-var-init clears what it takes for padding of
+  // a closure that holds a tuple, and hits what lies 8 bytes behind.
+  const auto parameters = std::make_shared<const std::tuple<Params...> >(sim::parameters<Params...>(args...));
   translated([&] { sim::require_device_pointers(reinterpret_cast<const void*>(kernel), *parameters); });
   detail::run_on(stream, [=] {
     translated([&] {

@@ -137,8 +137,7 @@ class Meeting {
     for (int rank = 0; rank < count_; ++rank)
       if (over_[std::size_t(rank)]) text += concat("rank ", rank, " has ended, ");
     return text +
-           "and nobody goes on. Put sends and the receives that belong to the same moment into one "
-           "exchange";
+           "and nobody goes on. Put sends and the receives that belong to the same moment into one exchange";
   }
 
   void await_turn(int rank, std::unique_lock<std::mutex>& lock) {

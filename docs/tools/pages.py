@@ -3,7 +3,7 @@
     The second step takes <!-- num forward/ch01/step4/bf16/d128/full/n4096 ms .1f -->18.0<!-- /num --> ms.
 
     <!-- table split -->
-    | KB of shared memory a tile | ...
+    | KB of shared memory per tile | ...
     <!-- /table -->
 
 A mark has a kind (`num`, `table` or `excerpt`: docs/tools/quote.py says how they are written) and words. A table begins on the line below its

@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch00-neighbours: a kernel that is right for one warp a block.
+/// Exercise ch00-neighbours: a kernel that is right for one warp per block.
 #pragma once
 #include "common/device/kernel.h"
 
@@ -16,7 +16,7 @@ __global__ void add_neighbours(const float* from,  // [count]
   __shared__ float near[kMostThreads + 2];   // element first + j of the array is near[j + 1]
   const int first = int(blockIdx.x * blockDim.x), threads = int(blockDim.x), j = int(threadIdx.x);
   const int i = first + j;
-  // BEGIN EXERCISE ch00-neighbours: right for one warp a block
+  // BEGIN EXERCISE ch00-neighbours: right for one warp per block
   if (i >= count) return;
   near[j + 1] = from[i];
   if (j == 0) near[0] = i > 0 ? from[i - 1] : 0.0f;

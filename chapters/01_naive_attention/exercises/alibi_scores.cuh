@@ -23,7 +23,7 @@ __global__ void alibi_scores(const T* q,           // [heads, seqlen_q, head_dim
   const int key = blockIdx.x * kAlibiSide + threadIdx.x;
   const int query = blockIdx.y * kAlibiSide + threadIdx.y;
   const int head = blockIdx.z;
-  // BEGIN EXERCISE ch01-scores: one score a thread, with ALiBi
+  // BEGIN EXERCISE ch01-scores: one score per thread, with ALiBi
   // TODO: This knows the matrix's edges and where its rows begin. The mask, the sum, the scale and the
   // distance are missing.
   if (query >= problem.seqlen_q || key >= problem.seqlen_k) return;

@@ -8,7 +8,7 @@ namespace flashbook::fa1 {
 
 constexpr int kSharingWarps = 4;
 
-// BEGIN EXERCISE ch03-race: right for one query a block
+// BEGIN EXERCISE ch03-race: right for one query per block
 /// Attention, `kRowsOfBlock` queries per block, one after the other. Grid: (queries / kRowsOfBlock, batch *
 /// heads); 128 threads.
 template <typename T, int kHeadDim, int kRowsOfBlock>

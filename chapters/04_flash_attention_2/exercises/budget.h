@@ -24,7 +24,7 @@ struct Budget {
   // Registers of a thread for O, and for the scores of a tile, in float.
   double registers_o() const { return 0; }
   double registers_scores() const { return 0; }
-  // The most registers that a thread can have with so many blocks. They are dealt out in eights, and no
+  // The most registers that a thread can have with this many blocks. They are allocated in eights, and no
   // thread can have more than an instruction can name (the text says how many).
   double registers_at_most() const { return 0; }
   // mma.sync (m16n8k16) that a warp executes for one tile of keys, for scores and values together.

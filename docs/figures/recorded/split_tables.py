@@ -82,14 +82,14 @@ def one_more_tile(program, head_dim, *options):
 def split_table(split_k, chapter):
     columns = [one_more_tile(program, head_dim, *options) for head_dim in (64, 128)
                for program, options in ((split_k, ()), (chapter, ("--step", 3)))]
-    text = row("KB of shared memory a tile", "$d = 64$: split-K", "split-Q", "$d = 128$: split-K", "split-Q")
+    text = row("KB of shared memory per tile", "$d = 64$: split-K", "split-Q", "$d = 128$: split-K", "split-Q")
     text += row("---", "--:", "--:", "--:", "--:")
     for index in SPLIT_ORDER:
         name = SPLIT_ROWS[index][0]
         text += row(name, *(f"{bytes_of[name] / 1024:.0f}" if bytes_of[name] else "-" for bytes_of, _ in columns))
     text += row("**together**", *(f"**{sum(bytes_of.values()) / 1024:.0f}**" for bytes_of, _ in columns))
     text += row("wavefronts of 128 bytes, if none is wasted", *(f"{sum(bytes_of.values()) / 128:.0f}" for bytes_of, _ in columns))
-    return text + row("**barriers a tile**", *(f"**{barriers:.0f}**" for _, barriers in columns))
+    return text + row("**barriers per tile**", *(f"**{barriers:.0f}**" for _, barriers in columns))
 
 
 def conflicts_table(_, chapter):
