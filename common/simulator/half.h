@@ -27,7 +27,13 @@ struct alignas(4) HalfPair {
   friend HalfPair& operator+=(HalfPair& a, HalfPair b) { return a = a + b; }
   friend HalfPair& operator-=(HalfPair& a, HalfPair b) { return a = a - b; }
   friend HalfPair& operator*=(HalfPair& a, HalfPair b) { return a = a * b; }
+  // Each is true if it holds for both halves, so != is not the opposite of ==.
   friend bool operator==(HalfPair a, HalfPair b) { return a.x == b.x && a.y == b.y; }
+  friend bool operator!=(HalfPair a, HalfPair b) { return a.x != b.x && a.y != b.y; }
+  friend bool operator<(HalfPair a, HalfPair b) { return a.x < b.x && a.y < b.y; }
+  friend bool operator>(HalfPair a, HalfPair b) { return a.x > b.x && a.y > b.y; }
+  friend bool operator<=(HalfPair a, HalfPair b) { return a.x <= b.x && a.y <= b.y; }
+  friend bool operator>=(HalfPair a, HalfPair b) { return a.x >= b.x && a.y >= b.y; }
 };
 
 /// a * b + c, rounded once: the product is exact, and the sum is rounded to odd.
@@ -168,17 +174,26 @@ flashbook::sim::HalfPair<T> __hfma2(flashbook::sim::HalfPair<T> a, flashbook::si
                                     flashbook::sim::HalfPair<T> c) {
   return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
-#define FLASHBOOK_HALF_TEST(name, result)     \
-  template <flashbook::sim::Half T>           \
-  bool name(T a, std::type_identity_t<T> b) { \
-    return result;                            \
+/// For one number; for a pair, each as 1 or 0; and whether it holds for both.
+#define FLASHBOOK_HALF_TEST(one, pair, both, result)                                               \
+  template <flashbook::sim::Half T>                                                                \
+  bool one(T a, std::type_identity_t<T> b) {                                                       \
+    return result;                                                                                 \
+  }                                                                                                \
+  template <flashbook::sim::Half T>                                                                \
+  flashbook::sim::HalfPair<T> pair(flashbook::sim::HalfPair<T> v, flashbook::sim::HalfPair<T> w) { \
+    return {T(one(v.x, w.x)), T(one(v.y, w.y))};                                                   \
+  }                                                                                                \
+  template <flashbook::sim::Half T>                                                                \
+  bool both(flashbook::sim::HalfPair<T> v, flashbook::sim::HalfPair<T> w) {                        \
+    return one(v.x, w.x) && one(v.y, w.y);                                                         \
   }
-FLASHBOOK_HALF_TEST(__heq, a == b)
-FLASHBOOK_HALF_TEST(__hne, float(a) < float(b) || float(a) > float(b))  // false for NaN, unlike !=
-FLASHBOOK_HALF_TEST(__hlt, a < b)
-FLASHBOOK_HALF_TEST(__hle, a <= b)
-FLASHBOOK_HALF_TEST(__hgt, a > b)
-FLASHBOOK_HALF_TEST(__hge, a >= b)
+FLASHBOOK_HALF_TEST(__heq, __heq2, __hbeq2, a == b)
+FLASHBOOK_HALF_TEST(__hne, __hne2, __hbne2, float(a) < float(b) || float(a) > float(b))  // false for NaN
+FLASHBOOK_HALF_TEST(__hlt, __hlt2, __hblt2, a < b)
+FLASHBOOK_HALF_TEST(__hle, __hle2, __hble2, a <= b)
+FLASHBOOK_HALF_TEST(__hgt, __hgt2, __hbgt2, a > b)
+FLASHBOOK_HALF_TEST(__hge, __hge2, __hbge2, a >= b)
 #undef FLASHBOOK_HALF_TEST
 template <flashbook::sim::Half T>
 bool __hisnan(T a) {

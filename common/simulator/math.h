@@ -25,9 +25,28 @@ inline float rounded_to_11_bits(float x) {
 
 using std::max;
 using std::min;
-// Of floats, CUDA's are fmaxf and fminf: the other one of two if one is NaN.
+// CUDA's overloads: signed and unsigned compare as unsigned, and a NaN loses against a number.
+#define FLASHBOOK_MIN_MAX(A, B, Result)                             \
+  constexpr Result max(A a, B b) { return std::max<Result>(a, b); } \
+  constexpr Result min(A a, B b) { return std::min<Result>(a, b); }
+#define FLASHBOOK_MIN_MAX_INTEGERS(Signed, Unsigned) \
+  FLASHBOOK_MIN_MAX(Signed, Signed, Signed)          \
+  FLASHBOOK_MIN_MAX(Unsigned, Unsigned, Unsigned)    \
+  FLASHBOOK_MIN_MAX(Signed, Unsigned, Unsigned)      \
+  FLASHBOOK_MIN_MAX(Unsigned, Signed, Unsigned)
+FLASHBOOK_MIN_MAX_INTEGERS(int, unsigned)
+FLASHBOOK_MIN_MAX_INTEGERS(long, unsigned long)
+FLASHBOOK_MIN_MAX_INTEGERS(long long, unsigned long long)
+#undef FLASHBOOK_MIN_MAX_INTEGERS
+#undef FLASHBOOK_MIN_MAX
 inline float max(float a, float b) { return fmaxf(a, b); }
 inline float min(float a, float b) { return fminf(a, b); }
+inline double max(double a, double b) { return fmax(a, b); }
+inline double min(double a, double b) { return fmin(a, b); }
+inline double max(float a, double b) { return fmax(a, b); }
+inline double min(float a, double b) { return fmin(a, b); }
+inline double max(double a, float b) { return fmax(a, b); }
+inline double min(double a, float b) { return fmin(a, b); }
 
 // glibc declares some of these names for itself, noexcept and as C; the definitions must agree with that.
 extern "C" {

@@ -1,9 +1,11 @@
 #include "common/simulator/warp.h"
 
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "common/ptx/elect.h"
 #include "tests/simulator/simulated.h"
 
 namespace flashbook {
@@ -163,6 +165,28 @@ TEST_F(Warps, LanesAreDescribedInRanges) {
   EXPECT_EQ(missing(0x80000000), "lane 31");
   EXPECT_EQ(missing(0x80000003), "lanes 0-1, 31");
   EXPECT_EQ(missing(0x55000ff0), "lanes 4-11, 24, 26, 28, 30");
+}
+
+TEST_F(Warps, WhichLaneIsElectedDependsOnTheSeed) {
+  std::set<unsigned> elected;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    sim::options().seed = seed;
+    EXPECT_EQ(sim::error_of(1, 32,
+                            [&] {
+                              if (elect_one()) elected.insert(threadIdx.x);
+                            }),
+              "");
+  }
+  EXPECT_EQ(elected.size(), 4u);
+}
+
+TEST_F(Warps, TrapStopsTheLaunch) {
+  constexpr int kLine = __LINE__ + 3;
+  sim::expect_in(sim::error_of(2, 64,
+                               [] {
+                                 if (blockIdx.x == 1 && threadIdx.x == 33) __trap();
+                               }),
+                 "__trap at " + sim::line(kLine) + " stops the kernel\n  in block (1,0,0), thread (33,0,0)");
 }
 
 }  // namespace

@@ -63,10 +63,9 @@ std::vector<T> read(std::ifstream& file, std::size_t offset, std::size_t count) 
   return objects;
 }
 
-/// A function's static variable with the tag that `__shared__` gives it. (_ZGV... would be a variable's
-/// guard.)
+/// A variable with the tag that `__shared__` gives it. (_ZGV... would be a variable's guard.)
 bool is_shared_array(std::string_view symbol) {
-  return symbol.starts_with("_ZZ") &&
+  return symbol.starts_with("_Z") && !symbol.starts_with("_ZGV") &&
          symbol.find("B46use_dynamic_shared_T_in_place_of_extern_shared") != symbol.npos;
 }
 
@@ -83,7 +82,8 @@ void count_by_function(const std::vector<ElfW(Sym)>& table, const std::vector<ch
     const std::string_view encoded = name.substr(2);
     std::size_t sum = 0;
     for (const auto& [array, size] : arrays)
-      if (array.substr(3).starts_with(encoded) && array.substr(3 + encoded.size()).starts_with("E"))
+      if (array.starts_with("_ZZ") && array.substr(3).starts_with(encoded) &&
+          array.substr(3 + encoded.size()).starts_with("E"))
         sum += size;
     if (sum > 0) bytes[symbol.st_value] = sum;
   }
