@@ -1,7 +1,7 @@
 //| # One round of the loop
 //|
-//| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and go through the queries
-//| together, tile after tile. What a round does, in the order of issue:
+//| A block keeps a tile of 128 keys. Its two warpgroups own 64 each and go through the queries together, tile
+//| after tile. A round, in the order of issue:
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
 //| handed over](../../docs/figures/backward_round.svg)
@@ -12,7 +12,7 @@
 
 namespace flashbook::backward {
 
-//| Tiles, pipelines and the hand-out of tiles are chapter 5's. What a round is made of stands in
+//| Tiles, pipelines and the scheduler are chapter 5's. A round is built from
 //| [`gradient_tiles.h`](../../common/hopper/gradient_tiles.h) and
 //| [`gradient_round.h`](../../common/hopper/gradient_round.h).
 
@@ -33,25 +33,25 @@ struct QueryTiles {
   /// How many they are.
   __device__ __forceinline__ int tiles() const { return end - first; }
 
-  /// The tile of a round. Rounds begin at tile `start` and go on at the first one after the last.
+  /// The tile of a round. Rounds begin at tile `start` and wrap around after the last one.
   __device__ __forceinline__ int tile(int round, int start) const {
     const int at = start + round;
     return at < end ? at : at - tiles();
   }
 };
 
-/// Which tiles of kQueries queries see a key from `first_key` on. The last query does, so there is one at
-/// least.
+/// The tiles of kQueries queries that see a key from `first_key` on. The last query does, so there is at
+/// least one.
 template <int kQueries>
 __device__ __forceinline__ QueryTiles queries_of(const Problem& problem, int first_key) {
   return {problem.first_query(first_key) / kQueries, ceil_div(problem.seqlen_q, kQueries)};
 }
 
 //| Without a mask every block of a head would begin with the same queries, and N / 128 blocks would add to
-//| the same 32 KB of dQ. So each begins where the diagonal would be, and goes round.
-/// Where a block begins. Blocks that keep tiles of the same head's keys would all add to the same tile of dQ
-/// at once, and additions to one place wait for each other; so each begins elsewhere. Under a causal mask the
-/// diagonal sees to that, and where additions have an order, their order does.
+//| the same 32 KB of dQ at once. Additions to one place wait for each other. So each block begins where the
+//| diagonal would be, and wraps around.
+/// Where a block begins. Under a causal mask blocks begin apart anyway, and with ordered additions their
+/// order determines it.
 template <typename Traits>
 __device__ __forceinline__ int start_of(const QueryTiles& tiles_seen, int first_key) {
   if constexpr (!Traits::kRotate) return tiles_seen.first;
@@ -75,7 +75,7 @@ struct Gradients {
                 "dV still reads dO where one stage of Q gives it back");
   using Part = DqPart<kHeadDim, kQueries>;
   static_assert(!kHasDk || Traits::kAddByTma || Traits::kStages == 1 || !Traits::kDeterministic,
-                "with two stages nobody but TMA adds in order");
+                "with two stages only TMA adds in order");
   static_assert(Part::kPieces == 1 || !Traits::kAddByTma, "dQ has room for one piece");
   static_assert(!kHasDk || Part::kPieces == 1 || Traits::kStages == 1,
                 "the rest of dQ is computed when dK is done");
@@ -83,8 +83,8 @@ struct Gradients {
                 "a place of dS for each stage, and registers that add");
   using Shared = HopperShared<T, Traits>;
 
-  //| Registers of a thread at d = 128, 64 queries: dK and dV 64 floats each, scores 32, dP 32, and while dQ
-  //| is computed 32 for it, 16 for P and 16 for dS.
+  //| Registers per thread at d = 128 with 64 queries: 64 floats each for dK and dV, 32 each for scores and
+  //| dP, and while dQ is computed another 32 for it, 16 for P and 16 for dS.
   Shared& shared;
   const Problem& problem;
   int number;          ///< which consumer this is
@@ -105,9 +105,9 @@ struct Gradients {
   //| ### The mask
   //|
   //| The mask is that of chapter 5, transposed: rows are keys, so each of a thread's two rows has a first
-  //| query that sees it, and columns before it are hidden. Keys beyond the end are hidden from everybody. TMA
-  //| brings zeros for them, so their score is 0 and their P is exp(-log-sum-exp). That seems to do no harm,
-  //| since their K is zero too, and their own gradients are not stored. But of a log-sum-exp below -88 it is
+  //| query that sees it, and columns before it are hidden. Keys past the end are hidden from all queries. TMA
+  //| fills them with zeros, so their score is 0 and their P is exp(-log-sum-exp). That may seem harmless,
+  //| since their K is zero too, and their own gradients are not stored. But for a log-sum-exp below -88 it is
   //| infinite, and infinity times zero is NaN.
   /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` are the tile's.
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
@@ -128,15 +128,15 @@ struct Gradients {
   template <bool kHasBefore = false>
   __device__ __forceinline__ void step(PipelineState<Traits::kStages>& state, int first_key, int first_query,
                                        float* sums) {
-    //| The order of issue is the point of this function. The tensor cores work through groups in order; the
-    //| waits name the oldest groups that must be done. What stands between an issue and its wait runs beside
-    //| the products.
+    //| The order of issue is the point of this function. The tensor cores work through groups in order, and
+    //| the waits name the oldest groups that must be done. Everything between an issue and its wait overlaps
+    //| with the products.
     constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
     const uint64_t own_k = wgmma_advance(k_major(shared.k), number * kWarpgroupRows);
     float scores[kQueries / 2], dp[kQueries / 2];
     Fragments<kQueries> p, ds;
 
-    //| S^T and dP^T are issued before either is waited for. While dP^T is multiplied, S^T becomes P^T.
+    //| Both S^T and dP^T are issued before the first wait. While dP^T is computed, S^T becomes P^T.
     wait_full(shared.q, state);
     wgmma_fence();
     issue_scores<T, kHeadDim, kTileKeys>(scores, own_k, k_major(shared.q.tile[state.stage]));
@@ -150,15 +150,15 @@ struct Gradients {
       wgmma_wait<0>();
     }
     wgmma_pin(scores);
-    //| Only tiles on the diagonal and the last tile of keys ask for the mask: a branch that is the same for a
-    //| whole warpgroup.
+    //| Only tiles on the diagonal and the last tile of keys are masked: a branch that is uniform across a
+    //| warpgroup.
     if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
       mask(scores, first_key, first_query);
     to_probabilities(scores, shared.lse[state.stage], problem.scale_log2);
     if constexpr (kHasDv) round_to_fragments<T>(p, scores);
 
     if constexpr (kHasDk) {
-      //| dP^T was multiplied beside the exponentials. Now S and dP turn into dS, and their registers become
+      //| dP^T was computed during the exponentials. Now P and dP turn into dS, and their registers become
       //| free for dQ.
       wgmma_wait<0>();
       wgmma_pin(dp);
@@ -166,8 +166,8 @@ struct Gradients {
       round_to_fragments<T>(ds, scores);
     }
 
-    //| P^T needs nothing of the other warpgroup, so dV is issued before the barrier at which the two wait for
-    //| each other.
+    //| P^T needs nothing from the other warpgroup, so dV is issued before the barrier at which the two wait
+    //| for each other.
     if constexpr (kHasDv) {
       wgmma_pin(dv);
       wgmma_pin(p);
@@ -179,8 +179,8 @@ struct Gradients {
     } else if constexpr (Traits::kLateDq) {
       finish_late<kHasBefore>(state, p, ds, sums);
     } else {
-      //| dS^T is such an operand, too. Where there is one stage, dK goes first and runs while both wait for
-      //| dS.
+      //| So is dS^T an operand straight from registers. With a single stage, dK goes first and runs while
+      //| both wait for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Traits::kStages == 1) {
         __syncwarp();  // all lanes have read D, before lane 0 gives it back
@@ -190,8 +190,8 @@ struct Gradients {
         wgmma_fence();
         issue_accumulate<T>(dk, ds, q_columns);
       }
-      //| With one stage of dS, the other warpgroup may still be reading what it would overwrite. With two,
-      //| the barrier of the round before has made sure that it is not.
+      //| With one buffer for dS, the other warpgroup may still be reading what would be overwritten. With
+      //| two, the previous round's barrier rules that out.
       if constexpr (Traits::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
       auto& ds_tile = shared.ds[state.stage % Traits::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);
@@ -201,7 +201,7 @@ struct Gradients {
       if constexpr (Traits::kStages == 1) {
         finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns, sums, number);
       } else {
-        //| dQ before dK, so that dK runs while dQ is handed over.
+        //| dQ comes before dK, so that dK runs while dQ is handed over.
         wgmma_pin(dk);
         wgmma_pin(ds);
         float dq[Part::kFloats];
@@ -214,7 +214,7 @@ struct Gradients {
         }
         wgmma_pin(dq);
         release(shared.d_o, state);
-        //| dQ is there, and dK still runs. 32 floats a thread leave for shared memory, or for the L2.
+        //| dQ is there, and dK still runs. Each thread sends 32 floats to shared memory, or to the L2.
         if constexpr (Traits::kAddByTma)
           hand_over(shared, dq, number, state.stage);  // of two stages: 0 and 1 in turn, as the parity
         else
@@ -231,19 +231,18 @@ struct Gradients {
   //| ### Late dQ
   //|
   //| The barrier in the middle of a round makes both warpgroups do the same at the same time: both compute
-  //| exponentials while the tensor cores have nothing to do, then both wait for products. But who says that
-  //| dQ must be that of this round? With two places for dS a warpgroup may compute dQ of the round *before*.
-  //| It then waits for what both have written a whole round ago, and each place has an mbarrier. So the two
-  //| need not meet: they may drift apart by up to a round, and one multiplies while the other has its
-  //| exponentials.
+  //| exponentials while the tensor cores idle, then both wait for products. But dQ need not be that of this
+  //| round. With two buffers for dS a warpgroup can compute dQ of the *previous* round. It then waits for
+  //| what both wrote a whole round ago, with one mbarrier per buffer. So the two need not meet: they may
+  //| drift apart by up to a round, and one multiplies while the other computes its exponentials.
   //|
   //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
   //| | --- | --- | --- | --- | --- |
   //| | `ds_full[place]` | the warps of both consumers, when they have written their part of dS | 8 | both consumers, a round later | parity 0 |
   //|
-  //| Nobody says that a place is *empty*. A warpgroup overwrites the place of two rounds ago. By then it has
-  //| waited for the dS of the round before, and a warp arrives there when it has done with dQ of the round
-  //| before that.
+  //| There is no barrier for an *empty* buffer. A warpgroup overwrites the buffer of two rounds ago. By then
+  //| it has waited for the dS of the previous round, where a warp arrives only after it is done with dQ of
+  //| the round before that.
   /// Ends a round: dQ of the round before, if there is one, and dK.
   template <bool kHasBefore>
   __device__ __forceinline__ void finish_late(const PipelineState<Traits::kStages>& state,
@@ -256,8 +255,7 @@ struct Gradients {
     if constexpr (kHasBefore) issue_dq_before(state, dq);
     store_transposed_to_smem(shared.ds[state.stage], ds, warp_key);
     issue_accumulate<T>(dk, ds, mn_major(shared.q.tile[state.stage]));
-    //| dS is told to be there only after dQ of the round before: that is what keeps its place from being
-    //| overwritten.
+    //| A warp reports dS only after dQ of the previous round, which keeps its buffer from being overwritten.
     wgmma_wait<1>();  // dV is there, and dQ of the round before; dK still runs
     wgmma_pin(dv);
     wgmma_pin(p);
@@ -272,8 +270,8 @@ struct Gradients {
     release(shared.q, state);
   }
 
-  //| Two stages of Q are two places of dS, and both change places in the same rounds. So the round before is
-  //| the other place, and its phase is that of this round, or at place 0 the one before.
+  //| The stages of Q and the buffers of dS alternate together. So the previous round is the other buffer, and
+  //| its phase is that of this round, or at buffer 0 the one before.
   /// Waits until both consumers have written dS in the round before that of `state`.
   __device__ __forceinline__ void wait_for_ds_before(const PipelineState<Traits::kStages>& state) const {
     mbarrier_wait(&shared.ds_full[state.stage ^ 1], state.stage == 0 ? state.phase ^ 1 : state.phase);
@@ -286,8 +284,7 @@ struct Gradients {
                                                number, 0);
   }
 
-  //| The last round of a tile of keys has none after it in which its dQ could be computed, and K will be
-  //| overwritten.
+  //| The last round of a tile of keys has none after it to compute its dQ in, and K will be overwritten.
   /// After the last round of a tile of keys: its dQ. `state` is behind it.
   __device__ __forceinline__ void finish_last(const PipelineState<Traits::kStages>& state,
                                               float* sums) const {

@@ -1,7 +1,7 @@
 //| # The workspace, and the kernel that fills it
 //|
-//| What is computed here, and why, says [`gradient_prepare.h`](../../common/hopper/gradient_prepare.h): $D$
-//| of each query, and its log-sum-exp. This file says where both lie, and launches the kernel.
+//| [`gradient_prepare.h`](../../common/hopper/gradient_prepare.h) explains what is computed here, and why:
+//| each query's $D$ and log-sum-exp. This file has the layout of both, and launches the kernel.
 //|
 //| ![The five products of a tile and where their operands lie](../../docs/figures/backward_products.svg)
 #pragma once
@@ -33,11 +33,11 @@ inline Workspace workspace_of(const Shape& shape, int tile, const Tensors& tenso
 
 //| ## The kernel
 //|
-//| A thread finds its row of the workspace, and the query's rows of O and dO by their strides. Rows beyond
-//| the last query are rows of the workspace, too: each head has whole tiles. What later kernels count with
-//| must be 0 when they begin. There are fewer counters than threads here, so the first threads set one each,
-//| and no launch is needed for it.
-/// D, and the log-sum-exp as the kernels want it, for every row of the workspace; and zeros in `workspace.dq`
+//| A thread finds its row of the workspace, and the query's rows of O and dO by their strides. Rows past the
+//| last query are rows of the workspace, too: each head has whole tiles. The counters of later kernels must
+//| begin at 0. There are fewer of them than threads here, so the first threads set one each, which saves a
+//| launch.
+/// D, and the log-sum-exp in the kernels' units, for every row of the workspace; and zeros in `workspace.dq`
 /// if kClearsDq; and in `counts` counters. kHeadDim / 8 lanes share a row. Grid: (rows of workspace.d / rows
 /// of a block).
 template <typename T, int kHeadDim, bool kClearsDq>
@@ -64,10 +64,10 @@ __global__ void __launch_bounds__(kPrepareThreads)
 
 //| ## The launch
 //|
-//| One thread of the grid for each 16 bytes of a row. The order of the launches on one stream is the only
-//| synchronisation that the later kernels need.
-/// Launches `prepare` for tiles of `tile` queries and `counts` counters. Static, as the simulator has kernels
-/// with bounds.
+//| One thread per 16 bytes of a row. The order of the launches on one stream is the only synchronisation that
+//| the later kernels need.
+/// Launches `prepare` for tiles of `tile` queries and `counts` counters. Static, because the simulator has
+/// kernels with bounds.
 template <typename T, int kHeadDim, bool kClearsDq>
 static void run_prepare(const Shape& shape, const Tensors& tensors, device::Stream stream, int tile,
                         int* counters = nullptr, int64_t counts = 0) {

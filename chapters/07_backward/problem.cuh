@@ -1,11 +1,10 @@
 //| # The problem
 //|
-//| What a kernel of this chapter must know of the shape. Nothing here computes; it says which query sees
-//| which key, and where rows lie.
+//| A kernel's view of the shape: which query sees which key, and where rows are.
 //|
 //| A backward pass has eight tensors with rows of `head_dim` elements: Q, K, V, O and dO come in, dQ, dK and
-//| dV go out. Each may lie in memory in its own way, so the kernel gets strides for all of them. They travel
-//| as arguments of the launch, in constant memory, and cost no register until they are used.
+//| dV go out. Each may have its own layout in memory, so the kernel gets strides for all of them. They are
+//| arguments of the launch, in constant memory, and cost no register until they are used.
 //|
 //| ![The causal mask is aligned to the bottom right: the last query sees every
 //| key](../../docs/figures/visible_keys.svg)
@@ -22,11 +21,11 @@ using namespace hopper;
 
 //| ## One number for each mask
 //|
-//| Chapter 5 asks for the last key of a query. A block that owns keys asks the other way round: which is the
-//| first query that sees this key? Under the causal mask that is `key + seqlen_q - seqlen_k`. Earlier tiles
-//| of queries need not be visited at all. Since the mask ends in the lower right corner, the last query sees
-//| every key. So each key is seen by somebody, but with more queries than keys the first queries see nothing;
-//| they must get a dQ of zeros.
+//| Chapter 5 asks for the last key of a query. A block that owns keys asks the opposite: which is the first
+//| query that sees this key? Under the causal mask that is `key + seqlen_q - seqlen_k`, and earlier tiles of
+//| queries need not be visited at all. Since the mask ends in the lower right corner, the last query sees
+//| every key. So each key is seen by some query; but with more queries than keys the first queries see
+//| nothing, and they must get a dQ of zeros.
 /// The shape of one launch. Query heads are numbered over batch and heads together, and so are key heads:
 /// query head h reads key head h / group.
 struct Problem {
@@ -38,7 +37,7 @@ struct Problem {
   float scale;       ///< factor on the scores, and so on dQ and dK
   float scale_log2;  ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
   int padded_q;      ///< rows of a head in the workspace: seqlen_q, rounded up to whole tiles
-  Layout at;         ///< where rows lie, every stride given
+  Layout at;         ///< of all tensors, every stride given
   int head_dim;      ///< columns of all tensors; tiles of steps 3 to 6 may have more
 
   /// The last key that `query` sees; negative if it sees none.
@@ -52,13 +51,13 @@ struct Problem {
   //| Query heads are numbered over the whole batch, so that a block needs one number for its head. With
   //| grouped queries `group` query heads read one key head, and a key head's gradient is the sum over its
   //| group. Offsets are 64 bits wide: a tensor may have more than $2^{31}$ elements.
-  /// How many elements lie before row `row` of a query head, in a tensor with these strides.
+  /// The offset of row `row` of a query head, in a tensor with these strides.
   __device__ int64_t of_query(const Strides& strides, int head, int row) const {
     const int heads = kv_heads * group;
     return head / heads * strides.batch + head % heads * strides.head + row * strides.row;
   }
 
-  /// The same of a key head.
+  /// The same for a key head.
   __device__ int64_t of_key(const Strides& strides, int head, int row) const {
     return head / kv_heads * strides.batch + head % kv_heads * strides.head + row * strides.row;
   }
@@ -71,10 +70,10 @@ struct Problem {
 
 //| ## From the shape to the launch
 //|
-//| The host fills the struct. `padded_q` is how many rows of a head the workspace has: whole tiles, so that a
-//| kernel may read the log-sum-exps of a tile without asking where the queries end. What stands in the rows
-//| that are none decides whether that is right; [`prepare.cuh`](prepare.cuh) fills them.
-/// `tile`: the queries of a tile, whole numbers of which the workspace holds.
+//| The host fills the struct. `padded_q` is the number of rows per head in the workspace: whole tiles, so
+//| that a kernel may read the log-sum-exps of a tile without checking where the queries end.
+//| [`prepare.cuh`](prepare.cuh) fills the extra rows with values that make this harmless.
+/// `tile`: the queries of a tile. The workspace holds whole tiles.
 inline Problem problem_of(const Shape& shape, int tile) {
   return {.seqlen_q = shape.seqlen_q,
           .seqlen_k = shape.seqlen_k,

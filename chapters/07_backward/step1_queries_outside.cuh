@@ -1,21 +1,21 @@
 //| # Step 1, first kernel: dQ
 //|
-//| A block owns a tile of queries and walks along the keys. It is chapter 4's forward kernel with one product
-//| more, and without what makes a softmax difficult: the log-sum-exp is final, so there is no running
+//| A block owns a tile of queries and goes through the keys. It is chapter 4's forward kernel with one more
+//| product, and without the difficult part of a softmax: the log-sum-exp is final, so there is no running
 //| maximum, nothing is rescaled, and the order of the tiles does not matter.
 //|
 //| For each tile of keys: $S = QK^\top$, $P = e^{S - L}$, $dP = dO\,V^\top$, $dS = P \circ (dP - D)$,
-//| $dQ \mathrel{+}= dS\,K$. Three products. All that a row needs, $L$ and $D$, are two numbers that each lane
-//| keeps for its rows.
+//| $dQ \mathrel{+}= dS\,K$. Three products. A row needs only two numbers, $L$ and $D$, which each lane keeps
+//| for its rows.
 //|
 //| ![Two passes and one pass over the same tiles](../../docs/figures/backward_loops.svg)
 //|
 //| **Budget**, $d = 128$: Q and dO 16 KB each, two stages of K and V 64 KB, 96 KB together: two blocks of
-//| four warps a multiprocessor. Registers: dQ 64, S and dP 32 each. With 32 rows a warp the operands would be
+//| four warps per multiprocessor. Registers: dQ 64, S and dP 32 each. With 32 rows per warp operands would be
 //| read half as often, and a sweep on an H200 found that faster, but the compiler spilled registers in the
 //| loop, which no kernel of the book does.
 //|
-//| **The same bits every time.** No other block writes these rows, and the tiles come in one order.
+//| **The same bits every time.** No other block writes these rows, and the order of the tiles is fixed.
 #pragma once
 #include "chapters/07_backward/warp_tile.cuh"
 
@@ -23,8 +23,8 @@ namespace flashbook::backward {
 
 //| ## The sizes
 //|
-//| A warp owns 16 or 32 queries and all dims of their dQ. At $d = 256$ dQ takes 128 registers of a thread
-//| already, which leaves room for tiles of 32 keys.
+//| A warp owns 16 or 32 queries and all dims of their dQ. At $d = 256$ dQ alone takes 128 registers per
+//| thread, which leaves space for tiles of 32 keys.
 /// The sizes of step 1's kernel for dQ.
 template <int kHeadDim_, int kWarps_, int kRowBlocks_, int kKeys_, int kBlocksPerSm_>
 struct QueryKernelTraits {
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   //| ## Where the block is
   //|
   //| Blocks with the last queries start first: under a causal mask they see the most keys, and short ones
-  //| fill the gaps at the end. `tiles` is 0 where the last of the block's queries sees nothing; then the
-  //| block only writes zeros.
+  //| fill the gaps at the end. If the last of the block's queries sees nothing, `tiles` is 0, and the block
+  //| only writes zeros.
   constexpr int kHeadDim = Traits::kHeadDim, kRowBlocks = Traits::kRowBlocks, kKeys = Traits::kKeys;
   const int query_tiles = (problem.seqlen_q + Traits::kQueries - 1) / Traits::kQueries;
   const int head = blockIdx.x / query_tiles, kv_head = head / problem.group;
@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   const int last_key = problem.last_key(first_query + min(Traits::kQueries, valid_rows) - 1);
   const int tiles = last_key < 0 ? 0 : last_key / kKeys + 1;
 
-  //| Q and dO stay for the whole block. Two stages of K and V alternate: while one is used, the next tile
-  //| travels.
+  //| Q and dO stay for the whole block. Two stages of K and V alternate: while one is used, the next tile is
+  //| in flight.
   const int warp_row = threadIdx.x / 32 * Traits::kWarpRows, lane = threadIdx.x % 32;
   unsigned char* q_tile = dynamic_shared<unsigned char>();                 // [kQueries, kHeadDim], then dQ
   unsigned char* do_tile = q_tile + Traits::kQueries * Traits::kRowBytes;  // [kQueries, kHeadDim]
@@ -85,9 +85,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   if (tiles > 0) load(0);
   cp_async_commit();
 
-  //| **Two numbers a row.** A lane has results of two rows in each row block, so it keeps their log-sum-exps
-  //| and their $D$. Rows beyond the last query read the padding of the workspace, $L = +\infty$ and $D = 0$:
-  //| their dS is 0, and nothing of it is stored.
+  //| **Two numbers per row.** A lane has results of two rows in each row block, so it keeps their
+  //| log-sum-exps and their $D$. Rows past the last query read the padding of the workspace, $L = +\infty$
+  //| and $D = 0$: their dS is 0, and they are not stored.
   float row_lse[kRowBlocks][2], row_d[kRowBlocks][2];
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r)
@@ -111,9 +111,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     cp_async_commit();
     const unsigned char* const k_tile = stages + tile % 2 * 2 * Traits::kTileBytes;
 
-    //| S and dP are the same product of other tiles: Q with K, dO with V. Then each element takes one
+    //| S and dP are the same product of different tiles: Q with K, dO with V. Then each element takes one
     //| multiply-add, one `exp2`, one subtraction and one multiplication. There is no maximum, no vote and no
-    //| rescaling, so a backward pass spends less beside its products than a forward pass does.
+    //| rescaling, so a backward pass has less work around its products than a forward pass.
     Blocks<kRowBlocks, kKeys / 8> ds, dp;  // ds is S, then P, then dS
     multiply_rows<T, kHeadDim>(ds, q_tile + warp_row * Traits::kRowBytes, k_tile);
     multiply_rows<T, kHeadDim>(dp, do_tile + warp_row * Traits::kRowBytes, k_tile + Traits::kTileBytes);
@@ -133,8 +133,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
             x *= dp[r][n][2 * half + i] - row_d[r][half];
           }
       }
-//| dS, rounded to 16 bits, is the left operand of the third product. K is read again, this time by columns:
-//| the same tile, no copy.
+//| dS, rounded to 16 bits, is the left operand of the third product. K is read again, this time by columns,
+//| from the same tile.
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       uint32_t a[kRowBlocks][4];
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
       multiply_columns<T, kHeadDim>(sums, a, k_tile + step * 16 * Traits::kRowBytes, 0);
     }
   };
-  //| The tiles that all of the block's queries see come first, without a mask. Then those that the diagonal
+  //| First come the tiles that all of the block's queries see, without a mask, then those that the diagonal
   //| or the end of the keys cuts.
   int tile = 0;
 #pragma unroll 1
@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   for (; tile < tiles; ++tile) use.template operator()<true>(tile);
   //| ## The end
   //|
-  //| The scale of the scores is a factor on dQ, too. It is multiplied here, once for each element, and not
-  //| into every dS.
+  //| The scale of the scores is also a factor of dQ. It is applied here, once per element, instead of to
+  //| every dS.
   cp_async_wait_all();
   __syncthreads();  // where no key was visible: Q has landed everywhere before dQ takes its place
   store_blocks<T, kHeadDim>(sums, problem.scale, q_tile, warp_row, 0,

@@ -1,23 +1,23 @@
 //| # Step 1, second kernel, and step 2
 //|
-//| A block owns a tile of keys and walks along the queries. For step 1 it computes dK and dV. For step 2 it
-//| gives dQ its part, too, so that S and dP are computed once: FlashAttention-2's loop.
+//| A block owns a tile of keys and goes through the queries. For step 1 it computes dK and dV. For step 2 it
+//| also contributes to dQ, so that S and dP are computed only once: FlashAttention-2's loop.
 //|
 //| **The idea: keys are rows.** The kernel computes $S^\top = K Q^\top$ and $dP^\top = V\,dO^\top$. Each warp
 //| owns keys, and its results have a row for each of them. Then $P^\top$ and $dS^\top$ are left operands of
-//| $dV \mathrel{+}= P^\top dO$ and $dK \mathrel{+}= dS^\top Q$ just where they lie, in registers. So in four
-//| of the five products a warp needs nothing of another (at $d = 64$).
+//| $dV \mathrel{+}= P^\top dO$ and $dK \mathrel{+}= dS^\top Q$ right in their registers. So in four of the
+//| five products a warp needs nothing from another (at $d = 64$).
 //|
 //| ![The five products of a tile and where their operands lie](../../docs/figures/backward_products.svg)
 //|
-//| **The fifth product** is $dQ = dS\,K$, a sum over keys, and keys lie in all warps. So $dS^\top$ goes
+//| **The fifth product** is $dQ = dS\,K$, a sum over keys, which are spread over all warps. So $dS^\top$ goes
 //| through shared memory, once, and the warps divide the queries and dims of dQ among themselves. The result
-//| is only this block's part of dQ. Other blocks, which own other keys, have other parts. They are added up
-//| in device memory, in float, by `atomicAdd`.
+//| is only this block's part of dQ. Other blocks, which own other keys, have other parts. `atomicAdd` adds
+//| them up in device memory, in float.
 //|
 //| **Budget**, $d = 128$: K and V of 128 keys 64 KB, two stages of Q and dO of 64 queries 64 KB, $dS^\top$
 //| and $P^\top$ 16 KB each: 161 KB, one block of eight warps. Registers: dK and dV 128, the scores and dP 64,
-//| and the rest for operands: 255, the most there are.
+//| and the rest for operands: 255, the maximum.
 #pragma once
 #include "chapters/07_backward/prepare.cuh"
 #include "chapters/07_backward/warp_tile.cuh"
@@ -26,15 +26,15 @@ namespace flashbook::backward {
 
 //| ## The sizes
 //|
-//| dK and dV are two sums of `head_dim` floats for each key, and they stay in registers from the first query
-//| to the last. That decides everything else. At $d = 64$ a warp owns 32 keys: 128 registers of sums. At
-//| $d = 128$ the same would take 256, more than there are. Two ways are left: 16 keys a warp, or 32 keys
-//| shared by two warps, each with half of the dims. The second reads every operand for two row blocks, and
-//| was the faster one in a sweep on an H200. At $d = 256$ four warps share 32 keys.
+//| dK and dV are two sums of `head_dim` floats per key, and they stay in registers from the first query to
+//| the last. That determines everything else. At $d = 64$ a warp owns 32 keys: 128 registers of sums. At
+//| $d = 128$ the same would take 256, more than there are. There are two ways out: 16 keys per warp, or 32
+//| keys shared by two warps, each with half of the dims. The second reads every operand for two row blocks,
+//| and was faster in a sweep on an H200. At $d = 256$ four warps share 32 keys.
 //|
-//| Warps that share keys also share the work on the scores: each computes those of a part of the queries. But
-//| each needs $P^\top$ and $dS^\top$ of *all* queries for its dims. So there both go through shared memory.
-//| `kSplit` is how many warps share.
+//| Warps that share keys also share the work on the scores: each computes those of some of the queries. But
+//| each needs $P^\top$ and $dS^\top$ of *all* queries for its dims. So both go through shared memory.
+//| `kSplit` is the number of warps that share.
 /// The sizes of a kernel for dK and dV. kSplit warps share kRowBlocks * 16 keys: each computes the scores of
 /// a part of the queries, and sums a part of the dims.
 template <int kHeadDim_, int kWarps_, int kSplit_, int kRowBlocks_, int kQueries_, int kBlocksPerSm_>
@@ -52,11 +52,11 @@ struct KeyKernelTraits {
   static constexpr int kRowBytes = kHeadDim * 2, kKeyTileBytes = kKeys * kRowBytes;
   static constexpr int kQueryTileBytes = kQueries * kRowBytes;
   static constexpr int kStageBytes = 2 * kQueryTileBytes + 2 * kQueries * 4;  // Q, dO, log-sum-exp, D
-  // dS^T goes through shared memory for dQ; P^T too where warps share keys.
+  // dS^T goes through shared memory for dQ; so does P^T if warps share keys.
   static constexpr int kPairBytes = kKeys * kQueries * 2;
   static constexpr int kSharedBytes = 2 * kKeyTileBytes + 2 * kStageBytes + kSplit * kPairBytes;
-  //| The product for dQ is cut differently: 32 queries a warp, and the dims divided among the warps that
-  //| remain. `kDqFloats` is what a thread then has to add to memory.
+  //| The product for dQ is divided differently: 32 queries per warp, and the dims divided among the remaining
+  //| warps. A thread then adds `kDqFloats` floats to memory.
   // dQ of a tile: warps side by side along the queries and along the dims.
   static constexpr int kDqRowBlocks = 2, kDqWarpRows = kDqRowBlocks * 16;
   static constexpr int kDqDims = kHeadDim / (kWarps / (kQueries / kDqWarpRows));  // of a warp
@@ -64,10 +64,10 @@ struct KeyKernelTraits {
   static_assert(kDqFloats * kThreads == kQueries * kHeadDim, "the warps' parts are dQ's tile, each once");
 };
 
-//| **An order of its own.** A lane's four results of a block lie in two rows. Added where dQ's rows would
-//| have them, a warp's 32 additions would touch eight rows, 32 bytes each. But only `convert_dq` reads these
-//| sums, so their order in memory is ours to choose: the floats number $i$ of all threads lie side by side,
-//| and one instruction of a warp adds to 128 bytes in one piece.
+//| **An order of its own.** A lane's four results of a block are in two rows. In row-major order a warp's 32
+//| additions would touch eight rows, 32 bytes each. But only `convert_dq` reads these sums, so we may choose
+//| their order in memory: float number $i$ of all threads is contiguous, and one instruction of a warp adds
+//| to 128 contiguous bytes.
 /// The place of dQ's float `i` of this thread in a tile of the workspace: neighbouring threads side by side.
 template <typename Traits>
 __device__ __forceinline__ int place_of_dq(int i) {
@@ -76,8 +76,7 @@ __device__ __forceinline__ int place_of_dq(int i) {
 
 //| ## The left operand
 //|
-//| From registers, or, where warps share keys, from the tile that they have written. The caller does not see
-//| the difference.
+//| The left operand comes from registers, or, if warps share keys, from the tile that they have written.
 /// P^T or dS^T of the warp's keys and 16 queries as a left operand: from its registers, or from what the
 /// warps that share its keys have written.
 template <typename T, typename Traits>
@@ -97,9 +96,9 @@ __device__ __forceinline__ void left_operand(uint32_t (&a)[Traits::kRowBlocks][4
 
 //| ## The kernel
 //|
-//| One template for both steps: `kAddsDq` says whether the block gives dQ its part. Without it the fifth
-//| product, its barrier and its additions are not compiled.
-/// dK and dV of a tile of keys, and with kAddsDq what it gives to dQ. Grid: (key tiles * key heads); dynamic
+//| One template for both steps: with `kAddsDq` the block contributes to dQ. Without it the fifth product, its
+//| barrier and its additions are not compiled.
+/// dK and dV of a tile of keys, and with kAddsDq its part of dQ. Grid: (key tiles * key heads); dynamic
 /// shared memory: Traits::kSharedBytes.
 template <typename T, typename Traits, bool kAddsDq>
 __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
@@ -113,13 +112,12 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
                  Problem problem) {
   //| ## Where the block is
   //|
-  //| A block has one tile of keys of one key head, and walks along the queries of *every* query head of the
+  //| A block has one tile of keys of one key head, and goes through the queries of *every* query head of the
   //| group, one after another. So the sum over the group happens in its registers, and nothing has to be
   //| added up afterwards. The price is fewer blocks.
   //|
   //| Under the causal mask the first tile of queries is the one with the first query that sees the first key.
-  //| Tile 0 of the keys is seen by all queries, so the longest blocks have the smallest numbers and start
-  //| first.
+  //| All queries see tile 0 of the keys, so the longest blocks have the smallest numbers and start first.
   constexpr int kHeadDim = Traits::kHeadDim, kRowBlocks = Traits::kRowBlocks, kQueries = Traits::kQueries;
   constexpr int kColumnBlocks = Traits::kColumns / 8, kPairRowBytes = kQueries * 2;
   constexpr bool kShares = Traits::kSplit > 1;
@@ -130,8 +128,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   const int first_tile = min(problem.first_query(first_key) / kQueries, query_tiles);
   const int tiles_of_head = query_tiles - first_tile, tiles = tiles_of_head * problem.group;
 
-  //| K and V stay in shared memory; dK and dV take their places at the end. A stage holds what comes with a
-  //| tile of queries: Q, dO, and for each query its log-sum-exp and its $D$.
+  //| K and V stay in shared memory; dK and dV take their places at the end. A stage holds the data of a tile
+  //| of queries: Q, dO, and each query's log-sum-exp and $D$.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_key = warp / Traits::kSplit * Traits::kWarpKeys;  // the warp's keys, within the tile
   const int warp_column = warp % Traits::kSplit * Traits::kColumns,
@@ -142,8 +140,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   unsigned char* ds_tile = stages + 2 * Traits::kStageBytes;  // dS^T [kKeys, kQueries]
   unsigned char* p_tile = ds_tile + Traits::kPairBytes;       // P^T [kKeys, kQueries], if kShares
 
-  //| Iteration `i` counts over heads of the group and tiles of queries together. The log-sum-exps travel by
-  //| `cp.async` with the rows they belong to, 16 bytes a thread. Nobody compares them with the end: the
+  //| Iteration `i` counts over heads of the group and tiles of queries together. The log-sum-exps are copied
+  //| by `cp.async` with their rows, 16 bytes per thread. No check for the end is needed, because the
   //| workspace has whole tiles.
   const auto head_of = [&](int i) { return kv_head * problem.group + i / tiles_of_head; };
   const auto query_of = [&](int i) { return (first_tile + i % tiles_of_head) * kQueries; };
@@ -172,8 +170,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
   //| ## One tile of queries
   //|
-  //| The sums begin at zero and are written whatever happens. So a block whose keys no query sees writes
-  //| zeros, as it must.
+  //| The sums begin at zero and are always written. So a block whose keys no query sees writes zeros, as it
+  //| must.
   Blocks<kRowBlocks, Traits::kDims / 8> dk_sums = {}, dv_sums = {};
   const auto use = [&]<bool kMasked>(int i) {
     const int first_query = query_of(i);
@@ -185,8 +183,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     //| Two products by rows: K with Q, V with dO. In both the warp's keys are the rows.
     //|
     //| Now a *column* belongs to a query. A lane has two columns in each block of 8, and reads their
-    //| log-sum-exp and $D$ from the stage; lanes with the same columns read the same address, which costs one
-    //| access. The mask compares the other way round, too: row `r * 16 + half * 8` of the lane is a key, and
+    //| log-sum-exp and $D$ from the stage; lanes with the same columns read the same address in one access.
+    //| The mask compares in the other direction, too: row `r * 16 + half * 8` of the lane is a key, and
     //| `last` the last key that the query sees, counted from the lane's first row.
     Blocks<kRowBlocks, kColumnBlocks> p, ds;  // S^T, then P^T; dP^T, then dS^T
     multiply_rows<T, kHeadDim>(p, k_tile + warp_key * Traits::kRowBytes,
@@ -212,13 +210,13 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
           }
       }
     //| $dS^\top$ is written for the other warps, rounded to 16 bits, as it will be multiplied. In step 1
-    //| without sharing nothing is written at all, and the loop has one barrier a tile.
+    //| without sharing nothing is written at all, and the loop has one barrier per tile.
     if constexpr (kAddsDq || kShares) write_blocks<T, kPairRowBytes>(ds_tile, ds, warp_key, warp_column);
     if constexpr (kShares) {
       write_blocks<T, kPairRowBytes>(p_tile, p, warp_key, warp_column);
       __syncthreads();  // P^T and dS^T of the warps that share keys are written
     }
-//| Two products by columns. dO and Q are read a second time, now transposed by `ldmatrix`.
+//| Two products by columns. dO and Q are read again, now transposed by `ldmatrix`.
 #pragma unroll
     for (int step = 0; step < kQueries / 16; ++step) {
       uint32_t a[kRowBlocks][4];
@@ -235,9 +233,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
   //| ## The fifth product
   //|
-  //| $dS$ is needed with queries as rows, and lies in shared memory with keys as rows. `ldmatrix` with
-  //| `.trans` transposes it, 8 by 8 elements at a time. K has been in shared memory since the beginning, and
-  //| is read by columns.
+  //| $dS$ is needed with queries as rows, but is in shared memory with keys as rows. `ldmatrix` with `.trans`
+  //| transposes it, 8 by 8 elements at a time. K has been in shared memory since the beginning, and is read
+  //| by columns.
   /// Adds dS K of the tile to dQ, which other blocks add to as well.
   const auto add_dq = [&](int i) {
     constexpr int kWarpsAlongQueries = kQueries / Traits::kDqWarpRows;
@@ -253,10 +251,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
         ldmatrix_x4_trans(a[r], ds_tile + step * 16 * kPairRowBytes + (place ^ r * 32));
       multiply_columns<T, kHeadDim>(sums, a, k_tile + step * 16 * Traits::kRowBytes, dim);
     }
-    //| **The additions.** `atomicAdd` on float returns nothing here, so the compiler emits a reduction, which
-    //| the L2 cache carries out. The blocks of a head add to the same tile of dQ in the order in which they
-    //| happen to come. Float addition is not associative, so the last bits of dQ differ from launch to
-    //| launch:
+    //| **The additions.** The result of `atomicAdd` is not used, so the compiler emits a reduction, which the
+    //| L2 cache carries out. The blocks of a head add to the same tile of dQ in whatever order they arrive.
+    //| Float addition is not associative, so the last bits of dQ differ from launch to launch:
     //|
     //| ![Four parts of one element of dQ, added in two orders, end in different last
     //| digits](../../docs/figures/backward_orders.svg)
@@ -272,10 +269,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
 //| ## The loop
 //|
-//| Two barriers a tile in step 2. The first says that the tile has landed for everybody and that all warps
-//| are done with the stage, and with $dS^\top$, of the tile before. The second says that $dS^\top$ is
-//| complete. A tile needs the mask if its first query does not see the block's last key, or if keys end
-//| inside the block.
+//| Step 2 has two barriers per tile. At the first, the tile has arrived for all threads, and all warps are
+//| done with the stage and with $dS^\top$ of the previous tile. At the second, $dS^\top$ is complete. A tile
+//| needs the mask if its first query does not see the block's last key, or if keys end inside the block.
 #pragma unroll 1
   for (int i = 0; i < tiles; ++i) {
     cp_async_wait<0>();
@@ -293,7 +289,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   }
   //| ## The end
   //|
-  //| The scale is multiplied into dK once. dV has no scale. Rows beyond the last key are not stored.
+  //| dK is multiplied by the scale once. dV has no scale. Rows past the last key are not stored.
   cp_async_wait_all();
   __syncthreads();  // no warp reads K and V any more, and where no query sees them they have landed
   store_blocks<T, kHeadDim>(dk_sums, problem.scale, k_tile, warp_key, warp_dim,
@@ -306,9 +302,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
 //| ## The conversion
 //|
-//| A last kernel turns the sums of dQ into 16 bits. It has the threads of the kernel above, and each reads
-//| the floats at the places where it would have added them. So they come back as fragments, in the same
-//| lanes, and are stored as every result is. Reading is as coalesced as the additions were.
+//| A last kernel rounds the sums of dQ to 16 bits. It has the threads of the kernel above, and each reads the
+//| floats at the places where it would have added them. So they come back as fragments, in the same lanes,
+//| and are stored like every result. Reading is as coalesced as the additions were.
 /// Rounds the sums of dQ. A thread reads what it would have added in keys_outside. Grid: (tiles of
 /// Traits::kQueries queries of the workspace); dynamic shared memory: Traits::kQueryTileBytes.
 template <typename T, typename Traits>
@@ -321,7 +317,6 @@ __global__ void __launch_bounds__(Traits::kThreads)
   const int head = blockIdx.x / tiles, first_query = int(blockIdx.x) % tiles * Traits::kQueries;
   const int warp = threadIdx.x / 32;
   sums += int64_t(blockIdx.x) * Traits::kQueries * Traits::kHeadDim;
-  //| Each fragment comes back as it was added.
   Blocks<Traits::kDqRowBlocks, Traits::kDqDims / 8> blocks;
 #pragma unroll
   for (int r = 0; r < Traits::kDqRowBlocks; ++r)

@@ -4,14 +4,14 @@
 
 namespace flashbook::backward {
 
-//| In step 2 threads copy tiles, and `ldmatrix` brings each operand into registers. Here TMA brings tiles and
-//| `wgmma` reads them where they lie. A block has two warpgroups and one tile of keys. The round is that of
-//| `hopper_gradients.cuh`, shared by all Hopper steps; dQ is added from the registers, four floats an
+//| In step 2 threads copy tiles, and `ldmatrix` loads each operand into registers. Here TMA loads tiles and
+//| `wgmma` reads them in place. A block has two warpgroups and one tile of keys. The round is that of
+//| `hopper_gradients.cuh`, shared by all Hopper steps; dQ is added from registers, four floats per
 //| instruction.
 //|
 //| ![The five products](../../docs/figures/backward_products.svg)
-/// Gradients of one tile of keys by two warpgroups, one thread of which also has TMA bring the tiles. Grid:
-/// tiles of keys of all key heads.
+/// Gradients of one tile of keys by two warpgroups, one thread of which also requests the tiles. Grid: tiles
+/// of keys of all key heads.
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
     hopper_single(const __grid_constant__ TileMap q_map,        // [batch, heads, panels, seqlen_q, 64]
@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
   using Shared = HopperShared<T, Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
-  //| A block for each tile of keys of each key head. The queries that see it, and the heads of the group, are
-  //| its loop.
+  //| One block per tile of keys of each key head. Its loop goes over the queries that see it, and the heads
+  //| of the group.
   const int key_tiles = ceil_div(problem.seqlen_k, kTileKeys);
   const int kv_head = int(blockIdx.x) / key_tiles, first_key = int(blockIdx.x) % key_tiles * kTileKeys;
   const Head of_keys{kv_head % problem.kv_heads, kv_head / problem.kv_heads};
@@ -42,9 +42,9 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
   wait_for_launch_before();  // D and the log-sum-exp are there
   __syncthreads();           // the barriers are ready
 
-  //| Nobody is a producer yet: one thread of the first warpgroup asks TMA for tiles, between products. It
-  //| fills the stage that the round after this one reads, and waits for it to be empty first, which it is
-  //| when both warpgroups have finished the round before.
+  //| There is no producer yet: one thread of the first warpgroup requests tiles, between products. It fills
+  //| the stage that the next round but one reads, and first waits for it to be empty, which is when both
+  //| warpgroups have finished the previous round.
   const int first_query = tiles_seen.first * Traits::kQueries,
             last_query = (tiles_seen.end - 1) * Traits::kQueries;
   const auto fill = [&](PipelineState<Traits::kStages> to, int member, int query) {
@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
     fill(state, 0, first_query);
   }
 
-  //| The same waits as in later steps; only who asks for tiles differs. That one thread's detour costs its
-  //| whole warpgroup: its other lanes, and so its products, wait for it.
+  //| The waits are those of later steps; only the requests differ. That one thread's detour costs its whole
+  //| warpgroup: its other lanes, and so its products, wait for it.
   const int warp = warp_of_block(), number = warp / kWarpsOfWarpgroup;
   Gradients<T, Traits> gradients(shared, problem, number, warp);
   // Always so: the last query sees every key. Without the question nvcc 13.0 spills a register at d = 64.
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
   for (int member = 0; member < problem.group; ++member)
 #pragma unroll 1
     for (int query = first_query; query <= last_query; query += Traits::kQueries) {
-      //| With two stages the next tile travels while this one is used. At d = 256 there is room for one, and
-      //| it is waited for.
+      //| With two stages the next tile is in flight while this one is used. At d = 256 there is space for
+      //| only one, and it is waited for.
       if (threadIdx.x == 0) {
         if constexpr (Traits::kStages == 2) {
           PipelineState<2> other = state;
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
         }
       }
       __syncwarp();
-      // The same every time; asked anew, or the compiler keeps descriptors of all steps in registers.
+      // Always the same value, but recomputed, or the compiler keeps descriptors of all steps in registers.
       gradients.number = __shfl_sync(kWholeWarp, threadIdx.x / kWarpgroup, 0);
       float* sums = nullptr;
       if constexpr (Shared::kHasDp)

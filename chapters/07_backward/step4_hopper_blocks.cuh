@@ -1,14 +1,15 @@
 //| # Steps 4 to 6: roles, order, turns
 //|
-//| In step 3 two things keep the consumers from multiplying: one of their threads asks for tiles, and all of
-//| them issue their additions to dQ. Step 4 gives both to threads of a third warpgroup. Steps 5 and 6 are the
-//| same kernel with other switches: persistent blocks, where a block begins, and in which order blocks add.
+//| In step 3 two things keep the consumers from multiplying: one of their threads requests tiles, and all of
+//| them issue their additions to dQ. Step 4 moves both to threads of a third warpgroup. Steps 5 and 6 are the
+//| same kernel with other switches: persistent blocks, where a block begins, and the order in which blocks
+//| add.
 //|
 //| | thread | does | waits for |
 //| | --- | --- | --- |
-//| | 0 | takes the next tile of keys, brings Q and log-sum-exp | an empty stage |
-//| | 32 | brings K, V, dO and D | empty stages, and the last products with K and V |
-//| | 64, 96 | add a consumer's dQ, or say when it may | the consumer; in step 6 the blocks before |
+//| | 0 | takes the next tile of keys, loads Q and log-sum-exp | an empty stage |
+//| | 32 | loads K, V, dO and D | empty stages, and the last products with K and V |
+//| | 64, 96 | add a consumer's dQ, or signal when it may | the consumer; in step 6 the blocks before |
 //| | 128 to 383 | two consumers: five products | full stages; each other's dS |
 #pragma once
 #include "chapters/07_backward/hopper_gradients.cuh"
@@ -21,22 +22,21 @@ namespace flashbook::backward {
 
 //| ## Which keys, which queries
 //|
-//| The scheduler of chapter 5 hands out the tiles of a head from the last to the first, since under a causal
-//| mask the last queries have the most keys. With keys it is the other way round: the first key is seen by
-//| all queries. So the number is reversed. Step 6 leaves it as it is: there the block with the last keys has
-//| to come first.
-/// The first key of a tile of the order. The order's longest tiles are the last of a head, as of queries; of
-/// keys the first are the ones that most queries see.
+//| Chapter 5's scheduler hands out the tiles of a head from the last to the first, since under a causal mask
+//| the last queries have the most keys. Keys are the other way round: all queries see the first key. So the
+//| number is reversed, except in step 6, where the block with the last keys has to come first.
+/// The first key of a tile of the order, whose longest tiles are the last of a head; but the most queries see
+/// the first keys.
 template <typename Traits>
 __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTile& work) {
   constexpr bool reversed = !Traits::kDeterministic;
   return (reversed ? order.tiles_of_head - 1 - work.query_tile : work.query_tile) * kTileKeys;
 }
 
-//| All roles of a block must agree on which tiles of queries come, and in which order: two producers, two
-//| adding threads, eight warps of consumers. Each computes it from the tile of keys, by the same two
-//| functions. With grouped queries the heads of the group follow one another, and dK and dV stay in the
-//| registers until the last of them is done: the sum over the group costs no memory.
+//| All roles of a block must agree on the tiles of queries and their order: two producers, two adding
+//| threads, eight warps of consumers. Each computes them from the tile of keys, by the same two functions.
+//| With grouped queries the heads of the group follow one another, and dK and dV stay in registers until the
+//| last one is done, so the sum over the group needs no memory.
 /// All tiles of queries that see the keys from `first_key` on, head after head of the group.
 template <typename Traits, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
@@ -60,11 +60,11 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
 
 //| ## Two producers
 //|
-//| One thread brings Q, another K, V and dO. One alone would do, but its state would not fit the registers
-//| that a producer is left with. The first also takes the block's next tile of keys from a counter. It does
-//| that when it has sent for the last queries of this one, and not earlier: a block that asks early holds a
-//| tile that it will begin late, and in step 6 others would wait for it.
-/// The thread that takes tiles of keys, tells all others, and brings Q.
+//| One thread loads Q, another K, V and dO. A single one would do, but its state would not fit in a
+//| producer's few registers. The first also takes the block's next tile of keys from a counter. It does that
+//| only after it has requested the last queries of this one: a block that asks early holds a tile that it
+//| will begin late, and in step 6 others would wait for it.
+/// The thread that takes tiles of keys, broadcasts them, and loads Q.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const TileMap& q_map,
                                           const CUtensorMap& lse_map, const Problem& problem,
@@ -76,10 +76,10 @@ __device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const
   });
 }
 
-//| K and V have one place each. The next ones may come when both consumers have issued their last products
-//| and those are done; from then on they travel while the consumers store dK and dV from their registers. A
-//| tile of keys that nobody sees needs no data at all.
-/// The thread that brings K, V and dO.
+//| K and V have one place each. The next ones are requested when both consumers' last products are done, and
+//| are in flight while the consumers store dK and dV from their registers. A tile of keys that no query sees
+//| needs no data at all.
+/// The thread that loads K, V and dO.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_keys(HopperShared<T, Traits>& shared, const TileMap& k_map,
                                              const TileMap& v_map, const TileMap& do_map,
@@ -106,10 +106,10 @@ __device__ __forceinline__ void produce_keys(HopperShared<T, Traits>& shared, co
 //| ## Turns
 //|
 //| Step 6 fixes the order of additions to a tile of dQ: from the last keys to the first. Under a causal mask
-//| that is the order in which blocks can be there without waiting. The block with the last keys that a tile
-//| of queries sees begins with it, on its diagonal; the block before it begins earlier queries and comes
-//| later. Blocks are also started in this order, so a block waits only for blocks that run already or are
-//| done: there is no deadlock, however few multiprocessors there are.
+//| blocks arrive in this order anyway. The block with the last keys that a tile of queries sees begins with
+//| it, on its diagonal; the block before it begins with earlier queries and arrives later. Blocks are also
+//| started in this order, so a block waits only for blocks that are running or done, and there is no
+//| deadlock, however few multiprocessors there are.
 /// How many blocks add to dQ of a tile of queries before the one with the keys from `first_key` on: those
 /// with later keys.
 __device__ __forceinline__ int turn_of(const Problem& problem, int first_key, int first_query, int queries) {
@@ -119,12 +119,12 @@ __device__ __forceinline__ int turn_of(const Problem& problem, int first_key, in
 
 //| ## The threads that add
 //|
-//| Each consumer has a thread that hands its part of dQ to TMA. The pair of barriers is that of any pipeline
-//| with one stage, with the roles exchanged: the consumer fills, TMA empties.
+//| For each consumer a thread passes its part of dQ to TMA. The pair of barriers is that of any pipeline with
+//| one stage, with the roles exchanged: the consumer fills, TMA empties.
 //|
 //| ![Four parts of one element of dQ, added in two orders, end in different last
 //| digits](../../docs/figures/backward_orders.svg)
-/// Whether threads of their own add dQ, or wait for the consumer's turn to do so.
+/// Whether dedicated threads add dQ, or wait for the consumer's turn to do so.
 template <typename Traits>
 constexpr bool kHasAdders = Traits::kAddByTma || (Traits::kDeterministic && Traits::kSums != Sums::values);
 
@@ -140,7 +140,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
   for (;;) {
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    //| It goes through the same tiles of queries as everybody else in the block.
+    //| It goes through the same tiles of queries as all other roles in the block.
     const int first_key = first_key_of<Traits>(order, work);
     const QueryTiles tiles_seen = queries_of<Traits::kQueries>(problem, first_key);
     const int start = start_of<Traits>(tiles_seen, first_key);
@@ -155,10 +155,10 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
         int turn = 0;
         if constexpr (Traits::kDeterministic) turn = turn_of(problem, first_key, query, Traits::kQueries);
         if constexpr (Traits::kAddByTma) {
-          //| Two different things are waited for here. After `tma_store_wait_read` TMA has taken the part out
-          //| of shared memory, and the consumer may write the next one. The sums may still be on their way to
-          //| the L2. The next block may add only when they have *landed*: after `tma_store_wait`. Only then
-          //| comes the release of the semaphore.
+          //| There are two different things to wait for. After `tma_store_wait_read` TMA has read the part
+          //| from shared memory, and the consumer may write the next one. The sums may still be on their way
+          //| to the L2. The next block may add only when they are in memory, after `tma_store_wait`. Only
+          //| then comes the release of the semaphore.
           mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
           if constexpr (Traits::kDeterministic) wait_for_turn(semaphore, turn);
           bulk_reduce_add(Part::sums_of(workspace.dq, first_row, number), &shared.dq[number][0][0].x,
@@ -168,8 +168,8 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
           mbarrier_arrive(&shared.dq_empty[number]);
           if constexpr (Traits::kDeterministic) tma_store_wait<0>();  // the sums are in memory
         } else {
-          //| At d = 256 there is no room for dQ in shared memory, and registers add. The thread then only
-          //| says when: it polls the semaphore while the consumer multiplies, and passes the turn on when all
+          //| At d = 256 dQ does not fit in shared memory, and registers add. The thread then only signals
+          //| when: it polls the semaphore while the consumer multiplies, and passes the turn on when all
           //| warps have added.
           wait_for_turn(semaphore, turn);
           mbarrier_arrive(&shared.dq_empty[number]);       // the consumer may add
@@ -182,10 +182,10 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
   }
 }
 
-//| ## What a consumer leaves
+//| ## Stores
 //|
-//| dK and dV go from registers to memory directly, so that the next tile's K and V may arrive in the
-//| meantime. dK gets its factor here: the scale of the scores, which all of the loop has left out.
+//| dK and dV are stored directly from registers, so that the next tile's K and V can arrive in the meantime.
+//| dK is multiplied by the scale of the scores here, which the loop has left out.
 /// Stores a consumer's dK and dV of the tile at `first_key` of key head `head`, counted over the batch.
 template <typename T, typename Traits>
 __device__ __forceinline__ void store_gradients(const Gradients<T, Traits>& sums, const Problem& problem,
@@ -214,8 +214,8 @@ __device__ __forceinline__ void make_barriers(HopperShared<T, Traits>& shared) {
 
 //| ## The kernel
 //|
-//| Three warpgroups: four threads of the first are the roles above, one to a warp, since threads of one warp
-//| would wait for each other; the others are the consumers. Each barrier is told how many arrive: 1 for a
+//| There are three warpgroups. Four threads of the first are the roles above, one per warp, since threads of
+//| one warp would wait for each other; the others are the consumers. Each barrier expects 1 arrival for a
 //| thread with TMA, 4 for the warps of a consumer, 8 for both.
 /// The gradients of the tiles of keys that this block takes.
 template <typename T, typename Traits>
@@ -235,17 +235,17 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) make_barriers(shared);
-  //| The launch before, which computes D, may still run so far. At d = 256 there are two launches that need
-  //| nothing of each other: dK and dQ first, then dV. Each block of the first lets the second begin, when D
-  //| is there. So blocks of the second begin where the first ones end, without another wait, and there is one
-  //| end instead of two at which multiprocessors stand idle. Who is launched next must find all done, so the
-  //| second waits for the first at its own end.
+  //| Up to here, the previous launch, which computes D, may still be running. At d = 256 there are two
+  //| independent launches: dK and dQ first, then dV. Each block of the first lets the second begin once D is
+  //| complete. So blocks of the second begin where the first ones end, without another wait, and there is one
+  //| tail instead of two during which multiprocessors idle. The next launch relies on everything being done,
+  //| so the second waits for the first at its own end.
   if constexpr (Shared::kHasDp) wait_for_launch_before();
   if constexpr (Traits::kSums == Sums::keys_and_queries) let_dependents_launch();
   __syncthreads();  // the barriers are ready
 
-  //| The roles part here, and registers move. A producer keeps 24 or 40; a consumer of d = 128 holds 128
-  //| floats of dK and dV and up to 64 of scores and dP all at once, and has 240 or 232.
+  //| The roles diverge here, and registers are redistributed. A producer keeps 24 or 40; a consumer at d =
+  //| 128 holds 128 floats of dK and dV and up to 64 of scores and dP all at once, and has 240 or 232.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
@@ -268,8 +268,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
       if constexpr (!Shared::kHasDp) wait_for_launch_before();
       return;
     }
-    //| A consumer's life: take a tile of keys, set dK and dV to zero, go through the queries, store. The last
-    //| query sees every key, so each tile has something to go through, and each gradient is written.
+    //| A consumer takes a tile of keys, zeroes dK and dV, goes through the queries, and stores. The last
+    //| query sees every key, so each tile has work, and each gradient is written.
     const int first_key = first_key_of<Traits>(order, work);
     const int kv_head = work.head.batch * problem.kv_heads + work.head.head;
     const QueryTiles tiles_seen = queries_of<Traits::kQueries>(problem, first_key);
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
 #pragma unroll 1
       for (int round = 0; round < tiles_seen.tiles(); ++round) {
         const int query = tiles_seen.tile(round, start) * Traits::kQueries;
-        //| The address of dQ's sums is needed only where registers add.
+        //| dQ's address is needed only where registers add to it.
         float* sums = nullptr;
         if constexpr (!Traits::kAddByTma && Shared::kHasDp)
           sums = Gradients<T, Traits>::Part::sums_of(
@@ -308,9 +308,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
 //| ## dQ, rounded
 //|
 //| The last kernel rounds the sums, tile by tile, as
-//| [`gradient_round.h`](../../common/hopper/gradient_round.h) says.
-/// Rounds dQ from the sums. A block has kKeyConsumers warpgroups, and each a part of a tile of queries. Grid:
-/// tiles of queries of all heads.
+//| [`gradient_round.h`](../../common/hopper/gradient_round.h) explains.
+/// Rounds dQ from the sums. Each of a block's kKeyConsumers warpgroups takes a part of a tile of queries.
+/// Grid: tiles of queries of all heads.
 template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kKeyConsumerThreads) convert_dq_parts(
     const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers

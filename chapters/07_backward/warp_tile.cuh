@@ -1,14 +1,14 @@
 //| # What a warp multiplies
 //|
-//| The pieces that both steps with `mma.sync` are made of. Chapter 4 explains each: the
-//| [swizzle](../04_flash_attention_2/warp_tile.cuh), copies by `cp.async`, and how `mma.sync` deals its
-//| operands out to the lanes. A backward pass needs two kinds of products, and no third:
+//| The building blocks of both steps with `mma.sync`. Chapter 4 explains each: the
+//| [swizzle](../04_flash_attention_2/warp_tile.cuh), copies by `cp.async`, and how `mma.sync` distributes its
+//| operands over the lanes. A backward pass needs just two kinds of products:
 //|
 //| * **Rows by rows**, `multiply_rows`: $A B^\top$, summed along the rows of both. $S$, $dP$ and their
-//|   transposes are of this kind. Both operands come by plain `ldmatrix`.
+//|   transposes are of this kind. Both operands are loaded by plain `ldmatrix`.
 //| * **A result by rows**, `multiply_columns`: $A B$, where $A$ is the result of an earlier product in
-//|   registers and the rows of $B$ are summed over. $dQ$, $dK$ and $dV$ are of this kind. B comes by
-//|   `ldmatrix` with `.trans`, which deals out columns, so nobody stores a transposed tile.
+//|   registers and the sum runs over the rows of $B$. $dQ$, $dK$ and $dV$ are of this kind. B is loaded by
+//|   `ldmatrix` with `.trans`, which distributes columns, so no transposed tile is ever stored.
 //|
 //| ![Which lane holds which elements of the operands and results of
 //| mma.sync](../../docs/figures/mma_fragments.svg)
@@ -27,16 +27,16 @@ namespace flashbook::backward {
 
 //| ## Tiles
 //|
-//| A tile lies in shared memory swizzled: piece $p$ of 16 bytes of row $r$ stands where piece
-//| $p \oplus (r \bmod 8)$ would be, so that the same piece of eight rows lies in all 32 banks. This chapter
-//| also has tiles of $dS^\top$ with 32 queries, whose rows have only 64 bytes. Two of these rows fill a line
-//| of all banks, so there the exclusive or is with $\lfloor r/2 \rfloor \bmod 4$.
+//| A tile in shared memory is swizzled: piece $p$ of 16 bytes of row $r$ is stored where piece
+//| $p \oplus (r \bmod 8)$ would be, so that the same piece of eight rows covers all 32 banks. This chapter
+//| also has tiles of $dS^\top$ with 32 queries, whose rows have only 64 bytes. Two of these rows cover all
+//| banks, so there the exclusive or is with $\lfloor r/2 \rfloor \bmod 4$.
 /// Results of mma.sync for kRowBlocks x kColumnBlocks blocks of 16 x 8.
 template <int kRowBlocks, int kColumnBlocks>
 using Blocks = float[kRowBlocks][kColumnBlocks][4];
 
-/// Where piece `piece` (16 bytes) of row `row` lies in a swizzled tile, in bytes. Rows have 64 bytes or a
-/// multiple of 128; any eight rows' pieces lie in all 32 banks.
+/// The offset in bytes of piece `piece` (16 bytes) of row `row` in a swizzled tile. Rows have 64 bytes or a
+/// multiple of 128; any eight rows' pieces cover all 32 banks.
 template <int kRowBytes>
 __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * kRowBytes + (piece ^ (kRowBytes == 64 ? row / 2 % 4 : row % 8)) * 16;
@@ -45,8 +45,8 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
 /// From the place of piece 0 or 1 of an aligned group of eight, 2 * step pieces further along the same row.
 __device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
 
-//| Rows may lie any distance apart in memory: `stride` is that of the tensor. Rows beyond the end become
-//| zeros without being read. They must be zeros and no leftovers: a probability of 0 times NaN would be NaN.
+//| Rows may be any distance apart in memory: `stride` is the tensor's. Rows past the end become zeros without
+//| being read. Leftovers would not do, since a probability of 0 times NaN is NaN.
 /// Starts copying kRows rows into a swizzled tile; rows from `valid_rows` on become zeros.
 template <int kRows, int kHeadDim, int kThreads, typename T>
 __device__ __forceinline__ void copy_tile(unsigned char* tile,
@@ -66,9 +66,9 @@ __device__ __forceinline__ void copy_tile(unsigned char* tile,
 
 //| ## Two kinds of products
 //|
-//| The loop walks along `head_dim` 16 elements at a time. A fragment of B is loaded once and used for every
-//| row block of the warp. That is what a second row block is for: it halves what is read from shared memory
-//| for a product.
+//| The loop goes along `head_dim` 16 elements at a time. A fragment of B is loaded once and used for every
+//| row block of the warp. That is the purpose of a second row block: it halves the shared memory traffic per
+//| product.
 /// sums = A B^T, summed along the rows of both: A the warp's rows, B kColumnBlocks * 8 rows.
 template <typename T, int kHeadDim, int kRowBlocks, int kColumnBlocks>
 __device__ __forceinline__ void multiply_rows(Blocks<kRowBlocks, kColumnBlocks>& sums,
@@ -84,8 +84,8 @@ __device__ __forceinline__ void multiply_rows(Blocks<kRowBlocks, kColumnBlocks>&
     for (int n = 0; n < kColumnBlocks; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[r][n][i] = 0;
-//| Sixteen of the summed dimension at a time: the warp's fragments of A first, then two column blocks of B
-//| with each `ldmatrix_x4`, and with each of these `2 * kRowBlocks` products.
+//| For each 16 elements of the summed dimension: first the warp's fragments of A, then two column blocks of B
+//| per `ldmatrix_x4`, and `2 * kRowBlocks` products with each.
 #pragma unroll
   for (int step = 0; step < kHeadDim / 16; ++step) {
     uint32_t a[kRowBlocks][4];
@@ -104,8 +104,8 @@ __device__ __forceinline__ void multiply_rows(Blocks<kRowBlocks, kColumnBlocks>&
   }
 }
 
-//| The second kind is handed its left operand in registers. It is called once for every 16 rows of B, and
-//| sums into what it is given, from tile to tile.
+//| The second kind gets its left operand in registers. It is called once per 16 rows of B, and adds to its
+//| result from tile to tile.
 /// sums += A B for 16 rows of B, which are summed over, and kColumnBlocks * 8 of its columns.
 template <typename T, int kHeadDim, int kRowBlocks, int kColumnBlocks>
 __device__ __forceinline__ void multiply_columns(Blocks<kRowBlocks, kColumnBlocks>& sums,
@@ -126,8 +126,8 @@ __device__ __forceinline__ void multiply_columns(Blocks<kRowBlocks, kColumnBlock
 }
 
 //| Two blocks of 8 columns of a result, rounded to 16 bits and packed in pairs, are the left operand of the
-//| next product, in the same lanes. This is the property of `mma.sync` that the chapter's idea rests on: if
-//| rows are keys, $P^\top$ and $dS^\top$ come out of the first products exactly as the next two want them.
+//| next product, in the same lanes. The chapter's idea rests on this property of `mma.sync`: if rows are
+//| keys, the first products yield $P^\top$ and $dS^\top$ exactly as the next two need them.
 /// Two column blocks of a result, rounded, as the left operand of the next product.
 template <typename T, int kRowBlocks, int kColumnBlocks>
 __device__ __forceinline__ void round_blocks(uint32_t (&a)[kRowBlocks][4],
@@ -138,8 +138,8 @@ __device__ __forceinline__ void round_blocks(uint32_t (&a)[kRowBlocks][4],
 
 //| ## Out of the registers
 //|
-//| A result leaves by way of shared memory: first its own part of a tile, swizzled, then whole lines to
-//| device memory. `write_blocks` is also how $dS^\top$ gets to the other warps.
+//| A result is stored through shared memory: first to its own part of a tile, swizzled, then as whole lines
+//| to device memory. `write_blocks` also passes $dS^\top$ to the other warps.
 /// Writes a result, rounded and multiplied by `factor`, into a swizzled tile at the warp's first row and
 /// first column.
 template <typename T, int kRowBytes, int kRowBlocks, int kColumnBlocks>
@@ -159,10 +159,10 @@ __device__ __forceinline__ void write_blocks(unsigned char* tile,
       }
 }
 
-//| Between writing and reading stands a barrier of the warp only, because no other warp touches these rows.
-//| The caller sees to it that the tile is free.
-/// Stores a warp's result by way of its own part of a swizzled tile, so that whole lines go out 16 bytes a
-/// lane. Precondition: no other warp uses this part of the tile any more.
+//| Between writing and reading a `__syncwarp` is enough, because no other warp touches these rows. The caller
+//| makes sure that the tile is free.
+/// Stores a warp's result through its own part of a swizzled tile, so that whole lines are stored, 16 bytes
+/// per lane. Precondition: no other warp uses this part of the tile any more.
 template <typename T, int kHeadDim, int kRowBlocks, int kColumnBlocks>
 __device__ __forceinline__ void store_blocks(const Blocks<kRowBlocks, kColumnBlocks>& sums, float factor,
                                              unsigned char* tile, int first_row, int first_column,
@@ -172,8 +172,8 @@ __device__ __forceinline__ void store_blocks(const Blocks<kRowBlocks, kColumnBlo
   const int lane = threadIdx.x % 32, first_piece = first_column / 8;
   __syncwarp();  // the warp's last reads of these rows are done
   write_blocks<T, kRowBytes>(tile, sums, first_row, first_column, factor);
-  //| Now the lanes change roles: lane $i$ takes the $i$-th piece of 16 bytes of the warp's rows, whoever
-  //| wrote it.
+  //| Now the lanes change roles: lane $i$ takes the $i$-th piece of 16 bytes of the warp's rows, whichever
+  //| lane wrote it.
   __syncwarp();  // the rows are complete before other lanes read them
 #pragma unroll
   for (int i = 0; i < kRowBlocks * 16 * kPieces; i += 32) {

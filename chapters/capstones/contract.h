@@ -1,5 +1,5 @@
 /// \file
-/// What a capstone is given and what it hands back; README.md has it in words.
+/// Inputs and outputs of a capstone; README.md explains them.
 #pragma once
 #include <functional>
 #include <tuple>
@@ -46,7 +46,7 @@ struct Forward {
   int multiprocessors;
 };
 
-/// The gradient of attention of one shape. What Forward names alike is alike.
+/// The gradient of attention of one shape. Members with the same names as in Forward mean the same.
 struct Backward {
   const __half* q;    ///< [batch, heads, seqlen_q, kHeadDim]
   const __half* k;    ///< [batch, kv_heads, seqlen_k, kHeadDim]
@@ -63,8 +63,8 @@ struct Backward {
   int multiprocessors;
 };
 
-/// Which keys a query sees in a variant. Of query i and key j, d = i + seqlen_k - seqlen_q - j: how far the
-/// key lies before the query's own.
+/// Which keys a query sees in a variant. For query i and key j, d = i + seqlen_k - seqlen_q - j is how far
+/// the key comes before the query's own.
 enum class Mask {
   /// every stride-th key, before and after: abs(d) < width * stride and d % stride == 0
   dilated,
@@ -77,7 +77,7 @@ enum class Mask {
   powers,
 };
 
-/// What becomes in a variant of a score s, which is scaled. h is the query's head.
+/// How a variant changes a scaled score s. h is the query's head.
 enum class Score {
   /// a cap: cap * tanh(s / cap)
   capped,
@@ -89,7 +89,8 @@ enum class Score {
   sink,
 };
 
-/// Attention in a variant: a mask and what becomes of scores. What Forward names alike is alike.
+/// Attention in a variant: a mask and a change to scores. Members with the same names as in Forward mean the
+/// same.
 struct Variant {
   const __half* q;       ///< [batch, heads, seqlen_q, kHeadDim]
   const __half* k;       ///< [batch, kv_heads, seqlen_k, kHeadDim]
@@ -124,17 +125,17 @@ requires(sizeof...(Params) ==
          sizeof...(Args)) constexpr bool kTake<std::tuple<Params...>, Args...> = (kIsPlain<Params, Args> &&
                                                                                   ...);
 
-/// Launches, one after another, and the device memory that they need beside inputs and outputs.
+/// Launches, one after another, and the device memory that they need in addition to inputs and outputs.
 class Plan {
  public:
-  /// Memory for `count` elements, a multiple of 256 bytes. What nobody has written is NaN.
+  /// Memory for `count` elements, a multiple of 256 bytes. Unwritten memory is NaN.
   template <typename T>
   T* workspace(std::size_t count) {
     buffers_.emplace_back(device::Place::device, count * sizeof(T));
     return static_cast<T*>(buffers_.back().data());
   }
 
-  /// Adds a launch of `kernel` with `args`, with so many bytes of dynamic shared memory a block.
+  /// Adds a launch of `kernel` with `args` and `bytes` of dynamic shared memory per block.
   template <typename... Params, typename... Args>
   void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               Args... args) {

@@ -6,15 +6,15 @@
 
 namespace flashbook::backward {
 
-// FlashAttention-3's backward pass in bf16: a block keeps K and V of `keys` keys and walks along tiles of
+// FlashAttention-3's backward pass in bf16: a block keeps K and V of `keys` keys and goes through tiles of
 // `queries` queries. `consumers` consumers of 128 threads share the keys. Shared memory holds K and V, two
-// stages of Q and dO, two tiles of dS, and dQ of one tile in float on its way to the sums. Leave the
-// log-sum-exps and the barriers out. A block has 227 KB at most (1 KB is 1024 bytes), a thread 255 registers;
-// the tensor cores do 4096 FLOPs a clock, a multiply-add counted as two.
+// stages of Q and dO, two tiles of dS, and dQ of one tile in float on its way to the sums. Leave out the
+// log-sum-exps and the barriers. A block has at most 227 KB (1 KB is 1024 bytes), a thread 255 registers; the
+// tensor cores do 4096 FLOPs per clock, a multiply-add counted as two.
 //
-// Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that nobody has seen. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
-// make it whole. Functions may call those above them.
+// `try` checks each formula with the sizes below and others, the grader with further ones. Sizes are double,
+// so a quotient keeps its fraction; std::floor and std::ceil make it whole. Functions may call those above
+// them.
 struct Budget {
   double head_dim = 128, keys = 128, queries = 80, consumers = 2;
 

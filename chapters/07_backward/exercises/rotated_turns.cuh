@@ -9,14 +9,14 @@
 
 namespace flashbook::backward {
 
-// A loop over keys inside: each block has a tile of queries and adds a part to dK of every tile of keys.
+// Here keys are the inner loop: each block has a tile of queries and adds a part to dK of every tile of keys.
 // There are as many blocks as tiles of keys, and no mask. If all blocks began with tile 0, all but one would
 // wait. So block b adds first to tile b, then to tile b + 1, and after the last to tile 0. In its round r it
 // is the r-th block that adds to its tile, counted from 0: in every round each tile has one block, and the
 // order of additions is fixed.
 //
-// Warps 0 to 3 write the parts into shared memory, one thread of warp 4 has TMA add them. There are two
-// buffers, so that the next part is written while TMA reads this one. Round r takes buffer r % 2.
+// Warps 0 to 3 write the parts into shared memory, and one thread of warp 4 adds them through TMA. There are
+// two buffers, so that the next part is written while TMA reads this one. Round r takes buffer r % 2.
 
 constexpr int kPartWriters = 128;
 

@@ -6,14 +6,13 @@
 
 namespace flashbook::backward {
 
-// Whoever merges partial results needs their log-sum-exps L, and so a loss depends on L, too: the backward
-// pass is given dL beside dO. The derivative of L_i by a score S_ij is P_ij, so
+// Merging partial results takes their log-sum-exps L, and so a loss depends on L, too: the backward pass gets
+// dL along with dO. The derivative of L_i by a score S_ij is P_ij, so
 //
 //     dS_ij = P_ij (dP_ij - sum_c dO_ic O_ic + dL_i) = P_ij (dP_ij - D_i),   D_i = sum_c dO_ic O_ic - dL_i
 //
-// and no later kernel changes: it gets another D. Here half a warp has a row, whatever head_dim is. A lane
-// takes pieces of 8 elements, 16 bytes: of head_dim 64 there are 8 pieces for 16 lanes, of head_dim 192 there
-// are 24.
+// and no later kernel changes: it gets another D. Here half a warp has a row, for any head_dim. A lane takes
+// pieces of 8 elements, 16 bytes: head_dim 64 has 8 pieces for 16 lanes, head_dim 192 has 24.
 
 constexpr int kDeltaThreads = 128, kLanesOfRow = 16, kDeltaRows = kDeltaThreads / kLanesOfRow;
 

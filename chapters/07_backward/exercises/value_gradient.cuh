@@ -4,8 +4,8 @@
 
 namespace flashbook::backward {
 
-// dV = P^T dO where the sequences of a batch have lengths of their own: nobody sees the keys behind a
-// sequence's length, whatever lies there. dV of all seqlen_k keys is read by whoever called this.
+// dV = P^T dO where the sequences of a batch have their own lengths: no query sees the keys past a sequence's
+// length, whatever they contain. The caller reads dV of all seqlen_k keys.
 
 constexpr int kValueDim = 64, kValueKeys = 16;  ///< keys of a block, whose threads are the dims
 

@@ -13,10 +13,10 @@ namespace flashbook::backward {
 
 //| ## Versions
 //|
-//| A version is a type: tile, stages, who adds, and how a block comes by its tiles. A step is a version with
-//| a switch changed. All versions share one layout of the workspace, 128 rows at a time, whatever their tile
-//| of queries is. A workspace padded for one tile and a kernel with another would read rows that nobody has
-//| filled.
+//| A version is a type: tile, stages, what adds, and how a block gets its tiles. A step is a version with a
+//| switch changed. All versions share one layout of the workspace, 128 rows at a time, for any tile of
+//| queries. If a workspace were padded for one tile and used with another, a kernel would read rows that were
+//| never written.
 /// Rows of a head in the workspace are a multiple of this: every tile of queries is whole there.
 constexpr int kWorkspaceRows = 128;
 
@@ -64,9 +64,9 @@ inline TileOrder key_order(const Shape& shape, bool sections, int64_t section_by
 /// Up to here a sequence is short.
 constexpr int kShort = 1024;
 
-//| Counters and semaphores must be 0 at the start: `prepare` sees to it, which runs before.
-/// What steps 5 and 6 count with lies behind the sums of dQ: a counter of tiles for each kind of block, and
-/// the semaphores.
+//| Counters and semaphores must be 0 at the start, which `prepare` ensures.
+/// The counters of steps 5 and 6 follow the sums of dQ: a counter of tiles for each kind of block, and the
+/// semaphores.
 inline int* counters_of(const Shape& shape, const Tensors& tensors) {
   return reinterpret_cast<int*>(static_cast<char*>(tensors.workspace) +
                                 bytes_of_workspace(shape, kWorkspaceRows, true));
@@ -140,8 +140,8 @@ void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
 
 //| ## Which version
 //|
-//| d = 64 takes tiles of 128 queries: scores and dP are 128 floats a thread, dK and dV 64. At d = 128 it is
-//| the other way round, with 64 queries. Both are 192 floats, and 240 registers are what a thread can have.
+//| d = 64 takes tiles of 128 queries: scores and dP are 128 floats per thread, dK and dV 64. At d = 128 it is
+//| the other way round, with 64 queries. Both are 192 floats, and a thread can have 240 registers.
 /// A version for the gradients of one tile, and dQ's conversion, if it is one that sums all of them; or one
 /// for dV and one for dK and dQ.
 template <int kHeadDim, bool kCausal>
