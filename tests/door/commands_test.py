@@ -184,8 +184,8 @@ class FrontDoor(unittest.TestCase):
 
     def test_an_exercise_is_profiled_if_it_has_a_kernel(self):
         self.assertIn("build/sim/bin/exercise.ch01-scores", self.call("profile", "ch01-scores").stderr)
-        (self.tree / "tests/exercises/ch01-scores.cu").unlink()
-        self.refused("profile", "ch01-scores", saying="ch01-scores launches no kernel: there is nothing to profile")
+        (self.tree / "tests/exercises/ch01-numbers.cpp").touch()
+        self.refused("profile", "ch01-numbers", saying="ch01-numbers launches no kernel: there is nothing to profile")
         self.refused("profile", "score", saying="did you mean ch01-scores?")
 
     def test_arguments_that_a_command_does_not_take(self):
