@@ -61,7 +61,7 @@ def plain(text: str) -> str:
 
 
 def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """The chapter's page has a section for each exercise: what it is called, the file, the command, the one hint."""
+    """The page with a chapter's exercises has a section for each: what it is called, the file, the command, the one hint."""
     for chapter in dict.fromkeys(e.chapter for e in exercises):
         own = [e for e in exercises if e.chapter == chapter]
         are_capstones = own[0].kind == manifest.CAPSTONE
@@ -69,13 +69,15 @@ def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
             yield f"{chapter}: {len(own)} exercises; a chapter has {PER_CHAPTER[0]} to {PER_CHAPTER[-1]}"
         for kind in sorted(set(manifest.KINDS) - {e.kind for e in own}) if not are_capstones else ():
             yield f"{chapter}: no exercise of the kind {kind}"
-        page = f"chapters/{chapter}/README.md"
-        text = (root / page).read_text(encoding="utf-8").partition("\n## Exercises\n")[2].partition("\n## ")[0]
-        sections = {part.partition("\n")[0]: part for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]}
+        page = manifest.page_of(root, chapter)
+        text = (root / page).read_text(encoding="utf-8")
+        if page.endswith("README.md"):
+            text = text.partition("\n## Exercises\n")[2].partition("\n## ")[0]
+        sections = {part.partition("\n")[0]: part for part in re.split(r"^###? ", text, flags=re.MULTILINE)[1:]}
         for e in own:
             section = sections.pop(f"{e.id}: {e.title}", None)
             if section is None:
-                yield f"{page}: there is no '### {e.id}: {e.title}' under '## Exercises'"
+                yield f"{page}: there is no section '{e.id}: {e.title}'"
                 continue
             hints = DETAILS.findall(section)
             if [plain(hint) for hint in hints] != [plain(e.hint)]:
@@ -85,7 +87,7 @@ def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
             if f"./flashbook course try {e.id}" not in section:
                 yield f"{page}: {e.id}: it does not say how to know: ./flashbook course try {e.id}"
         for other in sections:
-            yield f"{page}: '### {other}' is no exercise of this chapter"
+            yield f"{page}: '{other}' is no exercise of this chapter"
 
 
 def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:

@@ -101,7 +101,7 @@ def readme(root: Path, exercises: Sequence[manifest.Exercise], open_ones: Sequen
     """The hand-out's own README.md, with a table of its exercises. What is not open stands solved."""
     lines = ["| exercise | what | where | points | minutes, about |", "|---|---|---|---|---|"]
     for e in exercises:
-        page = f"chapters/{e.chapter}/README.md#exercises"
+        page = manifest.page_of(root, e.chapter)
         points = f"{e.points} | {e.minutes or ''}" if e in open_ones else "solved |"
         lines.append(f"| [`{e.id}`]({page}) | {e.kind}: {e.title} | `{e.file}` | {points} |")
     text = (root / "course" / "student.md").read_text(encoding="utf-8")

@@ -152,6 +152,12 @@ def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
     return entries
 
 
+def page_of(root: Path, chapter: str) -> str:
+    """The page that describes a chapter's exercises: one of their own, or the chapter's."""
+    own = f"chapters/{chapter}/exercises.md"
+    return own if (root / own).exists() else f"chapters/{chapter}/README.md"
+
+
 def wholes(exercises: Sequence[Exercise]) -> dict[str, list[Exercise]]:
     """What has its own points: the exercises of a chapter, and a capstone."""
     found: dict[str, list[Exercise]] = {}

@@ -74,7 +74,7 @@ def next_step(exercises: Iterable[Exercise]) -> str:
         return "All solved here."
     minutes = f", about {e.minutes} minutes" if e.minutes else ""
     return (f"Next: {e.id}, {e.kind}: {e.title} ({e.points} points{minutes}; {state_of(e, known())})\n"
-            f"  read  chapters/{e.chapter}/README.md, the section Exercises\n  edit  {e.file}\n  run   ./flashbook course try {e.id}")
+            f"  read  {manifest.page_of(manifest.ROOT, e.chapter)}\n  edit  {e.file}\n  run   ./flashbook course try {e.id}")
 
 
 def set_here(exercise: Exercise) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the packages, for python3 docs/tools/made.py
 
-from course import variant
+from course import manifest, variant
 from docs.tools import book, pages
 from docs.tools.pages import FENCE, Refused, row
 
@@ -108,7 +108,7 @@ def exercises_of(paths: Iterable[Path], page: Callable[[Path], str]) -> str:
 
 def exercises() -> str:
     manifests = sorted(book.ROOT.glob("chapters/*/exercises/exercises.json"))
-    return exercises_of(manifests, lambda path: f"../../chapters/{path.parts[-3]}/README.md")
+    return exercises_of(manifests, lambda path: f"../../{manifest.page_of(book.ROOT, path.parts[-3])}")
 
 
 def wrong(chapter: str = "[0-9][0-9]") -> str:

@@ -214,7 +214,8 @@ def from_template(template: str, measured: Results) -> str:
 
 
 def exercises_table(chapter: str) -> str:
-    return made.exercises_of(results.ROOT.glob(f"chapters/{chapter}_*/exercises/exercises.json"), lambda _: "")
+    return made.exercises_of(results.ROOT.glob(f"chapters/{chapter}_*/exercises/exercises.json"),
+                             lambda path: "exercises.md" if path.parent.with_suffix(".md").exists() else "")
 
 
 TABLES: dict[str, Callable[..., str]] = {  # those that are not made of results

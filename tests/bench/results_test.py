@@ -411,7 +411,7 @@ class Quoting(Case):
     def test_a_table_of_exercises(self):
         mended, _ = self.quoted("<!-- table exercises 04 -->\n<!-- /table -->\n")
         self.assertEqual(self.quoted(mended), (mended, []))
-        self.assertIn("| [ch04-wait](#ch04-wait-the-last-tile): the last tile | find the fault and mend it | 24 | 25 |", mended)
+        self.assertIn("| [ch04-wait](exercises.md#ch04-wait-the-last-tile): the last tile | find the fault and mend it | 24 | 25 |", mended)
 
     def test_a_place_waits_for_its_first_measurement(self):
         for text in (self.span(f"{STEP4[:-4]}512 ms .1f", "…"), "<!-- table kernels 03 -->\n…\n<!-- /table -->", "<!-- table split -->\nof another program\n<!-- /table -->"):

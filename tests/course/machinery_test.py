@@ -387,12 +387,12 @@ class Check(Tree):
         few = ["01_one: 1 exercises; a chapter has 3 to 7", "01_one: no exercise of the kind predict", "01_one: no exercise of the kind write"]
         self.assertEqual(self.faults(check.page_faults), few)
         for old, new, fault in (
-                ("### ch01-answer", "### ch01-question", "there is no '### ch01-answer: the answer'"),
+                ("### ch01-answer", "### ch01-question", "there is no section 'ch01-answer: the answer'"),
                 ("It is a\n`number`.", "Guess.", "is not the one hint"),
                 ("</details>", "</details>\n<details><summary>Hint</summary>Another</details>", "is not the one hint"),
                 ("answer.cuh", "some file", "does not name the file to edit, answer.cuh"),
                 ("try ch01-answer", "try it", "does not say how to know"),
-                ("## Exercises", "## More", "there is no '### ch01-answer: the answer'")):
+                ("## Exercises", "## More", "there is no section 'ch01-answer: the answer'")):
             self.write("chapters/01_one/README.md", PAGE.replace(old, new))
             self.assertIn(fault, "\n".join(self.faults(check.page_faults)), old)
         self.entries({**ENTRY, "kind": "write"})
