@@ -69,8 +69,8 @@ class Call {
   void poison();
   /// Runs until all is done. Throws DeviceError if the machine reports something.
   void run() const;
-  /// Seconds of one run, the L2 cache flushed before it: on the device, or by the clock on the host. Of a
-  /// step whose tensors are dealt out, without what brings them there and back.
+  /// Seconds of one run with the L2 cache flushed before it: by the device's clock, or by the host's. For a
+  /// step whose tensors are dealt out, the copies there and back do not count.
   double time() const;
 
   /// The outputs.

@@ -25,8 +25,8 @@ class DealtOut {
   virtual ~DealtOut() = default;
   /// Does the work, as often as it is called. Returns when it is done.
   virtual void run() = 0;
-  /// Does it so many times, all devices at once. Seconds of each, from when all begin to when the last is
-  /// done.
+  /// Does the work `reps` times, on all devices at once. Returns the seconds of each run, from the common
+  /// start until the last device is done.
   virtual std::vector<double> time(int reps) = 0;
   /// Brings the outputs back.
   virtual void collect() = 0;
@@ -43,7 +43,7 @@ struct Step {
 
   /// What its kernel knows beyond sizes and 16-bit types. A problem with anything else is refused.
   Features accepts = {};
-  /// What a problem must have, which it accepts as well.
+  /// Features that a problem must have; they are accepted as well.
   Features needs = {};
   /// Launches it on `stream`. `shape` is valid and not refused, the workspace has its size. Returns before
   /// the work is done.
@@ -100,10 +100,10 @@ inline Shape shape_for_gpu(DType dtype = DType::bf16) { return square_shape(4, 1
 /// A shape that the simulator is done with in seconds.
 inline Shape shape_for_simulator(DType dtype = DType::bf16) { return square_shape(1, 2, 256, 64, dtype); }
 
-/// Up to which size of scores, scaled or not, an operation is right in a type; beyond it, programs refuse the
-/// inputs. A forward pass takes every score that times log2(e) is still a float. Who takes a log-sum-exp, a
-/// float, out of an exponent again, knows it there to half a unit of a probability in bf16 up to 2^16: so do
-/// ranks that merge parts.
+/// The largest score, scaled or not, for which an operation is right in a type; programs refuse inputs with
+/// larger ones. A forward pass takes every score that is still a float when multiplied by log2(e). The
+/// backward pass, and ranks that merge parts, subtract a float32 log-sum-exp from an exponent: up to 2^16 the
+/// result is good to half a unit of a probability in bf16.
 constexpr float right_up_to(Operation operation, DType dtype, int ranks = 1) {
   return operation == Operation::forward && dtype != DType::e4m3 && ranks == 1
              ? std::numeric_limits<float>::max() / 1.5f
@@ -123,7 +123,7 @@ struct Chapter {
   Shape gpu_shape = shape_for_gpu();               ///< the default on a GPU: fills the card
   Shape cpu_shape = shape_for_simulator();         ///< in the simulator, or on the host: done in seconds
 
-  /// What its program runs unless it is asked for another shape.
+  /// The shape that its program runs by default.
   const Shape& default_shape() const {
     return device::machine() == device::Machine::gpu ? gpu_shape : cpu_shape;
   }

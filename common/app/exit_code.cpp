@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kMostOfAMessage = 1000;
 constexpr const char* kOutOfMemory = "out of memory: make --batch, --heads or --seqlen smaller";
 
-/// What a user wrote may stand in a message: one line, not longer than anybody reads, and no character that a
-/// terminal obeys.
+/// Makes text from a user safe to quote in a message: one line, of limited length, without control
+/// characters.
 std::string printable(std::string message) {
   std::ranges::replace_if(
       message, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');

@@ -26,7 +26,7 @@ bool complete_inputs(Operation operation, const Shape& shape, uint64_t seed, Inp
                      const Chapter* forward) {
   if (operation != Operation::backward) return false;
   if (inputs.d_o.empty()) {
-    // Of dO's shape is Q; K and V of one key cost nothing.
+    // dO has the shape of Q; K and V of one key cost nothing.
     Shape like = shape;
     like.kv_heads = 1, like.seqlen_k = 1, like.layout = {}, like.visibility = {}, like.score = {};
     inputs.d_o = make_inputs(like, InputKind::normal, seed + 1).q;

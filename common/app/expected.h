@@ -1,5 +1,5 @@
 /// \file
-/// What an operation's inputs are, and what its outputs must be.
+/// An operation's inputs, and its outputs as the oracle computes them.
 #pragma once
 #include <vector>
 
@@ -24,15 +24,15 @@ Inputs make_inputs(Operation operation, const Shape& shape, InputKind kind, uint
 /// The right answer, by the FP64 oracle of the operation.
 class Expected {
  public:
-  /// For `rows` of O, ascending. Of a gradient these are rows of dQ, and of dK and dV every row if they are
-  /// all, else as many random ones.
+  /// For `rows` of O, ascending. In a gradient these are rows of dQ; if they are all rows, every row of dK
+  /// and dV is checked too, otherwise as many random ones.
   Expected(Operation operation, const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
            const Progress& progress = {});
 
   /// The verdict on each of the operation's outputs.
   std::vector<TensorVerdict> judge(const Outputs& outputs) const;
 
-  /// Of forward and decode; of backward it has no rows.
+  /// The reference of forward and decode; for backward it has no rows.
   const Reference& forward() const { return forward_; }
 
  private:

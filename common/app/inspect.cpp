@@ -27,7 +27,7 @@ constexpr int kLargest = 4;
 int tiles_of(const Shape& shape) { return ceil_div(shape.seqlen_k, kInspectedKeys); }
 int end_of(const Shape& shape, int tile) { return std::min((tile + 1) * kInspectedKeys, shape.seqlen_k); }
 
-/// What somebody answers for the row: O, the log-sum-exp, and how far O may be off.
+/// An answer for the row: O, the log-sum-exp, and the error that O may have.
 struct Answer {
   std::vector<float> o;
   float lse;
@@ -74,7 +74,7 @@ InspectedRow trace(const Shape& shape, const Inputs& inputs, const RowOf& row, c
       found.scores.push_back(p == 0.0f ? -kInfinity : std::log(p) + whole.lse);
     }
   }
-  // Of each tile what online softmax has after it.
+  // The state of online softmax after each tile.
   const Inputs plain = shape.paging.rows > 0 ? gather_pages(shape, inputs) : inputs;
   const float* v = plain.v.data() + head_of_keys(shape, row.batch, row.head) * shape.seqlen_k * d;
   std::vector<double> o(d);

@@ -16,7 +16,7 @@ namespace flashbook {
 /// Keys of a tile of an inspection, whatever the step's own tiles are: as many as V has columns at least.
 constexpr int kInspectedKeys = 64;
 
-/// One row, as a step has it or the oracle. Of keys that the row does not see, scores are -inf and P is 0.
+/// One row, from a step or from the oracle. Keys that the row does not see have scores of -inf and P = 0.
 struct InspectedRow {
   std::vector<float> scores, p;     ///< [keys], scaled; P with all corrections and the last division
   std::vector<float> maximum, sum;  ///< [tiles], running, after each tile; the sum of exp(s - maximum)

@@ -16,8 +16,8 @@
 
 namespace flashbook {
 
-/// Each option is declared once, beside what puts its value into the place where the code uses it. Options
-/// are read in the order in which they are declared, whatever the order on the command line.
+/// Each option is declared once, together with the function that stores its value. Options are read in the
+/// order in which they are declared, whatever their order on the command line.
 class Line {
  public:
   using Read = std::function<void(const Value&)>;
@@ -29,8 +29,8 @@ class Line {
   /// What is declared from now on belongs together in the help.
   void group(const char* name) { group_ = name; }
 
-  /// An option with a value. One that is not `shown` is left out of the help: no step takes what it says, and
-  /// who gives it is told why.
+  /// An option with a value. One that is not `shown` is left out of the help: no step supports it, and giving
+  /// it causes an error that says so.
   void value(const std::string& name, const char* type, const std::string& help, Read read,
              bool shown = true) {
     Declared& option = declared_.emplace_back(Declared{{name, ""}, std::move(read)});

@@ -91,8 +91,8 @@ class Parser {
     const bool has_ranks = chapter_.accepts(Feature::ranks);
     line_.count(
         "--ranks",
-        "GPUs among which the tokens are divided; in the simulator any number. Of torchrun and mpirun the "
-        "processes",
+        "GPUs among which the tokens are divided; in the simulator any number. Under torchrun or mpirun: the "
+        "number of processes",
         shape_.ranks, has_ranks);
     line_.value(
         "--order", "NAME",
@@ -107,7 +107,7 @@ class Parser {
     line_.value("--dtype", "TYPE", "Element type: " + names_of(chapter_.dtypes),
                 [this](auto& v) { shape_.dtype = dtype_of(v, chapter_); });
     line_.value(
-        "--scaling", "WHAT", "Of e4m3, a scale per tensor (default), head or block of rows",
+        "--scaling", "WHAT", "e4m3: one scale per tensor (default), head or block of rows",
         [this](auto& v) { set_scaling(v); }, quantised || e4m3_cache);
     line_.value(
         "--cache", "TYPE", "Elements of K and V: 16 (default), those of --dtype, or e4m3, which have scales",
@@ -117,8 +117,8 @@ class Parser {
         e4m3_cache);
     line_.value(
         "--smooth", "HOW",
-        "Of e4m3, K and V quantised without the means of their columns: on (default) or off", [](auto&) {},
-        quantised);
+        "e4m3: subtract the means of their columns from K and V before quantising: on (default) or off",
+        [](auto&) {}, quantised);
     line_.then([this] { shape_.mean_subtracted = is_smoothed(line_.given(), shape_.dtype); });
   }
 
@@ -192,33 +192,32 @@ class Parser {
     line_.group("What is visible");
     line_.value(
         "--window", "N",
-        "A query sees so many keys before its own, and as many after it unless --causal is given",
+        "A query sees the N keys before its own, and the N after it unless --causal is given",
         [&](auto& v) { visible.window.left = visible.window.right = v.text == "0" ? 0 : v.count(); },
         chapter_.accepts(Feature::window));
     line_.flag(
         "--causal", "Query i sees keys up to i + seqlen_k - seqlen_q",
         [&](auto&) { visible.window.right = 0; }, chapter_.accepts(Feature::causal));
     line_.value(
-        "--prefix", "N", "The first N keys are seen besides",
+        "--prefix", "N", "Also attend to the first N keys",
         [&](auto& v) {
           if (visible.window == Window{})
             throw InputError(
-                "--prefix is what is seen besides --causal or --window, and without them all is: "
-                "give one of them");
+                "--prefix adds keys to what --causal or --window leaves visible: give one of them as well");
           visible.prefix = v.count();
         },
         chapter_.accepts(Feature::prefix));
     line_.value(
         "--lengths", "LIST",
         std::string("Sequences of these lengths: 1000,37,0,4096. ") +
-            (lengths ? "Of a cache the keys of each" : "They are packed"),
+            (lengths ? "Each sequence of the cache has this many keys" : "They are packed"),
         [this](auto& v) { set_lengths(v, line_.given(), options_.operation, shape_); }, documents || lengths);
     line_.value(
-        "--documents", "N", "So many documents of equal length, which do not see each other",
+        "--documents", "N",
+        "Split the sequence into N documents of equal length that do not attend to each other",
         [this](auto& v) { set_documents(v, shape_); }, documents);
-    line_.count("--page-rows", "A cache in pages of so many keys, in random order", shape_.paging.rows,
-                pages);
-    line_.count("--shared-prefix", "The first N keys of all sequences lie in the same pages",
+    line_.count("--page-rows", "A cache in pages of N keys, in random order", shape_.paging.rows, pages);
+    line_.count("--shared-prefix", "The first N keys of all sequences share their pages",
                 shape_.paging.shared, pages);
     line_.then([this] { set_pages(chapter_, options_.operation, options_.seed, shape_); });
     line_.value(
@@ -279,7 +278,7 @@ class Parser {
     line_.value(
         "--inspect", "ROW",
         "Instead of a run: HEAD,QUERY (or BATCH,HEAD,QUERY), scores, P, maximum, sum, correction and "
-        "O of a row, tile by tile, beside the oracle's",
+        "O of a row, tile by tile, next to the oracle's",
         [this](auto& v) { options_.inspected = row_of(v, shape_); }, has_rows);
     line_.value(
         "--inspect-to", "DIR", "Folder for them as .npy files",

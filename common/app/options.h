@@ -24,8 +24,7 @@ struct RowOf {
   int batch, head, query;
 };
 
-/// What the user asked for, complete and valid: defaults are filled in, files are read, the shape is that of
-/// the files.
+/// A valid request: defaults are filled in, files are read, and the shape is that of the files.
 struct Options {
   Shape shape;
   Operation operation = Operation::forward;  ///< what the steps compute

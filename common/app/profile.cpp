@@ -135,7 +135,7 @@ json to_json(const LaunchTrace& launch) {
           {"lines", lines}};
 }
 
-/// A table for each launch, its lines by waste, and each step's bytes beside the cost model.
+/// A table for each launch, its lines by waste, and each step's bytes next to the cost model's.
 void print_profile(std::ostream& out, const Profile& profile) {
   out << "Chapter " << profile.chapter << ": " << profile.title << "\n";
   out << "machine  simulator, traced: no data race, no access out of bounds\n";

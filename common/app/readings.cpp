@@ -68,7 +68,7 @@ DType dtype_of_files(const Given& given, const Chapter& chapter, const std::map<
   return type;
 }
 
-/// Cuts `rows` into so many parts, as evenly as they go.
+/// Cuts `rows` into `parts` parts, as evenly as possible.
 std::vector<int> evenly(int rows, int parts) {
   std::vector<int> first;
   for (int64_t part = 0; part <= parts; ++part) first.push_back(int(part * rows / parts));

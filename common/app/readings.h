@@ -44,7 +44,7 @@ std::string names_of(std::span<const DType> types);
 
 /// "1000,37,0,4096": sequences of a cache, or packed into one batch entry.
 void set_lengths(const Value& value, const Given& given, Operation operation, Shape& shape);
-/// So many documents, as even as they go.
+/// Splits the sequence into documents of equal length, as evenly as possible.
 void set_documents(const Value& value, Shape& shape);
 /// Pages in random order, of as many rows and with such a shared prefix as shape.paging says.
 void set_pages(const Chapter& chapter, Operation operation, uint64_t seed, Shape& shape);

@@ -124,8 +124,8 @@ Shape leading_groups(const Shape& shape, int groups) {
   return part;
 }
 
-/// Attention of a mean-subtracted shape by a chapter that knows no means: of K and V without them, which are
-/// values of its type too. What it leaves is given them back.
+/// Attention of a mean-subtracted shape by a chapter without means: it runs on K and V as they are without
+/// them, which its type can hold, and the means are added to its outputs.
 Outputs run_without_means(const Chapter& before, const Shape& shape, Inputs inputs, int step) {
   const auto head_of = [&](int64_t row, int seqlen) { return row / seqlen * shape.head_dim; };
   for (TensorId id : {TensorId::k, TensorId::v})
@@ -202,8 +202,8 @@ Reference leading_rows(const Reference& reference, const Shape& shape) {
   return part;
 }
 
-/// What is wrong with what the chapter before says; empty if nothing is. Then a difference tells nothing of
-/// this chapter.
+/// Describes errors in the outputs of the chapter before; empty if there are none. If there are, a difference
+/// says nothing about this chapter.
 std::string wrong_before(const Before& before, const Reference& reference) {
   const Reference part = leading_rows(reference, before.shape);
   if (part.rows.empty()) return "";
@@ -233,8 +233,8 @@ Shape shape_for(const Step& step, const Shape& shape) {
                                                : shape;
 }
 
-/// What the step moves in such a shape by its cost model; 0 if the model asks for a kernel that this program
-/// was built without.
+/// Bytes that the step moves by its cost model; 0 if the model needs a kernel that this program was built
+/// without.
 double modelled_bytes(const Step& step, const Shape& shape) try {
   return step.memory_bytes(shape);
 } catch (const std::exception&) {

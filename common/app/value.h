@@ -1,5 +1,5 @@
 /// \file
-/// What was given for an option, and how it is read.
+/// The value of an option, and how it is read.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -18,7 +18,7 @@ struct Value {
   float real() const;
   /// The file, which can be written: what cannot is said now rather than after minutes of work.
   std::string writable() const;
-  /// What one of a few names stands for.
+  /// The value that one of a few names stands for.
   template <typename T>
   T one_of(std::initializer_list<std::pair<const char*, T>> names) const {
     std::string listed;

@@ -7,11 +7,11 @@
 
 namespace flashbook {
 
-/// Writes `contents` beside `file` and renames it into place, so that nobody ever sees half of it and a
-/// failure leaves what was there before, with its permissions. What follows a link goes to its target. A
-/// device, a pipe or an open descriptor (/dev/stdout) is written to as it is. What a program that was killed
-/// left unfinished goes when the same file is next written. Throws
-/// InputError, naming the file, the reason and the cure, if that fails.
+/// Writes `contents` to a temporary file in the same directory and renames it into place, so that no reader
+/// sees half of it, and a failure keeps the old file and its permissions. A link is followed; a device, a
+/// pipe or an open descriptor (/dev/stdout) is written directly. Leftovers of a program that was killed are
+/// removed when the same file is next written. Throws InputError, naming the file, the reason and the cure,
+/// if that fails.
 void write_whole_file(const std::filesystem::path& file, std::string_view contents);
 
 /// Why `file` cannot be written, as far as that can be told beforehand, with the cure; empty if it can.

@@ -10,7 +10,8 @@
 
 namespace flashbook {
 
-/// What a good kernel may err even where plain attention is exact by chance, as a part of the row's scale.
+/// The error that a good kernel may make even where plain attention happens to be exact, relative to the
+/// row's scale.
 inline double floor_for(DType output) {
   if (output == DType::f32) return 0x1p-18;        // its sums come out differently in every order
   return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // P and O, each rounded by half a unit in the last place
@@ -32,15 +33,15 @@ inline double largest_value(std::span<const double> values) {
   return largest;
 }
 
-/// Twice the largest error relative to `scale` in 64 rows one after another, times a row's own scale, plus
-/// its `floor`, and a little for weights so small that the card makes them 0 (ex2.approx.ftz.f32).
+/// Twice the largest error relative to `scale` in 64 consecutive rows, times a row's own scale, plus its
+/// `floor`, plus a little for weights so small that the GPU flushes them to 0 (ex2.approx.ftz.f32).
 inline std::vector<double> bounds_of(std::span<const double> errors, std::span<const double> scale,
                                      std::span<const double> floor) {
   constexpr std::size_t kBoundRows = 64;
   constexpr double kFlushed = 0x1p-116;
   std::vector<double> bounds(errors.size());
   for (std::size_t begin = 0; begin < errors.size();) {
-    // What is left beyond the last 64 rows is too few to be a block.
+    // A remainder of fewer than 64 rows joins the last block.
     const std::size_t end = errors.size() - begin < 2 * kBoundRows ? errors.size() : begin + kBoundRows;
     double relative = 0;
     for (std::size_t i = begin; i < end; ++i)

@@ -94,7 +94,7 @@ class RowBounds {
     }
   }
 
-  /// Of a row of O with these elements.
+  /// The bound for a row of O with these elements.
   double o(int64_t row, std::span<const float> elements) const {
     const auto i = find(row);
     return i ? reference_.o_bound[*i] : relative_o_ * largest_of(elements);

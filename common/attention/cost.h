@@ -6,8 +6,8 @@
 namespace flashbook {
 
 /// Floating-point operations: 2 * (head_dim + value_dim) * visible pairs, two for each multiply-add of Q K^T
-/// and of P V; where the two are equal that is 4 * head_dim. Of backward 2.5 times as many, five products for
-/// two.
+/// and of P V; where the two are equal that is 4 * head_dim. The backward pass has 2.5 times as many: five
+/// products instead of two.
 double flops(const Shape& shape, Operation operation = Operation::forward);
 
 /// Bytes of device memory that no kernel can avoid: every tensor of the operation and every table of the

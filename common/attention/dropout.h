@@ -32,7 +32,7 @@ struct Dropout {
   uint32_t seed[2];
   float factor;  ///< 1 / (1 - threshold / 2^16)
 
-  static constexpr int kKeysOfBits = 32;  ///< four calls have the bits of so many keys
+  static constexpr int kKeysOfBits = 32;  ///< four calls have the bits of 32 keys
 
   Dropout() = default;
   Dropout(float probability, uint64_t seed)

@@ -1,6 +1,6 @@
 /// \file
-/// What a problem may have beyond its sizes, by name. A step declares which of it its kernel knows;
-/// everything else is refused.
+/// The features that a problem may have beyond its sizes, by name. A step declares those that its kernel
+/// knows; all others are refused.
 #pragma once
 #include <cstdint>
 

@@ -54,7 +54,7 @@ struct QueryState {
   Sum lse() const { return max + std::log(sum); }
 };
 
-/// Rows of the gradients by the textbook, in `Sum`. `store(x)` is what lies in memory of S, P, O, dP and dS.
+/// Rows of the gradients by the textbook, in `Sum`. `store(x)` rounds S, P, O, dP and dS as memory would.
 template <typename Sum, typename Store>
 class Textbook {
  public:

@@ -1,5 +1,5 @@
 /// \file
-/// What the right gradients are, and how far from them a good kernel may be.
+/// The right gradients, and the error that a good kernel may make.
 #pragma once
 #include <vector>
 
@@ -23,16 +23,16 @@ struct TensorReference {
 ///     dQ = scale * dS K     dK = scale * dS^T Q
 ///
 /// dL is the gradient of the log-sum-exp, `inputs.d_lse`, or 0 if that is empty. dK and dV are sums over the
-/// query heads of a group. A softcap's derivative is a factor on dS, and what
-/// dropout leaves out of O it leaves out of dP and dV. Queries that see nothing and keys that nobody sees
-/// have zeros, and a bound of zero.
+/// query heads of a group. A softcap's derivative is a factor on dS, and terms that dropout removes from O
+/// are removed from dP and dV. Queries that see no key, and keys that no query sees, have zeros and a bound
+/// of zero.
 ///
 /// Bounds are by row, as those of O are (see make_reference): twice the largest error of plain attention's
 /// gradient in 64 rows (S, P, O, dP and dS rounded to the type, float sums), plus a floor. The floor is that
 /// of O, and 2^-20 of the query's log-sum-exp, for a key of the largest of its group: a kernel's P is
-/// exp(S - log-sum-exp), and what forward gave it may be off by so much. Errors are parts of the larger of
-/// the row's largest value and of the root of the sum of its squared terms, with |dP| + |D| for dP - D: where
-/// that cancels, as in a row of one key, the rounding of both is left.
+/// exp(S - log-sum-exp), and the one that the forward pass wrote may have this error. Errors are parts of the
+/// larger of the row's largest value and of the root of the sum of its squared terms, with |dP| + |D| for dP
+/// - D: where that cancels, as in a row of one key, the rounding of both is left.
 ///
 /// Throws InputError for paged keys and for e4m3, of which there is no gradient.
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
@@ -40,7 +40,7 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
 
 /// The same of rows of dQ and of rows of dK and dV only, where all would take too long. A row of dK needs O
 /// and the log-sum-exp of every query that sees its key: if `queries` are not all, they are taken from
-/// `inputs`, but for those of `queries`, whose gradients show whether O and the log-sum-exp are right.
+/// `inputs`, except for those of `queries`, whose gradients show whether O and the log-sum-exp are right.
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
                                                      std::vector<int64_t> queries, std::vector<int64_t> keys,
                                                      const Progress& progress = {});

@@ -63,7 +63,7 @@ Inputs make_alike(const Shape& shape, uint64_t seed, Value value) {
 }
 
 /// In models large values of Q and K keep to a few channels of a head, the same in both, and to one sign
-/// there (Jin et al., arXiv 2502.01563). Of every 32 columns one is such a channel; query heads have those of
+/// there (Jin et al., arXiv 2502.01563). One of every 32 columns is such a channel; query heads have those of
 /// the key head that they read.
 Inputs make_channels(const Shape& shape, uint64_t seed) {
   Inputs inputs = make_alike(shape, seed, normal);

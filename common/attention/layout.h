@@ -40,7 +40,7 @@ Layout layout_packed_qkv(const Shape& shape);
 int64_t elements_spanned(const Shape& shape, TensorId id);
 
 /// Copies a tensor from the default layout to the shape's strides. `from` has the tensor's elements, `to`
-/// elements_spanned; what lies between rows is left as it is. `element_bytes` is the size of an element.
+/// elements_spanned; elements between rows keep their values. `element_bytes` is the size of an element.
 void scatter(const Shape& shape, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
              std::size_t element_bytes);
 

@@ -50,8 +50,8 @@ std::vector<int64_t> dims_of(const Shape& shape, TensorId id);
 /// The product of its extents; 0 of what is not stored.
 int64_t elements_of(const Shape& shape, TensorId id);
 
-/// Its element type: Shape::dtype of inputs, but for an e4m3 cache, and of gradients, output_type of O and
-/// dO, f32 of the log-sum-exp.
+/// Its element type: Shape::dtype for inputs (except an e4m3 cache) and gradients, output_type for O and dO,
+/// f32 for the log-sum-exp.
 DType type_of(const Shape& shape, TensorId id);
 
 }  // namespace flashbook

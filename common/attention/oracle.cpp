@@ -52,8 +52,8 @@ class RowBlock {
     seen.resize(rows.size());
   }
 
-  /// `store_score(s)` is what lies in memory of a score, `store_probability(p, row_sum)` what of p / row_sum.
-  /// `sums_stored`: the log-sum-exp is that of what is stored.
+  /// `store_score(s)` rounds a score as memory would, `store_probability(p, row_sum)` rounds p / row_sum.
+  /// `sums_stored`: the log-sum-exp is computed from the rounded values.
   template <typename StoreScore, typename StoreProbability>
   void run(StoreScore store_score, StoreProbability store_probability, bool sums_stored = false) {
     multiply_by_keys();
@@ -103,7 +103,7 @@ class RowBlock {
                               : 0;
   }
 
-  /// S = Q K^T, unscaled. What lies beyond a row's visible keys is never looked at.
+  /// S = Q K^T, unscaled. Keys beyond a row's visible ones are never read.
   void multiply_by_keys() {
     for (int64_t first = 0; first < keys_; first += kTileKeys) {
       // Transposed: the innermost loop then runs over keys, whose sums do not wait for one another.
@@ -199,7 +199,7 @@ class RowBlock {
   std::vector<Sum> tile_;              // keys [head_dim, kTileKeys], later values [kTileKeys, value_dim]
 };
 
-/// What lies in memory of a score. Beyond 65504 f16 has no number for it, and bf16 has.
+/// A score as rounded by memory. f16 ends at 65504; beyond it, bf16 holds the score.
 template <typename T>
 float stored_score(float score) {
   const float stored = to_float(from_float<T>(score));

@@ -20,9 +20,9 @@ struct RelativeBias {
   int reach = 0;                   ///< keys further away have the bias of the outermost
   std::vector<float> values = {};  ///< [heads, 2 * reach + 1]; empty: none
 
-  /// What is added to the score of a key that lies `distance` keys after the query's own.
+  /// The term added to the score of a key `distance` keys after the query's own.
   float at(int head, int64_t distance) const { return values[std::size_t(place(head, distance))]; }
-  /// Where that stands among the values.
+  /// Its index among the values.
   int64_t place(int head, int64_t distance) const {
     return head * (2 * int64_t(reach) + 1) + std::clamp<int64_t>(distance, -reach, reach) + reach;
   }
@@ -100,7 +100,7 @@ struct Shape {
   float scale = 0.125f;     ///< factor on the scores; by default 1 / sqrt(head_dim)
   bool e4m3_cache = false;  ///< K and V are e4m3, whatever dtype says of Q and O: an operation that decodes
   Scaling scaling = Scaling::tensor;  ///< of e4m3; other types have no scales
-  /// Of e4m3: K and V lie without the means of their columns, which are beside them.
+  /// e4m3: K and V are stored without the means of their columns, which are tensors of their own.
   bool mean_subtracted = false;
   ScoreFunction score = {};
   Layout layout = {};
@@ -136,9 +136,9 @@ struct Shape {
 
   /// How many scales Q has: [1], [batch, kv_heads] or [batch, heads, blocks of 64 rows].
   int64_t q_scales() const { return q_scale_of(q_rows() - 1) + 1; }
-  /// How many scales K has, and V: [1], [batch, kv_heads] or [batch, kv_heads, blocks of 128 rows]. Of pages
-  /// in place of blocks [pages, kv_heads]; and those of a head are the same for all sequences, which may
-  /// share pages.
+  /// How many scales K has, and V: [1], [batch, kv_heads] or [batch, kv_heads, blocks of 128 rows]. With
+  /// pages, scales by block are [pages, kv_heads], and those by head are the same for all sequences, which
+  /// may share pages.
   int64_t k_scales() const;
   int64_t q_scale_of(int64_t row) const;  ///< which scale a row of Q has
   int64_t k_scale_of(int64_t row) const;  ///< which scale a row of K or V has; of heads of pages the first

@@ -15,7 +15,7 @@ namespace {
 /// The smallest power of two with which `largest` fits e4m3, but at least 2^-100, whose reciprocal is a float
 /// and which a block of zeros has: of block scales of V the largest count.
 float power_of_two_scale(float largest) {
-  // What the mean of its column was taken from may lie beyond 448 by a float's rounding, and is 448.
+  // After subtracting a column's mean, an element may exceed 448 by a float's rounding: it counts as 448.
   constexpr float kRounding = 1 - 0x1p-10f;
   int exponent;
   std::frexp(largest * kRounding / 448, &exponent);

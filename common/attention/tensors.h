@@ -1,5 +1,5 @@
 /// \file
-/// What an attention function is given: pointers, and on the host the values behind them.
+/// The arguments of an attention function: pointers, and on the host the values behind them.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -42,7 +42,7 @@ struct Tensors {
   void* dk = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   void* dv = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   const float* d_lse = nullptr;    ///< [batch, heads, seqlen_q], the log-sum-exp's gradient; null: all are 0
-  float* d_bias = nullptr;         ///< [heads, 2 * reach + 1], of a shape with a bias; null: nobody wants it
+  float* d_bias = nullptr;         ///< [heads, 2 * reach + 1], of a shape with a bias; null: not computed
   void* workspace = nullptr;       ///< the bytes the chapter asked for, or null if it asked for none
   const float* q_scale = nullptr;  ///< [Shape::q_scales], finite and > 0; e4m3 only. Null: all are 1
   const float* k_scale = nullptr;  ///< [Shape::k_scales], likewise
@@ -123,7 +123,7 @@ Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> val
 /// The values of an output, from its bytes in the shape's strides.
 std::vector<float> decode_output(const Shape& shape, TensorId id, std::span<const std::byte> bytes);
 
-/// What unwritten memory looks like: every byte 0xff is NaN in f32, f16, bf16 and e4m3.
+/// Unwritten memory: with every byte 0xff, an element is NaN in f32, f16, bf16 and e4m3.
 constexpr unsigned char kPoison = 0xff;
 
 /// Q, K and V as a machine is given them.
@@ -132,12 +132,12 @@ struct EncodedInputs {
 };
 
 /// Encodes inputs. e4m3: the scale is the smallest power of two with which the largest of the elements that
-/// share it is at most 448, but for the rounding of a float. A power of two rounds nothing away, so quantised
+/// share it is at most 448, up to the rounding of a float. Scaling by a power of two is exact, so quantised
 /// inputs encode to themselves, and they are values of bf16 too.
 EncodedInputs encode_inputs(const Shape& shape, const Inputs& inputs);
 
-/// Rounds inputs to what their encoding stands for. Of a mean-subtracted shape it finds the means first, if
-/// the inputs have none yet.
+/// Rounds inputs to the values that their encoding stands for. For a mean-subtracted shape it computes the
+/// means first, if the inputs have none yet.
 void round_inputs(const Shape& shape, Inputs& inputs);
 
 }  // namespace flashbook

@@ -1,5 +1,5 @@
 /// \file
-/// What a query may see: one value, which the oracle, kernels, the cost model, tests and figures ask.
+/// Which keys a query may see: one value that the oracle, kernels, the cost model, tests and figures query.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -68,8 +68,8 @@ struct Dense {
 struct Visibility {
   Window window = {};
   int prefix = 0;                 ///< the first keys, which every query sees whatever the window says
-  std::vector<int> lengths = {};  ///< [batch], how many of the seqlen_k keys a sequence has; windows are
-                                  ///< aligned to its last key. Empty: all
+  std::vector<int> lengths = {};  ///< [batch], how many of the seqlen_k keys each sequence has; windows
+                                  ///< are aligned to its last key. Empty: all
   Documents documents = {};
   Columns columns = {};
   Blocks blocks = {};
