@@ -133,6 +133,14 @@ class Gate(unittest.TestCase):
             self.assertEqual(gate.refused(word), "", word)
         self.assertIn("'extern __shared__' is not available here: dynamic_shared<float>()", self.objection("extern __shared__ float s[];"))
 
+    def test_takes_the_cuda_that_the_simulator_takes(self):
+        refused = re.compile(r"!!|#|\bextern\b|\basm\b|__builtin|_Pragma|memcpy|__FLT_MAX__")
+        lines = (manifest.ROOT / "tests/simulator/dialect/snippets.txt").read_text().splitlines()
+        snippets = [line.partition(": ")[2].rpartition(" -> ")[0] for line in lines if " -> " in line and not refused.search(line)]
+        self.assertGreater(len(snippets), 100)
+        for snippet in snippets:
+            self.assertEqual(self.objection(snippet.replace("{{", "{").replace("}}", "}").replace("@", "\n")), "", snippet)
+
     @unittest.skipUnless(shutil.which("g++"), "the compiler knows what is declared")
     def test_what_the_system_declares_is_refused_or_harmless(self):
         """Whatever function a test's headers declare: it computes, allocates, prints, sleeps or tells the time, or the gate refuses it."""
