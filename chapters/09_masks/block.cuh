@@ -44,7 +44,7 @@ constexpr int kBallotStages =
 //| | --- | --- | --- | --- | --- |
 //| | `q_full` | the thread that loads queries, with the bytes to come; then the bytes | 1 | the consumer | parity 0 |
 //| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
-//| | `q_empty` | the thread that stores, when TMA has read the output; at d = 256 lane 0 of each of its warps, after its last scores | 1, or 4 | the thread that brings queries | parity 1 |
+//| | `q_empty` | the thread that stores, when TMA has read the output; at d = 256 lane 0 of each of its warps, after its last scores | 1, or 4 | the thread that loads queries | parity 1 |
 //|
 //| All of them go through the places as through the stages of a pipeline, with a state of the same kind.
 /// The barriers at which consumers take their queries and hand over their outputs.

@@ -7,8 +7,8 @@
 //|
 //| | thread | does | waits for |
 //| | --- | --- | --- |
-//| | 0 | takes the next tile of keys, brings Q and log-sum-exp | an empty stage |
-//| | 32 | brings K, V, dO and D | empty stages, and the last products with K and V |
+//| | 0 | takes the next tile of keys, loads Q and log-sum-exp | an empty stage |
+//| | 32 | loads K, V, dO and D | empty stages, and the last products with K and V |
 //| | 64, 96 | add a consumer's dQ, in a block that sums all three gradients; in step 7 they wait for its turn | the consumer; earlier blocks |
 //| | 128 to 383 | two consumers: five products | full stages; each other's dS |
 //|

@@ -79,9 +79,9 @@ inline int64_t counters(const Shape& shape, int step) {
 
 //| ## Launches
 //|
-//| As many blocks as multiprocessors, or one for each tile in step 4. Each launch is a dependent one: its
-//| blocks begin while the last ones of the launch before end, make their barriers, and wait. It is a few
-//| microseconds a launch that the card does not stand still.
+//| As many blocks as multiprocessors, or one per tile in step 4. Each launch is a dependent one: its blocks
+//| begin while the last ones of the previous launch end, make their barriers, and wait. That saves a few
+//| microseconds of idle time per launch.
 //|
 //| ![Two loops over the same tiles](../../../docs/figures/backward_loops.svg)
 /// Launches a kernel of steps 3 to 6, which all begin with the same arguments.
@@ -245,8 +245,8 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int s
   run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(shape, t, stream);
 }
 
-//| The type and the mask become template arguments here, so that no kernel asks for them. Each head dimension
-//| is compiled in a file of its own, `hopper_d64.cu` and its like, so that the three compile side by side.
+//| The type and the mask become template arguments here, so kernels need not check them. Each head dimension
+//| is compiled in a file of its own, `hopper_d64.cu` and the like, so that the three compile in parallel.
 /// The step of a shape's type and mask.
 template <int kHeadDim>
 void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {

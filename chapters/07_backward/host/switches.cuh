@@ -16,7 +16,7 @@ template <typename Traits>
 struct AsItIs : Traits {};
 
 //| ## Which block has which tile
-/// A block for each tile of keys: nothing of one lies under the next.
+/// One block per tile of keys: nothing of one overlaps with the next.
 template <typename Traits>
 struct NoneStay : Traits {
   static constexpr Schedule kSchedule = Schedule::single_tile;

@@ -16,11 +16,11 @@ struct LatentLaunch {
   Plan plan;
 };
 
-// The plan deals tiles of keys out to `blocks` blocks and knows nothing of tiles of rows: each of these has
-// its own `blocks` blocks, which read the same keys side by side. Each block has a multiprocessor of its own,
-// so there are at most `places` for a tile of rows. As in step 6 there are fewer where each block then has
-// one part, or whole items that need not be cut, and nine of ten places are busy.
-// `even`: all sequences are as long as the shape says.
+// The plan divides tiles of keys among `blocks` blocks, independently of tiles of rows: each of these has its
+// own `blocks` blocks, which read the same keys at the same time. Each block has a multiprocessor of its own,
+// so there are at most `places` for a tile of rows. As in step 6 there are fewer if each block then has one
+// part, or whole items that need not be cut, and nine of ten places are busy. `even`: all sequences are as
+// long as the shape says.
 LatentLaunch latent_launch(const Shape& shape, bool even = false) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int row_tiles = int(ceil_div(rows, LatentKernelTraits::kRows));
@@ -31,8 +31,8 @@ LatentLaunch latent_launch(const Shape& shape, bool even = false) {
   const int64_t items_of_block = ceil_div(items, places);  // if no item is cut
   int64_t blocks = places;
   if (10 * items * parts >= 9 * places * items_of_block) blocks = ceil_div(items * parts, items_of_block);
-  // All sequences as long as the shape says: no more blocks than the longest share asks for. Of 2048 tiles
-  // each of 66 blocks has 31 or 32. Each of 64 has 32, which takes as long and makes fewer parts.
+  // All sequences as long as the shape says: no more blocks than the longest share needs. With 2048 tiles, 66
+  // blocks have 31 or 32 each. 64 blocks have 32, which takes as long and makes fewer parts.
   const int64_t units = items * key_tiles;
   blocks = std::min(blocks, units);
   const int64_t most = ceil_div(units, blocks);

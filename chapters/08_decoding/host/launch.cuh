@@ -263,7 +263,7 @@ inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaun
 
 //| A cache that would fill the L2 several times over evicts its earlier contents, and dirty lines must be
 //| written to memory first. A small one is read as *evict first*, so that its bytes replace one another.
-/// Bytes of keys and values up to which the L2 is asked to keep nothing of them.
+/// Bytes of keys and values up to which the L2 should keep none of them.
 constexpr double kEvictFirstBytes = 128e6;
 
 /// The cache, in tiles of `tile_keys` keys. `boxes`: step 9 reads it.

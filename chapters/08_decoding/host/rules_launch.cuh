@@ -43,7 +43,7 @@ Rules<kFunctions, kPadded> rules_of(const Shape& shape, const Tensors& t, const 
 inline Problem problem_with_rules(const Shape& shape, const Tensors& t) {
   Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   problem.causal = false;  // the rules say it
-  //| Where queries are packed, what stands for a batch entry is a row.
+  //| If queries are packed, a row takes the role of the batch entry.
   if (shape.packed_queries > 0) {
     problem.q_strides.batch = problem.q_strides.row;
     problem.o_strides.batch = problem.o_strides.row;

@@ -1,9 +1,9 @@
 //| # The switches of step 4, each changed
 //|
-//| The ring's sizes and switches are one type ([ring_shared.cuh](../ring_shared.cuh)). These derive from it
-//| and change one thing each. The bench times them in turn with step 4 as it is; the tests hold each against
-//| the oracle. `mma.sync`, plain copies and keys by warp have no switch: `wgmma` takes neither tiles that a
-//| plain copy brings nor a part of them, so all three together are step 3's kernel.
+//| The ring's sizes and switches are one type ([ring_shared.cuh](../ring_shared.cuh)). These types derive
+//| from it and change one thing each. The bench interleaves them with step 4; the tests check each against
+//| the oracle. `mma.sync`, plain copies and keys by warp have no switch: `wgmma` accepts neither the layout
+//| that a plain copy leaves nor a part of a tile, so all three together are step 3's kernel.
 //|
 //| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and
 //| merge at the end](../../../docs/figures/decode_ring.svg)
@@ -18,10 +18,10 @@ struct AsItIs : Traits {};
 
 //| ## The ring
 //|
-//| Keys and values of a tile have a stage each. Two stages hold one tile. With `TileByTile` the next one is
-//| asked for when all is done with it, as in step 3; with `TwoStages` its keys are asked for as soon as the
-//| scores are made.
-/// One tile, and nothing on its way while it is worked on.
+//| Keys and values of a tile have a stage each, so two stages hold one tile. With `TileByTile` the next tile
+//| is requested when this one is done, as in step 3; with `TwoStages` its keys are requested as soon as the
+//| scores are computed.
+/// One tile, and nothing in flight while it is in use.
 template <typename Traits>
 struct TileByTile : Traits {
   static constexpr int kStages = 2;

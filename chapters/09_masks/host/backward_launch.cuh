@@ -29,7 +29,7 @@ inline bool is_varlen(const Shape& shape) {
          v.blocks.queries == 0 && v.dense.empty() && shape.score.dropout == 0;
 }
 
-/// Whether the mask is asked pair by pair.
+/// Whether the mask is evaluated pair by pair.
 inline bool is_by_pairs(const Visibility& v) { return !v.dense.empty() || v.blocks.queries > 0; }
 
 inline int64_t tiles_of(int64_t rows, int of_tile) { return ceil_div(rows, of_tile); }

@@ -79,7 +79,7 @@ InBatch in_batch(const Shape& shape) {
                             kSectionBytes * shape.seqlen_k / keys_in_use(shape)));
 }
 
-//| ## What lies behind the last sequence
+//| ## After the last sequence
 
 /// A packed tensor whose rows end at `*end`.
 inline OpenEnd open_end(const Shape& shape, TensorId id, void* first, const int* end) {
