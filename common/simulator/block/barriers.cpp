@@ -152,7 +152,8 @@ void Barriers::arrive(const char* what, int number, int threads, Location where)
 /// place.
 [[gnu::noinline]] void Barriers::note_second_arrival(const char* what, int number, Location where) {
   const Thread& self = scheduler_.current();
-  Arrival& last = last_arrivals_[{number, self.warp}];
+  if (last_arrivals_.empty()) last_arrivals_.resize(kBarriers * kMaxWarps);
+  Arrival& last = last_arrivals_[std::size_t(number * kMaxWarps + self.warp)];
   if (const uint64_t turn = last_[std::size_t(number)].turn; last.turn != turn) last = {turn, 0};
   const bool again = last.lanes >> self.lane & 1;
   last.lanes |= 1u << self.lane;

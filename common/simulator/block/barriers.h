@@ -3,9 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/simulator/barrier.h"
@@ -91,10 +89,10 @@ class Barriers final : public Awaited {
 
   Scheduler& scheduler_;
   std::array<Barrier, kBarriers> barriers_;
-  std::array<Round, kBarriers> last_;                     ///< of each barrier
-  std::map<std::pair<int, int>, Arrival> last_arrivals_;  ///< by barrier and warp
-  std::vector<SecondArrival> second_arrivals_;            ///< by their places in the source
-  int counted_ = 0;                                       ///< in the last round of barrier 0 that counted
+  std::array<Round, kBarriers> last_;           ///< of each barrier
+  std::vector<Arrival> last_arrivals_;          ///< by barrier and warp; empty if nobody has arrived so
+  std::vector<SecondArrival> second_arrivals_;  ///< by their places in the source
+  int counted_ = 0;                             ///< in the last round of barrier 0 that counted
 };
 
 }  // namespace flashbook::sim
