@@ -240,7 +240,7 @@ def step_titles(chapter: int) -> dict[int, str]:
     """How a chapter calls its steps today; a result has the name that its step had when it was measured."""
     [file] = ROOT.glob(f"chapters/{chapter:02}_*/host/chapter.c*")
     steps = file.read_text(encoding="utf-8").partition("kSteps[] = {")[2].partition("};")[0]
-    return dict(enumerate(re.findall(r'(?:\{\s*(?:\.name = )?|row<[^>]*>\(\s*)"([^"]+)",\s', steps), 1))  # {"title", "sentence"}
+    return dict(enumerate(re.findall(r'(?:\{\s*(?:\.name = )?|(?:row|step)<(?:[^<>()]|<[^<>]*>)*>\(\s*)"([^"]+)",\s', steps), 1))  # {"title", "sentence"}
 
 
 def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.datetime, path: str | pathlib.Path) -> Entry:
