@@ -1,5 +1,5 @@
 /// \file
-/// Atomic operations. Blocks of one grid run on several OS threads, so these are atomic for the host too.
+/// Atomic operations. Blocks of a grid run on several OS threads, so these are atomic for the host too.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -15,12 +15,12 @@
 
 namespace flashbook::sim {
 
-/// The calling thread read memory by an operation that changed nothing, as loops do that wait for another
-/// thread. After some of these in a row others get their turn.
+/// The calling thread has read memory with an operation that changed nothing, as a loop that waits for
+/// another thread does. After several of these in a row, other threads get a turn.
 void poll_memory(const char* what, Location where);
-/// It has changed memory, for which another thread may have waited.
+/// The calling thread has changed memory that another thread may be waiting for.
 void change_memory();
-/// The same, by adding to a whole number. Throws Error if that is all that has happened for long.
+/// The same, by adding to an integer. Throws Error if nothing else has happened for long.
 void change_counter(const void* address, const char* what, Location where);
 
 /// Replaces *address by update(*address) and returns what it was.
@@ -34,8 +34,8 @@ T atomic_update(T* address, Update update) {
   return old;
 }
 
-/// As atomicAdd and red add floats in global memory: a subnormal argument or sum becomes 0 of the same sign
-/// (PTX ISA, atom). TMA keeps subnormals, and so does shared memory: golden_h200.txt.
+/// Adds floats like atomicAdd and red in global memory: a subnormal argument or sum becomes 0 of the same
+/// sign (PTX ISA, atom). TMA and shared memory keep subnormals: golden_h200.txt.
 inline float add_in_global_memory(float* address, float value) {
   const auto flushed = [](float x) {
     const auto bits = std::bit_cast<uint32_t>(x);
@@ -44,10 +44,11 @@ inline float add_in_global_memory(float* address, float value) {
   return atomic_update(address, [&](float old) { return flushed(flushed(old) + flushed(value)); });
 }
 
-/// Adds 1, 2 or 4 floats to those in global memory, each atomically, and makes them what was there before.
+/// Atomically adds each of 1, 2 or 4 floats to global memory and replaces them with the previous values.
 void add_floats(const char* what, void* address, std::span<float> values, Location where);
 
-// What the wrappers of common/ptx/atomic.h do. A release is a fence and an operation that hands over.
+// The implementation of the wrappers in common/ptx/atomic.h. A release is a fence followed by an atomic
+// operation.
 inline void red_add(void* address, std::span<const float> values, Location where) {
   float copy[4];
   std::copy(values.begin(), values.end(), copy);
@@ -72,15 +73,15 @@ T add_acq_rel(T* address, T value) {
   return old;
 }
 
-/// What CUDA's atomic operations on integers take.
+/// The types of CUDA's integer atomics.
 template <typename T>
 concept AtomicInteger =
     std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
-/// What atomicMax and atomicMin take.
+/// The types of atomicMax and atomicMin.
 template <typename T>
 concept OrderedInteger = AtomicInteger<T> || std::is_same_v<T, long long>;
 
-/// The same as atomic_update, where a loop may wait for others by it.
+/// Like atomic_update, for operations that a loop may poll with.
 template <typename T, typename Update>
 T atomic_change(const char* what, T* address, Update update, Location where) {
   const T old = atomic_update(address, update);
@@ -91,7 +92,7 @@ T atomic_change(const char* what, T* address, Update update, Location where) {
   return old;
 }
 
-/// The atomic operations that loops wait by.
+/// The atomic operations that loops poll with.
 template <typename T>
 T atomic_add(T* address, T value, Location where) {
   if (value == 0) poll_memory("atomicAdd", where);
@@ -244,7 +245,7 @@ inline unsigned short atomicCAS(unsigned short* address, unsigned short expected
   return flashbook::sim::atomic_compare_exchange(address, expected, desired, where);
 }
 
-// Narrower and wider scopes: every atomic here is atomic for all threads.
+// Block and system scope: every atomic here is atomic for all threads.
 #define atomicAdd_block atomicAdd
 #define atomicSub_block atomicSub
 #define atomicMax_block atomicMax

@@ -1,5 +1,5 @@
 /// \file
-/// What makes the threads of a block wait for each other.
+/// Barriers between the threads of a block.
 #pragma once
 #include "common/simulator/location.h"
 
@@ -8,28 +8,27 @@ namespace flashbook::sim {
 /// Every block has barriers 0 ... 15; __syncthreads is barrier 0.
 constexpr int kBarriers = 16;
 
-/// Stands for all threads of the block that have not exited.
+/// All threads of the block that have not exited.
 constexpr int kWholeBlock = 0;
 
-/// Waits at barrier `barrier` until `threads` threads, a multiple of 32, or the whole block have arrived.
-/// `what` is the name of the call in reports.
+/// Waits at a barrier until `threads` threads (a multiple of 32) or the whole block have arrived. Reports
+/// call this call `what`.
 void barrier_sync(const char* what, int barrier, int threads, Location where);
 
-/// Waits at barrier 0 for the whole block and returns how many threads have come with a predicate that is
-/// true.
+/// Waits at barrier 0 for the whole block and returns how many threads came with a true predicate.
 int barrier_count(const char* what, bool predicate, Location where);
 
 /// Arrives at a barrier without waiting.
 void barrier_arrive(const char* what, int barrier, int threads, Location where);
 
-/// What the calling thread did before comes before what it does afterwards. One thread runs after another, so
-/// memory is in order anyway; the traced mode wants to know.
+/// Orders what the calling thread did before and what it does afterwards. Memory is in order anyway, as
+/// threads run one after another; only the traced mode needs this.
 void memory_fence();
 
-/// Waits for the end of the launch before, which is over anyway; the traced mode wants to know.
+/// Waits for the end of the previous launch. It is over anyway; only the traced mode needs this.
 void wait_for_launch_before(Location where);
 
-/// The next launch may begin, for this block; the traced mode wants to know.
+/// Allows the next launch to begin, as far as this block is concerned. Only the traced mode needs this.
 void let_dependents_launch();
 
 }  // namespace flashbook::sim
@@ -48,7 +47,7 @@ inline int __syncthreads_or(int predicate,
 }
 inline int __syncthreads_and(int predicate,
                              flashbook::sim::Location where = flashbook::sim::Location::current()) {
-  // Whoever says no is counted, so that a thread that has exited is no voice against.
+  // Counts votes of no, so that a thread that has exited does not count as one.
   return flashbook::sim::barrier_count("__syncthreads_and", predicate == 0, where) == 0;
 }
 

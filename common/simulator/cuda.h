@@ -1,5 +1,5 @@
 /// \file
-/// What a kernel's text needs when a host compiler reads it: the simulator's side of <cuda_runtime.h>.
+/// Lets a host compiler read a kernel: the simulator's replacement for <cuda_runtime.h>.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace flashbook::sim {
 
-/// The argument of alignas, which is a type or a number.
+/// The argument of alignas: a type or a number.
 template <typename T>
 constexpr std::size_t alignment() {
   return alignof(T);
@@ -39,13 +39,13 @@ constexpr bool is_empty_text(const char* source) { return source[0] == '"' && so
 
 }  // namespace flashbook::sim
 
-// Keywords that nvcc accepts in more places than g++, or that can only partly work here. Headers included
-// after this file see these macros, which leave the meaning of standard C++ as it is.
+// Keywords that nvcc accepts in more places than g++, or that the simulator supports only in part. Headers
+// included after this file see these macros, which do not change the meaning of standard C++.
 
 /// g++ rejects alignas in the middle of a declaration, but not this attribute.
 #define alignas(...) __attribute__((aligned(::flashbook::sim::alignment<__VA_ARGS__>())))
 
-/// Only an asm with an empty text, a compiler barrier, can run. `volatile(` occurs only after asm.
+/// Only an empty asm, a compiler barrier, can run here. `volatile(` occurs only after asm.
 #define FLASHBOOK_NO_PTX(...)                                  \
   static_assert(::flashbook::sim::is_empty_text(#__VA_ARGS__), \
                 "the simulator cannot run inline PTX: use the functions of common/ptx")

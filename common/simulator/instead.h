@@ -1,6 +1,6 @@
 /// \file
-/// CUDA that is not available in the simulator. Each name is declared so that its use is a compile-time error
-/// that says what to use. Internal to cuda.h.
+/// CUDA features that the simulator does not have. Using one of these names is a compile-time error that
+/// names the alternative. Internal to cuda.h.
 #pragma once
 #include <type_traits>
 

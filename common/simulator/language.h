@@ -1,21 +1,21 @@
 /// \file
-/// CUDA's additions to the C++ language, so that a host compiler takes a kernel's text as it stands.
+/// CUDA's additions to the C++ language, so that a host compiler accepts a kernel unchanged.
 #pragma once
 #include "common/numeric/float_formats.h"
 #include "common/simulator/launch_bounds.h"
 #include "common/simulator/parameters.h"
 #include "common/simulator/vector_types.h"
 
-// A kernel is a plain function here. These are macros because CUDA's keywords can be nothing else.
+// A kernel is a plain function here. CUDA's keywords have to be macros.
 #if defined(__SANITIZE_THREAD__)
-#define __global__ __attribute__((flatten))  // so that the traced mode knows who called a helper
+#define __global__ __attribute__((flatten))  // so that the traced mode knows which kernel called a helper
 #else
 #define __global__
 #endif
 #define __device__
 #define __host__
 #define __forceinline__ inline
-#define __noinline__  // libstdc++ writes __attribute__((__noinline__)), so this can only be nothing
+#define __noinline__  // empty because libstdc++ writes __attribute__((__noinline__))
 #define __constant__
 #define __managed__
 #define __maxnreg__(n)
@@ -28,9 +28,9 @@ using grid_constant_must_precede_the_type = flashbook::sim::GridConstant;
 #define __cluster_dims__(...) \
   _Pragma("GCC error \"the simulator does not run clusters: leave out __cluster_dims__\"")
 
-/// A launch with more threads than the bounds allow is refused (launch_bounds.h). A kernel with bounds is
-/// static, since g++ 12 leaves a table behind that the linker cannot merge with the kernel's twin of another
-/// file. clang++ takes no template's constant here.
+/// Launches with more threads than the bounds allow are refused (launch_bounds.h). A kernel with bounds is
+/// static because g++ 12 emits a table for it that the linker cannot merge with another file's copy. clang++
+/// does not accept a template's constant here.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__ELF__)
 #define __launch_bounds__(...)                                                                             \
   static                                                                                                   \
@@ -40,10 +40,10 @@ using grid_constant_must_precede_the_type = flashbook::sim::GridConstant;
 #define __launch_bounds__(...)
 #endif
 
-/// `__shared__ float tile[64][33];` in a kernel is one array per OS thread, and an OS thread runs one block
-/// at a time. The tag becomes part of the array's symbol, by which the simulator finds it to poison it before
-/// every block, and which the linker names where there is no array: `extern __shared__` declares one that
-/// nobody defines. `used` keeps the compiler from concluding that nobody else writes it.
+/// `__shared__ float tile[64][33];` in a kernel is one array per OS thread, which runs one block at a time.
+/// The tag becomes part of the array's symbol: the simulator finds the array by it and poisons it before
+/// every block. `extern __shared__` has no array, so the tag appears in the linker's message about the
+/// undefined symbol. `used` keeps the compiler from assuming that nothing else writes the array.
 #if defined(__EMSCRIPTEN__)
 #define __shared__ \
   __attribute__((section("cuda_shared"), used)) static  // one thread; the linker marks its ends

@@ -7,7 +7,7 @@
 
 namespace flashbook::sim {
 
-// What the wrappers of common/ptx/mbarrier.h and fence.h do.
+// The implementation of the wrappers in common/ptx/mbarrier.h and fence.h.
 void mbarrier_init(void* barrier, uint32_t arrivals, Location where);
 void mbarrier_inval(void* barrier, Location where);
 void fence_mbarrier_init(Location where);

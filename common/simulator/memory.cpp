@@ -19,7 +19,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// Reserves address space. What may be touched of it reads as zero and takes memory only where it is written.
+/// Reserves address space. Accessible pages read as zero and use memory only once they are written.
 void* reserve(std::size_t bytes, int protection) {
   void* address = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED)
@@ -28,25 +28,24 @@ void* reserve(std::size_t bytes, int protection) {
   return address;
 }
 
-/// Whether the processor refuses what is not allocated. Where it cannot, that reads as NaN, and a launch that
-/// writes there is reported when it is over.
+/// Whether the processor refuses accesses to unallocated memory. Where it cannot, such reads return NaN, and
+/// a launch that writes there is reported when it is over.
 #ifdef __EMSCRIPTEN__
 constexpr bool kIsGuarded = false;
 #else
 constexpr bool kIsGuarded = true;
 #endif
 constexpr unsigned char kUnwritten = 0xff;
-constexpr int kScatteredPages = 64;  // and no more lie between allocations, beside the guard space
+constexpr int kScatteredPages = 64;  // at most this many between allocations, in addition to the guard space
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
 }
 
-/// The device memory. Gaps and allocations are kept by offset from its beginning.
-///
-/// The processor lets nobody touch what is not allocated, as far as pages go: an allocation ends where its
-/// last page does (but for what is lacking to a multiple of kGlobalAlignment). Where warps run in a random
-/// order, allocations lie at random distances, too: a kernel that knows how far one is from another is wrong.
+/// The device memory. Gaps and allocations are keyed by their offset from its start.
+/// The processor refuses accesses between allocations, at the granularity of pages: an allocation ends at the
+/// end of its last page (less the padding to a multiple of kGlobalAlignment). If warps run in a random order,
+/// the distances between allocations are random too, since a kernel that relies on them is wrong.
 class Arena {
  public:
   Arena()
@@ -55,14 +54,14 @@ class Arena {
         valid_bytes_(static_cast<std::uint16_t*>(
             reserve(kGlobalBytes / kGlobalAlignment * sizeof(std::uint16_t), PROT_READ | PROT_WRITE))) {
     if (!kIsGuarded) std::memset(base_, kUnwritten, kGlobalBytes);
-    // The first bytes stay a gap for ever, so that even the first allocation has guard space before it.
+    // The first bytes are never allocated, so that the first allocation has guard space before it.
     gaps_[kGuardBytes] = kGlobalBytes - kGuardBytes;
   }
 
   void* allocate(std::size_t bytes) {
     if (bytes <= kGlobalBytes) {
       const std::size_t needed = round_up(bytes, page_) + kGuardBytes;
-      // Behind the last allocation, and then from the beginning.
+      // After the last allocation, then from the start.
       for (const std::size_t least : {last_ + scatter(), std::size_t(0)})
         for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
           if (const std::size_t from = std::max(gap->first, least); from + needed <= gap->first + gap->second)
@@ -85,7 +84,7 @@ class Arena {
     freed_[offset] = bytes;
     std::memset(valid_bytes_ + offset / kGlobalAlignment, 0,
                 round_up(bytes, kGlobalAlignment) / kGlobalAlignment * sizeof(std::uint16_t));
-    // New pages instead of the old ones, which go back to the host.
+    // Maps new pages over the old ones, which go back to the host.
     mmap(base_ + begin, size - kGuardBytes, PROT_NONE,
          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (!kIsGuarded) std::memset(base_ + begin, kUnwritten, size);
@@ -93,7 +92,7 @@ class Arena {
     if (gap != gaps_.begin()) merge(std::prev(gap));
   }
 
-  /// The first byte between allocations that somebody has written; null if nobody has.
+  /// The first byte between allocations that has been written; null if there is none.
   const void* written_outside() const {
     const unsigned char* begin = base_;
     const auto find = [&](const unsigned char* end) {
@@ -135,8 +134,8 @@ class Arena {
     const std::size_t first = std::uintptr_t(address) - std::uintptr_t(base_);
     const std::size_t last = first + bytes - 1;
     if (last >= kGlobalBytes) return false;
-    // All granules but an allocation's last are full, and empty ones follow: it is one allocation if every
-    // granule before the last is full.
+    // All granules of an allocation except the last are full, and empty ones follow, so the bytes are in one
+    // allocation if every granule before the last is full.
     for (std::size_t granule = first / kGlobalAlignment; granule < last / kGlobalAlignment; ++granule)
       if (valid_bytes_[granule] != kGlobalAlignment) return false;
     return last % kGlobalAlignment < valid_bytes_[last / kGlobalAlignment];
@@ -181,8 +180,8 @@ class Arena {
     return of_a && of_a == find(b, 1).first;
   }
 
-  /// What an address is to the allocation that it lies in no more, or to the nearest one; empty if it lies in
-  /// one.
+  /// Where an address is relative to the freed allocation it was in, or to the nearest one; empty if it is
+  /// allocated.
   std::string describe_outside(const void* address) {
     if (find(address, 1).first) return "";
     const std::size_t offset = std::uintptr_t(address) - std::uintptr_t(base_);
@@ -234,15 +233,15 @@ class Arena {
   struct Allocation {
     std::size_t begin;  // of its first page
     std::size_t size;   // of its pages and the guard space behind them
-    std::size_t bytes;  // that were asked for
+    std::size_t bytes;  // as requested
     int device;
-    bool is_written = false;      // as a whole
-    std::vector<bool> written{};  // bytes that are, if it is not written as a whole; empty: none
-    std::size_t missing = 0;      // bytes that are not
+    bool is_written = false;      // completely
+    std::vector<bool> written{};  // which bytes are written, unless all are; empty: none
+    std::size_t missing = 0;      // bytes that are not written
   };
   using Allocations = std::map<std::size_t, Allocation>;  // by offset
 
-  /// The allocation that these bytes lie in, and how far from its beginning.
+  /// The allocation that contains these bytes, and their offset in it.
   std::pair<Allocation*, std::size_t> find(const void* address, std::size_t bytes) {
     if (!is_allocated(address, bytes)) return {nullptr, 0};
     const std::size_t offset = std::uintptr_t(address) - std::uintptr_t(base_);
@@ -250,7 +249,7 @@ class Arena {
     return {&found->second, offset - found->first};
   }
 
-  /// Allocates what begins in this part of a gap.
+  /// Allocates this part of a gap.
   void* take(Ranges::iterator gap, std::size_t begin, std::size_t needed, std::size_t bytes) {
     if (mprotect(base_ + begin, needed - kGuardBytes, PROT_READ | PROT_WRITE) != 0)
       throw Error("the host has no memory for " + std::to_string(bytes) +
@@ -269,7 +268,8 @@ class Arena {
     return std::memset(base_ + offset, 0xff, bytes);
   }
 
-  /// Bytes between the last allocation and the next one beside the guard space: some pages, by the seed.
+  /// Bytes between the last allocation and the next, in addition to the guard space: a number of pages that
+  /// depends on the seed.
   std::size_t scatter() {
     const uint64_t seed = options().seed;
     return seed == 0 ? 0 : page_ * std::size_t(Random(seed, ++scattered_).below(kScatteredPages));
@@ -291,18 +291,18 @@ class Arena {
 
   std::size_t page_;  // bytes
   unsigned char* base_;
-  std::uint16_t* valid_bytes_;  // of each granule of kGlobalAlignment bytes
+  std::uint16_t* valid_bytes_;  // per granule of kGlobalAlignment bytes
   Ranges gaps_;
-  Ranges freed_;  // what was allocated in the gaps last
+  Ranges freed_;  // the last allocations in the gaps
   Allocations allocations_;
   std::size_t last_ = 0;    // where the last allocation ended
-  uint64_t scattered_ = 0;  // allocations that lie at a random distance
+  uint64_t scattered_ = 0;  // allocations at a random distance
 };
 
 std::mutex arena_mutex;
 thread_local constinit int device_in_use = 0;
 
-/// Lives as long as the process: buffers with static lifetime are freed late.
+/// Never destroyed: buffers with static lifetime are freed late.
 Arena& arena() {
   static Arena& arena = *new Arena;
   return arena;

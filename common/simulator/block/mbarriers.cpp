@@ -12,11 +12,11 @@
 namespace flashbook::sim {
 namespace {
 
-/// PTX's ranges of arrivals and of pending bytes.
+/// Limits of the PTX ISA on arrivals and pending bytes.
 constexpr uint32_t kMaxArrivals = (1u << 20) - 1;
 constexpr int64_t kMaxBytes = (1 << 20) - 1;
 
-/// In the word of barrier number i, above i.
+/// Upper half of the word of every barrier; the number is below it.
 constexpr uint64_t kMark = uint64_t(0x6d626172) << 32;
 
 uint64_t word_at(const void* address) {
@@ -25,7 +25,7 @@ uint64_t word_at(const void* address) {
   return word;
 }
 
-// The reports are functions of their own that never return, as in barriers.cpp.
+// The reports are separate functions that never return, as in barriers.cpp.
 
 [[noreturn]] void not_a_barrier(const char* what, const void* address, const std::vector<Mbarrier>& known,
                                 Location where) {
@@ -92,7 +92,7 @@ std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
 }
 
 /// ". Phase 4 began with mbarrier_arrive at kernel.cuh:12 by thread 128, which came too early": empty if that
-/// is long ago.
+/// was too long ago.
 std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
   const Arrival& first = barrier.first[phase % barrier.first.size()];
   if (first.phase != phase + 1) return "";
@@ -109,7 +109,7 @@ std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
               describe_early(barrier, phase + 1) + describe_arrivals(barrier, barrier.phase - 1));
 }
 
-/// Where to look when a phase does not end and no load is on its way. `seen`: how many phases the waiting
+/// Where to look when a phase does not end and no load is in flight. `seen`: how many phases the waiting
 /// thread has found over.
 std::string advice(const Mbarrier& barrier, uint32_t seen) {
   if (barrier.bytes < 0) return "Announce the bytes of all loads";
@@ -167,7 +167,7 @@ void Mbarriers::init(void* address, uint32_t arrivals, Location where) {
   const uint64_t known = word_at(address) ^ kMark;
   if (known < barriers_.size() && barriers_[known].address == address)
     twice_initialised(barriers_[known], where);
-  // Shared memory may have served as something else: an old record would lie about the new barrier.
+  // This shared memory may have had another use before: an old record would describe the wrong barrier.
   std::size_t number = 0;
   while (number < barriers_.size() && barriers_[number].address != address) ++number;
   if (number == barriers_.size()) barriers_.emplace_back();
@@ -253,7 +253,7 @@ void Mbarriers::land_bytes(std::size_t number, std::size_t bytes, const Arrival&
   complete_if_over(barrier);
 }
 
-/// Ends the phase if nothing is missing. Whoever waited can run again.
+/// Ends the phase if nothing is missing, and wakes the threads that wait for it.
 void Mbarriers::complete_if_over(Mbarrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
   ++barrier.phase;
@@ -268,15 +268,15 @@ void Mbarriers::complete_if_over(Mbarrier& barrier) {
   barrier.waiting.fill(0);
 }
 
-/// What mbarrier_init wrote is known to its own warp, by __syncwarp, and to others once they have waited at
-/// a barrier since.
+/// The thread's own warp sees an initialised barrier after __syncwarp, other warps after they have waited at
+/// a barrier.
 void Mbarriers::require_order(const char* what, const Mbarrier& barrier, Location where) const {
   const Thread& self = scheduler_.current();
   if (barrier.initialiser / kWarpLanes != self.warp && scheduler_.synchronised() <= barrier.turn)
     used_too_early(what, barrier, where);
 }
 
-/// A wait of the current thread has found that all phases before the running one are over.
+/// A wait of the current thread has found all phases before the current one over.
 void Mbarriers::pass(Mbarrier& barrier) {
   barrier.passed = true;
   scheduler_.synchronise();
@@ -286,7 +286,8 @@ void Mbarriers::pass(Mbarrier& barrier) {
     observer->acquires(scheduler_.current().number, barrier.address);
 }
 
-/// How often the thread has waited, or another one for its warp. The number itself means nothing.
+/// How often the thread, or another one on behalf of its warp, has waited. Only changes of this number
+/// matter.
 uint32_t Mbarriers::waits_of(const Thread& thread) const {
   return waits_[std::size_t(thread.warp)] + uint32_t(scheduler_.synchronised());
 }
@@ -313,8 +314,8 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
   Waited& waited = waited_[std::size_t(self.number)];
   const bool has_tried = waited.barrier == number && waited.tried == phase + 1;
   waited = {number, parity, may_fail ? phase + 1 : 0};
-  // Whoever may be told that the phase is not over must ask again: so it is told, the first time or at
-  // random.
+  // A wait that may report an unfinished phase must be repeated by the kernel, so it fails the first time or
+  // at random.
   if (may_fail && (options().async == Async::random ? scheduler_.random().below(4) == 0 : !has_tried))
     return false;
   barriers_[number].waiting[warp] |= own;
@@ -326,8 +327,8 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
     scheduler_.suspend(*this, what, where);
   barriers_[number].waiting[warp] &= ~own;
   Mbarrier& barrier = barriers_[number];
-  // It was asleep when two phases ended, one of which it waited for: only chance, or an order that the kernel
-  // does not enforce, could have shown it the first.
+  // The thread slept through the ends of two phases and waited for the first one. On a GPU it would have seen
+  // that one only by chance, or by an order that the kernel does not enforce.
   if (barrier.phase > phase + 1) lapped(what, barrier, phase, where);
   if (barrier.phase == phase) return false;
   if (scheduler_.log()) [[unlikely]]
@@ -336,7 +337,7 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
   return true;
 }
 
-/// Writes down what the current thread does at a barrier. (Apart, as reports are.)
+/// Logs an operation of the current thread on a barrier. (Not inlined, like the reports.)
 [[gnu::noinline]] void Mbarriers::log(EventKind kind, const char* what, const Mbarrier& barrier,
                                       Location where, int parity) const {
   scheduler_.log()->add(
@@ -436,7 +437,7 @@ void mbarrier_wait(const void* barrier, uint32_t parity, Location where) {
   running_worker("mbarrier_wait", where).mbarriers.wait("mbarrier_wait", barrier, parity, false, where);
 }
 
-// It orders memory, which is always in order here, and tells TMA of barriers too.
+// A fence. Memory is always in order here; this makes barriers visible to TMA.
 void fence_proxy_async(Location where) {
   Worker& worker = running_worker("fence_proxy_async", where);
   worker.mbarriers.fence();
