@@ -6,7 +6,7 @@
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
 //| | `full`  | the producer, with the number of bytes to come; then the bytes | 1 | every consumer thread | parity 0 |
-//| | `empty` | lane 0 of each consumer warp, when the products that read the tile are done | 4 a warpgroup | the producer | parity 1 |
+//| | `empty` | lane 0 of each consumer warp, when the products that read the tile are done | 4 per warpgroup | the producer | parity 1 |
 //|
 //| Parity 0 is the first phase of a barrier: consumers wait for the end of the first filling. The producer
 //| must not wait for a first emptying, since the stages begin empty. So it asks for parity 1, the phase

@@ -81,7 +81,7 @@ __device__ inline WorkTile tile_at(const TileOrder& order, int index) {
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
 //| | `work_full` | the producer of keys, when it has written the tile | 1 | consumers, the other threads of the producer | parity 0 |
-//| | `work_empty` | one thread of each warp that has read it | 4 a consumer warpgroup, and 1 for each of these threads | the producer of keys | parity 1 |
+//| | `work_empty` | one thread of each warp that has read it | 4 per consumer warpgroup, and 1 for each of these threads | the producer of keys | parity 1 |
 
 constexpr int kBroadcastStages = 2;
 

@@ -29,7 +29,7 @@ CODE = {
     "consumer passes keys full": (BLOCK, "mbarrier_wait(&shared.keys_full"), "consumer passes q full": (ROUND, "wait_full(shared.q"),
     "consumer issues S": (ROUND, "issue_scores<T, kHeadDim, kTileKeys>(scores"), "consumer passes do full": (ROUND, "wait_full(shared.d_o"),
     "consumer issues dP": (ROUND, "issue_scores<T, kHeadDim, kTileKeys>(dp"), "consumer has S": (ROUND, "wgmma_wait<1>();  // S^T"),
-    "consumer has dP": (ROUND, "wgmma_wait<0>();", "//| dP^T was multiplied beside"), "consumer issues dV": (ROUND, "issue_accumulate<T>(dv"),
+    "consumer has dP": (ROUND, "wgmma_wait<0>();", "//| dP^T was computed during"), "consumer issues dV": (ROUND, "issue_accumulate<T>(dv"),
     "consumer arrives ds written": (ROUND, "named_barrier_sync<kDsWritten"), "consumer passes ds written": (ROUND, "named_barrier_sync<kDsWritten"),
     "consumer issues dQ": (ROUND, "issue_dq<T"), "consumer issues dK": (ROUND, "issue_accumulate<T>(dk"), "consumer has dV dQ": (ROUND, "wgmma_wait<1>();  // dV and dQ"),
     "consumer arrives do empty": (ROUND, "release(shared.d_o"), "consumer passes dq empty": (PARTS, "mbarrier_wait(&shared.dq_empty[number], parity ^ 1)"),
