@@ -1,5 +1,5 @@
 /// \file
-/// A kernel that computes attention, held against FP64.
+/// Compares a kernel that computes attention with FP64.
 #pragma once
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"
@@ -8,17 +8,17 @@
 
 namespace flashbook::testing {
 
-/// A batch of one in f16, with head_dim 64.
+/// One batch entry in f16, with head_dim 64.
 inline Shape attention_shape(int heads, int kv_heads, int seqlen_q, int seqlen_k, bool causal) {
   return make_shape(seqlen_q, seqlen_k, 64, causal, DType::f16, heads, kv_heads);
 }
 
-/// Normally distributed inputs: others for each course_seed().
+/// Normally distributed inputs, which depend on course_seed().
 inline Inputs normal_inputs(const Shape& shape) {
   return make_inputs(shape, InputKind::normal, 6 + course_seed());
 }
 
-/// What NaN in a comparison's text may come from; empty if there is none.
+/// Possible causes of a NaN in a comparison's text; empty if it mentions none.
 inline std::string why_nan(const Shape& shape, const std::string& worst) {
   if (worst.find("nan") == std::string::npos) return "";
   const bool some_see_none = shape.causal() && shape.seqlen_q > shape.seqlen_k;
@@ -37,13 +37,13 @@ inline void expect_outputs(const Shape& shape, const Reference& reference, const
                   << why_nan(shape, result.lse.worst);
 }
 
-/// The same, of attention as the shape has it.
+/// The same, for the attention that the shape describes.
 inline void expect_outputs(const Shape& shape, const Inputs& inputs, const Outputs& outputs) {
   expect_outputs(shape, make_reference(shape, inputs, all_rows(shape)), outputs);
 }
 
-/// Gives `launch(q, k, v, o, lse)`, which launches a kernel, inputs of `shape`, and compares every element of
-/// O and of the log-sum-exp with attention in double.
+/// Calls `launch(q, k, v, o, lse)`, which launches a kernel, with inputs of `shape`, and compares every
+/// element of O and of the log-sum-exp with attention in double.
 template <typename Launch>
 void expect_attention(const Shape& shape, const Inputs& inputs, Launch launch) {
   const DeviceArray q(shape.dtype, inputs.q), k(shape.dtype, inputs.k), v(shape.dtype, inputs.v);

@@ -1,5 +1,5 @@
 /// \file
-/// A row of attention for an exercise of chapter 2, and what should come out.
+/// A row of attention for an exercise of chapter 2, and its expected result.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -11,8 +11,8 @@ namespace flashbook::testing {
 
 constexpr int kHeadDim = 8;
 
-/// Gives `attention_row(row, o)` a row whose scores are `scores`, and compares O and the log-sum-exp with
-/// sums in double.
+/// Calls `attention_row(row, o)` with a row whose scores are `scores`, and compares O and the log-sum-exp
+/// with sums in double.
 inline void expect_row(const std::function<float(const Row&, float*)>& attention_row,
                        const std::vector<float>& scores) {
   const int keys = int(scores.size());
@@ -47,7 +47,7 @@ inline std::vector<float> rising(int count) {
   return scores;
 }
 
-/// The same from behind: the first score stays the maximum.
+/// The same in reverse: the first score stays the maximum.
 inline std::vector<float> falling(int count) {
   const std::vector<float> scores = rising(count);
   return {scores.rbegin(), scores.rend()};

@@ -7,8 +7,8 @@ namespace {
 
 class Backward : public HopperTest {};
 
-/// With O and the log-sum-exp of a forward pass in FP64, rounded, and a dO. Rows that are not compared have
-/// an O of zeros, and a log-sum-exp that is large enough for any key.
+/// Inputs are O and the log-sum-exp of a forward pass in FP64, rounded, and a dO. In rows that are not
+/// compared, O is zero and the log-sum-exp is larger than any score.
 Inputs inputs_of(const Shape& shape, InputKind kind) {
   Inputs inputs = make_inputs(shape, kind, 7 + course_seed());
   const Reference reference = make_reference(shape, inputs, all_rows(shape));

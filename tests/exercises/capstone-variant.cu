@@ -11,17 +11,17 @@ namespace {
 using capstone::Mask;
 using capstone::Score;
 
-/// What a variant takes beside lengths and heads.
+/// A variant's parameters other than lengths and heads.
 struct Parameters {
   int width = 5, stride = 3;
   float cap = 2;
-  float by_head = 0.25f;  ///< of the first head; the next has twice that, then three times
+  float by_head = 0.25f;  ///< for the first head; twice that for the second, and so on
 };
 
 class Variant : public HopperTest {
  protected:
-  // Members: else a student's function of the same name would be found by its arguments.
-  /// Whether a query sees key j, which lies d before its own.
+  // Members, because argument-dependent lookup would find a student's function of the same name.
+  /// Whether a query sees key j, which is d tokens before its own.
   static bool sees(const capstone::Variant& p, int d, int j) {
     switch (p.mask) {
       case Mask::dilated:
@@ -36,7 +36,7 @@ class Variant : public HopperTest {
     return false;
   }
 
-  /// The shape with the variant's mask, pair by pair, and what becomes of its scores, but for a sink.
+  /// The shape with the variant's mask, pair by pair, and its changes to the scores, except a sink.
   static Shape varied(Shape shape, const capstone::Variant& p, const std::vector<float>& by_head) {
     for (int b = 0; b < shape.batch; ++b)
       for (int i = 0; i < shape.seqlen_q; ++i)
@@ -66,7 +66,7 @@ class Variant : public HopperTest {
                            InputKind kind = InputKind::normal);
 };
 
-/// Gives each row a key more, which has that score and no value, and so takes its share of the row's sum.
+/// Adds a key to each row with that score and a value of zero, so that it takes its share of the row's sum.
 void add_sinks(const Shape& shape, const std::vector<float>& by_head, Reference& reference) {
   for (std::size_t r = 0; r < reference.rows.size(); ++r) {
     const double sink = by_head[reference.rows[r] / shape.seqlen_q % shape.heads], before = reference.lse[r];

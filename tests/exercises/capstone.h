@@ -8,15 +8,15 @@
 
 namespace flashbook::testing {
 
-/// A batch of heads in f16, with head_dim 64.
+/// One batch entry in f16, with head_dim 64.
 inline Shape capstone_shape(int batch, int heads, int kv_heads, int seqlen_q, int seqlen_k, bool causal) {
   Shape shape = attention_shape(heads, kv_heads, seqlen_q, seqlen_k, causal);
   shape.batch = batch;
   return shape;
 }
 
-/// Has `make_plan(plan)` plan, uploads inputs only then, and runs the launches. What the machine complains
-/// about becomes the test's failure. False if there is nothing to judge.
+/// Calls `make_plan(plan)`, then uploads the inputs and runs the launches. A fault that the machine reports
+/// fails the test. Returns false if there is nothing to judge.
 template <typename MakePlan, typename Upload>
 bool run_plan(MakePlan make_plan, Upload upload, double multiply_adds, std::optional<Work>& work) {
   std::string complaint;
@@ -24,7 +24,7 @@ bool run_plan(MakePlan make_plan, Upload upload, double multiply_adds, std::opti
     try {
       capstone::Plan plan;
       make_plan(plan);
-      upload();  // a plan is made of shapes: what it could compute of values here would be no kernel's work
+      upload();  // after planning, so that the plan cannot compute anything from the values outside a kernel
       if (plan.launches().empty()) complaint = "plan() launches nothing";
       work = work_of(plan.launches(), multiply_adds, device::multiprocessors());
       device::synchronize();
@@ -37,8 +37,8 @@ bool run_plan(MakePlan make_plan, Upload upload, double multiply_adds, std::opti
   return complaint.empty();
 }
 
-/// Writes the count of a test down for course/score.py, if there is one. `least`: clocks that no kernel takes
-/// less than; who says so has not counted.
+/// Records the clock count of a test, if there is one, for course/score.py. A count below `least`, a lower
+/// bound for any kernel, fails the test.
 inline void record(const std::optional<Work>& counted, double least) {
   const bool is_counted = observed(counted.has_value());
   if (!is_counted) return;
@@ -57,7 +57,7 @@ inline void record(const std::optional<Work>& counted, double least) {
   ::testing::Test::RecordProperty("idle", whole(work.idle));
 }
 
-/// Every input and output once, and every product on a tensor core.
+/// Reads every input and writes every output once, with every product on a tensor core.
 inline double least_clocks(const Shape& shape, Operation operation) {
   return compulsory_bytes(shape, operation) / 32 + flops(shape, operation) / 2 / 2048;
 }

@@ -23,15 +23,15 @@ void expect_transposed(int rows, int columns) {
   comparison.finish();
 }
 
-/// The same, and counts.
+/// The same, with counts of wasted sectors and bank conflicts.
 void expect_no_sector_too_many(int rows, int columns) {
-  wasted_sectors();  // those before
+  wasted_sectors();  // discard earlier counts
   expect_transposed(rows, columns);
   const std::string waste = observed(wasted_sectors());
   if (!waste.empty()) ADD_FAILURE() << waste;
 }
 void expect_no_bank_conflict(int rows, int columns) {
-  bank_conflicts();  // those before
+  bank_conflicts();  // discard earlier counts
   expect_transposed(rows, columns);
   const std::string waste = observed(bank_conflicts());
   if (!waste.empty()) ADD_FAILURE() << waste;

@@ -7,7 +7,7 @@ namespace {
 
 class Rows : public MachineTest {};
 
-/// Divides random rows, and fails the test if a number is wrong, or one behind the last row is touched.
+/// Divides random rows, and fails the test if a number is wrong or one past the last row is touched.
 void expect_divided(int rows, int columns) {
   const int spare = naive::kScaledThreads;
   const std::vector<float> numbers = random_numbers(std::size_t(rows + spare) * columns, 1);
@@ -28,9 +28,9 @@ void expect_divided(int rows, int columns) {
   comparison.finish();
 }
 
-/// The same, and counts.
+/// The same, with a count of wasted sectors.
 void expect_no_sector_too_many(int rows, int columns) {
-  wasted_sectors();  // those before
+  wasted_sectors();  // discard earlier counts
   expect_divided(rows, columns);
   const std::string waste = observed(wasted_sectors());
   if (!waste.empty()) ADD_FAILURE() << waste;

@@ -11,13 +11,12 @@ using naive::Problem;
 
 class Scores : public MachineTest {};
 
-/// Every score of `heads` heads against a sum in double. What the mask hides must not be written, nor what
-/// lies behind a row's last key, nor what lies behind the last row: a block's height of rows that no thread
-/// may touch.
+/// Compares every score of `heads` heads with a sum in double. Masked scores must not be written, nor
+/// anything past a row's last key or past the last row, where as many spare rows follow as a block is high.
 void expect_scores(int heads, int head_dim, Problem problem) {
   const int key_heads = heads / problem.group, stride = problem.score_stride;
   const int rows = heads * problem.seqlen_q, spare = naive::kAlibiSide;
-  // Spare rows here too: a thread that should have left finds numbers, and leaves one behind.
+  // Spare rows here too: a thread that should have returned reads numbers and writes a score, which shows.
   const std::vector<float> q = random_numbers(std::size_t(rows + spare) * head_dim, 1);
   const std::vector<float> k =
       random_numbers(std::size_t(key_heads * problem.seqlen_k + spare) * head_dim, 2);

@@ -16,7 +16,7 @@ __global__ void reduce(const float* scores, const float* keys, float* maxima, fl
   sums[thread] = naive::row_sum(scores[thread]);
 }
 
-/// What `reduce` leaves for a block of scores. Keys are numbered from the last lane to the first.
+/// The results of `reduce` for a block of scores. Keys are numbered from the last lane to the first.
 struct Reduced {
   explicit Reduced(const std::vector<float>& scores) {
     const std::size_t count = scores.size();
@@ -36,7 +36,8 @@ std::string place(int thread) {
   return "warp " + std::to_string(thread / 32) + ", lane " + std::to_string(thread % 32);
 }
 
-/// Calls body(thread, others) for every thread: `others` are those of its row, every second lane of its warp.
+/// Calls body(thread, others) for every thread; `others` are the threads of its row, every second lane of its
+/// warp.
 template <typename Body>
 void for_each_thread(std::size_t count, Body body) {
   for (int thread = 0; thread < int(count); ++thread) {
@@ -46,7 +47,7 @@ void for_each_thread(std::size_t count, Body body) {
   }
 }
 
-/// The largest score and its key in every lane of each row, or one of both.
+/// Checks the largest score, its key, or both, in every lane of each row.
 void expect_largest(const std::vector<float>& scores, bool score, bool key) {
   const Reduced got(scores);
   Comparison comparison;
@@ -62,14 +63,14 @@ void expect_largest(const std::vector<float>& scores, bool score, bool key) {
   comparison.finish();
 }
 
-/// Scores below 0, so that a maximum that begins at 0 shows.
+/// Scores below 0, which expose a maximum that starts at 0.
 std::vector<float> low_scores(unsigned seed) {
   std::vector<float> scores = random_numbers(64, seed);
   for (float& score : scores) score -= 100;
   return scores;
 }
 
-void expect_sums(const std::vector<float>& values) {  // exact in every order
+void expect_sums(const std::vector<float>& values) {  // exact in any order
   const Reduced got(values);
   Comparison comparison;
   for_each_thread(values.size(), [&](int thread, const std::vector<int>& others) {

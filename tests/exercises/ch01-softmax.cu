@@ -8,8 +8,8 @@ namespace {
 
 class Softmax : public MachineTest {};
 
-/// Random scores times `factor` plus `shift`, NaN where the mask hides them, a head for each of `sinks`.
-/// Every element of P and of the log-sum-exp against sums in double.
+/// Compares every element of P and of the log-sum-exp with sums in double. The scores are random, times
+/// `factor` plus `shift`, and NaN where masked; there is one head per element of `sinks`.
 void expect_softmax(const std::vector<float>& sinks, const naive::Problem& problem, float factor = 1,
                     float shift = 0) {
   const int rows = int(sinks.size()) * problem.seqlen_q, stride = problem.score_stride;
@@ -51,7 +51,7 @@ void expect_softmax(const std::vector<float>& sinks, const naive::Problem& probl
   sums.finish();
 }
 
-/// Of rows of `keys` scores without padding.
+/// Rows of `keys` scores without padding.
 naive::Problem rows_of(int seqlen_q, int keys, bool causal) {
   return {
       .seqlen_q = seqlen_q, .seqlen_k = keys, .group = 1, .score_stride = keys, .causal = causal, .scale = 1};

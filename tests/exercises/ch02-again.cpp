@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kHeadDim = 8;
 
-/// Gives it a row whose scores are `scores`, and a dV that others have added to, and compares with weights in
+/// Passes a row whose scores are `scores` and a dV that already holds sums, and compares with weights in
 /// double.
 void expect_gradient(const std::vector<float>& scores) {
   const int keys = int(scores.size());

@@ -8,9 +8,9 @@ namespace {
 
 class Rescale : public MachineTest {};
 
-constexpr float kScaleLog2e = 0.18f;  // of head_dim 64, about
+constexpr float kScaleLog2e = 0.18f;  // about that of head_dim 64
 
-/// Rescales the state of one warp. In memory every query has its numbers once for each lane that holds it.
+/// Rescales the state of one warp. In memory, each query's numbers are repeated for every lane that holds it.
 template <int kDimBlocks, int kQueryBlocks>
 __global__ void rescale_once(const float* new_maxima,  // [32, kQueryBlocks, 2], as the two below
                              float* row_max, float* row_sum,
@@ -44,10 +44,9 @@ __global__ void rescale_once(const float* new_maxima,  // [32, kQueryBlocks, 2],
   for_each_output([](float& own, float& stored) { stored = own; });
 }
 
-/// Gives a warp's queries maxima and new ones, in powers of 2: `rise(query)` is by how much one rises, and
-/// NaN stands for a query that has seen no key, before and after; infinity for one that sees its first. What
-/// was summed must come out relative to the maximum that stands there afterwards, and that must be within
-/// kSlack of the new one.
+/// Gives a warp's queries old and new maxima, in powers of 2. `rise(query)` is the increase: NaN if the query
+/// has still seen no key, infinity if it sees its first. Afterwards the sums must be relative to the stored
+/// maximum, which must be within kSlack of the new one.
 template <int kDimBlocks, int kQueryBlocks, typename Rise>
 void expect_rescaled(Rise rise) {
   const std::vector<float> numbers = random_numbers(std::size_t(32) * kDimBlocks * kQueryBlocks * 4, 3);

@@ -8,9 +8,9 @@
 namespace flashbook::testing {
 namespace {
 
-constexpr int kRows = 32, kColumns = 32;  // of a tile; a row has 64 bytes
+constexpr int kRows = 32, kColumns = 32;  // of a tile; a row takes 64 bytes
 
-/// Stores a tile, swizzled, row by row, and reads it again by ldmatrix: out[r][c] = in[r][c].
+/// Stores a tile row by row, swizzled, and reads it back with ldmatrix: out[r][c] = in[r][c].
 __global__ void there_and_back(const __half* in, __half* out) {
   unsigned char* tile = dynamic_shared<unsigned char>();
   const int lane = threadIdx.x % 32;
@@ -40,7 +40,7 @@ TEST(Swizzled, EveryPieceHasItsOwnPlaceInTheTile) {
       if (place % 16 != 0 || place < 0 || place >= kRows * 64)
         FAIL() << "piece " << piece << " of row " << row << " lies at " << place;
       if (!places.insert(place).second)
-        FAIL() << "piece " << piece << " of row " << row << " lies where another does, at " << place;
+        FAIL() << "piece " << piece << " of row " << row << " is stored over another piece, at " << place;
     }
 }
 
@@ -59,9 +59,9 @@ TEST(Swizzled, APieceOfEightRowsTouchesEveryBankOnce) {
 TEST_F(Swizzle, ATileThatIsReadBackTakesNoTurnTooMany) {
   const std::vector<float> numbers = rounded(DType::f16, random_numbers(kRows * kColumns, 1));
   const DeviceArray in(DType::f16, numbers), out(DType::f16, numbers.size());
-  bank_conflicts();  // those before
+  bank_conflicts();  // discard earlier counts
   run(there_and_back, dim3(1), dim3(32), kRows * 64, in.as<__half>(), out.as<__half>());
-  if (out.download() != numbers) ADD_FAILURE() << "the tile that is read back is not the one that was stored";
+  if (out.download() != numbers) ADD_FAILURE() << "the tile read back differs from the one stored";
   const std::string waste = observed(bank_conflicts());
   if (!waste.empty()) ADD_FAILURE() << waste;
 }

@@ -38,13 +38,13 @@ TEST_F(Wait, ManyTiles) { expect_means(3, 320); }
 TEST_F(Wait, TheLastRowInsideATile) { expect_means(2, 75); }
 TEST_F(Wait, OneRow) { expect_means(1, 1); }
 
-/// Values whose sum counts those that are added while a copy is on its way.
+/// Values that count how many are added while a copy is in flight.
 struct Watched {
   __half value;
 };
 __device__ float to_float(Watched) {
 #ifdef __CUDACC__
-  return 1;  // a GPU cannot say
+  return 1;  // not observable on a GPU
 #else
   return sim::may_have_copies_in_flight() ? 1.0f : 0.0f;
 #endif
@@ -58,10 +58,11 @@ TEST_F(Wait, TheNextTileTravelsMeanwhile) {
       mean.as<float>(), kSeqlen);
   const std::vector<float> shares = mean.download();
   const float least = *std::min_element(shares.begin(), shares.end());
-  // All tiles but the last can have the next one on its way; half of that is enough.
+  // Every tile except the last can have the next one in flight; half of that is enough.
   if (!(least >= 0.5f * (kTiles - 1) / kTiles))
-    ADD_FAILURE() << "while " << std::lround(100 * (1 - least))
-                  << " % of the values are added, no copy is on its way: everything has been waited for";
+    ADD_FAILURE()
+        << "while " << std::lround(100 * (1 - least))
+        << " % of the values are added, no copy is in flight: the kernel has waited for all of them";
 }
 
 }  // namespace

@@ -16,10 +16,10 @@ void expect_products() {
       sizeof(fa3::MixShared<__half, kHeadDim>), tile_map(p, 1, kQueries, kKeys, kQueries, Swizzle::b128),
       tile_map(v, 1, kKeys, kHeadDim, kKeys, Swizzle::b64), output.as<float>());
   if (::testing::Test::HasFatalFailure())
-    ADD_FAILURE() << "In what wgmma reports, a row of B is a column of V, and k is a key.";
+    ADD_FAILURE() << "In wgmma's reports, a row of B is a column of V, and k is a key.";
   const std::vector<float> got = output.download();
   Comparison comparison;
-  for (int column = 0; column < kHeadDim; ++column)  // column by column: the first that is wrong says most
+  for (int column = 0; column < kHeadDim; ++column)  // column by column, so that the first error tells most
     for (int row = 0; row < kQueries; ++row) {
       double want = 0;
       for (int key = 0; key < kKeys; ++key)

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kRows = 64, kThreads = 128;  // of a warpgroup
 
-/// One warpgroup takes its scores, dealt out as wgmma does, masks them and puts them back.
+/// One warpgroup loads scores in wgmma's layout, masks them and stores them.
 template <int kKeys>
 __global__ void mask_a_tile(float* scores,  // [kRows, kKeys]
                             fa3::ChunkedProblem problem, int first_query, int first_key) {
@@ -23,7 +23,7 @@ __global__ void mask_a_tile(float* scores,  // [kRows, kKeys]
 
 class Mask : public HopperTest {};
 
-/// The tile of queries from `first_query` on and keys from `first_key` on.
+/// Tests the tile that starts at `first_query` and `first_key`.
 template <int kKeys>
 void expect_masked(int seqlen_q, int seqlen_k, int chunk, int first_query, int first_key) {
   const std::vector<float> numbers = random_numbers(kRows * kKeys, 7);

@@ -10,7 +10,7 @@ using fa3::kPairDim;
 using fa3::kPairRows;
 constexpr int kWarpgroup = 128;
 
-/// The sum of a row of a tile, by its four threads. The swizzle does not matter to it.
+/// The sum of a row of a tile, computed by four threads. It does not depend on the swizzle.
 __device__ float sum_of_row(const __half (&tile)[kPairRows][kPairDim]) {
   const int row = threadIdx.x % kWarpgroup / 4;
   float sum = 0;
@@ -19,7 +19,7 @@ __device__ float sum_of_row(const __half (&tile)[kPairRows][kPairDim]) {
   return sum + __shfl_xor_sync(0xffffffff, sum, 2);
 }
 
-/// All pairs of a head go through the ring; each consumer adds up their rows. A block a head, whose last
+/// Sends all pairs of a head through the ring; each consumer sums their rows. One block per head; its last
 /// warpgroup is the producer.
 template <int kStages, int kConsumers>
 __global__ void sums_of_rows(
@@ -30,7 +30,7 @@ __global__ void sums_of_rows(
     int pairs) {
   auto& ring = *dynamic_shared<fa3::PairRing<kStages>>();
   if (threadIdx.x == 0) fa3::initialise(ring, kConsumers * kWarpgroup / 32);
-  __syncthreads();  // the barriers are ready
+  __syncthreads();  // the barriers are initialised
   const int warpgroup = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
   if (warpgroup == kConsumers) {
     for (int pair = 0; thread == 0 && pair < pairs; ++pair)

@@ -7,11 +7,11 @@ namespace {
 
 constexpr int kRows = 64;
 
-/// A warpgroup takes O as wgmma leaves it, adds the means of all tiles and writes O down.
+/// A warpgroup loads O in wgmma's layout, adds the means of all tiles and stores O.
 template <int kHeadDim>
 __global__ void add_means(const float* before,  // [64, kHeadDim]
                           const float* means,   // [tiles, kHeadDim]
-                          const float* sums,    // [tiles, 64, 4], a quad's lane each
+                          const float* sums,    // [tiles, 64, 4], one per lane of a quad
                           int tiles,
                           float* after) {  // [64, kHeadDim]
   float output[kHeadDim / 2];
@@ -27,7 +27,7 @@ __global__ void add_means(const float* before,  // [64, kHeadDim]
 
 class Means : public HopperTest {};
 
-/// `sums` has four of each row of each tile.
+/// `sums` holds four per row of each tile.
 template <int kHeadDim>
 void expect_means(const std::vector<float>& numbers, const std::vector<float>& mean_numbers,
                   const std::vector<float>& sum_numbers) {
@@ -53,7 +53,7 @@ void expect_means(const std::vector<float>& numbers, const std::vector<float>& m
   comparison.finish();
 }
 
-/// Sums of probabilities, from 0 on.
+/// Sums of probabilities, starting at 0.
 std::vector<float> random_sums(int tiles) {
   std::vector<float> sums = random_numbers(std::size_t(tiles) * kRows * 4, 34);
   for (float& sum : sums) sum = std::abs(sum);

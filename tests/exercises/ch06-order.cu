@@ -7,8 +7,8 @@ namespace {
 
 constexpr int kRows = 64, kKeysOfProduct = 32;
 
-/// One warpgroup takes its scores, dealt out as wgmma does, rounds them to P and writes down where wgmma
-/// takes each element for.
+/// One warpgroup loads scores in wgmma's layout, rounds them to P and stores each element where wgmma assumes
+/// it belongs.
 template <int kKeys>
 __global__ void round_a_tile(const float* scores,  // [64, kKeys]
                              unsigned char* p) {   // e4m3 [64, kKeys]
@@ -29,7 +29,7 @@ __global__ void round_a_tile(const float* scores,  // [64, kKeys]
 
 class Order : public HopperTest {};
 
-/// P of these scores, each key in its own place.
+/// Checks P of these scores, with every key in its place.
 template <int kKeys>
 void expect_order(const std::vector<float>& numbers) {
   const DeviceArray scores(DType::f32, numbers), p(DType::e4m3, numbers.size());
@@ -49,7 +49,7 @@ void expect_random_order() {
 }
 
 TEST_F(Order, OfTheKeys) {
-  std::vector<float> numbers(kRows * 32);  // e4m3 holds all of them
+  std::vector<float> numbers(kRows * 32);  // all exact in e4m3
   for (int i = 0; i < int(numbers.size()); ++i) numbers[i] = float(i % 16 + 1) * (i % 32 < 16 ? 1 : 16);
   expect_order<32>(numbers);
 }

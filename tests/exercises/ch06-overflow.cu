@@ -10,7 +10,7 @@ constexpr int kKeys = 128;  // of a tile
 
 class Overflow : public HopperTest {};
 
-/// Rows whose largest scores in the tiles are `maxima`, one after another; the others lie up to 14 below.
+/// Rows whose largest scores in successive tiles are `maxima`; the other scores are up to 14 lower.
 void expect_encoded(const std::vector<float>& maxima) {
   const int rows = 3, tiles = int(maxima.size());
   std::vector<float> numbers = random_numbers(std::size_t(rows) * tiles * kKeys, 15, 4);
@@ -27,7 +27,7 @@ void expect_encoded(const std::vector<float>& maxima) {
   Comparison comparison;
   for (int row = 0; row < rows; ++row) {
     float largest = -INFINITY,
-          kept = -INFINITY;  // the maximum so far, and when the unit may last have changed
+          kept = -INFINITY;  // the maximum so far, and as of the unit's last allowed change
     for (int tile = 0; tile < tiles; ++tile) {
       largest = std::max(largest, maxima[tile]);
       const int at = row * tiles + tile;
@@ -39,7 +39,7 @@ void expect_encoded(const std::vector<float>& maxima) {
                  ", whose maximum has risen by no more than 2^2,";
         });
       for (int key = 0; key < kKeys; ++key) {
-        // Half of the last of three bits; and where they end, 2^-12 of the maximum, of the smallest numbers.
+        // Half a unit in the last of three bits, and 2^-12 of the maximum for subnormal numbers.
         const double want = std::exp2(double(numbers[at * kKeys + key]) - largest);
         comparison.expect(float(got[at * kKeys + key] * std::exp2(double(unit[at]) - largest)), want,
                           want * 0.0626 + 0x1p-16, [&] {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kRows = 64;
 
-/// A warpgroup takes O as wgmma leaves it, rotates it back and writes it down.
+/// A warpgroup loads O in wgmma's layout, rotates it back and stores it.
 template <int kHeadDim>
 __global__ void rotate_output(float* rows,  // [64, kHeadDim]
                               const __grid_constant__ quantiser::Signs<kHeadDim> signs) {
@@ -25,7 +25,7 @@ __global__ void rotate_output(float* rows,  // [64, kHeadDim]
 
 class Rotation : public HopperTest {};
 
-/// Rows, each times H diag(s).
+/// Multiplies each row by H diag(s).
 template <int kHeadDim>
 void expect_rotated(const std::vector<float>& numbers) {
   quantiser::Signs<kHeadDim> signs;
@@ -55,7 +55,7 @@ void expect_random_rotated() {
 }
 
 TEST_F(Rotation, OfOneElement) {
-  std::vector<float> numbers(kRows * 64);  // row i has column i alone
+  std::vector<float> numbers(kRows * 64);  // row i is nonzero in column i only
   for (int i = 0; i < 64; ++i) numbers[i * 64 + i] = 8;
   expect_rotated<64>(numbers);
 }

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kFloats = 4 * backward::kPartWriters;  // of a part
 
-/// The sums that the kernel leaves of `parts`, [heads, tiles, kFloats].
+/// The kernel's sums of `parts`, [heads, tiles, kFloats].
 std::vector<float> sums_of(const std::vector<float>& parts, int heads, int tiles) {
   const DeviceArray from(DType::f32, parts), sums(DType::f32, std::vector<float>(parts.size() / tiles)),
       semaphores(DType::f32, std::vector<float>(std::size_t(heads) * tiles));
@@ -21,7 +21,7 @@ std::vector<float> random_parts(int heads, int tiles) {
   return random_numbers(std::size_t(heads) * tiles * tiles * kFloats, 1);
 }
 
-/// Sums in float, in the order of the turns. `tolerance`: 0 if the bits must be those of that order.
+/// Compares with sums in float, in the order of the turns. A `tolerance` of 0 demands the same bits.
 void expect_sums(int heads, int tiles, double tolerance) {
   const std::vector<float> parts = random_parts(heads, tiles), got = sums_of(parts, heads, tiles);
   Comparison comparison;
@@ -40,7 +40,7 @@ void expect_sums(int heads, int tiles, double tolerance) {
   comparison.finish();
 }
 
-/// Warps in another order, blocks as they come: the sums must be the same, to the last bit.
+/// Runs with other warp and block orders: the sums must be the same bit for bit.
 void expect_same_bits(int tiles) {
   const std::vector<float> parts = random_parts(1, tiles), once = sums_of(parts, 1, tiles);
   for (uint64_t seed = 1; seed <= 3; ++seed) {
@@ -48,7 +48,7 @@ void expect_same_bits(int tiles) {
     const std::vector<float> now = sums_of(parts, 1, tiles);
     int others = 0;
     for (std::size_t i = 0; i < once.size(); ++i) others += !(now[i] == once[i]) || once[i] == 0;
-    EXPECT_EQ(others, 0) << "so many sums are 0, or have other bits in another run";
+    EXPECT_EQ(others, 0) << "the number of sums that are 0 or differ in another run";
   }
 }
 

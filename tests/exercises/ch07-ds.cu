@@ -8,8 +8,8 @@ namespace {
 constexpr int kKeys = 64, kThreads = 128;  // of a warpgroup
 constexpr float kScaleLog2 = 0.18f;
 
-/// A tile of S^T and of dP^T of a head, dealt out as wgmma does, made P^T and dS^T and put back. Grid: (key
-/// tiles, query tiles, heads).
+/// Loads a tile of S^T and dP^T of a head in wgmma's layout, computes P^T and dS^T, and stores them. Grid:
+/// (key tiles, query tiles, heads).
 template <int kQueries>
 __global__ void to_ds(float* p,   // [heads, padded_k, padded_q]: S^T, then P^T
                       float* ds,  // [heads, padded_k, padded_q]: dP^T, then dS^T
@@ -42,7 +42,7 @@ void expect_ds(int heads, int seqlen_q, int seqlen_k, bool causal) {
                            bias = random_numbers(std::size_t(seqlen_q) * seqlen_k, 3);
   std::vector<float> lse = random_numbers(std::size_t(heads) * padded_q, 4),
                      d = random_numbers(lse.size(), 5);
-  for (std::size_t i = 0; i < lse.size(); ++i)  // rows that do not exist, as `prepare` leaves them
+  for (std::size_t i = 0; i < lse.size(); ++i)  // rows past the end, as `prepare` leaves them
     if (int(i) % padded_q >= seqlen_q) lse[i] = INFINITY, d[i] = 0;
   const DeviceArray p_array(DType::f32, s), ds_array(DType::f32, dp), bias_array(DType::f32, bias),
       d_bias_array(DType::f32, std::vector<float>(bias.size())), lse_array(DType::f32, lse),

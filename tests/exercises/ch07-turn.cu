@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kColumns = backward::kMeanColumns, kRows = backward::kMeanRows;
 
-/// What the kernel leaves of `rows`: sums and means, [tiles, kColumns].
+/// The kernel's sums and means of `rows`, [tiles, kColumns].
 struct Left {
   std::vector<float> sums, means;
 };
@@ -52,7 +52,7 @@ void expect_means(int tiles, int blocks) {
   expect_near(left_of(rows, tiles, blocks).means, rows, blocks, 1.0 / (blocks * kRows), "the mean");
 }
 
-/// Warps and landings in another order: the same bits.
+/// Runs with warps and copies in another order: the bits must be the same.
 void expect_same_bits(int tiles, int blocks) {
   const std::vector<float> rows = random_rows(tiles, blocks);
   const Left once = left_of(rows, tiles, blocks);
@@ -62,7 +62,7 @@ void expect_same_bits(int tiles, int blocks) {
     int others = 0;
     for (std::size_t i = 0; i < once.sums.size(); ++i)
       others += once.sums[i] != again.sums[i] || !(once.means[i] == again.means[i]);
-    EXPECT_EQ(others, 0) << "so many sums or means have other bits in another run";
+    EXPECT_EQ(others, 0) << "the number of sums or means that differ in another run";
   }
 }
 

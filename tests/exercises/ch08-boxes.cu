@@ -14,9 +14,9 @@ using decoding::PairStage;
 using decoding::TokenCache;
 
 constexpr int kTensors = 2;     // K and V
-constexpr float kMarker = 256;  // what a stage holds before: no key has it
+constexpr float kMarker = 256;  // a stage's initial contents, which no key has
 
-/// What a stage holds after each tile of a sequence. A block, which is a warp, a sequence and a head.
+/// The contents of a stage after each tile of a sequence. One block of one warp per sequence and head.
 __global__ void __launch_bounds__(32)
     bring_tiles(const __grid_constant__ CUtensorMap map, TokenCache cache, const int* lengths, int tiles,
                 float* found) {  // [sequences, heads, tiles, kTensors, kStageKeys, kStageColumns]
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(32)
 
 class Boxes : public HopperTest {};
 
-/// `order`: the page of each place in the table. Places behind a sequence's last page have none.
+/// `order`: the page of each entry in the table. Entries past a sequence's last page have none.
 void expect_brought(const std::vector<int>& lengths, int page_keys, std::vector<int> order, int heads = 3) {
   const int sequences = int(lengths.size()), pages = int(order.size());
   const int longest = *std::max_element(lengths.begin(), lengths.end());
@@ -55,7 +55,7 @@ void expect_brought(const std::vector<int>& lengths, int page_keys, std::vector<
   for (int s = 0; s < sequences; ++s)
     for (int page = (lengths[s] + page_keys - 1) / page_keys; page < pages_of_sequence; ++page)
       order[s * pages_of_sequence + page] = 1 << 29;
-  // Of [pages, kTensors, page_keys, heads, kStageColumns]
+  // [pages, kTensors, page_keys, heads, kStageColumns]
   const auto place = [&](int page, int tensor, int key, int head) {
     return (((std::size_t(page) * kTensors + tensor) * page_keys + key) * heads + head) * kStageColumns;
   };

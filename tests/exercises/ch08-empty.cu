@@ -22,7 +22,7 @@ void expect_merged(const std::vector<HasKeys>& rows) {
     for (int part : {0, 1}) {
       if (part == 0 ? rows[row].prefix : rows[row].own) continue;
       lse[part][row] = kMinusInfinity;
-      std::fill_n(&o[part][row * kWidth], kWidth, kNan);  // nobody wrote it
+      std::fill_n(&o[part][row * kWidth], kWidth, kNan);  // never written
     }
   const DeviceArray prefix_o(DType::f32, o[0]), prefix_lse(DType::f32, lse[0]), own_o(DType::f32, o[1]),
       own_lse(DType::f32, lse[1]), merged_o(DType::f32, elements), merged_lse(DType::f32, rows.size());

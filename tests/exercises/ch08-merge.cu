@@ -6,8 +6,8 @@ namespace {
 
 class MergeRow : public MachineTest {};
 
-/// Merges parts with these log-sum-exps, [parts, rows], and a sink logit for each row. O of a part with -inf
-/// is NaN.
+/// Merges parts with these log-sum-exps, [parts, rows], and a sink logit per row. O is NaN where a part has
+/// -inf.
 template <int kHeadDim>
 void expect_merged(const std::vector<float>& lse, const std::vector<float>& sink) {
   const int rows = int(sink.size()), parts = int(lse.size()) / rows;
@@ -45,7 +45,7 @@ void expect_merged(const std::vector<float>& lse, const std::vector<float>& sink
   comparison.finish();
 }
 
-/// Log-sum-exps of `count` parts and rows, of which every `every`th has no keys; 0: all have some.
+/// Log-sum-exps of `count` parts and rows. Every `every`th has no keys; 0: all have some.
 std::vector<float> with_empty(std::size_t count, unsigned seed, int every) {
   std::vector<float> lse = random_numbers(count, seed, 3);
   for (std::size_t i = 0; every > 0 && i < count; i += every) lse[i] = -INFINITY;

@@ -28,7 +28,8 @@ void expect_scaled(const std::vector<int>& lengths) {
   }
   const int rows = first_row.back();
   std::vector<float> numbers(std::size_t(rows) * kScaledColumns);
-  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = float(i % 100);  // exact in f16, and times 20
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = float(i % 100);  // exact in f16, even times 20
   device::Buffer first(device::Place::device, first_row.size() * sizeof(int));
   first.upload(std::as_bytes(std::span(first_row)));
   const DeviceArray from(DType::f16, numbers), to(DType::f16, numbers.size()), factor(DType::f32, factors);

@@ -6,7 +6,7 @@ namespace {
 
 using namespace masks;
 
-/// What the mask says of every pair. A block a batch entry and query.
+/// Evaluates the mask for every pair. One block per batch entry and query.
 __global__ void ask_pairs(PrefixMask mask, float* pairs) {  // [batch, seqlen_q, seqlen_k]
   const auto row = mask.row(blockIdx.y, 0, blockIdx.x);
   pairs += (int64_t(blockIdx.y) * mask.seqlen_q + blockIdx.x) * mask.seqlen_k;

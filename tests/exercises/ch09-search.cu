@@ -4,7 +4,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// Numbers that count how often they are read.
+/// Numbers that count their reads.
 struct Counted {
   const int* numbers;
   int* reads;
@@ -15,23 +15,23 @@ struct Counted {
   }
 };
 
-/// Asks for every limit. A warp.
+/// Searches for every limit. One warp.
 __global__ void search(const int* numbers, int count, int limits,
                        float* found,    // [limits, 32]
                        float* reads) {  // [limits]
   __shared__ int of_limit;
   for (int limit = 0; limit < limits; ++limit) {
     if (threadIdx.x == 0) of_limit = 0;
-    __syncwarp();  // nothing is counted yet
+    __syncwarp();  // no lane has counted yet
     found[limit * 32 + threadIdx.x] = float(masks::how_many_above(Counted{numbers, &of_limit}, count, limit));
-    __syncwarp();  // everything is
+    __syncwarp();  // all lanes have counted
     if (threadIdx.x == 0) reads[limit] = float(of_limit);
   }
 }
 
 constexpr int kAny = 1 << 20;
 
-/// `most_reads`: of all lanes together.
+/// `most_reads`: the limit for all lanes together.
 void expect_found(const std::vector<int>& numbers, int most_reads = kAny) {
   const int limits = numbers.front() + 1, count = int(numbers.size());
   std::vector<int> more = numbers;
@@ -53,7 +53,7 @@ void expect_found(const std::vector<int>& numbers, int most_reads = kAny) {
   }
   comparison.finish();
   for (int limit = 0; limit < limits; ++limit)
-    EXPECT_LE(counted[limit], most_reads) << "so often a number was read, for the limit " << limit;
+    EXPECT_LE(counted[limit], most_reads) << "the number of reads for the limit " << limit;
 }
 
 /// `count` numbers that descend from `first`, each `times` times, but not below 0.

@@ -6,7 +6,7 @@ namespace {
 
 class TakeOut : public MachineTest {};
 
-/// Log-sum-exps of what is left and of the part.
+/// Log-sum-exps of the state and of the part.
 struct Row {
   float left, part;
 };
@@ -25,7 +25,7 @@ void expect_left(const std::vector<Row>& rows) {
     for (int column = 0; column < kWidth; ++column) {
       const std::size_t at = row * kWidth + std::size_t(column);
       whole[at] = top == -INFINITY ? 0 : float((weight * part[at] + other * left[at]) / (weight + other));
-      if (b == -INFINITY) part[at] = std::numeric_limits<float>::quiet_NaN();  // nobody wrote it
+      if (b == -INFINITY) part[at] = std::numeric_limits<float>::quiet_NaN();  // never written
       if (a == -INFINITY) left[at] = 0;
     }
   }

@@ -6,7 +6,7 @@ namespace {
 
 class Carried : public MachineTest {};
 
-/// A row takes in parts of these log-sum-exps, one after another.
+/// Merges parts with these log-sum-exps into a row, one after another.
 void expect_merged(const std::vector<float>& parts, int rows = 2) {
   constexpr int kWidth = 64;
   const std::size_t elements = std::size_t(rows) * kWidth;

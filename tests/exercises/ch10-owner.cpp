@@ -6,7 +6,7 @@ namespace {
 
 using namespace many_gpus;
 
-/// Deals `tokens` tokens out one by one.
+/// Assigns `tokens` tokens to ranks one by one.
 struct DealtOut {
   DealtOut(int tokens, int block, int ranks) : had(std::size_t(ranks)) {
     for (int token = 0; token < tokens; ++token) {

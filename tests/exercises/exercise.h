@@ -1,6 +1,5 @@
 /// \file
-/// What the tests of exercises share: device memory for a kernel, and comparisons that say where something is
-/// wrong.
+/// Shared by the exercises' tests: device memory for a kernel, and comparisons that locate the first error.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -18,7 +17,7 @@
 
 namespace flashbook::testing {
 
-/// Elements in device memory. What nobody has written is NaN.
+/// Elements in device memory. They are NaN until written.
 class DeviceArray {
  public:
   DeviceArray(DType type, std::size_t count)
@@ -45,8 +44,8 @@ class DeviceArray {
   device::Buffer buffer_;
 };
 
-/// Launches a kernel and waits, the blocks started as `start` says. What the machine complains about becomes
-/// the test's failure.
+/// Launches a kernel, with its blocks started according to `start`, and waits. A fault that the machine
+/// reports fails the test.
 template <typename... Params, typename... Args>
 void run(device::Start start, void (*kernel)(Params...), dim3 grid, dim3 block,
          std::size_t dynamic_shared_bytes, Args... args) {
@@ -65,7 +64,7 @@ void run(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_s
   run(device::Start::plain, kernel, grid, block, dynamic_shared_bytes, args...);
 }
 
-/// Normally distributed numbers, times `factor`: others for each `seed` of a test and each course_seed().
+/// Normally distributed numbers, times `factor`. They depend on `seed` and course_seed().
 inline std::vector<float> random_numbers(std::size_t count, unsigned seed, float factor = 1) {
   std::seed_seq seeds{seed, course_seed()};
   std::mt19937 random(seeds);
@@ -75,26 +74,26 @@ inline std::vector<float> random_numbers(std::size_t count, unsigned seed, float
   return numbers;
 }
 
-/// A size of a hidden test, from `low` to `high`: another for each `draw` of a test and each course_seed().
+/// A size for a hidden test, from `low` to `high`. It depends on `draw` and course_seed().
 inline int drawn(int low, int high, unsigned draw) {
   std::seed_seq seeds{7u, draw, course_seed()};
   std::mt19937 random(seeds);
   return low + int(random() % unsigned(high - low + 1));
 }
 
-/// Numbers as `type` holds them.
+/// Numbers rounded to `type`.
 inline std::vector<float> rounded(DType type, const std::vector<float>& values) {
   return decode(type, encode(type, values));
 }
 
-/// Counts wrong elements, and remembers the first. `if_stray` is what to say beside it if nothing should have
-/// been written there.
+/// Counts wrong elements and remembers the first. `if_stray` is added to the message if that element should
+/// not have been written at all.
 class Comparison {
  public:
   explicit Comparison(std::string if_stray = "") : if_stray_(std::move(if_stray)) {}
 
-  /// One element; `where()` says which: "head 0, query 3, key 5". NaN is right only where NaN is wanted,
-  /// since nothing should have been written there, and infinity where infinity is.
+  /// Checks one element; `where()` names it: "head 0, query 3, key 5". If `want` is NaN, the element must not
+  /// have been written; if it is infinite, so must the element be.
   template <typename Where>
   void expect(float got, double want, double tolerance, Where where) {
     const bool right =

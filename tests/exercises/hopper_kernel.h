@@ -1,17 +1,17 @@
 /// \file
-/// What tests of exercises with TMA share.
+/// Shared by the tests of exercises that use TMA.
 #pragma once
 #include "common/device/tensor_map.h"
 #include "tests/exercises/exercise.h"
 
 namespace flashbook::testing {
 
-/// Random numbers that f16 holds exactly.
+/// Random numbers that are exact in f16.
 inline std::vector<float> random_halves(std::size_t count, unsigned seed) {
   return decode(DType::f16, encode(DType::f16, random_numbers(count, seed)));
 }
 
-/// The map of f16 [heads, rows, columns]: boxes of `box_rows` rows of a head, in panels as wide as the
+/// A tensor map of f16 [heads, rows, columns]: boxes of `box_rows` rows of a head, in panels as wide as the
 /// swizzle. Its dimensions are column, row, panel, head, and a batch of one.
 inline CUtensorMap tile_map(const DeviceArray& tensor, int heads, int rows, int columns, int box_rows,
                             Swizzle swizzle) {

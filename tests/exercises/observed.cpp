@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kLongestText = 64 * 1024;
 
-/// What a program has printed is there even if it is stopped, and where it was if it never ends.
+/// Flushes output immediately, so that it survives a crash and shows where a program hangs.
 [[maybe_unused]] const bool kIsWatched = [] {
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   tell_where_it_computes(5);
@@ -56,7 +56,7 @@ unsigned number_in(const char* variable) {
 void observe(void* bytes, std::size_t count) {
   if (output()) {
     output()->write(static_cast<const char*>(bytes), std::streamsize(count));
-    output()->flush();  // what was seen before a crash counts
+    output()->flush();  // values observed before a crash count
   } else if (input()) {
     read(bytes, count);
   }
@@ -64,7 +64,7 @@ void observe(void* bytes, std::size_t count) {
 
 std::string observed(const std::string& text) {
   const uint64_t size = observed(std::min(text.size(), kLongestText));
-  if (size > kLongestText) throw std::runtime_error("the program wrote a text that no test writes");
+  if (size > kLongestText) throw std::runtime_error("the program wrote a text longer than any test's");
   std::string judged = text.substr(0, size);
   judged.resize(size);
   observe(judged.data(), size);

@@ -1,11 +1,11 @@
 /// \file
-/// What a test learns from the code under test.
+/// The values that a test takes from the code under test.
 ///
-/// A process that runs a student's code cannot be believed: that code could print what it likes, or change
-/// the test. So grading takes two. The first has the student's code; it writes down every value that the test
-/// observes (FLASHBOOK_OBSERVED_WRITE names the file). The second has the book's own code; it runs the same
-/// test on the same inputs and is given these values in the place of its own (FLASHBOOK_OBSERVED_READ). What
-/// the second says is the verdict. With neither variable set, values pass through.
+/// A process that runs a student's code cannot be trusted: that code could print anything or change the test.
+/// So grading uses two processes. The first runs the student's code and records every value that the test
+/// observes (in the file FLASHBOOK_OBSERVED_WRITE). The second contains only the book's code; it runs the
+/// same test on the same inputs, but takes its values from that record (FLASHBOOK_OBSERVED_READ). Its result
+/// is the verdict. With neither variable set, values pass through.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -14,14 +14,14 @@
 
 namespace flashbook::testing {
 
-/// Bytes that the code under test produced, and after the call those to judge. Throws std::runtime_error if
-/// the process that is judged wrote no more, or a value of another size.
+/// On entry, bytes that the code under test produced; on return, the bytes to judge. Throws
+/// std::runtime_error if the record has ended, or its next value has another size.
 void observe(void* bytes, std::size_t count);
 
-/// A text, at most 64 KB of it.
+/// A text of at most 64 KB.
 std::string observed(const std::string& text);
 
-/// Numbers, and structures of them.
+/// Numbers and structures of numbers.
 template <typename T>
 requires std::is_trivially_copyable_v<T> T observed(T value) {
   observe(&value, sizeof value);
@@ -32,13 +32,13 @@ inline std::vector<float> observed(std::vector<float> values) {
   return values;
 }
 
-/// Whether what the code under test computes is read from a record: then it need not compute.
+/// Whether values come from a record, so that the code under test need not compute anything.
 bool is_judging();
 
-/// Which inputs: FLASHBOOK_COURSE_SEED, or 0. Grading takes seeds that nobody has seen.
+/// The seed of the inputs: FLASHBOOK_COURSE_SEED, or 0. Grading uses unpublished seeds.
 unsigned course_seed();
 
-/// Which variant, where each student has another: FLASHBOOK_COURSE_VARIANT, or 0.
+/// The student's variant, for exercises that have several: FLASHBOOK_COURSE_VARIANT, or 0.
 unsigned course_variant();
 
 }  // namespace flashbook::testing

@@ -1,6 +1,6 @@
 /// \file
-/// Predictions: formulas of a problem's sizes. The grader has formulas of its own, and asks for sizes that
-/// whoever wrote them has not seen. Students have digests of the right numbers, for sizes that stay.
+/// Predictions: formulas in a problem's sizes. The grader has its own formulas and draws new sizes. Students'
+/// tests have fixed sizes, and digests of the right numbers.
 #pragma once
 #include <cmath>
 #include <cstdio>
@@ -15,11 +15,11 @@
 
 namespace flashbook::testing {
 
-constexpr int kProblems = 8;  // that a student's test asks a formula for
-// And the grader's: so many that a mistake shows under every seed.
+constexpr int kProblems = 8;  // in a student's test
+// In the grader's: enough for a mistake to show under every seed.
 constexpr int kGraded = 64;
 
-/// A size of a problem, and what it may be.
+/// A size of a problem, and its allowed values.
 template <typename Problem>
 struct Size {
   const char* name;
@@ -27,7 +27,7 @@ struct Size {
   std::vector<double> choices;
 };
 
-/// The problem of the text, which is a Problem's default, and others for each seed.
+/// The problem of the text, which is a Problem's default, followed by others that depend on the seed.
 template <typename Problem>
 std::vector<Problem> problems(const std::vector<Size<Problem>>& sizes, unsigned seed, int count) {
   std::seed_seq seeds{5u, seed};
@@ -47,20 +47,20 @@ std::string described(const std::vector<Size<Problem>>& sizes, const Problem& pr
   return text.str();
 }
 
-/// The full name of the test that runs.
+/// The full name of the running test.
 inline std::string this_test() {
   const ::testing::TestInfo& info = *::testing::UnitTest::GetInstance()->current_test_info();
   return std::string(info.test_suite_name()) + "." + info.name();
 }
 
-/// Which of the grains, each `tolerance` of its value wide, a number lies in.
+/// The index of a number's grain; each grain is `tolerance` of its value wide.
 inline int64_t grain(double value, double tolerance) {
   if (value == 0) return 0;
   return 4 * std::llround(std::log(std::abs(value)) / tolerance) + (value < 0 ? 1 : 2);
 }
 
-/// Six hexadecimal digits for a number that the running test asks for in its problem of that index. Whoever
-/// has the number sees that it is right, and nobody learns the number.
+/// Six hexadecimal digits for the number that the running test asks for in its problem of that index. They
+/// confirm a right number without revealing it.
 inline std::string digest(int64_t grain, std::size_t problem) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
   const auto mix = [&](uint64_t byte) { hash = (hash ^ (byte & 0xff)) * 1099511628211u; };
@@ -73,7 +73,7 @@ inline std::string digest(int64_t grain, std::size_t problem) {
   return text;
 }
 
-/// Holds a formula against digests of what it should give for each of the problems() of seed 0.
+/// Checks a formula against digests of the right numbers for each of the problems() of seed 0.
 template <typename Problem>
 void expect_digests(const std::vector<Size<Problem>>& sizes, double (Problem::*predicted)() const,
                     double tolerance, std::string_view digests) {
@@ -92,9 +92,10 @@ void expect_digests(const std::vector<Size<Problem>>& sizes, double (Problem::*p
   }
 }
 
-/// Holds a formula against `want` for each of the problems() of the course_seed(): within `tolerance` of it,
-/// by default exact but for rounding. What fails is not told the number: too small or too large, and for
-/// which sizes. With FLASHBOOK_PREDICTED_DIGESTS set it prints what expect_digests() takes.
+/// Checks a formula against `want` for each of the problems() of course_seed(), within `tolerance`, which by
+/// default allows only rounding. A failure says whether the number is too small or too large, and for which
+/// sizes, but not the right number. With FLASHBOOK_PREDICTED_DIGESTS set, prints the argument of
+/// expect_digests().
 template <typename Problem>
 void expect_predicted(const std::vector<Size<Problem>>& sizes, double (Problem::*predicted)() const,
                       double (*want)(const Problem&), double tolerance = 1e-6) {
@@ -122,8 +123,8 @@ void expect_predicted(const std::vector<Size<Problem>>& sizes, double (Problem::
   if (!is_right) ADD_FAILURE() << complaint.str();
 }
 
-/// A test of the formula `member` of the file's `Problem`, whose sizes are kSizes. What follows in braces is
-/// the right one, of a problem p; a fourth argument is the tolerance.
+/// A test of the formula `member` of the file's `Problem`, whose sizes are kSizes. The braces that follow
+/// hold the right formula, for a problem p; a fourth argument is the tolerance.
 #define PREDICTION(suite, name, member, ...)                                              \
   double right_##name(const Problem& p);                                                  \
   TEST(suite, name) {                                                                     \
@@ -131,7 +132,7 @@ void expect_predicted(const std::vector<Size<Problem>>& sizes, double (Problem::
   }                                                                                       \
   double right_##name([[maybe_unused]] const Problem& p)
 
-/// The same with digests of the right numbers; nothing where the grader's tests follow.
+/// The same with digests of the right numbers; the grader's tests redefine it as nothing.
 #ifndef DIGESTS
 #define DIGESTS(suite, name, member, tolerance, digests)                              \
   TEST(suite, name) { expect_digests(kSizes, &Problem::member, tolerance, digests); } \

@@ -1,5 +1,5 @@
 /// \file
-/// What the tests of chapter 10's exercises share: memory of a rank, and a program that all ranks run.
+/// Shared by the tests of chapter 10's exercises: memory of a rank, and a program that all ranks run.
 #pragma once
 #include <functional>
 #include <string>
@@ -29,7 +29,7 @@ struct RankArray {
   device::Buffer buffer;
 };
 
-/// Runs it on every rank. What the machine complains about becomes the test's failure.
+/// Runs the program on every rank. A fault that the machine reports fails the test.
 inline void run_on_ranks(int ranks, const std::function<void(device::Rank&)>& body) {
   std::string complaint;
   try {

@@ -1,5 +1,5 @@
 /// \file
-/// Rows of scores for a softmax kernel of chapter 1, and what should come out.
+/// Rows of scores for a softmax kernel of chapter 1, and their expected results.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -9,9 +9,9 @@
 
 namespace flashbook::testing {
 
-/// Gives `softmax(scores, probabilities, lse, rows, problem)`, which launches a kernel, random scores of one
-/// head times `factor` plus `shift`, with NaN where the mask hides them. Compares P and the log-sum-exp with
-/// sums in double.
+/// Calls `softmax(scores, probabilities, lse, rows, problem)`, which launches a kernel, and compares P and
+/// the log-sum-exp with sums in double. The scores of the one head are random, times `factor` plus `shift`,
+/// and NaN where masked.
 template <typename Softmax>
 void expect_softmax(Softmax softmax, const naive::Problem& problem, float factor = 1, float shift = 0) {
   const int rows = problem.seqlen_q, stride = problem.score_stride;

@@ -6,7 +6,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// How many different units of `size` bytes hold the `bytes` at each lane's address.
+/// The number of distinct units of `size` bytes that hold the `bytes` at the lanes' addresses.
 template <typename Address>
 double units(int size, int bytes, Address address) {
   std::set<int> touched;
@@ -15,7 +15,7 @@ double units(int size, int bytes, Address address) {
   return double(touched.size());
 }
 
-/// Blocks of which `there` holds so many, each taking `each`.
+/// The number of blocks that fit into `there` if each takes `each`.
 int fitting(double there, double each) {
   int blocks = 0;
   while ((blocks + 1) * each <= there) ++blocks;

@@ -2,7 +2,7 @@
 
 namespace flashbook::testing {
 TEST_F(Shuffles, WhereAllLanesButOneSawNothing) {
-  for (int lane = 0; lane < 32; ++lane) {  // the other row has seen nothing at all
+  for (int lane = 0; lane < 32; ++lane) {  // the other row sees no key
     std::vector<float> scores(32, -INFINITY);
     scores[std::size_t(lane)] = float(-drawn(5, 50, 1));
     expect_largest(scores, true, true);

@@ -6,7 +6,7 @@ TEST(Swizzled, RowsFarDown) {
   std::set<int> banks;
   for (int row = first; row < first + 8; ++row) {
     const int place = observed(fa2::narrow_swizzled(row, 3)) - first * 64;
-    if (place < 0 || place >= 8 * 64) FAIL() << "piece 3 of row " << row << " lies in another row's place";
+    if (place < 0 || place >= 8 * 64) FAIL() << "piece 3 of row " << row << " is stored in another row";
     banks.insert(place / 16 % 8);
   }
   if (banks.size() < 8)
