@@ -274,8 +274,8 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 //| **Sums in any order.** Tiles arrive in any order, and float sums would differ in their last bits each
 //| time. So a tile's sum becomes a multiple of 2^-24, and integers have one sum. Every f16 is such a
 //| multiple, so for f16 the sum is as exact as a float of 64 rows. Any number would do as a mean, as long as
-//| the same one is added back; but one outside of the column would cost range, so a sum too large for
-//| integers is clamped to between the least and the largest element.
+//| the same one is added back; but one outside of the column would cost range, so if the sum is too large for
+//| integers, the mean is clamped to between the least and the largest element.
 
 /// A column's statistics.
 struct Column {

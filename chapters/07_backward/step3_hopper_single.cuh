@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
   __syncthreads();           // the barriers are ready
 
   //| There is no producer yet: one thread of the first warpgroup requests tiles, between products. It fills
-  //| the stage that the next round but one reads, and first waits for it to be empty, which is when both
-  //| warpgroups have finished the previous round.
+  //| the stage that the next round reads, and first waits for it to be empty, which is when both warpgroups
+  //| have finished the previous round.
   const int first_query = tiles_seen.first * Traits::kQueries,
             last_query = (tiles_seen.end - 1) * Traits::kQueries;
   const auto fill = [&](PipelineState<Traits::kStages> to, int member, int query) {

@@ -422,7 +422,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
   segments.begin(blockIdx.x);  // all the other warps, meanwhile
   __syncthreads();             // and so do all threads
-  //| A block of three warpgroups begins with 168 registers per thread. The third warpgroup, whose two first
+  //| A block of three warpgroups begins with 168 registers per thread. The third warpgroup, in which two
   //| warps produce, keeps 56, so each of the others can have 224: 2 * 224 + 56 = 3 * 168.
   if (warp >= Traits::kWarps) {
     if constexpr (Traits::kConsumers == 2) setmaxnreg_dec<56>();

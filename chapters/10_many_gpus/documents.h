@@ -28,8 +28,9 @@ struct OfRank {
 //| ## A document at one hop
 //|
 //| Where does a document begin among a rank's tokens? Count the rank's tokens that come before it in the
-//| sequence. And which of its queries is the first to see a key of this hop? The first that sees the hop's
-//| first key, which under a causal mask means the first one late enough in the sequence.
+//| sequence. And which of its queries is the first to see a key of this hop? The first that sees the
+//| document's first key of the hop, which under a causal mask means the first one late enough in the
+//| sequence.
 /// A document's queries and keys at a hop, as one tile of all rows that see a key; `query` is `end` if none
 /// does.
 inline DocumentTile at_hop(const Documents& documents, std::size_t d, bool causal, Order order, int ranks,
