@@ -1,5 +1,5 @@
 /// \file
-/// What the lanes of a warp do together: shuffles, votes, __syncwarp.
+/// Collective operations of a warp's lanes: shuffles, votes, __syncwarp.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace flashbook::sim {
 
-/// Something that lanes of a warp do together. Each lane hands in a pointer to its operand; the last one to
-/// come computes for all of them. Two calls are the same collective if they name the same object.
+/// A collective operation of a warp's lanes. Each lane passes a pointer to its operand; the last one to
+/// arrive computes for all of them. Two calls belong together if they name the same object.
 struct Collective {
   const char* name;  ///< the call's name in reports
-  /// Computes for the lanes of `lanes`; `operands[lane]` is what a lane handed in, `where` the call of the
-  /// first to come.
+  /// Computes for the lanes in `lanes`; `operands[lane]` is the lane's operand, `where` the call of the first
+  /// lane to arrive.
   void (*combine)(void* const* operands, uint32_t lanes, Location where);
-  /// Whether it is an instruction that PTX calls .aligned: all 32 lanes execute the same one, so they come
-  /// from the same place in the source and none has exited.
+  /// Whether PTX calls the instruction .aligned: all 32 lanes execute the same instruction, so they come from
+  /// the same place in the source and none has exited.
   bool aligned = false;
 };
 
@@ -29,22 +29,22 @@ void warp_collective(const Collective& collective, uint32_t mask, void* operand,
 /// The calling thread's lane in its warp.
 int lane();
 
-/// Throws: `reader` shuffles from lane `source`, which takes no part.
+/// Throws an Error: `reader` shuffles from lane `source`, which does not take part.
 [[noreturn]] void shuffle_reads_absent_lane(const Collective& collective, Location where, int reader,
                                             int source);
 
-/// Throws: `width` is not a power of two up to 32.
+/// Throws an Error: `width` is not a power of two up to 32.
 [[noreturn]] void wrong_shuffle_width(const Collective& collective, int width, Location where);
 
-/// One lane's part in a shuffle.
+/// One lane's operand in a shuffle.
 template <typename T>
 struct ShuffleOperand {
-  T value;              ///< in: what this lane offers
-  int argument, width;  ///< in: say whose value it takes
+  T value;              ///< in: the lane's own value
+  int argument, width;  ///< in: select the lane to read
   T result;             ///< out
 };
 
-/// Which shuffle it is; each reads its lane argument in its own way.
+/// The kinds of shuffle, which interpret the lane argument differently.
 enum class Shuffle { idx, up, down, xor_ };
 
 template <typename T, Shuffle kShuffle>
@@ -58,8 +58,8 @@ inline constexpr Collective kShuffleOf{kShuffle == Shuffle::idx    ? "__shfl_syn
                                                                    : "__shfl_xor_sync",
                                        &shuffle<T, kShuffle>};
 
-/// The lane that a shuffle reads (PTX ISA, shfl.sync): a source outside the caller's part of `width` lanes
-/// becomes the caller itself; only xor may reach into an earlier part.
+/// The lane that a shuffle reads (PTX ISA, shfl.sync). A source outside the caller's segment of `width` lanes
+/// becomes the caller itself; only xor may read from an earlier segment.
 template <Shuffle kShuffle>
 FLASHBOOK_UNTRACED int shuffle_source(int lane, int argument, int width) {
   const int first = lane & ~(width - 1);
@@ -93,7 +93,7 @@ FLASHBOOK_UNTRACED T shuffled(uint32_t mask, T value, int argument, int width, L
   return operand.result;
 }
 
-/// One lane's part in a reduction: a value, and then the result.
+/// One lane's part in a reduction: its value, then the result.
 enum class Reduction { add, min, max, and_, or_, xor_ };
 
 template <typename T, Reduction kReduction>
@@ -129,11 +129,11 @@ FLASHBOOK_UNTRACED T reduced(uint32_t mask, T value, Location where) {
   return value;
 }
 
-/// The lanes in `mask` whose bits are the caller's. `which` is kMatchAny or kMatchAll.
+/// The lanes in `mask` whose bits equal the caller's. `which` is kMatchAny or kMatchAll.
 uint32_t match(const Collective& which, uint32_t mask, uint64_t bits, Location where);
 extern const Collective kMatchAny, kMatchAll;
 
-/// The bits of a number of 4 or 8 bytes.
+/// The bits of a value of 4 or 8 bytes.
 template <typename T>
 uint64_t bits_of(T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "numbers of 4 or 8 bytes are compared");
@@ -141,15 +141,15 @@ uint64_t bits_of(T value) {
   if constexpr (sizeof(T) == 8) return std::bit_cast<uint64_t>(value);
 }
 
-/// The lanes that execute the call together with the caller. Nobody promises that these are all that go the
-/// same way: in random mode they may be some of them.
+/// The lanes that execute the call together with the caller. These need not be all lanes on the same path: in
+/// random mode they may be a subset.
 uint32_t active_lanes(Location where);
 
 /// The lanes in `mask` whose predicate is true. `which` is kBallot, kAny or kAll.
 uint32_t vote(const Collective& which, uint32_t mask, bool predicate, Location where);
 extern const Collective kBallot, kAny, kAll, kElect, kSyncWarp;
 
-/// Whether the caller is the one of the lanes in `mask` that they elect.
+/// Whether the caller is the lane elected from `mask`.
 bool elect_one(uint32_t mask, Location where);
 
 }  // namespace flashbook::sim
@@ -185,7 +185,7 @@ inline int __any_sync(unsigned mask, int predicate,
 }
 inline int __all_sync(unsigned mask, int predicate,
                       flashbook::sim::Location where = flashbook::sim::Location::current()) {
-  // Whoever votes no is counted, so a lane that has exited is no voice against.
+  // Counts votes of no, so that a lane that has exited does not count as one.
   return flashbook::sim::vote(flashbook::sim::kAll, mask, predicate == 0, where) == 0;
 }
 inline unsigned __activemask(flashbook::sim::Location where = flashbook::sim::Location::current()) {

@@ -1,5 +1,6 @@
 /// \file
-/// Which device memory a grid touches, and which blocks get into each other's way. Internal to the simulator.
+/// Tracks a grid's accesses to device memory and finds conflicts between its blocks. Internal to the
+/// simulator.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -15,8 +16,8 @@
 
 namespace flashbook::sim {
 
-/// Two threads of a grid, or agents of theirs, touch the same bytes, at least one writes, and nothing orders
-/// the two.
+/// Two threads of a grid, or their agents, access the same bytes, at least one of them writes, and the
+/// accesses are not ordered.
 struct BlockConflict {
   struct Side {
     uint64_t block;
@@ -27,24 +28,23 @@ struct BlockConflict {
   Race::Rule rule;
   Side first, second;
   std::uintptr_t address;
-  // Of Race::Rule::launch_before:
-  int launches_before = 1;       ///< how many launches before the second side's the first one's is
+  // For Race::Rule::launch_before:
+  int launches_before = 1;       ///< how many launches the first side is before the second
   bool ends_before_wait = true;  ///< whether wait_for_launch_before would wait for it
 };
 
-/// One for a grid; blocks on all OS threads tell it what they do. Of several readers one is remembered, and
-/// what one OS thread notes just when another looks may be missed: some races are not seen, but none is
-/// invented.
+/// One per grid; blocks on all OS threads report to it. Only one reader is remembered, and a record that one
+/// OS thread makes just as another checks may be missed. So some races go unnoticed, but no report is false.
 class DeviceMemory {
  public:
-  /// Of the memory from `begin` on, where addresses up to `end` are in use.
+  /// Covers the memory from `begin` on, of which addresses up to `end` are in use.
   DeviceMemory(std::uintptr_t begin, std::uintptr_t end);
 
-  /// A request touches a sector, by its number.
+  /// A request accesses a sector, given by its number.
   void touch(uint64_t sector, Access access);
 
-  /// Whether these bytes, as many as a power of two and aligned, are such that nobody has written them and
-  /// somebody's read of each is on record: a further read changes nothing.
+  /// Whether these bytes, an aligned power of two, have never been written and each has a reader on record:
+  /// then another read changes nothing.
   bool is_known_read(std::uintptr_t address, std::size_t bytes) const {
     const std::size_t begin = address - begin_;
     if (begin >= end_ - begin_ || !is_piece_of_sector(begin, bytes)) return false;
@@ -52,42 +52,42 @@ class DeviceMemory {
     return (__atomic_load_n(&summaries_[begin / kSectorBytes], __ATOMIC_RELAXED) & (read | written)) == read;
   }
 
-  /// Somebody who accesses memory.
+  /// The origin of an access.
   struct Who {
     uint64_t block;
     int thread;
-    int agent;          ///< that does it for the thread; the thread itself if there is none
-    uint32_t clock;     ///< of that one
+    int agent;          ///< that acts for the thread; the thread itself if there is none
+    uint32_t clock;     ///< of the agent or thread
     BlockOrder& order;  ///< what the block knows of others
   };
-  /// The conflict that an access is in, if any.
+  /// The conflict of an access, if any.
   std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
 
-  /// Whether somebody in the grid has written one of these bytes, or one in the same granule.
+  /// Whether the grid has written one of these bytes, or one in the same granule.
   bool is_written(std::uintptr_t address, std::size_t bytes) const;
 
-  /// The block that has written there last; nothing if none has.
+  /// The last block that wrote there; nothing if none has.
   std::optional<uint64_t> last_writer(std::uintptr_t address) const;
 
-  /// Notes for the grids to come what this one has written. (memory.h)
+  /// Records this grid's writes for later grids. (memory.h)
   void note_written() const;
 
-  /// The conflict of an access of the next launch with one of this, if any.
+  /// The conflict of an access of the next launch with one of this launch, if any.
   std::optional<BlockConflict> conflict_after(const Who& who, std::uintptr_t address, std::size_t bytes,
                                               Access access, Site site) const;
 
-  /// Bytes of the different sectors that were read, and written.
+  /// Size of the distinct sectors that were read, and of those that were written.
   uint64_t read_bytes() const { return read_; }
   uint64_t written_bytes() const { return written_; }
 
  private:
-  static constexpr std::size_t kGranule = 2;  // bytes, until somebody accesses one of them
+  static constexpr std::size_t kGranule = 2;  // bytes, until one of them is accessed on its own
 
   static constexpr std::size_t kGranulesOfSector = kSectorBytes / kGranule;
 
-  /// Of a sector there is a summary, which spares most accesses the look at their cells: a bit for each
-  /// granule of which all bytes have been read, and then for each of which one has been written.
+  /// A summary of a sector lets most accesses skip its cells: a bit per granule whose bytes have all been
+  /// read, then a bit per granule in which one has been written.
   static constexpr uint32_t kWritten = ~0u << kGranulesOfSector;
   static bool is_piece_of_sector(std::size_t begin, std::size_t bytes) {
     return bytes <= kSectorBytes && ((bytes | begin) & (bytes - 1)) == 0;
@@ -102,9 +102,9 @@ class DeviceMemory {
     uint64_t writer, reader;
     Site written_at, read_at;
   };
-  /// Who did it, and when, in one number that is read and written at once.
+  /// The thread and its clock, packed into one number that is read and written atomically.
   struct Stamp {
-    uint32_t block;  ///< below 2^24; the grid's later blocks are not watched
+    uint32_t block;  ///< below 2^24; later blocks of the grid are not watched
     int thread;      ///< or agent
     uint32_t clock;
     bool atomic;
@@ -126,11 +126,11 @@ class DeviceMemory {
   bool notes_first(const Who& who, std::size_t begin, std::size_t bytes, Access access, Site site);
 
   Reserved<uint32_t> summaries_;  // of sectors
-  Reserved<uint16_t> split_;      // of sectors: granules whose bytes are remembered one by one
-  Reserved<Cell> cells_;          // of granules, or of their first bytes
-  Reserved<Cell> odd_cells_;      // of the second bytes of those
-  /// Whose atomic operation the last writer's, which was one too, has followed: they need no order, but who
-  /// reads the result must know of both.
+  Reserved<uint16_t> split_;      // per sector: granules whose bytes are recorded individually
+  Reserved<Cell> cells_;          // per granule, or of its first byte
+  Reserved<Cell> odd_cells_;      // of the second bytes of such granules
+  /// The atomic operation before the last writer's, which was atomic too. The two need no order, but a reader
+  /// of the result must see both.
   struct Earlier {
     uint64_t writer;
     Site written_at;

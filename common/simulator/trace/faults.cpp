@@ -116,9 +116,10 @@ void Faults::add(const BlockConflict& conflict, int threads) {
                                      std::pair(conflict.second.site, conflict.second.access)});
   if (!is_better(places, conflict.second.block, false)) return;
   const bool before = conflict.rule == Race::Rule::launch_before;
-  const std::string launch = conflict.launches_before == 1
-                                 ? "the launch before"
-                                 : "the launch " + std::to_string(conflict.launches_before) + " before this one";
+  const std::string launch =
+      conflict.launches_before == 1
+          ? "the launch before"
+          : "the launch " + std::to_string(conflict.launches_before) + " before this one";
   const bool one_block = conflict.first.block == conflict.second.block && !before;
   const auto side = [&](const BlockConflict::Side& from) {
     const std::string who = from.thread < threads ? name_of_thread(from.thread) : "the async proxy";
@@ -167,7 +168,7 @@ void Faults::add_suspects(uint64_t block, std::string suspects) {
 
 std::string Faults::report(const void* kernel) const {
   std::vector<Site> sites;
-  // What went wrong first is most often why the rest did; but what is read too early is a race above all.
+  // The first fault often causes the others, but races come before reads of unwritten memory.
   std::vector<const Fault*> in_order;
   for (const auto& [places, fault] : found_) {
     sites.push_back(fault.first.site);

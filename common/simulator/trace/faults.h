@@ -1,5 +1,5 @@
 /// \file
-/// Races and conflicts of a grid, in words. Internal to the simulator.
+/// Formats a grid's races and conflicts. Internal to the simulator.
 #pragma once
 #include <map>
 #include <string>
@@ -10,23 +10,23 @@
 
 namespace flashbook::sim {
 
-/// Collects faults: of all that concern the same two places in the source, one in the lowest block, and of
-/// different warps if there is such a one, since what orders warps orders lanes too.
+/// Collects faults. Of those that concern the same two places in the source it keeps one: in the lowest
+/// block, and between different warps if there is one, since whatever orders warps orders lanes too.
 class Faults {
  public:
-  /// `threads` of a block; `memory` says where it happened, "dynamic shared memory + 64 of 1024 bytes".
-  /// `waited` is what the thread of a copy in flight waited for last; empty if that is no matter.
+  /// `threads` of a block; `memory` is the location, "dynamic shared memory + 64 of 1024 bytes". `waited` is
+  /// the last wait of the thread whose copy is in flight; empty if it does not matter.
   void add(const Race& race, uint64_t block, int threads, const std::string& memory,
            const std::string& waited);
   void add(const BlockConflict& conflict, int threads);
-  /// A thread of a block has read "shared" memory that nobody in the block writes, or "device" memory that
-  /// nobody has written before.
+  /// A thread of a block has read "shared" memory that no thread of the block writes, or "device" memory that
+  /// has never been written.
   void add_unwritten(const char* kind, Site site, uint64_t block, int thread, const std::string& memory);
 
-  /// What the simulator suspects in a block with faults (Mbarriers::suspects); the lowest block's is kept.
+  /// The simulator's suspicions about a block with faults (Mbarriers::suspects). The lowest block's are kept.
   void add_suspects(uint64_t block, std::string suspects);
 
-  /// All of them, of a launch of `kernel`, with lines and advice.
+  /// All faults of a launch of `kernel`, with source lines and advice.
   std::string report(const void* kernel) const;
 
  private:
@@ -45,12 +45,12 @@ class Faults {
     bool unwritten = false;
   };
   using Places = std::pair<std::pair<Site, Access>, std::pair<Site, Access>>;
-  /// Whether a fault is to be kept: what is known of its two places is less telling.
+  /// Whether a fault should replace the one on record for the same two places.
   bool is_better(const Places& places, uint64_t block, bool one_warp) const;
 
   std::map<Places, Fault> found_;
   uint64_t turns_ = 0;
-  std::map<uint64_t, std::string> suspects_;  ///< of blocks
+  std::map<uint64_t, std::string> suspects_;  ///< by block
 };
 
 }  // namespace flashbook::sim

@@ -1,5 +1,5 @@
 /// \file
-/// From what each thread accesses to what its warp requests. Internal to the simulator.
+/// Combines the accesses of threads into requests of warps. Internal to the simulator.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace flashbook::sim {
 
-/// Which place in the source accesses what, packed into one number: requests of a warp are made of equal
-/// ones.
+/// An access's place in the source and its type, packed into one number. A request of a warp consists of
+/// accesses with equal ones.
 struct Kind {
   Site site;
-  uint16_t bytes;  ///< a lane
+  uint16_t bytes;  ///< per lane
   Access access;
   bool shared;
-  bool unchecked = false;  ///< whether it has still to be held against what others do
+  bool unchecked = false;  ///< whether it still has to be checked for races
 
   uint64_t packed() const {
     return uint64_t(site) << 32 | uint64_t(bytes) << 16 | uint64_t(access) << 8 | uint64_t(unchecked) << 1 |
@@ -36,10 +36,10 @@ struct Kind {
   static constexpr uint64_t kUnchecked = 2;
 };
 
-/// What all requests of one kind came to.
+/// Totals of all requests of one kind.
 struct Counts {
   uint64_t requests = 0;
-  uint64_t lanes = 0;  ///< active ones, summed over requests
+  uint64_t lanes = 0;  ///< active lanes, summed over requests
   uint64_t units = 0;  ///< sectors or wavefronts
   uint64_t ideal = 0;
 
@@ -51,40 +51,38 @@ struct Counts {
   }
 };
 
-/// Lanes of a request that name the same address.
+/// Lanes of a request that access the same address.
 struct SameAddress {
   uint64_t offset;  ///< from the address of the request's first lane, modulo 2^64
   uint32_t lanes;
 };
 
-/// Learns what requests are made of.
+/// Receives the accesses and sectors of requests.
 class RequestSink {
  public:
-  /// A request of global memory touches these sectors.
+  /// A request for global memory accesses these sectors.
   virtual void touches_sectors(const Sectors& sectors, Access access) = 0;
-  /// A thread has made an access of a kind that is unchecked.
+  /// A thread has made an access that is still unchecked.
   virtual void checks(int thread, const Kind& kind, uint64_t address) = 0;
-  /// All lanes of a request of a warp have. `first` is the address of the first of them.
+  /// The same for all lanes of a request. `first` is the address of the first lane.
   virtual void checks(int warp, const Kind& kind, uint64_t first, std::span<const SameAddress> parts) = 0;
 
  protected:
   ~RequestSink() = default;
 };
 
-/// Keeps what the threads of a block access until their lanes meet again.
-///
-/// What is unchecked may wait so long as well, since a check a request costs less than one a lane; whoever
-/// changes what such an access is held against asks for the checks first.
-///
+/// Keeps the accesses of a block's threads until their lanes meet again.
+/// Race checks may wait that long too, since one check per request costs less than one per lane. Before
+/// changing the state that a waiting access is checked against, run the checks.
 /// Lanes run one after another here and together on a GPU. Where they meet, in a barrier or a shuffle, the
-/// accesses since the last meeting are lined up: if all lanes did the same, the first of each makes the first
-/// request, and so on. If they went different ways, the n-th access of a kind makes a request with the n-th
-/// of the other lanes that have one.
+/// accesses since the last meeting are lined up: if all lanes did the same, the first access of each makes
+/// the first request, and so on. If they took different paths, the n-th access of a kind is combined with the
+/// n-th of every other lane that has one.
 class Requests {
  public:
   explicit Requests(RequestSink& sink) : sink_(sink) {}
 
-  /// `log` is told of requests, unless it is null.
+  /// `log` receives the requests, unless it is null.
   void begin(int threads, EventLog* log);
   /// How many accesses of a thread have not been lined up yet.
   uint32_t waiting(int thread) const { return logs_[std::size_t(thread)].size; }
@@ -93,7 +91,7 @@ class Requests {
     grow(logs_[std::size_t(thread)]);
     add_if_room(thread, kind, address);
   }
-  /// The same, unless that takes more memory.
+  /// The same, if it fits in the memory at hand.
   bool add_if_room(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
     if (log.size == log.capacity) return false;
@@ -102,11 +100,12 @@ class Requests {
     ++log.size;
     return true;
   }
-  /// Whether somebody is told of requests.
+  /// Whether requests are logged.
   bool is_written_down() const { return log_ != nullptr; }
-  /// Adds what all lanes of a warp do at once, lane i at addresses[i]. Nobody may be told of requests.
+  /// Adds an access that all lanes of a warp make at once, lane i at addresses[i]. Requests must not be
+  /// logged.
   void add_together(uint64_t kind, const uint64_t (&addresses)[32]) { count(kind, ~0u, addresses); }
-  /// Adds what is of a kind that is unchecked.
+  /// Adds an unchecked access.
   void add_unchecked(int thread, uint64_t kind, uint64_t address) {
     add(thread, kind, address);
     unchecked_lanes_[std::size_t(thread / 32)] |= 1u << thread % 32;
@@ -114,7 +113,7 @@ class Requests {
     Log& log = logs_[std::size_t(thread)];
     log.open = log.capacity;
   }
-  /// The same, unless that takes more memory, or nothing else of this thread is unchecked.
+  /// The same, if it fits in the memory at hand and the thread already has unchecked accesses.
   bool add_another_unchecked(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
     if (log.size >= log.open) return false;
@@ -123,21 +122,21 @@ class Requests {
     ++log.size;
     return true;
   }
-  /// Has the accesses of this thread checked that still have to be.
+  /// Runs the pending checks of this thread.
   void check(int thread) {
     if (unchecked_lanes_[std::size_t(thread / 32)] >> thread % 32 & 1) check_log(thread);
   }
-  /// Those of all threads.
+  /// Runs the pending checks of all threads.
   void check_all() {
     if (unchecked_warps_) check_logs();
   }
-  /// Counts what is no request of a warp.
+  /// Adds counts that do not come from a request of a warp.
   void add_counts(uint64_t kind, const Counts& counts) { counts_[kind].add(counts); }
-  /// Lines up what these lanes of a warp have done.
+  /// Lines up the accesses of these lanes of a warp.
   void converge(int warp, uint32_t lanes);
-  /// Forgets what this thread has done since: it never came to an end.
+  /// Drops the pending accesses of this thread, which never finished.
   void forget(int thread);
-  /// Lines up everything: the block ends.
+  /// Lines up everything at the end of the block.
   void finish();
 
   /// The counts since the last call, by Kind::packed.
@@ -147,32 +146,32 @@ class Requests {
   }
 
  private:
-  /// What a thread accesses: kinds, and from `capacity` on addresses.
+  /// The accesses of a thread: first their kinds, and from `capacity` on their addresses.
   struct Log {
     std::unique_ptr<uint64_t[]> entries;
     uint32_t size = 0, capacity = 0;
-    uint32_t checked = 0;  ///< so many entries need no check any more
-    uint32_t open = 0;     ///< the capacity, if the thread is among those with unchecked ones; else 0
+    uint32_t checked = 0;  ///< this many entries need no more checks
+    uint32_t open = 0;     ///< the capacity if the thread has unchecked accesses, otherwise 0
 
     const uint64_t* kinds() const { return entries.get(); }
     const uint64_t* addresses() const { return entries.get() + capacity; }
   };
-  /// A kind's last request whose cost was worked out. Another one that is the same but for a shift of all
-  /// addresses costs the same, if the shift leaves sectors or banks as they are.
+  /// The last request of a kind whose cost was computed. A request that differs only by a common shift of all
+  /// addresses costs the same, if the shift preserves sectors or banks.
   struct Recent {
     uint64_t kind = 0;
     Counts* counts = nullptr;
     uint32_t lanes = 0, active;  ///< and how many these are
     uint64_t addresses[32];
     Cost cost;
-    uint32_t room_before, room_behind;  ///< bytes by which the addresses may shift within their sectors
-    int64_t sectors_ahead;              ///< by how many the request before was shifted
-    Sectors sectors;                    ///< of global memory
-    uint32_t parts_count;               ///< 0: nobody has asked
+    uint32_t room_before, room_behind;  ///< by how many bytes the addresses may shift within their sectors
+    int64_t sectors_ahead;              ///< shift of the previous request
+    Sectors sectors;                    ///< global memory only
+    uint32_t parts_count;               ///< 0: not computed yet
     std::array<SameAddress, 32> parts;
   };
 
-  /// Requests of one kind, of lanes that went different ways.
+  /// Requests of one kind from lanes that took different paths.
   struct Apart {
     struct OfLanes {
       uint32_t lanes = 0;
@@ -180,7 +179,7 @@ class Requests {
     };
     uint64_t kind;
     std::vector<OfLanes> requests;
-    std::size_t next;  ///< of the lane whose log is read
+    std::size_t next;  ///< in the log of the current lane
   };
 
   void grow(Log& log);
@@ -192,13 +191,14 @@ class Requests {
   void count_apart(const Log* logs, uint32_t lanes);
   void write_down(int warp, const Log* logs, uint32_t lanes) const;
   Recent& count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
-  /// Whether a request costs what the recent one did; touches its sectors.
+  /// Whether a request costs the same as the recent one. If so, accesses its sectors.
   bool is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
 
   RequestSink& sink_;
-  std::vector<Log> logs_;  // of each thread
-  std::vector<Log> idle_;  // what empty ones had: of few threads at a time the logs are filled, and cached
-  std::array<uint32_t, 32> unchecked_lanes_{};  // of each warp: who has accesses that are unchecked
+  std::vector<Log> logs_;  // per thread
+  std::vector<Log> idle_;  // memory of empty logs: only few threads fill theirs at a time, so it stays in the
+                           // cache
+  std::array<uint32_t, 32> unchecked_lanes_{};  // per warp: which lanes have unchecked accesses
   uint32_t unchecked_warps_ = 0;
   std::array<Recent, 64> recent_{};  // by a hash of the kind
   std::vector<Apart> apart_;         // kept for their memory

@@ -8,12 +8,12 @@ SharedRaces::SharedRaces(std::size_t bytes)
       lines_(cells_.size() / kLine),
       reads_(std::size_t(kWarps + kColumnsOfAgents) * cells_.size()) {}
 
-/// From now on the line is remembered in smaller pieces.
+/// Records the line in smaller pieces from now on.
 void SharedRaces::divide(std::size_t line, uint32_t shift) {
   const uint32_t parts_shift = lines_[line].shift - shift;
   lines_[line].shift = shift;
   for (std::size_t i = kLine >> shift;
-       i-- > 0;) {  // from behind: a part lies at its whole's place or after it
+       i-- > 0;) {  // backwards: a part is stored at its whole's place or after it
     const std::size_t part = cell_of(line, i), whole = cell_of(line, i >> parts_shift);
     cells_[part] = cells_[whole];
     for (uint64_t left = cells_[part].readers; left; left &= left - 1) {
@@ -47,7 +47,7 @@ void SharedRaces::for_each_cell(std::size_t at, std::size_t bytes, bool writes, 
   }
 }
 
-/// Whether a write by `thread` surely comes after all reads of a cell.
+/// Whether a write by `thread` is certainly ordered after all reads of a cell.
 bool SharedRaces::follows_readers(const Clocks& clocks, const Cell& cell, const Reads& reads, int thread) {
   for (uint64_t left = cell.readers; left; left &= left - 1) {
     const int column = __builtin_ctzll(left);
@@ -60,7 +60,7 @@ bool SharedRaces::follows_readers(const Clocks& clocks, const Cell& cell, const 
   return true;
 }
 
-/// The race of a write by `thread` with a read of a cell, if there is one.
+/// The race between a write by `thread` and a read of a cell, if any.
 std::optional<Race> SharedRaces::against_readers(const Clocks& clocks, const Cell& cell, const Reads& reads,
                                                  std::size_t at, int thread, const Race::Side& second) {
   for (uint64_t left = cell.readers; left; left &= left - 1) {
@@ -96,7 +96,7 @@ void SharedRaces::note_read(Cell& cell, const Reads& reads, int warp, uint32_t l
 
 bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
                               std::size_t bytes, Site site, bool& is_written) {
-  // Only one who is alone may have written it and not know that from somebody else.
+  // Only a lane on its own may be the writer without having learned of the write from another thread.
   const int alone = lanes & (lanes - 1) ? -1 : warp * 32 + __builtin_ctz(lanes);
   bool noted = true, written = true;
   const auto note = [&](Cell& cell, const Reads& reads) {
@@ -107,7 +107,7 @@ bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uin
     else
       note_read(cell, reads, warp, lanes, now, site);
   };
-  // Most loads are of a piece as a whole.
+  // Most loads are of one whole piece.
   if (const Line& line = lines_[at / kLine];
       line.block == block_ && bytes == std::size_t(1) << line.shift && (at & (bytes - 1)) == 0) {
     const std::size_t number = cell_of(at / kLine, at % kLine >> line.shift);
@@ -119,7 +119,7 @@ bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uin
   return noted;
 }
 
-/// By a thread, or an agent. (Field by field: a processor does not wait for a copy of them.)
+/// By a thread or an agent. (Assigned field by field, which avoids a stall on copying the struct.)
 void SharedRaces::note_write(Cell& cell, int who, uint32_t now, Site site) {
   cell.readers = 0;
   cell.clock = now;
@@ -129,8 +129,8 @@ void SharedRaces::note_write(Cell& cell, int who, uint32_t now, Site site) {
   cell.written = true;
 }
 
-/// Notes a plain access of pieces as a whole, after all that it must follow, if that is what it is: most are.
-/// (Of several pieces some may be noted, and not the rest.)
+/// Notes a plain access of whole pieces that is ordered after everything before it, as most are. (Of several
+/// pieces, only some may have been noted when it returns false.)
 [[gnu::always_inline]] inline bool SharedRaces::notes_pieces(const Clocks& clocks, const uint32_t* known,
                                                              uint32_t now, int thread, std::size_t at,
                                                              std::size_t bytes, Access access, Site site,
@@ -199,7 +199,7 @@ std::optional<Race> SharedRaces::access(const Clocks& clocks, int thread, std::s
     cell.atomic = access == Access::atomic;
   });
   is_written = written;
-  if (!race) return std::nullopt;  // a copy of nothing would be waited for
+  if (!race) return std::nullopt;  // avoids a stall on copying an empty optional
   return race;
 }
 

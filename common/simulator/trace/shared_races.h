@@ -11,7 +11,7 @@
 
 namespace flashbook::sim {
 
-/// Two accesses that nothing orders.
+/// Two accesses that are not ordered.
 struct Race {
   enum class Rule {
     order,          ///< no barrier between them
@@ -20,10 +20,10 @@ struct Race {
     async_write,    ///< the async proxy may still be writing
     in_flight,      ///< a cp.async may still be writing
     launch_before,  ///< an earlier launch may still be running
-    old_value       ///< a flag was set to the value that it had: whoever waits for it may not have waited
+    old_value       ///< a flag was set to the value it already had, so a wait for it may have ended too early
   };
   struct Side {
-    int who;  ///< a thread; an agent of the async proxy if not less than the number of threads
+    int who;  ///< a thread, or an agent of the async proxy if not below the number of threads
     Site site;
     Access access;
   };
@@ -32,55 +32,54 @@ struct Race {
   std::size_t at;  ///< byte
 };
 
-/// Remembers of each byte who wrote it last and who has read it since, and asks the clocks whether the next
-/// one knows of it.
-///
-/// Of the readers in a warp all are kept that read at the same count of their clocks. So some races are not
-/// seen, but none is invented. As long as a line of 16 bytes is only touched in aligned pieces of 2, 4, 8 or
-/// 16 bytes, as by vectors, copies and matrix instructions, each piece is remembered as one.
+/// Remembers the last writer of each byte and its readers since then, and asks the clocks whether the next
+/// access is ordered after them.
+/// All lanes of a warp that read at the same value of their clocks are kept as readers. So some races go
+/// unnoticed, but no report is false. As long as a line of 16 bytes is only accessed in aligned pieces of 2,
+/// 4, 8 or 16 bytes, as vectors, copies and matrix instructions do, each piece is one record.
 class SharedRaces {
  public:
-  /// Of so many bytes.
+  /// Covers this many bytes.
   explicit SharedRaces(std::size_t bytes);
 
   std::size_t bytes() const { return cells_.size(); }
 
-  /// A new block: everything is forgotten.
+  /// Starts a new block and forgets everything.
   void begin() { ++block_; }
 
-  /// `thread` does this to the bytes from `at` on, and knows what `clocks` say. The race that it is in, if
+  /// `thread`, which has seen what `clocks` contain, accesses the bytes from `at` on. Returns its race, if
   /// any.
   std::optional<Race> access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
                              Access access, Site site) {
     bool is_written;
     return this->access(clocks, thread, at, bytes, access, site, is_written);
   }
-  /// `is_written`: whether all these bytes had been written in this block before.
+  /// `is_written`: whether all these bytes had already been written in this block.
   std::optional<Race> access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
                              Access access, Site site, bool& is_written);
 
-  /// Notes that lanes of a warp load these bytes, who all know `known` of others and whose clocks are at
-  /// `now`, unless that may be a race. `is_written` as above.
+  /// Notes that lanes of a warp, all with clocks at `now` and the same knowledge `known` of other threads,
+  /// load these bytes, unless that may be a race. `is_written` as above.
   bool notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
                    std::size_t bytes, Site site, bool& is_written);
 
-  /// Notes that each lane of a warp makes a plain access of so many bytes from first + offsets[lane] on, as
-  /// far as that is surely no race. Returns the lanes for which it is not noted.
+  /// Notes that each lane of a warp makes a plain access of this many bytes at first + offsets[lane], where
+  /// that is certainly no race. Returns the lanes for which it was not noted.
   uint32_t notes_together(const Clocks& clocks, int warp, std::size_t first, const uint64_t (&offsets)[32],
                           std::size_t bytes, Access access, Site site);
 
-  /// A cp.async brings these bytes from now on, or has brought them: until then nobody may touch them.
+  /// A cp.async to these bytes is in flight from now on, or has landed. In between they must not be accessed.
   void set_in_flight(std::size_t at, std::size_t bytes, bool in_flight);
 
   /// Whether all these bytes have been written in this block.
   bool is_written(std::size_t at, std::size_t bytes) const;
 
-  /// The race of a read that the async proxy makes for a warp, if none of its lanes knows who has written
+  /// The race of a read that the async proxy makes for a warp, if none of its lanes has seen the last write
   /// there.
   std::optional<Race> read_for_warp(const Clocks& clocks, int warp, std::size_t at, std::size_t bytes,
                                     Site site);
 
-  /// The async proxy does it for `thread`, on a ticket of an agent.
+  /// The async proxy makes this access for `thread`, on an agent's ticket.
   std::optional<Race> async_access(const Clocks& clocks, int thread, int agent, uint32_t ticket,
                                    std::size_t at, std::size_t bytes, Access access, Site site);
 
@@ -88,22 +87,22 @@ class SharedRaces {
   static constexpr std::size_t kLine = 16;  ///< bytes
   static constexpr uint32_t kLineShift = 4;
   static constexpr int kWarps = 32;            ///< of the largest block
-  static constexpr int kColumnsOfAgents = 32;  ///< agents that share one forget each other's reads
+  static constexpr int kColumnsOfAgents = 32;  ///< agents that share a column forget each other's reads
 
-  /// What is known of a piece.
+  /// The record of a piece.
   struct Cell {
     uint64_t readers;  ///< columns that have read since the last write
     uint32_t clock;    ///< of the last write; 0 if there was none
     Site site;         ///< of the last write
     uint16_t writer;   ///< a thread or an agent
-    bool atomic;       ///< whether it was one
-    bool written;      ///< whether there was any
+    bool atomic;       ///< whether the last write was atomic
+    bool written;      ///< whether there was a write
     bool in_flight;    ///< whether the last write was a cp.async that has not landed
   };
-  /// What a warp or an agent has read.
+  /// The last read by a warp or an agent.
   struct Read {
     uint32_t clock;  ///< of the lanes, or the agent's ticket
-    uint32_t lanes;  ///< of an agent's read, the agent
+    uint32_t lanes;  ///< for an agent: its number
     Site site;
   };
 
@@ -113,11 +112,11 @@ class SharedRaces {
     std::size_t stride;
     Read& of(int column) const { return first[std::size_t(column) * stride]; }
   };
-  /// How 16 bytes are remembered: in pieces of 2 to the power of `shift` bytes, which have the first of the
-  /// line's cells. (The first cells of all lines lie side by side, then the second ones, and so on: most
-  /// lines have few pieces.)
+  /// How 16 bytes are recorded: in pieces of 2 to the power of `shift` bytes, which use the first of the
+  /// line's cells. (Cells are stored by their position in the line: the first cells of all lines, then the
+  /// second ones, and so on, since most lines have few pieces.)
   struct Line {
-    uint32_t block;  ///< in which all this happened
+    uint32_t block;  ///< of these records
     uint32_t shift;
   };
 
@@ -128,8 +127,8 @@ class SharedRaces {
   static void note_read(Cell& cell, const Reads& reads, int warp, uint32_t lanes, uint32_t now, Site site);
   bool notes_pieces(const Clocks& clocks, const uint32_t* known, uint32_t now, int thread, std::size_t at,
                     std::size_t bytes, Access access, Site site, bool& is_written);
-  /// Calls `touch(cell, reads, at)` for what these bytes are remembered in. `writes`: whether that
-  /// leaves the same behind in all of them.
+  /// Calls `touch(cell, reads, at)` for every record of these bytes. `writes`: whether that leaves all
+  /// records in the same state.
   template <typename Touch>
   void for_each_cell(std::size_t at, std::size_t bytes, bool writes, const Touch& touch);
   static bool follows_readers(const Clocks& clocks, const Cell& cell, const Reads& reads, int thread);

@@ -8,7 +8,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// The launches of a program, and the one that runs. (One grid runs at a time.)
+/// The launches of a program, including the current one. (One grid runs at a time.)
 class Tracing final : public Watcher {
  public:
   std::unique_ptr<Observer> make_observer() override { return std::make_unique<Tracer>(); }
@@ -32,16 +32,16 @@ class Tracing final : public Watcher {
   std::vector<LaunchTrace> take();
 
  private:
-  /// What is kept of a launch until somebody asks; lines are looked up then.
+  /// The record of a finished launch. Source lines are looked up on request.
   struct Done {
     Launch launch;
     std::unordered_map<uint64_t, Counts> counts;
     uint64_t busy_blocks, barriers, read, written;
   };
-  static constexpr std::size_t kMostKept = 1000;  // tests launch many and never ask
+  static constexpr std::size_t kMostKept = 1000;  // tests launch many grids and never ask
 
   std::shared_ptr<GridTrace> grid_;
-  std::shared_ptr<GridTrace> before_;  // the last one, until the next is no dependent launch
+  std::shared_ptr<GridTrace> before_;  // the previous launch, kept for dependent ones
   std::vector<Done> done_;
 };
 
@@ -66,8 +66,8 @@ std::vector<LaunchTrace> Tracing::take() {
     trace.barriers = done.barriers;
     trace.bytes_distinct_read = done.read;
     trace.bytes_distinct_written = done.written;
-    // One line may have been compiled to several places. Two loads in one line are told apart by what they
-    // cost.
+    // A line may have been compiled to several places. Two different loads in one line are distinguished by
+    // their costs.
     using Line = std::tuple<std::string, std::string, Access, bool, int>;
     using Average = std::pair<double, double>;
     std::map<std::pair<Line, Average>, Counts> of_line;

@@ -1,10 +1,9 @@
 /// \file
-/// What a traced program has done so far, for whoever prints it.
-///
+/// The results of a traced program, for printing.
 /// A program is traced if its kernels were compiled with -fsanitize=thread and linked with this library: the
-/// compiler plants a call before every load and store, the calls are ours (entry_points.cpp), and launches in
-/// such files name it as who watches. Races and accesses outside of allocations make a launch throw
-/// Error, as every broken rule does; what accesses cost is counted, launch by launch.
+/// compiler inserts a call before every load and store, this library defines those functions
+/// (entry_points.cpp), and launches in such files name it as their watcher. Races and accesses outside
+/// allocations make a launch throw Error, like any broken rule; the cost of accesses is counted per launch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,26 +14,26 @@
 
 namespace flashbook::sim {
 
-/// All requests that one line made of one kind.
+/// All requests of one kind from one line.
 struct LineCounts {
   std::string place;        ///< "kernel.cuh:42"
   std::string instruction;  ///< "ldmatrix_x4"; empty for plain C++
   Access access;
   bool shared;
-  int bytes;  ///< a lane
+  int bytes;  ///< per lane
   Counts counts;
-  /// Sectors or wavefronts that better places in memory would save.
+  /// Sectors or wavefronts that a better layout in memory would save.
   uint64_t waste() const { return counts.units - counts.ideal; }
 };
 
 /// One launch.
 struct LaunchTrace {
-  std::string kernel;  ///< its name, without namespaces; empty if it is not known
+  std::string kernel;  ///< without namespaces; empty if unknown
   dim3 grid, block;
-  std::vector<LineCounts> lines;  ///< the most waste first
-  uint64_t busy_blocks = 0;       ///< that asked for anything
-  uint64_t barriers = 0;          ///< that blocks passed, __syncthreads and named ones, summed over blocks
-  // Of device memory, in whole sectors. Atomics count as reads and writes.
+  std::vector<LineCounts> lines;  ///< most waste first
+  uint64_t busy_blocks = 0;       ///< those that made any request
+  uint64_t barriers = 0;          ///< passed by blocks, __syncthreads and named ones, summed over blocks
+  // Device memory traffic in whole sectors. Atomics count as reads and writes.
   uint64_t bytes_requested_read = 0, bytes_requested_written = 0;
   uint64_t bytes_distinct_read = 0, bytes_distinct_written = 0;
 };

@@ -10,7 +10,7 @@
 #include "common/simulator/block/worker.h"
 #include "common/simulator/source_lines.h"
 
-// Between these the linker puts the program's variables.
+// The linker puts the program's variables between these symbols.
 extern "C" {
 extern char __executable_start[], __data_start[], _end[];
 }
@@ -18,7 +18,7 @@ extern char __executable_start[], __data_start[], _end[];
 namespace flashbook::sim {
 namespace {
 
-/// A warp's instruction moves at most so much a lane; what the compiler moves in one go may be larger.
+/// The most bytes per lane that an instruction of a warp moves. A compiler's access may be larger.
 constexpr std::size_t kWidest = 16;
 
 const char* noun(Access access) {
@@ -41,8 +41,8 @@ constexpr const char* kSharedIsOwn =
            "; check the index against the last row, column or stage");
 }
 
-/// Whether code is the kernel's or a helper's, and not the simulator's own, of which a file that is traced
-/// may have a copy.
+/// Whether code belongs to the kernel or one of its helpers, as opposed to the simulator, of which a traced
+/// file may contain a copy.
 bool is_of_kernel(Site site) {
   static thread_local std::map<Site, bool> known;
   const auto [entry, is_new] = known.try_emplace(site);
@@ -50,7 +50,7 @@ bool is_of_kernel(Site site) {
   return entry->second;
 }
 
-/// Whether something is there at all.
+/// Whether an address is mapped.
 bool is_mapped(std::uintptr_t address) {
   unsigned char resident;
   const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));
@@ -76,7 +76,7 @@ GridTrace::GridTrace(const Launch& launch, const std::shared_ptr<GridTrace>& bef
       memory(std::uintptr_t(global_memory_in_use().data()),
              std::uintptr_t(global_memory_in_use().data() + global_memory_in_use().size())),
       variables(std::uintptr_t(__data_start) / kSectorBytes * kSectorBytes, std::uintptr_t(_end)) {
-  constexpr std::size_t kMostEarlier = 4;  // memory of theirs that is kept
+  constexpr std::size_t kMostEarlier = 4;  // how many launches' memory is kept
   if (!before) return;
   earlier.push_back({before, 1, true});
   for (const Earlier& one : before->earlier) {
@@ -137,7 +137,7 @@ void Tracer::block_begins(const Block& block) {
 void Tracer::block_ends() {
   current_tracer = nullptr;
   if (launch_waits_.empty()) grid_->lets_go_early = true;
-  // In an endless loop a thread does so much that going through it would take as long again.
+  // Checking all accesses of an endless loop would take as long as the loop has.
   if (scheduler_->given_up()) requests_.forget(scheduler_->current().number);
   requests_.check_all();
   suspicions_.finish();
@@ -160,7 +160,7 @@ Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) {
       other_ = recent_;
       recent_ = {dynamic_begin_, block_.dynamic_shared_bytes, 0};
     } else if (address - static_begin_ < static_end_ - static_begin_) {
-      // Between the arrays lie other thread-local variables, which are none of ours.
+      // Other thread-local variables between the arrays do not concern us.
       auto array = std::upper_bound(
           static_shared_.begin(), static_shared_.end(), address,
           [](std::uintptr_t value, const auto& array) { return value < std::uintptr_t(array.data()); });
@@ -251,7 +251,7 @@ void Tracer::accesses(int thread, Access access, std::uintptr_t address, std::si
     misaligned(access, reinterpret_cast<const void*>(address), bytes, site);
   if (place.space == Space::shared && bytes <= kWidest && !meets(access))
     return accesses_recent_array(thread, access, address, bytes, aligned, return_address);
-  // What a struct's copy moves may have gaps.
+  // Copies of structs include padding, which may be unwritten.
   if (aligned && !writes(access)) check_written(thread, address, bytes, site, place);
   if (aligned && access == Access::load && bytes == sizeof(void*)) check_pointer(address, site, place);
   note(thread, access, address, bytes, site, place);
@@ -279,8 +279,8 @@ void Tracer::reads_before_update(int thread, std::uintptr_t address, std::size_t
   }
 }
 
-/// Of a load of what may be a pointer: blocks that run one after another have their shared memory in one
-/// place.
+/// Checks a loaded word that may be a pointer: blocks that run one after another have their shared memory at
+/// the same address.
 void Tracer::check_pointer(std::uintptr_t address, Site site, Place place) {
   if (place.space != Space::global && place.space != Space::variable) return;
   std::uintptr_t pointer;
@@ -294,7 +294,7 @@ void Tracer::check_pointer(std::uintptr_t address, Site site, Place place) {
              kSharedIsOwn);
 }
 
-/// Of memory that nobody has written. Device memory that holds anything but 0xff somebody has written.
+/// Checks a load for unwritten memory. Device memory that is not 0xff has been written.
 void Tracer::check_written(int thread, std::uintptr_t address, std::size_t bytes, Site site, Place place) {
   if (place.space == Space::shared && !races_->is_written(place.offset, bytes)) {
     unwritten_.try_emplace({site, place.offset}, Unwritten{thread, bytes});
@@ -360,12 +360,12 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
   if (access == Access::atomic) suspicions_.updates(thread, address);
   if (meets(access)) {
     requests_.check_all();
-    // A volatile load has yet to happen, and other OS threads do not wait.
+    // A volatile load has not happened yet, and other OS threads may still write.
     if (access == Access::volatile_load && !shared && !acquires_past_)
       order_.will_acquire(thread, address, bytes);
     else if (shared && (access == Access::volatile_load || leaves_word_))
       acquires_word_read(thread, address, bytes);
-    // What an atomic operation takes over it knows afterwards: who was there before may have come after.
+    // An atomic operation acquires afterwards: the previous access may have come after this check.
     else if (!acquires_past_ && (shared || access != Access::atomic))
       acquires_word(thread, address);
   }
@@ -402,7 +402,7 @@ void Tracer::check_shared(int thread, Access access, std::uintptr_t address, std
     judge(*race, thread, address, bytes);
 }
 
-/// Reports a race, at once or when it is known to be one.
+/// Reports a race, immediately or once it is certain.
 template <typename Found>
 void Tracer::judge(const Found& found, int thread, std::uintptr_t address, std::size_t bytes) {
   const Access first = found.first.access, second = found.second.access;
@@ -424,7 +424,8 @@ void Tracer::check_global(DeviceMemory& memory, int thread, Access access, std::
     judge(*conflict, thread, address, bytes);
 }
 
-/// The launch before is known to be over only to those who have waited, or know of one who has.
+/// Only threads that have waited, or have synchronised with one that has, know that the previous launch is
+/// over.
 void Tracer::check_earlier_launches(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
                                     std::size_t bytes, Site site) {
   const bool has_waited = knows_launch_before_over(who.thread);
@@ -469,22 +470,23 @@ void Tracer::report(const Race& race) {
       race.rule == Race::Rule::in_flight ? current_worker->copies.describe_last_wait(race.first.who) : "");
 }
 
-/// A wait, or an arrival, that the block's races may come from. The report of a block that was stopped has
-/// them already.
+/// Reports waits and arrivals that may have caused the block's races. If the block was stopped, its report
+/// already contains them.
 void Tracer::report_suspects() const {
   if (current_worker->scheduler.alive() > 0 || !current_worker->scheduler.error().empty()) return;
   const std::lock_guard lock(grid_->mutex);
   grid_->faults.add_suspects(block_.number, current_worker->suspects());
 }
 
-/// Where a byte lies of what the races are kept of.
+/// Describes an offset in shared memory as the race checker numbers it.
 std::string Tracer::describe_shared(std::size_t offset) const {
   return current_worker->memory.describe(
       offset < kMaxSharedBytes ? block_.dynamic_shared + offset
                                : reinterpret_cast<const void*>(static_begin_ + offset - kMaxSharedBytes));
 }
 
-/// What was read and then written is a race, or was meant to be: only what nobody has written is left.
+/// Bytes that were written after the read are a race, or intended. Reports only those that were never
+/// written.
 void Tracer::report_unwritten() {
   const std::lock_guard lock(grid_->mutex);
   for (const auto& [place, read] : unwritten_)
@@ -518,7 +520,7 @@ void Tracer::streams(int thread, const void* object, uint32_t ticket, const Touc
   requests_.add_counts(
       Kind{site, uint16_t(std::min<std::size_t>(touched.bytes, 0xffff)), touched.access, false}.packed(),
       {1, 1, last - first + 1, (touched.bytes + kSectorBytes - 1) / kSectorBytes});
-  if (touched.access == Access::atomic)  // which adds to what is there
+  if (touched.access == Access::atomic)  // it adds to the current value
     for (std::size_t at = 0; at < touched.bytes; at += sizeof(float))
       check_written(thread, address + at, sizeof(float), site, {Space::global});
   const DeviceMemory::Who who{block_.number, thread, clocks_.agent(object), ticket, order_};
@@ -548,7 +550,7 @@ void Tracer::gives_back_registers(int thread, const void* registers) {
   }));
 }
 
-/// A kernel may read the program's constants too. What leads nowhere the processor refuses.
+/// A kernel may also read the program's constants. The processor refuses invalid addresses.
 void Tracer::check_host(Access access, std::uintptr_t address, std::size_t bytes,
                         const void* return_address) const {
   const auto image = std::uintptr_t(__executable_start);

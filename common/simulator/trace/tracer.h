@@ -1,5 +1,5 @@
 /// \file
-/// The observer that traces. Internal to the simulator.
+/// The tracing observer. Internal to the simulator.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -30,34 +30,34 @@
 
 namespace flashbook::sim {
 
-/// What all tracers of a grid share.
+/// State shared by all tracers of a grid.
 struct GridTrace {
-  /// `before`: the launch before, if that may still be running, else null.
+  /// `before`: the previous launch if it may still be running, otherwise null.
   GridTrace(const Launch& launch, const std::shared_ptr<GridTrace>& before);
 
   /// A launch that may still be running when this one begins.
   struct Earlier {
     std::shared_ptr<const GridTrace> launch;
-    int distance;           ///< 1 for the launch before
-    bool ends_before_wait;  ///< whether it is over when the launch before is
+    int distance;           ///< 1 for the previous launch
+    bool ends_before_wait;  ///< whether it is over when the previous launch is
   };
 
   Launch launch;
-  DeviceMemory memory;     ///< what is allocated
-  DeviceMemory variables;  ///< of the program: those that a kernel can name are `__device__`
+  DeviceMemory memory;     ///< allocations
+  DeviceMemory variables;  ///< the program's variables: kernels can name those that are `__device__`
   std::vector<Earlier> earlier;
-  std::atomic<bool> has_waited{false};  ///< whether a thread has, for the launch before
-  /// Whether a block lets the next launch begin, or ends, and does not know that the launch before is over.
+  std::atomic<bool> has_waited{false};  ///< whether any thread has waited for the previous launch
+  /// Whether a block ends, or lets the next launch begin, without knowing that the previous launch is over.
   std::atomic<bool> lets_go_early{false};
   Published published;
-  std::mutex mutex;  ///< of what follows
+  std::mutex mutex;  ///< protects the members below
   std::unordered_map<uint64_t, Counts> counts;
-  uint64_t busy_blocks = 0;  ///< that asked for anything
+  uint64_t busy_blocks = 0;  ///< those that made any request
   uint64_t barriers = 0;
   Faults faults;
 };
 
-/// Nothing is ever mapped below: an index from a null pointer leads here.
+/// Nothing is ever mapped below this address: an index into a null pointer ends up there.
 constexpr std::uintptr_t kLowestAddress = 0x10000;
 
 /// Traces the blocks of one OS thread.
@@ -66,41 +66,40 @@ class Tracer final : public Observer, RequestSink {
   void block_begins(const Block& block) override;
   void block_ends() override;
 
-  /// Whether an address is that of a local variable: most that are not global or shared memory are.
+  /// Whether an address belongs to a local variable. Most that are not global or shared memory do.
   bool is_local(std::uintptr_t address) const { return address - stacks_begin_ < stacks_bytes_; }
-  /// Whether an address may be global or shared memory, or leads nowhere. All others, locals above all, are
-  /// no concern.
+  /// Whether an address may be global or shared memory, or is invalid. All others, mostly locals, can be
+  /// ignored.
   bool concerns(std::uintptr_t address) const {
     return address - global_begin_ < kGlobalBytes || address - dynamic_begin_ < kMaxSharedBytes ||
            address - static_begin_ < static_end_ - static_begin_ ||
            address - variables_begin_ < variables_bytes_ || address < kLowestAddress;
   }
-  /// Whether an address is in device memory, a variable's or allocated.
+  /// Whether an address is in device memory: allocated, or a variable.
   bool is_of_device(std::uintptr_t address) const {
     return address - global_begin_ < kGlobalBytes || address - variables_begin_ < variables_bytes_;
   }
-  /// A local variable: it may be an accumulator, or another thread's.
+  /// An access to a local variable, which may be an accumulator or belong to another thread.
   [[gnu::always_inline]] void accesses_local(int thread, Access access, std::uintptr_t address,
                                              const void* return_address) const {
-    // The thread's own begin where its stack ends now. Half a stack away begin those of a neighbour. (Either
-    // check is the last thing that happens, so that nothing is saved for it.)
+    // The thread's own locals begin at its stack pointer; a neighbour's begin half a stack away. (Each check
+    // is a tail call, so that no registers are saved for it.)
     if (address - stack_pointer() >= kUsableStackBytes / 2) [[unlikely]]
       return check_owner(thread, access, address, return_address);
     if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
   }
-  /// Any other address: a variable of the OS thread's, such as threadIdx, or memory that is none of a GPU's.
-  /// Only the kernel's own code counts: the simulator's may call functions of which the linker took a traced
-  /// copy.
+  /// An access to any other address: a variable of the OS thread such as threadIdx, or memory that a GPU does
+  /// not have. Only the kernel's own code counts, since the simulator may call functions that the linker took
+  /// from a traced file.
   void accesses_elsewhere(Access access, std::uintptr_t address, std::size_t bytes,
                           const void* return_address) {
     if (address - own_begin_ >= own_bytes_ && std::uintptr_t(return_address) - kernel_begin_ < kernel_bytes_)
       check_host(access, address, bytes, return_address);
   }
-  /// The thread that runs.
+  /// The current thread.
   int thread() const { return scheduler_->current().number; }
-  /// Notes a plain, aligned load of the kernel's own text, if it can be no fault, or is checked later: most
-  /// are. (It calls nothing, so that few registers are saved for it, and is put into its callers, which know
-  /// `bytes`.)
+  /// Notes a plain, aligned load of the kernel if it is certainly correct or can be checked later; most are.
+  /// (It calls nothing, so that few registers are saved, and is inlined where `bytes` is constant.)
   [[gnu::always_inline]] bool notes_load(std::uintptr_t address, std::size_t bytes,
                                          const void* return_address) {
     if (!suspicions_.none()) return false;
@@ -118,23 +117,21 @@ class Tracer final : public Observer, RequestSink {
            requests_.add_if_room(thread(), Kind{site, uint16_t(bytes), Access::load, false}.packed(),
                                  address);
   }
-  /// Whether an address lies in one of the two shared arrays that were accessed last: most do.
+  /// Whether an address is in one of the two most recently accessed shared arrays. Most are.
   bool is_in_recent_array(std::uintptr_t address) {
     if (address - recent_.begin < recent_.bytes) return true;
     if (address - other_.begin >= other_.bytes) return false;
     std::swap(recent_, other_);
     return true;
   }
-  /// A plain load or store of the kernel's own text there.
+  /// A plain load or store of the kernel in such an array.
   void accesses_recent_array(int thread, Access access, std::uintptr_t address, std::size_t bytes,
                              bool aligned, const void* return_address);
-  /// A load or store of the kernel's own text, at such an address. What is atomic, or volatile, publishes
-  /// what the thread has fenced before it happens.
+  /// A load or store of the kernel. Atomic and volatile accesses first publish what the thread has fenced.
   void accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
                 const void* return_address);
 
-  /// An atomic operation on a word. In device memory, what it holds then and what is published there go
-  /// together.
+  /// An atomic operation on a word. In device memory, reading its value and publishing must happen together.
   template <typename T, typename Operation>
   auto changes_word(int thread, const volatile T* word, const Operation& operation, bool may_fail = false) {
     const auto at = std::uintptr_t(word);
@@ -145,8 +142,8 @@ class Tracer final : public Observer, RequestSink {
     order_.note_value(thread, at, before, __atomic_load_n(word, __ATOMIC_SEQ_CST), may_fail);
     return result;
   }
-  /// The value that an atomic load of a word in device memory gets, or an operation that leaves it as it is:
-  /// the earliest possible. What had been published by then is acquired.
+  /// The result of an atomic load of a word in device memory, or of an operation that does not change it: the
+  /// earliest possible value. The thread acquires what had been published by then.
   template <typename T>
   T loads_word(int thread, Access access, const volatile T* word, const void* return_address) {
     const auto at = std::uintptr_t(word);
@@ -165,16 +162,16 @@ class Tracer final : public Observer, RequestSink {
   /// A volatile load or store.
   void accesses_volatile(int thread, Access access, std::uintptr_t address, const void* return_address);
 
-  /// An atomic operation reads what is there before it changes it.
+  /// The read that is part of an atomic operation, before it changes the word.
   void reads_before_update(int thread, std::uintptr_t address, std::size_t bytes, const void* return_address);
 
-  /// An atomic operation or a volatile load has happened there: the thread knows what others have published.
+  /// The thread has made an atomic operation or a volatile load and sees what others have published there.
   void acquires_word(int thread, std::uintptr_t address);
-  /// A load, or an operation that leaves the word as it is, has happened there. In shared memory it may have
-  /// come before a store of the same value, and then the thread knows only what was published by then. (In
-  /// device memory loads_word() sees to that.)
+  /// The same for a load, or for an operation that does not change the word. In shared memory it may have
+  /// come before a store of the same value; then the thread sees only what was published by then.
+  /// (loads_word() handles device memory.)
   void acquires_word_read(int thread, std::uintptr_t address, std::size_t bytes);
-  /// Whether the atomic operation that comes next leaves the word as it is.
+  /// Whether the next atomic operation leaves the word unchanged.
   void leaves_word(bool leaves) { leaves_word_ = leaves; }
 
   void touches(int thread, const Touched& touched) override;
@@ -197,7 +194,7 @@ class Tracer final : public Observer, RequestSink {
     clocks_.release(thread, object);
   }
   void completes(const void* object) override {
-    // A block's barriers lie with the simulator, mbarriers in the block's shared memory.
+    // A block's barriers belong to the simulator; mbarriers are in the block's shared memory.
     if (!concerns(std::uintptr_t(object))) ++barriers_;
     clocks_.complete(object);
   }
@@ -250,11 +247,11 @@ class Tracer final : public Observer, RequestSink {
                           const void* return_address) const;
   void check_owner(int thread, Access access, std::uintptr_t address, const void* return_address) const;
 
-  /// Where an address lies.
+  /// The kind of memory an address is in.
   enum class Space { elsewhere, global, variable, shared, outside };
   struct Place {
     Space space;
-    std::size_t offset = 0;  ///< of shared memory, in what the races are kept of
+    std::size_t offset = 0;  ///< in shared memory as the race checker numbers it
   };
 
   Place place_of(std::uintptr_t address, std::size_t bytes);
@@ -277,7 +274,7 @@ class Tracer final : public Observer, RequestSink {
   }
   void check_earlier_launches(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
                               std::size_t bytes, Site site);
-  /// Has a fault written down where it arose, for its first time.
+  /// Logs a fault where it arose, the first time.
   void write_down(int thread, Site site, Faults fault);
   void report(const Race& race);
   void report(const BlockConflict& conflict);
@@ -295,18 +292,21 @@ class Tracer final : public Observer, RequestSink {
   Requests requests_{*this};
   Suspicions suspicions_;
   VolatileWords volatile_words_{clocks_};
-  std::vector<std::vector<Accumulator>> in_flight_;     ///< of each thread
-  int accumulators_ = 0;                                ///< in all of them
-  std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that have waited, and their clocks then
+  std::vector<std::vector<Accumulator>> in_flight_;     ///< per thread
+  int accumulators_ = 0;                                ///< total
+  std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that have waited, and their clocks at
+                                                        ///< that time
   bool has_let_go_ = false;                             ///< whether the next launch may begin for this block
-  /// A load of shared memory that nobody had written.
+  /// A load of unwritten shared memory.
   struct Unwritten {
     int thread;
     std::size_t bytes;
   };
-  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< by its place in the source and in memory
+  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< by place in the source and offset in
+                                                                 ///< memory
   GridTrace* grid_ = nullptr;
-  const DeviceMemory* known_reads_ = nullptr;  ///< the grid's, unless an earlier launch may still write there
+  const DeviceMemory* known_reads_ = nullptr;  ///< the grid's memory, unless an earlier launch may still
+                                               ///< write there
   const Scheduler* scheduler_ = nullptr;
   Block block_{};
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
@@ -314,24 +314,24 @@ class Tracer final : public Observer, RequestSink {
   struct SharedArray {
     std::uintptr_t begin;
     std::size_t bytes;
-    std::size_t offset;  ///< in what the races are kept of
+    std::size_t offset;  ///< in shared memory as the race checker numbers it
   };
-  SharedArray recent_{}, other_{};  ///< the two that were accessed last
-  /// Lanes that converge, as far as their loads wait for checks.
+  SharedArray recent_{}, other_{};  ///< the two accessed most recently
+  /// Converging lanes whose loads wait for their check.
   struct Together {
-    const uint32_t* known = nullptr;  ///< what all of them know of others; null if they do not know the same
-    int groups_count = 0;             ///< 0: nobody has asked yet
+    const uint32_t* known = nullptr;  ///< the lanes' knowledge of others; null if it differs between them
+    int groups_count = 0;             ///< 0: not computed yet
     struct {
       uint32_t clock, lanes;
     } groups[32];
   };
   Together together_;
   void look_up_together(int warp, uint32_t lanes);
-  uint64_t barriers_ = 0;        ///< that the block has passed
-  bool has_faults_ = false;      ///< whether the block has
-  bool leaves_word_ = false;     ///< whether the atomic operation that is made does
-  bool acquires_past_ = false;   ///< whether the access that is made has acquired before
-  std::set<Site> written_down_;  ///< where it has, in the log of its events
+  uint64_t barriers_ = 0;        ///< passed by the block
+  bool has_faults_ = false;      ///< whether the block has any
+  bool leaves_word_ = false;     ///< whether the current atomic operation does
+  bool acquires_past_ = false;   ///< whether the current access has already acquired
+  std::set<Site> written_down_;  ///< sites whose faults are already in the event log
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;
   std::uintptr_t own_begin_ = 0, own_bytes_ = 0;        ///< the OS thread's variables
   std::uintptr_t kernel_begin_ = 0, kernel_bytes_ = 0;  ///< the kernel's code
