@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kMeanColumns)
       store_release(semaphores + tile, turn + 1);
     }
     __syncthreads();  // TMA has read the part: the next one may be written
-    if (block == 0)   // nobody adds after this block
+    if (block == 0)   // no block adds after this one
       means[tile * kMeanColumns + column] = sums[tile * kMeanColumns + column] / float(blocks * kMeanRows);
   }
 }
