@@ -12,8 +12,8 @@
 namespace flashbook::sim {
 namespace {
 
-// Reports are functions of their own that never return, and are not put into their callers: their strings
-// would bloat the frames, and hundreds of these frames wait on the fibers' stacks and compete for the cache.
+// Reports are separate functions that never return and are not inlined: their strings would bloat the frames,
+// and hundreds of these frames wait on the fibers' stacks and compete for the cache.
 
 [[noreturn, gnu::noinline]] void disagree(const char* what, Location where, int barrier, int threads,
                                           Location first, int expected) {
@@ -52,7 +52,7 @@ std::string describe_warps(uint32_t warps) {
 
 [[noreturn, gnu::noinline]] void divergent(const char* what, Location where, const Thread& self,
                                            uint32_t others, const Thread& other) {
-  // Two calls in one line are told apart by their columns.
+  // Two calls on one line are distinguished by their columns.
   const bool one_line = to_string(where) == to_string(other.where);
   const auto describe = [&](const char* call, Location place) {
     return describe_call(call, place) + (one_line ? ":" + std::to_string(place.column) : "");
@@ -66,7 +66,8 @@ std::string describe_warps(uint32_t warps) {
 
 }  // namespace
 
-/// A lane that follows another one of its warp, and that others will follow. False if it is not.
+/// The fast path for a lane that follows another one of its warp and is not the last. False if this is not
+/// such a lane.
 inline bool Barriers::follows(int number, int threads, const char* what, Location where) {
   if (number < 0 || number >= kBarriers) return false;
   Barrier& barrier = barriers_[std::size_t(number)];
@@ -92,7 +93,7 @@ void Barriers::sync(const char* what, int number, int threads, Location where) {
   wait(arrive_in(count_arrival(what, number, threads, where), what, where, false, false), what, where);
 }
 
-/// The barrier whose round the current thread has come to. `predicate` counts if `counts`.
+/// The barrier whose round the current thread has joined. `predicate` counts if `counts`.
 Barriers::Barrier& Barriers::arrive_in(Barrier& barrier, const char* what, Location where, bool counts,
                                        bool predicate) {
   if (barrier.arrived == 1) {
@@ -104,8 +105,8 @@ Barriers::Barrier& Barriers::arrive_in(Barrier& barrier, const char* what, Locat
   return barrier;
 }
 
-/// Waits until everybody is there. (As the last call of all that lead here, so that one frame is on the stack
-/// of a thread that waits.)
+/// Waits until all threads have arrived. (Always a tail call, so that a waiting thread has one frame on its
+/// stack.)
 void Barriers::wait(Barrier& barrier, const char* what, Location where) {
   const Thread& self = scheduler_.current();
   const uint32_t own = 1u << self.lane;
@@ -127,7 +128,7 @@ void Barriers::wait(Barrier& barrier, const char* what, Location where) {
   scheduler_.suspend(*this, what, where);
 }
 
-/// Nobody ends the next round before all who wait in this one have read the result.
+/// The next round cannot end before all threads that wait in this one have read the result.
 int Barriers::count(const char* what, bool predicate, Location where) {
   wait(arrive_in(count_arrival(what, 0, kWholeBlock, where), what, where, true, predicate), what, where);
   return counted_;
@@ -148,8 +149,8 @@ void Barriers::arrive(const char* what, int number, int threads, Location where)
   if (is_full(barrier, barrier.arrived)) complete(barrier, 0);
 }
 
-/// Who arrives without waiting may come again before the round is complete, and is counted in another's
-/// place.
+/// A thread that arrives without waiting may arrive again before the round is complete, and is then counted
+/// in another thread's place.
 [[gnu::noinline]] void Barriers::note_second_arrival(const char* what, int number, Location where) {
   const Thread& self = scheduler_.current();
   if (last_arrivals_.empty()) last_arrivals_.resize(kBarriers * kMaxWarps);
@@ -176,7 +177,7 @@ std::string Barriers::suspects() const {
   return text;
 }
 
-/// Counts the current thread's arrival, if it keeps the rules.
+/// Counts the current thread's arrival if it follows the rules.
 Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int threads, Location where) {
   if (number < 0 || number >= kBarriers)
     throw Error(describe_call(what, where) + " names barrier " + std::to_string(number) +
@@ -205,9 +206,9 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
   return barrier;
 }
 
-/// A barrier counts whoever comes. So a warp that has not been in the barrier's last round, and comes to the
-/// next, must have waited for something since: else it might have come earlier, and been counted there. (If a
-/// warp arrived twice in that round, that is what is wrong, and shows soon.)
+/// A barrier counts any arrival. So a warp that was not in the barrier's last round must have waited for
+/// something since then; otherwise it might have arrived earlier and been counted in that round. (If a warp
+/// arrived twice in that round, that is the error, and is reported soon.)
 void Barriers::require_order(const char* what, int number, int threads, Location where) const {
   const Round& last = last_[std::size_t(number)];
   const Thread& self = scheduler_.current();
@@ -224,8 +225,8 @@ void Barriers::require_order(const char* what, int number, int threads, Location
               "another number (__syncthreads is 0), or have a wait between them");
 }
 
-/// Ends the barrier's round. Whoever waited can run again. `own` is the current thread's lane, if it waits
-/// too. (Apart, as reports are.)
+/// Ends the barrier's round and wakes the waiting threads. `own` is the current thread's lane if it waits
+/// too. (Not inlined, like the reports.)
 [[gnu::noinline]] void Barriers::complete(Barrier& barrier, uint32_t own) {
   if (Observer* observer = scheduler_.observer()) {
     for (int warp = 0; warp < scheduler_.warps(); ++warp)
@@ -253,7 +254,7 @@ void Barriers::require_order(const char* what, int number, int threads, Location
   barrier = {};
 }
 
-/// The lanes of a warp that wait are all that will come: they are at one place now.
+/// The waiting lanes of a warp are all that will arrive: they have reconverged.
 void Barriers::tell_of_arriving(Barrier& barrier, int warp) const {
   const uint32_t lanes = barrier.waiting[std::size_t(warp)];
   barrier.told |= 1u << warp;
@@ -267,7 +268,7 @@ std::string Barriers::name_of(const Barrier& barrier) const {
   return "barrier " + std::to_string(&barrier - barriers_.data());
 }
 
-/// Writes an arrival down. (Apart, as reports are.)
+/// Logs an arrival. (Not inlined, like the reports.)
 [[gnu::noinline]] void Barriers::log(EventKind kind, const char* what, const Barrier& barrier,
                                      Location where) const {
   const int needed = barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected;

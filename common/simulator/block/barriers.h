@@ -1,5 +1,5 @@
 /// \file
-/// The barriers of a block. Internal to the simulator: what kernels call is in barrier.h.
+/// The barriers of a block. Internal to the simulator: kernels call barrier.h.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace flashbook::sim {
 
-/// The 16 barriers that __syncthreads and bar.sync name.
+/// The 16 barriers of __syncthreads and bar.sync.
 class Barriers final : public Awaited {
  public:
   explicit Barriers(Scheduler& scheduler) : scheduler_(scheduler) {}
@@ -29,42 +29,42 @@ class Barriers final : public Awaited {
   void leave() {
     if (barriers_[0].arrived > 0 && is_full(barriers_[0], barriers_[0].arrived)) complete(barriers_[0], 0);
   }
-  /// What stands for __syncthreads where an observer is told of it.
+  /// Identifies __syncthreads to an observer.
   const void* whole_block() const { return &barriers_[0]; }
 
   std::string describe_wait(const Thread& thread) const override;
-  /// What may be behind an error of the block: threads that arrived twice in a round. Empty if none did.
+  /// Possible causes of an error in the block: threads that arrived twice in a round. Empty if none did.
   std::string suspects() const;
   bool is_suspicious() const { return !second_arrivals_.empty(); }
 
  private:
-  /// A barrier, in one round.
+  /// The current round of a barrier.
   struct Barrier {
     int expected = 0;  ///< threads that complete the round, or kWholeBlock
     int arrived = 0;
-    int yes = 0;                                ///< of those who count
-    bool counts = false;                        ///< whether they do
+    int yes = 0;                                ///< true predicates, if they count
+    bool counts = false;                        ///< whether predicates count
     const char* what = "";                      ///< the first thread's call
     Location where;                             ///< of the first thread
     std::array<uint32_t, kMaxWarps> waiting{};  ///< lanes of each warp
-    uint32_t told = 0;                          ///< warps of which an observer knows that they have arrived
-    uint32_t warps = 0;                         ///< that have arrived in this round
+    uint32_t told = 0;                          ///< warps whose arrival has been reported to the observer
+    uint32_t warps = 0;                         ///< those that have arrived in this round
   };
-  /// A barrier's last round that was complete, for require_order.
+  /// The last complete round of a barrier, for require_order.
   struct Round {
-    uint64_t turn = 0;  ///< in which it was complete; 0 if there was none
+    uint64_t turn = 0;  ///< the turn in which it was complete; 0 if there was none
     int expected = 0;
-    uint32_t warps = 0;     ///< that took part
+    uint32_t warps = 0;     ///< those that took part
     const char* what = "";  ///< as in Barrier
     Location where;
   };
 
-  /// An arrival of a warp's lanes at a barrier, without a wait.
+  /// An arrival of a warp's lanes at a barrier without waiting.
   struct Arrival {
-    uint64_t turn = 0;   ///< in which the round before was complete
-    uint32_t lanes = 0;  ///< that have arrived in this round
+    uint64_t turn = 0;   ///< the turn in which the previous round was complete
+    uint32_t lanes = 0;  ///< those that have arrived in this round
   };
-  /// Warps that have arrived again in a round, at that place.
+  /// Warps that have arrived a second time in a round at that place.
   struct SecondArrival {
     int barrier;
     uint32_t warps;
@@ -89,10 +89,10 @@ class Barriers final : public Awaited {
 
   Scheduler& scheduler_;
   std::array<Barrier, kBarriers> barriers_;
-  std::array<Round, kBarriers> last_;           ///< of each barrier
-  std::vector<Arrival> last_arrivals_;          ///< by barrier and warp; empty if nobody has arrived so
-  std::vector<SecondArrival> second_arrivals_;  ///< by their places in the source
-  int counted_ = 0;                             ///< in the last round of barrier 0 that counted
+  std::array<Round, kBarriers> last_;           ///< per barrier
+  std::vector<Arrival> last_arrivals_;          ///< by barrier and warp; empty until there is one
+  std::vector<SecondArrival> second_arrivals_;  ///< by place in the source
+  int counted_ = 0;  ///< true predicates in the last round of barrier 0 that counted them
 };
 
 }  // namespace flashbook::sim

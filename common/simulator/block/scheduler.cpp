@@ -18,23 +18,24 @@
 namespace flashbook::sim {
 namespace {
 
-/// At the end of a stack, where nobody may write: a recursion without end stops there. (It lies between two
-/// pages, so a page of it may be lacking.)
+/// The guard at the end of a stack, which stops infinite recursion. (It need not be page-aligned, so up to
+/// one page of it may be unprotected.)
 constexpr std::size_t kGuardOfStack = sizeof(void*) == 4 ? 0 : 16 * 1024;
-/// Address space of a fiber's stack; memory is taken where it is touched. Not a power of two but a page and
-/// some cache lines more, since otherwise the locals of all threads would compete for the same few sets of
+/// Address space of a fiber's stack; memory is committed on first touch. It is a page and some cache lines
+/// more than a power of two, since otherwise the locals of all threads would compete for the same few sets of
 /// the caches and the TLB.
 constexpr std::size_t kStackBytes =
     kUsableStackBytes + kGuardOfStack + (sizeof(void*) == 4 ? 8192 : 4096) + 5 * 64;
 
-/// Whether memory is taken when it is asked for, and not when it is touched.
+/// Whether memory is committed on allocation instead of on first touch.
 constexpr bool kTakesMemoryAtOnce = sizeof(void*) == 4;
 
-/// Stacks that have one. The system knows of about 65,000 ranges of a process, and each guard makes two.
+/// The most stacks with a guard. The system allows about 65,000 mappings per process, and each guard makes
+/// two.
 constexpr int kMostGuards = 16 * 1024;
 std::atomic<int> guards = 0;
 
-/// Makes the end of a stack one that nobody may touch.
+/// Protects the end of a stack.
 void guard(unsigned char* stack) {
   const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));
   const std::uintptr_t begin = (std::uintptr_t(stack) + page - 1) & ~(page - 1);
@@ -42,11 +43,11 @@ void guard(unsigned char* stack) {
     mprotect(reinterpret_cast<void*>(begin), kGuardOfStack / page * page, PROT_NONE);
 }
 
-/// Rounds of nothing but polling of what only the block itself can change after which it is stuck: no kernel
-/// polls on purpose for so long.
+/// After this many rounds of only polling what the block itself can change, the block is stuck: no kernel
+/// polls this long on purpose.
 constexpr int kMaxFruitlessPolls = 1 << 15;
 
-/// Reads of memory that nobody changed, one after another, after which others get a turn.
+/// After this many consecutive reads of unchanged memory, others get a turn.
 constexpr int kPollsBeforeOthersRun = 64;
 
 uint64_t mixed(uint64_t x) {
@@ -55,7 +56,7 @@ uint64_t mixed(uint64_t x) {
   return x ^ x >> 31;
 }
 
-/// The lanes that a warp of a block has.
+/// The lanes of a warp that have threads.
 uint32_t lanes_of_warp(int warp, int threads) {
   const int lanes = threads - warp * kWarpLanes;
   return lanes >= kWarpLanes ? ~0u : (1u << lanes) - 1;
@@ -84,7 +85,7 @@ Scheduler::~Scheduler() {
   guards -= guarded_fibers_;
 }
 
-/// Stacks for so many threads.
+/// Provides stacks for this many threads.
 void Scheduler::provide_stacks(int count) {
   const std::size_t bytes = kStackBytes * std::size_t(count);
   if (bytes <= stack_bytes_) return;
@@ -156,16 +157,16 @@ void Scheduler::begin_block(Random random, bool random_order) {
   if (random_order_) shuffle_warps();
 }
 
-/// How the warps of this block take turns at random. A warp that is always chosen anew never gets far ahead
-/// of the others; so, as in Burckhardt, Kothari, Musuvathi and Nagarakatte, "A Randomized Scheduler with
-/// Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010), warps have priorities, of which few change. How
-/// many turns pass between two changes is the block's own: 1, 16, 256 or 4096.
+/// Sets how the warps of this block take turns at random. If every turn chose a new warp, none would get far
+/// ahead of the others. So warps have priorities that rarely change, as in Burckhardt, Kothari, Musuvathi and
+/// Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010). Each
+/// block draws its average number of turns between changes: 1, 16, 256 or 4096.
 void Scheduler::shuffle_warps() {
   turns_a_priority_ = 1 << 4 * random_.below(4);
   for (int& priority : priority_) priority = random_.below(1 << 30);
 }
 
-/// One of the warps that are ready.
+/// One of the ready warps.
 int Scheduler::random_warp() {
   if (random_.below(turns_a_priority_) == 0)
     priority_[std::size_t(random_.below(int(warps_.size())))] = random_.below(1 << 30);
@@ -176,13 +177,13 @@ int Scheduler::random_warp() {
   return first;
 }
 
-/// The next thread to run, taken from those that are ready; null if there is none.
+/// Removes the next thread to run from the ready ones; null if there is none.
 inline Thread* Scheduler::next_ready() {
   if (!ready_warps_) return nullptr;
   int warp;
   if (random_order_) {
     warp = random_warp();
-  } else {  // stay with the warp, else take the next one
+  } else {  // stay with the warp, otherwise take the next one
     const uint32_t not_before = current_ ? ready_warps_ & ~0u << current_->warp : 0;
     warp = std::countr_zero(not_before ? not_before : ready_warps_);
   }
@@ -193,12 +194,12 @@ inline Thread* Scheduler::next_ready() {
   return &threads_[std::size_t(warp * kWarpLanes + lane)];
 }
 
-/// The next thread to run. When none is ready, copies land, since they can be no later, and then those who
-/// poll try again. Null if the block is over or stuck, or an error has ended it. The calling thread has been
-/// on the fiber `running`.
+/// The next thread to run. If none is ready, copies land, as they can be no later; then polling threads try
+/// again. Null if the block is over, stuck, or ended by an error. The calling thread ran on the fiber
+/// `running`.
 inline Thread* Scheduler::next_thread(Fiber& running) {
-  // A load that should have been waited for shows if it is still on its way when a later one has landed. So
-  // at random any of them lands first, and few land before somebody needs them.
+  // A missing wait for a load shows if the load is still in flight when a later one has landed. So in random
+  // order any of them lands first, and few land before they are needed.
   if (in_any_order_ && block_.has_copies() && random_.below(1024) == 0) block_.land_copy(true);
   for (;;) {
     if (!error_.empty()) return nullptr;
@@ -213,7 +214,7 @@ inline Thread* Scheduler::next_thread(Fiber& running) {
   }
 }
 
-/// `next` is the current thread from now on.
+/// Makes `next` the current thread.
 inline void Scheduler::run_next(Thread& next) {
   current_ = &next;
   lanes_ = &warps_[std::size_t(next.warp)];
@@ -230,7 +231,7 @@ bool Scheduler::run() {
   run_next(*current_);
   is_running_ = true;
 #ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
-  // What a thread throws leaves its fiber, since a call that may be made again has no place for a catch.
+  // Exceptions leave the fiber, since a call that may be made again cannot contain a catch.
   run_guarded([&] { Fiber::switch_to(os_thread_, *fiber); });
 #else
   Fiber::switch_to(os_thread_, *fiber);
@@ -252,7 +253,7 @@ bool Scheduler::has_synchronised_since(int warp, uint64_t turn) const {
                      [turn](uint64_t known) { return known > turn; });
 }
 
-/// A fiber that will run threads from its beginning.
+/// A fiber that will run threads from its start.
 Fiber* Scheduler::idle_fiber() {
   Fiber* fiber;
   if (idle_fibers_.empty()) {
@@ -269,7 +270,7 @@ Fiber* Scheduler::idle_fiber() {
 
 void Scheduler::run_fiber(void* scheduler) { static_cast<Scheduler*>(scheduler)->run_threads(); }
 
-/// Runs the current thread, and then every thread that has not started when one exits.
+/// Runs the current thread, then, whenever one exits, the next thread that has not started.
 void Scheduler::run_threads() {
   for (;;) {
     run_current();
@@ -286,7 +287,7 @@ void Scheduler::run_threads() {
   }
 }
 
-/// Runs the current thread to its exit. Nothing that it throws leaves the fiber, where that can be.
+/// Runs the current thread to its exit. Where possible, no exception leaves the fiber.
 void Scheduler::run_current() {
 #ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
   block_.run_thread();
@@ -295,7 +296,7 @@ void Scheduler::run_current() {
 #endif
 }
 
-/// Does it. What it throws is the error that ends the block.
+/// Runs `work`; an exception from it is the error that ends the block.
 template <typename Work>
 void Scheduler::run_guarded(const Work& work) {
   std::string error;
@@ -327,7 +328,7 @@ void Scheduler::abandon(const std::string& error) {
   Fiber::leave(*current_->fiber, os_thread_);
 }
 
-/// Lets whoever is next run instead of the current thread.
+/// Runs the next thread instead of the current one.
 [[gnu::noinline]] void Scheduler::hand_over(Thread& self) {
   if (self.awaited != &memory_) works_again();
   Thread* next = next_thread(*self.fiber);
@@ -349,7 +350,7 @@ bool Scheduler::is_polling_memory() const {
                      [this](const Thread* thread) { return thread->awaited == &memory_; });
 }
 
-/// Lets those who poll try again; false if that has been in vain for too long.
+/// Lets polling threads try again; false if they have failed for too long.
 bool Scheduler::wake_pollers() {
   if (pollers_.empty()) return false;
   ++fruitless_polls_;

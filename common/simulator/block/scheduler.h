@@ -1,9 +1,8 @@
 /// \file
-/// Which thread of a block runs. Internal to the simulator.
-///
+/// Decides which thread of a block runs. Internal to the simulator.
 /// One OS thread runs a block from its first thread to the exit of its last. A thread runs until it must wait
-/// for others; then the next thread that can go on does. The lanes of a warp take turns, so a warp advances
-/// nearly in lock-step.
+/// for others; then the next ready thread runs. The lanes of a warp take turns, so a warp advances nearly in
+/// lock-step.
 #pragma once
 #include <array>
 #include <bit>
@@ -25,55 +24,56 @@
 namespace flashbook::sim {
 
 constexpr int kWarpLanes = 32;
-constexpr int kMaxThreads = 1024;  ///< of a block
+constexpr int kMaxThreads = 1024;  ///< per block
 constexpr int kMaxWarps = kMaxThreads / kWarpLanes;
 
-/// What a thread has for its local variables, at least. (Where there is no memory that is taken when it is
-/// touched, less.)
+/// The least stack space that a thread has for local variables. (It is smaller where memory is committed on
+/// allocation instead of on first touch.)
 constexpr std::size_t kUsableStackBytes = sizeof(void*) == 4 ? 16 * 1024 : 256 * 1024;
 
 struct Thread;
 
-/// A part of a block that threads wait in: barriers, mbarriers, a warp, ... It knows what a thread lacks.
+/// A part of a block in which threads wait: barriers, mbarriers, a warp, ... It knows what a waiting thread
+/// is missing.
 class Awaited {
  public:
-  /// What `thread`, which waits here, waits for, as it follows "mbarrier_wait at kernel.cuh:12" in a report.
+  /// What `thread` is waiting for, as a report says it after "mbarrier_wait at kernel.cuh:12".
   virtual std::string describe_wait(const Thread& thread) const = 0;
 
  protected:
   ~Awaited() = default;
 };
 
-/// A CUDA thread. (It fills one cache line, since the lanes of a warp hand over to each other all the time.)
+/// A CUDA thread. (It fills one cache line, since the lanes of a warp switch to each other all the time.)
 struct alignas(64) Thread {
   uint3 index;         ///< threadIdx
   int number;          ///< in its block, x first
-  int16_t warp, lane;  ///< its number as two
+  int16_t warp, lane;  ///< the same number, split
   bool exited = false;
-  Fiber* fiber = nullptr;            ///< what it runs on; null before it starts and after it exits
+  Fiber* fiber = nullptr;            ///< null before the thread starts and after it exits
   const Awaited* awaited = nullptr;  ///< where it last waited; null if it never has
-  const char* what = "";             ///< the call in which it did, and its place
+  const char* what = "";             ///< the call in which it last waited
   Location where;
 };
 
-/// "in block (0,2,0), thread (5,0,0), warp 0, lane 5": a thread of the block that runs.
+/// "in block (0,2,0), thread (5,0,0), warp 0, lane 5": a thread of the current block.
 std::string describe_current(const Thread& thread);
 
 struct Meeting;
 
-/// What the scheduler knows of a warp.
+/// The scheduler's view of a warp.
 struct Lanes {
-  uint32_t alive = 0;          ///< those that have not exited
-  uint32_t ready = 0;          ///< those that could run now
+  uint32_t alive = 0;          ///< not exited
+  uint32_t ready = 0;          ///< able to run now
   Thread* first = nullptr;     ///< lane 0; the others follow it in memory
-  Meeting* meeting = nullptr;  ///< where they meet (warps.h)
+  Meeting* meeting = nullptr;  ///< where the lanes meet (warps.h)
 };
 
-/// SplitMix64: random numbers whose generator costs nothing to seed, once a block.
+/// SplitMix64: random numbers from a generator that is cheap to seed, once per block.
 class Random {
  public:
   explicit constexpr Random(uint64_t seed) : state_(seed) {}
-  /// The numbers of one block of a grid.
+  /// The random numbers of one block of a grid.
   Random(uint64_t seed, uint64_t block);
   /// A number in [0, count).
   int below(int count);
@@ -82,26 +82,26 @@ class Random {
   uint64_t state_;
 };
 
-/// The block whose threads a scheduler runs.
+/// The block that a scheduler runs.
 class Scheduled {
  public:
-  /// Runs the current thread from its beginning to its exit. May throw.
+  /// Runs the current thread from its start to its exit. May throw.
   virtual void run_thread() = 0;
-  /// Whether copies are on their way that land by themselves.
+  /// Whether copies are in flight that land on their own.
   virtual bool has_copies() const = 0;
   /// Lands one of them, the oldest or any; false if there is none.
   virtual bool land_copy(bool any) = 0;
-  /// For `rounds` rounds now, threads have read memory again and again, and nobody else can run: whether
-  /// another block may still change what they read.
+  /// For `rounds` rounds now, threads have only polled memory. Returns whether another block may still change
+  /// what they read.
   virtual bool wait_for_other_blocks(int rounds) = 0;
-  /// Something else has happened after such rounds.
+  /// These rounds are over.
   virtual void stop_waiting() = 0;
 
  protected:
   ~Scheduled() = default;
 };
 
-/// The threads of a block, and whose turn it is.
+/// The threads of a block and their turns.
 class Scheduler {
  public:
   explicit Scheduler(Scheduled& block);
@@ -109,22 +109,22 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  /// The blocks that follow have so many threads, and `observer` watches them, unless it is null.
+  /// The following blocks have this many threads. `observer` watches them unless it is null.
   void enter_grid(dim3 block, Observer* observer);
-  /// Forgets the last block. `random`: of the next one; `random_order`: whether its warps run in random
+  /// Forgets the last block. The next one uses `random`; `random_order`: whether its warps run in random
   /// order.
   void begin_block(Random random, bool random_order);
-  /// Runs all threads until they have exited, or none can go on. True if they wait for other blocks that need
-  /// the same OS thread: the next call goes on.
+  /// Runs all threads until they have exited or none can continue. True if they wait for other blocks on the
+  /// same OS thread: the next call continues.
   bool run();
 
-  // How a run ended.
-  const std::string& error() const { return error_; }  ///< with which the block ended; empty if with none
-  bool given_up() const { return given_up_; }          ///< the current thread, by the watchdog
-  std::optional<Crash> crashed() const { return crashed_; }  ///< the current thread
-  const void* bad_address() const { return bad_address_; }   ///< of an access that crashed
+  // The outcome of a run.
+  const std::string& error() const { return error_; }  ///< the error that ended the block; empty if none did
+  bool given_up() const { return given_up_; }          ///< whether the watchdog stopped the current thread
+  std::optional<Crash> crashed() const { return crashed_; }  ///< of the current thread
+  const void* bad_address() const { return bad_address_; }   ///< the address whose access crashed
   bool is_polling() const { return !pollers_.empty(); }
-  /// Whether one of those who poll reads memory, which another block may change.
+  /// Whether a polling thread reads memory, which another block may change.
   bool is_polling_memory() const;
 
   const Thread& current() const { return *current_; }
@@ -134,29 +134,30 @@ class Scheduler {
   /// Lanes that have not exited.
   uint32_t alive_lanes(int warp) const { return warps_[std::size_t(warp)].alive; }
   Random& random() { return random_; }
-  /// Where the local variables of all threads lie.
+  /// The memory of all threads' local variables.
   std::span<const unsigned char> stacks() const;
-  /// Whose local variable lies at an address in one of the stacks; null if nobody uses that stack.
+  /// The thread with a local variable at an address in one of the stacks; null if the stack is unused.
   const Thread* owner_of_local(const void* address) const;
-  /// Turns that were handed out so far.
+  /// Number of turns so far.
   uint64_t turns() const { return turns_; }
-  /// The current thread knows from now on what others have done, since it has waited for them.
+  /// The current thread has waited for others and sees what they have done.
   void synchronise() { synchronised_[std::size_t(current_->number)] = turns_; }
-  /// So do these, when they run again, in turns to come.
+  /// The same for these lanes, when they run again in later turns.
   void synchronise(int warp, uint32_t lanes) {
     for (; lanes; lanes &= lanes - 1)
       synchronised_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))] = turns_ + 1;
   }
-  /// Whether a thread of the warp has waited for others, whoever they were, since that turn.
+  /// Whether a thread of the warp has waited for any others since that turn.
   bool has_synchronised_since(int warp, uint64_t turn) const;
-  /// The turn in which the current thread last knew what others had done; 0 if it never has.
+  /// The turn in which the current thread last synchronised with others; 0 if it never has.
   uint64_t synchronised() const { return synchronised_[std::size_t(current_->number)]; }
-  /// The current thread waits for other blocks. A new turn tells the watchdog that it is in no endless loop.
+  /// The current thread waits for other blocks. A new turn keeps the watchdog from taking that for an endless
+  /// loop.
   void note_turn() { ++turns_; }
-  /// It has waited for another block to run. That is no turn, since it has done nothing else meanwhile.
+  /// The current thread has let another block run. That is not a turn, as it has done nothing else meanwhile.
   void note_hand_over() { ++hand_overs_; }
   Observer* observer() const { return observer_; }
-  /// Where the block's events are written down; null if nobody asks for them.
+  /// Where the block's events are logged; null if they are not.
   EventLog* log() const { return log_; }
   void set_log(EventLog* log) { log_ = log; }
 
@@ -164,8 +165,8 @@ class Scheduler {
   Meeting& meeting() const { return *lanes_->meeting; }
   void set_meeting(int warp, Meeting& meeting) { warps_[std::size_t(warp)].meeting = &meeting; }
 
-  /// Lets others run until the current thread is made ready again. It waits in `awaited`. (Inlined for
-  /// the usual case, where another lane of the warp is next: then a thread that waits need not save its
+  /// Runs other threads until the current one is made ready again. It waits in `awaited`. (Inlined for the
+  /// usual case, where the next thread is another lane of the warp: a waiting thread then need not save its
   /// callers' registers.)
   [[gnu::always_inline]] void suspend(const Awaited& awaited, const char* what, Location where) {
     Thread& self = *current_;
@@ -186,39 +187,39 @@ class Scheduler {
     threadIdx = next.index;
     Fiber::switch_to(*self.fiber, *fiber);
   }
-  /// Lets others run until no other thread can, or until what the current thread polls has made it ready.
+  /// Runs others until no other thread can run, or until the polled object has made the current one ready.
   void poll(const Awaited& awaited, const char* what, Location where);
   /// The current thread has read memory by an atomic operation that changed nothing. It may be waiting for
-  /// another thread, which must then get its turn.
+  /// another thread, which must then get a turn.
   void poll_memory(const char* what, Location where);
-  /// Threads that have waited can run.
+  /// Makes waiting threads runnable.
   void make_ready(int warp, uint32_t lanes);
-  /// Something has happened that pollers may have been waiting for.
+  /// An event that polling threads may have been waiting for.
   void progress() {
     fruitless_polls_ = 0;
     works_again();
   }
-  /// The current thread is no longer among the living.
+  /// The current thread has exited.
   void exit_current();
-  /// Ends the block with an error that is not the current thread's; it goes on until it waits.
+  /// Ends the block with an error that the current thread did not cause; that thread runs on until it waits.
   void fail(std::string error) {
     error_ = std::move(error);
     in_order_ = stays_with_warp_ = false;
   }
-  /// Ends the block with an error, from places that no exception can leave. The running thread's frames are
-  /// not unwound.
+  /// Ends the block with an error, from code that no exception can leave. The frames of the current thread
+  /// are not unwound.
   [[noreturn]] void abandon(const std::string& error);
-  /// What the watchdog's signal calls: leaves the current thread if it has had the same turn for long.
+  /// For the watchdog's signal: leaves the current thread if its turn has lasted too long.
   void tick();
-  /// The current thread has ended its block, and the OS thread's own computation goes on by itself.
+  /// The current thread has ended its block; the OS thread continues on its own.
   void note_crash(Crash crash) { crashed_ = crash; }
-  /// What a signal calls when the processor has refused an instruction of the current thread, which may have
-  /// touched `address`: leaves the thread. Returns if no thread is running.
+  /// For a signal: the processor has refused an instruction of the current thread, which may have accessed
+  /// `address`. Leaves the thread. Returns if no thread is running.
   void crash(Crash crash, const void* address);
   const LongTurn& long_turn() const { return long_turn_; }
 
  private:
-  /// Where threads wait that read memory again and again.
+  /// Where threads wait that poll memory.
   class Memory final : public Awaited {
     std::string describe_wait(const Thread&) const override { return ", again and again"; }
   };
@@ -249,7 +250,7 @@ class Scheduler {
   EventLog* log_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<Lanes> warps_;
-  std::vector<uint64_t> synchronised_;  // of each thread: see synchronised()
+  std::vector<uint64_t> synchronised_;  // per thread: see synchronised()
   uint32_t ready_warps_ = 0;
   int alive_ = 0;
   Thread* current_ = nullptr;
@@ -257,22 +258,22 @@ class Scheduler {
   std::string error_;
 
   Random random_{0};
-  bool in_order_ = true;         // as long as nothing is left to chance, and no error ends the block
+  bool in_order_ = true;         // true unless the order is random or an error has ended the block
   bool stays_with_warp_ = true;  // in order, and the block does not wait for other blocks
-  bool in_any_order_ = false;    // in which copies land
+  bool in_any_order_ = false;    // whether copies land in random order
   bool random_order_ = false;
-  std::array<int, kMaxWarps> priority_{};  // in random order, the ready warp with the highest runs
-  int turns_a_priority_ = 1;               // on average, until another warp gets a new one
+  std::array<int, kMaxWarps> priority_{};  // in random order: the ready warp with the highest runs
+  int turns_a_priority_ = 1;               // average number of turns between changes of a priority
 
   Memory memory_;
   std::vector<Thread*> pollers_;
-  int fruitless_polls_ = 0;        // rounds in which all that ran was threads that poll
-  int memory_polls_ = 0;           // of the current thread, one after another
-  bool waits_for_blocks_ = false;  // the last thing that happened was such a round, in which memory was read
+  int fruitless_polls_ = 0;        // rounds in which only polling threads ran
+  int memory_polls_ = 0;           // consecutive polls by the current thread
+  bool waits_for_blocks_ = false;  // whether the last event was a round of polling memory
 
-  uint64_t turns_ = 0;       // handed out
+  uint64_t turns_ = 0;
   uint64_t hand_overs_ = 0;  // to other blocks
-  bool is_running_ = false;  // threads, and not what comes before and after
+  bool is_running_ = false;  // whether threads are running, as opposed to setup or cleanup
   LongTurn long_turn_;
   bool given_up_ = false;
   std::optional<Crash> crashed_;
@@ -281,13 +282,13 @@ class Scheduler {
   // A thread gets a fiber when it starts and leaves it to the next one when it exits: a kernel whose threads
   // never wait runs on a single stack.
   Fiber os_thread_;
-  Fiber* waiting_fiber_ = nullptr;  // goes on when the other blocks of the OS thread have run
+  Fiber* waiting_fiber_ = nullptr;  // continues when the other blocks of the OS thread have run
   std::unique_ptr<Fiber[]> fibers_;
   int used_fibers_ = 0;     // by the block
-  int guarded_fibers_ = 0;  // whose stacks have an end that nobody may touch
+  int guarded_fibers_ = 0;  // those with a guard at the end of their stacks
   std::vector<Fiber*> idle_fibers_;
   unsigned char* stacks_ = nullptr;
-  std::size_t stack_bytes_ = 0;  // of all of them
+  std::size_t stack_bytes_ = 0;  // total
 };
 
 }  // namespace flashbook::sim

@@ -1,6 +1,6 @@
 #include "common/simulator/block/watchdog.h"
 
-#include <cstdlib>  // any header of the library says whether it is glibc
+#include <cstdlib>  // any library header shows whether it is glibc
 
 #ifdef __GLIBC__
 
@@ -19,10 +19,10 @@ namespace flashbook::sim {
 namespace {
 
 constexpr int kSignal = SIGVTALRM;
-constexpr int kTicks = 8;  ///< in the set time
+constexpr int kTicks = 8;  ///< per set time
 
-/// The part of the set time for which a thread must have had the processor: more than a debugger's steps
-/// take, less than its share of a busy machine.
+/// The fraction of the set time for which a thread must have used the processor: more than single steps in a
+/// debugger take, less than its share of a busy machine.
 constexpr double kLeastShare = 1.0 / 32;
 
 double seconds_on(clockid_t clock) {
@@ -31,7 +31,7 @@ double seconds_on(clockid_t clock) {
   return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
 }
 
-/// What the unwinder fills, once it has left the signal's handler.
+/// Filled by the unwinder, once it has left the signal handler's frames.
 struct Walk {
   const void** next;
   const void** end;
@@ -40,7 +40,7 @@ struct Walk {
 
 _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   Walk& walk = *static_cast<Walk*>(argument);
-  int is_exact = 0;  // the address is where it was interrupted, and not one that a call returns to
+  int is_exact = 0;  // whether the address is the interrupted instruction and not a return address
   const auto address = _Unwind_GetIPInfo(context, &is_exact);
   walk.interrupted = walk.interrupted || is_exact;
   if (walk.interrupted) *walk.next++ = reinterpret_cast<const void*>(is_exact ? address : address - 1);
@@ -54,7 +54,7 @@ void tick(int) {
   if (current_worker) current_worker->scheduler.tick();
 }
 
-/// The handler may leave its stack, so it is not to block the signal while it runs: nobody would unblock it.
+/// The handler may leave its stack without returning, so it must not block the signal while it runs.
 void install_handler() {
   struct sigaction action = {};
   action.sa_handler = &tick;
@@ -82,7 +82,7 @@ void LongTurn::note_place() {
   sample();
 }
 
-/// The stack that the signal has interrupted.
+/// Samples the stack that the signal has interrupted.
 void LongTurn::sample() {
   Stack& stack = stacks_[std::size_t(samples_++ % kSamples)];
   stack.fill(nullptr);
@@ -97,7 +97,7 @@ std::string LongTurn::describe_loop() const {
       if (code) offsets.push_back(offset_in_program(code));
   const auto lines = source_lines_of_code(offsets);
 
-  std::string innermost, outermost;  // lines of the kernel, of the first stack
+  std::string innermost, outermost;  // lines of the kernel in the first stack
   int first = 0, last = 0;           // lines of all stacks that end in the same file
   for (int i = 0; i < std::min(samples_, kSamples); ++i) {
     std::vector<std::string> stack;
@@ -129,7 +129,7 @@ constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGFPE};
 std::array<struct sigaction, kCrashes.size()> handlers_before;
 
 void crash(int signal, siginfo_t* info, void*) {
-  // An x86 does not give the address if it is not aligned, or if its upper bits can be no address's.
+  // x86 gives no address for a misaligned or non-canonical one.
   const bool is_of_alignment = (signal == SIGSEGV && info->si_code == SI_KERNEL && !info->si_addr) ||
                                (signal == SIGBUS && info->si_code == BUS_ADRALN);
   if (current_worker)
@@ -137,7 +137,7 @@ void crash(int signal, siginfo_t* info, void*) {
                                     : is_of_alignment ? Crash::alignment
                                                       : Crash::memory,
                                     info->si_addr);
-  // Not a kernel's: whoever is in charge sees it when the instruction is tried again.
+  // Not caused by a kernel: the previous handler gets it when the instruction is retried.
   for (std::size_t i = 0; i < kCrashes.size(); ++i)
     if (kCrashes[i] == signal) sigaction(signal, &handlers_before[i], nullptr);
 }
@@ -156,7 +156,7 @@ CrashGuard::~CrashGuard() {
 }
 
 CrashStack::CrashStack() {
-  constexpr std::size_t kBytes = 128 * 1024;  // the handler walks the stack that is full
+  constexpr std::size_t kBytes = 128 * 1024;  // the handler walks the full stack
   memory_ = std::make_unique_for_overwrite<unsigned char[]>(kBytes);
   stack_t stack = {};
   stack.ss_sp = memory_.get();
@@ -185,7 +185,7 @@ Watchdog::Watchdog(int seconds) {
   event.sigev_signo = kSignal;
   event._sigev_un._tid = gettid();
   ticks_ = timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
-  if (!ticks_) return;  // the system has no more timers: nobody watches this one
+  if (!ticks_) return;  // the system has no more timers: this kernel runs unwatched
   struct itimerspec period = {};
   period.it_interval = {seconds / kTicks, seconds % kTicks * (1'000'000'000 / kTicks)};
   period.it_value = period.it_interval;

@@ -1,15 +1,13 @@
 /// \file
-/// Kernels that never come back, and kernels that touch memory that is not there. Internal to the simulator.
-///
-/// A thread hands over to the next one when it waits, polls or exits. One that does none of these keeps the
-/// OS thread for ever: an endless loop, or a loop that reads a flag in plain or volatile memory, which on a
-/// GPU another warp would set. (What polls by mbarrier_try_wait or by atomics hands over, and is counted:
-/// Scheduler::wake_pollers.) So a timer of the OS thread ticks. If no thread has had its turn for the set
-/// time, the signal's handler, which runs on the stack of the thread that loops, leaves that stack for good.
-///
-/// The timer counts the time on the clock on the wall, so that a busy machine reports as soon as an idle one.
-/// A program that a debugger has stopped is safe, since the thread must have used the processor, too. It
-/// needs Linux and glibc; elsewhere such a kernel hangs.
+/// Stops kernels that never return, and kernels that access unmapped memory. Internal to the simulator.
+/// A thread yields to the next one when it waits, polls or exits. One that does none of these keeps the OS
+/// thread for ever: an endless loop, or a loop that reads a flag in plain or volatile memory, which on a GPU
+/// another warp would set. (Polling by mbarrier_try_wait or by atomics does yield, and is counted:
+/// Scheduler::wake_pollers.) So a timer of the OS thread ticks. If the turn has not changed for the set time,
+/// the signal handler, which runs on the stack of the looping thread, leaves that stack for good.
+/// The timer uses wall-clock time, so that a busy machine reports as soon as an idle one. A program stopped
+/// in a debugger is safe, since the thread must have used the processor as well. All this needs Linux and
+/// glibc; elsewhere such a kernel hangs.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -19,23 +17,23 @@
 
 namespace flashbook::sim {
 
-/// The turn that a thread has: since when, and where the ticks found it.
+/// The current turn: when it began, and where the ticks found its thread.
 class LongTurn {
  public:
-  /// From the signal's handler: the scheduler has handed out so many turns. Whether the last of them has
+  /// For the signal handler: the scheduler has given this many turns. Returns whether the last of them has
   /// taken too long.
   bool tick(uint64_t turns, int seconds);
 
-  /// From a signal's handler: forgets the samples for the one of now.
+  /// For a signal handler: replaces the samples with the current place.
   void note_place();
 
-  /// ", at kernel.cuh:12-14" if the samples are lines of a loop; ", at tile.cuh:7 from kernel.cuh:12" if it
-  /// is in a helper; empty if the program has no debug information.
+  /// ", at kernel.cuh:12-14" if the samples are lines of a loop; ", at tile.cuh:7 from kernel.cuh:12" if the
+  /// loop is in a helper; empty if the program has no debug information.
   std::string describe_loop() const;
 
  private:
   static constexpr int kSamples = 8, kFrames = 16;
-  /// The addresses in a stack, from the inside out; ended by null.
+  /// The return addresses on a stack, innermost first; ends with null.
   using Stack = std::array<const void*, kFrames>;
 
   uint64_t turn_ = 0;
@@ -46,16 +44,16 @@ class LongTurn {
   std::array<Stack, kSamples> stacks_;
 };
 
-/// What the processor would not do.
+/// Why the processor refused an instruction.
 enum class Crash {
-  memory,     ///< an access to memory that the process does not have
-  alignment,  ///< of a vector, or an address that can be none; the processor does not say which
-  stack,      ///< of the thread, which is full
-  division    ///< of an integer by zero, or of the least one by -1
+  memory,     ///< an access to unmapped memory
+  alignment,  ///< a misaligned vector, or an address that is not canonical; the processor does not say which
+  stack,      ///< the thread's stack is full
+  division    ///< an integer division by zero, or of the minimum by -1
 };
 
-/// While it lives, a thread of a kernel that makes the processor refuse an instruction ends its block with a
-/// report instead of the process with a signal. (AddressSanitizer has a handler of its own.) One at a time.
+/// While it exists, an instruction that the processor refuses ends the block with a report instead of the
+/// process with a signal. (AddressSanitizer has its own handler.) One at a time.
 class CrashGuard {
  public:
   CrashGuard();
@@ -64,8 +62,8 @@ class CrashGuard {
   CrashGuard& operator=(const CrashGuard&) = delete;
 };
 
-/// While it lives, what a signal interrupts in the calling OS thread needs no room for the handler of a
-/// crash: a stack that is full has none. One at a time in an OS thread.
+/// While it exists, the handler of a crash in the calling OS thread runs on a stack of its own, since a full
+/// stack has no room for it. One at a time per OS thread.
 class CrashStack {
  public:
   CrashStack();
@@ -77,10 +75,10 @@ class CrashStack {
   std::unique_ptr<unsigned char[]> memory_;
 };
 
-/// Ticks in the calling OS thread while it lives.
+/// Ticks in the calling OS thread while it exists.
 class Watchdog {
  public:
-  /// Calls the scheduler's tick() eight times in that many seconds. 0: never.
+  /// Calls the scheduler's tick() eight times within that many seconds. 0: never.
   explicit Watchdog(int seconds);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;

@@ -11,7 +11,8 @@
 #include "common/simulator/launch_bounds.h"
 
 #ifdef __EMSCRIPTEN__
-extern "C" void flashbook_block_begins(double number);  // a sign of life for the page (docs/web)
+extern "C" void flashbook_block_begins(double number);  // shows on the page that the kernel is making
+                                                        // progress (docs/web)
 #endif
 
 namespace flashbook::sim {
@@ -31,7 +32,7 @@ std::string describe_wait(const Thread& thread) {
 
 namespace {
 
-/// What was odd in blocks that ended well: the first one's of them.
+/// Suspicions about blocks that ended well: those of the first such block.
 std::mutex suspects_mutex;
 std::optional<std::pair<uint64_t, std::string>> suspects_of_block;
 
@@ -137,7 +138,7 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
                               memory.static_arrays()});
 }
 
-/// What is told of a thread's life has no place in the source.
+/// Events of a thread's life have no place in the source.
 void Worker::run_thread() {
   if (EventLog* log = scheduler.log()) log->add(current_number(), {EventKind::starts, "starts", {}});
   (*body_)();
@@ -147,12 +148,12 @@ void Worker::run_thread() {
   if (EventLog* log = scheduler.log()) log->add(current_number(), {EventKind::exits, "exits", {}});
   if (observer()) {
     observer()->releases(current_number(), barriers.whole_block());
-    // Where nobody is left, all have come.
+    // If the block has no other threads left, all have exited.
     const int warp = scheduler.current().warp, others = int(scheduler.threads().size()) - warp * kWarpLanes;
     if (scheduler.alive_lanes(warp) == 0)
       observer()->converges(warp, others < kWarpLanes ? (1u << others) - 1 : kAllLanes);
   }
-  // Others may have waited for this thread only: from compute capability 7.0 on, exited threads take part in
+  // Others may have waited only for this thread: from compute capability 7.0 on, exited threads take part in
   // nothing.
   barriers.leave();
   warps.leave();
@@ -165,7 +166,7 @@ void Worker::write_down(const char* what, Location where, int groups) {
   scheduler.log()->add(current_number(), {EventKind::does, what, where, "", detail});
 }
 
-/// Who is stuck in a collective, of which the log is told when all lanes have come.
+/// Logs lanes stuck in a collective, which is logged otherwise once all lanes have arrived.
 void Worker::write_down_stuck() {
   const auto is_stuck = [&](const Thread& thread) {
     return !thread.exited && (thread.awaited == &warps || thread.awaited == &warpgroups);
@@ -187,7 +188,7 @@ void Worker::write_down_stuck() {
 
 std::string Worker::deadlock_report() const {
   std::ostringstream report;
-  // No load is on its way: it would have landed.
+  // No load is in flight: it would have landed.
   if (scheduler.is_polling())
     report << "livelock in block " << triple(blockIdx) << ": threads poll, and nothing changes any more";
   else
@@ -203,10 +204,10 @@ std::string Worker::deadlock_report() const {
 
 std::string Worker::describe_all_waits() const {
   std::ostringstream report;
-  std::vector<std::vector<std::string>> said;  // of each warp
+  std::vector<std::vector<std::string>> said;  // per warp
   for (int warp = 0; warp < scheduler.warps(); ++warp) said.push_back(describe_waits(warp));
   for (std::size_t first = 0; first < said.size();) {
-    std::size_t last = first;  // of neighbours of which the same can be said
+    std::size_t last = first;  // last of the neighbours in the same state
     while (last + 1 < said.size() && said[last + 1] == said[first]) ++last;
     for (const std::string& line : said[first])
       report << "\n  " << (last > first ? "warps " : "warp ") << first
@@ -216,7 +217,7 @@ std::string Worker::describe_all_waits() const {
   return report.str();
 }
 
-/// Where the lanes of a warp are, a line for those of which the same can be said.
+/// Where the lanes of a warp are, one line per group of lanes in the same state.
 std::vector<std::string> Worker::describe_waits(int warp) const {
   std::vector<std::string> waits;
   std::vector<uint32_t> lanes;
@@ -231,7 +232,7 @@ std::vector<std::string> Worker::describe_waits(int warp) const {
   return waits;
 }
 
-/// The processor has refused what the current thread wanted of it.
+/// The processor has refused an instruction of the current thread.
 std::string Worker::crash_report() const {
   const std::string thread =
       "\n  " + describe_current(scheduler.current()) + scheduler.long_turn().describe_loop();
@@ -259,7 +260,7 @@ std::string Worker::crash_report() const {
 
 std::string Worker::report_of(Crash crash) {
   scheduler.note_crash(crash);
-  if (crash == Crash::memory)  // nobody knows the address
+  if (crash == Crash::memory)  // the address is unknown
     return "out of bounds: a thread touches what is no memory at all. Check the pointer, and the index "
            "against "
            "the last row, column or stage\n  " +
@@ -267,7 +268,7 @@ std::string Worker::report_of(Crash crash) {
   return crash_report() + suspects();
 }
 
-/// The current thread never handed over.
+/// The current thread never waited.
 std::string Worker::endless_report() const {
   const Thread& thread = scheduler.current();
   return "a thread runs for " + std::to_string(options().timeout) +
@@ -279,7 +280,7 @@ std::string Worker::endless_report() const {
                          : ", before it waited for anything");
 }
 
-/// What is wrong with a block whose threads have all exited; empty if nothing is.
+/// Errors of a block whose threads have all exited; empty if there are none.
 std::string Worker::end_report() const {
   if (const std::string loads = tensor_copies.end_error(); !loads.empty()) return loads;
   std::string wrong = mbarriers.end_error();

@@ -1,6 +1,6 @@
 /// \file
-/// What runs the blocks of a grid on one OS thread. Internal to the simulator: kernels see barrier.h, warp.h
-/// and launch.h.
+/// Runs the blocks of a grid on one OS thread. Internal to the simulator: kernels see barrier.h, warp.h and
+/// launch.h.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,70 +23,70 @@
 
 namespace flashbook::sim {
 
-/// The other blocks of a grid, for those that wait for them.
+/// The other blocks of a grid, for a block that waits for them.
 class OtherBlocks {
  public:
-  /// The calling block reads memory again and again. Lets others run, and others begin if that takes more OS
-  /// threads. False if none of them can change it any more.
+  /// The calling block is polling memory. Lets others run, and starts others if that takes more OS threads.
+  /// False if none of them can change that memory any more.
   virtual bool go_on(int rounds) = 0;
-  /// The calling block does something else again.
+  /// The calling block has stopped polling.
   virtual void stop_waiting() = 0;
-  /// The calling block is about to add to a whole number in device memory. True as long as it should wait for
-  /// the other blocks that run at one time to come so far.
+  /// The calling block is about to add to an integer in device memory. True as long as it should wait for the
+  /// other concurrent blocks to get this far.
   virtual bool must_wait_at_addition() = 0;
-  /// Whether blocks hand over to each other at random.
+  /// Whether blocks switch to each other at random.
   virtual bool hands_over() const = 0;
-  /// If they do: the calling block has done, or is about to do, what others can see. Whether another one has
-  /// had its turn.
+  /// If so: the calling block has done, or is about to do, something that others can see. Returns whether
+  /// another one has had a turn.
   virtual bool may_hand_over() = 0;
-  /// How many blocks run at one time, if there are so many.
+  /// How many blocks run concurrently, if there are enough.
   virtual uint64_t at_once() const = 0;
 
  protected:
   ~OtherBlocks() = default;
 };
 
-/// Runs blocks, one after another, on one OS thread. It is kept from grid to grid, since its memory is dear
-/// to set up. The parts that threads wait in are members, each with a file of its own; what a kernel calls
-/// finds them by running_worker().
+/// Runs blocks, one after another, on one OS thread. It is kept from grid to grid, since its memory is
+/// expensive to set up. The parts in which threads wait are members, each with a file of its own; kernel
+/// calls find them through running_worker().
 class Worker final : Scheduled {
  public:
   /// Prepares the calling OS thread, which must be the one that runs the grid's blocks, and sets its blockDim
-  /// and gridDim. `watcher` watches, unless it is null.
+  /// and gridDim. `watcher` may be null.
   void enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& body,
                   const void* kernel, Watcher* watcher, OtherBlocks& others);
 
-  /// Runs block `number`, counted x first, on the grid's seed. Returns what went wrong, or nothing.
+  /// Runs block `number`, counted x first, with the grid's seed. Returns its error, if any.
   std::optional<std::string> run_block(uint64_t number, uint64_t seed);
-  /// The same in parts, for blocks that have one OS thread together: begins it,
+  /// The same in parts, for blocks that share an OS thread: begins a block,
   void begin_block(uint64_t number, uint64_t seed);
-  /// goes on with it, true if it waits for other blocks,
+  /// continues it, true if it waits for other blocks,
   bool go_on();
-  /// and ends it. Returns what went wrong, or nothing.
+  /// and ends it. Returns its error, if any.
   std::optional<std::string> end_block();
-  /// Where all threads are: a line for those of which the same can be said.
+  /// Where all threads are, one line per group of threads in the same state.
   std::string describe_all_waits() const;
-  /// What may be behind an error, or a wrong result, of the block; empty if nothing was odd.
+  /// Possible causes of an error or a wrong result of the block; empty if there are none.
   std::string suspects() const { return mbarriers.suspects() + barriers.suspects(); }
-  /// What is to be said of the block, whose current thread has ended so (trap.h).
+  /// The report on the block, whose current thread ended in this way (trap.h).
   std::string report_of(Crash crash);
 
-  /// Who watches, or null.
+  /// Null if there is none.
   Observer* observer() const { return scheduler.observer(); }
-  /// The current thread is about to add to a whole number in device memory. The first blocks of a grid wait
-  /// for each other before their second addition, so that none takes all tiles from a counter before the
-  /// others have had one.
+  /// The current thread is about to add to an integer in device memory. The first blocks of a grid wait for
+  /// each other before their second addition, so that none takes all tiles from a counter before the others
+  /// have had one.
   void meets_other_blocks() {
     while (others_->must_wait_at_addition()) scheduler.note_turn();
   }
-  /// The current thread has changed a word that other blocks may look at, or is about to look at one.
+  /// The current thread has changed a word that other blocks may read, or is about to read one.
   void meets_others_at_word() {
     if (!hands_over_) [[likely]]
       return;
     if (others_->may_hand_over()) scheduler.note_hand_over();
   }
   int current_number() const { return scheduler.current().number; }
-  /// The current thread executes an instruction of which no part tells. `groups` stay in flight, if it waits.
+  /// Logs an instruction of the current thread that no other part logs. `groups` stay in flight, if it waits.
   void tell(const char* what, Location where, int groups = -1) {
     if (scheduler.log()) [[unlikely]]
       write_down(what, where, groups);
@@ -121,13 +121,13 @@ class Worker final : Scheduled {
   dim3 grid_;
   uint64_t number_ = 0;  // of the block, in the grid
   OtherBlocks* others_ = nullptr;
-  bool hands_over_ = false;  // to others, at random
+  bool hands_over_ = false;  // whether it switches to other blocks at random
   const std::function<void()>* body_ = nullptr;
   Watcher* watcher_ = nullptr;          // the last one
-  std::unique_ptr<Observer> observer_;  // that it has made
+  std::unique_ptr<Observer> observer_;  // made by that watcher
 };
 
-/// What the calling OS thread runs blocks with; null outside a grid.
+/// The worker of the calling OS thread; null outside a grid.
 extern thread_local constinit Worker* current_worker;
 
 /// The worker that runs the calling thread. Throws Error outside a kernel.
