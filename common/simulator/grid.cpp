@@ -1,5 +1,5 @@
 /// \file
-/// Grids: what the machine would refuse, and blocks for every OS thread.
+/// Grids: checks launches and hands blocks out to OS threads.
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -40,7 +40,7 @@ std::string text_of(dim3 size) {
   return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
 }
 
-/// "attend<64> at attention.cuh:58": the kernel whose code begins here, as far as that is known.
+/// "attend<64> at attention.cuh:58": the kernel at this address, as far as it is known.
 std::string describe_kernel(const void* kernel) {
   const std::uintptr_t code = offset_in_program(kernel);
   const auto lines = source_lines_of_code({&code, 1});
@@ -85,7 +85,7 @@ void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const
                 std::to_string(kMaxSharedBytes) + " (227 KB) together");
 }
 
-/// The whole number in an environment variable, or `otherwise` if it is not set.
+/// The integer in an environment variable, or `otherwise` if it is not set.
 uint64_t from_environment(const char* name, uint64_t otherwise, uint64_t least, uint64_t most) {
   const char* text = std::getenv(name);
   if (!text) return otherwise;
@@ -109,7 +109,8 @@ Async async_from_environment() {
 }
 
 /// The error of the lowest block. Blocks are handed out in order, so it does not depend on the number of OS
-/// threads. That a block has waited for others in vain says less: one of them may have been stopped.
+/// threads. Errors of blocks that waited too long for others rank below all others, since the awaited block
+/// may have been stopped.
 class FirstError {
  public:
   void add(uint64_t block, std::string text, bool waits_in_vain) {
@@ -132,16 +133,16 @@ class FirstError {
   std::string text_;
 };
 
-/// Workers outlive a grid, since their memory is dear to set up; one grid at a time has them.
+/// Workers outlive a grid, since their memory is expensive to set up; one grid uses them at a time.
 std::vector<std::unique_ptr<Worker>> workers;
 
-/// Of all grids so far, but for the turns, which the workers count.
+/// Totals of all grids so far, except for the turns, which the workers count.
 Counts counts_of_grids;
 
-/// The blocks of a grid, handed out in order to OS threads: to as many as the options want, and to more where
-/// all that a block does is to read memory again and again. It may wait for a block that has not begun, and
-/// on a GPU both run at one time, if it has the room. Where there is one OS thread, it runs such blocks in
-/// turn: another one whenever a block waits for others.
+/// Hands the blocks of a grid out in order to OS threads: to as many as the options say, and to more when a
+/// block does nothing but poll memory. It may be waiting for a block that has not begun, and a GPU with
+/// enough room runs both concurrently. On a single OS thread such blocks take turns, switching whenever one
+/// waits for others.
 class Blocks final : public OtherBlocks {
  public:
   /// `enter` prepares a worker for the grid.
@@ -153,7 +154,7 @@ class Blocks final : public OtherBlocks {
     turns_->enter();
   }
 
-  /// Runs them all, or those before the first that goes wrong.
+  /// Runs all blocks, or those before the first that fails.
   void run() {
     provide_workers(1);
     if (!kHasOsThreads) return run_in_turn();
@@ -175,7 +176,7 @@ class Blocks final : public OtherBlocks {
   bool go_on(int rounds) override { return !(unit_->gives_up = !may_go_on(rounds)); }
 
   bool may_go_on(int rounds) {
-    constexpr int kMaxRoundsAlone = 1 << 10;  // no kernel polls on purpose for so long
+    constexpr int kMaxRoundsAlone = 1 << 10;  // no kernel polls this long on purpose
     const auto now = std::chrono::steady_clock::now();
     if (!unit_->waits) {
       unit_->waits = true;
@@ -184,7 +185,7 @@ class Blocks final : public OtherBlocks {
     }
     if (error_.happened()) return false;
     const bool begins = rounds > (working_ == 1 ? 1 : 32) && begin_another();
-    // The last of the others may have done what this one waits for and ended since it looked.
+    // The last of the others may have ended since this block last polled, after doing what it waits for.
     if (working_ > 1 || rounds < unit_->rounds_beside_others) unit_->rounds_beside_others = rounds;
     if (begins || working_ == 1) {
       if (turns_) turns_->hand_over(unit_->number);
@@ -193,7 +194,7 @@ class Blocks final : public OtherBlocks {
     if (kHasOsThreads && (!turns_ || waiting_ >= working_))
       std::this_thread::sleep_for(std::chrono::microseconds(std::min(rounds, 500)));
     if (turns_) turns_->hand_over(unit_->number);
-    // One of them may have seen what it waited for, and calculate, or have done so while this one slept.
+    // Another block may have stopped waiting while this one slept.
     if (const uint64_t ended = waits_ended_; waiting_ < working_ || ended != unit_->known_to_have_ended) {
       unit_->known_to_have_ended = ended;
       unit_->all_wait_since = now;
@@ -206,8 +207,8 @@ class Blocks final : public OtherBlocks {
     ++waits_ended_;
     --waiting_;
   }
-  /// The first blocks meet at the second addition of each, unless those who have not come wait for others
-  /// themselves: by then all have done what follows from their first.
+  /// The first blocks meet at their second additions, except for blocks that wait for others themselves: by
+  /// then every block has handled the result of its first addition.
   bool must_wait_at_addition() override {
     if (unit_->added == Added::enough) return false;
     if (unit_->added == Added::nothing) {
@@ -242,25 +243,26 @@ class Blocks final : public OtherBlocks {
   }
 
  private:
-  /// As many as run at one time on the simulator's multiprocessors (device.h).
+  /// As many as the simulator's multiprocessors run concurrently (device.h).
   uint64_t blocks_that_meet() const { return std::min<uint64_t>(count_, 4); }
 
-  static constexpr int kManyBlocks = 64;  ///< of a grid, after which few more hand over before they begin
-  /// Blocks that run at one time since one waits for others. (A page has no memory for many.)
+  static constexpr int kManyBlocks = 64;  ///< blocks per grid after which few more let others run before they
+                                          ///< begin
+  /// The most blocks that run concurrently because one waits for others. (A page has no memory for many.)
   static constexpr int kMostForOthers = kHasOsThreads ? 64 : 4;
 
-  /// Another block has its turn, of those that run at one time.
+  /// Gives another of the concurrent blocks a turn.
   void hand_over() {
     if (uint64_t(working_) < blocks_that_meet()) begin_another();
     turns_->hand_over(unit_->number);
   }
 
-  /// (mutex_ is held, or nobody else runs.)
+  /// (mutex_ is held, or no other OS thread is running.)
   void provide_workers(int count) {
     while (workers.size() < std::size_t(count)) workers.push_back(std::make_unique<Worker>());
   }
 
-  /// As the unit of that number.
+  /// Runs blocks as unit `number_of_unit`.
   void run_blocks(int number_of_unit) {
     const Watchdog watchdog(options().timeout);
     const CrashStack crash_stack;
@@ -273,7 +275,7 @@ class Blocks final : public OtherBlocks {
     }();
     enter_(worker, *this);
     for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {
-      // On one OS thread a grid does the same every time; in random order blocks meet anyway.
+      // On one OS thread a grid must do the same every time; in random order blocks meet anyway.
       const bool meets = number < blocks_that_meet() && options().os_threads > 1 && !turns_;
       unit_->added = meets ? Added::nothing : Added::enough;
       if (hands_over()) {
@@ -289,10 +291,10 @@ class Blocks final : public OtherBlocks {
     if (turns_) turns_->leave();
   }
 
-  /// All units on the calling OS thread, which each has until its block waits for others.
+  /// Runs all units on the calling OS thread, each until its block waits for others.
   void run_in_turn() {
     std::deque<Unit> units;
-    SharedMemory* in_place = nullptr;  // whose `__shared__` arrays are
+    SharedMemory* in_place = nullptr;  // the one whose `__shared__` arrays are in place
     for (int number = 0; working_ > 0; number = number + 1 < begun_ ? number + 1 : 0) {
       Worker& worker = *workers[std::size_t(number)];
       if (number == int(units.size())) {
@@ -325,14 +327,14 @@ class Blocks final : public OtherBlocks {
     return unit_->has_block = true;
   }
 
-  /// One more unit, unless there is nothing left for it to do, or the system has none.
+  /// Begins one more unit, unless it would have nothing to do or the system refuses another OS thread.
   bool begin_another() {
     if (next_ >= count_) return false;
     const std::lock_guard lock(mutex_);
     const int number = begun_;
     if (uint64_t(number) >= std::min(count_, at_once())) return false;
     provide_workers(number + 1);
-    ++working_;  // before it works: it must not take itself for the only one
+    ++working_;  // before it runs, so that it does not take itself for the only one
     if (!kHasOsThreads) {
       ++begun_;
       return true;
@@ -352,32 +354,32 @@ class Blocks final : public OtherBlocks {
   const uint64_t count_, seed_;
   const std::function<void(Worker&, OtherBlocks&)> enter_;
   std::atomic<uint64_t> next_{0};
-  std::atomic<int> working_{1}, waiting_{0};  ///< units, the calling OS thread's first
-  std::atomic<uint64_t> waits_ended_{0};      ///< how often one of them has gone on
-  std::atomic<uint64_t> came_{0};             ///< of the blocks that meet, how many have come, or ended
-  std::atomic<int> wait_there_{0};            ///< OS threads whose blocks wait for the others to come
+  std::atomic<int> working_{1}, waiting_{0};  ///< units, including the calling OS thread's
+  std::atomic<uint64_t> waits_ended_{0};      ///< how often a unit has stopped waiting
+  std::atomic<uint64_t> came_{0};             ///< of the blocks that meet, how many have arrived or ended
+  std::atomic<int> wait_there_{0};            ///< OS threads whose blocks wait for the others to arrive
   std::atomic<bool> has_met_{false};
   FirstError error_;
   std::optional<Turns> turns_;  ///< in random order, and where only one block runs at a time
-  std::mutex mutex_;            ///< of what follows
+  std::mutex mutex_;            ///< protects the members below
   std::vector<std::thread> threads_;
   int begun_ = 1;
-  /// What its block has added to whole numbers in device memory; enough, if it need not meet others.
+  /// How often its block has added to integers in device memory; enough if it need not meet others.
   enum class Added { nothing, once, waits, enough };
-  /// What runs a block at a time: an OS thread, or, where there is only one, a share of it.
+  /// Runs one block at a time: an OS thread, or a share of the only one.
   struct Unit {
     int number = 0;      ///< from 0 on
     bool waits = false;  ///< whether it is counted in waiting_
     Added added = Added::enough;
     std::chrono::steady_clock::time_point all_wait_since{};
-    uint64_t known_to_have_ended = 0;  ///< of waits_ended_
-    int rounds_beside_others = 0;      ///< of its waiting, when others last ran
-    bool gives_up = false;             ///< whether its block has waited in vain
-    Random random{0};                  ///< of its block: when it hands over
+    uint64_t known_to_have_ended = 0;  ///< value of waits_ended_
+    int rounds_beside_others = 0;      ///< rounds it had waited when others last ran
+    bool gives_up = false;             ///< whether its block has waited too long
+    Random random{0};                  ///< decides when its block lets others run
     int operations_left = 0;           ///< until then
-    // Of one that has its OS thread in turn with others:
+    // For units that share an OS thread:
     uint64_t block = 0;
-    bool has_block = false;  ///< which is not over yet
+    bool has_block = false;  ///< one that is not over yet
     bool is_over = false;    ///< no block is left for it
   };
   static thread_local constinit Unit* unit_;  ///< of the calling OS thread
@@ -407,7 +409,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
   static std::mutex one_grid;
   const std::lock_guard lock(one_grid);
 
-  if (!watcher) note_all_written();  // what this launch writes, nobody sees
+  if (!watcher) note_all_written();  // this launch's writes are not recorded
   if (watcher) watcher->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent});
   if (EventFile* events = EventFile::asked())
     events->grid_begins({grid, block, dynamic_shared_bytes, kernel, dependent},

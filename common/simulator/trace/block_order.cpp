@@ -19,7 +19,7 @@ void merge(Knowledge& to, const Knowledge& from) {
   }
 }
 
-/// The same, and the async proxy knows all of it.
+/// The same, all of it known to the async proxy too.
 Knowledge known_to_proxy(const Knowledge& what) {
   Knowledge result;
   for (const auto& [block, clocks] : what) {
@@ -105,7 +105,7 @@ void BlockOrder::publish(int thread, std::uintptr_t word, uint64_t before) {
   auto own = std::make_shared<std::vector<uint32_t>>(clocks_.fenced(thread));
   if (own->empty()) return;
   Knowledge known;
-  std::set<std::pair<const Knowledge*, bool>> merged;  // many have acquired the same
+  std::set<std::pair<const Knowledge*, bool>> merged;  // many threads have acquired the same
   for (const Acquired& acquired : acquired_) {
     if (clocks_.known_behind_fence(thread, acquired.thread) < acquired.clock) continue;
     const bool proxied = clocks_.known_to_proxy_behind_fence(thread, acquired.thread) >= acquired.clock;
@@ -126,7 +126,7 @@ void BlockOrder::note_value(int thread, std::uintptr_t word, uint64_t before, ui
                            {now, published_->at(word), block_, thread, clocks_.now(thread), std::move(row)});
 }
 
-/// Whether `thread` knows of an operation that has brought a word its value.
+/// Whether `thread` knows of an operation that gave a word this value.
 bool BlockOrder::knows(int thread, const PastValue& value) {
   if (!value.row) return true;
   if (value.block == block_)
@@ -139,7 +139,7 @@ bool BlockOrder::knows(int thread, const PastValue& value) {
 }
 
 uint64_t BlockOrder::read(int thread, std::uintptr_t word, uint64_t latest, uint32_t accesses) {
-  constexpr int kMostTimes = 4;  // in a loop that does other things, too
+  constexpr int kMostTimes = 4;  // in a loop that does other things too
 
   const Published::Past* past = published_->past_of(word, latest);
   if (!past) {
@@ -177,7 +177,7 @@ void BlockOrder::acquire(int thread, uint32_t clock, std::uintptr_t word,
   if (before != acquired_.end() && before->what == what) return;
   if (const auto own = what->find(block_); own != what->end()) clocks_.learn(thread, *own->second);
   if (before != acquired_.end())
-    before->what = std::move(what);  // which holds all that was there before
+    before->what = std::move(what);  // which includes everything published before
   else
     acquired_.push_back({thread, clock, word, std::move(what)});
 }
@@ -194,14 +194,14 @@ void BlockOrder::will_acquire(int thread, std::uintptr_t word, std::size_t bytes
     *known = load;
 }
 
-/// What a thread knows that has read what the word holds now.
+/// The knowledge of a thread that has read the word's current value.
 std::shared_ptr<const Knowledge> BlockOrder::as_of(const Load& load) {
   auto what = published_->as_of(load.word, value_of(load.word, load.bytes));
   if (what != published_->at(load.word)) miss(load.thread, load.clock, load.word);
   return what;
 }
 
-/// A thread has read what may be an older value.
+/// A thread has read a possibly older value.
 void BlockOrder::miss(int thread, uint32_t clock, std::uintptr_t word) {
   const auto before = std::find_if(missed_.begin(), missed_.end(), [&](const Acquired& one) {
     return one.thread == thread && one.word == word;
@@ -213,13 +213,13 @@ void BlockOrder::miss(int thread, uint32_t clock, std::uintptr_t word) {
     before->what = std::move(missed.what);
 }
 
-/// All that was about to be acquired has been.
+/// Completes all pending acquisitions.
 void BlockOrder::settle() {
   for (const Load& load : loads_) acquire(load.thread, load.clock, load.word, as_of(load));
   loads_.clear();
 }
 
-/// Whether something that was acquired is so.
+/// Whether `found` holds for anything acquired.
 template <typename Found>
 bool BlockOrder::any(const Found& found) {
   if (std::any_of(acquired_.begin(), acquired_.end(), found)) return true;
@@ -258,7 +258,7 @@ bool BlockOrder::proxy_knows(int thread, uint64_t block, int of, uint32_t clock)
   return any([&](const Acquired& acquired) {
     const auto known = acquired.what->find(block);
     if (known == acquired.what->end()) return false;
-    // Who handed it over has fenced, or whoever has it since.
+    // The thread that handed it over has fenced, or one that has acquired it since.
     return ((*known->second)[clocks_.width() + index] >= clock &&
             clocks_.known(thread, acquired.thread) >= acquired.clock) ||
            ((*known->second)[index] >= clock &&

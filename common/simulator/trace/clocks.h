@@ -1,10 +1,9 @@
 /// \file
-/// Vector clocks: who knows of whose work. Internal to the simulator.
-///
-/// Every thread counts its releases. A thread's vector says, for each other thread, up to which count it
-/// knows what that one did; an access is ordered before another if whoever does the second knows the count at
-/// which the first was done. (L. Lamport, 1978; F. Mattern, 1988; FastTrack, C. Flanagan and S. Freund,
-/// 2009.) Agents, which stand for the async proxy, are entries like threads, but what they count are tickets.
+/// Vector clocks: which thread has seen whose work. Internal to the simulator.
+/// Every thread counts its releases. A thread's vector holds, for each other thread, the count up to which it
+/// has seen that thread's work; an access is ordered before another if the second thread has seen the count
+/// at which the first access was made. (L. Lamport, 1978; F. Mattern, 1988; FastTrack, C. Flanagan and S.
+/// Freund, 2009.) Agents, which represent the async proxy, have entries like threads, but count tickets.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -18,10 +17,10 @@
 
 namespace flashbook::sim {
 
-/// Agents of a block; those beyond share the last entry, which makes the checks weaker and never wrong.
+/// Agents per block. Any beyond share the last entry, which may miss races but never invents one.
 constexpr int kAgents = 128;
 
-/// A row of counts that several hold, all on one OS thread: a std::shared_ptr would count them atomically.
+/// A row of counts with several owners on one OS thread: a std::shared_ptr would use atomic reference counts.
 class SharedRow {
  public:
   SharedRow() = default;
@@ -58,23 +57,23 @@ class Clocks {
 
   int threads() const { return threads_; }
   uint32_t now(int thread) const { return own_[std::size_t(thread)]; }
-  /// What `thread` knows of another thread, or of agent `of - threads()`.
+  /// Up to which count `thread` knows another thread, or agent `of - threads()`.
   uint32_t known(int thread, int of) const {
     return of == thread ? now(thread) : known_of_others(thread)[of];
   }
-  /// The same of all others; good until anything happens.
+  /// The same for all others; valid until the next change.
   const uint32_t* known_of_others(int thread) const {
     const Row& row = rows_[std::size_t(thread)];
     return !row.changed.empty() ? row.changed.data() : row.shared ? row.shared.data() : nothing_.data();
   }
-  /// The same of all these lanes, if they share it; else null.
+  /// The same if it is shared by all these lanes; otherwise null.
   const uint32_t* known_to_all(int first_thread, uint32_t lanes) const {
     const uint32_t* known = known_of_others(first_thread + __builtin_ctz(lanes));
     for (uint32_t left = lanes; left; left &= left - 1)
       if (known_of_others(first_thread + __builtin_ctz(left)) != known) return nullptr;
     return known;
   }
-  /// `thread` knows what each lane of a warp did up to this count, and maybe more.
+  /// A lower bound on what `thread` knows of every lane of a warp.
   uint32_t least_known(int thread, int warp) const {
     return known_of_others(thread)[std::size_t(threads_ + kAgents + warp)];
   }
@@ -82,9 +81,9 @@ class Clocks {
   uint32_t known_to_proxy(int thread, int of, Proxied memory) const {
     return behind(Fence(memory), thread, of);
   }
-  /// The same, as far as a memory fence came after it: the thread's own, or another one's that it knows of.
+  /// The same, as far as it was followed by a memory fence: the thread's own, or another's that it knows of.
   uint32_t known_behind_fence(int thread, int of) const { return behind(Fence::memory, thread, of); }
-  /// The same of what was known to the async proxy, for global memory, when that fence came.
+  /// The same for what the async proxy knew of global memory at that fence.
   uint32_t known_to_proxy_behind_fence(int thread, int of) const {
     return behind(Fence::memory_of_proxy, thread, of);
   }
@@ -96,64 +95,68 @@ class Clocks {
   /// The same for a thread that reads `value` there: if the word had it before the last publish(), what had
   /// been published by then.
   void acquire_as_of(int thread, const void* object, uint64_t value);
-  /// Whether `thread` would know what a thread did then if its reads had told the latest value from an older.
+  /// Whether `thread` would know that clock if its reads had distinguished the latest value from an older
+  /// equal one.
   bool would_know(int thread, int of, uint32_t clock) const {
     return std::any_of(missed_.begin(), missed_.end(), [&](const auto& missed) {
       return missed.first == thread && (*missed.second)[std::size_t(of)] >= clock;
     });
   }
   void fence_proxy(int thread, Proxied memory);
-  /// publish() hands over what `thread` knows now, also if another thread calls it that knows of the fence.
+  /// From now on publish() includes what `thread` knows now, also when called by a thread that knows of the
+  /// fence.
   void fence(int thread);
-  /// Hands over what fences have covered, to whoever acquires from the object: the thread's own fences, and
-  /// those of others that it knows of, by a barrier after them. `before`: the value that is still there.
+  /// Hands over what fences have covered to every thread that acquires from the object: the thread's own
+  /// fences, and those of others that it knows of through a barrier after them. `before`: the value still in
+  /// the word.
   void publish(int thread, const void* object, uint64_t before);
-  /// What that is: what is known of each thread and agent, and then, of each again, as far as the async proxy
-  /// knows it in global memory; empty if it is nothing.
+  /// What publish() hands over: the clocks of each thread and agent, then the same as known to the async
+  /// proxy in global memory; empty if there is nothing.
   std::vector<uint32_t> fenced(int thread);
-  /// Threads, agents, and a least count of each warp's threads.
+  /// Threads, agents, and a lower bound per warp.
   std::size_t width() const { return width_; }
-  /// Whether the thread has fenced, and done nothing since that others wait for.
+  /// Whether the thread has fenced and released nothing since.
   bool has_just_fenced(int thread) const {
     const uint32_t last = known_behind_fence(thread, thread);
     return last != 0 && last + 1 == now(thread);
   }
-  /// `thread` knows what others know.
+  /// `thread` learns what others know.
   void learn(int thread, const std::vector<uint32_t>& known);
 
-  /// The entry of the agent that stands for the object.
+  /// The entry of the agent that represents the object.
   int agent(const void* object);
   /// A new ticket of an agent.
   uint32_t next_ticket(int agent) { return ++tickets_[std::size_t(agent - threads_)]; }
-  /// `thread` knows the agent's work up to a ticket.
+  /// `thread` learns of the agent's work up to a ticket.
   void learn(int thread, int agent, uint32_t ticket);
-  /// The agent's work up to a ticket is released.
+  /// Releases the agent's work up to a ticket.
   void release_agent(int agent, uint32_t ticket, const void* object);
 
  private:
   using Vector = std::vector<uint32_t>;
-  /// What may come between an access and those who must know of it: a proxy fence for either memory, a memory
-  /// fence, or a proxy fence for global memory and then a memory fence. (In the order of Proxied.)
+  /// The fences that may lie between an access and a thread that must see it: a proxy fence for either
+  /// memory, a memory fence, or a proxy fence for global memory followed by a memory fence. (In the order of
+  /// Proxied.)
   enum class Fence { shared, global, memory, memory_of_proxy };
-  using Fenced = std::array<Vector, 4>;  // by each
-  /// What was released in the round that is under way, and in the last one that was completed; for plain
-  /// accesses and for the async proxy.
+  using Fenced = std::array<Vector, 4>;  // by Fence
+  /// What was released in the current round and in the last complete one, for plain accesses and for the
+  /// async proxy.
   struct Object {
     Vector gathering;
     SharedRow complete;
-    SharedRow gathered, completed;  ///< a row that is a part of them
-    uint32_t rounds = 0;            ///< that are complete
-    /// Of a word: the value before the last that differed from it, and what had been published by then.
+    SharedRow gathered, completed;  ///< a row that is part of them
+    uint32_t rounds = 0;            ///< complete ones
+    /// For a word: the last value that differed from the current one, and what had been published by then.
     std::optional<uint64_t> before;
     SharedRow complete_before;
     Fenced gathering_fenced, complete_fenced;
   };
-  /// What a thread knows of others. Threads that meet at a barrier know the same: they share it until one
-  /// learns something else.
+  /// What a thread knows of others. Threads that meet at a barrier know the same and share it until one of
+  /// them learns more.
   struct Row {
     SharedRow shared;
-    Vector changed;                     ///< if it is not empty, this counts
-    const void* released_to = nullptr;  ///< the object to which all of this was released last, and its round
+    Vector changed;                     ///< if not empty, this counts
+    const void* released_to = nullptr;  ///< the object to which all of this was last released, and its round
     uint32_t released_round = 0;
   };
 
@@ -175,14 +178,14 @@ class Clocks {
 
   int threads_ = 0;
   std::size_t width_ = 0;
-  Vector own_;             // of each thread: its count
-  std::vector<Row> rows_;  // of each thread
+  Vector own_;             // per thread: its count
+  std::vector<Row> rows_;  // per thread
   Vector nothing_;         // a row of zeros
-  Fenced fenced_;          // what each thread knows to be behind a fence; empty until the first of its kind
+  Fenced fenced_;  // per thread: what it knows to be behind a fence; empty until the first of its kind
   std::unordered_map<const void*, Object> objects_;
-  const void* last_ = nullptr;  // the one that was asked for last: threads of a block meet at the same
+  const void* last_ = nullptr;  // the last one used: threads of a block usually meet at the same one
   Object* last_object_ = nullptr;
-  std::vector<std::pair<int, SharedRow>> missed_;  // by threads that read what may be an older value
+  std::vector<std::pair<int, SharedRow>> missed_;  // by threads that read a possibly older value
   std::unordered_map<const void*, int> agents_;
   Vector tickets_;
 };

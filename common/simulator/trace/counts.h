@@ -1,8 +1,7 @@
 /// \file
-/// What a request of a warp costs. Internal to the simulator.
-///
-/// A textbook's model, not a measurement: global memory moves in sectors of 32 bytes; shared memory has 32
-/// banks, each 4 bytes wide, and serves in one wavefront whatever touches no bank twice in different words.
+/// The cost of a warp's request. Internal to the simulator.
+/// This is the textbook model, not a measurement: global memory moves in sectors of 32 bytes. Shared memory
+/// has 32 banks, each 4 bytes wide; one wavefront serves all accesses that touch at most one word per bank.
 /// Lanes that read the same word share it. (CUDA C++ Best Practices Guide, "Device Memory Accesses", "Shared
 /// Memory"; Nsight Compute calls the units sectors and wavefronts.)
 #pragma once
@@ -12,20 +11,20 @@ namespace flashbook::sim {
 
 constexpr uint32_t kSectorBytes = 32, kBanks = 32, kBankBytes = 4;
 
-/// What the active lanes of a warp ask for in one instruction.
+/// The accesses of a warp's active lanes in one instruction.
 struct Request {
-  uint32_t lanes;           ///< that are active
-  uint32_t bytes;           ///< a lane: at most 16
+  uint32_t lanes;           ///< active ones
+  uint32_t bytes;           ///< per lane: at most 16
   const uint64_t* of_lane;  ///< [32] addresses
 };
 
-/// Sectors, or wavefronts, that a request takes, and how few it could take if its lanes asked for as many
-/// different bytes that lie well.
+/// The sectors or wavefronts of a request, and the fewest that the same number of different bytes could take
+/// with a perfect layout.
 struct Cost {
   uint32_t units, ideal;
 };
 
-/// The numbers (address / 32) of the sectors that a request of global memory touches, each once, ascending.
+/// The numbers (address / 32) of the sectors that a request accesses in global memory, each once, ascending.
 struct Sectors {
   uint32_t count = 0;
   uint64_t number[64];
@@ -34,7 +33,7 @@ struct Sectors {
 Sectors sectors_of(const Request& request);
 Cost global_cost(const Request& request, const Sectors& sectors);
 
-/// Accesses of 8 bytes are served half a warp at a time, those of 16 bytes (ldmatrix's rows, too) a quarter.
+/// 8-byte accesses are served half a warp at a time, 16-byte ones (including ldmatrix's rows) a quarter.
 Cost shared_cost(const Request& request);
 
 }  // namespace flashbook::sim

@@ -1,8 +1,7 @@
 /// \file
-/// The calls that -fsanitize=thread plants in a kernel: before loads and stores, and instead of atomics.
-///
-/// libtsan, which would usually answer them, is not linked. Each call looks where it came from: its return
-/// address leads to the line in the source. Outside a traced block they do nothing, or what the operation is.
+/// The calls that -fsanitize=thread inserts into a kernel: before loads and stores, and instead of atomics.
+/// libtsan, which usually defines these functions, is not linked. The return address of a call leads to the
+/// line in the source. Outside a traced block the calls do nothing except the operation itself.
 #include <cstdint>
 #include <cstring>
 
@@ -31,7 +30,7 @@ void access(const volatile void* address, std::size_t bytes, Access what, bool a
     tracer->accesses_elsewhere(what, at, bytes, return_address);
 }
 
-/// A plain, aligned load, which most accesses are. (Put into its callers, each of which knows `bytes`.)
+/// A plain, aligned load, like most accesses. (Inlined where `bytes` is constant.)
 [[gnu::always_inline]] inline void load(const void* address, std::size_t bytes, const void* return_address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   flashbook::sim::Tracer* tracer = current_tracer;
@@ -39,13 +38,12 @@ void access(const volatile void* address, std::size_t bytes, Access what, bool a
     access(address, bytes, Access::load, true, return_address);
 }
 
-/// An access to any number of bytes, none perhaps.
+/// An access to any number of bytes, possibly none.
 void access_all(const void* address, std::size_t bytes, Access what, const void* return_address) {
   if (bytes > 0) access(address, bytes, what, false, return_address);
 }
 
-/// A volatile access, which is a flag's, between threads that fence: nothing else makes two threads meet
-/// there.
+/// A volatile access, which implements a flag between threads that fence; otherwise it synchronises nothing.
 void access_volatile(void* address, std::size_t bytes, Access what, const void* return_address) {
   access(address, bytes, what, true, return_address);
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -53,8 +51,8 @@ void access_volatile(void* address, std::size_t bytes, Access what, const void* 
     current_tracer->accesses_volatile(current_worker->current_number(), what, at, return_address);
 }
 
-/// The calling thread has seen what an atomic operation, or a volatile store, left there. `leaves`: by what
-/// leaves the word as it is.
+/// The calling thread has seen the value left by an atomic operation or a volatile store. `leaves`: through
+/// an operation that does not change the word.
 template <typename T>
 inline void acquire(const volatile T* address, bool leaves) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -66,9 +64,9 @@ inline void acquire(const volatile T* address, bool leaves) {
     tracer->acquires_word(current_worker->current_number(), at);
 }
 
-/// An atomic operation, whose result depends on what was there before if `kReads`. What it publishes is known
-/// before anyone can see that it has happened, and what others have published is taken over afterwards. It
-/// `may_fail` to write, or `leaves` the word as it is.
+/// An atomic operation; its result depends on the previous value if `kReads`. It publishes before other
+/// threads can see its effect, and acquires what others have published afterwards. It `may_fail` to write, or
+/// `leaves` the word unchanged.
 template <bool kReads = true, typename T, typename Operation>
 auto update(volatile T* address, const void* return_address, Operation operation, bool may_fail = false,
             bool leaves = false) {
@@ -88,8 +86,9 @@ auto update(volatile T* address, const void* return_address, Operation operation
   return result;
 }
 
-/// An atomic load, or an operation that leaves the word as it is, in device memory: it may have come before
-/// others that have run. (In shared memory threads of a block take turns, and the latest value is there.)
+/// An atomic load from device memory, or an operation that does not change the word: it may take effect
+/// before others that have already run. (In shared memory threads of a block take turns, and see the latest
+/// value.)
 template <typename T>
 bool reads_past(Access what, const volatile T* address, const void* return_address, T& value) {
   flashbook::sim::Tracer* tracer = current_tracer;
@@ -98,7 +97,7 @@ bool reads_past(Access what, const volatile T* address, const void* return_addre
   return true;
 }
 
-/// Who adds a whole number in device memory, or sets a bit, may take a tile: others have their turn too.
+/// Adding an integer in device memory, or setting a bit, may claim a tile: other blocks get a turn first.
 inline void meet_other_blocks(const volatile void* address) {
   flashbook::sim::Tracer* tracer = current_tracer;
   if (tracer && tracer->is_of_device(reinterpret_cast<std::uintptr_t>(address)))
@@ -115,7 +114,7 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
-// The macros spell out a family of functions whose names end in the number of bytes, or of bits.
+// The macros define a family of functions whose names end in the number of bytes or bits.
 
 #define FLASHBOOK_ACCESS(bytes)                                                                 \
   void __tsan_read##bytes(void* address) { load(address, bytes, __builtin_return_address(0)); } \
@@ -142,7 +141,7 @@ void __tsan_write_range(void* address, std::size_t bytes) {
   access(address, bytes, Access::store, false, __builtin_return_address(0));
 }
 
-// What a kernel moves as a whole; instrumented.h sends those calls here.
+// A kernel's block copies and fills; instrumented.h redirects its calls here.
 void* __tsan_memcpy(void* target, const void* source, std::size_t bytes) {
   access_all(source, bytes, Access::load, __builtin_return_address(0));
   access_all(target, bytes, Access::store, __builtin_return_address(0));

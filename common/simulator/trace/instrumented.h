@@ -1,14 +1,13 @@
 /// \file
 /// Included before everything else in kernel files that are compiled for the traced mode.
-///
-/// -fsanitize=thread announces loads and stores, and no calls of memcpy, memmove and memset. Here they are
-/// ours, which announce themselves: those that a kernel spells out, and those that std::copy, std::fill and
-/// their relatives become.
+/// -fsanitize=thread reports loads and stores, but not calls of memcpy, memmove and memset. Here these are
+/// replaced by functions that report their accesses, whether a kernel calls them itself or through std::copy,
+/// std::fill and the like.
 #pragma once
 
 #ifdef __clang__
 
-// clang++ makes calls of them all, a struct's copy too.
+// clang++ compiles all of these to calls, including copies of structs.
 asm(".set memcpy, __tsan_memcpy\n"
     ".set memmove, __tsan_memmove\n"
     ".set memset, __tsan_memset\n");
@@ -24,8 +23,8 @@ void* __tsan_memmove(void* target, const void* source, std::size_t bytes);
 void* __tsan_memset(void* target, int value, std::size_t bytes);
 }
 
-// g++ makes loads and stores of what is known to be short, where nothing would announce it, but for what is
-// one load and one store. (A struct's copy it announces, and then may call the library's memcpy.)
+// g++ turns short ones into loads and stores without reporting them, unless they are a single load and store.
+// (It does report copies of structs, and may then call the library's memcpy.)
 #define FLASHBOOK_IS_ONE_ACCESS(bytes) \
   (__builtin_constant_p(bytes) && (bytes) <= 16 && ((bytes) & ((bytes)-1)) == 0)
 #define FLASHBOOK_INSTEAD \
@@ -48,7 +47,7 @@ FLASHBOOK_INSTEAD void* memset(void* target, int value, std::size_t bytes) noexc
 #undef FLASHBOOK_INSTEAD
 #undef FLASHBOOK_IS_ONE_ACCESS
 
-// The names by which the C++ library calls them.
+// The names that the C++ library uses.
 #define __builtin_memcpy memcpy
 #define __builtin_memmove memmove
 #define __builtin_memset memset

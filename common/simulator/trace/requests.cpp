@@ -6,7 +6,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// Which lanes of a request name the same address. Returns how many such parts there are.
+/// Groups the lanes of a request by address. Returns the number of groups.
 uint32_t divide(uint32_t lanes, const uint64_t* addresses, std::array<SameAddress, 32>& parts) {
   constexpr std::size_t kPlaces = 64;
   const uint64_t first = addresses[__builtin_ctz(lanes)];
@@ -52,7 +52,9 @@ void Requests::begin(int threads, EventLog* log) {
   threads_ = threads;
   log_ = log;
   if (logs_.size() < std::size_t(threads)) logs_.resize(std::size_t(threads));
-  for (Recent& recent : recent_) recent.kind = 0;  // another grid may have begun, which has touched no sector
+  for (Recent& recent : recent_)
+    recent.kind = 0;  // another grid may have begun, which has not accessed
+                      // these sectors
 }
 
 void Requests::forget(int thread) {
@@ -117,7 +119,7 @@ void Requests::converge(int warp, uint32_t lanes) {
 
 void Requests::count_together(int warp, const Log* logs, uint32_t lanes, int leader) {
   const uint64_t* of_lane[32];
-  uint32_t checked = 0;  // entries of some lane that are
+  uint32_t checked = 0;  // entries already checked for some lane
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
     of_lane[lane] = logs[lane].addresses();
@@ -174,17 +176,17 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
       count(apart_[i].kind & ~Kind::kUnchecked, request.lanes, request.addresses);
 }
 
-/// Tells the log of requests, in the order in which their first lane comes to them. The n-th
-/// access of a kind makes a request with the n-th of the other lanes.
+/// Logs requests in the order in which their first lanes make them. The n-th access of a kind is combined
+/// with the n-th of the other lanes.
 [[gnu::cold]] void Requests::write_down(int warp, const Log* logs, uint32_t lanes) const {
   struct One {
     uint64_t kind;
     uint32_t lanes = 0;
-    std::array<uint32_t, 32> numbers{};  // of each lane: which of its accesses
+    std::array<uint32_t, 32> numbers{};  // per lane: the number of its access
     std::array<uint64_t, 32> addresses{};
   };
   std::vector<One> requests;
-  std::map<std::pair<uint64_t, uint32_t>, std::size_t> known;  // by kind, and the how manieth of it
+  std::map<std::pair<uint64_t, uint32_t>, std::size_t> known;  // by kind, and its count so far
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
     std::unordered_map<uint64_t, uint32_t> times;
@@ -223,12 +225,12 @@ bool Requests::is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, cons
   if (recent.lanes != lanes) return false;
   const int leader = __builtin_ctz(lanes);
   const uint64_t shift = addresses[leader] - recent.addresses[leader];
-  uint64_t other = 0;  // lanes that take no part have address 0 in both
+  uint64_t other = 0;  // inactive lanes have address 0 in both
   for (std::size_t lane = 0; lane < 32; ++lane)
     other |= (addresses[lane] - recent.addresses[lane]) ^ (lanes >> lane & 1 ? shift : 0);
   if (other) return false;
   if (kind.shared) return shift % kBankBytes == 0;
-  // By so many sectors, and a rest that leaves every address in its sector.
+  // Shifts by whole sectors, plus a rest that keeps every address in its sector.
   const int64_t rest = int64_t(shift % kSectorBytes);
   int64_t ahead = (int64_t(shift) - rest) / int64_t(kSectorBytes);
   if (rest > int64_t(recent.room_behind)) {

@@ -1,5 +1,5 @@
 /// \file
-/// Large tables of which little is used. Internal to the simulator.
+/// Large, sparsely used tables. Internal to the simulator.
 #pragma once
 #include <sys/mman.h>
 
@@ -9,7 +9,7 @@
 
 namespace flashbook::sim {
 
-/// An array of zeros that takes memory only where it is written.
+/// An array of zeros that uses memory only where it is written.
 template <typename T>
 class Reserved {
  public:

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Site kInstruction = 1u << 31;
 
-/// The instructions that were seen. The numbers are handed out once and for all.
+/// The instructions seen so far. Their numbers never change.
 class Instructions {
  public:
   Site number(const char* instruction, Location where) {
@@ -45,7 +45,7 @@ Instructions& instructions() {
 
 std::string file_of(const std::string& place) { return place.substr(0, place.find(':')); }
 
-/// "kernel.cuh:42 or kernel.cuh:50": the lines of these calls that are of another file than `helper`.
+/// "kernel.cuh:42 or kernel.cuh:50": the lines of these calls in other files than `helper`.
 std::string lines_of_calls(std::span<const std::uintptr_t> calls, const std::string& helper) {
   constexpr std::size_t kMost = 3;
   std::set<std::string> places;
@@ -72,7 +72,7 @@ std::string describe_code(Site site) {
 const std::uintptr_t code_begin = 0 - offset_in_program(nullptr);
 
 Site site_of_instruction(const char* instruction, Location where) {
-  // What an OS thread has asked last of each place.
+  // An OS thread's last lookup of each place.
   struct Known {
     const char* instruction;
     Location where;
@@ -100,13 +100,13 @@ std::map<Site, SourceLine> source_lines(std::span<const Site> sites, const void*
     else if (lines.try_emplace(site, SourceLine{.place = describe_code(site)}).second)
       code.push_back(site);
   for (const auto& [offset, found] : source_lines_of_code(code)) {
-    const auto& frames = found;  // clang++ captures no structured binding
+    const auto& frames = found;  // clang++ cannot capture structured bindings
     if (frames.empty()) continue;
     SourceLine& line = lines[Site(offset)];
     std::string& place = line.place;
     place = frames[0];
     const auto first_of = [&](auto belongs) { return *std::find_if(frames.begin(), frames.end(), belongs); };
-    // The last frame is the kernel's, or that of a helper that was not put into it.
+    // The last frame belongs to the kernel, or to a helper that was not inlined.
     const std::string own = file_of(frames.front()), last = file_of(frames.back());
     if (own != last) {
       const std::string caller = first_of([&](const std::string& frame) { return file_of(frame) != own; });

@@ -1,9 +1,7 @@
 /// \file
-/// Races that may turn out to be none. Internal to the simulator.
-///
-/// Threads may store the same value in one place without a barrier: whoever is last, it is there. And a plain
-/// load may be the beginning of a loop with compare-and-swap, which finds out whether it has read what is
-/// there.
+/// Suspected races that may turn out to be harmless. Internal to the simulator.
+/// Threads may store the same value in one place without a barrier, since the order does not matter. And a
+/// plain load may begin a compare-and-swap loop, which finds out whether the value was current.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +14,7 @@
 
 namespace flashbook::sim {
 
-/// Keeps them until it is known what the thread does next. One for the threads of a block.
+/// Keeps suspicions until the thread's next action is known. One for the threads of a block.
 class Suspicions {
  public:
   /// Adds the race to the faults.
@@ -28,28 +26,28 @@ class Suspicions {
     loads_.clear();
   }
 
-  /// `thread` is about to store these bytes over what another thread has stored.
+  /// `thread` is about to store these bytes over another thread's store.
   void store(int thread, std::uintptr_t address, std::size_t bytes, Report report) {
     const auto* memory = reinterpret_cast<const unsigned char*>(address);
     stores_[std::size_t(thread)] = {address, {memory, memory + bytes}, std::move(report)};
     ++waiting_;
   }
-  /// `thread` is about to load what others update by atomic operations.
+  /// `thread` is about to load a word that others update by atomic operations.
   void load(int thread, std::uintptr_t address, Report report) {
     loads_.try_emplace({thread, address}, std::move(report));
   }
 
-  /// Whether nobody is suspected of having stored what another thread had not.
+  /// Whether no store is under suspicion.
   bool none() const { return waiting_ == 0; }
-  /// The next thing that `thread` does: its store has happened.
+  /// The next action of `thread`: its store has happened.
   void goes_on(int thread) {
     if (waiting_ > 0) decide(thread);
   }
-  /// `thread` operates atomically there.
+  /// `thread` makes an atomic operation there.
   void updates(int thread, std::uintptr_t address) {
     if (!loads_.empty()) loads_.erase({thread, address});
   }
-  /// The block ends: whatever is left is a race.
+  /// The block ends: all remaining suspicions are races.
   void finish() {
     for (std::size_t thread = 0; thread < stores_.size(); ++thread) goes_on(int(thread));
     for (const auto& [place, report] : loads_) report();

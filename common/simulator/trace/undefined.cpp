@@ -1,16 +1,14 @@
 /// \file
-/// The calls that -fsanitize=shift-exponent, float-cast-overflow, bounds-strict and object-size plant in a
-/// kernel, where C++ leaves the result undefined, and a host and a GPU may differ: before a shift by as many
-/// bits as the type has, or more, or by a negative number; before a real number that does not fit becomes an
-/// integer; and before an index leaves its array, for a neighbour in the same memory, or in a register; and
-/// before a pointer is followed that leads out of the variable which the compiler knows it to come from.
-///
-/// libubsan, which would usually answer them, is not linked. Outside a traced block they do nothing, but for
-/// an index, which ends the block in every mode.
-///
-/// And comparisons, before which -fsanitize-coverage=trace-cmp plants calls, and the C library's maximum and
-/// minimum, which this file takes the place of: they alone swallow what a local variable without a value
-/// holds, so that the result does not show it.
+/// The calls that -fsanitize=shift-exponent, float-cast-overflow, bounds-strict and object-size insert into a
+/// kernel where C++ leaves the result undefined, and a host and a GPU may differ. They come before a shift by
+/// a negative number or by at least the width of the type; before a conversion to an integer type that cannot
+/// hold the value; before an index out of bounds, which would reach a neighbour in memory or in a register;
+/// and before an access through a pointer beyond the variable that the compiler knows it points to.
+/// libubsan, which usually defines these functions, is not linked. Outside a traced block they do nothing,
+/// except for an index, which ends the block in every mode.
+/// This file also handles comparisons, before which -fsanitize-coverage=trace-cmp inserts calls, and replaces
+/// the C library's maximum and minimum: these alone can hide that a local variable had no value, so that the
+/// result does not show it.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -36,10 +34,10 @@ void report(const char* what, const std::string& problem, const void* return_add
     flashbook::sim::current_worker->scheduler.abandon(described(what, problem, return_address));
 }
 
-/// Every byte of a local that has no value yet, if g++ compiles it with -ftrivial-auto-var-init=pattern.
+/// Every byte of an uninitialised local, as g++ -ftrivial-auto-var-init=pattern sets it.
 constexpr uint64_t kNoValue = 0xfefefefefefefefe;
 
-/// Reports if one of two operands, a float, a double, or an integer of their sizes, is such a local.
+/// Reports if one of two operands, a float, a double, or an integer of their sizes, is uninitialised.
 template <typename T>
 inline void require_value(const char* what, T a, T b, const void* return_address) {
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
@@ -52,14 +50,14 @@ inline void require_value(const char* what, T a, T b, const void* return_address
          return_address);
 }
 
-/// What the compiler says of an index that left its array, or of a pointer that left its variable: the
-/// beginning of clang's OutOfBoundsData and TypeMismatchData.
+/// The compiler's description of an index or pointer out of bounds: the beginning of clang's OutOfBoundsData
+/// and TypeMismatchData.
 struct Described {
   const char* file;
   uint32_t line, column;
   struct Type {
     uint16_t kind, info;
-    char name[1];  ///< "'float [4]'", with a zero behind it
+    char name[1];  ///< "'float [4]'", null-terminated
   } const* type;
 };
 
@@ -83,7 +81,7 @@ float fminf(float a, float b) noexcept {
   return std::isnan(b) ? a : b;
 }
 
-// Shorter integers have too few values for one of them to mean that there is none.
+// Shorter integers have too few values to reserve one for this.
 #define FLASHBOOK_COMPARISON(suffix, type)                          \
   void __sanitizer_cov_trace_##suffix(type a, type b) {             \
     require_value("comparison", a, b, __builtin_return_address(0)); \
@@ -120,7 +118,7 @@ void __ubsan_handle_float_cast_overflow(void*, void*) {
          __builtin_return_address(0));
 }
 
-// Never returns, in any mode, so that loops over arrays have nothing to save for it.
+// Never returns in any mode, so that loops over arrays need not save registers for it.
 [[noreturn]] void __ubsan_handle_out_of_bounds_abort(void* data, void* index) {
   const auto* array = static_cast<const Described*>(data);
   const std::string report = described(

@@ -1,9 +1,8 @@
 /// \file
-/// Lanes of a warp that meet in volatile shared memory. Internal to the simulator.
-///
-/// Volatile accesses are a flag's, and no race. But reductions were once written with them and without a
-/// barrier, when the lanes of a warp went in step; since Volta they do not. Who polls a flag reads it again
-/// and again, and who sets one has fenced before; who does neither relies on the step.
+/// Lanes of a warp that communicate through volatile shared memory. Internal to the simulator.
+/// Volatile accesses implement flags, and are no race. But reductions once used them without a barrier, when
+/// the lanes of a warp ran in lock-step; since Volta they do not. A thread that polls a flag reads it
+/// repeatedly, and one that sets a flag has fenced before; threads that do neither rely on lock-step.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,7 +15,7 @@
 
 namespace flashbook::sim {
 
-/// The volatile words of a block. It keeps what may be a race until it is known that nobody polls.
+/// The volatile words of a block. It keeps a possible race until it is certain that no thread polls.
 class VolatileWords {
  public:
   explicit VolatileWords(Clocks& clocks) : clocks_(clocks) {}
@@ -26,7 +25,7 @@ class VolatileWords {
     suspected_.clear();
   }
 
-  /// `thread` reads a word, `at` bytes into what the races are kept of.
+  /// `thread` reads a word, `at` bytes into shared memory as the race checker numbers it.
   void load(int thread, std::size_t at, Site site) {
     Word& word = words_[at];
     const uint32_t now = clocks_.now(thread);
@@ -54,7 +53,7 @@ class VolatileWords {
     word.site = site;
   }
 
-  /// The block ends: calls `report(race)` for what is left.
+  /// The block ends: calls `report(race)` for every remaining race.
   template <typename Report>
   void finish(const Report& report) {
     for (const auto& [place, race] : suspected_) report(race);
@@ -68,7 +67,7 @@ class VolatileWords {
   };
   struct Word {
     std::optional<int> writer;  ///< the last one, unless it has fenced before
-    uint32_t written = 0;       ///< its clock then
+    uint32_t written = 0;       ///< its clock at that time
     Site site = 0;
     std::map<int, Read> readers;  ///< the last read of each thread
   };
