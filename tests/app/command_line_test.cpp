@@ -23,7 +23,7 @@ CommandLine parse(std::vector<const char*> words) {
 
 Options options(std::vector<const char*> words) { return *parse(std::move(words)).options; }
 
-/// The message of the error that these words lead to; fails if it has several lines.
+/// The error message for these arguments; fails if it has several lines.
 std::string error_of(std::vector<const char*> words) {
   try {
     parse(std::move(words));
@@ -35,7 +35,7 @@ std::string error_of(std::vector<const char*> words) {
   return "no error";
 }
 
-/// A folder of its own for the files of one test.
+/// A temporary folder for the files of one test.
 class CommandLineFiles : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -153,7 +153,7 @@ TEST_F(CommandLineFiles, AMaskIsPairsOrIntervals) {
     std::ofstream(file, std::ios::binary)
         << "\x93NUMPY" << '\x01' << '\x00' << char(header.size()) << '\x00' << header << bytes;
   };
-  // The batch, too: a GPU's default is another than the simulator's.
+  // Set the batch, too: a GPU's default differs from the simulator's.
   const std::vector<const char*> words{"--batch", "1",       "--seqlen", "2",      "--seqlen-k",
                                        "3",       "--heads", "2",        "--mask", file.c_str()};
   const auto given = [&] { return options(words).shape.visibility; };
@@ -173,7 +173,7 @@ TEST_F(CommandLineFiles, AMaskIsPairsOrIntervals) {
   EXPECT_NE(refused().find("neither bool nor int32"), std::string::npos) << refused();
 }
 
-// The rest is taken, and refused by the steps, who say where it is known.
+// The parser accepts the rest; steps without support reject it, and name those that have it.
 TEST(CommandLine, HelpNamesWhatTheChapterTakes) {
   const CommandLine help = parse({"--help"});
   EXPECT_FALSE(help.options);
@@ -208,7 +208,7 @@ TEST(CommandLine, AHeadDimThatNobodyTakesIsAnsweredWithWhatTheStepsTake) {
   EXPECT_EQ(refused({tiles, latent}, {"--step", "2"}), begin + "576");
 }
 
-/// Words that cannot be used, and what the message must contain: the option and the cure.
+/// Invalid arguments, and what the message must contain: the option and what is allowed.
 struct BadWords {
   std::vector<const char*> words;
   std::vector<const char*> message;
@@ -275,7 +275,7 @@ TEST(CommandLine, AnUnknownOptionIsAnsweredWithTheOneThatWasMeant) {
   EXPECT_NE(error_of({"--headdim", "64"}).find("; did you mean --head-dim? (--help"), std::string::npos);
   EXPECT_NE(error_of({"--causal", "--seqlne=4"}).find("; did you mean --seqlen? (--help"), std::string::npos);
   EXPECT_EQ(error_of({"--quadratic"}).find("did you mean"), std::string::npos);
-  EXPECT_EQ(error_of({"--heads"}).find("did you mean"), std::string::npos);  // known, and lacks its value
+  EXPECT_EQ(error_of({"--heads"}).find("did you mean"), std::string::npos);  // known, but has no value
 }
 
 TEST(CommandLine, TheOtherMachineIsRefused) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Throws odd options and broken .npy files at a chapter's program: hostile_test.py PROGRAM [--runs N] [--files N] [--seed S].
+"""Runs a chapter's program with odd options and broken .npy files: hostile_test.py PROGRAM [--runs N] [--files N] [--seed S].
 
-Whatever it is given, a program is right (0), or says in one line what is wrong and would cure it (2): never a wrong result, a signal, a
-hang or half a file. The same seed makes the same inputs. CTest runs a few; docs/pages/hardening.md says how many were tried."""
+For any input, a program either gives the right result (exit code 0) or prints one line with the error and the remedy (2): never a wrong
+result, a signal, a hang or a partial file. The inputs depend only on the seed. CTest runs a few; docs/pages/hardening.md reports larger runs."""
 import argparse
 import random
 import re
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-SECONDS = 60  # what a program may take: those that compute anything here compute little
+SECONDS = 60  # per program; all computations here are small
 SMALL = ["1", "2", "3", "7", "33"]
 NUMBERS = ["0", "-1", "-0", "+3", "", " ", "x", "1.5", "0x10", "1e3", "nan", "inf", "-inf", "2147483647", "2147483648", "4294967297", "9" * 20, "9" * 400,
            "4g", "999999999k", "1k1", "7 ", "\u0664", "7\n", "\x1b[2J", "%s%n", "1,2", "--", "-", "=", "a" * 5000, "\udcff"]
@@ -32,7 +32,7 @@ UNSEEMLY = re.compile(r"terminate called|std::|bad_alloc|Aborted|Assertion|vecto
 
 
 def odd_options(draw: random.Random) -> list[str]:
-    """Some options, most of them sensible, so that those behind an odd one are looked at, too."""
+    """Some options, most of them valid, so that those after an invalid one are parsed, too."""
     words = ["--seqlen", draw.choice(SMALL), "--check", "full", "--reps", "1"] if draw.random() < 0.9 else ["--reps", "1"]
     for _ in range(draw.randint(1, 4)):
         kind = draw.choice(["count", "factor", "word", "flag", "output", "input"])
@@ -64,7 +64,7 @@ def header_of(draw: random.Random, shape: tuple[int, ...]) -> str:
 
 
 def broken_file(draw: random.Random) -> bytes:
-    """Something like a .npy file."""
+    """Bytes that resemble a .npy file."""
     shape = (1, 1, draw.choice([7] * 20 + [1, 8]), draw.choice([64] * 20 + [63, 128]))
     header = header_of(draw, shape)
     padding = draw.choice([" " * 40 + "\n"] * 20 + ["", "\n", "\0" * 9, " " * 70000 + "\n"])
@@ -84,7 +84,7 @@ def broken_file(draw: random.Random) -> bytes:
 
 
 def fault_of(words: list[str], done: "subprocess.CompletedProcess[bytes]", folder: Path) -> str:
-    """What a program did that it must not; empty if nothing."""
+    """The contract violation of a program; empty if there is none."""
     complaint, said = done.stderr.decode(errors="replace"), done.stdout.decode(errors="replace")
     if done.returncode not in ((0, 2, 77) if "gpu" in words else (0, 2)):
         return f"exit code {done.returncode}"
@@ -94,19 +94,19 @@ def fault_of(words: list[str], done: "subprocess.CompletedProcess[bytes]", folde
         last = complaint.rstrip("\n").split("\n")[-1]
         if not last.strip():
             return "exit code 2 and no word"
-        if len(last) > 1100:  # values are cut at 1,000
+        if len(last) > 1100:  # values are truncated to 1,000
             return f"a message of {len(last)} characters"
         if any(not c.isprintable() for c in last):
             return "a message with characters that are not seen"
     if list(folder.rglob("*.partial-*")):
         return "half a file is left behind"
     if (folder / "kept.npy").read_bytes() != b"kept":
-        return "a file that nobody named has changed"
+        return "a file changed that no option names"
     return ""
 
 
 def run(program: Path, words: list[str], folder: Path) -> tuple[str, int]:
-    """(what was wrong, the exit code)"""
+    """(violation, exit code)"""
     try:
         done = subprocess.run([program, *(word.encode(errors="surrogateescape") for word in words)], cwd=folder, stdin=subprocess.DEVNULL,
                               capture_output=True, timeout=SECONDS, check=False)

@@ -1,4 +1,4 @@
-// --inspect finds where a kernel goes wrong, though it knows nothing of the kernel.
+// --inspect locates a kernel's fault from its outputs alone.
 #include "common/app/inspect.h"
 
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// What is wrong with a step.
+/// A step's fault.
 enum Fault { none, loses_a_tile, sees_the_future, no_number_from_key_130, no_number_in_one_value };
 
-/// A row after another, in float, on the host: as the steps of a chapter, one for each fault.
+/// Attention row by row, in float, on the host, as a chapter with one step per fault.
 template <Fault kFault>
 void by_the_book(const Shape& shape, const Tensors& t, device::Stream) {
   const auto *q = static_cast<const float*>(t.q), *k = static_cast<const float*>(t.k),
@@ -77,7 +77,7 @@ Chapter book() {
           .cpu_shape = {}};
 }
 
-constexpr RowOf kRow = {0, 1, 10};  // which sees keys 0 to kLastKey
+constexpr RowOf kRow = {0, 1, 10};  // sees keys 0 to kLastKey
 constexpr int kLastKey = 190;
 
 const Shape& shape_of_row() {
@@ -110,7 +110,7 @@ TEST(Inspect, ShowsARow) {
     }
   }
   EXPECT_NEAR(sum, 1, 1e-5);
-  // After the last tile stand what softmax of the row has: its maximum and sum, and O.
+  // After the last tile, the maximum, the sum and O are those of the whole row.
   EXPECT_EQ(row.maximum[3], *std::ranges::max_element(row.scores));
   EXPECT_NEAR(row.maximum[3] + std::log(row.sum[3]), row.lse, 1e-5);
   for (int c = 0; c < 64; ++c) EXPECT_NEAR(row.o[3 * 64 + c], row.answer[c], 1e-5);
@@ -119,7 +119,7 @@ TEST(Inspect, ShowsARow) {
 
 TEST(Inspect, NamesTheFirstTileThatIsWrong) {
   const Inspection lost = inspected(loses_a_tile);
-  EXPECT_EQ(lost.first_wrong, 1);  // and not 0, though of a sum too small every P is too large
+  EXPECT_EQ(lost.first_wrong, 1);  // not 0, although the sum, being too small, makes every P too large
   EXPECT_EQ(lost.step.p[64], 0);
   const Inspection future = inspected(sees_the_future);
   EXPECT_FALSE(future.ok());

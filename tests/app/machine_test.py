@@ -1,7 +1,7 @@
-"""What chapter 0's program prints, writes and refuses.
+"""Checks what chapter 0's program prints, writes and rejects.
 
-machine_test.py PROGRAM [traced]: holds the counts of its kernels against what is known by hand; `traced` if this build counts at all.
-Exit code 77 where a GPU build has no GPU.
+machine_test.py PROGRAM [traced]: with `traced`, for a build that counts, compares the kernels' counts with numbers worked out manually.
+Exits with 77 if a GPU build has no GPU.
 """
 
 import itertools
@@ -61,8 +61,8 @@ class Machine(unittest.TestCase):
                 self.assertFalse({"clocks", "per_clock", "bytes_per_second"} & entry.keys(), name)
 
     def test_counts_sectors_and_wavefronts(self):
-        # A warp's load of floats `stride` apart: 4 bytes a lane until each has a sector of 32 bytes for itself. Of shared
-        # memory, as many wavefronts as lanes have words in one bank.
+        # A warp loads floats `stride` apart: 4 bytes per lane, up to one 32-byte sector per lane. In shared memory, the
+        # wavefronts are as many as the lanes whose words share a bank.
         for stride in (1, 2, 4, 8, 16, 32):
             sectors, wavefronts = self.entries[f"machine/stride/s{stride}"], self.entries[f"machine/bank/s{stride}"]
             if not TRACED:
@@ -75,7 +75,7 @@ class Machine(unittest.TestCase):
         if self.simulated:
             return
         hops = [self.entries[f"machine/latency/{level}"]["clocks"] for level in ("shared", "l1", "l2", "device")]
-        for near, far in itertools.pairwise(hops):  # beside other programs the L2 keeps nothing, and is as far as the memory
+        for near, far in itertools.pairwise(hops):  # while other programs run, the L2 may retain nothing and look as slow as memory
             self.assertLess(near, 1.02 * far)
         self.assertGreater(self.entries["machine/rate/multiply_add"]["per_clock"], 100)
 

@@ -1,7 +1,7 @@
-"""Arrays written by NumPy come back as NumPy's own float64 attention, or its gradients.
+"""Compares a program's results for arrays written by NumPy with float64 attention, or its gradients, computed by NumPy.
 
 numpy_test.py PROGRAM: runs a chapter's program on arrays from files, ragged, causal and grouped, and compares O and the log-sum-exp, or gradients,
-with what is written here, independently of the house's oracle. Exits with 77 if NumPy or the program's GPU is missing.
+with the formulas below, which do not use the project's oracle. Exits with 77 if NumPy or the program's GPU is missing.
 """
 
 import pathlib
@@ -41,17 +41,17 @@ CASES = [  # q shape, kv heads, keys, causal
     ((1, 8, 65, 128), 1, 65, True),
     ((1, 2, 70, 256), 2, 33, True),
 ]
-# By type: what a file holds, and how far O and log-sum-exp may be off for values around 1 (a few units in the last place).
+# By type: the file's element type, and the tolerances of O and log-sum-exp for values around 1 (a few units in the last place).
 TOLERANCE = {np.float32: (5e-6, 2e-5), np.float16: (4e-3, 2e-5)}
-# A chapter of e4m3 gets quarters up to 2, which e4m3 holds if no mean is taken out. Its probabilities are off by a 16th each at worst; its sums of
-# products keep about 14 bits. The last step's exponentials are a line, and its sums are of what that gives.
+# For e4m3 the inputs are quarters up to 2, which are exact unless a mean is subtracted. Each probability is off by at most a 16th, and sums of
+# products keep about 14 bits. The last step approximates exponentials by a line and sums those approximations.
 E4M3_TOLERANCE = {"5": (0.125, 2e-3), "all": (0.125, 0.05)}
-# Of gradients, by type: how far each may be off, in units of its largest element or of 1. P and dS are rounded to the type.
+# Tolerances of gradients by type, relative to the larger of 1 and the largest element. P and dS are rounded to the type.
 GRADIENT_TOLERANCE = {np.float32: 1e-5, np.float16: 4e-3}
 
 
 def gradients(q, k, v, d_o, causal):
-    """dQ, dK and dV by the five products of the backward pass; a key head's are sums over its group."""
+    """dQ, dK and dV from the five products of the backward pass; those of a key head are sums over its group."""
     group = q.shape[1] // k.shape[1]
     q, k, v, d_o = (array.astype(np.float64) for array in (q, k, v, d_o))
     o, lse = attention(q, k, v, causal)
@@ -76,7 +76,7 @@ def compare_gradients(got, q, k, v, d_o, causal, dtype):
 
 
 def run(program, folder, inputs, outputs, causal, *options):
-    """What the program writes into files named as `outputs`, computed of `inputs`; None if it takes no such type."""
+    """The arrays that the program writes for `outputs`, given `inputs`; None if it does not support the type."""
     files = {name: str(folder / f"{name}.npy") for name in (*inputs, *outputs)}
     for name, array in inputs.items():
         np.save(files[name], array)
@@ -120,7 +120,7 @@ def main(program):
                     inputs["do"] = random.standard_normal(shape).astype(dtype)
                 outputs = run(program, folder, inputs, outputs_of, causal)
                 if outputs is None:
-                    continue  # a chapter that has no such type
+                    continue  # the chapter does not support this type
                 if backward:
                     compare_gradients(outputs, q, k, v, inputs["do"], causal, dtype)
                 else:

@@ -1,5 +1,5 @@
-// What is no forward pass goes the same way through the house: its list of tensors is all that a program
-// asks.
+// An operation other than a forward pass takes the same path through a program, which only needs its list of
+// tensors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// The rows of one head of a tensor, wherever its strides put them.
+/// The rows of one head of a tensor with any strides.
 struct Rows {
   float* first;
   int64_t stride;
@@ -32,7 +32,7 @@ struct Rows {
   float* operator[](int row) const { return first + row * stride; }
 };
 
-/// The gradient of one batch entry by the book, on the host, in float.
+/// The gradient of one batch entry by definition, on the host, in float.
 void gradient(const Shape& shape, const Tensors& t, device::Stream) {
   const int d = shape.head_dim;
   for (int head = 0; head < shape.heads; ++head) {
@@ -60,7 +60,7 @@ void gradient(const Shape& shape, const Tensors& t, device::Stream) {
   }
 }
 
-/// The same with the last key's dV left out.
+/// The same without the last key's dV.
 void gradient_without_last_value(const Shape& shape, const Tensors& t, device::Stream stream) {
   gradient(shape, t, stream);
   std::fill_n(Rows(shape, TensorId::dv, t.dv, 0)[shape.seqlen_k - 1], shape.head_dim, 0.0f);
@@ -108,7 +108,7 @@ TEST(Backward, IsRunAndHeldAgainstItsOwnOracle) {
   EXPECT_EQ(step.flops, 2.5 * 4 * 64 * 2 * (40 * 40 / 2));
 }
 
-// A view reaches the function as it lies, and its gaps come back untouched.
+// A view is passed on with its strides, and its gaps stay untouched.
 TEST(Backward, RunsInTheLayoutOfTheShape) {
   for (const auto layout : {layout_bshd, layout_packed_qkv})
     EXPECT_TRUE(run(options_of(layout), chapter_of<gradient>(), nullptr).report.ok());
@@ -122,7 +122,7 @@ TEST(Backward, WhatIsWrongIsNamed) {
   EXPECT_NE(failure.find("head 0"), std::string::npos) << failure;
 }
 
-// O and the log-sum-exp are of one forward pass: both are given, or neither, and then they are computed.
+// O and the log-sum-exp come from one forward pass: either both are given, or both are computed.
 TEST(Backward, FilesOfAForwardPassAreOptional) {
   const Shape shape = options_of(nullptr).shape;
   const Inputs inputs = make_inputs(Operation::backward, shape, InputKind::normal, 1);
@@ -158,7 +158,7 @@ TEST(Call, DownloadsRowsAsItDoesTheWhole) {
   shape.layout = layout_bshd(shape);
   const Inputs inputs = make_inputs(Operation::forward, shape, InputKind::normal, 1);
   const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::host);
-  // O is Q, and the log-sum-exp counts.
+  // O is Q, and the log-sum-exp counts up.
   const Call call(Operation::forward, shape, uploaded, 0, [&](const Tensors& t) {
     std::memcpy(t.o, t.q, elements_spanned(shape, TensorId::o) * sizeof(float));
     for (int64_t row = 0; row < shape.q_rows(); ++row) t.lse[row] = float(row);

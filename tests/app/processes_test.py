@@ -1,4 +1,4 @@
-"""Ranks that are processes: they are right, as one process is, and if one of them is lost the others say so, end and leave nothing half-written.
+"""Ranks as processes: they give the same results as one process. If one is lost, the others report it, exit and leave no partial files.
 
 processes_test.py PROGRAM: starts chapter 10's program several times, as torchrun and mpirun do, in the simulator.
 """
@@ -13,8 +13,8 @@ import tempfile
 import time
 
 PROGRAM = sys.argv[1]
-LONG = ["--seqlen", "6000", "--heads", "4", "--step", "3", "--check", "off", "--reps", "1000"]  # nobody waits for its end
-ENDS = 60  # seconds within which a rank that has lost another is over; a busy machine takes some of them
+LONG = ["--seqlen", "6000", "--heads", "4", "--step", "3", "--check", "off", "--reps", "1000"]  # never runs to its end
+ENDS = 60  # seconds within which a rank exits after losing another, even on a busy machine
 
 
 def free_port():
@@ -52,7 +52,7 @@ def finished(processes, seconds=300):
 
 
 def wait_until_they_have_met(port, ranks):
-    """Until rank 0 has a connection with each other rank, and half a second for those between the others."""
+    """Waits until rank 0 is connected to every other rank, then half a second for the connections between the others."""
     at_port = f":{port:04X}"
     for _ in range(10 * ENDS):
         connections = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -80,14 +80,14 @@ def they_are_right_as_one_is():
             ends += finished([start(launcher(rank, ranks, port), *shape, "--output", all_) for rank in range(ranks)])
             expect(all(code == 0 for code, _, _ in ends), ends)
             expect(f", {ranks} ranks" in ends[1][1] and "right" in ends[1][1], ends)
-            expect(not any(out for _, out, _ in ends[2:]), ends)  # one speaks
+            expect(not any(out for _, out, _ in ends[2:]), ends)  # only one rank prints
             expect(one.read_bytes() == all_.read_bytes(), "other bits")
             for file in (one, all_):
                 file.unlink()
 
 
 def who_is_lost_is_named(signal_, reason, timeout):
-    """Rank 1 of 3, and then rank 0, in the midst of work."""
+    """Loses rank 1 of 3, and then rank 0, while they work."""
     for lost in (1, 0):
         with tempfile.TemporaryDirectory() as folder:
             output = pathlib.Path(folder, "o.npy")
@@ -155,7 +155,7 @@ def what_cannot_be_is_refused():
         taken.bind(("127.0.0.1", port + 1))
         taken.listen()
         (code, _, error), = finished([start(torchrun(0, 2, port) | {"TORCHELASTIC_RUN_ID": "x"})], ENDS)
-        expect(code == 2 and "--master-port" in error, code, error)  # torchrun's own server has the port itself
+        expect(code == 2 and "--master-port" in error, code, error)  # torchrun's own server occupies the port
 
 
 for test in (they_are_right_as_one_is, a_killed_rank_is_named, a_rank_that_hangs_is_named, who_does_not_come_is_waited_for_so_long,

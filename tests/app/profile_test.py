@@ -1,6 +1,6 @@
-"""What a traced program prints and writes.
+"""Checks a traced program's output.
 
-profile_test.py PROGRAM: runs chapter 1's traced program and holds its tables and its JSON against what its kernels are known to do.
+profile_test.py PROGRAM: runs chapter 1's traced program and compares its tables and its JSON with the known behaviour of its kernels.
 """
 
 import json
@@ -49,23 +49,23 @@ class Profile(unittest.TestCase):
                 self.assertEqual(waste, sorted(waste, reverse=True))
 
     def test_counts_what_the_text_says(self):
-        # A warp of 16 x 2 threads reads an element of each of 16 rows of K, and of 2 rows of Q.
+        # A warp of 16 x 2 threads reads one element from each of 16 rows of K and of 2 rows of Q.
         scores = [line for line in self.launches(1)[0]["lines"] if line["access"] == "load"]
         self.assertEqual([line["sectors"] / line["requests"] for line in scores], [16, 2])
         self.assertEqual([line["requests"] for line in scores], [N * N * D // 32] * 2)
-        # K turned round: 32 neighbouring keys are 64 bytes, and all lanes have one query.
+        # K is transposed: 32 adjacent keys take 64 bytes, and all lanes share one query.
         scores = [line for line in self.launches(2)[1]["lines"] if line["access"] == "load"]
         self.assertEqual(sorted(line["sectors"] / line["requests"] for line in scores), [1, 2])
-        # A number from each of two tiles for every multiply-add, and nobody waits for a bank.
+        # One number from each of two tiles per multiply-add, without bank conflicts.
         lines = [line for line in self.launches(3)[0]["lines"] if line["memory"] == "shared"]
         self.assertEqual(sum(line["requests"] for line in lines if line["access"] == "load"), 2 * N * N * D // 32)
         self.assertEqual([line["wavefronts"] for line in lines], [line["requests"] for line in lines])
-        # Chunks are turned while they are stored to shared memory: 4-way conflicts.
+        # Chunks are transposed while they are stored to shared memory: 4-way conflicts.
         store = next(line for line in self.launches(4)[0]["lines"] if line["memory"] == "shared" and line["access"] == "store")
         self.assertEqual(store["wavefronts"], 4 * store["requests"])
 
     def test_counts_barriers(self):
-        # Two around each of the chunks of 32 dims, in step 5 of 64; the textbook's kernels have none.
+        # Two around each chunk of 32 dims, or of 64 in step 5; the textbook's kernels have none.
         blocks = lambda launch: math.prod(launch["grid"])
         self.assertEqual([launch["barriers"] for launch in self.launches(1)], [0, 0, 0])
         for step, chunks in ((3, 2), (4, 2), (5, 1)):

@@ -1,4 +1,5 @@
-// The programs as a user meets them: exit codes, one line of reason, and files that are whole or not there.
+// The programs as a user runs them: exit codes, one-line errors, and output files that are complete or
+// absent.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -49,7 +50,7 @@ class Program : public MachineTest {
   std::filesystem::path folder_;
 };
 
-/// Those that run kernels.
+/// The programs that run kernels.
 class ProgramOnDevice : public Program {
  protected:
   void SetUp() override {
@@ -122,7 +123,7 @@ TEST_F(Program, WrongUsageExitsWith2AndWritesNothing) {
 }
 
 TEST_F(Program, AMissingMachineExitsWith77) {
-  // A GPU build must find none of its GPUs; the simulator build refuses the option.
+  // A GPU build must find no GPU; the simulator build rejects the option.
   const Finished done =
       run_command("CUDA_VISIBLE_DEVICES= " + program() + " --device gpu --output " + file("o.npy"));
   EXPECT_EQ(done.code, 77) << done.output;
@@ -138,7 +139,7 @@ TEST_F(Program, TheLadderRefusesWhatIsNoReport) {
   }
 }
 
-// What stands at the end of a name gets the content: a link's target, an open descriptor, a device, a pipe.
+// The content goes to whatever a name refers to: a link's target, an open descriptor, a device, a pipe.
 TEST_F(ProgramOnDevice, OutputsGoWhereTheirNamesLead) {
   const std::string small = "--seqlen 8 --heads 1 --batch 1 --head-dim 64 --step 2 ";
   std::ofstream(file("target.json")) << "before";
@@ -178,7 +179,7 @@ TEST_F(ProgramOnDevice, AReportThatNobodyGetsIsAnError) {
     const Finished done = run_command("{ " + program() + " " + small + nowhere + "; }");
     EXPECT_EQ(done.code, 2) << done.output;
     EXPECT_NE(done.output.find("could not be printed"), std::string::npos) << done.output;
-    EXPECT_TRUE(read_json(file("r.json")).ok()) << nowhere;  // and it holds nothing of the report
+    EXPECT_TRUE(read_json(file("r.json")).ok()) << nowhere;  // not mixed with the report
   }
 }
 

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 """Runs a chapter's program in random orders of the simulator: random_orders_test.py PROGRAM [--seeds N] [--first S].
 
-A seed orders the warps and says when each asynchronous copy lands, and one OS thread makes every run repeatable. Shapes are odd: one block more
-than the simulator's four multiprocessors, so that one of them has a second turn, and batches of uneven length. A run must end and be right: a barrier
-that is lapped, a deadlock, a race or a wrong row fails it. CTest runs 8 seeds of each shape; FLASHBOOK_RANDOM_SEEDS and FLASHBOOK_RANDOM_FIRST,
-or the options, say otherwise."""
+A seed determines the order of the warps and when each asynchronous copy completes; a single OS thread makes every run repeatable. The shapes have one
+block more than the simulator's four multiprocessors, so that one of them runs a second block, and batches of uneven length. A run fails on a lapped
+barrier, a deadlock, a race or a wrong row. CTest runs 8 seeds of each shape; set FLASHBOOK_RANDOM_SEEDS and FLASHBOOK_RANDOM_FIRST, or the
+options, to change that."""
 import argparse
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-SECONDS = 120  # a run has half a second of work
+SECONDS = 120  # a run takes about half a second
 
 FORWARD = ["--batch 5 --heads 1 --seqlen 33 --seqlen-k 70", "--batch 1 --heads 3 --kv-heads 1 --seqlen 65 --seqlen-k 97 --causal"]
-# Tiles of 128 queries and 128 keys: rings go round, and a persistent block has a second tile.
+# With tiles of 128 queries and 128 keys, rings wrap around, and a persistent block gets a second tile.
 HOPPER = ["--batch 5 --heads 1 --seqlen 65 --seqlen-k 300", "--batch 1 --heads 3 --kv-heads 1 --seqlen 150 --seqlen-k 260 --causal"]
 SHAPES = {
     "01": FORWARD,
@@ -32,7 +32,7 @@ SHAPES = {
 
 
 def attempt(program: str, words: list[str], seed: int) -> str | None:
-    """What went wrong, if anything did."""
+    """The failure, if any."""
     environment = os.environ | {"FLASHBOOK_SIM_THREADS": "1", "FLASHBOOK_SIM_ASYNC": "random", "FLASHBOOK_SIM_SEED": str(seed)}
     try:
         run = subprocess.run([program, *words], env=environment, capture_output=True, text=True, timeout=SECONDS)

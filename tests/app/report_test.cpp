@@ -1,4 +1,4 @@
-// What a program prints of its steps, and the ladder: how wide, and whose numbers.
+// The tables of steps and the ladder: their widths and the origin of their numbers.
 #include "common/app/report.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ constexpr CommittedRung kRungs[] = {{"ch04/step1", 0, 0.02, 1e14, 2e9, 0, 0},
                                     {"ch04/step2", 0, 0.005, 4e14, 1e9, 3e6, 4}};
 constexpr Committed kResults = {"H200", "bench/results/h200", kShapes, kRungs};
 
-/// Two steps with a number in every column, as wide as they come.
+/// Two steps with a number of the largest width in every column.
 Report report_of(bool simulated) {
   Report report{.chapter = 4,
                 .name = "04",
@@ -57,7 +57,7 @@ std::size_t widest(const std::string& text) {
   return most;
 }
 
-/// The words of the last row that begins with these.
+/// The words of the last row that begins with `start`.
 std::string row(const std::string& text, const std::string& start) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -97,7 +97,7 @@ TEST(Rows, AreFollowedByWhatMayBeBehindAWrongResult) {
             std::string::npos);
 }
 
-// The simulator's time is in a column of its own, and never a rate.
+// The simulator's time has a separate column, and is never given as a rate.
 TEST(Rows, HaveWhatTheBooksGpuTookBesideTheSimulator) {
   const Report report = report_of(true);
   EXPECT_EQ(row(chapter(report), "2"),
@@ -127,7 +127,7 @@ TEST(Rows, LeaveOutWhatWasNeverMeasured) {
   }
 }
 
-// On a GPU its own times come first; the book's follow if the shape is the same.
+// On a GPU, its own times come first, followed by the book's if the shape is the same.
 TEST(Rows, HaveTheirOwnTimesOnAGpu) {
   Report report = report_of(false);
   EXPECT_EQ(
@@ -140,10 +140,10 @@ TEST(Rows, HaveTheirOwnTimesOnAGpu) {
             "4.2 keys outside, queries inside 7.77 MB 9.99 MB 50.0 ms 11.0 2.00x");
 }
 
-// A time in the book's shape has no bytes of another.
+// Times in the book's shape are not combined with another shape's bytes.
 TEST(Rows, HaveBytesOfTheShapeThatWasTimed) {
   CommittedRung rungs[] = {kRungs[0], kRungs[1]};
-  rungs[1].memory_bytes = 0;  // as of decoding
+  rungs[1].memory_bytes = 0;  // as for decoding
   const Committed results{"H200", "bench/results/h200", kShapes, rungs};
   Report report = report_of(true);
   report.steps[1].book_memory_bytes = 6.66e9;
@@ -163,7 +163,7 @@ TEST(Ladder, CountsHowStepsDid) {
   EXPECT_NE(row(ladder(report), "4.2").find(" WRONG"), std::string::npos) << ladder(report);
 }
 
-// bench/rungs.py --check holds the table against the results; this is what a program has of it.
+// bench/rungs.py --check compares the table with the results; this tests how a program reads it.
 TEST(CommittedResults, HaveTheBooksShape) {
   const CommittedRung* last = committed_results().find(5, 5);
   ASSERT_NE(last, nullptr);

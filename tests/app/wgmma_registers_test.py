@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What cmake/wgmma_registers.py says of machine code: lines of chapter 6's kernels as cuobjdump prints them, cut down to one loop."""
+"""Tests cmake/wgmma_registers.py on machine code: lines of chapter 6's kernels as printed by cuobjdump, reduced to one loop."""
 import subprocess
 import sys
 import unittest
@@ -23,7 +23,7 @@ LOOP = """
 
 
 def said_of(p=92, scores=0, between="NOP"):
-    """What the check says, and nothing if it is content."""
+    """The check's message; empty if it passes."""
     run = subprocess.run([sys.executable, CHECK], input=LOOP.format(p=p, scores=scores, between=between), capture_output=True, text=True)
     assert (run.returncode != 0) == bool(run.stderr)
     return run.stderr
@@ -34,7 +34,7 @@ class WgmmaRegisters(unittest.TestCase):
         self.assertEqual(said_of(), "")
 
     def test_a_barrier_that_two_joins_have(self):
-        """R100 is an address's part before the first join, and an operand after it. The way from the first BSYNC does not lead behind the second."""
+        """R100 is part of an address before the first join and an operand after it. No path leads from the first BSYNC past the second."""
         code = """
 \t\tFunction : attend
         /*0010*/                   BSSY B0, 0x40 ;
@@ -72,7 +72,7 @@ class WgmmaRegisters(unittest.TestCase):
         self.assertIn("writes R92", said_of(between="@P1 SHFL.BFLY PT, R92, R4, 0x1, 0x1f"))
 
     def test_two_regions_with_the_same_barrier(self):
-        # Threads that meet at 0040 go on at 0050, not where those of the second region do.
+        # Threads that reconverge at 0040 continue at 0050, not after the second region.
         code = """
 \t\tFunction : attend
         /*0010*/                   HGMMA.64x64x16.F32.BF16 R120, gdesc[UR16], R120, gsb0 ;

@@ -41,7 +41,7 @@ TEST_F(WholeFile, WhatAKilledProgramLeftGoesWithTheNextWrite) {
   while (!fs::exists(left)) usleep(100);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  if (!fs::exists(left)) std::ofstream(left) << "half";  // it was between two writes
+  if (!fs::exists(left)) std::ofstream(left) << "half";  // killed between two writes
   const fs::path of_one_that_lives = file_.string() + ".partial-" + std::to_string(getppid());
   std::ofstream(of_one_that_lives) << "half";
   write_whole_file(file_, "after");
@@ -66,7 +66,7 @@ TEST_F(WholeFile, SaysWhyItCannotWrite) {
   EXPECT_EQ(files(), 3) << "no unfinished file is left";
 }
 
-// Through links in the test's folder: a faulty write_whole_file would replace these, not the devices.
+// Uses links in the test's folder, so that a faulty write_whole_file would replace these and not the devices.
 TEST_F(WholeFile, FailsOnAFullDisk) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full on this system";
   fs::create_symlink("/dev/full", folder_ / "full");

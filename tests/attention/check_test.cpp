@@ -1,4 +1,4 @@
-// The checker is what every other test trusts, so it is shown every kind of wrong output.
+// Every other test relies on the checker, so this one gives it every kind of wrong output.
 #include "common/attention/check.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// A right answer of 2 x 2 heads with 6 queries, of which each head's first two see no key. Bounds are small.
+/// A right answer for 2 x 2 heads with 6 queries; each head's first two see no key. Bounds are small.
 struct Check : ::testing::Test {
   Shape shape{.batch = 2, .heads = 2, .seqlen_q = 6, .seqlen_k = 4, .visibility = Visibility::causal()};
   Reference reference = make_reference(shape, make_inputs(shape, InputKind::normal, 1), all_rows(shape));
@@ -184,7 +184,7 @@ TEST_F(Check, HoldsEachRowAgainstItsOwnBound) {
 
 TEST_F(Check, TheWorstElementIsTheOneFurthestBeyondItsBound) {
   reference.o_bound[15] = 1;
-  outputs.o[15 * 64] += 0.5f;  // half of what is allowed
+  outputs.o[15 * 64] += 0.5f;  // half of the tolerance
   outputs.o[16 * 64 + 2] += 0.125f;
   EXPECT_EQ(checked().o.worst.substr(0, 36), "batch 1, head 0, query 4, dim 2: got");
   EXPECT_NEAR(checked().o.max_error, 0.125, 1e-6);
@@ -192,7 +192,7 @@ TEST_F(Check, TheWorstElementIsTheOneFurthestBeyondItsBound) {
 }
 
 TEST_F(Check, ABoundOfZeroAllowsNothing) {
-  outputs.o[0] = 1e-30f;  // of a row that sees no key
+  outputs.o[0] = 1e-30f;  // in a row that sees no key
   EXPECT_TRUE(checked().o.ok);
   reference.o_bound[0] = 0;
   EXPECT_FALSE(checked().o.ok);
@@ -200,8 +200,8 @@ TEST_F(Check, ABoundOfZeroAllowsNothing) {
   EXPECT_TRUE(checked().o.ok);
 }
 
-// Of rows that the reference lacks, O is held to the largest relative bound, and the log-sum-exp to the
-// largest.
+// For rows without a reference, O is checked against the largest relative bound, and the log-sum-exp against
+// the largest bound.
 TEST_F(Check, ComparesRowsThatTheReferenceLacks) {
   reference = make_reference(shape, make_inputs(shape, InputKind::normal, 1), {3, 15});
   double largest = 0;

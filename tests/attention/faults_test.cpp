@@ -1,5 +1,5 @@
-// The faults that kernels have must fail the check in every type, under every mask. Plain attention stands
-// for the kernel: it errs as much as any kernel may.
+// Typical kernel faults must fail the check in every type, under every mask. Plain attention stands in for
+// the kernel: its rounding errors are as large as any kernel may make.
 #include "tests/support/faults.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using testing::Fault;
 
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
 
-/// Of a key that fewer queries see, a lost value may hide in what a kernel may round: see make_reference.
+/// If fewer queries see a key, the tolerance for rounding may hide its lost value: see make_reference.
 constexpr int kSeeing = 64;
 
 Outputs plain_attention(const testing::Problem& problem) {
@@ -35,7 +35,6 @@ void expect_faults_seen(const Shape& shape, std::span<const Fault> faults) {
     }
 }
 
-/// A type, and a mask.
 class Faults : public ::testing::TestWithParam<std::tuple<DType, bool>> {
  protected:
   Shape shape_of(int queries, int keys, int head_dim) const {

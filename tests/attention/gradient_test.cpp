@@ -16,12 +16,12 @@ namespace {
 
 using Doubles = std::vector<double>;
 
-/// Q, K and V in double, so that a step of 1e-5 is no rounding error.
+/// Q, K and V in double, so that a step of 1e-5 exceeds rounding errors.
 struct Point {
   Doubles q, k, v;
 };
 
-/// <O, dO> + <L, dL>, with L the log-sum-exp, straight from the definition of attention. `bias` stands for
+/// <O, dO> + <L, dL>, where L is the log-sum-exp, straight from the definition of attention. `bias` replaces
 /// the shape's, in double.
 double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o,
             const std::vector<float>& d_lse, const Doubles& bias) {
@@ -72,7 +72,7 @@ double sum_of_products(const Doubles& a, const Doubles& b) {
   return sum;
 }
 
-/// The derivative along 8 directions, once from the gradients and once from two values a small step apart.
+/// The derivative along 8 directions, from the gradients and from finite differences.
 void expect_right_slopes(const Shape& shape) {
   Inputs inputs = inputs_of(shape, 1);
   inputs.d_lse.resize(shape.q_rows());
@@ -136,11 +136,11 @@ TEST(Gradient, IsTheSlopeWithScoreFunctions) {
   expect_right_slopes(shape);
   shape.score = {.bias = {1, {0.5f, -1, 0.25f, 0, 2, -0.5f}}, .dropout = 0.25f, .seed = 3};
   expect_right_slopes(shape);
-  shape.batch = 2, shape.visibility.documents = {{0, 7, 20}, {0, 12, 25}};  // distances count within them
+  shape.batch = 2, shape.visibility.documents = {{0, 7, 20}, {0, 12, 25}};  // distances are within documents
   shape.score = {.bias = testing::random_bias(random, 2, 5)};
   expect_right_slopes(shape);
   shape.batch = 1, shape.visibility = Visibility::causal();
-  shape.batch = 2, shape.score = {.alibi = {0.5f, 0.0625f, 0.125f, 1}};  // of each batch entry its own
+  shape.batch = 2, shape.score = {.alibi = {0.5f, 0.0625f, 0.125f, 1}};  // different for each batch entry
   expect_right_slopes(shape);
 }
 
@@ -172,8 +172,8 @@ TEST(Gradient, OfWhatIsNotSeenIsZero) {
   }
 }
 
-// Where all rows would take too long: a sample is the same rows. Its O and log-sum-exp are those given, but
-// for the sampled queries.
+// A sample, for shapes where all rows would take too long, gives the same rows. It uses the given O and
+// log-sum-exp except for the sampled queries.
 TEST(Gradient, OfSomeRowsIsThatOfAll) {
   for (int group : {1, 3}) {
     const Shape shape{.batch = 2,
@@ -200,7 +200,7 @@ TEST(Gradient, OfSomeRowsIsThatOfAll) {
         }
       }
     }
-    // A wrong O shows in the sampled queries' dQ: they do not believe it.
+    // A wrong O shows in the sampled queries' dQ, which recompute it.
     std::fill(inputs.o.begin(), inputs.o.end(), 0.0f);
     const std::vector<TensorReference> again =
         make_gradient_reference(shape, inputs, sample_rows(shape, 20, 1), sample_key_rows(shape, 30, 1));
@@ -241,7 +241,7 @@ TEST(Gradient, NamesKeysAndQueries) {
   }
 }
 
-/// What backward kernels get wrong, in plain 16-bit arithmetic.
+/// Faults of backward kernels, in plain 16-bit arithmetic.
 TEST(Gradient, FailsOnTheFaultsOfKernels) {
   for (DType type : {DType::f32, DType::f16, DType::bf16})
     for (bool causal : {false, true}) {
@@ -272,7 +272,7 @@ TEST(Gradient, FailsOnTheFaultsOfKernels) {
 }
 
 /// A backward kernel's arithmetic on one head: S and dP in float, P and dS rounded for the tensor cores, D
-/// from the O that forward has rounded.
+/// from the rounded O of the forward pass.
 Outputs kernel_arithmetic(const Shape& shape, const Inputs& inputs, const Reference& forward) {
   const int64_t dims = shape.head_dim;
   Outputs gradients;
@@ -327,8 +327,8 @@ TEST(Gradient, BoundsAdmitTheArithmeticOfKernels) {
         }
 }
 
-// D errs by what O was rounded by, and where its terms cancel that is much of it. A query with two keys has
-// no other terms that would hide it.
+// Rounding O makes D inexact, and where its terms cancel the relative error is large. A query with two keys
+// has no other terms to hide it.
 TEST(Gradient, BoundsAdmitADWhoseTermsCancel) {
   Shape shape{.seqlen_q = 2, .seqlen_k = 2, .dtype = DType::bf16};
   shape.visibility = Visibility::causal_if(true);

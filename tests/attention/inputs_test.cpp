@@ -32,7 +32,7 @@ double share_beyond(const std::vector<float>& values, double limit) {
          double(values.size());
 }
 
-/// The scaled scores of one query row with every key of its head.
+/// The scaled scores of one query with every key of its head.
 std::vector<double> scores(const Shape& shape, const Inputs& inputs, int64_t row) {
   const int64_t batch_and_head = row / shape.seqlen_q;
   const int64_t batch = batch_and_head / shape.heads, head = batch_and_head % shape.heads;
@@ -63,7 +63,7 @@ TEST(Inputs, AreFiniteAndRoundedToTheirType) {
 }
 
 TEST(Inputs, FollowFromSeedAndIndexAlone) {
-  // One thread makes the small tensors, all of them share the large ones.
+  // One thread fills a small tensor; all threads share a large one.
   Shape few = shape_of(DType::f32, 64, 1, 1), many = few;
   few.heads = few.kv_heads = many.heads = many.kv_heads = 1;
   many.seqlen_q = many.seqlen_k = 3000;
@@ -108,9 +108,9 @@ TEST(Inputs, NormalHasTheMomentsOfANormal) {
 TEST(Inputs, OutliersAreOneInAThousandAndTenTimesAsLarge) {
   const Shape shape = shape_of(DType::f32, 256, 1000, 1);
   const std::vector<float> q = make_inputs(shape, InputKind::outliers, 5).q;
-  // One in a thousand is N(0, 101), of which 42.6 % lie beyond 8; no other value does.
+  // One in a thousand is N(0, 101), and 42.6 % of those exceed 8 in magnitude; no other value does.
   EXPECT_NEAR(share_beyond(q, 8), 0.001 * 0.426, 0.0001);
-  // What is added to the values of `normal` has ten times their size.
+  // The outliers add ten times the size of `normal` values.
   const std::vector<float> plain = make_inputs(shape, InputKind::normal, 5).q;
   std::vector<float> added;
   for (std::size_t i = 0; i < q.size(); ++i)
@@ -137,8 +137,8 @@ TEST(Inputs, OneHotLeavesOneKeyInEveryType) {
       }
 }
 
-// What a kernel with lazy rescaling must not leave out: a tile of 128 keys overtakes the one before by more
-// than its slack, in one row from the first key on and in the next from the last.
+// Inputs that force a kernel with lazy rescaling to rescale: each tile of 128 keys exceeds the previous one
+// by more than the slack, with the keys in ascending order in one row and in descending order in the next.
 TEST(Inputs, DriftingScoresRiseInOneRowAndFallInTheNext) {
   constexpr double kSlack = 8 * 0.693;  // a factor of 2^8
   for (DType type : kTypes)

@@ -22,7 +22,7 @@ std::string size_bytes(std::size_t size, int count) {
   return bytes;
 }
 
-/// A .npy file with any header and any values.
+/// Writes a .npy file with any header and any values.
 std::string file_with(const std::string& header, const std::string& values) {
   return "\x93NUMPY" + std::string("\x01\x00", 2) + size_bytes(header.size(), 2) + header + values;
 }
@@ -44,7 +44,7 @@ constexpr const char* kHeaderComplaint = "q.npy has a header that NumPy does not
 constexpr const char* kShorter = "q.npy is shorter than its header says: save it again";
 constexpr const char* kLonger = "q.npy is longer than its header says: save it again";
 
-/// A folder of its own, gone afterwards.
+/// A temporary folder, removed afterwards.
 struct Npy : ::testing::Test {
   fs::path folder;
 
@@ -215,7 +215,7 @@ TEST_F(Npy, RefusesFilesLargerThanMemory) {
   const fs::path file = folder / "huge.npy";
   std::ofstream(file) << kGood;
   std::error_code error;
-  fs::resize_file(file, std::uintmax_t(1) << 42, error);  // a hole, which takes no space
+  fs::resize_file(file, std::uintmax_t(1) << 42, error);  // sparse: takes no space
   if (error) GTEST_SKIP() << "this file system has no files of 4 TB";
   EXPECT_EQ(testing::input_error_of([&] { read_npy(file); }),
             file.string() + " is too large for this machine's memory: give a smaller tensor");

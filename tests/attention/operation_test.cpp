@@ -114,7 +114,7 @@ TEST(Operation, DecodingReadsTheKeysThatSequencesHave) {
   EXPECT_EQ(compulsory_bytes(shape, Operation::decode), kv + qo + lse + tables);
 }
 
-// FlashMLA counts so: a key takes part in 576 products with the query, and 512 of its elements in one with P.
+// As FlashMLA counts: each pair takes 576 multiply-adds for Q K^T and 512 for P V.
 TEST(Operation, LatentKeysAreReadOnceAndAreValuesToo) {
   Shape shape{.batch = 2, .heads = 8, .kv_heads = 1, .seqlen_q = 1, .seqlen_k = 100, .head_dim = 576};
   EXPECT_EQ(flops(shape, Operation::decode), 2.0 * (576 + 512) * 100 * 8 * 2);

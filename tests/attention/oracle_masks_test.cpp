@@ -1,4 +1,4 @@
-// The oracle under every visibility and score function, and on pages.
+// The oracle with every visibility and score function, and with pages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ TEST(OracleMasks, AgreeWithTheDefinitionUnderRandomMasks) {
 }
 
 TEST(OracleMasks, ReadNothingThatIsHidden) {
-  // Two documents; the second one's keys and values are NaN, and its queries see nothing else.
+  // Two documents; the second one's keys and values are NaN, and its queries see only those.
   Shape shape{.seqlen_q = 90, .seqlen_k = 90, .visibility = {.documents = {{0, 50, 90}, {0, 50, 90}}}};
   Inputs inputs = make_inputs(shape, InputKind::normal, 1);
   const Reference before = reference_of(shape, inputs);
@@ -97,8 +97,8 @@ TEST(OracleMasks, ASoftcapFarAboveTheScoresChangesLittle) {
   }
 }
 
-// Random123's known answers (its file kat_vectors), and that a part as large as asked for is left out, under
-// one seed as under another of the next batch entry, head, query and 32 keys.
+// Random123's known answers (its file kat_vectors); and the requested fraction is dropped, also when the
+// seed, batch entry, head, query and group of 32 keys change.
 TEST(Dropout, LeavesOutAsManyAsAskedForByPhilox) {
   const auto words = [](uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t key0, uint32_t key1) {
     const PhiloxWords made = philox4x32_10({{a, b, c, d}}, key0, key1);
@@ -140,7 +140,7 @@ Shape cache(bool causal) {
   shape.visibility = Visibility::causal_if(causal);
   shape.visibility.lengths = {0, 1, 16, 17, 37};
   shape.paging = {.rows = 16, .pages = 20, .table = std::vector<int>(15)};
-  for (int i = 0; i < 15; ++i) shape.paging.table[i] = (7 * i + 3) % 20;  // no two alike
+  for (int i = 0; i < 15; ++i) shape.paging.table[i] = (7 * i + 3) % 20;  // all different
   return shape;
 }
 

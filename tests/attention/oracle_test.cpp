@@ -163,7 +163,7 @@ Outputs plain_attention(const Shape& shape, const Inputs& inputs) {
   return outputs;
 }
 
-/// 200 rows: blocks of 64, 64 and 72, since the last 8 are no block.
+/// 200 rows: blocks of 64, 64 and 72, since 8 rows are too few for a block.
 TEST(Bounds, AreTwiceThePlainErrorOfABlockPlusTheFloor) {
   for (DType type : kTypes) {
     const Shape shape = shape_of(200, 100, type);
@@ -195,7 +195,7 @@ TEST(Bounds, AreTwiceThePlainErrorOfABlockPlusTheFloor) {
 }
 
 TEST(Bounds, OfTheLogSumExpAreTwiceThePlainErrorOfABlockPlusTheFloor) {
-  const Shape shape = shape_of(64, 1, DType::bf16);  // of one key, the log-sum-exp is the score
+  const Shape shape = shape_of(64, 1, DType::bf16);  // with one key, the log-sum-exp is the score
   const Inputs inputs = make_inputs(shape, InputKind::normal, 17);
   const Reference reference = reference_of(shape, inputs);
   const Outputs plain = plain_attention(shape, inputs);
@@ -207,21 +207,22 @@ TEST(Bounds, OfTheLogSumExpAreTwiceThePlainErrorOfABlockPlusTheFloor) {
     EXPECT_DOUBLE_EQ(reference.lse_bound[i], (2 * relative + 0x1p-20) * size(i)) << i;
 }
 
-// One key: the log-sum-exp is the score, and of e4m3 the rounding of P is a 16th. Of equal keys the root of
-// the sum of squares is less, and so is what their rounding may do.
+// With one key, the log-sum-exp is the score, and e4m3 rounds P by up to a 16th. With equal keys, the root of
+// the sum of squares is smaller, and so is the tolerance for rounding.
 TEST(Bounds, OfTheLogSumExpInE4m3AllowForRoundedSums) {
   for (int keys : {1, 4, 64}) {
     const Shape shape = shape_of(8, keys, DType::e4m3);
     Inputs inputs = make_inputs(shape, InputKind::normal, 17);
-    std::ranges::fill(inputs.k, 0.0f);  // all scores are 0, and plain attention is exact
+    std::ranges::fill(inputs.k, 0.0f);  // all scores are 0, so plain attention is exact
     const Reference reference = reference_of(shape, inputs);
     const double floor = 0x1p-4 / std::sqrt(double(keys)) + 0x1p-20 * std::max(1.0, std::log(double(keys)));
     for (double bound : reference.lse_bound) EXPECT_NEAR(bound, floor, 1e-6) << keys;
   }
 }
 
-/// A bound for the whole tensor was ten times what a row of a thousand keys needs: its second row sees two
-/// keys, and has the errors of values of size 1. Of the first row's only key O is V.
+/// A single bound for the whole tensor would be ten times too loose for a row of a thousand keys: the second
+/// row sees two keys, so its errors are those of values of size 1. The first row sees one key, and its O is
+/// V.
 TEST(Bounds, OfLongRowsAreSmallerThanThoseOfShortOnes) {
   for (DType type : kTypes) {
     Shape shape = shape_of(1000, 1000, type);
@@ -230,7 +231,7 @@ TEST(Bounds, OfLongRowsAreSmallerThanThoseOfShortOnes) {
         make_reference(shape, make_inputs(shape, InputKind::normal, 20), {0, 1, 2, 3, 997, 998, 999});
     EXPECT_EQ(reference.o_bound[0] == 0, type == DType::f16 || type == DType::bf16) << name_of(type);
     EXPECT_GT(reference.o_bound[1], 6 * reference.o_bound[6]) << name_of(type);
-    if (type != DType::f32) {  // whose floor is all there is
+    if (type != DType::f32) {  // whose bound is only the floor
       EXPECT_GT(reference.lse_bound[0], 4 * reference.lse_bound[6]) << name_of(type);
     }
   }
@@ -244,7 +245,7 @@ TEST(Bounds, RefuseFiveTimesThePlainError) {
     Outputs outputs = plain_attention(shape, inputs);
     for (std::size_t i = 0; i < outputs.o.size(); ++i)
       outputs.o[i] = float(reference.o[i] + 5 * (outputs.o[i] - reference.o[i]));
-    // Of e4m3 there is a floor besides, for the rounding of P: it is added to the error here.
+    // e4m3 has an additional floor for the rounding of P: add it to the error.
     const double floor = type == DType::e4m3 ? 0x1p-4 : 0;
     for (std::size_t i = 0; i < outputs.lse.size(); ++i) {
       const double error = outputs.lse[i] - reference.lse[i];
@@ -256,8 +257,8 @@ TEST(Bounds, RefuseFiveTimesThePlainError) {
   }
 }
 
-/// The exact answer to another question, as a kernel with a fault would give it. Faults in the data are
-/// faults_test's.
+/// The exact answer to a different problem, as a faulty kernel would give it. faults_test.cpp covers faults
+/// in the data.
 Outputs faulty(const Shape& shape, const Inputs& inputs) {
   const Reference reference = reference_of(shape, inputs);
   return {{reference.o.begin(), reference.o.end()}, {reference.lse.begin(), reference.lse.end()}};

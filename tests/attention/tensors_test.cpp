@@ -69,11 +69,11 @@ TEST(Scales, AreTheLeastPowersOfTwoThatFit) {
   const EncodedInputs encoded = encode_inputs(shape, inputs);
   EXPECT_EQ(encoded.q.scales, (std::vector{1.0f}));
   EXPECT_EQ(encoded.k.scales, (std::vector{2.0f}));
-  EXPECT_EQ(encoded.v.scales, (std::vector{0x1p-100f}));  // of zeros: the least there is
+  EXPECT_EQ(encoded.v.scales, (std::vector{0x1p-100f}));  // the smallest scale, for zeros
   EXPECT_EQ(encoded.q.bytes[5], std::byte(0xfe));
 }
 
-// Quantised once, values stay: in e4m3 with their scales, and in bf16.
+// Quantising twice changes nothing: in e4m3 with its scales, and in bf16.
 TEST(Scales, QuantisedInputsEncodeToThemselves) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block}) {
     const Shape shape = scaled_shape(scaling);
@@ -93,7 +93,7 @@ TEST(Scales, QuantisedInputsEncodeToThemselves) {
   }
 }
 
-// A mean-subtracted shape: the encoding has no means, what it stands for has, and encodes to itself.
+// With subtracted means: the encoding has none, the decoded values include them, and encode to the same bits.
 TEST(Scales, CentredInputsEncodeToThemselves) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block}) {
     Shape shape = scaled_shape(scaling);
@@ -115,7 +115,7 @@ TEST(Scales, CentredInputsEncodeToThemselves) {
       EXPECT_NEAR(inputs.k_mean[i], float(i % 5) * 100, 0.5f) << i;
       EXPECT_NEAR(inputs.v_mean[i], -float(i % 3), 0.5f) << i;
     }
-    for (int64_t i = 0; i < shape.k_elements(); ++i)  // what is rounded is of size 1, not 400
+    for (int64_t i = 0; i < shape.k_elements(); ++i)  // rounded values are of size 1, not 400
       ASSERT_NEAR(inputs.k[i], given.k[i], 0.3f) << i;
     const std::vector<std::byte> encoded = encode_inputs(shape, inputs).k.bytes;
     Inputs again = inputs;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMasks = 10000;
 
-/// Visible pairs of a tile, one by one.
+/// The visible pairs of a tile, counted one by one.
 int count(const Shape& shape, int batch, int head, const ScoreTile& tile) {
   int pairs = 0;
   for (int i = tile.first_query; i < std::min(shape.seqlen_q, tile.first_query + tile.queries); ++i)
@@ -20,7 +20,7 @@ int count(const Shape& shape, int batch, int head, const ScoreTile& tile) {
   return pairs;
 }
 
-/// What a tile of so many visible pairs is.
+/// The class of a tile with this many visible pairs.
 TileClass exact_class(const Shape& shape, const ScoreTile& tile, int visible) {
   const int queries = std::min(tile.queries, shape.seqlen_q - tile.first_query);
   return visible == 0                     ? TileClass::skip
@@ -44,7 +44,7 @@ TEST(Visibility, TileClassesKeepTheirWordUnderRandomMasks) {
       const TileClass exact = exact_class(shape, tile, count(shape, batch, head, tile));
       ++classes[int(said)];
       inexact += said != exact;
-      // What is not exact is called partial, and by windows, prefixes, lengths and documents nothing is.
+      // Inexact classes are `partial`; windows, prefixes, lengths and documents are classified exactly.
       const Visibility& v = shape.visibility;
       const bool may_differ = v.columns.bounds > 0 || v.blocks.queries > 0 || !v.dense.visible.empty();
       ASSERT_TRUE(said == exact || (may_differ && said == TileClass::partial))
@@ -132,7 +132,7 @@ TEST(Visibility, LooksAsThePapersDrawIt) {
   EXPECT_EQ(drawn(3, 4, {.documents = {{0, 2, 2, 3}, {0, 1, 3, 4}}}), "1... 1... ...1 ")
       << "a document without queries";
   EXPECT_EQ(drawn(2, 4, {.window = {.right = 0}, .lengths = {3}}), "11.. 111. ");
-  // FlashMask's picture of a document mask: causal, and no query from LTS on sees the key.
+  // FlashMask's form of a document mask: causal, and queries from LTS on do not see the key.
   EXPECT_EQ(drawn(4, 4, {.window = {.right = 0}, .columns = {.bounds = 1, .queries = {2, 2, 4, 4}}}),
             "1... 11.. ..1. ..11 ");
   EXPECT_EQ(drawn(3, 2, {.columns = {.bounds = 2, .queries = {2, 1, 3, 2}}}), ".. 1. .1 ") << "LTS, UTE";

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The study of accuracy, on a small shape: accuracy_test.py ACCURACY. Exits 77 where the program needs a GPU and there is none."""
+"""Runs the accuracy study on a small shape: accuracy_test.py ACCURACY. Exits with 77 if the program needs a GPU and there is none."""
 
 import json
 import pathlib
@@ -34,7 +34,7 @@ class Study(unittest.TestCase):
             assert done.returncode == 0, done.stderr
             cls.said = done.stderr
             whole = json.loads(path.read_text())
-            whole["context"]["commit"] = "abc"  # known, as ./flashbook accuracy makes it
+            whole["context"]["commit"] = "abc"  # as ./flashbook accuracy sets it
             path.write_text(json.dumps(whole))
             measured = results.Results([path])
         cls.table = {variant: {kind: entry.values["relative_rms"] for kind, entry in by_kind.items()}

@@ -1,4 +1,4 @@
-"""bench/forward as its users run it, on cells that take no time.
+"""Runs bench/forward as users do, on cells that take no time.
 
 forward_test.py PROGRAM
 """
@@ -95,7 +95,7 @@ class Forward(unittest.TestCase):
         with self.assertRaisesRegex(results.Refused, "simulator"):
             results.read(self.file)
 
-        # What cannot run is a result too: skipped, with the reason.
+        # A cell that cannot run is recorded as skipped, with the reason.
         self.run_program(*words, "--seqlen", "41000", "--step", "2")
         run = json.loads(self.file.read_text())["benchmarks"][0]
         self.assertEqual((run["error_occurred"], run["label"]), (True, "skipped"))

@@ -1,5 +1,5 @@
-"""Every bench program that races attention covers both layouts, [batch, heads, seqlen, d] and
-[batch, seqlen, heads, d]: the test takes the cells that a program races by default and looks for the twin of each."""
+"""Every bench program that races attention must cover both layouts, [batch, heads, seqlen, d] and
+[batch, seqlen, heads, d]: for each cell that a program races by default, the other layout's must be there as well."""
 
 import ast
 import importlib
@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from bench import cells, operators, race
 
-# Its kernel is a lesson's, which lays the rows of all heads one after another.
+# Its kernel belongs to a lesson and stores the rows of all heads contiguously.
 ONE_LAYOUT = {"in_triton"}
 MODES = {
     "decode": ("--one-query", "--latent", "--prefill", "--ablation"),
@@ -24,7 +24,7 @@ MODES = {
 
 
 def racing():
-    """{module: which of race's functions it calls}, of all programs in bench/."""
+    """{module: the functions of race that it calls}, for all programs in bench/."""
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "bench").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -45,7 +45,7 @@ def parsed(program, *words):
 
 
 def names_of(program, *words):
-    """The names of the cells that a program gives to race.run."""
+    """The names of the cells that a program passes to race.run."""
     library = types.SimpleNamespace(
         chapters=lambda: [types.SimpleNamespace(number=number, steps=5, on_device=1) for number in (5, 7, 8)]
     )
@@ -61,7 +61,7 @@ def names_of(program, *words):
 
 
 def layout_of(name):
-    """(its layout, its name without)"""
+    """(layout, name without the layout)"""
     found = re.search(rf"_({'|'.join(race.LAYOUTS)})(?=/|_p\d|$)", name)
     return (found[1], name[: found.start()] + name[found.end() :]) if found else (race.LAYOUTS[0], name)
 
@@ -78,7 +78,7 @@ class Layouts(unittest.TestCase):
     def test_every_program_that_races_has_each_cell_in_both(self):
         programs = racing()
         self.assertEqual(set(programs) - {"cells"}, {"backward", "decode", "in_triton", "masks", "operators", "peers"})
-        for program in sorted(set(programs) - ONE_LAYOUT - {"cells"}):  # which decode runs
+        for program in sorted(set(programs) - ONE_LAYOUT - {"cells"}):  # cells is run by decode
             with self.subTest(program):
                 if program == "operators":
                     self.assertEqual(programs[program], {"race"})
@@ -88,7 +88,7 @@ class Layouts(unittest.TestCase):
                     self.covers_both(names_of(program))
 
     def test_modes_of_a_chapter_stay_in_its_own(self):
-        """A chapter's steps and their switches, which need not read both."""
+        """Steps of a chapter and their switches need not support both layouts."""
         for program, modes in MODES.items():
             for mode in modes:
                 self.assertEqual({layout_of(name)[0] for name in names_of(program, mode)}, {race.LAYOUTS[0]},

@@ -1,4 +1,4 @@
-"""bench/many.py in the simulator: every contestant of four ranks is checked and timed, and the file goes on where it ended.
+"""Runs bench/many.py in the simulator: every contestant on four ranks is checked and timed, and an interrupted file is continued.
 
 many_test.py PROGRAM
 """
@@ -49,7 +49,7 @@ with tempfile.TemporaryDirectory() as folder:
             entry = entries[f"many/{who}/bf16/d64/{kind}_p4h2/n144"]
             assert entry["real_time"] > 0 and entry["error"] <= entry["error_bound"], entry
     before = out.read_text()
-    done = many("--seqlen", "128", "--mask", "causal,full", "--out", out)  # nothing is left to do
+    done = many("--seqlen", "128", "--mask", "causal,full", "--out", out)  # all done before
     assert done.returncode == 0 and out.read_text() == before, done.stderr
     done = many("--seqlen", "64", "--mask", "full", "--seconds", "0", "--resume", "--out", out)
     assert done.returncode == 75 and "not begun" in done.stdout and out.read_text() == before, done.stdout
@@ -61,6 +61,6 @@ with tempfile.TemporaryDirectory() as folder:
     except results.Refused as reason:
         assert "simulator" in str(reason)
 
-# What cannot be is refused before anything runs.
+# Invalid options are rejected before anything runs.
 assert many("--mask", "striped").returncode == 2
 assert many("--ranks", "0").returncode == 2

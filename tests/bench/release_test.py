@@ -1,4 +1,4 @@
-"""bench/release without a GPU: that it takes every number that pages quote, goes on where it was cut off, and writes files that can be filed."""
+"""Tests bench/release without a GPU: it measures every number that pages quote, resumes after an interruption, and writes files that bench accepts."""
 
 import contextlib
 import importlib.machinery
@@ -55,7 +55,7 @@ class Release(unittest.TestCase):
         self.racing = (sys.executable, str(self.folder / "program.py"), "OUT")
 
     def call(self, of, *words, gpu="NVIDIA H200", commit="abc"):
-        """Exit code, and what a call printed."""
+        """The exit code and output of a call."""
         out = io.StringIO()
         with (mock.patch.object(release, "PARTS", of), mock.patch.object(release, "asked", lambda query: gpu), mock.patch.object(release, "cards", lambda: 1),
               mock.patch.object(results, "commit", lambda: commit), mock.patch.object(sys, "argv", ["release", str(self.folder / "R"), *words]),
@@ -77,7 +77,7 @@ class Release(unittest.TestCase):
         self.assertEqual({one.file for one in parts.PARTS}, set(parts.FILES))
 
     def test_command_lines_are_taken(self):
-        """Every option of every Python program is one that it has."""
+        """Every Python program is called with options that it has."""
         from bench import backward, decode, masks
 
         programs = {"bench/peers.py": peers, "bench/backward.py": backward, "bench/decode.py": decode, "bench/masks.py": masks}
@@ -97,7 +97,7 @@ class Release(unittest.TestCase):
             self.assertEqual((code, len(self.measured("forward"))), (expected, count), said)
         self.assertEqual([entry.context["date"][:10] for entry in self.measured("forward")], ["2026-01-01", "2026-01-02", "2026-01-03"])
         whole = json.loads((self.folder / "R/forward.json").read_text())
-        for key in ("name", "real_time", "cpu_time", "time_unit"):  # what Google Benchmark's compare.py asks for
+        for key in ("name", "real_time", "cpu_time", "time_unit"):  # required by Google Benchmark's compare.py
             self.assertTrue(all(key in entry for entry in whole["benchmarks"]), key)
         calls = whole["context"]["calls"]
         self.assertEqual(len(calls), 3)
@@ -187,7 +187,7 @@ class Release(unittest.TestCase):
                          [(STEP.format(64), "of1"), (STEP.format(256), "of1"), (STEP.format(64), "of3"), (STEP.format(128), "of3")])
 
     def filed(self, *runs_of_parts, gpu="NVIDIA H200"):
-        """What --file said, and the folder of results."""
+        """The output of --file, and the folder of results."""
         (self.folder / "program.py").write_text(PROGRAM.replace("NVIDIA H200", gpu))
         of = tuple(part(name, "forward", *self.racing, cells, resumes=True) for name, cells in runs_of_parts)
         self.call(of, gpu=gpu)

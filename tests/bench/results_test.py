@@ -1,4 +1,4 @@
-"""The scripts of bench/: what they take, what they refuse, what they quote."""
+"""Tests the scripts of bench/: what they accept, reject and quote."""
 
 import contextlib
 import io
@@ -38,7 +38,7 @@ def skipped(name, reason="needs 9 GB of GPU memory and 1 GB are free"):
 
 
 def in_turn_with_peers(dtype, **ratios):
-    """A release's forward passes beside the peers of a type: every step and cell."""
+    """A release's forward passes raced against the peers of a type: every step and cell."""
     steps = {"bf16": ("ch05/step5",), "e4m3": [f"ch06/{who}" for who in ("step5", "step6", "step7", "step7_means", "step8")]}[dtype]
     return [run_of(f"forward/{who}/{dtype}/d{head_dim}/{mask}/n{seqlen}", **ratios)
             for who in steps for head_dim, mask in results.SHAPES for seqlen in results.SEQLENS]
@@ -52,11 +52,11 @@ class Case(unittest.TestCase):
         self.files = 0
 
     def write(self, *runs, **context):
-        """A result file; the first is the oldest."""
+        """Writes a result file; the first is the oldest."""
         self.files += 1
         context = {"date": f"2026-01-{self.files:02}T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "cpu": "some CPU", "num_cpus": 2,
                    "commit": f"abc{self.files}", "ch01": "Naive attention", **context}
-        path = self.folder / f"{99 - self.files}.json"  # by name, the newest comes first
+        path = self.folder / f"{99 - self.files}.json"  # sorted by name, the newest comes first
         path.write_text(json.dumps({"context": context, "benchmarks": list(runs)}))
         return path
 
@@ -65,7 +65,7 @@ class Case(unittest.TestCase):
 
 
 class Malformed(Case):
-    """Files that somebody has written by hand, or that a program has left: refused in one line, or read."""
+    """Files edited manually or left incomplete by a program are rejected in one line, or read."""
 
     STRANGE: ClassVar[list[object]] = [None, True, -1, 0, 1e999, float("nan"), "", "x", "\0", [], {}, [[]], {"a": 1}, "9" * 400, 10 ** 400]
 
@@ -87,7 +87,7 @@ class Malformed(Case):
         self.assertEqual(len({results.add(path, self.folder / "results") for _ in range(110)}), 110)
 
     def test_whatever_is_changed(self):
-        """Seeded: one or two places of a good file are changed, or some bytes of it. FLASHBOOK_HOSTILE_FILES and _SEED: more, and others."""
+        """Changes one or two values, or some bytes, of a good file at random. Set FLASHBOOK_HOSTILE_FILES and _SEED for more files and another seed."""
         random = Random(int(os.environ.get("FLASHBOOK_HOSTILE_SEED", "1")))
         timeline = run_of("timeline/ch05/step5/bf16/d64/full/n512", stamps=["warpgroup 1 tile 3"])
         good = json.loads(self.write(run_of(STEP1), skipped(STEP4), timeline).read_text())
@@ -116,11 +116,11 @@ class Malformed(Case):
                 read += 1
             except Refused as reason:
                 self.assertLess(len(str(reason)), 2000)
-        self.assertGreater(read, 100)  # some changes do no harm
+        self.assertGreater(read, 100)  # some changes are harmless
 
 
 class Limits(Case):
-    """What chapter 0 measured of a machine, and a file beside the book's."""
+    """Chapter 0's measurements of a machine, and a file added to the book's."""
 
     def machine(self, *more, per_clock=4096.0, copy=4e12, **context):
         rate = {"name": "machine/rate/warpgroup_product", "run_type": "iteration", "real_time": 0.0, "time_unit": "ms", "per_clock": per_clock}
@@ -371,7 +371,7 @@ class Quoting(Case):
             self.assertEqual(self.quoted(text), (text, []))
 
     def table(self, template):
-        """A page with a table of that template, brought up to date."""
+        """A page with that template's table, updated."""
         file = self.folder / "tables.txt"
         file.write_text(f"# A comment.\n[a table]\n{template}\n\n[another]\n| 1 |\n", encoding="utf-8")
         quote.templates.cache_clear()
@@ -416,9 +416,9 @@ class Quoting(Case):
     def test_a_place_waits_for_its_first_measurement(self):
         for text in (self.span(f"{STEP4[:-4]}512 ms .1f", "…"), "<!-- table kernels 03 -->\n…\n<!-- /table -->", "<!-- table split -->\nof another program\n<!-- /table -->"):
             self.assertEqual(self.quoted(text), (text, []))
-        mended, wrong = self.quoted(self.span(f"{STEP4} ms .1f", "…"))  # there is one: the page is behind
+        mended, wrong = self.quoted(self.span(f"{STEP4} ms .1f", "…"))  # a result exists: the page is out of date
         self.assertEqual((mended, len(wrong)), (self.span(f"{STEP4} ms .1f", "12.3"), 1))
-        _, wrong = self.quoted(self.span("forward/ch01/step4/bf16/d64/full/n4096 ms .1f", "…"))  # was skipped: there will be none
+        _, wrong = self.quoted(self.span("forward/ch01/step4/bf16/d64/full/n4096 ms .1f", "…"))  # skipped: there will be no result
         self.assertIn("skipped", wrong[0][1])
 
     def test_a_step_in_turn_with_its_peers(self):
@@ -470,7 +470,7 @@ class Quoting(Case):
 
 
 class Condensed(Case):
-    """Tables: what bench/release files in place of Google Benchmark's JSON."""
+    """Tables, which bench/release files instead of Google Benchmark's JSON."""
 
     TIMELINE = "timeline/ch05/step5/bf16/d64/full/n512"
 
@@ -509,7 +509,7 @@ class Condensed(Case):
         self.assertEqual({name: (entry.context["commit"], entry.context.get("clocks")) for name, entry in measured.newest.items()},
                          {STEP1: ("abc1", None), STEP4: ("abc2", "1980 MHz")})
         before = [file.read_text() for file in (path, other, path.parent / results.CONTEXT)]
-        for file in (path, other):  # what is read back is filed as it was
+        for file in (path, other):  # what is read back is filed unchanged
             results.condense(results.whole_of(file), file)
         self.assertEqual([file.read_text() for file in (path, other, path.parent / results.CONTEXT)], before)
 
@@ -545,7 +545,7 @@ class Condensed(Case):
 
 class Missing(Case):
     def test_a_table_without_its_results_is_refused_in_words(self):
-        """Every table of the book from a seeded choice of its results: text or Refused, and nothing else."""
+        """Every table of the book, made from a random choice of its results, is either text or Refused."""
         files = [results.read(path) for path in results.files_of(results.RESULTS / results.BOOK_GPU)]
         random, refused = Random(1), 0
         tables = [("ladder",), ("host",), ("cpu",), ("kernels", "04"), ("steps", "05", "4096"), ("steps", "05", "777"), ("against", "05", "5"), ("peers",),
@@ -566,7 +566,7 @@ class Missing(Case):
 
 class Racing(Case):
     def test_rounds_that_lie_apart(self):
-        """Whose rounds do has three times as many, and so has who is near the fastest; nobody has where all lie close together."""
+        """Contestants with uneven rounds get three times as many, and so do those near the fastest; none do if all are close together."""
         times = {"ch05/step5": 1.0, "cudnn": 1.2, "eager": 3.0, "flash": 3.0}
         for apart, rounds in ((0.05, [9, 9, 9, 3]), (0.01, [3, 3, 3, 3])):
             runners = [race.Contestant(who, "", None) for who in times]
@@ -598,7 +598,7 @@ class Racing(Case):
         self.assertEqual(measured.newest["forward/flash/bf16/d128/full/n4096"].skipped, "No available kernel")
 
     def test_fp8_stands_beside_fp8(self):
-        """In e4m3 a peer that reads it has its own name and ratio; one in BF16 is said to be."""
+        """In e4m3, a peer that reads e4m3 has its own name and ratio; a peer in BF16 is labelled as such."""
         problem = peers.Problem(Shape(4, 16, 16, 4096, 4096, 128, 0, 3, 0.1), "e4m3", None, None, None, encoded=(1,))
         ours = race.Contestant("ch06/step7", "", None, milliseconds=[1.0] * 3)
         in_fp8 = race.Contestant("cudnn_frontend", "", None, milliseconds=[1.2] * 3, encoded=True)
@@ -681,7 +681,7 @@ class Counting(Case):
             report.write_text(json.dumps({"shape": "batch 1", "steps": [{"memory_bytes": 1000, "requested_bytes": model}]}))
             with contextlib.redirect_stdout(io.StringIO()):
                 self.assertEqual(ncu_bytes.main(counters, report, result, f"ncu/ch03/step{step}/bf16/d128/full/n4096"), code)
-        entries = results.read(result)  # the second stands beside the first
+        entries = results.read(result)  # the second is added to the first
         self.assertEqual([entry.values["l2_bytes"] for entry in entries], [3200, 3200])
         self.assertEqual([entry.values["l2_model_bytes"] for entry in entries], [3000, 2000])
 

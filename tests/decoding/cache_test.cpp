@@ -1,4 +1,4 @@
-// The cache against a plain model: what each sequence's tokens are, kept apart and without sharing.
+// Compares the cache with a simple model that stores each sequence's tokens separately, without sharing.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -16,12 +16,12 @@ using Tokens = std::vector<int>;
 
 constexpr int kNobody = -1;
 
-/// Memory of a cache whose keys are the tokens themselves.
+/// The memory of a cache whose keys are the tokens themselves.
 class Memory {
  public:
   explicit Memory(const PagePool& pool) : rows_(pool.rows()), keys_(pool.pages() * pool.rows(), kNobody) {}
 
-  /// What the owner of keys and values does after Sequence::append.
+  /// Writes keys and values, as their owner does after Sequence::append.
   void write(const Sequence& sequence, const std::optional<PageCopy>& copy, const Tokens& tokens) {
     if (copy) std::copy_n(keys_.begin() + copy->from * rows_, copy->rows, keys_.begin() + copy->to * rows_);
     for (int i = 0; i < int(tokens.size()); ++i)
@@ -110,7 +110,7 @@ TEST(Sequence, OutOfPagesSaysHowManyAndLosesNothing) {
   EXPECT_EQ(pool.free_pages(), 1);
   EXPECT_EQ(second.length(), 5);
   EXPECT_EQ(memory.read(second), memory.read(first));
-  append(memory, second, {5, 6});  // which fits
+  append(memory, second, {5, 6});  // fits
   EXPECT_EQ(memory.read(second), Tokens({0, 1, 2, 3, 4, 5, 6}));
 }
 
@@ -192,7 +192,7 @@ TEST(PrefixTree, EvictsTheLeastRecentlyUsedThatNobodyHolds) {
   EXPECT_EQ(pool.free_pages(), 4);
 }
 
-/// Random operations on a cache, and on what it should hold.
+/// Random operations on a cache and on the model of its contents.
 class RandomCache {
  public:
   explicit RandomCache(unsigned seed)
@@ -247,7 +247,7 @@ class RandomCache {
 
   void end_all() {
     sequences_.clear();
-    const int taken = pool_.pages() - pool_.free_pages();  // before it: arguments have no order
+    const int taken = pool_.pages() - pool_.free_pages();  // first: arguments are evaluated in any order
     EXPECT_EQ(tree_.evict(pool_.pages()), taken);
     EXPECT_EQ(pool_.free_pages(), pool_.pages());
   }
@@ -259,7 +259,7 @@ class RandomCache {
   };
 
   int pick(int count) { return int(random_() % unsigned(count)); }
-  /// Of two kinds only, so that prompts begin alike.
+  /// Only two different tokens, so that prompts share prefixes.
   Tokens some_tokens(int most) {
     Tokens tokens(pick(most + 1));
     for (int& token : tokens) token = pick(2);
@@ -346,7 +346,7 @@ TEST(Cache, RandomOperationsAgreeWithThePlainModel) {
     copied += cache.copied();
     shared += cache.shared();
   }
-  // Each way was gone.
+  // Every case occurred.
   EXPECT_GT(refused, 100);
   EXPECT_GT(copied, 100);
   EXPECT_GT(shared, 100);

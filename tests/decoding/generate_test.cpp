@@ -11,9 +11,9 @@
 namespace flashbook::decoding {
 namespace {
 
-constexpr int kRows = 4;  // of a page
+constexpr int kRows = 4;  // per page
 
-/// Plain attention on the host, in pages: a chapter for the loop to call.
+/// Plain attention on the host, on pages: a chapter for the loop to call.
 void plain_attention(const Shape& shape, const Tensors& tensors, device::Stream) {
   const auto values = [&](TensorId id, const void* from) {
     const auto* bytes = static_cast<const std::byte*>(from);
@@ -61,7 +61,7 @@ TEST(Generate, TokensDependOnTheSeedAndOnWhatIsCached) {
   EXPECT_NE(tokens, written(true, 40, 2).tokens);
   EXPECT_GT(std::set<int>(tokens.begin(), tokens.end()).size(), 20u) << "it writes more than a few tokens";
 
-  // Attention that always sees an empty cache writes something else.
+  // Attention that always sees an empty cache generates other tokens.
   Chapter blind = kPlain;
   Step step = kPlainStep;
   step.run = [](const Shape& shape, const Tensors& t, device::Stream) {
@@ -81,7 +81,7 @@ TEST(Generate, ACacheThatIsTooSmallSaysSo) {
 class GenerateOnTheMachine : public MachineTest {};
 
 TEST_F(GenerateOnTheMachine, TheKernelsWriteWhatPlainAttentionWrites) {
-  // With this seed no token changes when O is off by 2 % at random, far more than any kernel is.
+  // With this seed, random errors of 2 % in O, far more than any kernel's, change no token.
   constexpr int kTokens = 24, kPageRows = 16, kSeed = 15;
   const Decoder decoder(kSeed);
   PagePool pool(2, kPageRows);

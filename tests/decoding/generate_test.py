@@ -1,4 +1,4 @@
-"""The program `generate`: the counts, and that the tokens are the same."""
+"""Tests the program `generate`: its counts, and that all steps generate the same tokens."""
 import re
 import subprocess
 import sys

@@ -8,7 +8,7 @@
 namespace flashbook::decoding {
 namespace {
 
-/// One layer of a model, one query a head against a cache.
+/// One layer of a model, with one query per head and a cache.
 Shape layer_of(const Model& model, DType dtype, int seqlen, int batch) {
   return {.batch = batch,
           .heads = model.heads,
@@ -20,7 +20,7 @@ Shape layer_of(const Model& model, DType dtype, int seqlen, int batch) {
 
 TEST(Memory, OneMoreTokenIsWhatTheCostModelReadsMore) {
   for (const Model& model : known_models()) {
-    if (model.latent > 0) continue;  // which the cost model does not know
+    if (model.latent > 0) continue;  // not covered by the cost model
     for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::e4m3}) {
       const int seqlen = 4096, batch = 3;
       const double more = compulsory_bytes(layer_of(model, dtype, seqlen + 1, batch), Operation::decode) -

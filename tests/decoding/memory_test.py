@@ -1,4 +1,4 @@
-"""The program `memory`: what it prints, and what it refuses."""
+"""Tests the program `memory`: what it prints and what it rejects."""
 import subprocess
 import sys
 
@@ -12,7 +12,7 @@ def memory(*options: str, code: int = 0) -> str:
 
 
 def row(text: str, begins: str) -> list[str]:
-    """The words of the line that begins so."""
+    """The words of the first line that starts with `begins`."""
     return next(line for line in text.splitlines() if line.startswith(begins)).split()
 
 

@@ -25,7 +25,7 @@ TEST(CacheOptions, GiveEachSequenceItsLength) {
   EXPECT_THROW(shape_of({"--lengths", "100", "--seqlen-k", "100"}), InputError);
 }
 
-// Two sequences of 5 pages, the first 2 in common: 8 pages, each somebody's.
+// Two sequences of 5 pages that share their first 2: 8 pages, all in use.
 TEST(CacheOptions, PutKeysIntoPages) {
   const Paging paging =
       shape_of({"--batch", "2", "--seqlen-k", "70", "--page-rows", "16", "--shared-prefix", "32"}).paging;

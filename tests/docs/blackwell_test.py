@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The arithmetic of docs/tools/blackwell.py, against what NVIDIA's types give and what the FlashAttention-4 paper prints."""
+"""Compares the arithmetic of docs/tools/blackwell.py with NVIDIA's types and the FlashAttention-4 paper."""
 import sys
 import unittest
 from pathlib import Path
@@ -44,7 +44,7 @@ class Clocks(unittest.TestCase):
     def test_a_hopper_tile_is_two_of_chapter_5s_consumers(self):
         products, exponentials, operands = blackwell.clocks(blackwell.H200, 128, 2, 2, 1)
         self.assertEqual((products / 2, exponentials / 2), (1024, 512))
-        self.assertEqual(operands / 2 + 256, 896)  # with its part of what is written
+        self.assertEqual(operands / 2 + 256, 896)  # with its share of the writes
 
 
 if __name__ == "__main__":

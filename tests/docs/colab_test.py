@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the cells of docs/colab.ipynb, in order, in this tree: what would be cloned is there, and what would be shown is looked at."""
+"""Runs the cells of docs/colab.ipynb in order, in this tree instead of a clone, and checks their output."""
 import json
 import os
 import sys

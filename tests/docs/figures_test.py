@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The interactive figures in a headless Chromium: their numbers, their buttons, their still pictures. Exits 77 if there is no Chromium."""
+"""Tests the interactive figures in a headless Chromium: numbers, buttons and static pictures. Exits with 77 if there is no Chromium."""
 import html
 import itertools
 import json
@@ -22,14 +22,14 @@ from docs.tools.interactive import scripts_of
 
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
 INTERACTIVE = FIGURES / "interactive"
-SCRIPTS = sorted(INTERACTIVE.glob("*.js"), key=lambda file: (file.stem != "kit", file.stem))  # what all have in common first
+SCRIPTS = sorted(INTERACTIVE.glob("*.js"), key=lambda file: (file.stem != "kit", file.stem))  # the shared script first
 SCRIPTS_OF = scripts_of(INTERACTIVE)
 NAMES = sorted(SCRIPTS_OF)
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 
 
 def browse(page, *flags):
-    """The page as it stands after its scripts have run."""
+    """The page after its scripts have run."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "page.html"
         file.write_text(page, encoding="utf-8")
@@ -39,7 +39,7 @@ def browse(page, *flags):
 
 
 def run_script(script, *flags, data=None):
-    """Runs the body of an async function in a page that has all figures' scripts; returns what it returns, and its errors."""
+    """Runs the body of an async function in a page with all figures' scripts; returns its result and its errors."""
     sources = "".join(f'<script src="{file.as_uri()}"></script>' for file in SCRIPTS)
     page = f"""<!doctype html><html><head><meta charset="utf-8"><script>
       const errors = [];
@@ -85,7 +85,7 @@ class Texts(unittest.TestCase):
 
 class OnlineSoftmax(unittest.TestCase):
     def runs(self, cases):
-        """Each case is (scores, block size); JSON has no infinity, so null stands for a masked score and for a maximum of none."""
+        """Each case is (scores, block size). JSON has no infinity, so null means a masked score, or the maximum of no scores."""
         data = [[[None if s == -math.inf else s for s in scores], size] for scores, size in cases]
         return run_script("""
           const { run } = flashbookFigures.online_softmax.model;
@@ -100,7 +100,7 @@ class OnlineSoftmax(unittest.TestCase):
         for result in (blocked, single):
             self.assertEqual(result["m"], 5)
             self.assertAlmostEqual(result["l"], 1.1851, places=4)
-        self.assertEqual(blocked["steps"], 6)  # start, two blocks that correct and add, compare
+        self.assertEqual(blocked["steps"], 6)  # start, correct and add for each of two blocks, compare
         self.assertEqual(blocked["blocks"][1][:2], [5, 1])
         self.assertAlmostEqual(single["blocks"][1][1], math.exp(-3))
 
@@ -143,7 +143,7 @@ class OnlineSoftmax(unittest.TestCase):
 class AttentionTiles(unittest.TestCase):
     @staticmethod
     def closed_forms(schedule, p):
-        """Bytes (read, written) by tensor, and the most that is in SRAM."""
+        """Bytes (read, written) by tensor, and the peak size in SRAM."""
         n, rows_q, rows_k, d = p["n"], p["rowsQ"], p["rowsK"], p["d"]
         firsts = itertools.product(range(0, n, rows_q), range(0, n, rows_k))
         tiles = sum(1 for query, key in firsts if not p["causal"] or key <= query + rows_q - 1)
@@ -166,7 +166,7 @@ class AttentionTiles(unittest.TestCase):
 
     def test_counters(self):
         small = itertools.product([(128, 128), (128, 64), (64, 128), (64, 64), (256, 64)], [1, 2, 4, 8], [64, 128], [False, True])
-        large = itertools.product([(128, 128), (64, 128)], [64], [256], [False, True])  # in steps of a row or a column of tiles
+        large = itertools.product([(128, 128), (64, 128)], [64], [256], [False, True])  # in steps of one row or column of tiles
         shapes = [*small, *large]
         problems = [{"n": max(rows) * count, "rowsQ": rows[0], "rowsK": rows[1], "d": d, "causal": causal} for rows, count, d, causal in shapes]
         cases: list[Any] = [[schedule, p] for schedule in ("naive", "keysOutside", "queriesOutside") for p in problems]
@@ -185,7 +185,7 @@ class AttentionTiles(unittest.TestCase):
                 self.assertEqual([result["moved"], result["formula"], result["moves"], result["peak"]], [total, total, total, peak])
 
     def test_behind_an_l2(self):
-        """What fits comes once and goes once; S and P of a long sequence do not fit."""
+        """Tensors that fit are read or written once; S and P of a long sequence do not fit."""
         problems = [{"n": n, "rowsQ": 128, "rowsK": 128, "d": 128, "causal": False} for n in (1024, 8192)]
         beyond = run_script("""
           const { walk } = flashbookFigures.attention_tiles.model;
@@ -210,7 +210,7 @@ class AttentionTiles(unittest.TestCase):
 
 
 class RingPhases(unittest.TestCase):
-    """Says that the model is one with the simulator's runs; where they do not say it themselves: who waits for which parity."""
+    """Compares the model with the simulator's runs, and also the parity that each waiting warp asks for."""
 
     def test_runs(self):
         results = run_script("""
@@ -247,7 +247,7 @@ class Swizzle(unittest.TestCase):
     CHAPTER = FIGURES.parents[1] / "chapters" / "04_flash_attention_2"
 
     def test_counts_are_those_of_the_traced_kernels(self):
-        """The appendix has the simulator's counts of requests at d = 256: of step 1, and of those that swizzle."""
+        """The appendix has the simulator's counts of requests at d = 256, for step 1 and for the steps that swizzle."""
         counted = run_script("""
           const { layouts, parse, request, wavefronts } = flashbookFigures.swizzle.model;
           return data.map(([layout, access, step]) => {
@@ -281,7 +281,7 @@ class Swizzle(unittest.TestCase):
 
 class BackwardRound(unittest.TestCase):
     def test_runs(self):
-        """Nothing is multiplied before it is there, nothing overwritten that is read; at the end all is done. Every event has its line."""
+        """No tile is multiplied before it arrives or overwritten while it is read; at the end all work is done. Every event has a line of code."""
         results = run_script("""
           const { stateAt, readNow, keyOf } = flashbookFigures.backward_round.model, data = flashbookData.backward_round;
           return Object.entries(data.runs).map(([name, events]) => {
@@ -304,7 +304,7 @@ class BackwardRound(unittest.TestCase):
 
 class DecodeCache(unittest.TestCase):
     def test_plans(self):
-        """Every tile of every item is read once; with equal work no block has more than a tile more than another."""
+        """Every tile of every item is read once; with equal work, blocks differ by at most one tile."""
         plans = run_script("return flashbookData.decode_cache.plans.map((plan) => ({ ...plan, loads: flashbookFigures.page_table.model.loads(plan) }));")
         for plan in plans:
             with self.subTest(lengths=plan["lengths"], heads=plan["heads"], blocks=plan["blocks"], plan=plan["plan"]):
@@ -318,7 +318,7 @@ class DecodeCache(unittest.TestCase):
                     self.assertLessEqual(plan["loads"]["most"] - min(plan["loads"]["tiles"]), 1)
 
     def test_pages(self):
-        """A page's holders are the sequences that have it, and what two have is copied before one writes."""
+        """A page's holders are the sequences that use it, and a shared page is copied before one of them writes."""
         stories = run_script("""
           const { pagesOf, waste } = flashbookFigures.page_table.model;
           return flashbookData.decode_cache.pages.map((story) => story.steps.map((step, k) => ({ ...step, pages: pagesOf(story, k), waste: waste(story, k) })));""")
@@ -332,7 +332,7 @@ class DecodeCache(unittest.TestCase):
 
 class Timeline(unittest.TestCase):
     def test_passes(self):
-        """A consumer's spans follow one another, begin at 0 and fill its record but for its waits for a turn."""
+        """A consumer's spans are consecutive, begin at 0 and fill its record except while it waits for its turn."""
         results = run_script("""
           const { passesOf, shares } = flashbookFigures.pingpong_timeline.model;
           return flashbookData.pingpong_timeline.runs.map((run) => {
@@ -349,7 +349,7 @@ class Timeline(unittest.TestCase):
 
 class Layouts(unittest.TestCase):
     def test_a_products_reads_are_the_addresses_of_its_elements(self):
-        """The address of the model, for every element of the tiles, against the pieces that the simulator's tensor cores read."""
+        """Compares the model's address of every element of the tiles with the pieces that the simulator's tensor cores read."""
         wrong = run_script("""
           const { address, matrices } = flashbookFigures.wgmma_tiles.model, reads = flashbookData.wgmma_tiles, wrong = [];
           for (const [name, { product, start }] of Object.entries(matrices)) {
@@ -374,12 +374,12 @@ class Layouts(unittest.TestCase):
             return [same, s(11, 6)];
           }));""")
         six = {"thread": 15, "i": 2}  # question 1 of chapter 4
-        self.assertEqual(same, [[[256, six]] * 2, [[1024, six]] * 2, [[1024, six], [256, six]]])  # of 8 bits only chapter 6's order spares shuffles
+        self.assertEqual(same, [[[256, six]] * 2, [[1024, six]] * 2, [[1024, six], [256, six]]])  # with 8 bits, only chapter 6's order avoids shuffles
 
 
 class MaskTiles(unittest.TestCase):
     def test_counts(self):
-        """Visible pairs of masks that have a formula; and skipped tiles have none, full ones all."""
+        """Checks the visible pairs of masks that have a formula; in skipped tiles no pair is visible, in full ones all are."""
         masks = run_script("""
           const { count } = flashbookFigures.mask_tiles.model, data = flashbookData.mask_tiles;
           return data.masks.map((mask) => ({ ...mask, sum: count(data, mask, mask.classes.keys()) }));""")
@@ -393,7 +393,7 @@ class MaskTiles(unittest.TestCase):
 
 class Sectors(unittest.TestCase):
     def test_counts_are_those_of_the_traced_kernels(self):
-        """The loads of textbook_scores are two in a line; the costlier is K's."""
+        """One line of textbook_scores has two loads; K's is the more expensive."""
         shape, counted, lines = run_script("""
           const { ask } = flashbookFigures.sectors.model, { head_dim, seqlen, lines } = flashbookData.sectors;
           const all = [...Array(16).keys()].map((c) => data.map((name) => ask(name, { e: 2, d: head_dim, c }, 32).sectors.size));
@@ -407,7 +407,7 @@ class Sectors(unittest.TestCase):
 
 class FaultTraces(unittest.TestCase):
     def test_the_runs_part_and_one_goes_wrong(self):
-        """Up to the first difference the runs are one; the simulator reports the fault in one of them, and the steps lead there."""
+        """The runs are identical up to the first difference; the simulator reports the fault in only one, and the steps lead there."""
         results = run_script("""
           const { count, eventOf, parts, stepsOf } = flashbookFigures.fault_ch03.model;
           return data.map((name) => {
@@ -426,7 +426,7 @@ class FaultTraces(unittest.TestCase):
 
 
 class Pages(unittest.TestCase):
-    # Opens a figure in a box, clicks through a walk forth and back, and reports what a reader would notice.
+    # Opens a figure in a box, steps through it forwards and backwards, and reports what a reader would notice.
     VISIT = """
       const wait = (ms) => new Promise((done) => setTimeout(done, ms));
       const visit = async (name, width, settings, plays) => {
@@ -466,18 +466,18 @@ class Pages(unittest.TestCase):
         }
         for (let guard = 0; !button('back').disabled && guard < 500; ++guard) { button('back').click(); look(); }
         seen.again = sentences[0] === sentences[sentences.length - 1];
-        if (plays) {  // which takes a browser longer than all else
+        if (plays) {  // the slowest part
           button('play').click();
           seen.playing = [button('play').textContent, part('[aria-live]').getAttribute('aria-live')];
           await wait(3500);
           seen.played = Number(part('input[type=range]').value);
-          if (button('play').textContent === 'Pause') button('play').click();  // it may have come to its end
+          if (button('play').textContent === 'Pause') button('play').click();  // it may have finished
           button('play').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft', bubbles: true }));
           seen.afterArrow = Number(part('input[type=range]').value);
         }
         button('start').click();
         seen.started = part('input[type=range]').value;
-        if (plays) {  // the address of the last step, opened in a figure of its own, leads there
+        if (plays) {  // a new figure opened with the last step's address shows that step
           history.replaceState(null, '', seen.address);
           flashbookFigures[name](host, null);
           seen.opened = part('input[type=range]').value;
@@ -525,7 +525,7 @@ class Pages(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        """One browser for all figures, in both widths."""
+        """Uses one browser for all figures, in both widths."""
         visits = [[name, width, setting, width == 960 and setting == settings[0]]
                   for name, settings in cls.CHOICES.items() for width in (960, 358) for setting in settings]
         results = cls.visit(visits)
@@ -635,12 +635,12 @@ class Pages(unittest.TestCase):
 
     @staticmethod
     def weight(names):
-        """Bytes of what a page with these pictures loads for them."""
+        """The bytes that a page loads for these pictures."""
         scripts = {script for name in names for script in SCRIPTS_OF.get(name, [])}
         return sum((INTERACTIVE / script).stat().st_size for script in scripts) + sum((FIGURES / f"{name}.svg").stat().st_size for name in names)
 
     def test_weight(self):
-        """All figures below 1.5 MB, and those of a page below 320 KB before anybody plays."""
+        """All figures are below 1.5 MB, and those of one page below 320 KB before a reader starts them."""
         self.assertLess(sum(file.stat().st_size for file in SCRIPTS), 1_500_000)
         for page in (FIGURES.parents[1]).glob("chapters/*/README.md"):
             names = set(re.findall(r"figures/(\w+)\.svg\)", page.read_text(encoding="utf-8")))
@@ -655,7 +655,7 @@ class Pages(unittest.TestCase):
         images = "".join(f'<img src="{(FIGURES / f"{name}.svg").as_uri()}" alt="{name}">' for name in NAMES)
         sizes = run_script("""
           const frame = document.createElement('iframe');
-          frame.sandbox = 'allow-same-origin';  // and not allow-scripts: inside, JavaScript is off
+          frame.sandbox = 'allow-same-origin';  // without allow-scripts, so JavaScript is off
           frame.srcdoc = data + "<script>document.body.replaceChildren('replaced')</scr" + 'ipt>';
           const loaded = new Promise((done) => { frame.onload = done; });
           document.body.append(frame);

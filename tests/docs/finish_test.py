@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the site adds to a page: captions, colours of differences; and colours that can be read."""
+"""Tests what the site adds to a page: captions, colours of differences; and that colours have enough contrast."""
 import re
 import sys
 import unittest
@@ -35,7 +35,7 @@ class Captions(unittest.TestCase):
 
 
 class Markdown(unittest.TestCase):
-    """The book's own forms; the rest is markdown-it's."""
+    """The book's own Markdown forms; markdown-it handles the rest."""
 
     def of(self, *lines):
         return Document("chapters/05_a/README.md").render(lines)
@@ -94,7 +94,7 @@ def contrast(one, other):
 
 
 class Contrast(unittest.TestCase):
-    """At least 4.5 to 1, as WCAG's level AA asks of text."""
+    """Contrast of at least 4.5 to 1, which WCAG's level AA requires for text."""
 
     def test_figures(self):
         for colours in (svg.LIGHT, svg.DARK):
@@ -111,7 +111,7 @@ class Contrast(unittest.TestCase):
         blocks = re.findall(r"html[^{}]*\{([^{}]*)\}", css)
         modes = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in blocks]
         modes = [mode for mode in modes if "page-foreground-color" in mode]
-        self.assertEqual(len(modes), 3)  # light, dark by the system, dark by choice
+        self.assertEqual(len(modes), 3)  # light, dark by system setting, dark by choice
         self.assertEqual(modes[1], modes[2])
         for colours in modes:
             ground = colours.get("page-background-color", "#ffffff")

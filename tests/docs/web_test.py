@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The kernels that run in the page, in a headless Chromium: a run, a fault, an endless loop, a shape that cannot be. Exits 77 if there is no
+"""Runs kernels in the page, in a headless Chromium: a good run, a fault, an endless loop, an invalid shape. Exits with 77 if there is no
 Chromium, or no module on the site."""
 import functools
 import http.server
@@ -21,7 +21,7 @@ from docs.web import page_faults
 SITE = pathlib.Path(__file__).resolve().parents[2] / "build" / "docs" / "html"
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 
-# In a frame, as wide as asked for, each page of a test; `press` waits for what a run shows.
+# Opens each page of a test in a frame of the given width; `press` waits for a run's output.
 HARNESS = """<!doctype html><meta charset="utf-8"><body><script>
 const errors = [];
 async function open(url, width) {
@@ -74,7 +74,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def run_script(script):
-    """Runs the body of an async function beside the site; returns what it returns."""
+    """Runs the body of an async function in a page served with the site; returns its result."""
     Handler.page = HARNESS.replace("SCRIPT", script)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(SITE)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -113,7 +113,7 @@ class Page(unittest.TestCase):
             self.assertIn("Right.", run["text"])
             self.assertIn("log-sum-exp", run["text"])
             self.assertIn("N 256, d 64, full, bf16. 1 launch, 4 blocks", run["text"])
-        self.assertLess(second["seconds"], 4)  # of a busy machine; the module is loaded by then
+        self.assertLess(second["seconds"], 4)  # on a busy machine; the module is already loaded
 
     def test_a_fault_is_shown_and_reported_and_its_places_lead_to_their_lines(self):
         found = run_script(f"""

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The README's two commands in a bare Debian: bare_root.py [root|user|offline ...] [-- COMMAND ...] (default: all three
-cases; `run`, then `test`). The root, made by debootstrap from the mirror that apt uses here, has neither a compiler nor
-Python, and gets a fresh copy of this tree's files. There is no terminal, and GitHub is unreachable. Cases: as root; as
-a user without privileges; without a network, where the door refuses within two seconds. Takes root, apt and debootstrap;
-elsewhere it prints why it skips."""
+"""Runs the README's two commands in a bare Debian: bare_root.py [root|user|offline ...] [-- COMMAND ...] (default: all
+three cases; `run`, then `test`). debootstrap makes the system from the mirror that apt uses here; it has neither a
+compiler nor Python, and gets a fresh copy of this tree's files. There is no terminal, and GitHub is unreachable. Cases:
+as root; as an unprivileged user; without a network, where ./flashbook must fail within two seconds. Needs root, apt and
+debootstrap; without them it prints why it skips."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build/bare"
-SECONDS = 2.0  # that a refusal without a network may take
+SECONDS = 2.0  # allowed for a refusal without a network
 INSIDE = (
     'mount -t proc proc "$0/proc" && exec chroot --userspec="$1" "$0" /usr/bin/env -i PATH="$PATH" HOME="$2" "${@:3}"'
 )
 
 
 def mirror() -> tuple[str, str]:
-    """(URI, suite) of the first entry of apt's sources."""
+    """(URI, suite) of the first entry in apt's sources."""
     wanted = subprocess.run(["apt-get", "--print-uris", "update"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"^'(http\S+?)/dists/(\w+)/(?:In)?Release'", wanted, re.MULTILINE)
     if not found:
@@ -53,7 +53,7 @@ def make_base() -> Path:
 
 
 def call(root: Path, user: str, *words: str, offline: bool = False) -> tuple[int, str, float]:
-    """(exit code, what was said, seconds) of the door, called in its tree in the root."""
+    """(exit code, output, seconds) of ./flashbook, run in its tree in the bare system."""
     home = "/root" if user == "root" else f"/home/{user}"
     name = ["unshare", "--mount", "--pid", "--fork", *(["--net"] if offline else []), "bash", "-c", INSIDE, str(root),
             f"{user}:{user}", home, "sh", "-c", 'cd ~/flashbook && exec ./flashbook "$@"', "sh", *words]
@@ -71,7 +71,7 @@ def call(root: Path, user: str, *words: str, offline: bool = False) -> tuple[int
 
 
 def fresh(base: Path, case: str, user: str) -> Path:
-    """A copy of the bare root with a copy of this tree's files, the user's own."""
+    """A copy of the bare system with a copy of this tree's files, owned by the user."""
     root = FOLDER / case
     subprocess.run(["rm", "-rf", "--one-file-system", root], check=True)
     subprocess.run(["cp", "-a", "--reflink=auto", base, root], check=True)

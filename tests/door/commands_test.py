@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The front door's commands, in a small tree whose cmake builds programs that say how they were called."""
+"""Tests the commands of ./flashbook in a small tree whose cmake builds programs that print their arguments."""
 
 import fcntl
 import os
@@ -146,7 +146,7 @@ class FrontDoor(unittest.TestCase):
         done = self.call("trace", "./mine", "--blocks", "2-3", "--perfetto", "p.json", "--", "--fast",
                          folder=program.parent)
         self.assertIn(f"page of 2-3 in {program.parent}:--fast --html trace.html --perfetto p.json", done.stdout)
-        self.assertEqual(done.returncode, 3)  # the program's own
+        self.assertEqual(done.returncode, 3)  # the program's exit code
         program.write_text("#!/bin/sh\n")
         done = self.call("trace", "elsewhere/mine")
         self.assertEqual((done.returncode, done.stderr.splitlines()[-1]),

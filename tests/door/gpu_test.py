@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Which GPUs the front door builds for, given what stand-ins for nvidia-smi and nvcc report, and how it divides work
-between a GPU and the simulator."""
+"""Tests which GPUs ./flashbook builds for, given the reports of fake nvidia-smi and nvcc programs, and how it divides
+work between a GPU and the simulator."""
 
 import contextlib
 import io
@@ -36,7 +36,7 @@ class Gpus(unittest.TestCase):
         (self.tools / name).chmod(0o755)
 
     def reports(self, row="", cuda="", nvcc="13.0"):
-        """(architecture, message) on a machine whose nvidia-smi and nvcc report this."""
+        """(architecture, message) on a machine whose nvidia-smi and nvcc print these reports."""
         table = f"echo '| NVIDIA-SMI 1  Driver Version: 1  CUDA Version: {cuda} |'" if cuda else "exit 0"
         self.tool("nvidia-smi", f"case $1 in --query-gpu=*) echo '{row}' ;; *) {table} ;; esac")
         listed = "\\n".join(f"compute_{number}" for number in KNOWN.get(nvcc, "").split())
@@ -103,7 +103,7 @@ class Gpus(unittest.TestCase):
         self.assertIn("no CUDA toolkit: install one, and it will be used", said.getvalue())
 
     def calls(self, command, **options):
-        """What a command builds and runs, on an A100."""
+        """The builds and runs of a command on an A100."""
         done = []
 
         def shown(*words, **_):

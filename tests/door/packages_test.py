@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How the front door gets what is missing, with stand-ins for package managers, and without a network. bare_root.py
-does it for real."""
+"""Tests how ./flashbook installs missing packages, with fake package managers and without a network. bare_root.py uses
+real ones."""
 
 import contextlib
 import io
@@ -62,7 +62,7 @@ class Packages(unittest.TestCase):
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
     def calls(self):
-        """The calls of package managers, without apt's settings."""
+        """The calls to package managers, without apt's settings."""
         text = (self.tree / "calls").read_text() if (self.tree / "calls").exists() else ""
         return [re.sub(r"(-q|-o \S+) ", "", line) for line in text.splitlines() if not line.startswith("sudo")]
 
@@ -122,10 +122,10 @@ class Packages(unittest.TestCase):
             done.stderr,
         )
         used = time.monotonic() - began
-        self.assertLess(used, 20)  # a busy machine's; bare_root.py holds the two seconds
+        self.assertLess(used, 20)  # on a busy machine; bare_root.py tests the limit of two seconds
 
     def test_where_packages_come_from_in_which_order(self):
-        """Each source has what the one before it lacks."""
+        """Each source has what the previous one lacks."""
         asked, lacking = [], [["cmake", "CLI11"], ["cmake", "CLI11"], ["CLI11"]]
         said = io.StringIO()
 

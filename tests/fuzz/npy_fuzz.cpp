@@ -1,6 +1,6 @@
-// Feeds arbitrary bytes to the .npy reader: they are an array or an InputError, never anything else.
-// The preset `fuzz` builds it, CMakeLists.txt here says how it runs. What crashes it belongs in corpus/npy,
-// which npy_test.cpp replays.
+// Feeds arbitrary bytes to the .npy reader: each input must give an array or an InputError.
+// The preset `fuzz` builds it; CMakeLists.txt here shows how to run it. Add inputs that crash it to
+// corpus/npy, which npy_test.cpp replays.
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     for (int64_t extent : array.shape) count *= extent;
     if (count < 1 || count != int64_t(array.values.size())) std::abort();
   } catch (const flashbook::InputError& error) {
-    // One line that names the file.
+    // The message must be one line that names the file.
     const std::string_view message = error.what();
     if (!message.starts_with("fuzz.npy ")) std::abort();
     for (char c : message)

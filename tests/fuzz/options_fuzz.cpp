@@ -1,7 +1,6 @@
 /// \file
-/// Throws words at the command line: each line of the input is one. Anything but options, the help or an
-/// error that the program answers with an exit code is a fault.
-/// The preset `fuzz` builds it, and CMakeLists.txt here says how it runs.
+/// Feeds arguments to the command line, one per line of the input. The result must be options, the help or an
+/// error with an exit code. The preset `fuzz` builds it; CMakeLists.txt here shows how to run it.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -42,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   for (std::size_t i = 0; i < size; ++i)
     if (data[i] == '\n')
       words.emplace_back();
-    else if (data[i] != 0)  // the system ends a word there
+    else if (data[i] != 0)  // which would end an argument
       words.back().push_back(char(data[i]));
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
@@ -50,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     flashbook::parse_command_line(int(argv.size()), argv.data(), chapter);
   } catch (const flashbook::InputError& error) {
     if (std::string(error.what()).find('\n') != std::string::npos)
-      __builtin_trap();  // one line is the promise
+      __builtin_trap();  // errors must be one line
   } catch (const flashbook::device::HardwareMissing&) {
   }
   return 0;

@@ -35,10 +35,10 @@ FlashbookShape small_shape() {
   return shape;
 }
 
-/// The same, as the chapters know it.
+/// The same as a chapter's Shape.
 Shape small_shape_of_the_house() { return testing::make_shape(33, 40, 64, true, DType::f32, 2, 1); }
 
-/// Tensors that are never looked at: every call with them is refused before.
+/// Tensors that are never read, because every call with them is rejected first.
 FlashbookTensors some_tensors() {
   alignas(256) static float memory[1];
   FlashbookTensors tensors = {};
@@ -48,7 +48,7 @@ FlashbookTensors some_tensors() {
   return tensors;
 }
 
-/// Gradients of the same kind.
+/// Gradients that are never read.
 FlashbookGradients some_gradients() {
   FlashbookGradients gradients = {};
   gradients.size = sizeof gradients;
@@ -57,7 +57,7 @@ FlashbookGradients some_gradients() {
   return gradients;
 }
 
-/// A cache in pages, without paddings, whose sequences have as many queries each.
+/// A paged cache without paddings, whose sequences all have this many queries.
 FlashbookCache cache_in_pages(const int32_t* lengths, const int32_t* page_table, int32_t page_rows,
                               int32_t pages, int32_t shared_keys = 0) {
   FlashbookCache cache = {};
@@ -67,7 +67,7 @@ FlashbookCache cache_in_pages(const int32_t* lengths, const int32_t* page_table,
   return cache;
 }
 
-/// What a test's tensors say of one.
+/// The C interface's description of a test's tensor.
 FlashbookCache cache_in_pages(const Tensors& t, int32_t page_rows, int32_t pages, int32_t shared_keys = 0) {
   const auto ints = [&](TableId id) { return static_cast<const int32_t*>(t.tables[int(id)]); };
   return cache_in_pages(ints(TableId::lengths), ints(TableId::page_table), page_rows, pages, shared_keys);
@@ -155,11 +155,11 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   wrong = shape;
   wrong.k = {.batch = 40 * 64, .head = 40 * 64, .row = 64 + 2};
   expect_refused(1, 1, &wrong, &tensors, "row stride of k is 66");
-  wrong.k.row = 64;  // [batch, heads, seqlen, head_dim], but strides are given
+  wrong.k.row = 64;  // strides contradict [batch, heads, seqlen, head_dim]
   wrong.k.batch = wrong.k.head = 41 * 64;
   expect_refused(1, 1, &wrong, &tensors, "layouts other than [batch, heads, seqlen, head_dim]");
 
-  // Chapters 3 and 4 load 16 bytes at a time: elsewhere that would fault, and take the context with it.
+  // Chapters 3 and 4 load 16 bytes at a time: an unaligned load would fault and destroy the context.
   for (const void* FlashbookTensors::*input :
        {&FlashbookTensors::q, &FlashbookTensors::k, &FlashbookTensors::v}) {
     FlashbookTensors shifted = tensors;
@@ -222,12 +222,12 @@ TEST(CInterface, EachThreadHasItsOwnLastError) {
   EXPECT_TRUE(last_error_has("no chapter 99"));
 }
 
-// The structs as they were before scales and means.
+// The structs before scales and means were added.
 TEST(CInterface, TakesTheStructsOfTheFirstHeader) {
   FlashbookShape shape = small_shape();
   shape.size = offsetof(FlashbookShape, scaling);
   EXPECT_EQ(shape.size, 144u);
-  shape.scaling = 99;  // beyond the struct that the caller has: never looked at
+  shape.scaling = 99;  // past the end of the caller's struct: must not be read
   EXPECT_GT(flashbook_workspace_bytes(1, 1, &shape), 0);
   FlashbookTensors tensors = some_tensors();
   tensors.size = offsetof(FlashbookTensors, q_scale);
@@ -241,7 +241,7 @@ TEST(CInterface, TakesTheStructsOfTheFirstHeader) {
 
 constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
 
-/// A call of the C interface, and whether something is wrong with it that no chapter may overlook.
+/// A call of the C interface, and whether it has an error that every chapter must report.
 struct OddCall {
   int chapter = 1, step = 1;
   FlashbookShape shape = small_shape();
@@ -252,7 +252,7 @@ struct OddCall {
   bool has_shape = true, has_tensors = true, is_wrong = false;
 };
 
-/// Draws calls from a seed: some of it odd, and where `wrong` is asked for, something wrong.
+/// Draws calls from a seed, with some unusual values; if `wrong`, with an error.
 class OddCalls {
  public:
   explicit OddCalls(unsigned seed) : random_(seed) {}
@@ -279,7 +279,7 @@ class OddCalls {
     return all[below(int(std::size(all)))];
   }
 
-  /// What may be right, or too large.
+  /// A value that may be valid or too large.
   void make_odd(OddCall& call) {
     FlashbookShape& s = call.shape;
     const int32_t many = one_of<int32_t>(1, 3, 16, 1000, 65536, kMost - 1, kMost);
@@ -349,8 +349,8 @@ class OddCalls {
   std::mt19937 random_;
 };
 
-/// A call that failed says why in a line that a caller can show, and that names no program's option; one that
-/// did not says nothing.
+/// A failed call gives its reason in one printable line that names no command-line option; a successful one
+/// has no message.
 void expect_one_line(bool failed, const std::string& call) {
   const std::string said = flashbook_last_error();
   EXPECT_EQ(failed, !said.empty()) << call;
@@ -359,7 +359,7 @@ void expect_one_line(bool failed, const std::string& call) {
     EXPECT_EQ(said.find(part), said.npos) << call << ": " << said;
 }
 
-/// FLASHBOOK_HOSTILE_CALLS and FLASHBOOK_HOSTILE_SEED: more, and others.
+/// Set FLASHBOOK_HOSTILE_CALLS and FLASHBOOK_HOSTILE_SEED for more calls and another seed.
 int from_environment(const char* name, int otherwise) {
   const char* text = std::getenv(name);
   return text ? std::atoi(text) : otherwise;
@@ -409,7 +409,7 @@ TEST(CInterface, AnswersTheOddQuestionsOfAGenerator) {
   }
 }
 
-// What describes a mask or a cache is as long as the caller says; here nobody has such memory.
+// The arrays of a mask or a cache have the length that the caller gives; no machine has this much memory.
 TEST(CInterface, RefusesTablesThatNobodyCanHold) {
   FlashbookShape shape = small_shape();
   shape.dtype = FLASHBOOK_BF16, shape.causal = 0;
@@ -460,7 +460,7 @@ FlashbookTensors tensors_of(const Tensors& t) {
           .v_mean = t.v_mean};
 }
 
-// Each of them counts: without it the outputs are others.
+// Each field matters: without it the outputs differ.
 TEST_F(CInterfaceOnMachine, CarriesScalesAndMeans) {
   FlashbookShape given = small_shape();
   given.dtype = FLASHBOOK_E4M3;
@@ -523,7 +523,7 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
   }
 }
 
-// Chapter 2's pointers are the host's memory, without a GPU too.
+// Chapter 2 takes pointers to host memory, and needs no GPU.
 TEST(CInterface, ComputesOnTheHostWhatChapter2Does) {
   const FlashbookShape given = small_shape();
   const Shape shape = small_shape_of_the_house();
@@ -554,8 +554,8 @@ TEST_F(CInterfaceOnMachine, LendsDeviceMemory) {
       << flashbook_last_error();
 }
 
-// Lengths and pages are in device memory alone: the shape says nothing of them. With a shared prefix and
-// without.
+// Lengths and pages are only in device memory: the shape does not contain them. With and without a shared
+// prefix.
 TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
   constexpr int kStep = 6, kBatch = 3, kKeys = 200, kRows = 16;
   FlashbookShape given = small_shape();
@@ -586,7 +586,7 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
       tensors.workspace = workspace.data();
       EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
       EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
-      FlashbookShape strided = given;  // by strides of pages, which those of sequences would not be
+      FlashbookShape strided = given;  // with strides of pages, which differ from those of sequences
       strided.k = strided.v = {.batch = 2 * kRows * 64, .head = kRows * 64, .row = 64};
       EXPECT_EQ(flashbook_decode_workspace_bytes(8, kStep, &strided, &cache), bytes);
       FlashbookCache other = cache;
@@ -604,7 +604,7 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
   }
 }
 
-// A repeated call is not checked again; a call that differs in one field is.
+// A repeated call is not checked again; one that differs in a field is.
 TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
   static constexpr int kStep = 6, kBatch = 2, kKeys = 64, kRows = 16;
   const Shape shape = [] {
@@ -648,7 +648,7 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
     refuse(good, but(pages, [](auto& c) { c.page_rows = 24; }), tensors, "pages");
     refuse(good, but(pages, [](auto& c) { c.paddings = c.lengths; }), tensors, "paddings");
     refuse(good, pages, tensors, "pages", 4);
-    // Pointers are no part of what is remembered.
+    // The memory of checked calls excludes pointers.
     refuse(good, pages, but(tensors, [](auto& all) { all.q = nullptr; }), "q is null");
     refuse(good, pages, but(tensors, [](auto& all) { all.workspace = nullptr; }), "workspace is null");
     const auto shifted = [](auto* pointer) {
@@ -657,10 +657,10 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
     refuse(good, pages, but(tensors, [&](auto& all) { all.k = shifted(all.k); }), "k is not aligned");
     refuse(good, but(pages, [&](auto& c) { c.lengths = shifted(c.lengths); }), tensors,
            "lengths is not aligned");
-    // An array that is not there any more makes another call of it.
+    // Without one of its arrays, it is another call.
     const FlashbookCache none = but(pages, [](auto& c) { c.page_table = nullptr; });
     refuse(good, but(none, [](auto& c) { c.shared_keys = kRows; }), tensors, "shared_keys");
-    // More calls than are remembered.
+    // More calls than the memory holds.
     for (int keys = kKeys; keys > kKeys - 20; --keys)
       EXPECT_EQ(status(but(good, [&](auto& s) { s.seqlen_k = keys; }), pages, tensors), FLASHBOOK_OK) << keys;
     ASSERT_EQ(status(good, pages, tensors), FLASHBOOK_OK) << flashbook_last_error();
@@ -670,7 +670,7 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
   EXPECT_EQ(call.download().o, want.o);
 }
 
-/// A mask as a caller says it, whose tables are in device memory.
+/// A caller's description of a mask, with its tables in device memory.
 FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
   const Visibility& v = shape.visibility;
   const auto ints = [&](TableId id) { return static_cast<const int32_t*>(t.tables[int(id)]); };
@@ -704,7 +704,8 @@ FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
           .sink_logits = floats(TableId::sinks)};
 }
 
-// A window, functions and sinks beside lengths and pages; and paddings, which no shape has.
+// A window, score functions and sinks together with lengths and pages; and paddings, which a shape does not
+// have.
 TEST_F(CInterfaceOnMachine, DecodesUnderAMask) {
   constexpr int kStep = 6;
   FlashbookShape given = small_shape();
@@ -767,7 +768,7 @@ TEST_F(CInterfaceOnMachine, DecodesUnderAMask) {
       EXPECT_EQ(got.lse, want.lse);
     }
   }
-  // No other step and no other chapter takes sinks.
+  // No other step and no other chapter supports sinks.
   FlashbookMask mask = {};
   mask.size = sizeof mask, mask.window_left = mask.window_right = -1;
   mask.sink_logits = reinterpret_cast<const float*>(16);
@@ -777,7 +778,7 @@ TEST_F(CInterfaceOnMachine, DecodesUnderAMask) {
   }
 }
 
-// Each field counts: the outputs are those of the chapter, bit by bit.
+// Each field matters: the outputs equal the chapter's bit for bit.
 TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
   FlashbookShape given = small_shape();
   given.causal = 0, given.dtype = FLASHBOOK_BF16;
@@ -823,7 +824,7 @@ TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
   }
 }
 
-// dQ's sums have no order, so of step 6 it is held against the oracle.
+// Step 6 sums dQ in no fixed order, so its dQ is compared with the oracle.
 TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
   constexpr int kStep = 6;
   FlashbookShape given = small_shape();
@@ -870,7 +871,7 @@ TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
   }
 }
 
-// A struct of the first header has no d_bias.
+// The first header's struct has no d_bias.
 TEST(CInterface, ABiasHasAGradientWhereThereIsOneAndItsBitsMayDiffer) {
   FlashbookShape given = small_shape();
   given.causal = 0, given.dtype = FLASHBOOK_BF16;
@@ -893,7 +894,7 @@ TEST(CInterface, ABiasHasAGradientWhereThereIsOneAndItsBitsMayDiffer) {
   refused(7, "d_o is null");
 }
 
-// A struct of an older header ends before d_lse.
+// An older header's struct ends before d_lse.
 TEST(CInterface, TheGradientOfTheLogSumExpIsAligned) {
   FlashbookShape given = small_shape();
   given.dtype = FLASHBOOK_BF16;
@@ -909,7 +910,7 @@ TEST(CInterface, TheGradientOfTheLogSumExpIsAligned) {
   refused("d_o is null");
 }
 
-// Programs name their options in the same messages, which a caller of C does not have.
+// In programs, the same messages name command-line options, which a C caller does not have.
 TEST(CInterface, NoReasonNamesAnOption) {
   FlashbookShape shape = small_shape();
   const FlashbookTensors tensors = some_tensors();
@@ -977,8 +978,8 @@ TEST_F(CInterfaceOnMachine, ThreadsCallAtTheSameTime) {
 
 class CInterfaceOnHopper : public HopperTest {};
 
-// Calls in flight at one time, two on each of two devices where there are two: chapter 5's blocks take tiles
-// from a counter, which each call has in its own workspace.
+// Concurrent calls, two on each of up to two devices: chapter 5's blocks take tiles from a counter, which is
+// in each call's own workspace.
 TEST_F(CInterfaceOnHopper, StreamsAndDevicesRunAtTheSameTime) {
   constexpr int kCalls = 4;
   FlashbookShape given = small_shape();

@@ -1,4 +1,4 @@
-// What common/app/supported.h says of all chapters is what their tables of steps say.
+// common/app/supported.h agrees with the chapters' tables of steps.
 #include "common/app/supported.h"
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 namespace flashbook {
 namespace {
 
-/// "chapter 8 (steps 4 to 6) or chapter 9 (step 8)"; empty if nowhere, or in so many chapters that nobody is
-/// refused.
+/// "chapter 8 (steps 4 to 6) or chapter 9 (step 8)"; empty if no chapter supports it, or too many to need
+/// naming.
 std::string where(Operation operation, Feature feature) {
   std::vector<std::string> parts;
   for (const Chapter* chapter : all_chapters()) {

@@ -1,4 +1,4 @@
-// The host's formats against CUDA's own headers. Host code only: it needs nvcc, but no GPU.
+// Compares the host's formats with CUDA's headers. Host code only: it needs nvcc, but no GPU.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -13,7 +13,7 @@
 namespace flashbook {
 namespace {
 
-/// One format, here and in CUDA: encodings as integers, decoded values as the bits of a float.
+/// A format in this project and in CUDA: encodings as integers, decoded values as the bits of a float.
 struct F16 {
   static constexpr testing::FormatReference format = testing::kF16;
   static uint32_t ours(float value) { return to_f16(value).bits; }
@@ -69,7 +69,7 @@ TYPED_TEST(CudaFormats, EncodesADenseSampleOfAllFloatsAlike) {
   }
 }
 
-/// The bits of a result; of NaN one pattern.
+/// The bits of a result, with one pattern for every NaN.
 template <typename T>
 uint32_t bits_of(T value) {
   return value == value ? std::bit_cast<uint16_t>(value) : 0x7fffu;

@@ -1,4 +1,4 @@
-// Every one of the 2^32 floats, in every format. Takes seconds to minutes: not part of the default run.
+// Tests all 2^32 floats in every format. Takes seconds to minutes: not part of the default run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using testing::FormatReference;
 
-/// Counts the floats that `encode` rounds otherwise than `format` says. `example` becomes the bits of one.
+/// Counts the floats that `encode` rounds differently from `format`. `example` is set to the bits of one.
 template <typename Encode>
 int64_t count_wrong(const FormatReference& format, Encode encode, std::atomic<uint32_t>& example) {
   const std::vector<uint32_t> first = format.first_floats();

@@ -11,7 +11,7 @@ namespace {
 
 using testing::FormatReference;
 
-// Conversions are usable in constants.
+// Conversions are usable in constant expressions.
 static_assert(to_f16(1.0f).bits == 0x3c00 && to_bf16(1.0f).bits == 0x3f80 && to_e4m3(1.0f).bits == 0x38);
 static_assert(to_float(f16::from_bits(0xc000)) == -2.0f && to_float(bf16::from_bits(0xc000)) == -2.0f &&
               to_float(e4m3{0xc0}) == -2.0f);

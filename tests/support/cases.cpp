@@ -24,14 +24,14 @@ Choice sizes(const Chapter& chapter) {
 Shape shape_of(const Choice& choice, const Chapter& chapter) {
   Shape shape;
   shape.seqlen_q = kLengths[choice[0]];
-  // Neither a multiple nor a simple fraction, so that the diagonal of a causal mask crosses tiles at odd
-  // places. Shorter keys under a causal mask leave the first queries without any.
+  // Neither a multiple nor a simple fraction, so that a causal mask's diagonal crosses tiles at irregular
+  // positions. With fewer keys under a causal mask, the first queries see none.
   shape.seqlen_k = choice[1] == kSame     ? shape.seqlen_q
                    : choice[1] == kLonger ? shape.seqlen_q + shape.seqlen_q / 2 + 5
                                           : (shape.seqlen_q + 2) / 3;
   shape.head_dim = kHeadDims[choice[2]];
   shape.dtype = chapter.dtypes[choice[3]];
-  // Two key heads where that is cheap: a kernel that mixes up heads shows.
+  // Two key heads where that is cheap, to expose kernels that mix up heads.
   shape.kv_heads = kGroups[choice[4]] < 8 && shape.seqlen_q < 333 ? 2 : 1;
   shape.heads = kGroups[choice[4]] * shape.kv_heads;
   shape.batch = shape.heads <= 2 && shape.seqlen_q < 333 ? 2 : 1;
@@ -55,14 +55,13 @@ std::vector<Choice> every_choice(const Chapter& chapter) {
 /// One key cannot be shortened.
 bool is_repetition(const Choice& choice) { return kLengths[choice[0]] == 1 && choice[1] == kShorter; }
 
-/// Pairs of values of two parameters: parameter i has value a, parameter j > i has value b. Every test
-/// program makes such a table before its first test, and tests are not optimised: a set of tuples took most
-/// of a second.
+/// Pairs of values of two parameters: parameter i has value a, parameter j > i has value b. A table rather
+/// than a set of tuples, which took most of a second in every unoptimised test program.
 struct Pairs {
   static constexpr int kParameters = std::tuple_size_v<Choice>, kMostValues = std::size(kLengths);
   bool has[kParameters][kMostValues][kParameters][kMostValues] = {};  // [i][a][j][b]
 
-  /// How many of a choice's pairs are among them.
+  /// The number of a choice's pairs in the table.
   int count(const Choice& choice) const {
     int found = 0;
     for (int i = 0; i < kParameters; ++i)
@@ -70,7 +69,7 @@ struct Pairs {
     return found;
   }
 
-  /// Adds a choice's pairs, or takes them out.
+  /// Adds or removes a choice's pairs.
   void set(const Choice& choice, bool present) {
     for (int i = 0; i < kParameters; ++i)
       for (int j = i + 1; j < kParameters; ++j) has[i][choice[i]][j][choice[j]] = present;
@@ -92,8 +91,8 @@ std::vector<Shape> pairwise_shapes(const Chapter& chapter) {
   Pairs missing;
   for (const Choice& choice : all) missing.set(choice, true);
 
-  // Greedy: the choice that covers the most of what is missing. Choices with N = 1000 cost minutes in the
-  // simulator, so one such shape is enough: their other pairs are not asked for.
+  // Greedily picks the choice that covers the most missing pairs. N = 1000 costs minutes in the simulator, so
+  // one such shape is enough: its other pairs are not required.
   const int longest = int(std::size(kLengths)) - 1;
   std::vector<Shape> shapes;
   for (;;) {

@@ -1,5 +1,5 @@
 /// \file
-/// Which shapes a chapter is tested on.
+/// The shapes that chapters are tested on.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,14 +9,14 @@
 namespace flashbook::testing {
 
 /// Every combination of: N in {1, 2, 17, 63, 64, 65, 127, 128, 129, 333, 1000}; seqlen_k equal, longer,
-/// shorter; head_dim 64, 128, 256; the chapter's types; 1, 4, 8 query heads a key head; causal or not.
+/// shorter; head_dim 64, 128, 256; the chapter's types; 1, 4, 8 query heads per key head; causal or not.
 std::vector<Shape> every_shape(const Chapter& chapter);
 
 /// A small set of those shapes in which every pair of values of two parameters occurs together (about 40).
 std::vector<Shape> pairwise_shapes(const Chapter& chapter);
 
-/// Eight of these that take little time, for runs that are slow; without f16 where there is bf16, whose
-/// kernels do the same. With a head dimension, eight with no other, some of them repeated.
+/// Eight of these that take little time, for slow runs; without f16 if there is bf16, whose kernels do the
+/// same. If head_dim is given, all eight have it, and some are repeated.
 std::vector<Shape> quick_shapes(const Chapter& chapter, int head_dim = 0);
 
 /// A name for GoogleTest: "q127_k190_d64_f16_group4_causal".

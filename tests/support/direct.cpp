@@ -9,7 +9,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// Philox4x32-10 from the paper's text once more: a round multiplies two words, and the other two are mixed
+/// An independent Philox4x32-10 from the paper's text: a round multiplies two words and mixes the other two
 /// with the high halves and the key, which grows by a constant.
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
@@ -21,7 +21,8 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
   return c;
 }
 
-/// Whether dropout keeps a pair. Of 32 keys the eight whose number modulo 8 is 2 t or 2 t + 1 share a call.
+/// Whether dropout keeps a pair. Among 32 keys, the eight with index modulo 8 equal to 2 t or 2 t + 1 share a
+/// call.
 bool keeps_by_definition(const Shape& s, int b, int h, int i, int j) {
   const auto words = philox({uint32_t(j / 32 * 4 + j % 8 / 2), uint32_t(i), uint32_t(h), uint32_t(b)},
                             {uint32_t(s.score.seed), uint32_t(s.score.seed >> 32)});
@@ -66,7 +67,7 @@ DirectRow::DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i)
   lse = largest + std::log(sum);
   for (std::size_t j = 0; j < keys.size(); ++j) {
     if (s.score.dropout > 0 && !keeps_by_definition(s, b, h, i, keys[j])) continue;
-    // What is left out is a multiple of 2^-16.
+    // The dropped fraction is a multiple of 2^-16.
     const long double left = 1 - std::nearbyint(s.score.dropout * 65536) / 65536;
     for (int c = 0; c < s.value_dim(); ++c)
       o[c] +=

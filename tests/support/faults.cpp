@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// K or V of another number of keys: row j of a head is the old row from(j).
+/// K or V with another number of keys: row j of a head is the old row from(j).
 template <typename From>
 std::vector<float> with_rows(const Shape& shape, const std::vector<float>& old, int keys, From from) {
   const int64_t heads = int64_t(shape.batch) * shape.kv_heads, dims = shape.head_dim;
@@ -16,7 +16,7 @@ std::vector<float> with_rows(const Shape& shape, const std::vector<float>& old, 
   return rows;
 }
 
-/// One more or one less key. A causal mask is aligned to the last key, so it moves with their number.
+/// One key more or less. A causal mask is aligned to the last key, so it moves with the number of keys.
 template <typename From>
 Problem resized(const Shape& shape, const Inputs& inputs, int keys, From from) {
   Problem faulty{shape, inputs};

@@ -1,6 +1,7 @@
 /// \file
-/// What kernels get wrong, as problems: a right kernel that is given the faulty problem answers as a faulty
-/// kernel would answer the right one. So every chapter can be shown that its check sees the fault.
+/// Kernel faults expressed as problems: a correct kernel that runs the faulty problem answers as a faulty
+/// kernel would answer the original. This tests that a chapter's check detects the fault without a faulty
+/// kernel.
 #pragma once
 #include <string>
 
@@ -9,9 +10,9 @@
 namespace flashbook::testing {
 
 enum class Fault {
-  zero_value_row,      ///< a row of V is zeros
-  swap_key_rows,       ///< two rows of K, but not of V, are each other's
-  drop_last_key,       ///< each query misses the last key that it sees
+  zero_value_row,      ///< a row of V is zero
+  swap_key_rows,       ///< two rows of K, but not of V, are swapped
+  drop_last_key,       ///< each query misses its last visible key
   double_probability,  ///< in each row, key 0 counts twice
 };
 constexpr Fault kFaults[] = {Fault::zero_value_row, Fault::swap_key_rows, Fault::drop_last_key,
@@ -22,9 +23,9 @@ struct Problem {
   Inputs inputs;
 };
 
-/// The problem with a fault in the last key head of the last batch entry. `key` is the row of V or K that it
-/// is about, with the one after it: 0 to seqlen_k - 2. Outputs have the shape of the right problem's. Full or
-/// causal attention in the default layout; drop_last_key needs seqlen_k >= 2.
+/// The problem with a fault in the last key head of the last batch entry. `key`, from 0 to seqlen_k - 2, is
+/// the affected row of V or K, or the first of two. Outputs have the original problem's shape. Full or causal
+/// attention in the default layout; drop_last_key needs seqlen_k >= 2.
 Problem with_fault(const Shape& shape, const Inputs& inputs, Fault fault, int key);
 
 /// "zero_value_row".

@@ -1,5 +1,5 @@
 /// \file
-/// What an InputError says.
+/// Messages of InputError.
 #pragma once
 #include <string>
 

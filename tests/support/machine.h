@@ -1,22 +1,23 @@
 /// \file
-/// What tests may ask of the simulator, and what a GPU build makes of it.
+/// Control of the simulator for tests, and its GPU counterpart.
 #pragma once
 #include <cstdint>
 #include <optional>
 
 namespace flashbook::testing {
 
-/// While it lives, the simulator runs warps in the random order of `seed`. A GPU does as it likes anyway.
+/// During its lifetime, the simulator runs warps in a random order drawn from `seed`. No effect on a GPU.
 class RandomWarpOrder {
  public:
   explicit RandomWarpOrder(uint64_t seed);
   ~RandomWarpOrder();
 };
 
-/// When what runs in the background is done: at once, when somebody waits for it, or at any time between.
+/// When asynchronous operations complete: at once, when a thread waits for them, or at any time between.
 enum class Async { eager, lazy, random };
 
-/// While it lives, the simulator does so, at random in the order of `seed`. A GPU does as it likes anyway.
+/// During its lifetime, the simulator completes asynchronous operations this way, with randomness drawn from
+/// `seed`. No effect on a GPU.
 class InBackground {
  public:
   InBackground(Async async, uint64_t seed);
@@ -26,14 +27,14 @@ class InBackground {
   [[maybe_unused]] Async before_ = Async::lazy;
 };
 
-/// How many kernels the simulator has launched so far. Nothing on a GPU, which does not count.
+/// The number of kernels that the simulator has launched so far. Empty on a GPU.
 std::optional<uint64_t> kernels_launched();
 
-/// After so many seconds the process prints which line the calling thread is at: whoever stops a loop that
-/// never ends then knows where it is. A GPU build says nothing.
+/// After this many seconds, the process prints the calling thread's current line, which locates endless
+/// loops. No effect in a GPU build.
 void tell_where_it_computes(int seconds);
 
-/// While it lives, the simulator's tensor cores round as an H200's do. A GPU's do anyway.
+/// During its lifetime, the simulator's tensor cores round like an H200's. No effect on a GPU.
 class ExactSums {
  public:
   ExactSums();

@@ -16,14 +16,14 @@ namespace {
 
 constexpr int kSamples = 8;
 
-/// Where the thread is that is asked. For the whole life of the process, whose end nobody waits for.
+/// The position of the observed thread. Never destroyed, since the watching thread may outlive main().
 sim::LongTurn& turn() {
   static auto& turn = *new sim::LongTurn;
   return turn;
 }
 
-/// Asks the thread, from another one, since what describes a place allocates memory, and a signal's handler
-/// must not.
+/// Reports from another thread, since describing a position allocates memory, which a signal handler must not
+/// do.
 void watch(pthread_t thread, int seconds) {
   using namespace std::chrono_literals;
   std::this_thread::sleep_for(std::chrono::seconds(seconds));

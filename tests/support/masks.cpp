@@ -8,12 +8,12 @@ namespace {
 
 using Random = std::mt19937;
 
-/// least ... most, both included.
+/// A number from `least` to `most`, inclusive.
 int between(Random& random, int least, int most) { return least + int(random() % (most - least + 1)); }
 
 bool one_in(Random& random, int count) { return random() % count == 0; }
 
-/// Numbers from 0 to `end` that ascend, `parts` + 1 of them.
+/// `parts` + 1 ascending numbers from 0 to `end`.
 std::vector<int> random_cuts(Random& random, int parts, int end) {
   std::vector<int> cuts = {0, end};
   while (int(cuts.size()) < parts + 1) cuts.push_back(between(random, 0, end));

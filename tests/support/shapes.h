@@ -1,5 +1,5 @@
 /// \file
-/// The shapes that tests start from.
+/// Basic shapes for tests.
 #pragma once
 #include "common/attention/shape.h"
 

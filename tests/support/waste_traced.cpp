@@ -47,7 +47,7 @@ std::string waste(bool shared) {
   return text;
 }
 
-/// What a test has launched and not asked about.
+/// Discards launches that a test did not query.
 struct Printer : ::testing::EmptyTestEventListener {
   void OnTestEnd(const ::testing::TestInfo&) override { taken(); }
 };

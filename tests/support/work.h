@@ -1,9 +1,8 @@
 /// \file
-/// What launches ask of the units of their multiprocessors, counted by the traced mode.
+/// The work of the multiprocessors' units during launches, counted by the traced mode.
 ///
-/// A count is no time: units work beside each other, and what waits for what is not counted. Nor are
-/// instructions (but for those below), registers and what of them lies in local memory, how many blocks fit
-/// on a multiprocessor, and what a cache has.
+/// A count is not a time: units work concurrently, and waits are not counted. Nor are instructions (except
+/// those below), registers and their spills, occupancy, or cache hits.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,21 +11,21 @@
 
 namespace flashbook::testing {
 
-/// Clocks of multiprocessors, each unit's as though it worked alone.
+/// Clocks of multiprocessors, for each unit as if it worked alone.
 struct Work {
-  double sectors = 0;        ///< of 32 bytes of device memory: one a clock
-  double wavefronts = 0;     ///< of shared memory: one a clock, operands of wgmma and what TMA writes, too
-  double exponentials = 0;   ///< and tanh: 16 a clock
-  double tensor_cores = 0;   ///< multiply-adds: 2048 a clock by wgmma, 1296 by mma.sync
-  double cuda_cores = 0;     ///< those multiply-adds that no tensor core did: 128 a clock
-  double idle = 0;           ///< of multiprocessors without a block while others have one
-  double multiply_adds = 0;  ///< that tensor cores did: no clocks
+  double sectors = 0;        ///< of 32 bytes of device memory: one per clock
+  double wavefronts = 0;     ///< of shared memory: one per clock, including wgmma's operands and TMA's writes
+  double exponentials = 0;   ///< and tanh: 16 per clock
+  double tensor_cores = 0;   ///< multiply-adds: 2048 per clock by wgmma, 1296 by mma.sync
+  double cuda_cores = 0;     ///< multiply-adds not done by tensor cores: 128 per clock
+  double idle = 0;           ///< multiprocessors without a block while others have one
+  double multiply_adds = 0;  ///< done by tensor cores; a number, not clocks
 
   double clocks() const { return sectors + wavefronts + exponentials + tensor_cores + cuda_cores + idle; }
 };
 
-/// Runs launches one after another, and counts what they do on so many multiprocessors. `multiply_adds`: that
-/// the launches must do together, on tensor cores or others. Nothing if this program is not traced.
+/// Runs launches one after another and counts their work on this many multiprocessors. `multiply_adds`: the
+/// total that the launches must do, on tensor cores or elsewhere. Empty if this program is not traced.
 std::optional<Work> work_of(const std::vector<std::function<void()>>& launches, double multiply_adds,
                             int multiprocessors);
 

@@ -1,5 +1,5 @@
-// The traced mode knows what accesses cost. Products and exponentials are counted on their way: the linker
-// leads calls of the functions below here (--wrap, CMakeLists.txt beside tests/exercises).
+// The traced mode counts accesses. Products and exponentials are counted here: the linker redirects calls of
+// the functions below to this file (--wrap in tests/exercises/CMakeLists.txt).
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kWavefrontBytes = 128, kSectorBytes = sim::kSectorBytes;
 
-/// What one thread's calls come to: of a product a lane's, or a thread's, share.
+/// The totals of one thread's calls, which include its share of each product.
 struct Calls {
   std::atomic<uint64_t> exponentials, mma, wgmma, operand_bytes;
 };
@@ -34,22 +34,22 @@ std::optional<Work> work_of(const std::vector<std::function<void()>>& launches, 
                             int multiprocessors) {
   Work work;
   double with_idle = 0;
-  sim::take_trace();  // of launches before
+  sim::take_trace();  // discard earlier launches
   for (const auto& launch : launches) {
     calls.exponentials = calls.mma = calls.wgmma = calls.operand_bytes = 0;
     launch();
     Work one;
-    double idle = 0;  // of what memory takes
+    double idle = 0;  // for memory
     for (const sim::LaunchTrace& trace : sim::take_trace()) {
-      // Those that ask for nothing keep no multiprocessor busy.
+      // Blocks without work occupy no multiprocessor.
       const double blocks = std::max(1.0, double(trace.busy_blocks));
       const double before = one.clocks();
       for (const sim::LineCounts& line : trace.lines) {
         (line.shared ? one.wavefronts : one.sectors) += double(line.counts.units);
-        if (!line.shared && is_tma(line))  // as wide a row of shared memory on its other end
+        if (!line.shared && is_tma(line))  // its other end is a row of the same width in shared memory
           one.wavefronts += double(line.counts.units) * kSectorBytes / kWavefrontBytes;
       }
-      // The multiprocessor with the most blocks has so many times its part of them.
+      // The busiest multiprocessor's number of blocks, relative to the average.
       const double most = std::ceil(blocks / multiprocessors) * multiprocessors / blocks;
       idle += (one.clocks() - before) * (most - 1);
     }
@@ -102,7 +102,7 @@ FLASHBOOK_COUNTED(long double, exp2l)
 FLASHBOOK_COUNTED(long double, expm1l)
 #undef FLASHBOOK_COUNTED
 
-// A power has its exponential, too.
+// A power takes an exponential, too.
 #define FLASHBOOK_COUNTED(type, name)                  \
   extern "C" type __real_##name(type, type) noexcept;  \
   extern "C" type __wrap_##name(type, type) noexcept;  \
@@ -115,7 +115,7 @@ FLASHBOOK_COUNTED(double, pow)
 FLASHBOOK_COUNTED(long double, powl)
 #undef FLASHBOOK_COUNTED
 
-// The simulator's own functions go by their mangled names.
+// The simulator's own functions are wrapped by their mangled names.
 #define FLASHBOOK_MMA "_ZN9flashbook3sim12mma_m16n8k16ENS_5DTypeEPfPKjS4_PKfNS0_8LocationE"
 #define FLASHBOOK_WMMA "_ZN9flashbook3sim18multiply_fragmentsENS_5DTypeEPfPKvS4_PKfNS0_8LocationE"
 #define FLASHBOOK_WGMMA "_ZN9flashbook3sim5wgmmaERKNS0_9WgmmaKindEPfPKjmmbNS0_8LocationE"
@@ -146,7 +146,8 @@ void counted_wgmma(const sim::WgmmaKind&, float*, const uint32_t*, uint64_t, uin
                    sim::Location) __asm__("__wrap_" FLASHBOOK_WGMMA);
 void counted_wgmma(const sim::WgmmaKind& kind, float* d, const uint32_t* a_registers, uint64_t a, uint64_t b,
                    bool accumulate, sim::Location where) {
-  // Every thread of the warpgroup calls: its part of 64 x n x 32 bytes, and of the operands in shared memory.
+  // Every thread of the warpgroup calls this: count its share of 64 x n x 32 bytes and of the operands in
+  // shared memory.
   const int k = 32 / flashbook::size_of(kind.type), threads = 128;
   testing::add(testing::calls.wgmma, uint64_t(64 * kind.n * k / threads));
   testing::add(testing::calls.operand_bytes,

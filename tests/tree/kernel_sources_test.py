@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Kernels ask by concepts what a type can do. nvcc 13.0 answers no, without a word, where a `requires` expression without parameters calls a
-member function of the surrounding class, and leaves the code out that g++ and clang++ compile."""
+"""Kernels use concepts to query types. In a `requires` expression without parameters that calls a member function of the surrounding class,
+nvcc 13.0 silently evaluates to false and omits code that g++ and clang++ compile."""
 import re
 import unittest
 from pathlib import Path
@@ -10,7 +10,7 @@ WITHOUT_PARAMETERS = re.compile(r"\brequires\s*\{")
 
 
 def faults(folders):
-    """'file:line' of each such expression in what nvcc compiles."""
+    """'file:line' of each such expression in code that nvcc compiles."""
     for folder in folders:
         for path in sorted(path for path in folder.rglob("*") if path.suffix in (".cuh", ".cu", ".h")):
             for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A chapter is added by its folder, its test and nothing else: new_chapter_test.py CXX. A copy of chapter 1 stands in for it, in a copy of the
-tree that is configured and not built."""
+"""Adding a chapter takes only its folder and its test: new_chapter_test.py CXX. A copy of chapter 1 serves as the new chapter, in a copy of the
+tree that is configured but not built."""
 import json
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ NEW, DESCRIPTOR = "99_new_chapter", "kNewChapter"
 
 
 def add_chapter(tree):
-    """What an author writes: the folder, its tests, and one exercise with its own."""
+    """Adds what an author writes: the folder, its tests, and one exercise with its tests."""
     chapter = tree / "chapters" / NEW
     shutil.copytree(tree / "chapters/01_naive_attention", chapter)
     for path in (path for path in chapter.rglob("*.*") if path.is_file()):

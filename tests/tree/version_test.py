@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The version of CMakeLists.txt is that of the newest release in CHANGELOG.md, of CITATION.cff and of the Python package."""
+"""The version in CMakeLists.txt matches CITATION.cff, the Python package and the newest release in CHANGELOG.md."""
 import importlib
 import re
 import sys
