@@ -1,5 +1,5 @@
 /// \file
-/// What stands for the multiprocessor's clock.
+/// The replacement for the multiprocessor's clock.
 #pragma once
 #include <cstdint>
 
@@ -7,8 +7,8 @@
 
 namespace flashbook::sim {
 
-/// How often the calling OS thread, which runs whole blocks, was asked: simulated threads take no time, but
-/// what one of a block does earlier has the smaller number.
+/// Counts calls on the calling OS thread, which runs whole blocks: simulated threads take no time, but
+/// earlier events of a block have smaller numbers.
 inline int64_t clock_ticks() {
   static thread_local int64_t ticks = 0;
   return ++ticks;
@@ -16,7 +16,7 @@ inline int64_t clock_ticks() {
 
 }  // namespace flashbook::sim
 
-/// Lets others run, which is all that time means here.
+/// Lets other threads run. There is no other notion of time here.
 inline void __nanosleep(unsigned, flashbook::sim::Location where = flashbook::sim::Location::current()) {
   flashbook::sim::poll_memory("__nanosleep", where);
 }

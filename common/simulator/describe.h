@@ -1,5 +1,5 @@
 /// \file
-/// Words that reports have in common. Internal to the simulator.
+/// Formatting shared by reports. Internal to the simulator.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -29,12 +29,12 @@ std::string describe_call(const char* what, Location where);
 /// "__shfl_sync at kernel.cuh:12 with mask 0x0000ffff".
 std::string describe_call(const Collective& collective, Location where, uint32_t mask);
 
-/// Whether two calls are surely one.
+/// Whether two calls are certainly the same.
 inline bool is_same_call(Location a, Location b) {
   return a.line == b.line && a.column == b.column && a.file == b.file;
 }
 
-/// Whether two calls are one. (Those that one macro spells out are.)
+/// Whether two calls are the same. (Calls from one macro are.)
 inline bool same_place(Location a, Location b) {
   return a.line == b.line && a.column == b.column && (a.file == b.file || std::string_view(a.file) == b.file);
 }

@@ -1,7 +1,6 @@
 /// \file
 /// The functions of <cuda_fp16.h> and <cuda_bf16.h>; the types are in common/numeric/float_formats.h.
-/// Internal to cuda.h. Functions such as hexp round the exact result, from which a GPU's may differ in the
-/// last bit.
+/// Internal to cuda.h. Functions such as hexp round the exact result; a GPU's may differ in the last bit.
 #pragma once
 #include <cmath>
 
@@ -116,7 +115,7 @@ inline __nv_bfloat162 __low2bfloat162(__nv_bfloat162 v) { return {v.x, v.x}; }
 inline __nv_bfloat162 __high2bfloat162(__nv_bfloat162 v) { return {v.y, v.y}; }
 inline __nv_bfloat162 __lowhigh2highlow(__nv_bfloat162 v) { return {v.y, v.x}; }
 
-// Functions that both types share, for one number and for a pair.
+// Functions that both types share, for one value and for a pair.
 template <flashbook::sim::Half T>
 float __low2float(flashbook::sim::HalfPair<T> v) {
   return v.x;
@@ -174,7 +173,7 @@ flashbook::sim::HalfPair<T> __hfma2(flashbook::sim::HalfPair<T> a, flashbook::si
                                     flashbook::sim::HalfPair<T> c) {
   return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
-/// For one number; for a pair, each as 1 or 0; and whether it holds for both.
+/// For one value; for a pair, each as 1 or 0; and whether it is true for both.
 #define FLASHBOOK_HALF_TEST(one, pair, both, result)                                               \
   template <flashbook::sim::Half T>                                                                \
   bool one(T a, std::type_identity_t<T> b) {                                                       \

@@ -1,11 +1,11 @@
 /// \file
-/// What a kernel that is watched may ask of its own asynchronous copies.
+/// Queries a thread's own asynchronous copies, for instrumented kernels.
 #pragma once
 
 namespace flashbook::sim {
 
-/// Whether the calling thread has copies by cp.async that have not landed. Where copies land before they are
-/// waited for (Options::async), nothing can be said, and the answer is yes.
+/// Whether the calling thread has cp.async copies that have not landed. Always true where copies may land
+/// before they are waited for (Options::async).
 bool may_have_copies_in_flight();
 
 }  // namespace flashbook::sim

@@ -13,12 +13,12 @@
 
 namespace flashbook::sim {
 
-/// Ends the launch: throws an Error that names the call.
+/// Ends the launch with an Error that names the call.
 [[noreturn]] void stop_kernel(const char* what, Location where);
 /// Whether the address is in the calling block's shared memory.
 bool is_shared(const void* address);
 
-/// Converts a floating-point number without a fraction: NaN gives 0, and the result is clamped to the range.
+/// Converts an integral floating-point value: NaN gives 0, and the result is clamped to the range.
 template <typename Integer>
 Integer saturated(double whole) {
   constexpr double kEnd = 2.0 * (std::numeric_limits<Integer>::max() / 2 + 1);
@@ -119,7 +119,7 @@ __extension__ inline long long __mul64hi(long long x, long long y) {
 __extension__ inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
   return static_cast<unsigned long long>((static_cast<unsigned __int128>(x) * y) >> 64);
 }
-/// The product of the low 24 bits of each.
+/// The product of the low 24 bits of both arguments.
 inline int __mul24(int x, int y) {
   return int(unsigned(int(unsigned(x) << 8) >> 8) * unsigned(int(unsigned(y) << 8) >> 8));
 }
@@ -156,7 +156,6 @@ FLASHBOOK_STORE(__stcs)
 FLASHBOOK_STORE(__stwt)
 #undef FLASHBOOK_LOAD
 #undef FLASHBOOK_STORE
-/// A volatile load.
 template <typename T>
 T __ldcv(const T* address) {
   return *const_cast<const volatile T*>(address);

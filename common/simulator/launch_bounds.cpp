@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #ifdef __ELF__
-// The linker's table, if there is one: for each function with free bytes, where they begin.
+// The linker's table, if there is one: the address of the free bytes of each function.
 extern "C" {
 extern const unsigned char* const __start___patchable_function_entries[] __attribute__((weak));
 extern const unsigned char* const __stop___patchable_function_entries[] __attribute__((weak));
@@ -14,7 +14,7 @@ extern const unsigned char* const __stop___patchable_function_entries[] __attrib
 namespace flashbook::sim {
 namespace {
 
-/// Whether nothing but instructions that do nothing lies there: free bytes, and no other function's code.
+/// Whether this range contains only no-op instructions: free bytes, and no other function's code.
 [[maybe_unused]] bool is_free(const unsigned char* begin, const unsigned char* end) {
 #ifdef __x86_64__
   return std::all_of(begin, end, [](unsigned char byte) { return byte == 0x90; });
@@ -31,7 +31,7 @@ namespace {
 LaunchBounds launch_bounds_of([[maybe_unused]] const void* kernel) {
 #ifdef __ELF__
 #ifdef __x86_64__
-  constexpr std::ptrdiff_t kBytes = 1;  // of an instruction that does nothing
+  constexpr std::ptrdiff_t kBytes = 1;  // per no-op instruction
 #else
   constexpr std::ptrdiff_t kBytes = 4;
 #endif

@@ -1,21 +1,21 @@
 /// \file
-/// What a kernel's `__launch_bounds__` say, for those who launch it.
+/// A kernel's `__launch_bounds__`, for its launch.
 #pragma once
 
 namespace flashbook::sim {
 
-/// The bounds of a kernel; 0 where it names none.
+/// The bounds of a kernel; 0 where it has none.
 struct LaunchBounds {
-  int threads = 0;  ///< that a block has at most
-  int blocks = 0;   ///< that a multiprocessor runs at least, at one time
+  int threads = 0;  ///< at most, per block
+  int blocks = 0;   ///< at least, resident per multiprocessor
 };
 
-/// The bounds as one number. g++ leaves so many bytes free before a function that carries
-/// `__attribute__((patchable_function_entry))`, and the linker keeps a table of where they begin: an
-/// attribute that takes a template's constants and can be read when the program runs. (language.h)
+/// The bounds as one number. With `__attribute__((patchable_function_entry))`, g++ leaves this many bytes
+/// free before a function, and the linker keeps a table of their addresses. So this is an attribute that
+/// accepts a template's constants and can be read at run time. (language.h)
 constexpr int packed_launch_bounds(int threads, int blocks = 0, int = 0) { return threads + 1024 * blocks; }
 
-/// The bounds of the kernel whose code begins here. Programs that clang++ has compiled know none.
+/// The bounds of the kernel at this address. Unknown in programs compiled with clang++.
 LaunchBounds launch_bounds_of(const void* kernel);
 
 }  // namespace flashbook::sim

@@ -12,15 +12,15 @@ namespace {
 constexpr int kRows = 8, kMatrices = 4;
 constexpr std::size_t kRowBytes = 16;
 
-/// One lane's part.
+/// One lane's operand.
 struct Operand {
   unsigned char* row;
   uint16_t (*halves)[2];  ///< for each matrix, the two elements that the lane's register holds
   bool transposed;
 };
 
-/// Moves every element between its place in memory and its place in a register. Lane l holds the elements
-/// 2 * (l % 4) and 2 * (l % 4) + 1 of row l / 4, or of column l / 4 if transposed.
+/// Moves every element between memory and a register. Lane l holds elements 2 * (l % 4) and 2 * (l % 4) + 1
+/// of row l / 4, or of column l / 4 if transposed.
 template <bool kLoad>
 void move(void* const* operands, uint32_t, Location) {
   const auto of_lane = [&](int lane) { return static_cast<const Operand*>(operands[lane]); };
@@ -41,7 +41,7 @@ void move(void* const* operands, uint32_t, Location) {
   }
 }
 
-/// Plain and transposed ones: lanes that disagree are divergent.
+/// Plain and transposed ones differ, so that lanes that disagree count as divergent.
 constexpr Collective kLoad[] = {{"ldmatrix_x4", &move<true>, true}, {"ldmatrix_x4_trans", &move<true>, true}};
 constexpr Collective kStore[] = {{"stmatrix_x4", &move<false>, true},
                                  {"stmatrix_x4_trans", &move<false>, true}};

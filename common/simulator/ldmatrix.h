@@ -7,11 +7,11 @@
 
 namespace flashbook::sim {
 
-/// Loads four matrices, one register each. `row` is the lane's row: lane 8 * m + r holds the address of row r
-/// of matrix m.
+/// Loads four matrices into one register each. `row` is the lane's row: lane 8 * m + r holds the address of
+/// row r of matrix m.
 void ldmatrix(uint32_t (&registers)[4], bool transposed, const void* row, Location where);
 
-/// Stores them.
+/// Stores four matrices.
 void stmatrix(void* row, const uint32_t (&registers)[4], bool transposed, Location where);
 
 }  // namespace flashbook::sim

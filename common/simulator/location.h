@@ -6,14 +6,14 @@
 #include <source_location>
 #endif
 
-/// Of functions of the simulator that kernels take in: the traced mode plants no calls in them, since what
-/// they do to memory is no access of the kernel's.
+/// Marks functions of the simulator that are inlined into kernels: the traced mode must not instrument them,
+/// since their accesses are not the kernel's.
 #define FLASHBOOK_UNTRACED __attribute__((no_sanitize("thread")))
 
 namespace flashbook::sim {
 
-/// File, line and column of a call. A function that wants its caller's takes
-/// `Location where = Location::current()` last. (std::source_location alone would do, but clang 14 lacks it.)
+/// File, line and column of a call. To receive its caller's, a function takes `Location where =
+/// Location::current()` as its last parameter. (std::source_location would do, but clang 14 lacks it.)
 struct Location {
   const char* file = "";
   int line = 0;
@@ -31,7 +31,7 @@ struct Location {
 #endif
 };
 
-/// "kernel.cuh:42", without folders.
+/// "kernel.cuh:42", without directories.
 std::string to_string(Location where);
 
 }  // namespace flashbook::sim

@@ -1,8 +1,7 @@
 /// \file
-/// CUDA's mathematical functions, as far as attention needs them. fmaxf, exp2f and the like are the host's
-/// own.
-///
-/// The fast ones (__expf, __logf, __fdividef) are exact to the last bits here and approximate on a GPU:
+/// CUDA's mathematical functions, as far as attention needs them. fmaxf, exp2f and the like come from the
+/// host.
+/// The fast ones (__expf, __logf, __fdividef) are accurate to the last bits here and approximate on a GPU:
 /// results agree within the checker's bounds, not bit by bit.
 #pragma once
 #include <math.h>  // isnan and its like without std
@@ -13,7 +12,7 @@
 
 namespace flashbook::sim {
 
-/// The nearest float with 11 bits of mantissa, the leading one counted; NaN and infinities stay.
+/// Rounds to the nearest float with 11 significant bits; NaN and infinities are unchanged.
 inline float rounded_to_11_bits(float x) {
   const auto bits = std::bit_cast<unsigned>(x);
   constexpr unsigned kDropped = 13, kExponent = 0x7f80'0000;
@@ -25,7 +24,7 @@ inline float rounded_to_11_bits(float x) {
 
 using std::max;
 using std::min;
-// CUDA's overloads: signed and unsigned compare as unsigned, and a NaN loses against a number.
+// CUDA's overloads: mixed signed and unsigned compare as unsigned, and a number wins over a NaN.
 #define FLASHBOOK_MIN_MAX(A, B, Result)                             \
   constexpr Result max(A a, B b) { return std::max<Result>(a, b); } \
   constexpr Result min(A a, B b) { return std::min<Result>(a, b); }
@@ -48,7 +47,7 @@ inline double min(float a, double b) { return fmin(a, b); }
 inline double max(double a, float b) { return fmax(a, b); }
 inline double min(double a, float b) { return fmin(a, b); }
 
-// glibc declares some of these names for itself, noexcept and as C; the definitions must agree with that.
+// glibc declares some of these names as noexcept and extern "C"; the definitions must match.
 extern "C" {
 inline float __expf(float x) noexcept { return std::exp(x); }
 inline float __logf(float x) noexcept { return std::log(x); }
@@ -78,7 +77,7 @@ inline double __dsqrt_rn(double x) { return std::sqrt(x); }
 inline double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
 inline double rsqrt(double x) { return 1 / std::sqrt(x); }
 inline float fdividef(float x, float y) { return x / y; }
-/// Held between 0 and 1; NaN gives 0.
+/// Clamps to [0, 1]; NaN gives 0.
 inline float __saturatef(float x) { return x > 0 ? std::min(x, 1.0f) : 0.0f; }
 inline float __tanhf(float x) { return flashbook::sim::rounded_to_11_bits(std::tanh(x)); }
 inline float normcdff(float x) { return 0.5f * std::erfc(-x * 0.70710678f); }

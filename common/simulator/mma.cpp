@@ -6,7 +6,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// One lane's part.
+/// One lane's operands.
 struct Operand {
   float* d;
   const uint32_t *a, *b;
@@ -14,7 +14,7 @@ struct Operand {
 };
 
 /// Lane l is thread l % 4 of group l / 4. A group holds a row of a, c and d, the row 8 below it, and a column
-/// of b; a thread holds two neighbours of it.
+/// of b; each thread holds pairs of adjacent elements.
 template <DType kType>
 void multiply(void* const* operands, uint32_t, Location) {
   uint16_t a[16][16], b[16][8];

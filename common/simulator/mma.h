@@ -1,5 +1,5 @@
 /// \file
-/// mma.sync: a warp multiplies two small matrices that lie in its registers.
+/// mma.sync: a warp multiplies two small matrices that are in its registers.
 #pragma once
 #include <cstdint>
 
@@ -8,8 +8,7 @@
 
 namespace flashbook::sim {
 
-/// d = a * b + c for a 16x16, b 16x8, c and d 16x8. Each lane hands in its registers, as PTX deals the
-/// elements out.
+/// d = a * b + c for a 16x16, b 16x8, c and d 16x8. Each lane passes its registers, in PTX's layout.
 void mma_m16n8k16(DType type, float* d, const uint32_t* a, const uint32_t* b, const float* c, Location where);
 
 }  // namespace flashbook::sim

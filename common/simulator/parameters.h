@@ -1,5 +1,5 @@
 /// \file
-/// From the arguments of a launch to the parameters of a kernel.
+/// Converts the arguments of a launch to the parameters of a kernel.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -9,15 +9,14 @@
 
 namespace flashbook::sim {
 
-/// What `__grid_constant__` puts before a parameter, as one of its own, so that a launch can see it.
+/// `__grid_constant__` inserts a parameter of this type before its own, so that a launch can see it.
 struct GridConstant {};
 
-/// How many of a kernel's parameters its text names.
+/// How many parameters a kernel's source declares.
 template <typename... Params>
 constexpr std::size_t kNamedParameters = (std::size_t(!std::is_same_v<Params, GridConstant>) + ... + 0);
 
-/// While one exists, what is copied goes to a parameter that is `__grid_constant__`, if `is_one`.
-/// (tensor_map.h)
+/// While one exists, copies go to a parameter that is `__grid_constant__` if `is_one`. (tensor_map.h)
 class PassesGridConstant {
  public:
   explicit PassesGridConstant(bool is_one);

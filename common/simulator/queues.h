@@ -1,11 +1,10 @@
 /// \file
-/// Queues of work: CUDA's streams and events. The work of one queue is done in order; of several queues, each
-/// at its own pace.
-///
-/// When something is done, options().async says: at once (eager); when somebody waits for it, and then no
-/// more than is needed (lazy); or at any time between, by the seed (random). A kernel runs as a whole, and a
-/// copy in two steps: it begins, and its target holds NaN; it lands, and only then reads its source. Between
-/// the two other queues may work.
+/// Queues of work: CUDA's streams and events. The work in one queue is done in order; different queues
+/// proceed independently.
+/// options().async determines when work is done: immediately (eager); when a host thread waits for it, and
+/// then no more than necessary (lazy); or at a random time in between, depending on the seed (random). A
+/// kernel runs as a whole, and a copy in two steps: when it begins, its target becomes NaN; when it lands, it
+/// reads its source. Other queues may work in between.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +14,7 @@ namespace flashbook::sim {
 
 class Queue;
 
-/// A place in a queue: what was in it before.
+/// A position in a queue, after all work that was in it.
 struct Mark {
   Queue* queue = nullptr;  ///< null: nothing
   uint64_t position = 0;
@@ -23,7 +22,7 @@ struct Mark {
 
 /// A queue of the current device (memory.h).
 Queue* make_queue();
-/// Waits for its work. What went wrong, the next call says that waits.
+/// Waits for its work. The next waiting call reports any error.
 void free_queue(Queue* queue) noexcept;
 /// Whether this is a queue.
 bool is_queue(const void* queue);
@@ -31,28 +30,28 @@ bool is_queue(const void* queue);
 int device_of(const Queue& queue);
 
 void enqueue(Queue& queue, std::function<void()> work);
-/// What a copy moves: rows, which begin a pitch apart, counted in bytes.
+/// What a copy moves: rows with a pitch, in bytes.
 struct Rows {
   std::size_t row_bytes, rows, target_pitch, source_pitch;
 
-  /// From the beginning of the first to the end of the last.
+  /// From the start of the first row to the end of the last one.
   std::size_t bytes(std::size_t pitch) const { return rows == 0 ? 0 : (rows - 1) * pitch + row_bytes; }
 };
 
-/// Copies them now.
+/// Copies them immediately.
 void copy_rows(void* target, const void* source, const Rows& rows);
-/// Copies device memory, from any device to any. Throws Error if it is not all allocated.
+/// Copies device memory, within or between devices. Throws Error if not all of it is allocated.
 void enqueue_copy(Queue& queue, void* target, const void* source, const Rows& rows);
-/// All that is in the queue now.
+/// All work that is in the queue now.
 Mark mark(const Queue& queue);
-/// What comes into the queue from now on waits for what the mark names.
+/// Makes later work in the queue wait for the mark.
 void enqueue_wait(Queue& queue, const Mark& mark);
 
-// These throw what work throws, of whatever queue; all other work is given up then.
+// These throw any error of the work in any queue; all other work is then dropped.
 
 void finish(const Mark& mark);
 void finish_all();
-/// The same; what is thrown, the next call says that waits.
+/// The same, except that the next waiting call throws the error.
 void finish_all_quietly() noexcept;
 
 }  // namespace flashbook::sim

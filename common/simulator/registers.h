@@ -1,16 +1,16 @@
 /// \file
-/// setmaxnreg: how many registers the warps of a block have.
+/// setmaxnreg: the number of registers of a block's warps.
 #pragma once
 #include "common/simulator/location.h"
 
 namespace flashbook::sim {
 
-/// The registers that every thread of a kernel has when it starts, if so many `blocks` of that many `threads`
-/// share the 64K of a multiprocessor. It is an assumption, since no compiler says here: what ptxas gives a
-/// kernel with `__launch_bounds__(threads, blocks)` that uses setmaxnreg.
+/// The registers per thread when a kernel starts, if this many `blocks` of `threads` threads share the 64K
+/// registers of a multiprocessor. It is an assumption, since no compiler decides it here: ptxas's choice for
+/// a kernel with `__launch_bounds__(threads, blocks)` that uses setmaxnreg.
 int registers_at_start(int threads, int blocks = 1);
 
-// What the wrappers of common/ptx/setmaxnreg.h do.
+// The implementation of the wrappers in common/ptx/setmaxnreg.h.
 void setmaxnreg_inc(int registers, Location where);
 void setmaxnreg_dec(int registers, Location where);
 

@@ -21,7 +21,7 @@ std::string hex(uint64_t number) {
   return digits;
 }
 
-/// How far from the addresses in its file the program lies in memory.
+/// The distance between addresses in the program's file and in memory.
 std::uintptr_t program_offset() {
 #ifdef __linux__
   static const std::uintptr_t offset = [] {
@@ -40,8 +40,8 @@ std::uintptr_t program_offset() {
 #endif
 }
 
-/// The running program's file, as a word of a command. Its name, since /proc/PID/exe of a program that qemu
-/// runs is qemu.
+/// The running program's file, quoted for a shell. By name, since /proc/PID/exe of a program run by qemu is
+/// qemu.
 const std::string& program_file() {
   static const std::string file = [] {
     std::error_code none;
@@ -53,10 +53,10 @@ const std::string& program_file() {
   return file;
 }
 
-/// What a command prints; empty if it cannot be run.
+/// The output of a command; empty if it cannot be run.
 std::string output_of([[maybe_unused]] const std::string& command) {
   std::string text;
-#ifndef __EMSCRIPTEN__  // a page runs no commands
+#ifndef __EMSCRIPTEN__  // a page cannot run commands
   FILE* pipe = popen(command.c_str(), "r");
   if (!pipe) return text;
   char part[4096];
@@ -66,7 +66,7 @@ std::string output_of([[maybe_unused]] const std::string& command) {
   return text;
 }
 
-/// Whether a file belongs to what a kernel is written in and not to the kernel.
+/// Whether a file implements the language that kernels are written in, as opposed to a kernel.
 bool is_language(std::string_view file) {
   for (const std::string_view folder :
        {"common/simulator/", "common/ptx/", "common/numeric/", "common/device/launch.h", "/include/c++/"})
@@ -74,14 +74,14 @@ bool is_language(std::string_view file) {
   return false;
 }
 
-/// "kernel.cuh:42" from "/path/kernel.cuh:42 (discriminator 3)"; empty if the line is not known.
+/// "kernel.cuh:42" from "/path/kernel.cuh:42 (discriminator 3)"; empty if the line is unknown.
 std::string short_place(std::string_view line) {
   line = line.substr(0, line.find(' '));
   if (line.find('?') != line.npos) return "";
   return std::string(line.substr(line.rfind('/') + 1));
 }
 
-/// Without the parameters, the return type and the namespaces, those of template arguments too.
+/// Removes parameters, the return type and namespaces, also in template arguments.
 std::string short_name(std::string name) {
   int depth = 0;
   std::size_t begin = 0, end = name.size();
@@ -108,7 +108,7 @@ std::uintptr_t offset_in_program(const void* code) { return std::uintptr_t(code)
 
 std::map<std::uintptr_t, std::vector<std::string>> source_lines_of_code(
     std::span<const std::uintptr_t> offsets) {
-  constexpr std::size_t kAtOnce = 1000;  // a command has a longest length
+  constexpr std::size_t kAtOnce = 1000;  // the length of a command is limited
   std::map<std::uintptr_t, std::vector<std::string>> lines;
   for (std::size_t first = 0; first < offsets.size(); first += kAtOnce) {
     std::string command = "addr2line -a -i -e " + program_file();

@@ -14,9 +14,9 @@ namespace {
 
 // Plain float32.
 
-/// A block of kLanes rows and 8 columns stays in the host's registers while k runs, in vectors of kLanes
-/// floats. (Both compilers turn such loops into vectors by themselves only sometimes. They keep the sums in
-/// registers if the loops over them are unrolled, and a vector that is loaded in two halves is a stall.)
+/// Keeps kLanes rows and 8 columns in the host's registers while k runs, in vectors of kLanes floats.
+/// (Compilers vectorise such loops only sometimes. They keep the sums in registers if the loops over them are
+/// unrolled, and loading a vector in two halves would stall.)
 template <int kLanes>
 [[gnu::always_inline]] inline void multiply_in_blocks(int rows, int columns, int inner, const float* a,
                                                       const float* b, float* d) {
@@ -58,13 +58,13 @@ void multiply_plain(int rows, int columns, int inner, const float* a, const floa
   });
 }
 
-// As an H200 does it.
+// Like an H200.
 
 /// How the hardware adds products of a type.
 struct Precision {
-  int mantissa_bits;      ///< of an element
-  int smallest_exponent;  ///< of a normal element; subnormal ones have it too
-  int fraction_bits;      ///< that are kept below the largest exponent
+  int mantissa_bits;      ///< per element
+  int smallest_exponent;  ///< of normal and subnormal elements
+  int fraction_bits;      ///< kept below the largest exponent
   int result_bits;        ///< fraction bits of the sum
 };
 
@@ -77,12 +77,12 @@ constexpr Precision precision_of(DType type) {
 constexpr int kFloatMantissaBits = 23, kFloatBias = 127, kSmallestExponent = -126;
 
 /// A finite value as significand * 2^(exponent - mantissa bits). Products are exact, but a tensor core aligns
-/// them by the sum of their factors' exponents, which is what this exponent is.
+/// them by the sum of their factors' exponents, which this exponent is.
 struct Term {
   int32_t significand, exponent;
 };
 
-/// Of an element: the exponent is that of its encoding.
+/// The term of an element, with the exponent of its encoding.
 Term term_of(float value, Precision precision) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const int field = int(bits >> kFloatMantissaBits & 0xff);
@@ -92,12 +92,12 @@ Term term_of(float value, Precision precision) {
   const uint32_t significand = field == 0 ? mantissa : mantissa | 1u << kFloatMantissaBits;
   const int own = std::max(field, 1) - kFloatBias;
   const int exponent = std::max(own, precision.smallest_exponent);
-  // Exact: what is shifted out is zero, since the element had no more bits.
+  // Exact: the bits shifted out are zero, since the element had no more.
   const auto kept = int32_t(significand >> (kFloatMantissaBits - precision.mantissa_bits + (exponent - own)));
   return {bits >> 31 ? -kept : kept, exponent};
 }
 
-/// magnitude >> shift with the sign of `sign`: cut off towards zero.
+/// magnitude >> shift with the sign of `sign`: truncates towards zero.
 int64_t cut_off(uint64_t magnitude, int shift, int64_t sign) {
   const auto kept = int64_t(shift < 64 ? magnitude >> shift : 0);
   return sign < 0 ? -kept : kept;
@@ -109,7 +109,7 @@ float exact_dot(Precision precision, int inner, const Term* x, const Term* y, fl
   int largest = accumulator.exponent;
   for (int k = 0; k < inner; ++k) largest = std::max(largest, x[k].exponent + y[k].exponent);
 
-  // Magnitudes begin with more bits than are kept, so that they are only ever shifted right.
+  // Magnitudes start with more bits than are kept, so that they are only ever shifted right.
   const int raised = precision.fraction_bits + 2;
   int64_t sum = cut_off(uint64_t(std::abs(accumulator.significand)) << raised,
                         largest - accumulator.exponent + kFloatMantissaBits + 2, accumulator.significand);
@@ -119,7 +119,7 @@ float exact_dot(Precision precision, int inner, const Term* x, const Term* y, fl
                    largest - x[k].exponent - y[k].exponent + 2 * precision.mantissa_bits + 2, product);
   }
   if (sum == 0) return 0;
-  // What the result cannot hold is cut off: below its fraction bits, and below the smallest subnormal.
+  // Truncates at the result's last fraction bit or at the smallest subnormal, whichever is larger.
   const int scale = largest - precision.fraction_bits;
   const int top = 63 - std::countl_zero(uint64_t(std::abs(sum)));
   const int dropped = std::max({top - precision.result_bits, -149 - scale, 0});
@@ -127,9 +127,9 @@ float exact_dot(Precision precision, int inner, const Term* x, const Term* y, fl
   return float(std::ldexp(double(kept), scale + dropped));
 }
 
-/// A sum in which something is infinite or NaN. Products never overflow, so they are taken in double.
+/// A sum with infinite or NaN terms. Products never overflow, as they are computed in double.
 float infinite_dot(int inner, const float* row, const float* column, int stride, float c) {
-  constexpr uint32_t kNaN = 0x7fff'ffff;  // whatever the NaNs were
+  constexpr uint32_t kNaN = 0x7fff'ffff;  // whatever the NaNs in the operands
   double sum = c;
   for (int k = 0; k < inner; ++k) sum += double(row[k]) * column[k * stride];
   return std::isnan(sum) ? std::bit_cast<float>(kNaN) : float(sum);

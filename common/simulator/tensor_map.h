@@ -5,25 +5,25 @@
 
 namespace flashbook::sim {
 
-/// What a tensor map's first word says of it. A GPU reads a map where it lies: in a parameter that is
-/// `__grid_constant__`, or in device memory. A copy that a thread makes lies in its local memory, out of
-/// reach.
+/// The first word of a tensor map. A GPU reads a map in place: from a parameter that is `__grid_constant__`,
+/// or from device memory. A thread's copy is in its local memory, which TMA cannot read.
 enum class MapMark : uint32_t {
   none = 0,
   map = 0x544d4150,  ///< TMA can read it
-  argument,  ///< of a parameter that is `__grid_constant__`: its first copy in a kernel is the parameter
-  local,     ///< a copy that a thread has made
-  written,   ///< one that a kernel has written to memory
+  argument,  ///< in an argument for a `__grid_constant__` parameter: its first copy in a kernel is the
+             ///< parameter
+  local,     ///< a thread's copy
+  written,   ///< a copy that a kernel has written to memory
 };
 
-/// The mark of a copy, which lies there. (g++ warns of a const place, which holds nothing yet.)
+/// The mark of a copy at `place`. (g++ would warn of a const pointer to uninitialised memory.)
 MapMark mark_of_copy(MapMark mark, void* place);
 
 }  // namespace flashbook::sim
 
-/// What TMA knows about a tensor. device::tensor_map fills it in.
+/// What TMA needs to know about a tensor. device::tensor_map fills it in.
 struct CUtensorMap {
-  /// The mark of a map: copies of it may have another.
+  /// The mark of a map, which copying may change.
   class Mark {
    public:
     Mark() = default;
@@ -42,11 +42,11 @@ struct CUtensorMap {
   Mark mark;
   uint16_t element_bytes;  ///< 1, 2 or 4
   uint8_t rank;            ///< 1 to 5
-  uint8_t swizzle_bytes;   ///< of its span; 16: none
+  uint8_t swizzle_bytes;   ///< its span; 16: none
   unsigned char* base;
-  uint64_t size[5];    ///< of each dimension, innermost first, in elements
-  uint64_t stride[5];  ///< of each dimension, in bytes
-  uint16_t box[5];     ///< what one copy moves, in elements
+  uint64_t size[5];    ///< per dimension, innermost first, in elements
+  uint64_t stride[5];  ///< per dimension, in bytes
+  uint16_t box[5];     ///< the part that one copy moves, in elements
   unsigned char unused[22];
 };
 static_assert(sizeof(CUtensorMap) == 128, "as CUDA's");

@@ -4,7 +4,7 @@
 
 namespace flashbook::sim {
 
-/// Two numbers that are read and written as one.
+/// Two values that are read and written as one.
 template <typename T>
 struct alignas(2 * sizeof(T)) Vector2 {
   typedef T Packed __attribute__((vector_size(2 * sizeof(T)), may_alias));
@@ -26,7 +26,7 @@ struct alignas(2 * sizeof(T)) Vector2 {
   }
 };
 
-/// Four numbers that are read and written as one.
+/// Four values that are read and written as one.
 template <typename T>
 struct alignas(4 * sizeof(T)) Vector4 {
   typedef T Packed __attribute__((vector_size(4 * sizeof(T)), may_alias));
@@ -46,7 +46,7 @@ struct alignas(4 * sizeof(T)) Vector4 {
   }
 };
 
-/// One number, and three, which are read and written one by one, as on a GPU.
+/// One value, and three, which are read and written individually, as on a GPU.
 template <typename T>
 struct Vector1 {
   T x;
@@ -76,7 +76,7 @@ FLASHBOOK_VECTORS(int, int)
 FLASHBOOK_VECTORS(uint, unsigned)
 FLASHBOOK_VECTORS(float, float)
 #undef FLASHBOOK_VECTORS
-// Two numbers of 8 bytes fill the widest access.
+// Two 8-byte values fill the widest access.
 using longlong2 = flashbook::sim::Vector2<long long>;
 using ulonglong2 = flashbook::sim::Vector2<unsigned long long>;
 using double2 = flashbook::sim::Vector2<double>;

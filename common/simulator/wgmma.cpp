@@ -9,7 +9,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// Products that are issued or committed run when Options::async says.
+/// Computes some of the issued or committed products, as Options::async requires.
 void run_some(WgmmaQueue& products, Random& random) {
   const Async when = options().async;
   if (when == Async::eager) products.compute(products.pending());

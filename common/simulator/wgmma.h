@@ -1,5 +1,5 @@
 /// \file
-/// wgmma: the four warps of a warpgroup multiply matrices, and go on while that happens.
+/// wgmma: the four warps of a warpgroup multiply matrices asynchronously.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace flashbook::sim {
 
-/// Which of the instructions it is: a 64xK, b KxN, where K elements are 32 bytes.
+/// The kind of instruction: a is 64xK, b is KxN, where K elements are 32 bytes.
 struct WgmmaKind {
   DType type;
   int n;
@@ -22,21 +22,21 @@ constexpr DType wgmma_type = std::is_same_v<T, f16>    ? DType::f16
                              : std::is_same_v<T, bf16> ? DType::bf16
                                                        : DType::e4m3;
 
-/// The address of a tile in the block's shared memory, as a descriptor holds it. Throws Error unless tile and
-/// distances are multiples of 16 and the tile is in dynamic shared memory.
+/// The address of a tile in the block's shared memory, as stored in a descriptor. Throws Error unless tile
+/// and distances are multiples of 16 and the tile is in dynamic shared memory.
 uint32_t wgmma_tile_address(const void* tile, uint32_t leading_bytes, uint32_t stride_bytes, Location where);
 
 /// Issues a product. d: kind.n / 2 floats; a_registers: 4 registers, or null if `a` is a descriptor.
 void wgmma(const WgmmaKind& kind, float* d, const uint32_t* a_registers, uint64_t a, uint64_t b,
            bool accumulate, Location where);
 
-/// Orders what threads did to registers before the products that follow.
+/// Orders the threads' register accesses before the products that follow.
 void wgmma_fence(Location where);
 
-/// Makes the products since the last commit a group.
+/// Turns the products since the last commit into a group.
 void wgmma_commit(Location where);
 
-/// Waits until at most `groups_in_flight` groups, the latest, are not done.
+/// Waits until all groups except the latest `groups_in_flight` are done.
 void wgmma_wait(int groups_in_flight, Location where);
 
 }  // namespace flashbook::sim

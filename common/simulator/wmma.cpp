@@ -16,9 +16,9 @@ namespace {
 
 constexpr int kSide = 16;
 constexpr int kElements = kSide * kSide;
-constexpr int kSlots = kElements / kWarpLanes;  ///< different elements that a lane holds
+constexpr int kSlots = kElements / kWarpLanes;  ///< different elements per lane
 
-/// Which element of the matrix a place in a fragment holds.
+/// Which element of the matrix is at a position in a fragment.
 class Layout {
  public:
   /// A layout for every seed and use: slots are numbered by an odd multiple and an offset, so that each
@@ -38,8 +38,8 @@ class Layout {
 };
 static_assert(kElements == 256, "a byte numbers the elements, and wraps around as they do");
 
-/// Which lane moves what is not for a kernel to know. It is told as if the warp took the matrix 16 bytes a
-/// lane, 16 lines side by side.
+/// Which lane accesses which bytes is unspecified. Reports to the observer as if each lane moved 16 bytes, 16
+/// lines at a time.
 void tell_observer(Access access, const char* what, const unsigned char* matrix, const FragmentInMemory& of,
                    Location where) {
   const Worker& worker = running_worker(what, where);
@@ -57,7 +57,7 @@ void tell_observer(Access access, const char* what, const unsigned char* matrix,
   }
 }
 
-/// Moves the elements between fragments and a matrix of `lines`, each 16 elements side by side in memory.
+/// Moves elements between fragments and a matrix of `lines`, each 16 contiguous elements.
 template <bool kLoad, typename T>
 void move_elements(void* const* operands, const FragmentInMemory& of, T (&lines)[kSide][kSide]) {
   const Layout layout(of.use);
@@ -69,7 +69,7 @@ void move_elements(void* const* operands, const FragmentInMemory& of, T (&lines)
       T& in_lines = in_order[of.rows ? element : uint8_t(element << 4 | element >> 4)];
       (kLoad ? fragment[place] : in_lines) = kLoad ? in_lines : fragment[place];
     }
-    // Every element of an operand is there twice.
+    // Every element of an operand is stored twice.
     if (kLoad && of.use != FragmentUse::accumulator) std::copy_n(fragment, kSlots, fragment + kSlots);
   }
 }
@@ -120,7 +120,7 @@ void move(void* const* operands, uint32_t, Location where) {
     move_matrix<kLoad, uint16_t>(operands, first);
 }
 
-/// One lane's part in a product.
+/// One lane's operands in a product.
 struct Product {
   float* d;
   const uint16_t *a, *b;
@@ -141,7 +141,7 @@ void multiply(void* const* operands, uint32_t, Location) {
       c[of_c.element(lane, place)] = mine.c[place];
     }
   }
-  for (int half = 0; half < 2; ++half) {  // of 8 columns, as tensor cores take them
+  for (int half = 0; half < 2; ++half) {  // 8 columns, as a tensor core's instruction takes
     uint16_t half_of_b[kSide][8];
     float d[kSide][8];
     for (int row = 0; row < kSide; ++row) {

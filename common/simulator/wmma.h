@@ -1,8 +1,8 @@
 /// \file
 /// nvcuda::wmma for the simulator: 16x16x16 products of f16 or bf16 with float accumulators.
 ///
-/// CUDA does not say which element of a matrix lies where in a fragment. Here it is dealt out differently for
-/// every seed, so a kernel that counts on a layout is wrong.
+/// CUDA does not specify which element of a matrix a fragment stores where. Here the layout depends on the
+/// seed, so a kernel that relies on one is wrong.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -12,23 +12,23 @@
 
 namespace flashbook::sim {
 
-/// What a fragment is for.
+/// The role of a fragment.
 enum class FragmentUse { a, b, accumulator };
 
-/// What load_matrix_sync and store_matrix_sync need to know of a lane's fragment and of the matrix.
+/// The arguments of load_matrix_sync and store_matrix_sync: a lane's fragment and the matrix.
 struct FragmentInMemory {
   FragmentUse use;
   int element_bytes;
   void* elements;   ///< the lane's
   void* matrix;     ///< in shared or global memory
-  unsigned stride;  ///< elements from row to row, or from column to column
+  unsigned stride;  ///< elements between rows or columns
   bool rows;        ///< whether rows are contiguous
 };
 
 void load_fragment(FragmentInMemory&& fragment, Location where);
 void store_fragment(FragmentInMemory&& fragment, Location where);
 
-/// d = a * b + c, of each the lane's elements.
+/// d = a * b + c; each pointer is to the lane's elements.
 void multiply_fragments(DType type, float* d, const void* a, const void* b, const float* c, Location where);
 
 }  // namespace flashbook::sim
@@ -42,7 +42,8 @@ struct row_major {};
 struct col_major {};
 enum layout_t { mem_row_major, mem_col_major };
 
-/// A lane's share of a matrix. Elements may be changed, each in the same way, whatever place they have.
+/// A lane's share of a matrix. Elements may be changed, but all in the same way, as their positions are
+/// unspecified.
 template <typename Use, int m, int n, int k, typename T, typename Layout = void>
 struct fragment {
   static_assert(m == 16 && n == 16 && k == 16, "the simulator knows 16x16x16 fragments only");
@@ -51,7 +52,7 @@ struct fragment {
                                : std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>,
                 "the simulator knows __half and __nv_bfloat16 operands and float accumulators only");
   static_assert(std::is_void_v<Layout> == is_accumulator, "operands have a layout, accumulators have none");
-  /// Every element of an operand is there twice, as on a GPU.
+  /// Every element of an operand is stored twice, as on a GPU.
   enum { num_elements = is_accumulator ? 8 : 16, num_storage_elements = num_elements };
   using element_type = T;
   using storage_element_type = T;

@@ -29,7 +29,7 @@ std::size_t whole_pages() { return (kMaxSharedBytes + page() - 1) / page() * pag
 
 /// The shared memory of all OS threads.
 struct All {
-  std::mutex mutex;  ///< also of what `enter_grid` changes
+  std::mutex mutex;  ///< also protects what `enter_grid` changes
   std::vector<const SharedMemory*> memories;
 };
 
@@ -43,7 +43,7 @@ bool lies_in(const void* address, std::size_t bytes, const unsigned char* begin,
   return offset < size && bytes <= size - offset;
 }
 
-// The reports are functions of their own that never return, as in barriers.cpp.
+// The reports are separate functions that never return, as in barriers.cpp.
 
 [[noreturn]] void misaligned(const char* what, const void* address, std::size_t alignment, Location where) {
   throw Error(describe_call(what, where) + ": misaligned address, " +
@@ -132,12 +132,12 @@ std::string SharedMemory::describe(const void* address) const {
   if (const std::string shared = describe_of_others(address);
       !shared.empty() && std::uintptr_t(offset) >= bytes_)
     return shared;
-  // Just before and after a block's shared memory is where an index that went wrong leads.
+  // A wrong index usually ends up just before or after a block's shared memory.
   if (bytes_ > 0 && offset >= -std::intptr_t(kMaxSharedBytes) && offset < 2 * std::intptr_t(kMaxSharedBytes))
     return "dynamic shared memory" + std::string(offset < 0 ? " - " : " + ") +
            std::to_string(offset < 0 ? -offset : offset) + " of " + std::to_string(bytes_) + " bytes";
   if (is_global(address)) return describe_global(address);
-  // All bytes of a pointer that nobody has written are 0xff; an index leads on from there, and past the end.
+  // An uninitialised pointer is all 0xff; an index moves it on from there, past the end too.
   constexpr std::intptr_t kNear = 1 << 24;
   const bool is_unset = address && std::intptr_t(address) > -kNear && std::intptr_t(address) < kNear;
   return std::string("address ") + digits +

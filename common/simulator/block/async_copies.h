@@ -1,6 +1,5 @@
 /// \file
-/// The copies by cp.async that have not landed. Internal to the simulator: what kernels call is in
-/// cp_async.h.
+/// cp.async copies that have not landed. Internal to the simulator: kernels call cp_async.h.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -10,39 +9,38 @@
 
 namespace flashbook::sim {
 
-/// A cp.async that has not landed yet.
 struct PendingCopy {
   unsigned char* shared;
   const void* global;
-  std::size_t bytes;  ///< that it writes
-  std::size_t valid;  ///< that it reads; the others become zero
+  std::size_t bytes;  ///< bytes that it writes
+  std::size_t valid;  ///< bytes that it reads; the others become zero
   const char* what;
   Location where;
-  int group;  ///< the number of the thread's group that it belongs to, committed or not
+  int group;  ///< its group, committed or not, by number in the thread
 };
 
-/// Of each thread, what it has asked for and not waited for. A wait lands the copies itself, so nobody has to
-/// wait for others.
+/// The copies that each thread has issued and not waited for. A wait lands the copies itself, so that no
+/// thread has to wait for others.
 class AsyncCopies {
  public:
   explicit AsyncCopies(Scheduler& scheduler) : scheduler_(scheduler) {}
 
   void begin_block();
-  // Of the current thread.
+  // For the current thread.
   void copy(const PendingCopy& copy);
   void commit();
   void wait(int groups_in_flight, Location where);
   void wait_for_all(Location where);
   bool may_be_in_flight();
 
-  /// What a thread waited for last: "cp_async_wait<1> at kernel.cuh:12"; empty if it has never waited.
+  /// A thread's last wait: "cp_async_wait<1> at kernel.cuh:12"; empty if it has never waited.
   std::string describe_last_wait(int thread) const;
 
  private:
   struct OfThread {
     std::vector<PendingCopy> copies;
-    int groups = 0;  ///< that it has committed
-    // Of its last wait.
+    int groups = 0;  ///< committed ones
+    // The last wait.
     Location waited;
     int let_fly = 0;  ///< groups
   };

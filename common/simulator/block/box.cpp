@@ -8,9 +8,9 @@
 namespace flashbook::sim {
 namespace {
 
-constexpr std::size_t kChunkBytes = 16;  // what a swizzle moves
+constexpr std::size_t kChunkBytes = 16;  // moved as a unit by a swizzle
 
-/// The elements of a dimension that a box and the tensor share, counted from the box's beginning.
+/// The elements of a dimension that are in both the box and the tensor, relative to the box.
 struct Overlap {
   int64_t begin, end;
 };
@@ -21,19 +21,19 @@ Overlap overlap(const CUtensorMap& map, const BoxPlace& at, int dimension) {
   return {begin, std::clamp<int64_t>(size - first, begin, map.box[dimension])};
 }
 
-/// The place that a swizzle gives a chunk: it exchanges address bits, as the hardware does.
+/// A chunk's place under a swizzle, which XORs address bits like the hardware.
 template <typename Byte>
 Byte* swizzled(Byte* chunk, uint32_t span) {
   const auto address = reinterpret_cast<std::uintptr_t>(chunk);
   return chunk + (std::intptr_t(address ^ (address >> 3 & (span - kChunkBytes))) - std::intptr_t(address));
 }
 
-/// How far an element lies behind the base. As in the machine sums wrap around at 2^64, so a map may reach
-/// back by dimensions whose distances add up to more (chapters/09_masks/step2_varlen.cuh).
+/// The distance of an element from the base. As on the GPU, sums wrap around at 2^64, so the strides of a map
+/// may add up to a negative offset (chapters/09_masks/step2_varlen.cuh).
 std::uintptr_t distance(int64_t coordinate, uint64_t stride) { return std::uintptr_t(coordinate) * stride; }
 
-/// Calls `move(global, row)` for each row of a box, in the order in which they lie in shared memory. `global`
-/// is where the row's element 0 lies, or would lie; null if the whole row is outside the tensor.
+/// Calls `move(global, row)` for each row of a box, in the order of shared memory. `global` is the address
+/// that the row's element 0 has or would have; null if the whole row is outside the tensor.
 template <typename Move>
 void for_each_row(const CUtensorMap& map, const BoxPlace& at, Move move) {
   int index[5] = {};
@@ -52,8 +52,8 @@ void for_each_row(const CUtensorMap& map, const BoxPlace& at, Move move) {
   }
 }
 
-/// Calls `move(global, place, bytes)` for each row of a box, as far as it lies in the tensor. `place` is
-/// where that part of it lies if the rows lie one after another.
+/// Calls `move(global, place, bytes)` for the part of each row of a box that is inside the tensor. `place` is
+/// the offset of that part if rows are stored one after another.
 template <typename Move>
 void for_each_part_inside(const CUtensorMap& map, const BoxPlace& at, Move move) {
   const std::size_t row_bytes = std::size_t(map.box[0]) * map.element_bytes;

@@ -1,5 +1,5 @@
 /// \file
-/// What TMA moves where. Internal to the simulator.
+/// The boxes that TMA moves. Internal to the simulator.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -12,36 +12,35 @@
 
 namespace flashbook::sim {
 
-/// Where a box begins, innermost dimension first.
+/// The coordinates of a box's first element, innermost dimension first.
 using BoxPlace = std::array<int, 5>;
 
-/// Bytes of a whole box in shared memory.
+/// Size of a box in shared memory.
 std::size_t box_bytes(const CUtensorMap& map);
 
-/// The device memory between the first and the last byte that a box touches; empty if it lies outside the
-/// tensor.
+/// The device memory from the first to the last byte of a box; empty if the box is outside the tensor.
 std::span<unsigned char> touched_memory(const CUtensorMap& map, const BoxPlace& at);
 
-/// Calls `row(address, bytes)` for each row of a box, as far as it lies in the tensor.
+/// Calls `row(address, bytes)` for the part of each row of a box that is inside the tensor.
 void for_each_touched_row(const CUtensorMap& map, const BoxPlace& at,
                           const std::function<void(const unsigned char*, std::size_t)>& row);
 
-/// Copies a box to shared memory, zeros for what lies outside the tensor.
+/// Copies a box to shared memory, with zeros for elements outside the tensor.
 void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile);
 
 /// The rows of a box in shared memory, one after another.
 std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char* tile);
 
-/// The same rows, as they are in the tensor.
+/// The same rows, read from the tensor.
 std::vector<unsigned char> rows_of(const CUtensorMap& map, const BoxPlace& at);
 
 /// "the 128-byte swizzle", by its span.
 std::string name_of_swizzle(uint32_t span);
 
-/// Copies these rows to the tensor, without what lies outside of it.
+/// Copies these rows to the tensor, except for elements outside it.
 void store_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows);
 
-/// Adds these rows of float32 to the tensor, each element atomically. Subnormals stay, as on an H200.
+/// Adds these rows of float32 to the tensor, each element atomically. Keeps subnormals, like an H200.
 void add_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows);
 
 }  // namespace flashbook::sim

@@ -10,8 +10,8 @@
 
 namespace flashbook::sim {
 
-/// Compares device memory with what it held some seconds ago. Who counts hits, one addition after another,
-/// hands no turn over in between.
+/// Compares device memory with its state some seconds ago. A thread that merely counts, one addition after
+/// another, gives no other thread a turn in between.
 void CounterLoop::look(const Scheduler& scheduler, const char* what, Location where) {
   const double now =
       std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -1,9 +1,8 @@
 /// \file
-/// Loops that take numbers from a counter and never end. Internal to the simulator.
-///
-/// A persistent block takes tiles from a counter until there are none. If it misses the last one, every round
-/// makes progress: the counter counts on, and threads meet at barriers. But nothing else in device memory
-/// changes any more.
+/// Detects loops that take numbers from a counter and never end. Internal to the simulator.
+/// A persistent block takes tiles from a counter until there are none left. If it misses the last one, every
+/// round still makes progress: the counter grows, and threads meet at barriers. But nothing else in device
+/// memory changes any more.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +12,7 @@ namespace flashbook::sim {
 
 class Scheduler;
 
-/// Watches the additions of a block to whole numbers.
+/// Watches the additions of a block to integers.
 class CounterLoop {
  public:
   void begin_block() { counter_ = nullptr; }
@@ -33,10 +32,10 @@ class CounterLoop {
 
   void look(const Scheduler& scheduler, const char* what, Location where);
 
-  const void* counter_ = nullptr;    ///< the last one
-  uint64_t additions_ = 0;           ///< to it, one after another
+  const void* counter_ = nullptr;    ///< of the last addition
+  uint64_t additions_ = 0;           ///< consecutive ones to that counter
   double since_ = 0;                 ///< seconds
-  uint64_t turns_ = 0, memory_ = 0;  ///< that had been handed out, and what device memory held then
+  uint64_t turns_ = 0, memory_ = 0;  ///< number of turns, and a checksum of device memory, at that time
 };
 
 }  // namespace flashbook::sim

@@ -20,10 +20,10 @@ extern "C" void flashbook_first_frame();
 
 #if defined(__x86_64__)
 
-// The switch ends with a `ret`: lanes of a warp come from the same calls, so a processor that keeps a stack
-// of return addresses predicts where the next lane goes on, and all returns above. A fiber begins in the
-// first frame, with its function in r12 and the argument in r13; rbp = 0 ends a debugger's backtrace. (A
-// stack may be full just here, and the report wants to know who called.)
+// The switch ends with a `ret`: lanes of a warp have the same call stack, so the processor's return-address
+// predictor is right about the next lane and all returns above. A fiber begins in the first frame, with its
+// function in r12 and the argument in r13; rbp = 0 ends a debugger's backtrace. (The stack may overflow right
+// here, and the report needs the caller.)
 asm(".text\n"
     ".p2align 4\n"
     ".globl " FLASHBOOK_SYMBOL(flashbook_switch_stacks) "\n"
@@ -95,7 +95,7 @@ asm(".text\n"
 
 #elif defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
 
-// The pass puts functions of its own in their place, and the linker has the other two.
+// The pass replaces these; the linker defines the other two.
 #define FLASHBOOK_ASYNCIFY(name) __attribute__((import_module("asyncify"), import_name(name)))
 extern "C" {
 FLASHBOOK_ASYNCIFY("start_unwind") void flashbook_start_unwind(void* saved);
@@ -115,7 +115,7 @@ constexpr std::uintptr_t kStackAlignment = 64;
 
 #if defined(__x86_64__)
 
-/// What flashbook_switch_stacks pops from a stack that has never run.
+/// The initial contents of a stack, for flashbook_switch_stacks to pop.
 void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argument) {
   auto* frame = reinterpret_cast<void**>(top) - 9;
   frame[0] = nullptr;                                          // r15
@@ -132,7 +132,7 @@ void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argum
 
 #elif defined(__aarch64__)
 
-/// What flashbook_switch_stacks loads from a stack that has never run.
+/// The initial contents of a stack, for flashbook_switch_stacks to load.
 void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argument) {
   auto* frame = reinterpret_cast<void**>(top) - 20;
   for (int i = 0; i < 20; ++i) frame[i] = nullptr;
@@ -146,12 +146,12 @@ void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argum
 
 constexpr std::size_t kLocalsBytes = 8 * 1024;
 constexpr std::uint64_t kIntact = 0x5ca1ab1e0ddba11;  // between the locals and the end of the stack
-Fiber* next_fiber = nullptr;                          // whom to continue
+Fiber* next_fiber = nullptr;                          // the one to continue
 bool is_rewinding = false;
 
 #else
 
-/// makecontext passes ints only; a pointer travels as two.
+/// makecontext passes only ints, so a pointer is split in two.
 void call_run(unsigned low, unsigned high, unsigned function_low, unsigned function_high) {
   const auto pointer = [](unsigned low, unsigned high) {
     return std::uintptr_t(low) | std::uint64_t(high) << 32;
@@ -168,7 +168,7 @@ void Fiber::start(void* stack, std::size_t bytes, Entry entry, void* argument) {
   entry_ = entry;
   argument_ = argument;
 #ifdef FLASHBOOK_ASAN
-  __asan_unpoison_memory_region(stack, bytes);  // the frames of whoever had this stack before
+  __asan_unpoison_memory_region(stack, bytes);  // frames of the previous fiber on this stack
   stack_ = stack;
   stack_bytes_ = bytes;
 #endif
@@ -203,8 +203,8 @@ void Fiber::run(void* fiber) {
 
 #if defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
 
-/// The OS thread's own computation stays where it is and runs fibers until one switches back to it. Of a
-/// fiber this is the call that returns when it is suspended, and once more when it goes on.
+/// The OS thread's own computation stays in this call and runs fibers until one switches back to it. For a
+/// fiber, this call returns when the fiber is suspended, and again when it continues.
 [[gnu::noinline]] void Fiber::switch_stacks(Fiber& from, Fiber& to) {
   if (!from.locals_) return run_fibers(to);
   suspend(from, to);
@@ -223,7 +223,7 @@ void Fiber::run(void* fiber) {
   flashbook_start_unwind(&from.saved_);
 }
 
-/// Nothing guards the end of a stack here: whether the fiber has gone beyond is asked when it waits.
+/// Nothing guards the end of a stack here: overflow is checked when the fiber waits.
 bool Fiber::is_full() const {
   return stack_pointer_ <= reinterpret_cast<std::uintptr_t>(locals_) + kLocalsBytes ||
          std::memcmp(locals_ + kLocalsBytes, &kIntact, sizeof kIntact) != 0;
@@ -251,7 +251,7 @@ bool Fiber::is_full() const {
 
 namespace {
 
-/// A stack as AddressSanitizer wants it named.
+/// A stack in AddressSanitizer's terms.
 struct Stack {
   const void* bottom;
   std::size_t bytes;
@@ -270,10 +270,10 @@ Stack own_stack() {
 
 }  // namespace
 
-/// Announces the switch to AddressSanitizer. `fake_stack` keeps what it holds for the fiber that is left;
-/// null frees it.
+/// Announces the switch to AddressSanitizer. `fake_stack` stores state of the fiber that is left; null frees
+/// it.
 void Fiber::announce_switch(Fiber& to, void** fake_stack) {
-  static thread_local const Stack own = own_stack();  // asked once, since it is slow
+  static thread_local const Stack own = own_stack();  // cached, since it is slow
   const Stack target = to.stack_ ? Stack{to.stack_, to.stack_bytes_} : own;
   __sanitizer_start_switch_fiber(fake_stack, target.bottom, target.bytes);
 }

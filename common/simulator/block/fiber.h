@@ -1,12 +1,11 @@
 /// \file
-/// Fibers: computations that one OS thread runs in turn, each on a stack of its own.
-///
-/// A switch is a function call that returns on another stack: it saves the registers that a callee must keep,
-/// exchanges the stack pointer, and takes the other side's registers. That takes a few nanoseconds, and the
-/// two system calls of ucontext twenty times as long; ucontext serves processors that are neither x86-64 nor
-/// arm64. WebAssembly keeps the frames of calls where nobody can reach them: there a fiber returns from all
-/// of them, saving their locals, and makes the calls again when it goes on. Binaryen's pass --asyncify writes
-/// both into the functions that may wait (docs/web).
+/// Fibers: computations that take turns on one OS thread, each on a stack of its own.
+/// A switch is a function call that returns on another stack: it saves the callee-saved registers, exchanges
+/// the stack pointer, and restores the other side's registers. That takes a few nanoseconds; the two system
+/// calls of ucontext take twenty times as long, so ucontext is used only on processors other than x86-64 and
+/// arm64. WebAssembly keeps call frames out of reach: there a fiber returns from all of its calls, saving
+/// their locals, and repeats them when it continues. Binaryen's --asyncify pass adds the code for both to
+/// functions that may wait (docs/web).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +18,7 @@
 #include <ucontext.h>
 #endif
 
-// AddressSanitizer must be told which stack is in use.
+// AddressSanitizer needs to know which stack is in use.
 #if defined(__SANITIZE_ADDRESS__)
 #define FLASHBOOK_ASAN 1
 #elif defined(__has_feature)
@@ -30,8 +29,7 @@
 
 namespace flashbook::sim {
 
-/// Whether the system has more than one OS thread. A page has one: what would run beside something else runs
-/// in turn with it.
+/// Whether the system has more than one OS thread. A web page has one, on which everything takes turns.
 #ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
 constexpr bool kHasOsThreads = false;
 #else
@@ -41,26 +39,26 @@ constexpr bool kHasOsThreads = true;
 /// A computation that is running or suspended. A fiber stays on the OS thread that started it.
 class Fiber {
  public:
-  /// What a fiber runs. It must not return: it leaves.
+  /// The function that a fiber runs. It must call leave() instead of returning.
   using Entry = void (*)(void* argument);
 
-  /// Thrown where a fiber would be suspended and has used more than its stack: in WebAssembly, where nothing
-  /// stops it before.
+  /// Thrown when a fiber that has overflowed its stack would be suspended: in WebAssembly, where nothing
+  /// stops it earlier.
   struct Full {};
 
-  /// The calling OS thread's own computation, or one that `start` will set up.
+  /// The calling OS thread's own computation, or a fiber to be set up by `start`.
   Fiber() = default;
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Makes this fiber begin `entry(argument)` on the given stack when it is first switched to. Whatever it
-  /// was before is dropped: its frames are not unwound.
+  /// Makes this fiber begin `entry(argument)` on the given stack when it is first switched to. Its previous
+  /// computation is dropped without unwinding its frames.
   void start(void* stack, std::size_t bytes, Entry entry, void* argument);
 
-  /// Suspends `from`, which is running, and continues `to`. Returns when something switches to `from` again.
+  /// Suspends `from`, which is running, and continues `to`. Returns when something switches back to `from`.
   static void switch_to(Fiber& from, Fiber& to);
 
-  /// Switches for good: `from` will never be continued, but may be started anew.
+  /// Switches for good: `from` is never continued, but may be started again.
   [[noreturn]] static void leave(Fiber& from, Fiber& to);
 
  private:
@@ -68,18 +66,18 @@ class Fiber {
   static void switch_stacks(Fiber& from, Fiber& to);
 
 #if defined(FLASHBOOK_FIBERS_BY_HAND)
-  void* stack_pointer_ = nullptr;  // while suspended; the registers to keep lie there
+  void* stack_pointer_ = nullptr;  // while suspended; the saved registers are there
 #elif defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
   static void suspend(Fiber& from, Fiber& to);
   static void run_fibers(Fiber& first);
   bool is_full() const;
 
-  /// Where the pass saves locals: from `next` on, and not beyond `end`.
+  /// Where the pass saves locals: from `next` up to `end`.
   struct Saved {
     void* next;
     void* end;
   } saved_{};
-  unsigned char* locals_ = nullptr;  // the stack's first bytes; null: the OS thread's own computation
+  unsigned char* locals_ = nullptr;  // the start of the stack; null: the OS thread's own computation
   std::uintptr_t stack_pointer_ = 0;
   bool is_new_ = false;
 #else
@@ -94,7 +92,7 @@ class Fiber {
 #endif
 };
 
-/// Where the stack of the caller ends now. (A frame's address would cost the frame.)
+/// The caller's stack pointer. (Taking a frame's address would require a frame.)
 inline std::uintptr_t stack_pointer() {
   std::uintptr_t here;
 #if defined(__x86_64__)

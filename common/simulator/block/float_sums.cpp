@@ -1,5 +1,5 @@
 /// \file
-/// Additions of several floats in global memory by one instruction.
+/// Instructions that add several floats in global memory.
 #include "common/simulator/atomics.h"
 #include "common/simulator/block/addresses.h"
 #include "common/simulator/block/worker.h"

@@ -13,7 +13,7 @@ namespace flashbook::sim {
 namespace {
 
 constexpr int kRegistersOfAnSm = 64 * 1024;
-constexpr int kMostRegisters = 256;  ///< of a thread
+constexpr int kMostRegisters = 256;  ///< per thread
 constexpr int kRegisterUnit = 8;
 
 void nothing(void* const*, uint32_t, Location) {}
@@ -58,7 +58,7 @@ void RegisterPool::give(int registers, Location where) {
   waiting_.clear();
 }
 
-// Lane 0 takes them; the others wait for it.
+// Lane 0 allocates; the others wait for it.
 void RegisterPool::take(int registers, Location where) {
   log("setmaxnreg_inc", registers, where);
   warps_.take_part(kIncrease, kAllLanes, nullptr, where);
@@ -81,7 +81,7 @@ void RegisterPool::take(int registers, Location where) {
   warps_.take_part(kIncreased, kAllLanes, nullptr, where);
 }
 
-/// Writes down what the current thread asks for.
+/// Logs a request of the current thread.
 void RegisterPool::log(const char* what, int registers, Location where) const {
   if (EventLog* log = scheduler_.log())
     log->add(scheduler_.current().number,

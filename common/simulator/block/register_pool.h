@@ -1,6 +1,6 @@
 /// \file
-/// The registers of a block, which setmaxnreg moves between warps. Internal to the simulator: what kernels
-/// call is in registers.h.
+/// The registers of a block, which setmaxnreg moves between warps. Internal to the simulator: kernels call
+/// registers.h.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,36 +12,36 @@ namespace flashbook::sim {
 
 class Warps;
 
-/// What the warps of a block have given back, and who waits for it.
+/// The registers that a block's warps have released, and the warps that wait for some.
 class RegisterPool final : public Awaited {
  public:
   RegisterPool(Scheduler& scheduler, Warps& warps) : scheduler_(scheduler), warps_(warps) {}
 
-  /// The blocks that follow have so many threads, of a kernel with these bounds.
+  /// The following blocks have this many threads, of a kernel with these bounds.
   void enter_grid(int threads, const LaunchBounds& bounds);
   void begin_block();
-  /// Gives registers of the current thread's warp back, once its last lane has come.
+  /// Releases registers of the current thread's warp, once its last lane has arrived.
   void give(int registers, Location where);
-  /// Takes registers for the current thread's warp, when there are enough.
+  /// Allocates registers for the current thread's warp, when there are enough.
   void take(int registers, Location where);
 
   std::string describe_wait(const Thread& thread) const override;
-  /// What a block did wrong that only its end shows; empty if nothing.
+  /// Errors that only show at the end of the block; empty if there are none.
   std::string end_error() const;
 
  private:
   void log(const char* what, int registers, Location where) const;
   struct OfWarp {
-    int registers = 0;  ///< of each of its threads
-    int wanted = 0;     ///< that lane 0 waits for
-    int changes = 0;    ///< how often it executed setmaxnreg
+    int registers = 0;  ///< per thread of the warp
+    int wanted = 0;     ///< requested by lane 0
+    int changes = 0;    ///< how often lane 0 has executed setmaxnreg
   };
 
   Scheduler& scheduler_;
   Warps& warps_;
-  int at_start_ = 0;  ///< registers of each thread
+  int at_start_ = 0;  ///< registers per thread
   std::vector<OfWarp> of_warps_;
-  int free_ = 0;  ///< that a thread of each warp could have more, summed over warps
+  int free_ = 0;  ///< unused registers per thread, summed over warps
   std::vector<const Thread*> waiting_;
 };
 

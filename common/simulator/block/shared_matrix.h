@@ -1,5 +1,5 @@
 /// \file
-/// A matrix in shared memory, as a descriptor of wgmma names it. Internal to the simulator.
+/// A matrix in shared memory, given by a wgmma descriptor. Internal to the simulator.
 #pragma once
 #include <cstdint>
 
@@ -8,16 +8,15 @@
 
 namespace flashbook::sim {
 
-/// The block's dynamic shared memory, which descriptors address from 0 on.
+/// The block's dynamic shared memory, whose first byte has address 0 in descriptors.
 struct SharedBytes {
   const unsigned char* data = nullptr;
   uint32_t size = 0;
 };
 
 /// An operand of wgmma: `rows` rows (m of a, n of b) of 32 bytes along k.
-///
-/// It is read in pieces of 16 bytes. A K-major operand has `rows` lines of 2 pieces, one after the other
-/// along k; an MN-major one has 16 lines, one for each k, of rows / 8 pieces.
+/// It is read in pieces of 16 bytes. A K-major operand has `rows` lines of 2 pieces along k; an MN-major one
+/// has 16 lines, one per k, of rows / 8 pieces.
 class SharedMatrix {
  public:
   SharedMatrix(uint64_t descriptor, bool mn_major, int rows);
@@ -26,14 +25,14 @@ class SharedMatrix {
   int pieces() const { return mn_major_ ? rows_ / 8 : 2; }
   bool mn_major() const { return mn_major_; }
 
-  /// Bytes of the span of its swizzle; 16 without one.
+  /// The swizzle's span in bytes; 16 without swizzle.
   uint32_t swizzle_bytes() const { return line_bytes_; }
-  /// Where it begins in shared memory.
+  /// Its offset in shared memory.
   uint32_t start() const { return start_; }
-  /// Where a piece begins in shared memory.
+  /// A piece's offset in shared memory.
   uint32_t address(int line, int piece) const;
 
-  /// Throws Error if the descriptor is none, names a layout that the hardware does not have, or steps out of
+  /// Throws Error if the descriptor is malformed, has a layout that the hardware does not support, or leaves
   /// shared memory. `which` is "A" or "B".
   void require_legal(const char* which, SharedBytes shared, Location where) const;
 
@@ -42,11 +41,11 @@ class SharedMatrix {
   bool mn_major_;
   int rows_;
   uint32_t start_, leading_, stride_;
-  uint32_t line_bytes_;  ///< of an atom; 16 without swizzle
+  uint32_t line_bytes_;  ///< per line of an atom; 16 without swizzle
 };
 
-/// Writes the values of `matrix` as [rows][inner], or as [inner][rows] if `transposed`, where inner is 16 or,
-/// of e4m3, 32. What wgmma reads of shared memory is read here.
+/// Writes the values of `matrix` as [rows][inner], or as [inner][rows] if `transposed`, where inner is 16, or
+/// 32 for e4m3. All reads of shared memory by wgmma happen here.
 void read_matrix(const SharedMatrix& matrix, DType type, bool transposed, SharedBytes shared, float* values);
 
 }  // namespace flashbook::sim

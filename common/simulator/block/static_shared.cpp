@@ -16,7 +16,7 @@
 #endif
 
 #if defined(__EMSCRIPTEN__)
-// The linker's, if there are such arrays.
+// Defined by the linker, if there are such arrays.
 extern "C" {
 extern unsigned char __start_cuda_shared[] __attribute__((weak));
 extern unsigned char __stop_cuda_shared[] __attribute__((weak));
@@ -27,7 +27,7 @@ namespace flashbook::sim {
 
 #if defined(__EMSCRIPTEN__)
 
-// All arrays of the program lie side by side, without their names.
+// All arrays of the program are contiguous, without names.
 std::vector<std::span<unsigned char>> static_shared_arrays() {
   if (!static_shared_arrays_are_known()) return {};
   return {{__start_cuda_shared, __stop_cuda_shared}};
@@ -41,17 +41,17 @@ std::span<unsigned char> own_thread_local_memory() { return {}; }
 
 namespace {
 
-/// Where an array lies in the thread-local memory of each OS thread.
+/// An array's offset in the thread-local memory of each OS thread.
 struct Range {
   std::size_t offset, bytes;
 };
 
-/// What the symbol table says.
+/// The contents of the symbol table.
 struct Symbols {
   std::vector<Range> shared;
-  std::map<std::uintptr_t, std::size_t> of_kernels;  ///< bytes of the arrays in a function, by where it lies
-  std::map<std::uintptr_t, std::size_t> functions;   ///< bytes of each function, by where it lies
-  std::size_t thread_idx = 0;  ///< where threadIdx lies: to check that the table is understood
+  std::map<std::uintptr_t, std::size_t> of_kernels;  ///< bytes of the arrays in a function, by its address
+  std::map<std::uintptr_t, std::size_t> functions;   ///< bytes of each function, by its address
+  std::size_t thread_idx = 0;  ///< offset of threadIdx, to check that the table was read correctly
 };
 
 /// `count` objects of a file, or none if it is too short.
@@ -63,13 +63,13 @@ std::vector<T> read(std::ifstream& file, std::size_t offset, std::size_t count) 
   return objects;
 }
 
-/// A variable with the tag that `__shared__` gives it. (_ZGV... would be a variable's guard.)
+/// Whether a variable has the tag of `__shared__`. (_ZGV... would be a variable's guard.)
 bool is_shared_array(std::string_view symbol) {
   return symbol.starts_with("_Z") && !symbol.starts_with("_ZGV") &&
          symbol.find("B46use_dynamic_shared_T_in_place_of_extern_shared") != symbol.npos;
 }
 
-/// An array's symbol and its bytes.
+/// An array's symbol and size.
 using Array = std::pair<std::string_view, std::size_t>;
 
 /// A variable of function _Z<name> is called _ZZ<name>E<variable>.

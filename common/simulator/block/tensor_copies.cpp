@@ -44,7 +44,7 @@ void require_map(const char* what, const CUtensorMap& map, Location where) {
                 "kernel takes it as const __grid_constant__ CUtensorMap");
 }
 
-/// Throws unless the copy keeps the rules that loads and stores share.
+/// Throws unless the copy follows the rules common to loads and stores.
 void require_copy(const char* what, const CUtensorMap& map, const void* tile, const int* at, int rank,
                   Location where) {
   require_map(what, map, where);
@@ -58,7 +58,7 @@ void require_copy(const char* what, const CUtensorMap& map, const void* tile, co
   require_shared(what, tile, box_bytes(map), kTileAlignment, where);
 }
 
-/// The memory must still be the tensor's. Elements outside the tensor are not touched.
+/// The memory must still belong to the tensor. Elements outside the tensor are not accessed.
 void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at, Location where) {
   if (!is_allocated(map.base, map.element_bytes))
     throw Error(describe_call(what, where) +
@@ -85,8 +85,8 @@ void require_store(const char* what, const CUtensorMap& map, const void* tile, c
                 "begin before the tensor");
 }
 
-/// A run of bytes as a tensor of one dimension that is one box. Throws unless the copy keeps the rules of
-/// those without a map.
+/// Treats a run of bytes as a one-dimensional tensor that is one box. Throws unless the copy follows the
+/// rules of copies without a map.
 CUtensorMap bulk_map(const char* what, const void* shared, const void* global, uint32_t bytes,
                      Location where) {
   if (bytes == 0 || bytes % kBulkAlignment != 0)
@@ -113,7 +113,7 @@ BoxPlace place(const int* at, int rank) {
   return box;
 }
 
-/// A copy, as an observer is told of it.
+/// A copy, as reported to an observer.
 struct Copy {
   const char* what;
   const CUtensorMap& map;
@@ -122,7 +122,7 @@ struct Copy {
   Location where;
 };
 
-/// "shared + 1024 (16384 bytes)": a tile, by which events know it.
+/// "shared + 1024 (16384 bytes)": the name of a tile in events.
 std::string name_of_tile(const void* tile, std::size_t bytes) {
   const auto offset = static_cast<const unsigned char*>(tile) - current_worker->memory.dynamic().data();
   return "shared + " + std::to_string(offset) + " (" + std::to_string(bytes) + " bytes)";
@@ -186,11 +186,11 @@ void TensorCopies::load(const char* what, void* tile, const CUtensorMap& map, co
     land(load);
     return;
   }
-  std::memset(load.tile, 0xff, load.bytes);  // on its way: whoever reads it now finds NaN
+  std::memset(load.tile, 0xff, load.bytes);  // in flight: reading it now yields NaN
   loads_.push_back(load);
 }
 
-/// No other load is bringing data to the same place.
+/// Throws if another load is bringing data to the same place.
 void TensorCopies::require_free(const Load& load) const {
   for (const Load& other : loads_)
     if (other.tile < load.tile + load.bytes && load.tile < other.tile + other.bytes)
@@ -199,7 +199,7 @@ void TensorCopies::require_free(const Load& load) const {
                   " is still bringing data: wait for it, and for those who read it, before");
 }
 
-/// Finishes a load: the tile is there and the barrier knows.
+/// Finishes a load: writes the tile and updates the barrier.
 void TensorCopies::land(const Load& load) {
   const Mbarrier& barrier = mbarriers_[load.barrier];
   if (barrier.phase != load.phase)
@@ -247,7 +247,7 @@ std::string TensorCopies::other_swizzle(const unsigned char* address, uint32_t s
   const std::vector<unsigned char> rows = read_tile(tile->map, tile->begin);
   if (rows == read_tile(other, tile->begin)) return "";  // zeros, for example
   if (rows != rows_of(tile->map, tile->at)) {
-    tiles_.erase(tile);  // threads have made another of it
+    tiles_.erase(tile);  // threads have changed the tile
     return "";
   }
   return "the tile there was brought by " + describe_call(tile->what, tile->where) + " through a map with " +
@@ -286,7 +286,7 @@ void TensorCopies::read(Store& store) {
   if (store.rows.empty()) store.rows = read_tile(store.map, store.tile);
 }
 
-/// Finishes a store: it has read its tile and written the tensor.
+/// Finishes a store: reads its tile and writes the tensor.
 void TensorCopies::land(Store& store) {
   if (store.landed) return;
   read(store);
@@ -294,7 +294,7 @@ void TensorCopies::land(Store& store) {
   store.landed = true;
 }
 
-/// Finishes these, in any order: sums of float32 show which.
+/// Finishes these stores in random order, which affects float32 sums.
 void TensorCopies::land(std::vector<Store*> stores) {
   if (options().seed != 0 || options().async == Async::random)
     for (std::size_t left = stores.size(); left > 1; --left)
@@ -340,7 +340,7 @@ void TensorCopies::end_block() {
   land(std::move(landing));
 }
 
-// The block's shared memory goes with the block.
+// A block's shared memory is released at its end.
 void TensorCopies::require_stores_read() {
   const auto store = std::find_if(mine().stores.begin(), mine().stores.end(),
                                   [](const Store& store) { return !store.waited; });

@@ -1,5 +1,5 @@
 /// \file
-/// The copies by TMA that are not over. Internal to the simulator: what kernels call is in tma.h.
+/// TMA copies that are not over. Internal to the simulator: kernels call tma.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,43 +13,42 @@
 
 namespace flashbook::sim {
 
-/// Loads land by themselves, and threads wait for them at mbarriers. Stores belong to the thread that issued
-/// them: a wait for the reading takes a copy of the tile, a wait for the store writes the tensor, and what
-/// nobody waited for is written when the block ends.
+/// Loads land on their own, and threads wait for them at mbarriers. Stores belong to the thread that issued
+/// them: a wait for reads copies the tile, a wait for the store writes the tensor, and the remaining stores
+/// are written when the block ends.
 class TensorCopies {
  public:
   TensorCopies(Scheduler& scheduler, Mbarriers& mbarriers) : scheduler_(scheduler), mbarriers_(mbarriers) {}
 
   void begin_block();
-  // Of the current thread.
+  // For the current thread.
   void load(const char* what, void* tile, const CUtensorMap& map, const void* barrier, const BoxPlace& at,
             Location where);
-  /// Stores the box, or, if `adds`, adds it to the float32 that are there.
+  /// Stores the box or, if `adds`, adds it to the float32 values there.
   void store(const char* what, const void* tile, const CUtensorMap& map, const BoxPlace& at, bool adds,
              Location where);
   void commit_stores();
   void wait_for_stores(int groups_in_flight);
   void wait_for_reads_of_stores(int groups_in_flight);
-  /// Throws Error if it has stores that may still be reading.
+  /// Throws Error if the current thread has stores that may still be reading.
   void require_stores_read();
 
-  /// "the tile there was brought by tma_load at kernel.cuh:12 through a map with the 128-byte swizzle", if
-  /// a load has brought a tile to this address that lies there as it came, and that a swizzle over `span`
-  /// bytes would take for another; else empty.
+  /// "the tile there was brought by tma_load at kernel.cuh:12 through a map with the 128-byte swizzle", if a
+  /// load brought the tile at this address, the tile is unchanged, and a swizzle over `span` bytes would
+  /// misread it; otherwise empty.
   std::string other_swizzle(const unsigned char* address, uint32_t span);
 
   bool any_load() const { return !loads_.empty(); }
-  /// Finishes one load that is on its way, the oldest or any; false if there is none. Whatever is wrong with
-  /// it is not the fault of the thread that runs, so the block ends with that error.
+  /// Finishes one load in flight, the oldest or any; false if there is none. An error in it is not the
+  /// current thread's, so it ends the block.
   bool land_one(bool any);
 
-  /// The block ends: stores that have only read happen.
+  /// The block ends: completes stores that have only read their tiles.
   void end_block();
-  /// What a block did wrong that only its end shows; empty if nothing.
+  /// Errors that only show at the end of the block; empty if there are none.
   std::string end_error() const;
 
  private:
-  /// A load that has not landed.
   struct Load {
     const char* what;  ///< the instruction
     CUtensorMap map;
@@ -57,13 +56,13 @@ class TensorCopies {
     BoxPlace at;
     std::size_t barrier;  ///< by number
     uint32_t phase;       ///< of the barrier when the load was issued
-    int thread;           ///< that issued it, by number in the block
-    uint32_t ticket;      ///< of the observer
+    int thread;           ///< the one that issued it, by number in the block
+    uint32_t ticket;      ///< from the observer
     Location where;
     std::size_t bytes;
   };
 
-  /// A tile that a load through a map has brought, or will bring.
+  /// A tile that a load through a map has brought or will bring.
   struct Tile {
     const char* what;
     CUtensorMap map;
@@ -79,19 +78,19 @@ class TensorCopies {
     CUtensorMap map;
     const unsigned char* tile;
     BoxPlace at;
-    int group;  ///< the number of the thread's group that it belongs to, committed or not
+    int group;  ///< its group, committed or not, by number in the thread
     Location where;
-    bool waited = false;                ///< until it had read the tile
-    std::vector<unsigned char> rows{};  ///< of the tile, once it has been read
+    bool waited = false;                ///< whether the thread has waited for its reads
+    std::vector<unsigned char> rows{};  ///< the tile's, once it has been read
     bool landed = false;
-    uint32_t read_ticket = 0, write_ticket = 0;  ///< of the observer
+    uint32_t read_ticket = 0, write_ticket = 0;  ///< from the observer
   };
 
   struct OfThread {
     std::vector<Store> stores;
-    int groups = 0;  ///< that it has committed
+    int groups = 0;  ///< committed ones
 
-    // What an observer knows them by.
+    // Identify the thread's reads and writes to an observer.
     const void* reading() const { return &stores; }
     const void* writing() const { return &groups; }
   };
@@ -109,8 +108,8 @@ class TensorCopies {
 
   Scheduler& scheduler_;
   Mbarriers& mbarriers_;
-  std::vector<Load> loads_;  ///< the oldest first
-  std::vector<Tile> tiles_;  ///< the last in each place
+  std::vector<Load> loads_;  ///< oldest first
+  std::vector<Tile> tiles_;  ///< the last one at each address
   std::vector<OfThread> threads_;
 };
 

@@ -9,7 +9,7 @@
 namespace flashbook::sim {
 namespace {
 
-// The reports are functions of their own that never return, as in barriers.cpp.
+// The reports are separate functions that never return, as in barriers.cpp.
 
 [[noreturn]] void no_warpgroup(const char* what, Location where, std::size_t threads) {
   throw Error(describe_call(what, where) +
@@ -110,7 +110,7 @@ void Warpgroups::require_apart(const char* what, Location where) const {
     report_divergence(what, where, self, *group);
 }
 
-/// The warpgroup of a thread; null if it is not whole.
+/// The warpgroup of a thread; null if it is incomplete.
 const Warpgroups::Warpgroup* Warpgroups::find(const Thread& thread) const {
   const auto number = std::size_t(thread.warp / kWarpgroupWarps);
   return number < groups_.size() ? &groups_[number] : nullptr;

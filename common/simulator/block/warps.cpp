@@ -12,7 +12,7 @@
 namespace flashbook::sim {
 namespace {
 
-// The reports are functions of their own that never return, as in barriers.cpp.
+// The reports are separate functions that never return, as in barriers.cpp.
 
 [[noreturn, gnu::noinline]] void not_in_mask(const Collective& collective, Location where, uint32_t mask,
                                              int lane) {
@@ -62,7 +62,7 @@ void Warps::note_only(Meeting& meeting) {
         (!collective.aligned || same_place(other.where, where))) {
       mine = i;
     } else if ((other.mask & own) && (other.arrived() & mask)) {
-      // They wait for this lane, and this lane would wait for them.
+      // These lanes wait for this one, which would wait for them.
       divergent(collective, where, mask, self.lane, other);
     }
   }
@@ -82,7 +82,7 @@ void Warps::take_part(const Collective& collective, uint32_t mask, void* operand
   gather(collective, mask, where);
 }
 
-/// Computes a collective of the current thread's warp. The lanes that waited can run again.
+/// Computes a collective of the current thread's warp and wakes the waiting lanes.
 [[gnu::noinline]] void Warps::complete(Meeting& meeting, std::size_t gathering) {
   const Thread& self = scheduler_.current();
   const Gathering full = meeting.gatherings[gathering];
@@ -96,7 +96,7 @@ void Warps::take_part(const Collective& collective, uint32_t mask, void* operand
     if (full.collective == &kSyncWarp) observer->joins(self.warp, lanes);
   }
   if (EventLog* log = scheduler_.log()) {
-    // Of setmaxnreg, for which lanes meet twice, the pool tells.
+    // Lanes meet twice for setmaxnreg, which the register pool logs.
     if (const std::string_view name = full.collective->name; !name.starts_with("setmaxnreg"))
       log->add_warps(self.warp, 1, {EventKind::does, name, full.where}, true, lanes);
     log->converges(self.warp);
@@ -117,7 +117,7 @@ void Warps::leave() {
   }
 }
 
-/// Lanes that come to the same place while others of the block can still run are taken to be together.
+/// Lanes that reach the same place while others of the block can still run count as one group.
 uint32_t Warps::active(Location where) {
   Meeting& warp = scheduler_.meeting();
   const auto lane = std::size_t(scheduler_.current().lane);
@@ -130,7 +130,7 @@ uint32_t Warps::active(Location where) {
   warp.active[lane] = 0;
   scheduler_.progress();
   scheduler_.poll(*this, "__activemask", where);
-  if (warp.active[lane] == 0) {  // the first of them to go on
+  if (warp.active[lane] == 0) {  // the first of them to continue
     const uint32_t all = here()->lanes;
     warp.together.erase(here());
     const auto half = [&] { return uint32_t(scheduler_.random().below(1 << 16)); };
@@ -151,8 +151,8 @@ std::string Warps::describe_wait(const Thread& thread) const {
   return "";
 }
 
-/// Most lanes follow another one to the same place, and others will follow them: they need no frame here that
-/// would be saved while they wait, and no register that would be saved for the frame.
+/// Most lanes follow another one to the same place and are not the last: they need no frame here, nor
+/// registers saved for one, while they wait.
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
   Worker* const worker = current_worker;
   if (!worker) [[unlikely]]
@@ -186,7 +186,7 @@ void wrong_shuffle_width(const Collective& collective, int width, Location where
 
 namespace {
 
-/// One lane's part in a vote.
+/// One lane's operand in a vote.
 struct Vote {
   bool predicate;   // in
   uint32_t ballot;  // out
@@ -206,7 +206,7 @@ void ballot(void* const* operands, uint32_t lanes, Location) {
 
 namespace {
 
-/// One lane's part in a comparison.
+/// One lane's operand in a match.
 struct Match {
   uint64_t bits;   // in
   uint32_t equal;  // out: lanes
@@ -255,7 +255,7 @@ uint32_t vote(const Collective& which, uint32_t mask, bool predicate, Location w
   return mine.ballot;
 }
 
-// PTX does not say which: here it depends on the seed.
+// PTX does not specify the lane: here it depends on the seed.
 bool elect_one(uint32_t mask, Location where) {
   uint32_t lanes = vote(kElect, mask, true, where);
   for (uint64_t skipped = options().seed % unsigned(std::popcount(lanes)); skipped > 0; --skipped)

@@ -1,5 +1,5 @@
 /// \file
-/// Where the lanes of a warp meet. Internal to the simulator: what kernels call is in warp.h.
+/// Where the lanes of a warp meet. Internal to the simulator: kernels call warp.h.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,29 +12,29 @@ namespace flashbook::sim {
 
 class Warpgroups;
 
-/// A collective for which some lanes of a warp have come and others have not.
+/// A collective at which some lanes of a warp have arrived and others have not.
 struct Gathering {
   const Collective* collective = nullptr;
-  uint32_t mask = 0;     ///< the lanes it was called for
-  uint32_t missing = 0;  ///< those of the mask that have not come, and can still come
-  uint32_t gone = 0;     ///< those of the mask that have exited and did not come
+  uint32_t mask = 0;     ///< the mask of the call
+  uint32_t missing = 0;  ///< lanes of the mask that have not arrived and still can
+  uint32_t gone = 0;     ///< lanes of the mask that have exited without arriving
   Location where;        ///< of the first lane
 
   uint32_t arrived() const { return mask & ~missing & ~gone; }
 };
 
-/// Where the lanes of a warp meet.
+/// The meeting point of a warp's lanes.
 struct Meeting {
-  Gathering* only = nullptr;  ///< the warp's gathering if it has just one, otherwise one that nobody is in
-  std::array<void*, kWarpLanes> operands{};  ///< of each lane, for the collective that it has come to
+  Gathering* only = nullptr;  ///< the warp's gathering if there is exactly one, otherwise an empty one
+  std::array<void*, kWarpLanes> operands{};  ///< per lane, for its current collective
   std::vector<Gathering> gatherings;
-  /// Lanes that have come to an __activemask.
+  /// Lanes that have reached an __activemask.
   struct Together {
     Location where;
     uint32_t lanes;
   };
   std::vector<Together> together;
-  std::array<uint32_t, kWarpLanes> active{};  ///< what __activemask has told each lane; 0: nothing yet
+  std::array<uint32_t, kWarpLanes> active{};  ///< the last __activemask of each lane; 0: none yet
 };
 
 /// The collectives of a block's warps.
@@ -46,13 +46,13 @@ class Warps final : public Awaited {
   void begin_block();
   /// Waits until the collective has been computed. The lane's operand is in the meeting already.
   void gather(const Collective& collective, uint32_t mask, Location where);
-  /// The same, after it has put the operand there.
+  /// The same, after storing the operand there.
   void take_part(const Collective& collective, uint32_t mask, void* operand, Location where);
   /// The lanes that execute an __activemask with the current one.
   uint32_t active(Location where);
   /// The current thread has exited.
   void leave();
-  /// What lanes of a warp wait in: at most one, unless parts of the warp go different ways.
+  /// The collectives in which lanes of a warp wait: at most one, unless the warp has diverged.
   const std::vector<Gathering>& gatherings(int warp) const { return meetings_[std::size_t(warp)].gatherings; }
 
   std::string describe_wait(const Thread& thread) const override;
@@ -63,8 +63,8 @@ class Warps final : public Awaited {
 
   Scheduler& scheduler_;
   const Warpgroups& warpgroups_;
-  std::vector<Meeting> meetings_;  // of each warp
-  Gathering nobody_;               // that nobody is in, see Meeting::only
+  std::vector<Meeting> meetings_;  // per warp
+  Gathering nobody_;               // has no lanes, see Meeting::only
 };
 
 }  // namespace flashbook::sim

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kRows = 64;
 
-/// What registers of an accumulator in flight hold: a signalling NaN. Arithmetic sets the quiet bit.
+/// The registers of an accumulator in flight hold this signalling NaN. Arithmetic sets the quiet bit.
 constexpr uint32_t kInFlight = 0x7fa5'a5a5, kQuietBit = 0x0040'0000;
 
 const WgmmaCall& call_of(void* const* calls, int thread) {
@@ -87,7 +87,8 @@ void WgmmaQueue::issue(void* const* calls, Location where) {
   }
 }
 
-/// Throws Error if a descriptor is none, or names another swizzle than the map by which TMA brought the tile.
+/// Throws Error if a descriptor is invalid, or has another swizzle than the map that TMA loaded the tile
+/// with.
 void WgmmaQueue::require_operand(const char* which, const SharedMatrix& matrix, const WgmmaKind& kind,
                                  Location where) const {
   const uint32_t span = matrix.swizzle_bytes();
@@ -102,7 +103,7 @@ void WgmmaQueue::require_operand(const char* which, const SharedMatrix& matrix, 
 
 EventLog* WgmmaQueue::scheduler_log() { return current_worker->scheduler.log(); }
 
-/// Writes down an instruction of the warpgroup, and how its products stand.
+/// Logs an instruction of the warpgroup and the state of its products.
 void WgmmaQueue::log(const char* what, Location where, const std::string& detail) const {
   const auto open = std::count_if(pending_.begin(), pending_.end(),
                                   [this](const Product& product) { return product.group == commits_; });
@@ -115,7 +116,7 @@ void WgmmaQueue::log(const char* what, Location where, const std::string& detail
                               detail.empty() ? state : detail + ": " + state});
 }
 
-/// The accumulator that the threads name, its registers from now on in flight.
+/// The accumulator in the threads' registers, marked as in flight.
 std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
   const WgmmaCall& first = call_of(calls, 0);
   std::array<float*, kThreads> registers;
@@ -133,7 +134,7 @@ std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
   if (first.accumulate) {
     require_fenced(mine, first.kind, where);
   } else if (mine.fences_at_wait == fences_) {
-    // Nobody computes what nobody reads.
+    // A product that is never read is never computed.
     no_fence(first.kind, where, "the accumulator's last product was waited for since the last one");
   }
   mine.is_new = false;
@@ -142,7 +143,7 @@ std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
   return found;
 }
 
-/// Takes the values that a product adds to, which must be those of the last fence or product.
+/// Takes the values that a product adds to, which must be unchanged since the last fence or product.
 void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where) {
   static thread_local std::vector<float> now;
   now.resize(accumulator.values.size());
@@ -160,8 +161,8 @@ void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind,
   accumulator.values = now;
 }
 
-/// The accumulator in these registers. Forgets others that had some of them before: their place on the stack
-/// is another variable's now.
+/// The accumulator in these registers. Forgets others that overlap them: their place on the stack now belongs
+/// to another variable.
 std::size_t WgmmaQueue::find_accumulator(const std::array<float*, kThreads>& registers, const WgmmaKind& kind,
                                          Location where) {
   std::size_t found = accumulators_.size();
@@ -184,7 +185,7 @@ std::size_t WgmmaQueue::find_accumulator(const std::array<float*, kThreads>& reg
   return found;
 }
 
-/// The matrix a in the registers that the threads name.
+/// The matrix a in the threads' registers.
 std::size_t WgmmaQueue::take_fragment(void* const* calls, Location where) {
   const WgmmaCall& first = call_of(calls, 0);
   Fragment now{};
@@ -216,7 +217,7 @@ void WgmmaQueue::copy_registers(Fragment& fragment) {
 void WgmmaQueue::fence(Location where) {
   ++fences_;
   if (scheduler_log()) log("wgmma_fence", where, "");
-  // What the registers hold now is what products may find.
+  // From now on, products may read the current values of the registers.
   for (Accumulator& accumulator : accumulators_)
     if (accumulator.n > 0 && accumulator.in_flight == 0)
       gather_accumulator(accumulator.registers, accumulator.n, accumulator.values.data());
@@ -224,7 +225,7 @@ void WgmmaQueue::fence(Location where) {
     if (fragment.in_flight == 0) copy_registers(fragment);
 }
 
-/// Tells the observer what a product will read of shared memory.
+/// Reports a product's reads of shared memory to the observer.
 void WgmmaQueue::tell_of_reads(const WgmmaCall& call, Location where) {
   Observer* observer = current_worker->observer();
   if (!observer) return;
@@ -236,7 +237,7 @@ void WgmmaQueue::tell_of_reads(const WgmmaCall& call, Location where) {
         const Touched touched{Access::load, shared_.data + matrix.address(line, piece), kPiece, "wgmma",
                               where};
         observer->touches_async(first_thread_, this, ticket, touched);
-        // Each warp comes by itself. (Of them some pieces say enough: tiles are written as a whole.)
+        // Each warp is checked on its own. (A few pieces are enough, since tiles are written as a whole.)
         if (line % 8 == 0 && piece == 0)
           for (int warp = 1; warp < kThreads / kWarpLanes; ++warp)
             observer->reads_for_warp(first_thread_ / kWarpLanes + warp, touched);
@@ -247,7 +248,7 @@ void WgmmaQueue::tell_of_reads(const WgmmaCall& call, Location where) {
   tickets_[commits_] = ticket;
 }
 
-/// Tells the observer that the threads know that the groups they waited for have read.
+/// Reports to the observer that the groups waited for have finished reading.
 void WgmmaQueue::tell_of_wait() {
   Observer* observer = current_worker->observer();
   const auto end = tickets_.lower_bound(waited_for_);

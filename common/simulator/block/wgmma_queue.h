@@ -1,5 +1,5 @@
 /// \file
-/// The products that a warpgroup has issued: what is done when, and what nobody may touch until then.
+/// The products that a warpgroup has issued: when each is done, and what must not be accessed until then.
 /// Internal to the simulator.
 #pragma once
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace flashbook::sim {
 
-/// What one thread hands in.
+/// One thread's operands.
 struct WgmmaCall {
   WgmmaKind kind;
   float* d;
@@ -24,27 +24,26 @@ struct WgmmaCall {
   bool accumulate;
 };
 
-/// The products of one warpgroup, in order. They are computed when the scheduler says so, at the latest when
+/// The products of one warpgroup, in order. They are computed when the scheduler decides, at the latest when
 /// they are waited for.
-///
-/// From the issue of the first product on an accumulator to the end of the last, its values are here, and the
-/// threads' registers hold a signalling NaN: a copy keeps its bits and arithmetic sets the quiet bit, so at
-/// the end both show. Of a's registers a copy is kept and compared.
+/// From the issue of the first product on an accumulator to the end of the last, its values are kept here,
+/// and the threads' registers hold a signalling NaN: a copy keeps its bits and arithmetic sets the quiet bit,
+/// so both are detected at the end. Registers of a are copied and compared.
 class WgmmaQueue {
  public:
-  /// Forgets everything: a new block. `first_thread` is that of the warpgroup.
+  /// Starts a new block and forgets everything. `first_thread` is the warpgroup's first.
   void begin_block(int first_thread, SharedBytes shared);
 
-  /// Takes what 128 threads hand in. Throws Error if they disagree, a descriptor steps out of shared memory,
-  /// or registers were touched without a fence.
+  /// Issues a product with the operands of 128 threads. Throws Error if they disagree, a descriptor leaves
+  /// shared memory, or registers were modified without a fence.
   void issue(void* const* calls, Location where);
   void fence(Location where);
   void commit(Location where);
-  /// Computes all groups but the latest `groups_in_flight`: from here on threads may touch their registers,
+  /// Computes all groups except the latest `groups_in_flight`; after that, threads may access their registers
   /// and overwrite their tiles.
   void wait(int groups_in_flight, Location where);
 
-  /// Products that are not computed yet.
+  /// Number of products that are not computed yet.
   int pending() const { return int(pending_.size()); }
   /// Computes the oldest `count`.
   void compute(int count);
@@ -60,14 +59,14 @@ class WgmmaQueue {
   /// 64xN floats in the registers of 128 threads.
   struct Accumulator {
     std::array<float*, kThreads> registers{};
-    int n = 0, inner = 0;       ///< of the products on it; n is 0 if it is forgotten
-    std::vector<float> values;  ///< [64][n]: being computed, or in the registers at the last fence or product
+    int n = 0, inner = 0;       ///< of its products; n is 0 if it has been forgotten
+    std::vector<float> values;  ///< [64][n]: in progress, or the registers at the last fence or product
     bool is_new = true;
-    int in_flight = 0;        ///< products that are not computed
+    int in_flight = 0;        ///< products not computed yet
     int last_group = 0;       ///< of the last product
-    int fences_at_wait = -1;  ///< that there had been when that was waited for
+    int fences_at_wait = -1;  ///< number of fences when that product was waited for
   };
-  /// A matrix a in the registers of 128 threads, as it was at the last fence or product.
+  /// A matrix a in the registers of 128 threads, as of the last fence or product.
   struct Fragment {
     std::array<const uint32_t*, kThreads> registers;
     std::array<uint32_t, 4 * kThreads> values;
@@ -76,7 +75,7 @@ class WgmmaQueue {
   struct Product {
     WgmmaCall call;                     ///< of the first thread
     std::size_t accumulator, fragment;  ///< indices; the second only if a is in registers
-    int group;                          ///< its number, committed or not
+    int group;                          ///< by number, committed or not
     Location where;
   };
 
@@ -88,7 +87,7 @@ class WgmmaQueue {
   void require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where);
   std::size_t take_fragment(void* const* calls, Location where);
   static void copy_registers(Fragment& fragment);
-  /// Reads the tiles and computes: the one place where a product reads shared memory.
+  /// Reads the tiles and computes: the only place where a product reads shared memory.
   void compute(const Product& product);
   void tell_of_reads(const WgmmaCall& call, Location where);
   void tell_of_wait();
@@ -101,10 +100,10 @@ class WgmmaQueue {
   std::vector<Fragment> fragments_;
   std::vector<Product> pending_;
   int fences_ = 0, commits_ = 0;
-  int waited_for_ = 0;     ///< groups that have been waited for
+  int waited_for_ = 0;     ///< number of groups that have been waited for
   int last_group_ = -1;    ///< of the product issued last
   Location last_product_;  ///< its place
-  /// The observer's last ticket of each group that has not been waited for.
+  /// The observer's last ticket for each group that has not been waited for.
   std::map<int, uint32_t> tickets_;
 };
 

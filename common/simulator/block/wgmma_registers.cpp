@@ -10,10 +10,8 @@ namespace {
 /// Row of a thread's first register; the second is 8 below.
 int row_of(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
 
-/// Calls `move` for every two floats that are neighbours in a row, with their place in values [64][n]: float
-/// 4j
-/// + i of a thread is in column 8j + 2 * (thread % 4) + i % 2 of its first row, or, from i = 2 on, its
-/// second.
+/// Calls `move` for every pair of adjacent floats in a row, with its offset in values [64][n]. Float 4j + i
+/// of a thread is in column 8j + 2 * (thread % 4) + i % 2 of its first row or, for i >= 2, its second row.
 template <typename Move>
 void for_each_pair(const std::array<float*, 128>& registers, int n, const Move& move) {
   for (int thread = 0; thread < 128; ++thread) {
@@ -25,8 +23,8 @@ void for_each_pair(const std::array<float*, 128>& registers, int n, const Move& 
   }
 }
 
-/// Register r of a thread holds, of its first or (r odd) second row, the elements from 4 bytes * (thread % 4)
-/// on; r >= 2 those of the second half of the row.
+/// Register r of a thread holds 4 bytes of its first (r even) or second (r odd) row, starting at byte 4 *
+/// (thread % 4) of the row's first half or, for r >= 2, its second half.
 template <DType kType>
 void read(const uint32_t* registers, float* values) {
   constexpr int kElements = 4 / sizeof(ElementBits<kType>), kInner = 8 * kElements;

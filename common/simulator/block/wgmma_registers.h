@@ -1,5 +1,5 @@
 /// \file
-/// How wgmma deals matrices out to the registers of 128 threads. Internal to the simulator.
+/// How wgmma distributes matrices over the registers of 128 threads. Internal to the simulator.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace flashbook::sim {
 
-/// Registers of a matrix a that a thread holds.
+/// Registers per thread that hold a matrix a.
 constexpr int kFragmentRegisters = 4;
 
-/// Writes an accumulator's values, [64][n], from the n / 2 floats of each thread.
+/// Reads an accumulator's values, [64][n], from the n / 2 floats of each thread.
 void gather_accumulator(const std::array<float*, 128>& registers, int n, float* values);
 
-/// The other way.
+/// Writes them back.
 void scatter_accumulator(const std::array<float*, 128>& registers, int n, const float* values);
 
-/// Writes the values of a matrix a, [64][16] or, of e4m3, [64][32], from the registers of each thread.
+/// Reads the values of a matrix a, [64][16], or [64][32] for e4m3, from the registers of each thread.
 void read_fragment(DType type, const std::array<uint32_t, 128 * kFragmentRegisters>& registers,
                    float* values);
 

@@ -19,11 +19,11 @@
 namespace flashbook::sim {
 namespace {
 
-/// Of one block. A page with more takes long to open.
+/// Per block. A page with more opens slowly.
 constexpr std::size_t kMostEvents = 200'000;
 constexpr std::size_t kMostCalls = 24;
 
-/// The calls that led here, the innermost first, as offsets in the program's file.
+/// The call stack, innermost first, as offsets in the program's file.
 std::vector<std::uintptr_t> calls() {
   std::vector<std::uintptr_t> code;
   _Unwind_Backtrace(
@@ -32,7 +32,7 @@ std::vector<std::uintptr_t> calls() {
         int before = 0;
         const std::uintptr_t address = _Unwind_GetIPInfo(context, &before);
         if (!address) return _URC_END_OF_STACK;
-        // What is called returns behind the call, which may be the next line.
+        // A return address is after the call, possibly on the next line.
         code.push_back(offset_in_program(reinterpret_cast<const void*>(address - (before ? 0 : 1))));
         return code.size() < kMostCalls ? _URC_NO_REASON : _URC_END_OF_STACK;
       },
@@ -99,7 +99,7 @@ uint32_t EventLog::place_of(Location where, std::vector<std::uintptr_t> code) {
   return known->second;
 }
 
-/// Whether one more event is kept. Faults always are.
+/// Whether there is room for another event. Faults are always kept.
 bool EventLog::has_room() {
   is_full_ = is_full_ || events_.size() >= kMostEvents;
   return !is_full_;
@@ -112,7 +112,7 @@ void EventLog::add(int thread, const Told& told) {
   const auto is_told = [&](const Event& event) {
     return event.kind == told.kind && event.what == what && event.object == object;
   };
-  // A loop that asks again and again waits.
+  // A loop that polls is waiting.
   if (told.what == "mbarrier_try_wait" && told.kind == EventKind::waits && last_[self] >= 0 &&
       is_told(events_[std::size_t(last_[self])]))
     return;
@@ -165,7 +165,7 @@ void EventLog::fault(int thread, std::uintptr_t code, std::function<std::string(
                      place_of({}, code ? std::vector{code} : std::vector<std::uintptr_t>()), 0, 0});
 }
 
-/// What the thread has accessed since its last event belongs before its next one.
+/// A thread's accesses since its last event belong before its next one.
 void EventLog::note_accesses(int thread) {
   if (!count_accesses || std::size_t(thread) >= noted_.size()) return;
   uint32_t& noted = noted_[std::size_t(thread)];
@@ -310,7 +310,7 @@ class File final : public EventFile {
       log.write(json);
     }
     json += "]}";
-    write();  // now, since nobody knows how a program ends
+    write();  // now, since a program may end in any way
   }
 
  private:
@@ -342,7 +342,7 @@ class File final : public EventFile {
 
   std::string path_;
   uint64_t first_ = 0, last_ = 0;
-  std::mutex mutex_;  ///< of the logs
+  std::mutex mutex_;  ///< protects the logs
   std::map<uint64_t, EventLog> logs_;
   Now now_;
   std::map<std::pair<std::uintptr_t, std::string>, Kernel> kernels_;
