@@ -45,7 +45,7 @@ Problem problem_of(const Shape& shape) {
   return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, stride, shape.causal(), shape.scale};
 }
 
-/// So many bytes that what follows starts at a multiple of 256 bytes, as memory from cudaMalloc does.
+/// Rounds up to a multiple of 256 bytes, the alignment of memory from cudaMalloc.
 int64_t aligned(int64_t bytes) { return ceil_div(bytes, 256) * 256; }
 
 template <int kStep>
@@ -60,7 +60,7 @@ int64_t probability_bytes(const Shape& shape) {
 
 //| ## What cannot run
 //|
-//| A grid has at most 65535 blocks in y and in z, and from step 2 on a whole row of scores lies in shared
+//| A grid has at most 65535 blocks in y and in z, and from step 2 on a whole row of scores is in shared
 //| memory. A shape beyond these limits is refused, with the cure in the message; no kernel checks it again.
 //| The table of steps says the rest: tensor cores take 16-bit types here, so step 5 does not accept float32.
 template <int kStep>
@@ -103,7 +103,7 @@ double memory(const Shape& shape) {
 
 //| ## How the kernels follow one another
 //|
-//| Three launches a step, and one more where K is turned round. `Call` holds what all of them need.
+//| Three launches per step, and one more where K is transposed. `Call` holds their common arguments.
 template <typename T>
 struct Call {
   const Shape& shape;

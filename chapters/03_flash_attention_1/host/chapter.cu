@@ -19,8 +19,8 @@ constexpr int kSmallBlock = 32;            // where those do not fit
 //| ## The sizes
 //|
 //| Steps 1 and 2 have tiles of 64 rows at every head dimension: the one size that fits an H200 and an A100.
-//| Step 3 was tuned by a sweep on an H200: more keys a warp make the traffic of $Q$ and $O$ smaller, and two
-//| blocks must fit a multiprocessor.
+//| Step 3 was tuned by a sweep on an H200: more keys per warp reduce the traffic of $Q$ and $O$, and two blocks
+//| must fit on a multiprocessor.
 /// The tiles of step 3, by head dimension: the best that leave an A100 room for a block, and an H200 for two.
 template <int kHeadDim>
 struct TraitsFor;
@@ -89,7 +89,7 @@ int64_t state_bytes(const Shape& shape) {
 /// and again, and found in the L2 cache: traffic.h counts what is asked for.
 double memory_keys_outside(const Shape& shape) { return fa1::bytes_keys_outside(shape, block_of(shape)); }
 
-/// What the L2 is asked for, K and V each time.
+/// Bytes requested from the L2, which serves K and V again and again.
 template <int kStep>
 double requested(const Shape& shape) {
   const int block = block_of(shape);
@@ -106,7 +106,7 @@ double requested(const Shape& shape) {
 
 //| ## Launches
 //|
-//| Step 1 has one block a head, and its state lies in the workspace: $O$, then the maxima, then the sums.
+//| Step 1 has one block per head and keeps its state in the workspace: $O$, then the maxima, then the sums.
 //| Steps 2 and 3 have one block for each tile of queries, and need no workspace.
 template <int kStep>
 void run_part(const Shape& shape, const Tensors& t, device::Stream stream) {

@@ -82,10 +82,11 @@ constexpr Step kSteps[] = {
         "fewer other operations",
         "Scale and exponential in one multiply-add and one exp2, one normalisation, O rescaled only where it "
         "must be."),
-    row<5>("tuned tiles",
-           "32 rows a warp, keys that nobody sees skipped, a mask only where it cuts, longest tiles first; "
-           "tuned "
-           "per head_dim."),
+    row<5>(
+        "tuned tiles",
+        "32 rows per warp, keys that no query sees skipped, a mask only where it cuts, longest tiles first; "
+        "tuned "
+        "per head_dim."),
     row<6>(
         "late maximum, paired warps",
         "d = 64: the maximum is looked for only where a sum shows that it must be; d = 256: two warps share "

@@ -26,9 +26,9 @@ std::string limits(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| All tiles take as long without a mask, so blocks can count through them by themselves. Under a causal mask
-//| they differ, and whoever is free takes the next: that needs a counter that all blocks see, four bytes of
-//| device memory. Whoever asks it last sets it back to zero for the next call.
+//| Without a mask all tiles take equally long, so each block can compute which tiles are its own. Under a
+//| causal mask they differ, and the next tile goes to the first block that is free: that takes a counter that
+//| all blocks share, four bytes of device memory. The last block to ask resets it to zero for the next call.
 /// Step 5 under a causal mask hands out tiles by a counter.
 int64_t counter_bytes(const Shape& shape) { return shape.causal() ? sizeof(int) : 0; }
 

@@ -44,7 +44,7 @@ constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
 template <template <typename> typename Of, int kHeadDim, bool kCausal, typename Use>
 void with_tuned(const Shape& shape, const Use& use) {
   if constexpr (kHeadDim == 64) {
-    // Of a short sequence, tiles of 192 queries waste more above the diagonal than tiles of 128.
+    // In short sequences, tiles of 192 queries waste more above the diagonal than tiles of 128.
     if (shape.seqlen_q <= (kCausal ? kShortD64Causal : kShortD64))
       return use.template operator()<Of<ShortD64<kCausal ? 2 : 3, kCausal>>>();
   }
@@ -168,7 +168,7 @@ constexpr Step kSteps[] = {
            "step 3."),
     row<5>("fast",
            "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA."),
-    row<6>("row sums by a product", "P times a tile of ones, beside P V; the softmax adds nothing up."),
+    row<6>("row sums by a product", "P times a tile of ones, next to P V; the softmax sums nothing itself."),
     row<7>(
         "V transposed once",
         "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace."),
@@ -188,10 +188,10 @@ const Chapter kFp8 = {
     .cpu_shape = shape_for_simulator(DType::e4m3),
 };
 
-//| ## Beside the steps
+//| ## Next to the steps
 //|
-//| What the [study of accuracy](../accuracy.md#what-it-costs-in-accuracy) compares with: sums that are
-//| promoted to float32 tile by tile. And the quantiser, which makes 8-bit Q, K and V of 16- or 32-bit ones: a
+//| The [study of accuracy](../accuracy.md#what-it-costs-in-accuracy) compares with sums that are promoted to
+//| float32 tile by tile. The quantiser is here as well, which makes 8-bit Q, K and V of 16- or 32-bit ones: a
 //| scale for a tensor, for a group of heads or for a tile, Q and K rotated if asked for, and the column means
 //| of K and V taken out.
 void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stream stream) {

@@ -26,8 +26,8 @@ constexpr int kTileOfWorkspace = 128;
 //| ## The sizes
 //|
 //| Steps 1 and 2 have traits for each head dimension: rows of a block's own tile, warps, rows of the tile
-//| that passes by, blocks a multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, where one
-//| that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share
+//| that passes by, blocks per multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, whereas
+//| one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share
 //| their keys there, at 256 four, and each sums a part of the columns.
 template <int kHeadDim>
 struct QueryTraitsFor;
@@ -70,7 +70,7 @@ int64_t workspace(const Shape& shape) {
 
 template <int kStep>
 double memory(const Shape& shape) {
-  // What the workspace holds is written once and read once, at least.
+  // The workspace is written once and read once, at least.
   return compulsory_bytes(shape, Operation::backward) + 2.0 * double(workspace<kStep>(shape));
 }
 
@@ -80,8 +80,8 @@ unsigned tiles_of(int64_t heads, int64_t rows, int tile) { return unsigned(heads
 //|
 //| Both begin with `prepare`, which computes D. Step 1 then runs a kernel for $dQ$ and one for $dK$ and $dV$,
 //| which need nothing of each other. Step 2 runs the second one alone; it also adds $dQ$ to sums in float32,
-//| and a last kernel rounds these to 16 bits. Kernels of one stream run one after another, so nobody waits in
-//| between.
+//| and a last kernel rounds these to 16 bits. Kernels of one stream run one after another, so nothing has
+//| to wait in between.
 template <typename T, typename Traits, bool kAddsDq>
 void run_keys(const Shape& shape, const Tensors& t, device::Stream stream, const Problem& problem,
               const Workspace& workspace) {

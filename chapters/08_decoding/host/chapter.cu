@@ -45,8 +45,8 @@ int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
 //| ## What cannot run
 //|
-//| The table of steps below says which features each accepts. What is left are numbers: how many rows a page
-//| has, how many keys a kernel can count. `softcap` is among them, since c * tanh(s / c) is
+//| The table of steps below says which features each accepts. The remaining limits are numbers: the rows of a page,
+//| the keys that a kernel can count. `softcap` has one, since c * tanh(s / c) is
 //| 2c / (1 + e^(-2s/c)) - c in the kernel, whose float32 is good to c * 2^-22.
 template <int kStep>
 std::string limits(const Shape& shape) {
@@ -94,7 +94,7 @@ int64_t ring_bytes(const Shape& shape) {
   return ring_workspace_bytes(shape, ring_launch(shape, kStep == 6));
 }
 
-/// Of several sequences some room more, whose prefixes may be shared.
+/// Several sequences need more room, since their prefixes may be shared.
 int64_t shared_bytes(const Shape& shape) {
   return shape.batch > 1 ? std::max(ring_bytes<6>(shape), shared_workspace_bytes(shape))
                          : ring_bytes<6>(shape);
@@ -150,7 +150,7 @@ void run_step10(const Shape& shape, const Tensors& tensors, device::Stream strea
                         [&]<int kHeadDim>() { run_warpgroups<kHeadDim>(shape, tensors, stream); });
 }
 
-/// Of step 3, whose merge asks for parts without keys, too, and leaves aside whatever lies there.
+/// Step 3 has none: its merge also asks about parts without keys, and ignores their values.
 int64_t no_counters(const Shape&) { return 0; }
 
 //| ## The steps
@@ -234,8 +234,8 @@ constexpr Step kSteps[] = {
         "Keys and values are one byte each, with a scale, and become f16 on their way to tensor cores.",
         run_e4m3_cache),
     row<9, shared_bytes, ring_bytes<6>>(
-        "boxes of rows", "Tensor maps fetch many keys of one head at once, whatever lies between them.",
-        run<9>),
+        "boxes of rows",
+        "Tensor maps fetch many keys of one head at once, whatever the distance between them.", run<9>),
     row<10, warpgroup_bytes>("a warpgroup's rows",
                              "Several tokens of a group fill the rows of wgmma, which reads each key once.",
                              run_step10),

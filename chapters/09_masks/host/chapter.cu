@@ -23,10 +23,10 @@ constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
 
 //| ## What a step accepts
 //|
-//| What is visible is one value, a `Visibility`, with many parts. Ranges (windows, prefixes, documents) are
+//| Visibility is one value, a `Visibility`, with many parts. Ranges (windows, prefixes, documents) are
 //| known to all steps but the last, and each step adds a kind of its own. Steps 6 and 7 take the masks of
 //| steps 1 to 5, and a bias has a gradient of its own there, which a caller may ask for (`Tensors::d_bias`);
-//| this program does not. Step 8 reads a cache, and of all rules takes a window.
+//| this program does not. Step 8 reads a cache; the only rule it takes is a window.
 constexpr Features kRangeMasks = Feature::causal | Feature::window | Feature::sink_keys | Feature::prefix |
                                  Feature::documents | Feature::strides | Feature::any_head_dim;
 constexpr Features kScores = Feature::softcap | Feature::alibi | Feature::bias | Feature::dropout;

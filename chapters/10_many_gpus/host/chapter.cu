@@ -36,7 +36,7 @@ std::string limits(const Shape& shape) {
   return "";
 }
 
-/// Of the gradient and of decoding, which count the rows of all heads.
+/// The limits of the gradient and of decoding, which count the rows of all heads.
 std::string limits_of_rows(const Shape& shape) {
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMostRows / 128)
     return "batch * heads * seqlen is at most 2^30 here: give a smaller --batch";
