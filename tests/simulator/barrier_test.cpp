@@ -141,7 +141,7 @@ TEST_F(Barriers, SyncthreadsIsBarrierZeroWithTheWholeBlock) {
             std::string::npos);
 }
 
-/// One warp waits for itself at barrier 0, where both wait afterwards.
+/// Warp 0 synchronises alone at barrier 0, where both warps meet afterwards.
 constexpr int kLineOfSmallRound = __LINE__ + 2;
 __global__ void small_round_first(bool wait_between) {
   if (threadIdx.x < 32) named_barrier_sync<0, 32>();
@@ -176,14 +176,14 @@ TEST_F(Barriers, TwoHalvesThatShareABarrierAreReported) {
       else
         named_barrier_sync<2, 64>();
       __syncthreads();
-      if (threadIdx.x >= 64) named_barrier_sync<1, 64>();  // the others have left it
+      if (threadIdx.x >= 64) named_barrier_sync<1, 64>();  // the others have passed it
     });
   };
   EXPECT_EQ(error_with(false), "");
   EXPECT_NE(error_with(true).find("warps disagree about barrier 1"), std::string::npos);
 }
 
-// Two warps pass by empty tiles; the third waits for them in each.
+// Two warps wait only at every third tile; the third warp waits for both at every tile.
 TEST_F(Barriers, WarpsThatArriveTwiceInARoundAreSuspects) {
   const auto error_with = [](bool waits) {
     return error_of(1, 96, [waits] {

@@ -1,5 +1,5 @@
 /// \file
-/// Orders of blocks: in random order they hand over to each other where others can see what they do.
+/// Block orders: in random order, blocks switch wherever others can see their work.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kSeeds = 24;
 
-/// What block 0 clears all blocks add to; `ordered`: once they know that it has.
+/// Block 0 clears the sums that all blocks add to; `ordered`: after they know that it has.
 __global__ void clear_and_add(float* sums, int* cleared, bool ordered) {
   if (blockIdx.x == 0) {
     sums[threadIdx.x] = 0;
@@ -29,7 +29,7 @@ __global__ void clear_and_add(float* sums, int* cleared, bool ordered) {
   atomicAdd(&sums[threadIdx.x], 1.0f);
 }
 
-/// Block 0 puts three numbers in one place, block 1 reads three times; `waits`: for each other.
+/// Block 0 writes three numbers to one place, block 1 reads it three times; `waits`: for each other.
 __global__ void hand_over(float* place, int* filled, int* emptied, float* out, bool waits) {
   for (int round = 0; round < 3; ++round) {
     if (blockIdx.x == 0) {
@@ -114,7 +114,7 @@ TEST_F(BlockOrders, OnOneOsThreadASeedIsAnOrder) {
   EXPECT_TRUE(std::is_sorted(one_after_another.begin(), one_after_another.end()));
 }
 
-// Nor does the system decide which block goes on where they wait for each other.
+// Nor does the system decide which block continues when they wait for each other.
 TEST_F(BlockOrders, OnOneOsThreadBlocksThatPollHaveAnOrder) {
   sim::options().seed = 0;
   const auto order = [] {

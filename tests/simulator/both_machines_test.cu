@@ -1,6 +1,6 @@
 /// \file
-/// What CUDA promises, asked of the machine of this build: the simulator build asks the simulator, the GPU
-/// build asks the hardware. The expected values are the same.
+/// Guarantees of CUDA, tested on the machine of this build: the simulator or a GPU. The expected values are
+/// the same.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -20,9 +20,9 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffff;
 
-// Kernels. Each thread writes one value, or a few, to its own place.
+// Kernels. Each thread writes one or a few values to its own place.
 
-/// Maximum and sum of a warp's values by butterflies, as every softmax here does it.
+/// The maximum and the sum of a warp's values by butterflies, as in every softmax here.
 __global__ void reduce(const float* in, float* maximum, float* sum) {
   float m = in[threadIdx.x], s = m;
   for (int step = 16; step > 0; step /= 2) {
@@ -33,7 +33,7 @@ __global__ void reduce(const float* in, float* maximum, float* sum) {
   sum[threadIdx.x] = s;
 }
 
-/// Two halves of a warp with masks of their own.
+/// The two halves of a warp with different masks.
 __global__ void shuffle_in_halves(int* out) {
   const int lane = threadIdx.x;
   if (lane < 16)
@@ -42,7 +42,7 @@ __global__ void shuffle_in_halves(int* out) {
     out[lane] = __shfl_xor_sync(0xffff0000, lane, 15);
 }
 
-/// Lane 0 hands a value to its warp through shared memory, round after round.
+/// Lane 0 passes a value to its warp through shared memory, round after round.
 __global__ void hand_over_in_a_warp(int* out, int rounds) {
   __shared__ int mailbox[4];
   int sum = 0;
@@ -56,7 +56,7 @@ __global__ void hand_over_in_a_warp(int* out, int rounds) {
   out[threadIdx.x] = sum;
 }
 
-/// A tile through static shared memory, read in the other direction.
+/// Transposes a tile through static shared memory.
 __global__ void transpose(const float* in, float* out) {
   __shared__ float tile[16][17];
   tile[threadIdx.y][threadIdx.x] = in[threadIdx.y * 16 + threadIdx.x];
@@ -64,7 +64,7 @@ __global__ void transpose(const float* in, float* out) {
   out[threadIdx.y * 16 + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
 }
 
-/// The same through dynamic shared memory, more of it than a block gets without being asked for.
+/// The same through dynamic shared memory, more than a block gets by default.
 __global__ void rotate(const float4* in, float4* out, int count, int by) {
   float4* tile = dynamic_shared<float4>();
   for (int i = threadIdx.x; i < count; i += blockDim.x) tile[i] = in[i];
@@ -72,7 +72,7 @@ __global__ void rotate(const float4* in, float4* out, int count, int by) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) out[i] = tile[(i + by) % count];
 }
 
-/// Threads that have exited are not waited for.
+/// Barriers do not wait for threads that have exited.
 __global__ void leave_early(int* out) {
   __shared__ int count;
   if (threadIdx.x == 0) count = 0;
@@ -102,7 +102,7 @@ __global__ void produce_and_consume(int* out, int rounds) {
   out[threadIdx.x] = sum;
 }
 
-/// Two warps take turns, as two warpgroups of a pingpong kernel do. Each notes the ticket that it draws.
+/// Two warps take turns, like the warpgroups of a pingpong kernel. Each records its ticket.
 __global__ void take_turns(int* out, int rounds) {
   constexpr int kFirst = 3, kSecond = 4;
   __shared__ int ticket;
@@ -132,7 +132,7 @@ __global__ void count_all(int* i, unsigned* u, unsigned long long* l, float* f) 
   atomicMax(u + 1, blockIdx.x * blockDim.x + threadIdx.x);
 }
 
-/// The last block to finish sums up: a flag, a fence and an atomic ticket.
+/// The last block to finish adds everything up, using a flag, a fence and an atomic ticket.
 __global__ void last_block_sums(const int* in, int* partial, unsigned* ticket, int* out) {
   __shared__ bool last;
   if (threadIdx.x == 0) {
@@ -142,7 +142,8 @@ __global__ void last_block_sums(const int* in, int* partial, unsigned* ticket, i
   }
   __syncthreads();
   if (!last || threadIdx.x > 0) return;
-  const volatile int* written = partial;  // by other multiprocessors: not to be taken from this one's L1
+  const volatile int* written = partial;  // written by other multiprocessors, so it must not come from this
+                                          // one's L1
   int sum = 0;
   for (unsigned block = 0; block < gridDim.x; ++block) sum += written[block];
   *out = sum;
@@ -160,7 +161,7 @@ __global__ void positions(unsigned* out) {
                                   10000 * blockIdx.y + 100000 * blockIdx.z;
 }
 
-/// Lanes that go the same way count themselves by one atomic operation, whoever they are.
+/// The active lanes count themselves with one atomic operation.
 __global__ void count_together(unsigned* counter, unsigned* places) {  // [3], [threads]
   const unsigned lane = threadIdx.x % 32;
   unsigned* mine = counter + lane % 3;
@@ -318,14 +319,14 @@ __global__ void has_32_kb(float* out) {
   numbers[threadIdx.x] = 1;
   out[threadIdx.x] = numbers[threadIdx.x];
 }
-#ifndef __clang__  // which cannot tell the simulator of bounds
+#ifndef __clang__  // whose kernels do not tell the simulator their bounds
 __global__ void __launch_bounds__(128) has_bounds(float* out) { out[threadIdx.x] = 1; }
 #endif
 
 TEST_F(BothMachines, LaunchesBeyondTheLimitsAreRefused) {
   const auto refused = [](dim3 grid, dim3 block, std::size_t bytes) {
     EXPECT_THROW(device::launch(nothing, grid, block, bytes, nullptr), device::DeviceError);
-    device::launch(nothing, 1, 32, 0, nullptr);  // and the next launch is none the worse for it
+    device::launch(nothing, 1, 32, 0, nullptr);  // the next launch is unaffected
     device::synchronize();
   };
   refused(1, 1025, 0);

@@ -1,5 +1,5 @@
 /// \file
-/// What goes wrong around cp.async.
+/// Errors in the use of cp.async.
 #include "common/ptx/cp_async.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace flashbook {
 namespace {
 
-// Kernels of one thread, or of few, that read their copies at some time. in: [4] floats for each thread.
+// Kernels of a few threads that read their copies at various times. in: [4] floats per thread.
 
 __global__ void read_without_wait(const float* in, float* out) {
   __shared__ __align__(16) float tile[4];
@@ -44,7 +44,7 @@ __global__ void wait_without_commit(const float* in, float* out) {
   out[1] = tile[0];
 }
 
-/// Each of two warps reads what the other copied; the barrier between is missing or there.
+/// Each of two warps reads what the other copied, with or without a barrier in between.
 __global__ void read_the_others(const float* in, float* out, bool barrier) {
   __shared__ __align__(16) float tile[64][4];
   const int thread = threadIdx.x;
@@ -55,7 +55,7 @@ __global__ void read_the_others(const float* in, float* out, bool barrier) {
   out[thread] = tile[63 - thread][0];
 }
 
-/// Overwrites the source before it waits: the copy may still be reading.
+/// Overwrites the source before waiting: the copy may still be reading it.
 __global__ void overwrite_the_source(float* in, float* out) {
   __shared__ __align__(16) float tile[4];
   cp_async_ca<4>(tile, in);
@@ -80,7 +80,7 @@ class CpAsync : public sim::SimulatorTest {
  protected:
   CpAsync() { sim::options().async = sim::Async::lazy; }
 
-  /// What a kernel of `threads` threads writes.
+  /// The output of a kernel with `threads` threads.
   template <typename... Args>
   std::vector<float> run(unsigned threads, void (*kernel)(const float*, float*, Args...), Args... args) {
     std::vector<float> numbers(64 * 4);
@@ -90,7 +90,7 @@ class CpAsync : public sim::SimulatorTest {
     return out.get();
   }
 
-  /// The error of one copy to dynamic shared memory, of 64 bytes, from an allocation of 64 bytes.
+  /// The error of a copy between 64 bytes of device memory and 64 bytes of dynamic shared memory.
   std::string error_of_copy(int to, int from, int valid) {
     const Values<unsigned char> in(64);
     return sim::error_of(1, 1, 64,
@@ -152,7 +152,7 @@ TEST_F(CpAsync, ReadsItsSourceAsLateAsItMay) {
 }
 
 TEST_F(CpAsync, CopiesOfOneBlockDoNotReachTheNext) {
-  // Never waited for: nothing lands, and nothing is left over for the next block on the same OS thread.
+  // Never waited for: nothing lands, and nothing is left for the next block on the same OS thread.
   sim::options().os_threads = 1;
   const Values<float> in(std::vector<float>(4, 3.0f)), out(2);
   sim::run_grid(2, 1, 0, [&] {
@@ -185,7 +185,7 @@ TEST_F(CpAsync, AddressesOutOfRangeAreReported) {
   expect_in(error_of_copy(-16, 0, 16), "dynamic shared memory - 16 of 64 bytes");
   expect_in(error_of_copy(0, 64, 16), "are not in an allocation of device memory");
   EXPECT_EQ(error_of_copy(48, 48, 16), "");
-  // What is not read may lie anywhere, as a row beyond the edge does.
+  // Bytes that are not read may have any address, such as a row beyond the edge.
   EXPECT_EQ(error_of_copy(0, 64, 0), "");
   alignas(16) unsigned char on_the_host[16] = {};
   expect_in(sim::error_of(1, 1, 64, [&] { copy_16(on_the_host, on_the_host, 0); }),

@@ -14,7 +14,7 @@
 #include "common/device/host_memory.h"
 #include "tests/require_gpu.h"
 
-// Buffers, time and device properties on whatever machine the build has.
+// Buffers, time and device properties on the machine of this build.
 
 namespace flashbook::device {
 namespace {
@@ -81,7 +81,7 @@ TEST_F(DeviceTest, WorkIsTimed) {
   synchronize();
 }
 
-/// A system's files, written by a test.
+/// System files written by a test.
 class HostMemory : public testing::Test {
  protected:
   HostMemory()
@@ -114,13 +114,13 @@ TEST_F(HostMemory, IsWhatTheInnermostAndEveryOuterLimitLeave) {
   EXPECT_EQ(available(), 4000000);
   write("sys/fs/cgroup/outer/inner/memory.max", "3000000\n");
   write("sys/fs/cgroup/outer/inner/memory.current", "900000\n");
-  // Pages of files can be given up, those of tmpfs (shmem) cannot.
+  // Pages of files can be reclaimed, those of tmpfs (shmem) cannot.
   write("sys/fs/cgroup/outer/inner/memory.stat",
         "anon 1\nfile 700000\nshmem 300000\ninactive_file 100000\nactive_file 300000\n");
   EXPECT_EQ(available(), 2500000);
 }
 
-// A container without a namespace of its own finds its limit at the root, under no name.
+// A container without its own namespace finds its limit at the root, under no name.
 TEST_F(HostMemory, FindsTheLimitOfAContainerThatSeesItselfAsTheRoot) {
   write("proc/self/cgroup", "0::/system.slice/docker-abc.scope\n");
   write("sys/fs/cgroup/memory.max", "3000000\n");

@@ -1,10 +1,8 @@
 /// \file
-/// What instructions compute, as one line a case: name, FNV-1a hash of the result's bytes, first words.
-///
-/// One source, two builds. Lines that an H200 printed are kept in golden_h200.txt, and the simulator must
-/// print the same, bit by bit. Integer cases are exact in any order of addition; real ones need
-/// FLASHBOOK_SIM_EXACT=1. What is compared is what CUDA and PTX define: of wmma the product, not the layout
-/// of a fragment.
+/// The results of instructions, one line per case: name, FNV-1a hash of the result's bytes, first words.
+/// One source, two builds. golden_h200.txt has the output of an H200, and the simulator must print the same,
+/// bit by bit. Integer cases are exact in any order of addition; real ones need FLASHBOOK_SIM_EXACT=1. Only
+/// results that CUDA and PTX define are compared: for wmma the product, not the layout of a fragment.
 ///
 ///     golden          prints every case
 ///     golden FILE     compares with the lines in FILE; 0 if all are equal, 1 if not, 77 without the GPU for
@@ -22,7 +20,7 @@
 namespace flashbook::golden {
 namespace {
 
-/// What to run, by name.
+/// The functions to run, by name.
 std::map<std::string, void (*)()>& all_cases() {
   static std::map<std::string, void (*)()> cases;
   return cases;
@@ -62,8 +60,8 @@ std::map<std::string, std::string> read_lines(const char* path) {
   return expected;
 }
 
-/// Compares what ran with a file; says what differs, and what has no line there. Returns whether all lines of
-/// the file are equal.
+/// Compares the results with a file and prints the differences, including cases that the file lacks. Returns
+/// whether all lines of the file match.
 bool compare(const char* path) {
   auto expected = read_lines(path);
   bool equal = true;
@@ -91,7 +89,7 @@ bool compare(const char* path) {
 }
 
 int run(int count, char** arguments) {
-  // Tensor cores of another generation add in another way, and stmatrix is Hopper's.
+  // Tensor cores of other generations add differently, and stmatrix needs Hopper.
   if (device::info().compute_capability != 90)
     throw device::HardwareMissing("the golden data are of an H200, compute capability 9.0");
   try {

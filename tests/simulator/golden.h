@@ -1,5 +1,5 @@
 /// \file
-/// What the files of golden cases share: golden_*.cu run cases, golden.cu prints or compares them.
+/// Shared by the golden cases: golden_*.cu run cases, golden.cu prints or compares them.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,13 +9,13 @@
 
 namespace flashbook::golden {
 
-/// Cases that the program runs. A file of cases has one constant of this type.
+/// Registers cases to run. Each file of cases has one constant of this type.
 struct Cases {
-  /// `name` decides in which order files run, whatever the linker's order is.
+  /// Files run in the order of their names, whatever the order of the linker.
   Cases(const char* name, void (*run)());
 };
 
-/// Makes a line of a result: its hash and its first four words. It has at least 16 bytes.
+/// Adds a line for a result of at least 16 bytes: its hash and its first four words.
 void report(const std::string& name, const void* result, std::size_t bytes);
 
 template <typename T>
@@ -24,7 +24,7 @@ void report(const std::string& name, const Values<T>& result) {
   report(name, values.data(), values.size() * sizeof(T));
 }
 
-/// Launches one block of `threads` threads, whose kernel takes the place of its `count` results last, and
+/// Launches one block of `threads` threads, whose kernel takes a pointer to its `count` results last, and
 /// reports them.
 template <typename T, typename... Params, typename... Args>
 void run_block(const std::string& name, std::size_t count, unsigned threads, std::size_t shared_bytes,
@@ -34,7 +34,7 @@ void run_block(const std::string& name, std::size_t count, unsigned threads, std
   report(name, out);
 }
 
-/// The same for a kernel of one warp, which needs little shared memory.
+/// The same for a kernel of one warp with little shared memory.
 template <typename T, typename... Params, typename... Args>
 void run_case(const std::string& name, std::size_t count, void (*kernel)(Params...), const Args&... args) {
   run_block<T>(name, count, 32, 4096, kernel, args...);

@@ -1,5 +1,5 @@
 /// \file
-/// Golden cases of Ampere's instructions, and of stmatrix.
+/// Golden cases of Ampere's instructions and stmatrix.
 #include <cstring>
 #include <random>
 #include <string>
@@ -18,9 +18,9 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffff;
 
-// Kernels, of one warp each.
+// Kernels of one warp each.
 
-/// Matrices whose elements are their own numbers.
+/// Matrices whose elements are numbered.
 template <bool kTransposed>
 __global__ void load_matrices(uint32_t* out) {  // [32, 4]
   auto* elements = dynamic_shared<uint16_t>();  // [32, 8]
@@ -60,7 +60,7 @@ __global__ void shuffle_and_vote(int* out) {  // [32, 6]
   out[lane * 6 + 5] = __any_sync(kAll, lane == 40);
 }
 
-/// Copies of every size, whole, in part and of nothing, each beside its neighbour.
+/// Copies of every size: complete, partial and empty, next to each other.
 template <int kBytes>
 __global__ void copy(const unsigned char* in, unsigned char* out) {  // [32, kBytes] each
   const int at = int(threadIdx.x) * kBytes;
@@ -109,8 +109,8 @@ void copy_case(const std::string& name) {
                                   static_cast<const unsigned char*>(source.data()));
 }
 
-/// Number i of a sequence, rounded to T: an integer from -7 to 7, or normally distributed. (libstdc++'s
-/// distribution, as it was when the H200 ran.)
+/// Element i of a sequence, rounded to T: an integer from -7 to 7, or normally distributed. (By libstdc++'s
+/// distribution at the time of the H200's run.)
 template <typename T>
 T number(int i, bool real) {
   std::mt19937 generator(unsigned(i) + 99u);

@@ -14,10 +14,10 @@ namespace flashbook {
 namespace {
 
 constexpr unsigned kThreads = 128;
-constexpr int kTileBytes = 16384;  // of the largest box, and room to be moved by less than 1024 bytes
+constexpr int kTileBytes = 16384;  // the largest box, plus room to shift it by less than 1024 bytes
 constexpr int kTileRoom = kTileBytes + 1024;
 
-/// A box's place, for any rank.
+/// A box's coordinates, for any rank.
 struct Place {
   int at[5];
 };
@@ -36,7 +36,7 @@ __device__ void store(const CUtensorMap& map, const void* tile, const Place& pla
   tma_store(map, tile, at);
 }
 
-/// Loads one box to `shift` bytes behind a multiple of 1024; all around it stays 0xee.
+/// Loads one box `shift` bytes after a multiple of 1024; everything around it stays 0xee.
 template <int kRank>
 __global__ void load_box(const __grid_constant__ CUtensorMap map, Place place, int shift, uint32_t bytes,
                          uint32_t* out) {  // [kTileRoom / 4]
@@ -70,7 +70,7 @@ __global__ void store_box(const __grid_constant__ CUtensorMap map, Place place, 
   tma_store_wait<0>();
 }
 
-/// What a thread sees of a barrier that it alone moves on: bit 0 is parity 0, bit 1 is parity 1.
+/// The states of a barrier used by a single thread: bit 0 is parity 0, bit 1 is parity 1.
 __global__ void phases(const __grid_constant__ CUtensorMap map, uint32_t* out) {  // [16]
   auto* tile = dynamic_shared<unsigned char>();
   __shared__ uint64_t barrier;
@@ -107,7 +107,7 @@ __global__ void phases(const __grid_constant__ CUtensorMap map, uint32_t* out) {
   while (step < 16) out[step++] = 0;
 }
 
-/// A tensor of numbered 16-bit words, the maps of its boxes, and the cases they serve.
+/// A tensor of numbered 16-bit words, its maps, and their cases.
 template <int kRank>
 class Tensor {
  public:
@@ -169,7 +169,7 @@ class Tensor {
   std::string name_;
 };
 
-/// Each swizzle with rows of its span, for each size of element; the tile at the beginning of the pattern and
+/// Each swizzle with rows of its span, for each element size, with the tile at the start of the pattern and
 /// within it.
 void swizzle_cases() {
   for (DType dtype : {DType::bf16, DType::e4m3, DType::f32}) {
@@ -187,7 +187,7 @@ void swizzle_cases() {
   }
 }
 
-/// Boxes inside the tensor, over its edges, before it and behind it.
+/// Boxes inside the tensor, across its edges, before it and after it.
 void edge_cases() {
   const Tensor<1> line(DType::f16, Swizzle::none, {1000}, {256});
   line.load_at({8});

@@ -1,6 +1,6 @@
 /// \file
-/// Golden cases of what adds in global memory and copies in bulk, of atomic operations, and of what a warp or
-/// a block finds out together.
+/// Golden cases of additions in global memory, bulk copies, atomic operations, and collectives of a warp or a
+/// block.
 #include <cstring>
 #include <limits>
 #include <string>
@@ -22,7 +22,7 @@ namespace {
 constexpr unsigned kThreads = 128;
 constexpr int kFloats = 1024;
 
-/// Numbers of all sizes, zeros, subnormals and infinities; `seed` turns the list round.
+/// Numbers of all magnitudes, zeros, subnormals and infinities; `seed` rotates the list.
 std::vector<float> numbers(std::size_t count, unsigned seed) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float special[] = {0.0f,      -0.0f,      1.0f,          -1.0f,         0x1p-149f,       -0x1p-149f,
@@ -37,7 +37,7 @@ std::vector<float> numbers(std::size_t count, unsigned seed) {
   return result;
 }
 
-/// Fills shared memory with the terms, swizzled if a map says so, and adds them once.
+/// Fills shared memory with the terms, swizzled as the map requires, and adds them once.
 enum class By { tensor, bulk, red, red2, red4, atomic, atomic2, atomic4, shared };
 
 template <By kBy>
@@ -92,8 +92,8 @@ void sum_case(const std::string& name, Swizzle swizzle = Swizzle::none, int row 
     golden::report(name + ", what was there", old);
 }
 
-/// Loads bytes to a place in shared memory and stores a part of them elsewhere; then plain stores that a
-/// bulk copy reads.
+/// Loads bytes to shared memory and stores some of them elsewhere; then a bulk copy reads the results of
+/// plain stores.
 __global__ void copy(const uint32_t* from, uint32_t* to, int skip) {
   auto* room = dynamic_shared<uint32_t>();
   __shared__ uint64_t full;
@@ -126,7 +126,7 @@ __global__ void copy(const uint32_t* from, uint32_t* to, int skip) {
   to[kFloats + threadIdx.x] = room[threadIdx.x];
 }
 
-/// One thread's atomic operations, one after another: what was there, and what came of it.
+/// One thread's atomic operations, one after another: previous and final values.
 __global__ void operate(int* i, unsigned* u, unsigned long long* l, int* old) {  // [4], [4], [2], [32]
   int n = 0;
   old[n++] = atomicMin(i, 3);
@@ -168,7 +168,7 @@ __global__ void hand_over(unsigned* words, unsigned long long* long_words, unsig
   while (n < 16) out[n++] = 0;
 }
 
-/// What lanes find out together.
+/// Collectives of a warp.
 __global__ void ask_the_warp(uint32_t mask, uint32_t* out) {  // [32, 16]
   const uint32_t lane = threadIdx.x;
   uint32_t* mine = out + 16 * lane;
@@ -195,7 +195,7 @@ __global__ void ask_the_warp(uint32_t mask, uint32_t* out) {  // [32, 16]
   mine[15] = __match_all_sync(mask, bits >> 31, &all) + uint32_t(all);
 }
 
-/// What all threads of a block say.
+/// Collectives of a block.
 __global__ void ask_the_block(int* out) {  // [kThreads, 8]
   const int self = threadIdx.x;
   int* mine = out + 8 * self;
@@ -209,7 +209,7 @@ __global__ void ask_the_block(int* out) {  // [kThreads, 8]
   mine[6] = mine[7] = self;
 }
 
-/// Where tanh is exact.
+/// Arguments for which tanh is exact.
 __global__ void tangents(const float* in, float* out) { out[threadIdx.x] = tanh_approx(in[threadIdx.x]); }
 
 __global__ void write_squares(int* words) {

@@ -1,6 +1,6 @@
 /// \file
-/// Golden cases of wgmma: registers and shared memory as it reads them, and how tensor cores add. Four
-/// instructions a case, one after the other on the same accumulator.
+/// Golden cases of wgmma: its layouts in registers and shared memory, and how tensor cores add. Four
+/// instructions per case, one after another on the same accumulator.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@
 namespace flashbook {
 namespace {
 
-/// What operands hold. Of subnormal and huge products only A does; B is real.
+/// The values of the operands. Only A has subnormal and huge values; B is then real.
 enum class Kind { integers, reals, subnormals, huge };
 
 const char* name_of(Kind kind) {
@@ -29,9 +29,9 @@ const char* name_of(Kind kind) {
   return "";
 }
 
-/// Number i of a sequence: an integer from -7 to 7, or a real number whose exponent varies, so that terms are
-/// cut off in different places. Subnormal: about the smallest normal number, 2^smallest, and below. Huge: so
-/// that some sums are beyond the largest float.
+/// Element i of a sequence: an integer from -7 to 7, or a real number whose exponent varies, so that terms
+/// are truncated in different places. Subnormal: around the smallest normal number, 2^smallest, and below.
+/// Huge: large enough that some sums exceed the largest float.
 float number(int i, Kind kind, int smallest = 0) {
   auto hash = uint64_t(i + 1) * 0x9e3779b97f4a7c15;
   hash = (hash ^ hash >> 31) * 0xbf58476d1ce4e5b9;

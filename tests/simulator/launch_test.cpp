@@ -17,15 +17,15 @@ namespace {
 
 __global__ void nothing() {}
 
-/// Where each thread believes to be.
+/// Each thread's position, as it sees it.
 __global__ void write_position(unsigned* positions) {
   const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   positions[block * blockDim.x * blockDim.y * blockDim.z + thread] += 1;
 }
 
-/// Four warps that never wait for one another: how many of 16 rounds the others have done when each is
-/// through.
+/// Four warps that never wait for each other: how many of 16 rounds the others have done when each one
+/// finishes.
 __global__ void race_to_the_end(int* rounds,     // [4], so far
                                 int* at_the_end  // [4, 4]
 ) {
@@ -163,7 +163,7 @@ TEST_F(Launch, AGoodLaunchFollowsAFailedOne) {
   }
 }
 
-/// A race may need one warp far ahead of all others, or far behind.
+/// Some races only show with one warp far ahead of all others, or far behind.
 TEST_F(Launch, SomeSeedsLetAWarpRunAheadOrFallBehind) {
   for (const int warp : {0, 3}) {
     bool ahead = false, behind = false;
@@ -204,7 +204,7 @@ TEST_F(Launch, DeviceLaunchConvertsArgumentsAndErrors) {
   }
 }
 
-#ifndef __clang__  // which cannot tell the simulator of bounds
+#ifndef __clang__  // whose kernels do not tell the simulator their bounds
 TEST_F(Launch, BoundsAreKept) {
   const auto error_of = [](auto kernel, unsigned threads, auto... args) -> std::string {
     try {

@@ -1,5 +1,5 @@
 /// \file
-/// What goes wrong around ldmatrix, stmatrix, mma.sync and wmma, and how exact tensor cores add.
+/// Errors in the use of ldmatrix, stmatrix, mma.sync and wmma, and the arithmetic of exact tensor cores.
 #include <cmath>
 #include <string>
 #include <type_traits>
@@ -20,7 +20,7 @@ namespace {
 // Kernels of one warp that break a rule.
 
 constexpr int kLineOfLoad = __LINE__ + 5;
-/// Lane `odd` names a row `off` bytes beside its own, in 512 bytes of dynamic shared memory.
+/// Lane `odd` passes an address `off` bytes from its row, in 512 bytes of dynamic shared memory.
 __global__ void load_beside(int odd, int off) {
   uint32_t registers[4];
   const int lane = threadIdx.x;
@@ -72,7 +72,7 @@ __global__ void load_fragment(const __half* matrix, unsigned stride) {
   nvcuda::wmma::load_matrix_sync(a, matrix, stride);
 }
 
-/// Takes place i of lane l for the element that mma.sync would hold there.
+/// Assumes that place i of lane l holds the same element as in mma.sync.
 __global__ void count_on_a_layout(const float* in, float* out) {
   Sums sums;
   nvcuda::wmma::load_matrix_sync(sums, in, 16, nvcuda::wmma::mem_row_major);
@@ -176,7 +176,7 @@ TEST_F(Matrix, WhoCountsOnAFragmentsLayoutIsWrong) {
   }
 }
 
-// The arithmetic of a tensor core.
+// The arithmetic of tensor cores.
 
 /// d = a * b + c for the first row of a and the first column of b.
 template <typename T>
@@ -192,7 +192,7 @@ float dot(const std::vector<float>& a, const std::vector<float>& b, float c) {
   return d[0][0];
 }
 
-/// Of every value of T or, for exact ones, which take their time, of some.
+/// All values of T or, for exact arithmetic, which is slow, some of them.
 template <typename T>
 void expect_values_kept(unsigned step) {
   const uint16_t one[16][8] = {{from_float<T>(1).bits}};
@@ -229,9 +229,9 @@ TEST_F(Matrix, ExactTensorCoresCutOff) {
 
 TEST_F(Matrix, ExactTensorCoresAddBeforeTheyRound) {
   sim::options().exact = true;
-  // 2^24 swallows a 1 in float32, but the sum is formed as a whole.
+  // 2^24 absorbs a 1 in float32, but the sum is computed as a whole.
   EXPECT_EQ(dot<f16>({4096, 1, -4096}, {4096, 1, 4096}, 0), 1.0f);
-  // What is 2^25 times smaller than the largest term is the last that counts.
+  // Terms down to 2^-25 of the largest one count.
   EXPECT_EQ(dot<bf16>({1, 0x1p-25f, -1}, {1, 1, 1}, 0), 0x1p-25f);
   EXPECT_EQ(dot<bf16>({1, 0x1p-26f, -1}, {1, 1, 1}, 0), 0.0f);
 }

@@ -1,5 +1,5 @@
 /// \file
-/// What goes wrong around mbarriers.
+/// Errors in the use of mbarriers.
 #include "common/ptx/mbarrier.h"
 
 #include <cstring>
@@ -14,14 +14,14 @@ namespace {
 
 class MbarrierTest : public sim::SimulatorTest {};
 
-/// A barrier at the beginning of the block's shared memory.
+/// A barrier at the start of the block's shared memory.
 uint64_t* the_barrier() { return dynamic_shared<uint64_t>(); }
 
 std::string error_of_block(unsigned threads, const std::function<void()>& body) {
   return sim::error_of(1, threads, 4096, body);
 }
 
-/// Thread 0 makes the barrier, then all go on.
+/// Thread 0 initialises the barrier, then all threads continue.
 void begin(uint32_t arrivals, const char* name = "full", int index = -1) {
   if (threadIdx.x == 0) {
     mbarrier_init(the_barrier(), arrivals);
@@ -173,7 +173,7 @@ TEST_F(MbarrierTest, DeadlockSaysWhichParityAFirstWaitNames) {
   const std::string error = error_if(false, false);
   expect_contains(error, {says, "who waits for one to be full names parity 0", "warps 0-1, lanes 0-31: "});
   EXPECT_EQ(error.find("warp 1"), std::string::npos) << "one line for what holds of both warps\n" << error;
-  // Once a wait has passed or an arrival has come, the first parity is not what is wrong.
+  // After a completed wait or an arrival, the initial parity is not the error.
   for (const std::string& other : {error_if(true, false), error_if(false, true)}) {
     EXPECT_EQ(other.find(says), std::string::npos) << other;
     expect_contains(other, {"Look for who should arrive, and compare with the count of mbarrier_init"});
@@ -181,7 +181,7 @@ TEST_F(MbarrierTest, DeadlockSaysWhichParityAFirstWaitNames) {
 }
 
 TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame) {
-  // Warp 0 ends phases 0 and 1 before warp 1 comes for phase 0, whose parity phase 2 has too.
+  // Warp 0 ends phases 0 and 1 before warp 1 waits for phase 0, whose parity is also that of phase 2.
   constexpr int kSurplus = __LINE__ + 4;
   const std::string lapped = error_of_block(64, [] {
     begin(1);
@@ -196,7 +196,7 @@ TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame
                    "whoever lets it go on must wait for this thread first. The first to arrive in phase "
                    "1, too early, was thread 0 in mbarrier_arrive at " +
                    sim::line(kSurplus)});
-  // Who has waited for both is not behind.
+  // A thread that has waited for both phases is not behind.
   const std::string nobody_came = error_of_block(64, [] {
     begin(1);
     for (uint32_t phase = 0; phase < 3; ++phase) {
@@ -209,7 +209,7 @@ TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame
   EXPECT_EQ(nobody_came.find("lapped"), std::string::npos) << nobody_came;
 }
 
-// Whoever takes no notice of the answer reads too early, at least once.
+// A thread that ignores the result reads too early, at least once.
 TEST_F(MbarrierTest, TheFirstTryFailsUnlessThePhaseIsOver) {
   bool first = true, second = false, of_a_phase_that_is_over = false;
   EXPECT_EQ(error_of_block(64,
@@ -259,7 +259,7 @@ TEST_F(MbarrierTest, PollingForWhatNeverComesIsALivelock) {
 
 TEST_F(MbarrierTest, LappedWaiterIsReported) {
   constexpr int kSurplus = __LINE__ + 14;
-  // Warp 1 waits for the end of phase 0; warp 0 ends phases 0 and 1 before it lets warp 1 run.
+  // Warp 1 waits for the end of phase 0; warp 0 ends phases 0 and 1 before warp 1 gets to run.
   const std::string error = error_of_block(64, [] {
     begin(1);
     if (threadIdx.x >= 32) {
@@ -308,7 +308,7 @@ TEST_F(MbarrierTest, OddWaitsAndArrivalsAreSuspects) {
   });
   expect_contains(stale, {"deadlock", "suspect: a wait at " + sim::line(kLine) +
                                           ", thread 0 waited once more for phase 0 of mbarrier full"});
-  // Where all goes well, the suspects are for whoever finds the result wrong.
+  // A successful launch keeps its suspects, for when the result is wrong.
   sim::take_suspects();
   EXPECT_EQ(error_of_block(1,
                            [] {

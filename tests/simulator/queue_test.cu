@@ -1,5 +1,5 @@
-// Queues, events and copies between devices, on whatever machine the build has; and what happens in the
-// simulator, and may happen on a GPU, if a wait is missing.
+// Queues, events and copies between devices on the machine of this build; and the effects of a missing wait,
+// which are certain in the simulator and possible on a GPU.
 #include <memory>
 #include <numeric>
 #include <string>
@@ -25,18 +25,18 @@ __global__ void add(float* to, const float* from, int count) {
   if (i < count) to[i] += from[i];
 }
 
-/// Which wait a ring leaves out.
+/// The wait that a ring omits.
 enum class Missing { nothing, arrival, neighbours_arrival, own_kernel, neighbours_copy };
 
-/// Adds up the blocks of all ranks on every rank, as ring attention walks over keys: while a kernel adds one
-/// block, the next one comes from the neighbour. Returns rank 1's first and last sum.
+/// Adds up the blocks of all ranks on every rank, like ring attention walks over keys: while a kernel adds
+/// one block, the next one arrives from the neighbour. Returns rank 1's first and last sum.
 std::vector<float> ring(Missing missing) {
   struct Rank {
     int device;
     std::unique_ptr<Queue> compute, copies;
-    std::vector<Buffer> blocks;  // two: one is added while the other comes
+    std::vector<Buffer> blocks;  // two: one is added while the other arrives
     Buffer sum;
-    std::vector<Event> arrived, added;  // of every round
+    std::vector<Event> arrived, added;  // per round
 
     float* block(int round) const { return static_cast<float*>(blocks[std::size_t(round % 2)].data()); }
   };
@@ -122,11 +122,11 @@ TEST_F(QueueTest, RowsAreTakenFromStripesAndPutIntoOthers) {
     }
 }
 
-#ifndef __CUDACC__  // what only the simulator promises
+#ifndef __CUDACC__  // guaranteed by the simulator only
 
 class SimulatedQueues : public sim::SimulatorTest {
  protected:
-  /// What `work` says in all orders; empty if it is right in all.
+  /// The error that `work` reports in all orders; empty if it is correct in all.
   template <typename Work>
   static std::string in_any_order(const Work& work) {
     for (const sim::Async async : {sim::Async::eager, sim::Async::lazy, sim::Async::random})
@@ -164,7 +164,7 @@ TEST_F(SimulatedQueues, CopiesLandWhenSomebodyWaits) {
   idle.wait_for(copied);
   idle.synchronize();
   EXPECT_EQ(*first(to), 7);
-  EXPECT_EQ(*first(other), 8);  // nobody has waited for it
+  EXPECT_EQ(*first(other), 8);  // not waited for yet
   device::synchronize();
   EXPECT_EQ(*first(other), 7);
 }
@@ -182,7 +182,7 @@ TEST_F(SimulatedQueues, AFaultIsReportedToWhoeverWaits) {
     EXPECT_NE(std::string(error.what()).find("<<<(1,1,1), (2048,1,1), 0>>>: a block of"), std::string::npos)
         << error.what();
   }
-  queue.synchronize();  // it is said once
+  queue.synchronize();  // the error is reported once
 }
 
 TEST_F(SimulatedQueues, DevicesHaveTheirMemoryAndQueues) {

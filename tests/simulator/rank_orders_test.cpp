@@ -1,4 +1,4 @@
-// A rank that does not wait for its messages: what happens then in the simulator, and may happen on a GPU.
+// A rank that does not wait for its messages: certain to fail in the simulator, and possibly on a GPU.
 #include <string>
 #include <vector>
 
@@ -10,11 +10,11 @@ namespace {
 
 using device::Buffer, device::Place, device::Queue, device::Rank;
 
-/// Which wait the ranks leave out.
+/// The wait that the ranks omit.
 enum class Missing { nothing, arrival, departure };
 
-/// Two ranks exchange a buffer in one queue; in another one they copy what has come, and overwrite what they
-/// have sent. Whether both end with the other's number.
+/// Two ranks exchange a buffer in one queue; in another one they copy what they have received and overwrite
+/// what they have sent. Returns whether both end with the other's number.
 bool exchange_is_right(Missing missing) {
   std::vector<float> got(2);
   device::run_ranks(2, [&](Rank& rank) {
@@ -49,7 +49,7 @@ bool exchange_is_right(Missing missing) {
 
 class RankOrders : public sim::SimulatorTest {
  protected:
-  /// Whether the ranks are right in all orders.
+  /// Whether the ranks are correct in all orders.
   static bool is_always_right(Missing missing) {
     for (const sim::Async async : {sim::Async::eager, sim::Async::lazy, sim::Async::random})
       for (uint64_t seed = 1; seed <= (async == sim::Async::random ? 32u : 1u); ++seed) {
@@ -67,14 +67,14 @@ TEST_F(RankOrders, AMissingWaitShowsInSomeOrder) {
   EXPECT_FALSE(is_always_right(Missing::departure));
 }
 
-// With one seed the ranks do the same again, though each has a thread.
+// With the same seed, the ranks do the same again, although each has its own thread.
 TEST_F(RankOrders, ASeedIsAnOrder) {
   sim::options().async = sim::Async::random;
   std::vector<bool> first;
   for (int time = 0; time < 3; ++time) {
     std::vector<bool> right;
     for (uint64_t seed = 1; seed <= 32; ++seed) {
-      sim::options().seed = 0;  // another seed begins anew
+      sim::options().seed = 0;  // another seed starts over
       exchange_is_right(Missing::nothing);
       sim::options().seed = seed;
       right.push_back(exchange_is_right(Missing::departure));

@@ -1,4 +1,4 @@
-// Ranks and their messages, on whatever machine the build has.
+// Ranks and their messages on the machine of this build.
 #include "common/device/ranks.h"
 
 #include <array>
@@ -32,7 +32,7 @@ float first_of(const Buffer& buffer) {
 
 Message message(int rank, const Buffer& buffer) { return {rank, buffer.data(), buffer.bytes()}; }
 
-/// What run_ranks throws; empty if it ends well.
+/// The error of run_ranks; empty if there is none.
 std::string error_of(int ranks, Turns turns, const std::function<void(Rank&, Queue&)>& body) {
   try {
     run_ranks(
@@ -49,7 +49,7 @@ std::string error_of(int ranks, Turns turns, const std::function<void(Rank&, Que
   return "";
 }
 
-/// The same with the ranks' threads one at a time and free.
+/// The same, both with one rank's thread at a time and with all threads free.
 std::string error_of(int ranks, const std::function<void(Rank&, Queue&)>& body) {
   const std::string error = error_of(ranks, Turns::one_at_a_time, body);
   EXPECT_EQ(error_of(ranks, Turns::free, body), error);
@@ -100,7 +100,7 @@ TEST_F(RanksTest, NcclDoesTheSameWhereItIsThere) {
   for (int ranks = 1; ranks <= device_count(); ++ranks) expect_all_to_all(ranks, Transport::nccl);
 }
 
-// A send waits for its receive wherever that is, and two messages between two ranks come in their order.
+// A send waits for its receive wherever that is, and messages between two ranks arrive in order.
 TEST_F(RanksTest, MessagesComeInOrderAcrossExchanges) {
   std::array<float, 3> got{};
   run_ranks(2, [&](Rank& rank) {
@@ -158,7 +158,7 @@ TEST_F(RanksTest, BothEndsOfAMessageHaveOneSize) {
   EXPECT_EQ(error, "rank 0 sends 8 bytes to rank 1, which receives 12: give both ends one size");
 }
 
-// The others wait for it, and end with it.
+// The others wait for it and end with it.
 TEST_F(RanksTest, WhatOneRankThrowsEndsAll) {
   for (int failing : {0, 1, 2}) {
     std::atomic<int> ended_well = 0;
@@ -176,7 +176,7 @@ TEST_F(RanksTest, WhatOneRankThrowsEndsAll) {
   }
 }
 
-// On a GPU a rank that waits for its device must not keep the others from theirs.
+// On a GPU, a rank that waits for its device must not block the others.
 TEST_F(RanksTest, FreeRanksRunAtTheSameTime) {
   std::mutex mutex;
   std::condition_variable changed;

@@ -46,7 +46,7 @@ TEST_F(Setmaxnreg, TwoBlocksOfAMultiprocessorShareItsRegisters) {
   };
   EXPECT_EQ(sim::registers_at_start(384, 2), 80);
   EXPECT_EQ(error_of(share_registers<1>), "");
-#ifndef __clang__  // which cannot tell the simulator of bounds
+#ifndef __clang__  // whose kernels do not tell the simulator their bounds
   expect_contains(error_of(share_registers<2>), "(assuming that all threads started with 80)");
 #endif
 }
@@ -63,7 +63,7 @@ TEST_F(Setmaxnreg, WhatProducersGiveConsumersGet) {
                               __syncthreads();
                             }),
               "");
-    // The consumers come first and wait.
+    // The consumers arrive first and wait.
     EXPECT_EQ(sim::error_of(1, 512,
                             [] {
                               if (threadIdx.x >= 384)

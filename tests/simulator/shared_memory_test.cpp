@@ -9,7 +9,7 @@
 namespace flashbook {
 namespace {
 
-/// Says what the block found in its shared memory, and leaves something else there.
+/// Reports the block's initial shared memory and overwrites it.
 template <typename T>
 __global__ void find_and_leave(unsigned char* found, int bytes_of_dynamic_shared) {
   __shared__ T tile[40][33];
@@ -30,13 +30,13 @@ __global__ void find_and_leave(unsigned char* found, int bytes_of_dynamic_shared
   if (threadIdx.x < 8) aligned[threadIdx.x] = T{};
 }
 
-/// An array that nobody ever writes: a compiler might think that it is still zero.
+/// An array that is never written: a compiler might assume that it is still zero.
 __global__ void read_only(float* found) {
   __shared__ float never_written[4];
   found[threadIdx.x] = never_written[threadIdx.x];
 }
 
-/// A vector type, whose thread_local has a guard variable in some compilers.
+/// An array of a vector type; some compilers give a thread_local one a guard variable.
 template <int kCount>
 __global__ void vectors(float* found) {
   __shared__ float4 rows[kCount];
@@ -44,7 +44,7 @@ __global__ void vectors(float* found) {
   rows[threadIdx.x] = make_float4(1, 2, 3, 4);
 }
 
-/// Arrays in a function that kernels call, and in a lambda.
+/// Arrays in a function that kernels call and in a lambda.
 __device__ float block_sum(float value) {
   __shared__ float values[64];
   values[threadIdx.x] = value;

@@ -22,7 +22,7 @@ class SimulatorTest : public testing::Test {
   Options before_ = options();
 };
 
-/// The message of the error that a grid ends with; empty if it ends well.
+/// The error message of a grid; empty if there is no error.
 inline std::string error_of(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
                             const std::function<void()>& body) {
   try {
@@ -37,12 +37,12 @@ inline std::string error_of(dim3 grid, dim3 block, const std::function<void()>& 
   return error_of(grid, block, 0, body);
 }
 
-/// "file_test.cpp:12", as reports name a line of the calling file.
+/// "file_test.cpp:12", the way reports name a line of the calling file.
 inline std::string line(int number, const char* file = __builtin_FILE()) {
   return to_string(Location{file, number});
 }
 
-/// A report says it.
+/// Expects `part` in a report.
 inline void expect_in(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
 }

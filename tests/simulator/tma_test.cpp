@@ -1,5 +1,5 @@
 /// \file
-/// What goes wrong around TMA.
+/// Errors in the use of TMA.
 #include "common/ptx/tma.h"
 
 #include <cmath>
@@ -17,7 +17,7 @@
 namespace flashbook {
 namespace {
 
-constexpr uint32_t kBytes = 8 * 64 * sizeof(float);  // of a box
+constexpr uint32_t kBytes = 8 * 64 * sizeof(float);  // per box
 
 struct Maps {
   CUtensorMap first, second;
@@ -73,7 +73,7 @@ class Tma : public sim::SimulatorTest {
     for (const std::string& part : parts)
       EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
-  /// The message with which a tensor map is refused; empty if it is not.
+  /// The error for a tensor map; empty if it is accepted.
   static std::string refusal_of(const device::TensorTiles& tiles) {
     try {
       device::tensor_map(tiles);
@@ -255,7 +255,7 @@ TEST_F(Tma, TensorThatIsNotThere) {
                   {"tma_load at", "not in an allocation of device memory"});
 }
 
-TEST_F(Tma, BaseThatIsNotThere) {  // rows are counted from 8 before the tensor
+TEST_F(Tma, BaseThatIsNotThere) {  // coordinates start 8 rows before the tensor
   device::TensorTiles tiles = this->tiles();
   const uint64_t row_bytes = tiles.stride[0];
   tiles.base = static_cast<const char*>(tiles.base) - (uint64_t(1) << 30) * row_bytes;
@@ -406,7 +406,7 @@ TEST_F(Tma, AdditionThatHasReadItsTileHasNotHappened) {
 }
 
 TEST_F(Tma, OrderOfAdditionsFollowsTheSeed) {
-  // 2^24 + 1 rounds to 2^24: what comes first shows.
+  // 2^24 + 1 rounds to 2^24, so the order of the additions shows.
   const auto sum_of = [&](uint64_t seed) {
     sim::options().seed = seed;
     *tensor_.data() = 0;

@@ -1,5 +1,5 @@
 /// \file
-/// The traced mode: data handed over by flags, round after round and launch after launch. This file is
+/// The traced mode: data handed over through flags, round after round and launch after launch. This file is
 /// instrumented (flashbook_traced).
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ using sim::expect_in;
 
 constexpr int kRounds = 4, kThreads = 128;
 
-/// How a block tells another one of each chunk.
+/// How a block announces each chunk to another one.
 enum class Order {
   fence_barrier_flag,
   barrier_fence_flag,
@@ -25,7 +25,7 @@ enum class Order {
 };
 
 constexpr int kLineOfStore = __LINE__ + 6;
-/// Block 0 writes chunk after chunk, and its threads are at the next one's fence when thread 0 sets the flag.
+/// Block 0 writes chunk after chunk; its threads have reached the next fence when thread 0 sets the flag.
 __global__ void chunks(float* data, int* flags, float* out, Order order) {
   for (int chunk = 0; chunk < kRounds; ++chunk) {
     if (blockIdx.x == 0) {
@@ -46,8 +46,8 @@ __global__ void chunks(float* data, int* flags, float* out, Order order) {
   }
 }
 
-/// The same from warp to warp in shared memory, each lane with its own fence. `shift`: the fences come before
-/// the stores.
+/// The same between warps in shared memory, with a fence per lane. `shift`: the fences come before the
+/// stores.
 __global__ void chunks_of_a_warp(float* out, bool shift) {
   __shared__ float data[32];
   __shared__ volatile int ready, taken;
@@ -84,7 +84,7 @@ __global__ void chunks_of_a_warp(float* out, bool shift) {
   }
 }
 
-/// What a flag is set and read by.
+/// How a flag is set and read.
 enum class By { release, atomics, volatile_words };
 
 template <By kBy>
@@ -113,7 +113,8 @@ __device__ void wait_for(int* flag, int value) {
   __threadfence();
 }
 
-/// One thread writes, another one reads, in each round of one launch. Wrong unless the flag counts them.
+/// One thread writes, another one reads, in each round of one launch. Correct only if the flag counts the
+/// rounds.
 template <By kBy>
 __global__ void rounds(float* data, int* flag, float* out, int count, bool counts) {
   if (threadIdx.x != 0) return;
@@ -129,7 +130,7 @@ __global__ void rounds(float* data, int* flag, float* out, int count, bool count
   }
 }
 
-/// The same from warp to warp, in shared memory.
+/// The same between warps, in shared memory.
 template <By kBy>
 __global__ void rounds_of_a_block(float* out, bool counts) {
   __shared__ float data[kRounds];
@@ -169,7 +170,7 @@ class TraceFlags : public sim::SimulatorTest {
     const Values<float> out(kRounds);
     return sim::error_of(1, 64, [&] { rounds_of_a_block<kBy>(out.data(), counts); });
   }
-  /// The same launch twice, as a replayed graph does. Wrong unless somebody resets the flag.
+  /// The same launch twice, like a replayed graph. Correct only if the flag is reset.
   template <By kBy>
   std::string replays(bool resets) {
     const Values<float> data(kRounds), out(kRounds);

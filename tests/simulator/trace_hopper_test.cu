@@ -1,5 +1,5 @@
 /// \file
-/// Races with the async proxy, which TMA and WGMMA belong to. This file is instrumented (flashbook_traced).
+/// Races with the async proxy, which performs TMA and WGMMA. This file is instrumented (flashbook_traced).
 #include <string>
 #include <vector>
 
@@ -16,7 +16,7 @@
 namespace flashbook {
 namespace {
 
-/// What a kernel leaves out.
+/// The step that a kernel omits.
 enum class Missing {
   nothing,
   fence,
@@ -33,7 +33,7 @@ constexpr unsigned kThreads = 128, kRows = 32, kColumns = 32;
 constexpr uint32_t kTileBytes = kRows * kColumns * 4;
 
 constexpr int kLineOfFill = __LINE__ + 5;
-/// Fills a tile, has TMA store it, fills it again, and has it stored behind the first.
+/// Fills a tile, stores it by TMA, fills it again, and stores it after the first.
 __global__ void fill_and_store(const CUtensorMap& map, Missing missing) {
   auto* tile = dynamic_shared<float>();
   for (int round = 0; round < 2; ++round) {
@@ -50,7 +50,7 @@ __global__ void fill_and_store(const CUtensorMap& map, Missing missing) {
   if (threadIdx.x == 0) tma_store_wait_read<0>();
 }
 
-/// Has TMA store a tile and reads it back, with TMA or without.
+/// Stores a tile by TMA and reads it back, by TMA or without.
 __global__ void store_and_read_back(const CUtensorMap& map, const float* tensor, float* out, Missing missing,
                                     bool by_tma) {
   auto* tile = dynamic_shared<float>();
@@ -76,7 +76,7 @@ __global__ void store_and_read_back(const CUtensorMap& map, const float* tensor,
   if (threadIdx.x == 0) tma_store_wait<0>();
 }
 
-/// Writes a tile in shared memory, or the tensor, and has TMA load the one over the other.
+/// Writes a tile in shared memory, or the tensor, and loads the tensor over the tile by TMA.
 __global__ void write_and_load(const CUtensorMap& map, float* tensor, Missing missing) {
   auto* tile = dynamic_shared<float>();
   __shared__ uint64_t full;
@@ -94,7 +94,7 @@ __global__ void write_and_load(const CUtensorMap& map, float* tensor, Missing mi
   mbarrier_wait(&full, 0);
 }
 
-/// Thread 0 loads tile after tile into one stage, the others read.
+/// Thread 0 loads tile after tile into one stage; the others read them.
 __global__ void load_and_read(const CUtensorMap& map, float* out, Missing missing) {
   auto* tile = dynamic_shared<float>();
   __shared__ uint64_t full, empty;
@@ -121,7 +121,7 @@ __global__ void load_and_read(const CUtensorMap& map, float* out, Missing missin
 }
 
 constexpr int kLineOfStaleWait = __LINE__ + 13;
-/// Loads two tiles into one stage. `turns`: whether the parity does.
+/// Loads two tiles into one stage. `turns`: whether the parity alternates.
 __global__ void load_twice(const CUtensorMap& map, float* out, bool turns) {
   auto* tile = dynamic_shared<float>();
   __shared__ uint64_t full;
@@ -140,7 +140,7 @@ __global__ void load_twice(const CUtensorMap& map, float* out, bool turns) {
 }
 
 constexpr int kManyTiles = 40;
-/// Loads so many tiles, each to a barrier of its own, and reads the last but one after a wait for it, or for
+/// Loads many tiles, each with its own barrier, and reads the last but one after waiting for it, or only for
 /// the last.
 __global__ void load_many(const CUtensorMap& map, float* out, Missing missing) {
   auto* tiles = dynamic_shared<float>();
@@ -159,7 +159,7 @@ __global__ void load_many(const CUtensorMap& map, float* out, Missing missing) {
   for (auto& barrier : full) mbarrier_wait(&barrier, 0);
 }
 
-/// Multiplies two tiles of ones that the threads wrote, and overwrites one of them.
+/// Multiplies two tiles of ones written by the threads, and overwrites one of them.
 __global__ void multiply(float* out, Missing missing) {
   auto* halves = dynamic_shared<__half>();
   for (unsigned i = threadIdx.x; i < 8192; i += kThreads) halves[i] = to_f16(1);

@@ -1,5 +1,5 @@
 /// \file
-/// Helpers of a kernel in another file, one of which races.
+/// A kernel's helpers in another file, one of which races.
 #pragma once
 #include "common/device/kernel.h"
 

@@ -1,6 +1,6 @@
 /// \file
-/// The traced mode: memory that nobody has written, indices that leave their arrays, and variables of the
-/// device. This file is instrumented (flashbook_traced).
+/// The traced mode: unwritten memory, indices out of bounds, and variables of the device. This file is
+/// instrumented (flashbook_traced).
 #include <string>
 #include <vector>
 
@@ -13,7 +13,7 @@
 namespace flashbook {
 namespace {
 
-// ---- memory that nobody has written
+// ---- unwritten memory
 
 __global__ void largest(const float* in, float* out) {
   if (in[threadIdx.x] > 0) out[threadIdx.x] = 1;
@@ -37,7 +37,7 @@ __global__ void count_in_shared(int* out, bool clear) {
   out[threadIdx.x] = counter;
 }
 
-// ---- indices that leave their arrays
+// ---- indices out of bounds
 
 struct Shared {
   float first[32], second[4][8], last[8];
@@ -54,7 +54,7 @@ __global__ void leave_static_array(float* out, int index) {
 __global__ void leave_member(int index) { dynamic_shared<Shared>()->first[index] = 1; }
 __global__ void leave_row(int index) { dynamic_shared<Shared>()->second[1][index] = 1; }
 __global__ void leave_last_member(int index) { dynamic_shared<Shared>()->last[index] = 1; }
-#ifndef __clang__  // which does not know where a pointer comes from
+#ifndef __clang__  // which does not track where a pointer comes from
 __device__ float sum_of(const float* row, int count) {
   float sum = 0;
   for (int i = 0; i < count; ++i) sum += row[i];
@@ -77,9 +77,9 @@ __global__ void leave_local(float* out, int index) {
   for (const float* sum = sums; sum != &sums[8]; ++sum) out[threadIdx.x] = *sum;
 }
 
-// ---- locals without a value
+// ---- uninitialised locals
 
-#ifndef __clang__  // whose locals without a value are NaN
+#ifndef __clang__  // whose uninitialised locals are NaN
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // elsewhere an error of the build
 __global__ void largest_of_row(const float* row, float* out, int count) {
@@ -120,7 +120,7 @@ __global__ void turn_around(float* out, bool wait) {
 }
 __global__ void leave_table(int index) { table[1][index] = 0; }
 
-// ---- memory that is none of the device's
+// ---- memory outside the device
 
 struct Places {
   const float* in;
@@ -144,8 +144,7 @@ __global__ void use_own_local(float* out) {
   out[threadIdx.x] = *place;
 }
 
-/// Block 0 leaves a pointer to its shared memory, or the number there, for block 1, and goes, or waits for
-/// it.
+/// Block 0 leaves a pointer to its shared memory, or the value there, for block 1, and exits or waits for it.
 __global__ void leave_a_pointer(const float** place, int* left, float* out, bool together, bool as_numbers) {
   __shared__ float shared;
   shared = 5;
@@ -214,7 +213,7 @@ TEST_F(TraceMemory, WhatAKernelHasWrittenLaterOnesMayRead) {
   for (int i = 0; i < 2; ++i) expect_unwritten(error_of(1, 32, largest, values.data(), out.data()));
   EXPECT_EQ(error_of(1, 32, write, values.data() + 1, 2), "");
   EXPECT_EQ(error_of(1, 32, largest, values.data(), out.data()), "");
-  // All bytes of -1 are those of memory that nobody has written.
+  // The bytes of -1 look like unwritten memory.
   const Values<int> numbers(64);
   EXPECT_EQ(error_of(1, 32, write_minus_one, numbers.data() + 16), "");
   const Values<int> others(32);
@@ -225,7 +224,7 @@ TEST_F(TraceMemory, WhatAKernelHasWrittenLaterOnesMayRead) {
 TEST_F(TraceMemory, WhoOnlyWritesMayComeFirst) {
   EXPECT_EQ(error_of(1, 1, exchange, Values<float>(2).data()), "");
   const Values<float> fresh(64), out(std::vector<float>(64, 0.0f));
-  // What moves may have gaps, of which nobody makes use.
+  // Structs may have padding, which is never used.
   EXPECT_EQ(error_of(1, 8, write, fresh.data(), 4), "");
   EXPECT_EQ(
       error_of(1, 8, copy, reinterpret_cast<float4*>(fresh.data()), reinterpret_cast<float4*>(out.data())),
@@ -281,7 +280,7 @@ TEST_F(TraceMemory, IndicesStayInTheirArrays) {
   }
 }
 
-#ifndef __clang__  // which does not know where a pointer comes from, and whose locals without a value are NaN
+#ifndef __clang__  // which does not track where a pointer comes from, and whose uninitialised locals are NaN
 TEST_F(TraceMemory, PointersStayInTheirArrays) {
   const Values<float> out(32);
   EXPECT_EQ(error_of(1, 32, leave_array_by_pointer, out.data(), 32), "");
@@ -387,7 +386,7 @@ TEST_F(TraceMemory, AHelperIsNamedWithTheKernelsOwnLine) {
       << error;
 }
 
-#if defined(__x86_64__) || defined(__aarch64__)  // elsewhere nobody knows what a call looks like
+#if defined(__x86_64__) || defined(__aarch64__)  // calls are recognised on these only
 TEST_F(TraceMemory, AFunctionIsNamedWithTheCallsThatLeadThere) {
 #ifdef __clang__
   GTEST_SKIP() << "clang++ makes a jump of a call that comes last";

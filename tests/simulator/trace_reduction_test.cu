@@ -1,5 +1,5 @@
 /// \file
-/// Races in global memory with what adds there and what hands data over. This file is instrumented
+/// Races in global memory that involve reductions and hand-overs. This file is instrumented
 /// (flashbook_traced).
 #include <string>
 #include <vector>
@@ -16,13 +16,13 @@
 namespace flashbook {
 namespace {
 
-/// What a kernel does wrong.
+/// The error of a kernel.
 enum class Wrong {
   nothing,
-  read_only_wait,   // waits until the tile has been read, for tma_store_wait
+  read_only_wait,   // waits until the tile has been read, instead of tma_store_wait
   relaxed_arrival,  // counts without a release
   plain_add,        // one block adds by a plain load and store
-  plain_read,       // reads the sum without having waited for all
+  plain_read,       // reads the sum without waiting for all blocks
   no_fence,
   fence_of_shared_memory,
   no_wait_between,
@@ -33,7 +33,7 @@ constexpr unsigned kThreads = 64, kBlocks = 3;
 constexpr uint32_t kBytes = kThreads * sizeof(float);
 
 constexpr int kLineOfRead = __LINE__ + 22;
-/// Every block adds a tile to the sum, and the last to come reads it.
+/// Every block adds a tile to the sum, and the last one to arrive reads it.
 __global__ void add_and_read(float* sum, unsigned* arrived, float* out, Wrong wrong) {
   auto* tile = dynamic_shared<float>();
   __shared__ bool is_last;
@@ -58,7 +58,7 @@ __global__ void add_and_read(float* sum, unsigned* arrived, float* out, Wrong wr
   if (threadIdx.x == 0) tma_store_wait<0>();
 }
 
-/// A block writes by plain stores, and the next loads it, or adds to it, by TMA.
+/// One block writes by plain stores, and the next loads the row, or adds to it, by TMA.
 __global__ void write_and_hand_over(float* row, int* flag, Wrong wrong, bool reader_fences, bool adds) {
   auto* tile = dynamic_shared<float>();
   __shared__ uint64_t full;
@@ -95,14 +95,14 @@ __global__ void write_and_hand_over(float* row, int* flag, Wrong wrong, bool rea
   }
 }
 
-/// Adds 1 to each element, as the launch before this one has done.
+/// Adds 1 to each element, like the launch before this one.
 __global__ void add_after(float* row, Wrong wrong) {
   if (threadIdx.x == 0 && wrong != Wrong::no_wait_between) wait_for_launch_before();
   if (wrong != Wrong::no_barrier) __syncthreads();
   row[threadIdx.x] += 1;
 }
 
-/// What the second of three dependent launches does.
+/// The behaviour of the second of three dependent launches.
 enum class Middle { waits_first, waits_late, never_waits };
 
 __global__ void first_of_chain(float* row) {
@@ -114,7 +114,7 @@ __global__ void middle_of_chain(Middle middle) {
   let_dependents_launch();
   if (middle == Middle::waits_late) wait_for_launch_before();
 }
-/// Reads what the first has written, or overwrites it.
+/// Reads or overwrites the output of the first launch.
 __global__ void last_of_chain(float* row, float* out, bool early, bool reads) {
   if (!early) wait_for_launch_before();
   if (reads)
@@ -123,7 +123,7 @@ __global__ void last_of_chain(float* row, float* out, bool early, bool reads) {
     row[threadIdx.x] = 2;
 }
 
-/// A thread clears a row by TMA, and adds to it.
+/// A thread clears a row by TMA and adds to it.
 __global__ void clear_and_add(float* row, Wrong wrong) {
   auto* tiles = dynamic_shared<float>();
   tiles[threadIdx.x] = 0;
@@ -139,7 +139,7 @@ __global__ void clear_and_add(float* row, Wrong wrong) {
   tma_store_wait_read<0>();
 }
 
-/// Adds a tile to what nobody has cleared, unless the host has.
+/// Adds a tile to a sum that only the host may have cleared.
 __global__ void add_to(float* sum) {
   auto* tile = dynamic_shared<float>();
   tile[threadIdx.x] = 1;

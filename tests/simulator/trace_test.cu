@@ -1,6 +1,6 @@
 /// \file
-/// The traced mode: access patterns whose counts are known by hand, accesses that must be refused, and races.
-/// This file is instrumented (flashbook_traced).
+/// The traced mode: access patterns with known counts, accesses that must be refused, and races. This file is
+/// instrumented (flashbook_traced).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,13 +22,13 @@ namespace {
 using sim::Access;
 using sim::LineCounts;
 
-// ---- patterns: one request of each of a block's warps
+// ---- patterns: one request per warp of a block
 
 constexpr int kLineOfStride = __LINE__ + 3;
 __global__ void load_at_stride(const float* in, float* out, int stride, int shift) {
   const int i = threadIdx.x;
   const float value = in[i * stride + shift];
-  if (value > 1e30f) out[i] = value;  // never: nothing but the load counts
+  if (value > 1e30f) out[i] = value;  // never true: only the load counts
 }
 
 __global__ void store_16_bytes(float4* out) { out[threadIdx.x] = make_float4(1, 2, 3, 4); }
@@ -49,7 +49,7 @@ __global__ void load_in_two_branches(const float* in, float* out) {
   if (value > 1e30f) out[i] = value;
 }
 
-/// Lane i goes i + 1 rounds.
+/// Lane i runs i + 1 rounds.
 __global__ void loop_of_own_length(const float* in, float* out) {
   float sum = 0;
   for (int j = 0; j <= int(threadIdx.x); ++j) sum += in[32 * j + threadIdx.x];
@@ -74,7 +74,7 @@ __global__ void load_a_static_column(float* out) {
   if (value > 2) out[0] = value;
 }
 
-/// A tile of 32 rows of 64 bf16; swizzled: the 16 bytes numbered c of row r lie at c ^ r % 8.
+/// A tile of 32 rows of 64 bf16; swizzled: chunk c of row r (16 bytes) is stored at chunk c ^ r % 8.
 __global__ void load_matrices(uint32_t* out, bool swizzle) {
   const auto* tile = dynamic_shared<unsigned char>();
   const int lane = threadIdx.x, chunk = swizzle ? lane % 8 : 0;
@@ -98,7 +98,7 @@ __global__ void load_fragment(float* out) {
   if (a.x[0].bits == 1) out[0] = 1;
 }
 
-/// Rows of 32 floats, of which each thread copies as many bytes of its own.
+/// Rows of 32 floats, of which each thread copies this many bytes.
 __global__ void copy_by_memcpy(const float* in, float* out, std::size_t bytes) {
   std::memcpy(out + 32 * threadIdx.x, in + 32 * threadIdx.x, bytes);
 }
@@ -118,14 +118,14 @@ class Trace : public sim::SimulatorTest {
  protected:
   Trace() { sim::take_trace(); }
 
-  /// Runs `body` in one block and keeps what it cost. It may read shared memory that nobody has written.
+  /// Runs `body` in one block and keeps its counts. It may read unwritten shared memory.
   void run(int threads, std::size_t shared_bytes, const std::function<void()>& body) {
     const std::string error = sim::error_of(1, unsigned(threads), shared_bytes, body);
     EXPECT_TRUE(error.empty() || error.starts_with("uninitialised")) << error;
     launch_ = sim::take_trace().back();
   }
 
-  /// The counts of the only line that does this.
+  /// The counts of the only line with this kind of access.
   LineCounts only(bool shared, Access access) const {
     LineCounts found{};
     int count = 0;
@@ -291,7 +291,7 @@ __global__ void load_one(const float* in, float* out) {
 __global__ void store_dynamic(int at) { dynamic_shared<float>()[at] = 1; }
 
 constexpr int kLineOfShift = __LINE__ + 2;
-/// The first `count` bits, of 32.
+/// The first `count` of 32 bits.
 __global__ void shift_right(unsigned* out, int count) { out[threadIdx.x] = ~0u >> (32 - count); }
 
 constexpr int kLineOfConversion = __LINE__ + 1;
@@ -322,7 +322,7 @@ TEST_F(Trace, BoundsOfDeviceMemory) {
       << error;
   EXPECT_NE(error.find("thread (0,0,0)"), std::string::npos) << error;
   EXPECT_EQ(sim::error_of(1, 1, [&] { load_one(small.data() + 99, out_.data()); }), "");
-  const float* volatile nowhere = nullptr;  // the compiler is not to know
+  const float* volatile nowhere = nullptr;  // volatile, so that the compiler does not know
   const std::string null = sim::error_of(1, 1, [&] { load_one(nowhere, out_.data()); });
   EXPECT_NE(null.find("out of bounds"), std::string::npos) << null;
 }
@@ -381,7 +381,7 @@ __global__ void neighbouring_bytes() {
 __global__ void fill_rows_by_all(float value) {
   std::memset(dynamic_shared<float>() + threadIdx.x % 4 * 16, int(value), 64);
 }
-/// Each thread fills a row, and reads that of another.
+/// Each thread fills a row and reads another one's.
 __global__ void copy_rows_to_shared(const float* in, float* out, bool barrier) {
   auto* rows = dynamic_shared<float>();
   std::copy_n(in + 16 * threadIdx.x, 16, rows + 16 * threadIdx.x);
@@ -390,7 +390,7 @@ __global__ void copy_rows_to_shared(const float* in, float* out, bool barrier) {
 }
 
 __global__ void same_bytes_by_two_warps() { dynamic_shared<unsigned char>()[threadIdx.x % 32] = threadIdx.x; }
-/// Each thread's own byte, before and after its neighbours touch theirs.
+/// Each thread's own byte, before and after its neighbours access theirs.
 __global__ void own_byte_twice(unsigned char* out) {
   auto* bytes = dynamic_shared<unsigned char>();
   bytes[threadIdx.x] = out[threadIdx.x] = 1;
@@ -411,7 +411,7 @@ __global__ void count_in_shared(int* out, bool plain) {
   if (threadIdx.x == 0) *out = count;
 }
 
-/// Each warp waits for the copies of its own only.
+/// Each warp waits only for its own copies.
 __global__ void read_others_copies(const float4* in, float* out, bool barrier) {
   float4* tile = dynamic_shared<float4>();
   cp_async_cg(tile + threadIdx.x, in + threadIdx.x);
@@ -437,20 +437,20 @@ __global__ void stages_of_copies(const float4* in, float* out, bool barrier_at_e
 
 __global__ void everyone_writes(float* out, bool same) { out[same ? 0 : blockIdx.x] = float(blockIdx.x); }
 
-/// Eight bytes a block, or some of the next one's.
+/// Eight bytes per block, or some of the next block's.
 __global__ void everyone_writes_bytes(unsigned char* out, int count) {
   for (int i = 0; i < count; ++i) out[8 * blockIdx.x + i] = blockIdx.x;
 }
 
 __global__ void raise_one_flag(int* flag) { *flag = 1; }
 
-/// The number of a block comes from a counter.
+/// A counter provides the number of a block.
 __global__ void count_then_write(float* out, int* counter, int reach) {
   const int block = atomicAdd(counter, 1);
   for (int i = 0; i < reach; ++i) out[block + i] = float(block);
 }
 
-/// Adds what the warps have left, and what others would have.
+/// Reads the warps' parts, and uninitialised ones if `parts` is too large.
 __global__ void add_parts(float* out, int parts) {
   __shared__ float part[32];
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = 1;
@@ -460,7 +460,7 @@ __global__ void add_parts(float* out, int parts) {
 
 enum Handover { kRight, kNoFence, kFlagFirst };
 
-/// The last block adds what the others have left.
+/// The last block adds what the others have written.
 __global__ void last_block_adds(float* parts, int* counter, Handover how) {
   __shared__ bool is_last;
   if (how == kFlagFirst) __threadfence();
@@ -477,7 +477,7 @@ __global__ void last_block_adds(float* parts, int* counter, Handover how) {
   parts[0] = sum;
 }
 
-/// A scan: each block waits for the one before by a volatile flag.
+/// A scan: each block waits for the previous one through a volatile flag.
 __global__ void chain(volatile int* flags, volatile int* sums) {
   const unsigned block = blockIdx.x;
   if (block > 0)
@@ -505,7 +505,7 @@ __global__ void hand_over_in_shared(float* out, bool fence) {
   }
 }
 
-/// Sums of warps, written as long as lanes went in step; `ordered`: as it is done since.
+/// Sums of warps, written as when lanes ran in lock-step; `ordered`: as required since.
 __global__ void sum_of_warps(const float* in, float* out, int rows, bool ordered) {
   __shared__ volatile float part[64];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -540,7 +540,7 @@ __global__ void hand_over_in_a_warp(float* out) {
   }
 }
 
-/// Block 0 fills a ring of two places, block 1 empties it; `ahead`: by how many places block 0 goes too far.
+/// Block 0 fills a ring of two places, block 1 empties it; `ahead`: how many places too far block 0 runs.
 __global__ void ring_of_blocks(float* places, int* filled, int* emptied, float* out, int ahead) {
   constexpr int kPlaces = 2, kRounds = 6;
   for (int round = 0; round < kRounds; ++round) {
@@ -557,7 +557,7 @@ __global__ void ring_of_blocks(float* places, int* filled, int* emptied, float* 
     }
   }
 }
-/// Block 1 waits in each round for block 0's; `advances`: for that of the same round, and not for the first.
+/// In each round, block 1 waits for block 0's same round if it `advances`, otherwise only for the first one.
 __global__ void rounds_of_blocks(float* values, int* rounds, float* out, bool advances) {
   for (int round = 0; round < 3; ++round) {
     if (blockIdx.x == 0) {
@@ -572,7 +572,7 @@ __global__ void rounds_of_blocks(float* values, int* rounds, float* out, bool ad
     }
   }
 }
-/// What block 0 clears all blocks add to; `ordered`: once they know that it has.
+/// Block 0 clears the sums that all blocks add to; `ordered`: after they know that it has.
 __global__ void clear_and_add(float* sums, int* cleared, bool ordered) {
   if (blockIdx.x == 0) {
     sums[threadIdx.x] = 0;
@@ -587,7 +587,7 @@ __global__ void clear_and_add(float* sums, int* cleared, bool ordered) {
   }
   atomicAdd(&sums[threadIdx.x], 1.0f);
 }
-/// Block 2 hears by block 1 of what block 0 has stored last, and must read that.
+/// Block 2 learns from block 1 of block 0's last store, and must read that value.
 __global__ void hear_by_a_third(int* first, int* second, float* out) {
   if (blockIdx.x == 0) {
     for (int i = 1; i <= 3; ++i) store_release(first, i);
@@ -655,7 +655,7 @@ TEST_F(TraceRaces, OfWhatIsMovedAsAWhole) {
       sim::error_of(1, 64, 4096, [&] { copy_rows_to_shared(in_.data(), out_.data(), false); });
   EXPECT_NE(error.find("data race in block 0 on dynamic shared memory"), std::string::npos) << error;
   EXPECT_NE(error.find("read at trace_test.cu:"), std::string::npos) << error;
-  // All store the same.
+  // All store the same value.
   EXPECT_EQ(sim::error_of(1, 64, 256, [&] { fill_rows_by_all(0); }), "");
   EXPECT_NE(sim::error_of(1, 64, 256, [&] { fill_rows_by_all(float(threadIdx.x / 32)); }), "");
 }
@@ -719,7 +719,7 @@ TEST_F(TraceRaces, SharedMemoryThatNobodyHasWritten) {
       << error;
 }
 
-/// Blocks that run one after another on one OS thread, and beside each other on several.
+/// Blocks that run one after another on one OS thread, and concurrently on several.
 TEST_F(TraceRaces, OrdersOfBlocksThatDoNotHappenHere) {
   const auto error = [&](auto&& kernel, unsigned blocks, unsigned threads) {
     const Values<int> flags(std::vector<int>{0, 0});
@@ -769,7 +769,7 @@ TEST_F(TraceRaces, VolatileFlags) {
   EXPECT_EQ(sim::error_of(8, 1, [&] { chain(values.data(), values.data() + 8); }), "");
   EXPECT_EQ(values.get()[15], 8);
   EXPECT_EQ(sim::error_of(1, 64, [&] { hand_over_in_shared(out_.data(), true); }), "");
-  sim::options().seed = 3;  // the flag is set between two looks at it
+  sim::options().seed = 3;  // the flag is set between two polls
   EXPECT_EQ(sim::error_of(1, 64, [&] { hand_over_in_shared(out_.data(), true); }), "");
   EXPECT_NE(sim::error_of(1, 64, [&] { hand_over_in_shared(out_.data(), false); }), "");
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffff;
 
-// Kernels whose warps break a rule. What warps may do is in both_machines_test.cu.
+// Kernels whose warps break a rule. For correct ones see both_machines_test.cu.
 
 constexpr int kLineOfShuffle = __LINE__ + 3;
 __global__ void diverge() {
@@ -36,19 +36,19 @@ __global__ void not_in_the_mask() { __shfl_sync(0x0000ffff, 1, 0); }
 
 constexpr int kLineOfAbsentLane = __LINE__ + 4;
 
-/// Lanes 0 to 15 shuffle among themselves, but the lane they read is another one.
+/// Lanes 0 to 15 shuffle among themselves, but read a lane outside the mask.
 __global__ void read_outside_the_mask(int source) {
   if (threadIdx.x < 16) __shfl_sync(0x0000ffff, 1, source);
 }
 
-/// A full mask after half of the lanes have left, as a ragged edge makes it. Reading from those that are
-/// there is fine.
+/// A full mask after half of the lanes have exited, as at a ragged edge. Reading from the remaining ones is
+/// allowed.
 __global__ void shuffle_after_exit(int* result, int lanes, int lane_mask) {
   if (int(threadIdx.x) >= lanes) return;
   result[threadIdx.x] = __shfl_xor_sync(kAll, int(threadIdx.x), lane_mask);
 }
 
-/// Two halves of a warp, each with its own mask, meet among themselves, in any order, and then all together.
+/// The two halves of a warp, each with its own mask, meet separately, in any order, and then together.
 __global__ void halves(int* result) {
   const int lane = threadIdx.x;
   int sum = lane;
@@ -69,7 +69,7 @@ __global__ void half_meets_first(int* result) {
   result[lane] = value;
 }
 
-/// As __syncthreads in a loop that some lanes leave early.
+/// Like __syncthreads in a loop that some lanes leave early.
 __global__ void leave_one_by_one(int* rounds) {
   for (int round = 0; round < int(threadIdx.x); ++round) {
     __syncwarp();

@@ -1,5 +1,5 @@
 /// \file
-/// Kernels that never end: each must be reported, and what only looks like one must not.
+/// Kernels that never end, each of which must be reported, and kernels that only look like that.
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -19,7 +19,7 @@ class Watchdog : public sim::SimulatorTest {
 };
 
 #ifdef __GLIBC__
-/// Other threads that want the machine's processors, as long as it lives.
+/// While it exists, other threads compete for the machine's processors.
 class BusyMachine {
  public:
   BusyMachine() {
@@ -68,7 +68,7 @@ TEST_F(Watchdog, EndlessLoopIsToldWithinFiveSecondsOnABusyMachine) {
     spin(&flag);
   });
 #ifdef __SANITIZE_ADDRESS__
-  constexpr std::chrono::seconds kMost{10};  // lines are looked up in code that is checked, too
+  constexpr std::chrono::seconds kMost{10};  // including the time to look up lines in code with sanitizers
 #else
   constexpr std::chrono::seconds kMost{5};
 #endif
@@ -111,7 +111,7 @@ TEST_F(Watchdog, WildAddressesAndMisalignedVectorsAreReports) {
                   "out of bounds: a thread touches address 0x40 (near null");
 }
 
-/// Calls itself, as long as nobody makes the depth negative.
+/// Infinite recursion, unless the depth becomes negative.
 constexpr int kLineOfRecursion = __LINE__ + 4;
 __attribute__((noinline)) int descend(volatile int* depth, bool meets) {
   volatile int here[64] = {};
@@ -132,11 +132,11 @@ TEST_F(Watchdog, RecursionsWithoutEndAreReports) {
       expect_contains(error, "in block (0,0,0), thread (");
       expect_contains(error, ", at watchdog_test.cpp:" + std::to_string(kLineOfRecursion).substr(0, 2));
     }
-  // The stacks are as good as before.
+  // The stacks can still be used.
   EXPECT_EQ(sim::error_of(1, 96, [] { __syncthreads(); }), "");
 }
 
-#ifdef __x86_64__  // other processors do not mind
+#ifdef __x86_64__  // other processors allow it
 TEST_F(Watchdog, DivisionsByZeroAreReports) {
   static volatile int zero = 0;
   constexpr int kLine = __LINE__ + 2;
@@ -149,8 +149,8 @@ TEST_F(Watchdog, DivisionsByZeroAreReports) {
 #endif
 #endif
 
-/// Takes tiles from a counter, as long as the number is one, or, `to_the_last`, until it is the first that is
-/// none.
+/// Takes tiles from a counter until it reaches `count`; `to_the_last`: only the number `count` itself ends
+/// the loop.
 void take_tiles(int* counter, int* tiles, int count, bool to_the_last) {
   __shared__ int tile;
   for (;;) {
@@ -180,8 +180,7 @@ TEST_F(Watchdog, APersistentLoopThatMissesItsEnd) {
 }
 
 TEST_F(Watchdog, PollingByAtomicsLetsTheOthersRun) {
-  // Warp 0 waits for a flag that warp 1 sets after it, whichever of them goes first: on a GPU they run side
-  // by side.
+  // Warp 0 waits for a flag that warp 1 sets, whichever runs first: on a GPU they run concurrently.
   for (uint64_t seed = 0; seed <= 16; ++seed) {
     sim::options().seed = seed;
     EXPECT_EQ(sim::error_of(1, 64,

@@ -9,23 +9,23 @@
 
 namespace flashbook {
 
-/// What is multiplied and how it lies.
+/// The operands' types, shapes and layouts.
 template <typename T, int kN, Swizzle kSwizzle, Major kMajorA, Major kMajorB, bool kRegisters,
           bool kSpread = false>
 struct WgmmaCase {
   using Bits = std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>;
   static constexpr int kColumns = kN;
-  static constexpr int kStepK = 32 / sizeof(T);   ///< of an instruction
+  static constexpr int kStepK = 32 / sizeof(T);   ///< per instruction
   static constexpr int kSteps = 4;                ///< instructions: a line of 128 bytes
   static constexpr int kInner = kSteps * kStepK;  ///< columns of a and rows of b
   static constexpr uint32_t kTileB = 48 * 1024;   ///< where b begins in shared memory, after a
   static constexpr std::size_t kSharedBytes = 208 * 1024;
 
-  /// A matrix of `rows` rows along m or n. Spread: everything is twice as far apart as it must be.
+  /// A matrix of `rows` rows along m or n. Spread: twice the necessary distances.
   __host__ __device__ static constexpr WgmmaTile tile(Major major, int rows) {
     constexpr uint32_t kLine = swizzle_bytes(kSwizzle), kAtom = 8 * kLine;
     const uint32_t gap = kSpread ? 2 : 1;
-    // Atoms that follow each other across lines are neighbours; those along lines come after all of these.
+    // Atoms next to each other across lines are contiguous; those along lines follow after all of these.
     const uint32_t groups = uint32_t(major == Major::k ? rows : kInner) / 8;
     const uint32_t across = gap * kAtom, along = groups * across;
     const bool exchanged = major == Major::mn && kSwizzle == Swizzle::none;
@@ -53,7 +53,7 @@ struct WgmmaCase {
 #pragma unroll
     for (int i = 0; i < kN / 2; ++i) d[i] = float(thread % 7 - i % 5);
 
-    wgmma_pin(d);  // it has its values before the fence
+    wgmma_pin(d);  // the values must be in place before the fence
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -70,7 +70,7 @@ struct WgmmaCase {
   }
 
  private:
-  /// Every element to the register that WgmmaM64 names.
+  /// Loads every element into the register that WgmmaM64 assigns to it.
   static __device__ void load_a(const Bits* a, uint32_t (&registers)[kSteps][4]) {
     using Layout = WgmmaM64<kN>;
     constexpr int kElements = sizeof(T) == 1 ? Layout::kElementsA8 : Layout::kElementsA16;

@@ -1,5 +1,5 @@
 /// \file
-/// What goes wrong around wgmma, and what the simulator says.
+/// Errors in the use of wgmma and the simulator's reports.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -18,7 +18,7 @@ namespace {
 constexpr unsigned kThreads = 128;
 constexpr std::size_t kSharedBytes = 16 * 1024;
 
-/// What a thread of these tests has: tiles of ones, one step along k each, and registers.
+/// A thread's operands in these tests: tiles of ones, one step along k each, and registers.
 struct Operands {
   uint64_t a, b;
   uint32_t a_registers[4];
@@ -51,7 +51,7 @@ class WgmmaRules : public sim::SimulatorTest {
  protected:
   WgmmaRules() { sim::options().async = sim::Async::lazy; }
 
-  /// The error of a block of `threads` threads that all run `body`.
+  /// The error of a block of `threads` threads that run `body`.
   template <typename Body>
   std::string error_of(const Body& body, unsigned threads = kThreads) {
     return sim::error_of(1, threads, kSharedBytes, [&] {
@@ -66,7 +66,7 @@ using sim::expect_in;
 /// "wgmma m64n16k16 of f16 at wgmma_rules_test.cpp:12".
 std::string product_at(int line) { return "wgmma m64n16k16 of f16 at " + sim::line(line); }
 
-/// Loads 64 rows of 64 numbers by a map, overwrites them perhaps, and reads them by a swizzle.
+/// Loads 64 rows of 64 numbers through a map, optionally overwrites them, and reads them with a swizzle.
 template <Swizzle kSwizzle>
 void load_and_multiply(const CUtensorMap& map, int overwrite) {
   auto* tile = dynamic_shared<__half>();

@@ -134,7 +134,7 @@ std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
   if (first.accumulate) {
     require_fenced(mine, first.kind, where);
   } else if (mine.fences_at_wait == fences_) {
-    // A product that is never read is never computed.
+    // The last result was presumably read after that wait, so the next product needs a fence.
     no_fence(first.kind, where, "the accumulator's last product was waited for since the last one");
   }
   mine.is_new = false;

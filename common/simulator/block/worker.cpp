@@ -148,7 +148,7 @@ void Worker::run_thread() {
   if (EventLog* log = scheduler.log()) log->add(current_number(), {EventKind::exits, "exits", {}});
   if (observer()) {
     observer()->releases(current_number(), barriers.whole_block());
-    // If the block has no other threads left, all have exited.
+    // With no lane left, all lanes of the warp have finished.
     const int warp = scheduler.current().warp, others = int(scheduler.threads().size()) - warp * kWarpLanes;
     if (scheduler.alive_lanes(warp) == 0)
       observer()->converges(warp, others < kWarpLanes ? (1u << others) - 1 : kAllLanes);

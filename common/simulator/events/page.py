@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes of what the simulator wrote down (FLASHBOOK_SIM_EVENTS) a page that one steps through, and Perfetto's JSON:
+"""Turns the simulator's event log (FLASHBOOK_SIM_EVENTS) into a page to step through, and into Perfetto's JSON:
 
     python3 common/simulator/events/page.py EVENTS.json --html trace.html --perfetto trace.json
 
-The page is one file that needs no network. `./flashbook trace` runs a program and then this. Exit code 2: the input cannot be read."""
+The page is one file that needs no network. `./flashbook trace` runs a program, then this. Exit code 2: the input cannot be read."""
 import argparse
 import json
 import os
@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 TEMPLATE = Path(__file__).with_name("page.html")
 KINDS = ("starts", "exits", "does", "waits", "passes", "arrives", "over", "copies", "lands", "memory", "fault")
 GROUPS = ("starts and ends", "barriers", "copies", "products", "loads and stores", "within a warp", "fences", "registers", "faults")
-# Files that a kernel is written in and not what it is written with.
+# Files that implement the language of kernels, as opposed to kernels.
 LANGUAGE = ("common/simulator/", "common/ptx/", "common/numeric/", "common/device/", "/include/c++/", "/lib/gcc/")
-AT_ONCE = 1000  # addresses that addr2line is given: a command has a longest length
+AT_ONCE = 1000  # addresses per call of addr2line: the length of a command is limited
 
 
 class Problem(Exception):
-    """What the user can mend, in one line."""
+    """An error that the user can fix, in one line."""
 
 
 class Frame(NamedTuple):
@@ -63,7 +63,7 @@ def short_name(function: str) -> str:
 
 
 def frames_of(program: str, code: Iterable[int]) -> dict[int, list[Frame]]:
-    """The lines that code comes from, the innermost first. Empty without addr2line (of binutils), or without debug information."""
+    """The source lines of code, innermost first. Empty without addr2line (from binutils) or debug information."""
     found: dict[int, list[Frame]] = {}
     offsets = sorted(set(code))
     for first in range(0, len(offsets), AT_ONCE):
@@ -91,7 +91,7 @@ class Sources:
     """The files of a program's kernels."""
 
     def __init__(self, program: str) -> None:
-        self.folders = [Path.cwd(), *Path(program).parents]  # of names that are relative, to where it was built
+        self.folders = [Path.cwd(), *Path(program).parents]  # to resolve names relative to where the program was built
         self.known: dict[str, Path | None] = {}
 
     def path(self, name: str) -> Path | None:
@@ -128,7 +128,7 @@ def group_of(kind: str, what: str) -> str:
 
 
 def events_of(block: dict[str, Any], stacks: Sequence[tuple[Frame, ...]]) -> list[Event]:
-    """The events, those in a row that are alike as one. A fault without a place gets that which its text names last."""
+    """The events, with runs of equal ones merged. A fault without a place gets the last one that its text names."""
     events: list[Event] = []
     last: dict[int, int] = {}  # by warp
     for kind, warp, warps, lanes, what, place, thing, detail in block["events"]:
@@ -136,7 +136,7 @@ def events_of(block: dict[str, Any], stacks: Sequence[tuple[Frame, ...]]) -> lis
         event = Event(name, group_of(name, text), warp, warps, lanes, text, stacks[place], block["texts"][thing], block["texts"][detail])
         before = last.get(warp)
         if before is not None and name == "memory" and events[before].kind == "does" and events[before].what == text and not events[before].detail:
-            events[before] = events[before]._replace(detail=event.detail)  # what an instruction asks of memory
+            events[before] = events[before]._replace(detail=event.detail)  # an instruction's memory accesses
             continue
         if before is not None and name in ("does", "copies", "memory") and events[before]._replace(times=1) == event:
             events[before] = events[before]._replace(times=events[before].times + 1)
@@ -176,7 +176,7 @@ def read(file: str) -> dict[str, Any]:
 
 
 def place_faults(trace: dict[str, Any], files: dict[str, str]) -> None:
-    """Gives each fault that has no place the line that its report names first, if it is one of `files`."""
+    """Gives each fault without a place the first line that its report names, if it is in one of `files`."""
     names = {Path(path).name: path for path in files}
     for launch in trace["launches"]:
         for block in launch["blocks"]:
@@ -187,7 +187,7 @@ def place_faults(trace: dict[str, Any], files: dict[str, str]) -> None:
 
 
 def page_data(trace: dict[str, Any]) -> dict[str, Any]:
-    """What the page has: texts, places and files in tables, and each event as a row of numbers into them."""
+    """The page's data: tables of texts, places and files, and each event as a row of indices into them."""
     paths = {frame.file for launch in trace["launches"] for block in launch["blocks"] for event in block["events"] for frame in event.stack}
     files = {path: Path(path).read_text(encoding="utf-8", errors="replace") for path in sorted(paths)}
     place_faults(trace, files)
@@ -222,20 +222,20 @@ def html(trace: dict[str, Any]) -> str:
 
 
 def perfetto(trace: dict[str, Any]) -> dict[str, Any]:
-    """Chrome's trace event format, which Perfetto reads: a process a block, a thread a warp. An event is a microsecond: the simulator knows an
-    order and no time."""
+    """Chrome's trace event format, which Perfetto reads: a process per block, a thread per warp. Each event takes a microsecond, since the
+    simulator has an order but no time."""
     events: list[dict[str, Any]] = []
     processes = [(launch, block) for launch in trace["launches"] for block in launch["blocks"]]
     for pid, (launch, block) in enumerate(processes, 1):
         def say(phase: str, name: str, ts: int, tid: int, pid: int = pid, **more: Any) -> None:
             events.append({"ph": phase, "name": name, "pid": pid, "tid": tid, "ts": ts, **more})
 
-        of_block = block["warps"]  # the thread that has what no warp does
+        of_block = block["warps"]  # the thread for events that belong to no warp
         say("M", "process_name", 0, 0, args={"name": f"{launch['kernel']}, launch {launch['launch']}, block {block['block']}"})
         for warp in range(of_block):
             say("M", "thread_name", 0, warp, args={"name": f"warp {warp}"})
         say("M", "thread_name", 0, of_block, args={"name": "the block"})
-        ends: dict[int, int] = {}  # of each event that lasts: when its warp does something else
+        ends: dict[int, int] = {}  # per event with a duration: when its warp does something else
         after: dict[int, int] = {}
         for ts in reversed(range(len(block["events"]))):
             event = block["events"][ts]
@@ -274,7 +274,7 @@ def block_of(error: str, grid: Sequence[int]) -> int | None:
 
 
 def say(trace: dict[str, Any]) -> None:
-    """What a user should know before opening the page."""
+    """Notes for the user before opening the page."""
     for launch in trace["launches"]:
         for block in launch["blocks"]:
             if block["full"]:

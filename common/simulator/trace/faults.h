@@ -10,8 +10,8 @@
 
 namespace flashbook::sim {
 
-/// Collects faults. Of those that concern the same two places in the source it keeps one: in the lowest
-/// block, and between different warps if there is one, since whatever orders warps orders lanes too.
+/// Collects faults and keeps one for each pair of places in the source: in the lowest block, and between
+/// different warps if there is one, since whatever orders warps orders lanes too.
 class Faults {
  public:
   /// `threads` of a block; `memory` is the location, "dynamic shared memory + 64 of 1024 bytes". `waited` is

@@ -12,8 +12,7 @@ SharedRaces::SharedRaces(std::size_t bytes)
 void SharedRaces::divide(std::size_t line, uint32_t shift) {
   const uint32_t parts_shift = lines_[line].shift - shift;
   lines_[line].shift = shift;
-  for (std::size_t i = kLine >> shift;
-       i-- > 0;) {  // backwards: a part is stored at its whole's place or after it
+  for (std::size_t i = kLine >> shift; i-- > 0;) {  // backwards: parts overwrite the whole
     const std::size_t part = cell_of(line, i), whole = cell_of(line, i >> parts_shift);
     cells_[part] = cells_[whole];
     for (uint64_t left = cells_[part].readers; left; left &= left - 1) {
@@ -96,7 +95,7 @@ void SharedRaces::note_read(Cell& cell, const Reads& reads, int warp, uint32_t l
 
 bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
                               std::size_t bytes, Site site, bool& is_written) {
-  // Only a lane on its own may be the writer without having learned of the write from another thread.
+  // The writer's own clock is not in `known`; a single lane may be the writer itself.
   const int alone = lanes & (lanes - 1) ? -1 : warp * 32 + __builtin_ctz(lanes);
   bool noted = true, written = true;
   const auto note = [&](Cell& cell, const Reads& reads) {
