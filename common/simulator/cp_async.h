@@ -1,5 +1,6 @@
 /// \file
 /// cp.async: asynchronous copies from global to shared memory.
+///
 /// Options::async determines when they land. Until then the destination holds NaN.
 #pragma once
 #include "common/simulator/location.h"

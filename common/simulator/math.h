@@ -1,6 +1,7 @@
 /// \file
 /// CUDA's mathematical functions, as far as attention needs them. fmaxf, exp2f and the like come from the
 /// host.
+///
 /// The fast ones (__expf, __logf, __fdividef) are accurate to the last bits here and approximate on a GPU:
 /// results agree within the checker's bounds, not bit by bit.
 #pragma once

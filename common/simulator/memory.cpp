@@ -43,6 +43,7 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t multiple) {
 }
 
 /// The device memory. Gaps and allocations are keyed by their offset from its start.
+///
 /// The processor refuses accesses between allocations, at the granularity of pages: an allocation ends at the
 /// end of its last page (less the padding to a multiple of kGlobalAlignment). If warps run in a random order,
 /// the distances between allocations are random too, since a kernel that relies on them is wrong.

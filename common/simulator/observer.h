@@ -1,6 +1,7 @@
 /// \file
 /// The interface through which the simulator reports to a watcher. Internal to the simulator; trace/tracer.h
 /// implements it.
+///
 /// Without an observer all of this costs a test of a pointer. Loads and stores in the kernel's own code do
 /// not come this way: they come from the calls that the compiler inserts before them
 /// (trace/entry_points.cpp).
@@ -53,9 +54,11 @@ struct Touched {
 
 /// Watches the blocks that one OS thread runs, one after another. Threads are numbered within their block, x
 /// first, so the lanes of a warp have consecutive numbers.
+///
 /// Order between threads comes from objects: a barrier, an mbarrier, a word of memory used by atomics. A
 /// thread that arrives releases; when the round is complete, everything released in it is handed over at
 /// once; a thread that saw the completion acquires it. Later releases belong to the next round.
+///
 /// The async proxy (TMA, and WGMMA reading its operands in shared memory) works on behalf of a thread and
 /// concurrently with it. Each piece of its work has a ticket, by which its end is reported.
 class Observer {

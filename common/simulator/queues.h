@@ -1,6 +1,7 @@
 /// \file
 /// Queues of work: CUDA's streams and events. The work in one queue is done in order; different queues
 /// proceed independently.
+///
 /// options().async determines when work is done: immediately (eager); when a host thread waits for it, and
 /// then no more than necessary (lazy); or at a random time in between, depending on the seed (random). A
 /// kernel runs as a whole, and a copy in two steps: when it begins, its target becomes NaN; when it lands, it

@@ -13,12 +13,14 @@ constexpr int kMaxRows = 64, kMaxColumns = 256, kMaxInner = 32;
 
 /// d += a * b for the values of elements of `type` (f16, bf16 or e4m3): a [rows][inner], b [inner][columns],
 /// d [rows][columns]. rows is a multiple of 4, columns of 8; inner is 16, or 32 for e4m3.
+///
 /// Adds one product after another in plain float32 or, with Options::exact, like an H200. That is the
 /// algorithm of MMA-Sim (arXiv 2511.10909): the products and the accumulator are aligned to their largest
 /// exponent and truncated to 25 fraction bits (13 for e4m3); they are added exactly; and the sum is truncated
 /// to a float, or to one with 13 fraction bits for e4m3. So a tensor core never rounds up, and drops terms
 /// 2^25 (e4m3: 2^13) times smaller than the largest. One instruction adds all its products at once; a longer
 /// dot product is a chain of them, truncated after each.
+///
 /// Exact results equal an H200's bit by bit for everything in tests/simulator/golden_h200.txt: normal and
 /// subnormal operands and results, zeros, sums that cancel, and sums that become infinite. Not compared with
 /// the hardware: infinite or NaN operands (here every NaN is 0x7fffffff), and the sign of a zero sum (here

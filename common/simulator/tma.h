@@ -1,5 +1,6 @@
 /// \file
 /// TMA: asynchronous copies of tiles.
+///
 /// Options::async determines when they happen. Until a load has landed, its tile holds NaN; a store reads its
 /// tile as late as in the wait for reads, and writes the tensor even later.
 #pragma once

@@ -1,5 +1,6 @@
 /// \file
 /// The results of instructions, one line per case: name, FNV-1a hash of the result's bytes, first words.
+///
 /// One source, two builds. golden_h200.txt has the output of an H200, and the simulator must print the same,
 /// bit by bit. Integer cases are exact in any order of addition; real ones need FLASHBOOK_SIM_EXACT=1. Only
 /// results that CUDA and PTX define are compared: for wmma the product, not the layout of a fragment.

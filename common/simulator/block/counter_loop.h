@@ -1,5 +1,6 @@
 /// \file
 /// Detects loops that take numbers from a counter and never end. Internal to the simulator.
+///
 /// A persistent block takes tiles from a counter until there are none left. If it misses the last one, every
 /// round still makes progress: the counter grows, and threads meet at barriers. But nothing else in device
 /// memory changes any more.

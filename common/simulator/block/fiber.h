@@ -1,5 +1,6 @@
 /// \file
 /// Fibers: computations that take turns on one OS thread, each on a stack of its own.
+///
 /// A switch is a function call that returns on another stack: it saves the callee-saved registers, exchanges
 /// the stack pointer, and restores the other side's registers. That takes a few nanoseconds; the two system
 /// calls of ucontext take twenty times as long, so ucontext is used only on processors other than x86-64 and

@@ -1,5 +1,6 @@
 /// \file
 /// Decides which thread of a block runs. Internal to the simulator.
+///
 /// One OS thread runs a block from its first thread to the exit of its last. A thread runs until it must wait
 /// for others; then the next ready thread runs. The lanes of a warp take turns, so a warp advances nearly in
 /// lock-step.

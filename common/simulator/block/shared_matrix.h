@@ -15,6 +15,7 @@ struct SharedBytes {
 };
 
 /// An operand of wgmma: `rows` rows (m of a, n of b) of 32 bytes along k.
+///
 /// It is read in pieces of 16 bytes. A K-major operand has `rows` lines of 2 pieces along k; an MN-major one
 /// has 16 lines, one per k, of rows / 8 pieces.
 class SharedMatrix {

@@ -9,6 +9,7 @@
 namespace flashbook::sim {
 
 /// The calling OS thread's copies of every `__shared__` array in this program.
+///
 /// They are thread-local variables whose symbols carry a tag (language.h); the program's symbol table gives
 /// their offsets in a thread's memory. None are found, and so none poisoned, in stripped programs, for
 /// kernels in shared libraries, and on systems without ELF.

@@ -1,5 +1,6 @@
 /// \file
 /// Blocks that take turns. Internal to the simulator.
+///
 /// Blocks that run one after another, or each on an uninterrupted OS thread, show few of the orders that are
 /// possible on a GPU: after storing a flag, a block has usually overwritten the data it announces long before
 /// the reader arrives, or never does so. So in random order a block lets another one run after some of its

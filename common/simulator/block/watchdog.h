@@ -1,10 +1,12 @@
 /// \file
 /// Stops kernels that never return, and kernels that access unmapped memory. Internal to the simulator.
+///
 /// A thread yields to the next one when it waits, polls or exits. One that does none of these keeps the OS
 /// thread for ever: an endless loop, or a loop that reads a flag in plain or volatile memory, which on a GPU
 /// another warp would set. (Polling by mbarrier_try_wait or by atomics does yield, and is counted:
 /// Scheduler::wake_pollers.) So a timer of the OS thread ticks. If the turn has not changed for the set time,
 /// the signal handler, which runs on the stack of the looping thread, leaves that stack for good.
+///
 /// The timer uses wall-clock time, so that a busy machine reports as soon as an idle one. A program stopped
 /// in a debugger is safe, since the thread must have used the processor as well. All this needs Linux and
 /// glibc; elsewhere such a kernel hangs.

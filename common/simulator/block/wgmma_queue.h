@@ -26,6 +26,7 @@ struct WgmmaCall {
 
 /// The products of one warpgroup, in order. They are computed when the scheduler decides, at the latest when
 /// they are waited for.
+///
 /// From the issue of the first product on an accumulator to the end of the last, its values are kept here,
 /// and the threads' registers hold a signalling NaN: a copy keeps its bits and arithmetic sets the quiet bit,
 /// so both are detected at the end. Registers of a are copied and compared.

@@ -1,6 +1,7 @@
 /// \file
 /// Logs what a block does, instruction by instruction, for a page that one can step through (events/page.py).
 /// Internal to the simulator.
+///
 /// Nothing is logged unless FLASHBOOK_SIM_EVENTS names a file; otherwise every place that would log an event
 /// only tests a pointer. An observer (observer.h) sees what orders memory; a log records what a reader of the
 /// source would call a step: which warp executes which instruction, on which line, and the state of the

@@ -1,5 +1,6 @@
 /// \file
 /// Tracks what blocks of a grid know of each other's work. Internal to the simulator.
+///
 /// Blocks synchronise through words of device memory. A block writes its data, calls __threadfence, and then
 /// updates the word by an atomic operation or a volatile store. A block that later updates or reads the word
 /// in such a way sees everything written before the fence. (A fence on the reader's side is not required.)
@@ -37,6 +38,7 @@ struct PastValue {
 };
 
 /// What has been published at words of device memory. One per grid.
+///
 /// As long as every change of a word publishes something, its last values are kept too: a thread that has not
 /// synchronised with the latest may read an earlier one, as may happen on a GPU.
 class Published {
@@ -110,7 +112,6 @@ class BlockOrder {
   bool met_at(int thread, std::uintptr_t word, uint64_t block);
   /// Whether the async proxy knows it too when it works for `thread`, through a proxy fence for global
   /// memory.
-  /// between.
   bool proxy_knows(int thread, uint64_t block, int of, uint32_t clock);
 
  private:

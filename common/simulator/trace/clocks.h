@@ -1,5 +1,6 @@
 /// \file
 /// Vector clocks: which thread has seen whose work. Internal to the simulator.
+///
 /// Every thread counts its releases. A thread's vector holds, for each other thread, the count up to which it
 /// has seen that thread's work; an access is ordered before another if the second thread has seen the count
 /// at which the first access was made. (L. Lamport, 1978; F. Mattern, 1988; FastTrack, C. Flanagan and S.

@@ -1,5 +1,6 @@
 /// \file
 /// The cost of a warp's request. Internal to the simulator.
+///
 /// This is the textbook model, not a measurement: global memory moves in sectors of 32 bytes. Shared memory
 /// has 32 banks, each 4 bytes wide; one wavefront serves all accesses that touch at most one word per bank.
 /// Lanes that read the same word share it. (CUDA C++ Best Practices Guide, "Device Memory Accesses", "Shared

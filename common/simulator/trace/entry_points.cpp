@@ -1,5 +1,6 @@
 /// \file
 /// The calls that -fsanitize=thread inserts into a kernel: before loads and stores, and instead of atomics.
+///
 /// libtsan, which usually defines these functions, is not linked. The return address of a call leads to the
 /// line in the source. Outside a traced block the calls do nothing except the operation itself.
 #include <cstdint>

@@ -1,5 +1,6 @@
 /// \file
 /// Included before everything else in kernel files that are compiled for the traced mode.
+///
 /// -fsanitize=thread reports loads and stores, but not calls of memcpy, memmove and memset. Here these are
 /// replaced by functions that report their accesses, whether a kernel calls them itself or through std::copy,
 /// std::fill and the like.

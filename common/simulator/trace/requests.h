@@ -72,8 +72,10 @@ class RequestSink {
 };
 
 /// Keeps the accesses of a block's threads until their lanes meet again.
+///
 /// Race checks may wait that long too, since one check per request costs less than one per lane. Before
 /// changing the state that a waiting access is checked against, run the checks.
+///
 /// Lanes run one after another here and together on a GPU. Where they meet, in a barrier or a shuffle, the
 /// accesses since the last meeting are lined up: if all lanes did the same, the first access of each makes
 /// the first request, and so on. If they took different paths, the n-th access of a kind is combined with the

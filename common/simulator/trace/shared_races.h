@@ -34,6 +34,7 @@ struct Race {
 
 /// Remembers the last writer of each byte and its readers since then, and asks the clocks whether the next
 /// access is ordered after them.
+///
 /// All lanes of a warp that read at the same value of their clocks are kept as readers. So some races go
 /// unnoticed, but no report is false. As long as a line of 16 bytes is only accessed in aligned pieces of 2,
 /// 4, 8 or 16 bytes, as vectors, copies and matrix instructions do, each piece is one record.

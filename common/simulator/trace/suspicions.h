@@ -1,5 +1,6 @@
 /// \file
 /// Suspected races that may turn out to be harmless. Internal to the simulator.
+///
 /// Threads may store the same value in one place without a barrier, since the order does not matter. And a
 /// plain load may begin a compare-and-swap loop, which finds out whether the value was current.
 #pragma once

@@ -1,5 +1,6 @@
 /// \file
 /// The results of a traced program, for printing.
+///
 /// A program is traced if its kernels were compiled with -fsanitize=thread and linked with this library: the
 /// compiler inserts a call before every load and store, this library defines those functions
 /// (entry_points.cpp), and launches in such files name it as their watcher. Races and accesses outside

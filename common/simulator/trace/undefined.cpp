@@ -4,8 +4,10 @@
 /// a negative number or by at least the width of the type; before a conversion to an integer type that cannot
 /// hold the value; before an index out of bounds, which would reach a neighbour in memory or in a register;
 /// and before an access through a pointer beyond the variable that the compiler knows it points to.
+///
 /// libubsan, which usually defines these functions, is not linked. Outside a traced block they do nothing,
 /// except for an index, which ends the block in every mode.
+///
 /// This file also handles comparisons, before which -fsanitize-coverage=trace-cmp inserts calls, and replaces
 /// the C library's maximum and minimum: these alone can hide that a local variable had no value, so that the
 /// result does not show it.

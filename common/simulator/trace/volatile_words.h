@@ -1,5 +1,6 @@
 /// \file
 /// Lanes of a warp that communicate through volatile shared memory. Internal to the simulator.
+///
 /// Volatile accesses implement flags, and are no race. But reductions once used them without a barrier, when
 /// the lanes of a warp ran in lock-step; since Volta they do not. A thread that polls a flag reads it
 /// repeatedly, and one that sets a flag has fenced before; threads that do neither rely on lock-step.
