@@ -246,8 +246,7 @@ class Blocks final : public OtherBlocks {
   /// As many as the simulator's multiprocessors run concurrently (device.h).
   uint64_t blocks_that_meet() const { return std::min<uint64_t>(count_, 4); }
 
-  static constexpr int kManyBlocks = 64;  ///< blocks per grid after which few more let others run before they
-                                          ///< begin
+  static constexpr int kManyBlocks = 64;  ///< later blocks rarely let others run before they begin
   /// The most blocks that run concurrently because one waits for others. (A page has no memory for many.)
   static constexpr int kMostForOthers = kHasOsThreads ? 64 : 4;
 

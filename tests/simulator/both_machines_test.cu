@@ -142,8 +142,7 @@ __global__ void last_block_sums(const int* in, int* partial, unsigned* ticket, i
   }
   __syncthreads();
   if (!last || threadIdx.x > 0) return;
-  const volatile int* written = partial;  // written by other multiprocessors, so it must not come from this
-                                          // one's L1
+  const volatile int* written = partial;  // by other multiprocessors, so this one's L1 may be stale
   int sum = 0;
   for (unsigned block = 0; block < gridDim.x; ++block) sum += written[block];
   *out = sum;

@@ -24,8 +24,7 @@ struct Mbarrier {
   const void* address;
   uint32_t arrivals;    ///< per phase
   uint32_t pending;     ///< arrivals still missing in the current phase
-  int32_t bytes = 0;    ///< announced in the current phase and not landed; negative: landed before being
-                        ///< announced
+  int32_t bytes = 0;    ///< announced in this phase and not landed; negative: landed first
   uint32_t phase = 0;   ///< number of the current phase: how many are over
   bool fenced = false;  ///< whether it is visible to TMA
   bool passed = false;  ///< whether a wait has found a phase over

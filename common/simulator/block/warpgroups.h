@@ -43,8 +43,7 @@ class Warpgroups final : public Awaited {
 
  private:
   struct Warpgroup {
-    const WarpgroupCollective* collective = nullptr;  ///< at which threads have arrived; null if there is
-                                                      ///< none
+    const WarpgroupCollective* collective = nullptr;  ///< with threads waiting in it; null if there is none
     Location where;                                   ///< of the first thread
     int arrived = 0;
     std::array<uint32_t, kWarpgroupWarps> lanes{};  ///< of each warp: those that have arrived

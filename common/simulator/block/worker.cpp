@@ -11,8 +11,7 @@
 #include "common/simulator/launch_bounds.h"
 
 #ifdef __EMSCRIPTEN__
-extern "C" void flashbook_block_begins(double number);  // shows on the page that the kernel is making
-                                                        // progress (docs/web)
+extern "C" void flashbook_block_begins(double number);  // shows progress on the page (docs/web)
 #endif
 
 namespace flashbook::sim {

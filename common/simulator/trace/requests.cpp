@@ -52,9 +52,7 @@ void Requests::begin(int threads, EventLog* log) {
   threads_ = threads;
   log_ = log;
   if (logs_.size() < std::size_t(threads)) logs_.resize(std::size_t(threads));
-  for (Recent& recent : recent_)
-    recent.kind = 0;  // another grid may have begun, which has not accessed
-                      // these sectors
+  for (Recent& recent : recent_) recent.kind = 0;  // a new grid has not accessed any sectors
 }
 
 void Requests::forget(int thread) {

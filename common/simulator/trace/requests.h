@@ -198,8 +198,7 @@ class Requests {
 
   RequestSink& sink_;
   std::vector<Log> logs_;  // per thread
-  std::vector<Log> idle_;  // memory of empty logs: only few threads fill theirs at a time, so it stays in the
-                           // cache
+  std::vector<Log> idle_;  // memory of empty logs: few are in use at a time, so it stays in the cache
   std::array<uint32_t, 32> unchecked_lanes_{};  // per warp: which lanes have unchecked accesses
   uint32_t unchecked_warps_ = 0;
   std::array<Recent, 64> recent_{};  // by a hash of the kind

@@ -294,19 +294,16 @@ class Tracer final : public Observer, RequestSink {
   VolatileWords volatile_words_{clocks_};
   std::vector<std::vector<Accumulator>> in_flight_;     ///< per thread
   int accumulators_ = 0;                                ///< total
-  std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that have waited, and their clocks at
-                                                        ///< that time
+  std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that have waited, and their clocks then
   bool has_let_go_ = false;                             ///< whether the next launch may begin for this block
   /// A load of unwritten shared memory.
   struct Unwritten {
     int thread;
     std::size_t bytes;
   };
-  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< by place in the source and offset in
-                                                                 ///< memory
+  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< by place in the source and in memory
   GridTrace* grid_ = nullptr;
-  const DeviceMemory* known_reads_ = nullptr;  ///< the grid's memory, unless an earlier launch may still
-                                               ///< write there
+  const DeviceMemory* known_reads_ = nullptr;  ///< the grid's, unless an earlier launch may still write there
   const Scheduler* scheduler_ = nullptr;
   Block block_{};
   std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
