@@ -23,7 +23,7 @@ TEST(NaiveAttention, SaysWhatItCannotRun) {
   many_heads.heads = many_heads.kv_heads = 65536;
   EXPECT_NE(why_not(many_heads, 1).find("--heads is at most 65535"), std::string::npos);
   const struct {
-    int step, queries;  // of a block
+    int step, queries;  // per block
     const char* most;
   } blocks[] = {
       {1, 16, "1048560"}, {2, 8, "524280"}, {3, 32, "2097120"}, {4, 128, "8388480"}, {5, 128, "8388480"}};
@@ -42,7 +42,7 @@ TEST(NaiveAttention, SaysWhatItCannotRun) {
   EXPECT_EQ(why_not(e4m3, 1), "chapter 1 does not support e4m3 tensors: give f16 or bf16, or use chapter 6");
 }
 
-// The chapter after this one is compared with the last step that takes its type.
+// The next chapter is compared with the last step that supports its type.
 TEST(NaiveAttention, TensorCoresTakeNoFloat32) {
   Shape shape = shape_with(1, 1, 1, 1);
   EXPECT_EQ(kNaiveAttention.last_step_for(shape), 5);
@@ -55,7 +55,7 @@ TEST(NaiveAttention, TensorCoresTakeNoFloat32) {
 
 TEST(NaiveAttention, CountsTheTrafficOfSAndP) {
   const Shape shape = shape_with(1, 1, 1000, 1000);  // f16: a million pairs
-  const int64_t keys = 1000 * 64 * 2;                // bytes of K, and of K turned round
+  const int64_t keys = 1000 * 64 * 2;                // bytes of K, and of its transpose
   EXPECT_EQ(kNaiveAttention.step(1).memory_bytes(shape), compulsory_bytes(shape) + 1e6 * (4 * 4 + 2 * 2));
   EXPECT_EQ(kNaiveAttention.step(1).workspace_bytes(shape), 1000 * 1000 * (4 + 2));
   for (int step = 2; step <= 5; ++step) {
@@ -66,8 +66,8 @@ TEST(NaiveAttention, CountsTheTrafficOfSAndP) {
   }
 }
 
-// Rows of S start at multiples of 8 elements and a warp's row cache ends where the next one's begins: the
-// longest row that a step takes, alone in its block, is where an error in either shows.
+// Rows of S start at multiples of 8 elements, and the warps' row caches are adjacent: the longest row that a
+// step supports, alone in its block, exposes an error in either.
 TEST_F(ChapterTest, TheLongestRowOfAWarp) {
   const Shape shape = shape_with(1, 1, 3, 40959);
   const Inputs inputs = make_inputs(shape, InputKind::normal, 2);

@@ -16,7 +16,7 @@ const Chapter* const chapter_before = kOnlineSoftmaxBefore;
 
 namespace {
 
-/// The state of a row or of a part of it, in one go.
+/// The state of a row or of a part of it, computed at once.
 SoftmaxState state_of(std::span<const float> scores) {
   std::vector<float> copy(scores.begin(), scores.end());
   return safe_softmax(copy);
@@ -64,7 +64,7 @@ std::unique_ptr<TransposedTiles<64>> some_tiles() {
     tiles->row_max[query] = query < 2 ? kMinusInfinity : normal(random);
     tiles->row_sum[query] = query < 2 ? 0 : 1;
   }
-  for (auto& row : tiles->o) row[0] = row[1] = 0;  // as row_sum says: nothing was summed
+  for (auto& row : tiles->o) row[0] = row[1] = 0;  // consistent with row_sum: nothing was summed
   return tiles;
 }
 
@@ -77,7 +77,7 @@ TEST(RegisterBlocks, EveryWidthOfVectorsGivesTheSame) {
     return tiles;
   };
   const auto narrow = attend([](const auto& body) { vectors::run_with_4_lanes(body); });
-  EXPECT_EQ(narrow->o[5][0], 0);  // a query that has seen no key
+  EXPECT_EQ(narrow->o[5][0], 0);  // a query that sees no key
   EXPECT_EQ(narrow->row_sum[0], 0);
   const auto expect_near = [&](const TransposedTiles<64>& wide) {
     for (int query = 0; query < kQueriesOfTask; ++query) {

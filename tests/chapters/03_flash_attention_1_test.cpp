@@ -32,7 +32,7 @@ TEST(FlashAttention1, SaysWhatItCannotRun) {
   EXPECT_NE(why_not(shape, 3).find("--heads is at most 65535"), std::string::npos);
 }
 
-// An RTX 4090's 99 KB: smaller tiles where the others do not fit, and the same where they do.
+// With an RTX 4090's 99 KB, tiles are smaller only where the usual ones do not fit.
 TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
   const auto of_this_machine = std::exchange(device::granted_shared_bytes, [] { return int64_t(99 * 1024); });
   for (int head_dim : {64, 128, 256}) {
@@ -66,7 +66,7 @@ TEST(FlashAttention1, CountsWhatTheLoopsAskFor) {
   EXPECT_EQ(fa1::bytes_keys_outside(full, 64),
             2 * n * d * (3 + tiles) + 2 * (tiles - 1) * n * 4 * (d + 2) + lse);
   EXPECT_EQ(fa1::bytes_queries_outside(full, 64, 64), 2 * n * d * (2 + 2 * tiles) + lse);
-  // Of the tiles of keys, a tile of queries sees 1, 2, ... 8.
+  // The tiles of queries see 1, 2, ... 8 tiles of keys.
   const double seen = (tiles + 1) / 2;
   EXPECT_EQ(fa1::bytes_keys_outside(causal, 64),
             2 * n * d * (3 + seen) + 2 * (seen - 1) * n * 4 * (d + 2) + lse);
@@ -82,7 +82,7 @@ TEST(FlashAttention1, CountsOnlyKeysThatThereAre) {
   EXPECT_EQ(fa1::bytes_queries_outside(shape, 64, 64), q_and_o + 2 * 2 * 30 * 64);
 }
 
-// The sweep is steps 2 and 3 themselves, with tiles of other sizes.
+// The sweep runs steps 2 and 3 with other tile sizes.
 TEST_F(ChapterTest, EveryBlockSizeIsRightOrDoesNotFit) {
   int fitting = 0;
   for (const BlockSize& size : flash_attention_1_block_sizes())
@@ -101,7 +101,7 @@ TEST_F(ChapterTest, EveryBlockSizeIsRightOrDoesNotFit) {
                       .ok())
           << size.label << ", " << describe(shape);
     }
-  EXPECT_EQ(fitting, 18);  // of 21: not 128 rows at d = 256, and step 3 takes 64 and 128
+  EXPECT_EQ(fitting, 18);  // of 21: 128 rows do not fit at d = 256, and step 3 supports only 64 and 128
 }
 
 }  // namespace

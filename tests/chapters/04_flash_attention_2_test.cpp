@@ -33,7 +33,7 @@ TEST(FlashAttention2, SaysWhatItCannotRun) {
   }
 }
 
-// At most 5 heads per launch, of batch entries with 2 heads each: slices of 2, 2 and 1 entries.
+// At most 5 heads per launch, with 2 heads per batch entry: slices of 2, 2 and 1 entries.
 TEST_F(ChapterTest, SlicesOfABatchAreTheWhole) {
   Shape shape = make_shape(70, 90, 64, true, DType::bf16, 2, 1);
   shape.batch = 5;
@@ -52,7 +52,7 @@ TEST_F(ChapterTest, SlicesOfABatchAreTheWhole) {
   EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
 }
 
-// An A100's 163 KB and an RTX 4090's 99: smaller tiles at d = 256 where the others do not fit.
+// With an A100's 163 KB and an RTX 4090's 99, tiles are smaller at d = 256 where the usual ones do not fit.
 TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
   const auto of_this_machine = device::granted_shared_bytes;
   for (int64_t (*granted)() : {+[] { return int64_t(163 * 1024); }, +[] { return int64_t(99 * 1024); }}) {
@@ -77,12 +77,12 @@ TEST(FlashAttention2, NeedsNoMemoryButInputsAndOutputs) {
     EXPECT_EQ(kFlashAttention2.step(step).workspace_bytes(shape_with(4096, 128, false)), 0);
 }
 
-// The tuned kernels walk from the last keys to the first. Scores that grow on the way overtake the maximum in
-// use again and again: by less than the slack, by more, and so far that a probability relative to it is
+// The tuned kernels go from the last keys to the first. Scores that grow in that order repeatedly exceed the
+// current maximum: by less than the slack, by more, and by so much that a probability relative to it would be
 // infinite.
 TEST_F(ChapterTest, MaximaThatRiseFromTileToTile) {
   for (int head_dim : {64, 128, 256})
-    for (float rise : {4.0f, 12.0f, 400.0f})  // of scaled scores, from a tile of 64 keys to the next
+    for (float rise : {4.0f, 12.0f, 400.0f})  // in scaled scores, per tile of 64 keys
       for (bool causal : {false, true}) {
         const Shape shape = shape_with(192, head_dim, causal);
         Inputs inputs = make_inputs(shape, InputKind::normal, 21);

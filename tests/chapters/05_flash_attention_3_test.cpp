@@ -36,9 +36,9 @@ TEST(FlashAttention3, NeedsMemoryForACounterOnly) {
   }
 }
 
-// A warpgroup that needs fewer tiles of keys than its block, or none, lets the others' pass by: in the ring,
-// in the order of turns, and with its queries and its output. All of it must come out even over many tiles of
-// queries in one block.
+// A warpgroup that needs fewer tiles of keys than its block, or none, skips the others' tiles: in the ring,
+// in the order of turns, and for its queries and its output. This must stay consistent over many tiles of
+// queries in a block.
 TEST_F(ChapterTest, WarpgroupsThatNeedFewerTilesKeepInStep) {
   for (const Shape& shape : {shape_with(3, 449, 1100, 64, false), shape_with(3, 449, 1100, 64, true),
                              shape_with(3, 1100, 449, 64, true), shape_with(3, 65, 700, 128, false),
@@ -54,8 +54,8 @@ TEST_F(ChapterTest, LongSequencesUnderACausalMask) {
   }
 }
 
-// Heads go in sections that fit the L2 cache: 32 MB are 64 heads of 1024 keys here, so 65 heads are two
-// sections, the second with one head.
+// Heads are processed in sections that fit the L2 cache: here 32 MB hold 64 heads of 1024 keys, so 65 heads
+// make two sections, the second with one head.
 TEST_F(ChapterTest, TheLastSectionOfHeadsMayBeSmaller) {
   const Shape shape = shape_with(65, 2, 1024, 128, true);
   expect_right(shape, make_inputs(shape, InputKind::normal, 6));

@@ -29,7 +29,7 @@ std::vector<float> download_floats(const Buffer& buffer) {
   return values;
 }
 
-/// What the quantiser makes of inputs, and the attention of that.
+/// Quantised inputs, and their attention.
 struct Pipeline {
   Pipeline(const Shape& shape, DType from, const Inputs& inputs, bool incoherent)
       : shape(shape), quantised(Operation::forward, shape, Place::device) {
@@ -58,12 +58,12 @@ struct Pipeline {
 
   std::vector<float> means(TensorId id) const { return download_floats(quantised.means(id)); }
 
-  /// Which scale a row of a tensor has.
+  /// The index of a row's scale in a tensor.
   int64_t scale_of(TensorId id, int64_t row) const {
     return id == TensorId::q ? shape.q_scale_of(row) : shape.k_scale_of(row);
   }
 
-  /// What the encodings stand for.
+  /// The decoded values.
   Inputs decoded() const {
     Inputs inputs;
     for (TensorId id : {TensorId::q, TensorId::k, TensorId::v}) {
@@ -91,7 +91,7 @@ struct Pipeline {
   UploadedInputs quantised;
 };
 
-/// Inputs as a model has them, in 16 bits.
+/// Inputs like a model's, in 16 bits.
 Inputs inputs_16(Shape shape, DType type, InputKind kind) {
   shape.dtype = type, shape.mean_subtracted = false;
   return make_inputs(shape, kind, 21);
@@ -108,8 +108,8 @@ TEST(Fp8, SaysWhatItCannotRun) {
   EXPECT_EQ(kFp8.refusal(3, shape), "step 3 takes e4m3 tensors only: give those, or use another step");
 }
 
-// Scales that differ, and that are no powers of two: the quantiser's.
-/// The simulator takes every other of the shapes: each mask with each head dimension, and with each scaling.
+// The quantiser's scales differ and are not powers of two.
+/// The simulator runs every other shape: each mask with each head dimension and with each scaling.
 bool left_out(Scaling scaling, int head_dim, bool causal) {
   return device::machine() != device::Machine::gpu &&
          (int(scaling) + std::bit_width(unsigned(head_dim)) + causal) % 2 != 0;
@@ -122,7 +122,7 @@ TEST_F(ChapterTest, TakesEveryScaling) {
         if (left_out(scaling, head_dim, causal)) continue;
         const Shape shape = shape_with(scaling, head_dim, causal);
         Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
-        // Every block of every tensor has a size of its own.
+        // Every block of every tensor has a different magnitude.
         for (int64_t i = 0; i < shape.q_elements(); ++i)
           inputs.q[i] *= 1 + 0.5f * float(i / shape.head_dim / 64 % 5);
         for (int64_t i = 0; i < shape.k_elements(); ++i) {
@@ -140,8 +140,8 @@ TEST_F(ChapterTest, TakesEveryScaling) {
       }
 }
 
-// Columns with means of all sizes, those of K as large as in models. Outputs are those of K and V with their
-// means.
+// Columns have means of various sizes, in K as large as in models. Outputs must be those of K and V with
+// their means.
 TEST_F(ChapterTest, GivesMeansBack) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     for (int head_dim : {64, 128, 256})
@@ -166,9 +166,9 @@ TEST_F(ChapterTest, GivesMeansBack) {
       }
 }
 
-// The bound of the log-sum-exp allows for sums of rounded P. Steps up to 5 sum before they round, and need no
-// such allowance: on an H200 what tensor cores cut off of the scores is left, in the simulator next to
-// nothing.
+// The bound of the log-sum-exp allows for sums of rounded P. Steps up to 5 sum before rounding and need no
+// such allowance: on an H200, only the tensor cores' truncation of scores remains, and in the simulator
+// almost nothing.
 TEST_F(ChapterTest, UpToStep5TheLogSumExpIsThatOfExactSums) {
   const bool gpu = device::machine() == device::Machine::gpu;
   const Shape shape = shape_with(Scaling::tensor, 128, true);
@@ -183,12 +183,12 @@ TEST_F(ChapterTest, UpToStep5TheLogSumExpIsThatOfExactSums) {
   }
 }
 
-/// The error of O, as part of its size, and the mean of O over its true mean.
+/// The relative error of O, and the ratio of its mean to the true mean.
 struct LongError {
   double relative, mean;
 };
 
-/// What a step makes of many keys. Scores are N(0, 1) times `sharpness`, values N(mean, spread^2).
+/// Errors of a step with many keys. Scores are N(0, 1) times `sharpness`, values N(mean, spread^2).
 LongError error_of_long(int seqlen_k, bool mean_subtracted, int step, float sharpness, float mean,
                         float spread) {
   const ExactSums exact;
@@ -211,8 +211,8 @@ LongError error_of_long(int seqlen_k, bool mean_subtracted, int step, float shar
   return {std::sqrt(square / norm), sum / want_sum};
 }
 
-// The tensor cores cut off what a long sum has no bits for. An H200 and the simulator lose the same: of
-// values N(1, 1) 18.5 % in 16k keys, 0.815 of O is left.
+// The tensor cores truncate bits that do not fit a long sum. An H200 and the simulator lose the same: with
+// 16k keys and values N(1, 1), 18.5 %, which leaves 0.815 of O.
 TEST_F(ChapterTest, LongSumsOfOneSignLoseWhatAnH200Loses) {
   const LongError of_4k = error_of_long(4096, false, 5, 1, 1, 1),
                   of_16k = error_of_long(16384, false, 5, 1, 1, 1);
@@ -222,8 +222,8 @@ TEST_F(ChapterTest, LongSumsOfOneSignLoseWhatAnH200Loses) {
   EXPECT_NEAR(of_16k.mean, 0.815, 0.004);
 }
 
-// Without their means values have both signs, and nothing shows. In the simulator the last step, on a GPU
-// all.
+// Without their means, values have both signs, and the loss disappears. The simulator runs the last step, a
+// GPU all.
 TEST_F(ChapterTest, LongSumsOfCentredValuesAreRight) {
   struct Kind {
     const char* name;
@@ -254,7 +254,7 @@ TEST_F(ChapterTest, ZerosAreQuantisedToZeros) {
   }
 }
 
-// Several tiles of queries a block, and the versions for long sequences.
+// Several tiles of queries per block, and the versions for long sequences.
 TEST_F(ChapterTest, LongSequences) {
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
@@ -266,7 +266,7 @@ TEST_F(ChapterTest, LongSequences) {
     }
 }
 
-// Lengths from which steps 7 and 8 transpose V once for all blocks, and the tiles that they choose then.
+// Lengths at which steps 7 and 8 transpose V once for all blocks, and the tiles that they choose.
 TEST_F(ChapterTest, LongSequencesThatTransposeOnce) {
   struct Case {
     int head_dim, seqlen_k;
@@ -285,15 +285,15 @@ TEST_F(ChapterTest, LongSequencesThatTransposeOnce) {
   }
 }
 
-// Of a few keys errors of a line do not cancel: the bound must allow for them where rounding is exact by
-// chance.
+// With few keys, errors of the linear approximation do not cancel: the bound must allow for them even where
+// rounding happens to be exact.
 TEST_F(ChapterTest, ALineOverAFewKeysIsWithinItsBound) {
   Shape shape = shape_with(Scaling::tensor, 64, true);
   shape.batch = 1, shape.heads = 8, shape.seqlen_q = 63, shape.seqlen_k = 21;
   expect_right(shape, make_inputs(shape, InputKind::normal, 11), 8);
 }
 
-// The study's version: sums leave the tensor cores after each tile of keys.
+// The version in the accuracy study: sums leave the tensor cores after each tile of keys.
 TEST_F(ChapterTest, PromotedSumsAreRight) {
   Step step = kFp8.step(4);
   step.run = attention_promoted;
@@ -313,7 +313,7 @@ TEST_F(ChapterTest, PromotedSumsAreRight) {
   EXPECT_THROW(attention_promoted(shape_with(Scaling::block, 256, false), {}, nullptr), InputError);
 }
 
-// A block has more consumers than these sequences have tiles of queries with a scale.
+// These sequences have fewer scaled tiles of queries than a block has consumers.
 using TracedBlockScales = ChapterTest;
 TEST_F(TracedBlockScales, OfShortSequencesAreReadWithinTheirBounds) {
   for (int head_dim : {64, 128}) {
@@ -327,7 +327,7 @@ TEST_F(TracedBlockScales, OfShortSequencesAreReadWithinTheirBounds) {
   }
 }
 
-// The product of two small scales is less than the least float, and the scores are 0.
+// The product of two small scales underflows float, and the scores are 0.
 TEST_F(ChapterTest, SmallScalesHideNoKeysAndMakeNoNaN) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     for (bool causal : {false, true}) {
@@ -349,9 +349,9 @@ TEST_F(ChapterTest, SmallScalesHideNoKeysAndMakeNoNaN) {
     }
 }
 
-// A block of zeros of V takes nothing of e4m3's range from the P of its neighbours: with the scale 1 it took
-// seven powers of two. The zeros come last, since the last
-// block is multiplied first. Of the other keys every tenth counts for much and the rest for e^-9 of that.
+// A block of zeros in V must not cost its neighbours' P any of e4m3's range: with a scale of 1 it cost seven
+// powers of two. The zeros come last, since the last block is multiplied first. Every tenth of the other keys
+// has a large weight, and the rest e^-9 of that.
 TEST_F(ChapterTest, ZerosInVTakeNoRangeFromTheirNeighbours) {
   Shape shape = shape_with(Scaling::block, 64, false);
   shape.seqlen_k = 256, shape.scale = 1;
@@ -365,12 +365,12 @@ TEST_F(ChapterTest, ZerosInVTakeNoRangeFromTheirNeighbours) {
   for (std::size_t i = 0; i < inputs.v.size(); ++i)
     inputs.v[i] = key_of(i) >= 128 || key_of(i) % 10 == 0 ? 0.0f : 1.0f;
   const Outputs outputs = Pipeline(shape, DType::bf16, inputs, false).attention(3);
-  // 128 keys of zeros and 13 others with the weight 1, 115 with e^-9 and the value 1.
+  // 128 zero keys and 13 others with weight 1, and 115 with weight e^-9 and value 1.
   const float want = 115 * std::exp(-9.0f) / (141 + 115 * std::exp(-9.0f));
   for (float value : outputs.o) ASSERT_NEAR(value, want, want / 8);
 }
 
-// Values and encodings lie where the shape says, and nothing is written between them.
+// Values and encodings follow the shape's strides, and nothing is written between them.
 TEST_F(ChapterTest, QuantisesTensorsWhereTheyLie) {
   for (Scaling scaling : {Scaling::head, Scaling::block}) {
     Shape shape = shape_with(scaling, 128, false);

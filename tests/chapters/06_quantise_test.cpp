@@ -1,4 +1,4 @@
-// The quantiser of chapter 6: what it writes, bit by bit, and what a rotation keeps.
+// The quantiser of chapter 6: its output, bit by bit, and the invariants of a rotation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,11 +24,10 @@ struct Quantised {
   std::vector<float> values;   ///< as given, rounded to their type
   std::vector<float> encoded;  ///< e4m3, decoded, without the scale
   std::vector<float> scales;
-  std::vector<float> means;  ///< of columns, if wanted
+  std::vector<float> means;  ///< of columns, if requested
 };
 
-/// Quantises `values`, rounded to tensor.dtype first. What lies beyond the rows is NaN before and must be
-/// untouched after.
+/// Quantises `values`, rounded to tensor.dtype first. Memory past the rows is NaN and must stay untouched.
 Quantised run(Quantisation tensor, std::vector<float> values, bool mean_subtracted = false) {
   tensor.strides = {.batch = int64_t(tensor.heads) * tensor.rows * tensor.head_dim,
                     .head = int64_t(tensor.rows) * tensor.head_dim,
@@ -73,7 +72,7 @@ Quantised run(Quantisation tensor, std::vector<float> values, bool mean_subtract
   return result;
 }
 
-/// Which scale a row has, counted through the heads.
+/// The index of a row's scale, counted over all heads.
 int64_t scale_of(const Quantisation& tensor, int64_t row) {
   const int64_t head = row / tensor.rows;
   if (tensor.rows_of_scale == 0) return head / tensor.heads_of_scale;
@@ -83,7 +82,7 @@ int64_t scale_of(const Quantisation& tensor, int64_t row) {
 
 std::vector<float> random_values(int64_t count, uint64_t seed) {
   std::vector<float> values(count);
-  for (int64_t i = 0; i < count; ++i)  // of sizes from 2^-8 to 2^7, so that no two tiles have one maximum
+  for (int64_t i = 0; i < count; ++i)  // sizes from 2^-8 to 2^7, so that all tiles have different maxima
     values[i] = float(int64_t(random_bits(seed, 2 * i)) * 0x1p-63) *
                 std::exp2(float(random_bits(seed, 2 * i + 1) % 16) - 8);
   return values;
@@ -93,7 +92,7 @@ int64_t elements_of(const Quantisation& tensor) {
   return int64_t(tensor.heads) * tensor.rows * tensor.head_dim;
 }
 
-/// A row times H diag(signs) / sqrt(d), by the definition.
+/// A row times H diag(signs) / sqrt(d), from the definition.
 std::vector<double> rotated(std::span<const float> row, uint64_t seed) {
   const int d = int(row.size());
   std::vector<double> result(d);
@@ -115,8 +114,8 @@ std::vector<double> dequantised(const Quantisation& tensor, const Quantised& res
   return values;
 }
 
-/// How far e4m3 may be off at `value`, an encoding without its scale: half a step, a 16th of the power of two
-/// below, and half the smallest step near zero.
+/// The largest rounding error of e4m3 at `value`, before scaling: half a step, which is a 16th of the power
+/// of two below, or half the smallest step near zero.
 double half_step(double value) { return std::max(std::exp2(std::floor(std::log2(value))) / 16, 0x1p-10); }
 
 /// Without a rotation every bit is known.
@@ -136,7 +135,7 @@ void expect_exact(const Quantisation& tensor, std::vector<float> values) {
   }
 }
 
-/// With a rotation the values are known but for float32's rounding.
+/// With a rotation, the values are known up to float32's rounding.
 void expect_rotated(const Quantisation& tensor, std::vector<float> values) {
   const Quantised result = run(tensor, std::move(values));
   const int d = tensor.head_dim;
@@ -158,14 +157,14 @@ void expect_rotated(const Quantisation& tensor, std::vector<float> values) {
 
 class Quantiser : public MachineTest {};
 
-#ifdef FLASHBOOK_WITHOUT_F16  // as the kernels that are traced
+#ifdef FLASHBOOK_WITHOUT_F16  // as in the traced kernels
 constexpr DType kTypes[] = {DType::bf16};
 #else
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 #endif
 
-/// Every version of the kernels: type, head_dim, rows or heads of a scale. In the simulator every other one,
-/// so that any two of the three meet.
+/// Every version of the kernels: type, head_dim, rows or heads per scale. The simulator runs half of them,
+/// which cover all pairs.
 std::vector<Quantisation> every_version(int rows) {
   std::vector<Quantisation> all;
   const bool takes_half = device::machine() != device::Machine::gpu;
@@ -223,7 +222,7 @@ TEST_F(Quantiser, GivesZerosTheLeastScale) {
   }
 }
 
-// The largest values of a type, and the smallest: no scale is infinite or zero.
+// With the largest and the smallest values of a type, no scale is infinite or zero.
 TEST_F(Quantiser, TakesValuesOfEverySize) {
   for (Quantisation tensor : every_version(65)) {
     for (float size : {tensor.dtype == DType::f16 ? 65504.0f : 0x1.fep+127f, 0x1p-24f,
@@ -233,8 +232,8 @@ TEST_F(Quantiser, TakesValuesOfEverySize) {
       values[7] = -size;
       expect_exact(tensor, values);
     }
-    // The simulator rotates one version of a type and head dimension: how scales lie makes no difference to
-    // that.
+    // The simulator rotates one version per type and head dimension: the layout of scales does not affect
+    // rotation.
     if (device::machine() != device::Machine::gpu && tensor.rows_of_scale != 64) continue;
     tensor.rotation = kSeed;  // 256 elements of 2^115 that agree in sign give 2^119
     for (float size : {tensor.dtype == DType::f16 ? 65504.0f : 0x1p+115f, 0x1p-14f}) {
@@ -245,8 +244,8 @@ TEST_F(Quantiser, TakesValuesOfEverySize) {
   }
 }
 
-// A row that has one element becomes a row whose elements have one size: the least scale that its length
-// allows.
+// A row with one nonzero element becomes a row whose elements all have the same magnitude: the smallest scale
+// possible for its length.
 TEST_F(Quantiser, ARotationSpreadsAnOutlier) {
   for (int head_dim : {64, 128, 256}) {
     Quantisation tensor = every_version(64).front();
@@ -261,8 +260,8 @@ TEST_F(Quantiser, ARotationSpreadsAnOutlier) {
   }
 }
 
-// The matrix is orthogonal: lengths, and what any two rows have in common, stay within the rounding to e4m3,
-// which is at most a 16th of an element.
+// The matrix is orthogonal: lengths and dot products of rows are kept up to rounding to e4m3, which is at
+// most a 16th of an element.
 TEST_F(Quantiser, ARotationKeepsLengthsAndScores) {
   for (int head_dim : {64, 128, 256}) {
     Quantisation tensor = every_version(64).front();
@@ -279,19 +278,19 @@ TEST_F(Quantiser, ARotationKeepsLengthsAndScores) {
     for (int64_t a = 0; a < 64; ++a) {
       const double length = product(result.values, a, a);
       EXPECT_NEAR(product(turned, a, a), length, 0.04 * length);
-      const int64_t b = 64 + a;  // of the other head
+      const int64_t b = 64 + a;  // in the other head
       EXPECT_NEAR(product(turned, a, b), product(result.values, a, b),
                   0.05 * std::sqrt(length * product(result.values, b, b)));
     }
   }
 }
 
-/// Which column an element belongs to, over heads.
+/// The index of an element's column, over all heads.
 int64_t column_of(const Quantisation& tensor, int64_t i) {
   return i / tensor.head_dim / tensor.rows * tensor.head_dim + i % tensor.head_dim;
 }
 
-/// Without a rotation every bit is known but the last ones of the means.
+/// Without a rotation every bit is known except the last ones of the means.
 void expect_mean_subtracted(const Quantisation& tensor, std::vector<float> values, double tolerance) {
   const Quantised result = run(tensor, std::move(values), true);
   std::vector<double> sums(result.means.size());
@@ -327,8 +326,8 @@ TEST_F(Quantiser, TakesMeansFromColumns) {
       expect_mean_subtracted(tensor, values_with_means(tensor, 9), 1e-5);
 }
 
-// What exceeds whole numbers gets another mean, between the least and the largest element: nothing overflows.
-// What is less than their unit has none.
+// Values too large for the integer sums get another mean, between the smallest and the largest element, so
+// that nothing overflows. Values smaller than the integers' unit get none.
 TEST_F(Quantiser, TakesMeansOfEverySize) {
   for (Quantisation tensor : every_version(65))
     for (float size : {tensor.dtype == DType::f16 ? 2000.0f : 0x1p+120f, 0x1p-15f}) {
@@ -338,7 +337,7 @@ TEST_F(Quantiser, TakesMeansOfEverySize) {
     }
 }
 
-// A rotated mean is the mean of what was rotated.
+// A rotated mean is the mean of the rotated rows.
 TEST_F(Quantiser, TakesMeansFromRotatedColumns) {
   for (Quantisation tensor : every_version(70)) {
     tensor.rotation = kSeed;
@@ -351,7 +350,7 @@ TEST_F(Quantiser, TakesMeansFromRotatedColumns) {
       const std::vector<double> want = rotated(mean, kSeed);
       for (int c = 0; c < d; ++c) ASSERT_NEAR(result.means[head * d + c], want[c], 1e-3) << c;
     }
-    // The encoding and the mean together are the rotated row.
+    // The encoding plus the mean is the rotated row.
     const std::vector<double> got = dequantised(tensor, result);
     for (int64_t row = 0; row < int64_t(got.size()) / d; row += 7) {
       const std::vector<double> want = rotated(std::span(result.values).subspan(row * d, d), kSeed);

@@ -34,7 +34,7 @@ TEST(Backward, SaysWhatItCannotRun) {
             std::string::npos);
 }
 
-// Of four times as many tokens a step keeps four times as much, not sixteen times.
+// With four times as many tokens, a step keeps four times as much memory, not sixteen times.
 TEST(Backward, KeepsNothingOfTheSizeOfTheScores) {
   for (int step = 1; step <= steps(); ++step)
     for (int head_dim : {64, 128, 256}) {
@@ -47,7 +47,7 @@ TEST(Backward, KeepsNothingOfTheSizeOfTheScores) {
     }
 }
 
-// Groups of three, whose heads' sums meet in one key head: no power of two.
+// Groups of three heads, not a power of two, whose sums go to one key head.
 TEST_F(ChapterTest, GroupsOfThree) {
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
@@ -56,9 +56,9 @@ TEST_F(ChapterTest, GroupsOfThree) {
     }
 }
 
-// Under a causal mask with fewer keys than queries the first queries see nothing, and with more keys than
-// queries none is unseen; keys nobody sees come from a mask that ends before them. Both gradients are
-// written.
+// Under a causal mask with fewer keys than queries, the first queries see nothing; with more keys than
+// queries, every key is seen. Another mask ends before the last keys, so that no query sees them. Gradients
+// are written for both.
 TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
   for (int step = 1; step <= steps(); ++step)
     for (int head_dim : {64, 128, 256}) {
@@ -78,12 +78,12 @@ TEST_F(ChapterTest, TheLogSumExpHasItsGradient) {
       Inputs inputs = inputs_of(shape, InputKind::normal, 3);
       add_lse_gradient(shape, inputs);
       expect_right(shape, inputs);
-      std::ranges::fill(inputs.d_o, 0.0f);  // and nothing else
+      std::ranges::fill(inputs.d_o, 0.0f);  // only the log-sum-exp has a gradient
       expect_right(shape, inputs);
     }
 }
 
-// A gradient of nothing is nothing: every product has dO or dS in it.
+// A zero gradient gives zeros: every product has dO or dS in it.
 TEST_F(ChapterTest, NoGradientComesOfNoGradient) {
   for (int step = 1; step <= steps(); ++step) {
     const Shape shape = shape_with(4, 2, 130, 190, 128, true);
@@ -94,7 +94,7 @@ TEST_F(ChapterTest, NoGradientComesOfNoGradient) {
   }
 }
 
-// dO of a single one: dV's rows are a column of P, and everything else of dO is zero.
+// dO with a single one: dV is a column of P.
 TEST_F(ChapterTest, AGradientOfOneElement) {
   for (int head_dim : {64, 256}) {
     const Shape shape = shape_with(2, 2, 90, 150, head_dim, false);
@@ -111,7 +111,7 @@ TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
     expect_one_key_moves_nothing(shape_with(2, 1, 130, 1, head_dim, false), first_padded_step);
 }
 
-// P's rows sum to 1, so over all keys dV sums to what dO sums to over the queries.
+// P's rows sum to 1, so dV summed over keys equals dO summed over queries.
 TEST_F(ChapterTest, OverAllKeysGradientsOfValuesSumToThatOfO) {
   const Shape shape = shape_with(1, 1, 150, 333, 64, false);
   const Inputs inputs = inputs_of(shape, InputKind::normal, 8);

@@ -10,7 +10,7 @@ const Chapter* const chapter_before = kDecodingBefore;
 
 namespace {
 
-// Sequences of one batch have lengths of their own, and none. What lies behind a sequence's last key is NaN.
+// Sequences in a batch have different lengths, including 0. Everything past a sequence's last key is NaN.
 TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
   for (int head_dim : {64, 128, 256}) {
     const Shape shape = cache_of({0, 1, 2, 127, 128, 129, 700}, head_dim);
@@ -26,8 +26,8 @@ constexpr int kRing = 4, kPages = 5, kEqualWork = 6, kLatent = 7, kE4m3Cache = 8
               kWarpgroups = 10;
 const std::vector<int> kPaged = {kPages, kEqualWork, kBoxes, kWarpgroups};
 
-// Pages that no sequence uses and what lies behind a sequence's last key are NaN. Where the pages lie may not
-// show in a single bit, nor may it that there are pages.
+// Unused pages and everything past a sequence's last key are NaN. The order of pages, and paging itself, must
+// not change a bit.
 TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
   for (int head_dim : {64, 128, 256})
     for (int rows : {16, 32, 64, 128, 512}) {
@@ -46,9 +46,9 @@ TEST(Decoding, SaysWhichPagesItTakes) {
   EXPECT_NE(kDecoding.refusal(kRing, in_pages(shape, 16, 1)).find("pages"), std::string::npos);
 }
 
-// The rows of all sequences are rows of tiles over the prefix, which the first sequence's pages hold. What
-// the table says of it for the others is never asked: here it names a page of NaN. A sequence may be all
-// prefix.
+// Tiles over the prefix combine rows of all sequences, and use the first sequence's pages. The other
+// sequences' table entries for it must not be read: here they name a page of NaN. A sequence may consist of
+// the prefix only.
 TEST_F(ChapterTest, APrefixIsReadThroughTheFirstSequenceAlone) {
   for (int head_dim : {64, 128, 256})
     for (int queries : {1, 3}) {
@@ -56,7 +56,7 @@ TEST_F(ChapterTest, APrefixIsReadThroughTheFirstSequenceAlone) {
           cache_of({64 + queries, 64 + queries - 1, 200, 65 + queries, 300, 90, 91, 92, 93}, head_dim);
       shape.seqlen_q = queries;
       shape.paging = random_pages(shape, 32, 64, 1);
-      ++shape.paging.pages;  // the last is nobody's, and NaN
+      ++shape.paging.pages;  // the last is unused, and NaN
       validate(shape);
       const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
       const Reference reference = make_reference(shape, inputs, all_rows(shape));
@@ -73,16 +73,16 @@ TEST(Decoding, SaysWhoSharesNoPrefix) {
   Shape shape = cache_of({200, 300});
   shape.paging = random_pages(shape, 32, 64, 1);
   validate(shape);
-  shape.paging.shared = 96;  // the third page is not the same
+  shape.paging.shared = 96;  // the third page differs
   EXPECT_THROW(validate(shape), InputError);
-  shape = cache_of({64, 300});  // two queries, of which the first does not see the last key of the prefix
+  shape = cache_of({64, 300});  // two queries; the first does not see the prefix's last key
   shape.paging = random_pages(shape, 32, 64, 1);
   EXPECT_THROW(validate(shape), InputError);
 }
 
 // ---- rows of a tile
 
-// From multi-head to multi-query attention, one query and a few that were guessed ahead.
+// From multi-head to multi-query attention, with one query and with a few speculative ones.
 TEST_F(ChapterTest, GroupsOfAnySizeAreRows) {
   for (int group : {1, 2, 3, 5, 7, 8, 16, 17, 33, 64, 128})
     for (int queries : {1, 4}) {
@@ -100,22 +100,22 @@ TEST_F(ChapterTest, AManyTimesLongerSequenceBesideOneKey) {
   expect_right(shape, make_inputs(shape, InputKind::normal, 6));
 }
 
-/// Runs a step again and again: `on_gpu` times on a GPU.
+/// Runs a step repeatedly: `on_gpu` times on a GPU.
 void expect_same_bits_of(const Shape& shape, int step, int on_gpu) {
   const int launches = device::machine() == device::Machine::gpu ? on_gpu : 2;
   expect_same_bits(shape, make_inputs(shape, InputKind::normal, 5), step, launches);
 }
 
-// Blocks arrive in another order each time, and whoever comes last merges.
+// Blocks arrive in a different order each time, and the last one merges.
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
   for (int step : {kRing, kEqualWork, kBoxes, kWarpgroups})
     expect_same_bits_of(cache_of({5000, 1, 77, 0, 900}, 128), step, 5000);
 }
 
-// ---- the layouts that people have
+// ---- common layouts
 
-/// [batch, seqlen, heads, head_dim], or with pages [pages, rows, kv_heads, head_dim]. What nobody should read
-/// is NaN.
+/// [batch, seqlen, heads, head_dim], or with pages [pages, rows, kv_heads, head_dim]. Memory that must not be
+/// read is NaN.
 void expect_right_by_token(const std::vector<int>& steps, Shape shape, int rows) {
   if (rows > 0) shape = in_pages(shape, rows, 5);
   shape.layout = layout_bshd(shape);
@@ -134,8 +134,8 @@ void expect_right_by_token(const std::vector<int>& steps, Shape shape, int rows)
   }
 }
 
-// Boxes of a whole tile and of a page, and rows that are no boxes since they would begin between multiples of
-// 128 bytes.
+// Boxes of a whole tile and of a page, and rows that cannot be boxes because they would not be aligned to 128
+// bytes.
 TEST_F(ChapterTest, CachesByTokenAreRight) {
   for (int head_dim : {64, 128, 256, 72, 80, 136}) {
     const Shape shape = cache_of({0, 1, 63, 64, 129, 300}, head_dim);
@@ -148,7 +148,7 @@ TEST_F(ChapterTest, CachesByTokenAreRight) {
   }
 }
 
-// From one row to more than a block of two warpgroups has, split over blocks and whole.
+// From one row to more than a block of two warpgroups has, with and without splitting over blocks.
 TEST_F(ChapterTest, TokensOfCachesByTokenAreRowsOfTiles) {
   for (const auto& [heads, queries] : {std::pair(2, 1), {8, 4}, {16, 8}, {16, 9}, {6, 33}, {32, 20}})
     for (int head_dim : {64, 256}) {
@@ -156,11 +156,11 @@ TEST_F(ChapterTest, TokensOfCachesByTokenAreRowsOfTiles) {
       shape.heads = heads, shape.seqlen_q = queries;
       expect_right_by_token({kBoxes, kWarpgroups}, shape, queries % 2 == 0 ? 16 : 0);
     }
-  Shape one = cache_of({9000}, 128);  // more parts than the last to arrive merges
+  Shape one = cache_of({9000}, 128);  // too many parts for the last arriver to merge
   one.heads = 20, one.kv_heads = 1;
   expect_right_by_token({kBoxes, kWarpgroups}, one, 64);
   std::vector<int> lengths(17, 200);
-  lengths[5] = 3000;  // which is cut, and the others are not
+  lengths[5] = 3000;  // the only one that is split
   expect_right_by_token({kBoxes, kWarpgroups}, cache_of(lengths), 16);
 }
 
@@ -176,7 +176,7 @@ TEST_F(ChapterTest, CachesByTokenAreRightInAnyOrder) {
 
 // ---- batch invariance
 
-// A sequence's bits do not depend on which others are in its batch, if no sequence is split.
+// If no sequence is split, a sequence's bits do not depend on the others in its batch.
 TEST_F(ChapterTest, UnsplitSequencesHaveTheSameBitsInAnyBatch) {
   for (int step : {kRing, kEqualWork, kE4m3Cache, kBoxes, kWarpgroups})
     for (int queries : {1, 5}) {
@@ -211,14 +211,14 @@ TEST(Decoding, SaysWhichPagesFillPanels) {
 
 // ---- latent attention
 
-/// Heads that share a latent cache of sequences.
+/// Heads that share sequences' latent cache.
 Shape latent_of(std::vector<int> lengths, int heads, int seqlen_q = 1, DType dtype = DType::bf16) {
   Shape shape = cache_of(std::move(lengths), kLatentKeyDim);
   shape.heads = heads, shape.kv_heads = 1, shape.seqlen_q = seqlen_q, shape.dtype = dtype;
   return shape;
 }
 
-// Nobody who runs the chapter as it is reads that a step cannot run.
+// A default run of the chapter does not report steps that cannot run.
 TEST_F(ChapterTest, ADefaultRunGivesOtherKeysAShapeOfTheirOwn) {
   const char* words[] = {kDecoding.name, "--reps", "1"};
   const Report report =
@@ -232,8 +232,8 @@ TEST_F(ChapterTest, ADefaultRunGivesOtherKeysAShapeOfTheirOwn) {
   EXPECT_EQ(report.steps[kE4m3Cache - 1].shape, describe(with_e4m3_cache(kDecoding.default_shape())));
 }
 
-// A tile has 64 keys, and tiles go two by two. What lies behind a last key, and pages that nobody has, are
-// NaN.
+// A tile has 64 keys, and tiles are processed in pairs. Everything past a last key is NaN, as are unused
+// pages.
 TEST_F(ChapterTest, LatentKeysAreValuesToo) {
   std::vector<Shape> shapes = {latent_of({0, 1, 63, 64, 65, 300}, 16),
                                latent_of({129, 0, 30}, 128, 1, DType::f16), latent_of({130, 2}, 24, 4)};
@@ -263,7 +263,7 @@ TEST_F(ChapterTest, PartsOfLatentValuesMayBeOfAnySize) {
   }
 }
 
-// The lengths may be in device memory alone: as many sequences as blocks may be cut after all.
+// The lengths may be only in device memory: then as many sequences as blocks may be split after all.
 TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
   std::vector<int> lengths(device::multiprocessors(), 64);
   lengths[0] = 64 * int(lengths.size());
@@ -278,8 +278,8 @@ TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
   EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok());
 }
 
-// As calls from Python do, on one stream: what one leaves in the workspace may not disturb the next,
-// whichever step it takes. Counters are 0 again, and nobody's parts lie where another's counters do.
+// Consecutive calls on one stream, as from Python: data left in the workspace must not affect the next call,
+// whichever step it uses. Counters return to 0, and no step's parts overlap another's counters.
 TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
   const int latent = kLatent;
   const std::vector<std::pair<Shape, int>> calls = {
@@ -308,7 +308,7 @@ TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
   }
 }
 
-// More tiles than pages that are looked up at a time.
+// More tiles than page lookups done at a time.
 TEST_F(ChapterTest, PagesOfManyTilesAreLookedUpAgainAndAgain) {
   for (int head_dim : {64, 128, 256, kLatentKeyDim}) {
     const bool latent = head_dim == kLatentKeyDim;
@@ -358,8 +358,8 @@ Inputs inputs_of_many_sizes(const Shape& shape, uint64_t seed) {
   return inputs;
 }
 
-// Whatever shares a scale, of pieces and pages, in both types of queries. What lies behind a sequence's last
-// key is NaN, and so are pages that nobody has.
+// Every granularity of scales, with and without pages, in both types of queries. Everything past a sequence's
+// last key is NaN, as are unused pages.
 TEST_F(E4m3CacheTest, IsRightWithEveryScale) {
   for (int head_dim : {64, 128, 256})
     for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block}) {
@@ -379,8 +379,8 @@ TEST_F(E4m3CacheTest, IsRightWithEveryScale) {
     }
 }
 
-// One visible key is its value to the last bit, whatever the sizes of queries are: bf16 reaches further than
-// f16, into which it is brought.
+// With one visible key, the output is its value to the last bit, whatever the queries' magnitude: bf16, which
+// is converted to f16, has a larger range.
 TEST_F(E4m3CacheTest, TakesQueriesOfAnySize) {
   for (float size : {0x1p-60f, 1.0f, 0x1p40f, 0x1p100f}) {
     Shape shape = e4m3_cache_of({1, 2, 600}, 128, Scaling::head);
@@ -396,7 +396,7 @@ TEST_F(E4m3CacheTest, TakesQueriesOfAnySize) {
   expect_right(one, inputs, kE4m3Cache);
 }
 
-// Long rows, whose probabilities are far below what f16 can hold, beside groups, queries and a mask.
+// Long rows, whose probabilities are far below f16's range, with groups, several queries and a mask.
 TEST_F(E4m3CacheTest, IsRightForLongRowsAndManyRows) {
   expect_right(e4m3_cache_of({20000, 1}, 64, Scaling::head),
                inputs_of_many_sizes(e4m3_cache_of({20000, 1}, 64, Scaling::head), 6), kE4m3Cache);
@@ -417,7 +417,7 @@ TEST_F(E4m3CacheTest, StaysWithinTheBoundsOfInputsThatHurt) {
     }
 }
 
-// A shared prefix has the first sequence's pages, and a page's scale is everybody's.
+// A shared prefix uses the first sequence's pages, with their scales.
 TEST_F(E4m3CacheTest, ReadsASharedPrefixOnce) {
   for (Scaling scaling : {Scaling::head, Scaling::block}) {
     Shape shape = e4m3_cache_of({300, 70, 66, 140}, 64, scaling);
@@ -426,7 +426,7 @@ TEST_F(E4m3CacheTest, ReadsASharedPrefixOnce) {
   }
 }
 
-// Where the pages lie does not show in a bit.
+// The order of pages does not change a bit.
 TEST_F(E4m3CacheTest, InPagesInAnyOrderGivesTheSameBits) {
   const Shape shape = e4m3_cache_of({0, 1, 300, 129, 1700}, 128, Scaling::tensor);
   const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
@@ -480,13 +480,13 @@ TEST_F(E4m3CacheTest, UnderRandomOrdersOfWarpsIsRight) {
 
 class RulesTest : public ChapterTest {};
 
-/// The first key that some query of a sequence sees: what lies before it need not be there.
+/// The first key that some query of a sequence sees: earlier keys need not exist.
 int first_seen(const Shape& shape, int batch) {
   const int left = shape.visibility.window.left;
   return left < 0 ? 0 : std::max(shape.visibility.lengths[batch] - shape.seqlen_q - left, 0);
 }
 
-/// NaN in every row that no query sees, behind the last key and before the window.
+/// Writes NaN to every row that no query sees, after the last key and before the window.
 void poison_hidden(const Shape& shape, Inputs& inputs) {
   poison_tails(shape, inputs);
   for (int batch = 0; batch < shape.batch; ++batch)
@@ -497,7 +497,7 @@ void poison_hidden(const Shape& shape, Inputs& inputs) {
             int64_t(first_seen(shape, batch)) * shape.head_dim, std::numeric_limits<float>::quiet_NaN());
 }
 
-/// As models have them: a slope and a sink for each head.
+/// A slope and a sink for each head, as in models.
 std::vector<float> slopes_of(int heads) {
   std::vector<float> slopes(heads);
   for (int head = 0; head < heads; ++head) slopes[head] = std::exp2(-8.0f * float(head + 1) / float(heads));
@@ -506,7 +506,7 @@ std::vector<float> slopes_of(int heads) {
 std::vector<float> sinks_of(int heads, float first = -2) {
   std::vector<float> sinks(heads);
   for (int head = 0; head < heads; ++head) sinks[head] = first + float(head);
-  sinks[heads / 2] = -std::numeric_limits<float>::infinity();  // this one has none
+  sinks[heads / 2] = -std::numeric_limits<float>::infinity();  // no sink
   return sinks;
 }
 
@@ -516,8 +516,8 @@ const ScoreFunction kFunctions[] = {{},
                                     {.sinks = sinks_of(8)},
                                     {.softcap = 3, .alibi = slopes_of(8), .sinks = sinks_of(8)}};
 
-/// The same by all steps from 4 on without pages, and by those that know pages with pages of `rows`. A table
-/// names a page of NaN for every page that no query sees.
+/// Runs all steps from 4 on without pages, and those that support pages with pages of `rows`. The table names
+/// a page of NaN for every page that no query sees.
 void expect_right_by_rules(const Shape& shape, const std::vector<int>& page_rows, uint64_t seed = 3) {
   const Inputs clean = make_inputs(shape, InputKind::normal, seed);
   Inputs inputs = clean;
@@ -525,7 +525,7 @@ void expect_right_by_rules(const Shape& shape, const std::vector<int>& page_rows
   expect_right(shape, inputs, kRing);
   for (int rows : page_rows) {
     Shape paged = in_pages(shape, rows, seed);
-    ++paged.paging.pages;  // nobody's, and NaN
+    ++paged.paging.pages;  // unused, and NaN
     const Inputs scattered = scatter_pages(paged, inputs);
     const int of_sequence = paged.pages_of_sequence();
     for (int batch = 0; batch < shape.batch; ++batch)
@@ -557,7 +557,7 @@ constexpr Window kWindows[] = {{.left = 0, .right = 0},
                                {.right = 1},
                                {.left = 1 << 30, .right = 1 << 30}};
 
-// Windows within a tile, of several, longer than any sequence, and open on either side.
+// Windows within a tile, over several tiles, longer than any sequence, and unlimited on either side.
 TEST_F(RulesTest, AWindowIsAllThatIsRead) {
   for (const Window& window : kWindows)
     for (int head_dim : {64, 128, 256}) {
@@ -568,7 +568,7 @@ TEST_F(RulesTest, AWindowIsAllThatIsRead) {
     }
 }
 
-// Pages of any power of two, and of a whole sequence; the window begins within a page, and at one.
+// Pages of any power of two, and of a whole sequence; the window begins within a page or at a page's start.
 TEST_F(RulesTest, AWindowMayBeginWithinAPage) {
   for (int rows : {1, 2, 8, 16, 64, 256, 512})
     for (int left : {62, 63, 250}) {
@@ -591,7 +591,7 @@ TEST_F(RulesTest, FunctionsAndSinksGoWithLengthsPagesAndWindows) {
       }
 }
 
-// A query that sees one key has that key's values, bit by bit, whatever its score becomes.
+// A query that sees one key outputs that key's values bit for bit, whatever its score.
 TEST_F(RulesTest, OneVisibleKeyIsTheOutput) {
   for (const ScoreFunction& function : kFunctions) {
     if (!function.sinks.empty()) continue;
@@ -612,8 +612,8 @@ TEST_F(RulesTest, OneVisibleKeyIsTheOutput) {
   }
 }
 
-// From none to those beside which keys weigh nothing. A row without keys has the sink as its log-sum-exp, and
-// O = 0. The parts of a long sequence are merged first.
+// From no sink to sinks that make the keys' weights negligible. A row without keys has the sink as its
+// log-sum-exp, and O = 0. The parts of a long sequence are merged first.
 TEST_F(RulesTest, ASinkMayDominate) {
   for (float first : {-90.0f, 3.0f, 120.0f}) {
     Shape shape = cache_of({0, 1, 40, 2500});
@@ -629,7 +629,7 @@ TEST_F(RulesTest, ASinkMayDominate) {
   }
 }
 
-// Many heads of a group, whose sinks and slopes differ, are rows of one tile; and more rows than a tile has.
+// Many heads of a group, with different sinks and slopes, share a tile, or exceed it.
 TEST_F(RulesTest, RowsOfATileHaveSinksAndSlopesOfTheirHeads) {
   for (int group : {1, 3, 16, 33, 70})
     for (int queries : {1, 3}) {
@@ -641,7 +641,7 @@ TEST_F(RulesTest, RowsOfATileHaveSinksAndSlopesOfTheirHeads) {
     }
 }
 
-// A kernel that took the first sequence's slopes would be wrong in all others.
+// Exposes kernels that use the first sequence's slopes for all.
 TEST_F(RulesTest, SlopesMayBeThoseOfASequence) {
   for (int head_dim : {64, 128}) {
     Shape shape = cache_of({33, 1, 150, 600}, head_dim);
@@ -650,8 +650,8 @@ TEST_F(RulesTest, SlopesMayBeThoseOfASequence) {
   }
 }
 
-// Tensors of any multiple of 8 columns, in tiles of 64, 128 and 256: with and without rules and pages, rows
-// side by side and with other heads' between them, and more rows than a tile has.
+// Tensors with any multiple of 8 columns, in tiles of 64, 128 and 256: with and without rules and pages, with
+// contiguous rows and with other heads' rows between them, and with more rows than a tile has.
 TEST_F(RulesTest, HeadDimensionsThatTilesPadAreRight) {
   for (int head_dim : {8, 40, 56, 72, 80, 96, 112, 120, 136, 192, 248}) {
     Shape shape = cache_of({0, 1, 17, 129, 600}, head_dim);
@@ -669,7 +669,7 @@ TEST_F(RulesTest, HeadDimensionsThatTilesPadAreRight) {
   }
 }
 
-// Of one sequence so many parts that a second kernel merges them.
+// One sequence in enough parts that a second kernel merges them.
 TEST_F(RulesTest, ManyPartsOfPaddedRowsAreMerged) {
   for (int head_dim : {96, 160}) {
     Shape shape = cache_of({9000}, head_dim);
@@ -678,7 +678,7 @@ TEST_F(RulesTest, ManyPartsOfPaddedRowsAreMerged) {
   }
 }
 
-/// A window, functions and sizes by chance.
+/// Random windows, score functions and sizes.
 Shape random_rules(std::mt19937& random) {
   const auto up_to = [&](int most) { return int(random() % unsigned(most + 1)); };
   std::vector<int> lengths(1 + up_to(4));
@@ -693,7 +693,7 @@ Shape random_rules(std::mt19937& random) {
   return shape;
 }
 
-// In whatever order warps run, and whenever copies land.
+// For any order of warps and any time at which copies complete.
 TEST_F(RulesTest, AnyRulesAreRightInAnyOrder) {
   std::mt19937 random(11);
   for (int seed = 0; seed < 24; ++seed) {
@@ -710,7 +710,7 @@ TEST_F(RulesTest, EveryLaunchWithRulesGivesTheSameBits) {
   for (int step : {kRing, kEqualWork, kBoxes, kWarpgroups}) expect_same_bits_of(shape, step, 1000);
 }
 
-// A prefix that is shared is read like other keys under a rule; the first keys of a window hide it.
+// Under a rule, a shared prefix is read like other keys; a window hides it.
 TEST_F(RulesTest, ASharedPrefixGoesWithRules) {
   for (int left : {-1, 30, 100}) {
     Shape shape = cache_of({300, 70, 66, 140});
@@ -722,7 +722,7 @@ TEST_F(RulesTest, ASharedPrefixGoesWithRules) {
   }
 }
 
-// A sequence's keys may begin behind some rows of its part of the cache: a table that only a caller has.
+// A sequence's keys may begin after some rows of its part of the cache, as given by a table of the caller's.
 TEST_F(RulesTest, PaddingsShiftTheKeys) {
   for (const bool one_page : {false, true}) {
     Shape shape = cache_of({60, 100, 0, 5});
@@ -754,7 +754,7 @@ TEST_F(RulesTest, PaddingsShiftTheKeys) {
   }
 }
 
-// Some sequences decode, others read a chunk of their prompt, and one has nothing to do.
+// Some sequences decode, others process a chunk of their prompt, and one is idle.
 TEST_F(RulesTest, PackedQueriesReadTheirOwnSequences) {
   Shape like = cache_of({1});
   for (const bool by_token : {false, true})
@@ -770,11 +770,10 @@ TEST_F(RulesTest, PackedQueriesReadTheirOwnSequences) {
   expect_packed_right(kPaged, {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, 16, true);
   like.unsplit = false;
   expect_packed_right(kPaged, {1}, {9000}, like, 0,
-                      false);  // more parts than the last to arrive merges
+                      false);  // too many parts for the last arriver to merge
 }
 
-// Which sequence of the cache each of a call has is a table of one page a sequence, of as many rows as it
-// has.
+// A call's choice of sequences in the cache is a table with one page per sequence, as long as the sequence.
 TEST_F(RulesTest, APageMayBeAWholeSequence) {
   Shape shape = cache_of({60, 101, 7});
   const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
@@ -817,7 +816,7 @@ TEST(Decoding, SaysWhichRulesItTakes) {
   EXPECT_THROW(validate(shape), InputError);
 }
 
-// Of a window only its keys count.
+// With a window, only its keys count.
 TEST(Decoding, BytesOfAWindowAreThoseOfItsKeys) {
   Shape shape = cache_of({100, 1000, 8000});
   const auto bytes = [&] {

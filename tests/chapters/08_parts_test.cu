@@ -1,5 +1,5 @@
-// Chapter 8's parts: any number of them, merged by a second kernel or by a tree of last arrivers, on fewer
-// and on more blocks than there are multiprocessors.
+// Chapter 8's parts: any number of them, merged by a second kernel or by a tree of last arrivers, with fewer
+// and with more blocks than multiprocessors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using TracedParts = Parts;
 
 constexpr int kHeads = 4, kHeadDim = 128;
 
-/// Some queries of four heads that share their keys.
+/// Queries of four heads that share their keys.
 Shape shape_with(std::vector<int> lengths, int seqlen_q = 1) {
   return {.batch = int(lengths.size()),
           .heads = kHeads,
@@ -33,7 +33,7 @@ Shape shape_with(std::vector<int> lengths, int seqlen_q = 1) {
           .scale = default_scale(kHeadDim)};
 }
 
-/// Memory of a call of its own, so that the workspace can be looked at.
+/// A call with its own memory, so that the test can inspect the workspace.
 struct OwnCall {
   UploadedInputs inputs;
   device::Buffer o, lse, workspace;
@@ -72,7 +72,7 @@ TEST_F(Parts, OfAnyNumberAreMergedByASecondKernel) {
   }
 }
 
-/// A launch of the ring on `blocks` blocks, twice in one workspace.
+/// Launches the ring on `blocks` blocks, twice in the same workspace.
 template <typename Traits = RingKernelTraits<kHeadDim, 1>>
 void expect_ring_right(const Shape& shape, const RingLaunch& launch) {
   SCOPED_TRACE(describe(shape) + ", " + std::to_string(launch.blocks) + " blocks");
@@ -112,7 +112,7 @@ RingLaunch equal_work(const Shape& shape, int blocks) {
   return launch;
 }
 
-// One part, less than a merge takes at once, just as many, one more, and more than there are tiles.
+// One part, fewer than a merge takes at once, exactly as many, one more, and more than there are tiles.
 TEST_F(Parts, OfAnyNumberAreMergedByTheLastToArrive) {
   for (int parts : {1, 2, 3, 16, 17, 40, 128}) {
     expect_ring_right(shape_with({1500}), equal_parts(shape_with({1500}), parts));
@@ -120,7 +120,7 @@ TEST_F(Parts, OfAnyNumberAreMergedByTheLastToArrive) {
   }
 }
 
-// A caller may have the lengths in device memory alone, where the shape does not show them.
+// A caller may have the lengths only in device memory, and not in the shape.
 TEST_F(Parts, AreEqualOnlyOfSequencesThatAreKnownToBe) {
   Shape shape = shape_with(std::vector<int>(device::multiprocessors(), 8192));
   EXPECT_TRUE(ring_launch(shape, true).plan.equal_work);
@@ -130,8 +130,8 @@ TEST_F(Parts, AreEqualOnlyOfSequencesThatAreKnownToBe) {
   EXPECT_TRUE(ring_launch(shape, true).plan.equal_work);
 }
 
-// More items than multiprocessors, all of one length, are not cut: short ones are dealt evenly to blocks that
-// stay, long ones have a block each, unless few blocks would have the last ones.
+// More items than multiprocessors, all of the same length, are not split: short ones are distributed evenly
+// over persistent blocks, long ones get a block each, unless the last wave would have few blocks.
 TEST_F(Parts, AreWholeWhereThereAreManyItemsOfOneLength) {
   const int processors = device::multiprocessors();
   const auto with = [](int batch, int keys) {
@@ -155,7 +155,7 @@ TEST_F(Parts, AreWholeWhereThereAreManyItemsOfOneLength) {
   EXPECT_TRUE(ring_launch(with(2 * processors, 2048), true, false).plan.equal_work) << "lengths may differ";
 }
 
-// A grid has 65,535 rows of blocks for the kernel that merges, one an item.
+// The merging kernel's grid has at most 65,535 rows of blocks, one per item.
 TEST_F(Parts, AreWholeWhereThereAreMoreItemsThanAGridHasRows) {
   for (const auto& [batch, cut] : {std::pair(65535, true), {65536, false}, {70000, false}}) {
     const Shape shape = shape_with(std::vector<int>(batch, 300));
@@ -166,7 +166,7 @@ TEST_F(Parts, AreWholeWhereThereAreMoreItemsThanAGridHasRows) {
   }
 }
 
-// Two blocks a multiprocessor, where at least nine of ten have short items, and equally many.
+// Two blocks per multiprocessor, where at least nine of ten have short items, and equally many.
 TEST_F(Parts, AreDealtToTwiceAsManyBlocksThatAreHalfAsLarge) {
   const int processors = device::multiprocessors();
   const auto launch_of = [](int batch, int keys, int queries = 1, bool even = true, bool halves = true) {
@@ -193,7 +193,7 @@ TEST_F(Parts, AreDealtToTwiceAsManyBlocksThatAreHalfAsLarge) {
   EXPECT_FALSE(launch_of(processors, 2048).in_halves) << "a multiprocessor has one item";
 }
 
-// A block goes from one whole item to the next.
+// Blocks process whole items one after another.
 TEST_F(Parts, OfWholeItemsAreThoseOfAnyNumberOfBlocks) {
   for (int blocks : {1, 2, 3, 7, 8}) {
     RingLaunch launch = equal_parts(shape_with({300, 1, 0, 129, 1000, 128, 64, 700}), 1);
@@ -204,7 +204,7 @@ TEST_F(Parts, OfWholeItemsAreThoseOfAnyNumberOfBlocks) {
   }
 }
 
-// Blocks begin and end anywhere in a sequence; some have a dozen sequences, some have nothing.
+// Blocks begin and end anywhere in a sequence; some have a dozen sequences, some none.
 TEST_F(Parts, OfEqualWorkAreThoseOfAnyNumberOfBlocks) {
   const std::vector<int> many = {300, 1, 0, 129, 128, 5000, 0, 0, 64, 1, 2, 3, 257, 0};
   for (int blocks : {1, 2, 5, 17, 50, 61, 132})
@@ -214,8 +214,8 @@ TEST_F(Parts, OfEqualWorkAreThoseOfAnyNumberOfBlocks) {
 
 constexpr int kMostSegments = 64;
 
-/// What a block's segments are: batch entry, first key, the one after the last, part, parts; a row of five a
-/// segment. A warp a block.
+/// The segments of each block, a row of five numbers per segment: batch entry, first key, the one after the
+/// last, part, parts. One warp per block.
 template <int kKeys, typename PlanType>
 __global__ void ask(PlanType plan, decoding::Problem problem, int blocks,
                     int* found) {  // [blocks, kMostSegments, 5]
@@ -224,7 +224,7 @@ __global__ void ask(PlanType plan, decoding::Problem problem, int blocks,
   int* to = found + int64_t(blockIdx.x) * kMostSegments * 5;
   for (Segment segment; segments.next(segment); to += 5) {
     const int start = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
-    const int first = start + segment.begin * kKeys;  // of equal parts some have no tile
+    const int first = start + segment.begin * kKeys;  // some equal parts have no tile
     const int end = segment.begin == segment.end ? first : min(start + segment.end * kKeys, segment.length);
     const int numbers[] = {segment.pack, first, end, segment.part, segment.parts};
     if (threadIdx.x == 0)
@@ -232,8 +232,8 @@ __global__ void ask(PlanType plan, decoding::Problem problem, int blocks,
   }
 }
 
-// Nothing before a window is read, but for what else its first page has; each key behind it once; and blocks
-// with equal work differ by one tile of the window's keys.
+// Nothing before a window is read except the rest of its first page; each later key is read once; and blocks
+// with equal work differ by at most one tile of the window's keys.
 TEST_F(Parts, OfAWindowHaveItsKeysAndNoOthers) {
   constexpr int kKeys = RingKernelTraits<kHeadDim, 1>::kKeys;
   const std::vector<int> lengths = {0, 1, 100, 1023, 1024, 1025, 1500, 30000, 100000};
@@ -243,7 +243,7 @@ TEST_F(Parts, OfAWindowHaveItsKeysAndNoOthers) {
         for (int queries : {1, 3}) {
           Shape shape = shape_with(lengths, queries);
           shape.visibility.window = {.left = left, .right = 0};
-          if (rows > 0) shape.paging = {.rows = rows, .pages = 1};  // nobody asks which
+          if (rows > 0) shape.paging = {.rows = rows, .pages = 1};  // the table is not read
           const RingLaunch launch = ring_launch(shape, work);
           device::Buffer on_device(device::Place::device, lengths.size() * sizeof(int));
           on_device.upload(std::as_bytes(std::span(lengths)));
@@ -264,7 +264,7 @@ TEST_F(Parts, OfAWindowHaveItsKeysAndNoOthers) {
             read[said[i]] += said[i + 2] - said[i + 1];
             if (said[i + 1] < said[i + 2]) first[said[i]] = std::min(first[said[i]], said[i + 1]);
             tiles[i / 5 / kMostSegments] +=
-                std::max(1, (said[i + 2] - said[i + 1] + kKeys - 1) / kKeys);  // an empty item is one
+                std::max(1, (said[i + 2] - said[i + 1] + kKeys - 1) / kKeys);  // an empty item counts as one
           }
           const int piece = rows == 0 ? 1 : std::min(rows, kKeys);
           for (std::size_t batch = 0; batch < lengths.size(); ++batch) {
@@ -273,7 +273,7 @@ TEST_F(Parts, OfAWindowHaveItsKeysAndNoOthers) {
             EXPECT_EQ(first[batch], lengths[batch] > 0 ? begin : 1 << 30);
           }
           if (!work) continue;
-          std::erase(tiles, 0);  // of blocks that have nothing
+          std::erase(tiles, 0);  // blocks without work
           const auto [least, most] = std::ranges::minmax(tiles);
           EXPECT_TRUE(most - least <= 1) << least << " to " << most;
         }

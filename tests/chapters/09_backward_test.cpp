@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kGradient = 6, kInTurns = 7;
 
-/// Documents that begin at these queries and keys, within a window.
+/// Documents that begin at these queries and keys, with a window.
 Shape packed_shape(std::vector<int> queries, std::vector<int> keys, int head_dim,
                    Window window = {.right = 0}) {
   const int last_query = queries.back(), last_key = keys.back();
@@ -23,7 +23,7 @@ Shape packed_shape(std::vector<int> queries, std::vector<int> keys, int head_dim
                       {.window = window, .documents = {std::move(queries), std::move(keys)}}, head_dim);
 }
 
-/// Step 6, asked for the gradient of the shape's bias, too: that is [heads, 2 * reach + 1], the others are
+/// Runs step 6 with the gradient of the shape's bias, [heads, 2 * reach + 1]. The other gradients are
 /// `outputs`.
 std::vector<float> bias_gradient(const Shape& shape, const Inputs& inputs, Outputs& outputs) {
   const Step& step = kMasks.step(kGradient);
@@ -40,7 +40,7 @@ std::vector<float> bias_gradient(const Shape& shape, const Inputs& inputs, Outpu
   return gradient;
 }
 
-/// That of step 6 is right, and so are the other gradients beside it.
+/// Checks the bias's gradient from step 6, and the other gradients.
 void expect_right_bias(const Shape& shape, const Inputs& inputs) {
   SCOPED_TRACE(describe(shape));
   Outputs outputs;
@@ -63,7 +63,7 @@ void expect_right(const Shape& shape) {
   if (!shape.score.bias.values.empty()) expect_right_bias(shape, inputs);
 }
 
-/// Every visibility, small. Head dimensions and types take turns.
+/// Every visibility, with small shapes. Head dimensions and types alternate.
 std::vector<Shape> masks() {
   std::vector<Shape> shapes = {
       // a window, at tiles' edges, with sinks, wider than the sequence, without a limit before or after
@@ -141,14 +141,14 @@ std::vector<Shape> masks() {
   return shapes;
 }
 
-/// Dropout under masks that leave full tiles and partial ones. Head dimensions and types take turns.
+/// Dropout under masks with full and partial tiles. Head dimensions and types alternate.
 std::vector<Shape> dropped() {
   std::vector<Shape> shapes = {
       masked_shape(200, 170, Visibility::causal(), 64), masked_shape(333, 300, {}, 128),
       masked_shape(170, 331, {.window = {.left = 64, .right = 63}}, 256),
       masked_shape(150, 300, {.window = {.left = 37, .right = 0, .sinks = 3}, .prefix = 130}, 128),
       masked_shape(1, 290, {}, 64), masked_shape(130, 1, {}, 128),
-      // documents are a mask here, and begin at keys that are no multiples of 32
+      // documents are a mask here, and begin at keys that are not multiples of 32
       packed_shape({0, 0, 61, 61, 200, 201}, {0, 3, 60, 77, 200, 201}, 64),
       packed_shape({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
       with_columns(masked_shape(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
@@ -163,8 +163,8 @@ std::vector<Shape> dropped() {
   return shapes;
 }
 
-/// A bias by distance under masks that leave full tiles and partial ones, with a reach of nothing, within a
-/// tile, of a few tiles, and beyond the sequence. Head dimensions and types take turns.
+/// A distance bias under masks with full and partial tiles, with a reach of zero, within a tile, of a few
+/// tiles, and beyond the sequence. Head dimensions and types alternate.
 std::vector<Shape> biased() {
   // documents of a batch are a mask, and a tile holds keys of two
   Shape documents = packed_shape({0, 1, 100, 100, 150}, {0, 30, 31, 140, 200}, 64, {.left = 60, .right = 0});
@@ -194,7 +194,7 @@ std::vector<Shape> biased() {
   return shapes;
 }
 
-/// Shapes of those at some places.
+/// The shapes at some indices.
 std::vector<Shape> chosen(const std::vector<Shape>& shapes, const std::vector<int>& places) {
   std::vector<Shape> some;
   for (int place : places) some.push_back(shapes[place]);
@@ -213,7 +213,7 @@ class TracedMasks : public Masks {};
 
 TEST_P(TracedMasks, BreakNoRuleOfMemory) {
   Shape shape = GetParam();
-  shape.dtype = DType::bf16;  // the twin has no other
+  shape.dtype = DType::bf16;  // the only type in the traced program
   expect_right(shape);
 }
 
@@ -222,7 +222,7 @@ INSTANTIATE_TEST_SUITE_P(Every, TracedMasks,
 INSTANTIATE_TEST_SUITE_P(Dropout, TracedMasks, ::testing::ValuesIn(chosen(dropped(), {0, 2, 3, 6})));
 INSTANTIATE_TEST_SUITE_P(Bias, TracedMasks, ::testing::ValuesIn(chosen(biased(), {0, 2, 3, 6, 7})));
 
-// V and dO are the identity: then O is what forward leaves of P, and dV what the gradient leaves of it.
+// V and dO are the identity: then O is the forward pass's P after dropout, and dV the gradient's.
 TEST_F(ChapterTest, TheGradientsDropoutLeavesOutWhatForwardLeftOut) {
   for (int head_dim : {64, 128, 256}) {
     Shape shape = masked_shape(head_dim, head_dim, Visibility::causal(), head_dim);
@@ -250,8 +250,8 @@ TEST_F(ChapterTest, TheGradientsDropoutLeavesOutWhatForwardLeftOut) {
   }
 }
 
-// A probability below 2^-17 is rounded to none, and the kernel with dropout leaves nothing out: it gives the
-// bits of the one without.
+// A probability below 2^-17 rounds to 0, and the kernel with dropout drops nothing: its bits equal those of
+// the kernel without.
 TEST_F(ChapterTest, DropoutOfNothingIsNoDropout) {
   for (int head_dim : {64, 128, 256}) {
     Shape shape = masked_shape(200, 170, Visibility::causal(), head_dim);
@@ -277,7 +277,7 @@ TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
     expect_one_key_moves_nothing(masked_shape(130, 130, {.window = {.left = 0, .right = 0}}, head_dim));
 }
 
-// A probability of 1 stays 1 whatever the bias: its gradient is 0 but for the order of D's sum, 130 times.
+// A probability of 1 stays 1 whatever the bias: its gradient is 0 except for rounding in D's sums, 130 times.
 TEST_F(ChapterTest, OneVisibleKeyMovesNoBias) {
   std::mt19937 random(3);
   for (int head_dim : {64, 112, 256})
@@ -291,7 +291,7 @@ TEST_F(ChapterTest, OneVisibleKeyMovesNoBias) {
     }
 }
 
-// The sum over all keys of a query's dS is 0, and so is that over all distances.
+// A query's dS sums to 0 over all keys, and so does the bias's gradient over all distances.
 TEST_F(ChapterTest, WhatABiasAddsToAllDistancesMovesNothing) {
   std::mt19937 random(3);
   Shape shape = masked_shape(300, 270, Visibility::causal(), 128);
@@ -307,8 +307,8 @@ TEST_F(ChapterTest, WhatABiasAddsToAllDistancesMovesNothing) {
   }
 }
 
-// Step 7's gradients have the same bits in whatever order warps run and additions land, under every kind of
-// mask and both ways to add.
+// Step 7's gradients have the same bits for any order of warps and additions, under every kind of mask and
+// with both ways to add.
 TEST_F(ChapterTest, TurnsGiveTheSameBits) {
   std::vector<Shape> shapes = chosen(masks(), {1, 2, 7, 9, 10, 11, 12, 15, 16, 23});
   for (const Shape& shape : chosen(dropped(), {0, 2, 3, 6})) shapes.push_back(shape);
@@ -326,10 +326,10 @@ TEST_F(ChapterTest, TurnsGiveTheSameBits) {
   }
 }
 
-// Keys that nobody sees and queries that see nothing have gradients, of zeros.
+// Keys that no query sees and queries that see nothing have zero gradients.
 TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
   for (int head_dim : {64, 256}) {
-    // document 0 has no keys, document 2 no queries; in the window of document 1 its last keys are not seen
+    // document 0 has no keys, document 2 no queries; document 1's window hides its last keys
     const Shape shape = packed_shape({0, 50, 250, 250}, {0, 0, 300, 400}, head_dim, {.left = 5, .right = -1});
     const Outputs outputs = run_once(kMasks, shape, inputs_of(shape, InputKind::normal, 5), kGradient);
     const auto zeros = [&](const std::vector<float>& tensor, int row, int rows, int seqlen, int heads) {
@@ -348,7 +348,7 @@ TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
   }
 }
 
-// A packed sequence whose every tensor is NaN: its neighbours' gradients are right, and none is written into.
+// A packed sequence whose tensors are all NaN: its neighbours' gradients are right and not overwritten.
 TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
   for (int head_dim : {64, 128, 256}) {
     const Shape shape = packed_shape({0, 70, 170, 230}, {0, 70, 170, 230}, head_dim, {});
@@ -395,7 +395,7 @@ TEST(MaskedBackward, SaysWhatItCannotRun) {
             std::string::npos);
 }
 
-// The program takes the files of the gradient by the step's number.
+// The step's number selects the gradient's files on the command line.
 TEST(MaskedBackward, IsAStepOfTheChapter) {
   const auto parse = [](std::vector<const char*> words) {
     words.insert(words.begin(), "09_masks");

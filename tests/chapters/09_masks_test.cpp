@@ -15,7 +15,7 @@ namespace {
 
 enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions };
 
-/// Sequences of as many keys as queries.
+/// Sequences with as many keys as queries.
 Visibility packed(const std::vector<int>& lengths, Window window = {.right = 0}) {
   std::vector<int> first = {0};
   for (int length : lengths) first.push_back(first.back() + length);
@@ -27,7 +27,7 @@ Shape packed_shape(const std::vector<int>& lengths, int head_dim = 64, Window wi
   return masked_shape(tokens, tokens, packed(lengths, window), head_dim);
 }
 
-/// The outputs of one step, which leaves its counter as the next launch wants it.
+/// The outputs of one step, which must reset its counter for the next launch.
 Outputs outputs_of(const Shape& shape, const Inputs& inputs, int step) {
   EXPECT_EQ(kMasks.refusal(step, shape), "");
   const UploadedInputs uploaded(operation_under_test, shape, inputs, kMasks.runs_on);
@@ -37,7 +37,7 @@ Outputs outputs_of(const Shape& shape, const Inputs& inputs, int step) {
   return call.download();
 }
 
-/// The same mask by every step that can say it: each within the oracle's bounds, and so all of each other.
+/// Runs every step that supports the mask, and compares each with the oracle.
 void expect_all_steps_right(const Shape& shape, bool columns_can_say_it = true) {
   const Inputs inputs = make_inputs(shape, InputKind::normal, 7);
   const Reference reference = make_reference(shape, inputs, all_rows(shape));
@@ -66,7 +66,7 @@ TEST_F(ChapterTest, APrefixIsTheSameByAllSteps) {
     expect_all_steps_right(masked_shape(200, 300, {.window = {.right = 0}, .prefix = 130}, head_dim));
 }
 
-// Sequences without a token first, in the middle and last, of one token, and one about a tile long.
+// Sequences without tokens first, in the middle and last; one of one token, and one about a tile long.
 TEST_F(ChapterTest, PackedSequencesAreTheSameByAllSteps) {
   expect_all_steps_right(packed_shape({0, 1, 127, 0, 128, 1, 129, 0}));
   expect_all_steps_right(packed_shape({0, 65, 1, 0, 63, 64, 0}, 256, {}));
@@ -97,7 +97,7 @@ TEST_F(ChapterTest, DocumentsOfABatchAreRanges) {
   expect_all_steps_right(shape);
 }
 
-// What lies beside a packed sequence is NaN. Its rows beside those of a document that is right, in one tile.
+// A document of NaN shares tiles with its neighbours' rows, which must stay correct.
 TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
   for (int head_dim : {64, 128, 256}) {
     const Shape shape = packed_shape({70, 100, 60}, head_dim, {});
@@ -125,7 +125,7 @@ TEST_F(ChapterTest, ManySequencesFindTheirPlace) {
       check(shape, make_reference(shape, inputs, all_rows(shape)), outputs_of(shape, inputs, kPacked)).ok());
 }
 
-// Two intervals in every form that FlashMask has, each key another.
+// Two intervals in every form that FlashMask has, different for each key.
 TEST_F(ChapterTest, IntervalsMayComeInAnyForm) {
   std::mt19937 random(5);
   for (int bounds : {1, 2, 4})
@@ -183,8 +183,8 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
       }
 }
 
-// Each batch entry, or each document, has slopes of its own. A kernel that took the first one's would be
-// wrong in all others.
+// Each batch entry, or each document, has its own slopes, which exposes kernels that use the first one's for
+// all.
 TEST_F(ChapterTest, SlopesMayBeThoseOfASequence) {
   for (const Visibility& visibility :
        {Visibility{}, Visibility{.window = {.left = 90, .right = 0}}, packed({60, 0, 140})}) {
@@ -195,7 +195,7 @@ TEST_F(ChapterTest, SlopesMayBeThoseOfASequence) {
       const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
       const Reference reference = make_reference(shape, inputs, all_rows(shape));
       EXPECT_TRUE(check(shape, reference, outputs_of(shape, inputs, kFunctions)).ok()) << describe(shape);
-      Shape of_first = shape;  // and the oracle tells them apart
+      Shape of_first = shape;  // the oracle distinguishes them
       for (std::size_t i = 0; i < of_first.score.alibi.size(); ++i)
         of_first.score.alibi[i] = shape.score.alibi[i % shape.heads];
       EXPECT_FALSE(check(shape, reference, outputs_of(of_first, inputs, kFunctions)).ok()) << describe(shape);
@@ -213,8 +213,7 @@ TEST_F(ChapterTest, FunctionsOnScoresAreTakenTogetherIfASoftcapAndSlopesAndAsFar
   EXPECT_NE(kMasks.refusal(kFunctions, shape).find("or both"), std::string::npos);
 }
 
-// A head dimension of 256 has tiles of 64 keys, one of 64 another number of rows: what is left out is the
-// same.
+// Head dimensions 256 and 64 have different tile sizes, but dropout drops the same pairs.
 TEST_F(ChapterTest, DropoutDoesNotDependOnTiles) {
   for (int head_dim : {64, 256}) {
     Shape shape = masked_shape(150, 170, {.window = {.left = 100, .right = 0}}, head_dim);

@@ -1,4 +1,4 @@
-// Chapter 9's step 8, many queries against a cache.
+// Chapter 9's step 8, many queries with a cache.
 #include "chapters/09_masks/host/chapter.h"
 #include "tests/chapters/caches.h"
 #include "tests/chapters/padded.h"
@@ -14,14 +14,14 @@ namespace {
 
 constexpr int kPrompts = 8;
 
-/// Eight heads of sequences that all have so many queries, their last ones.
+/// Eight heads of sequences that all have this many queries, for their last tokens.
 Shape prompts_of(int queries, std::vector<int> lengths, int head_dim = 64, int kv_heads = 2) {
   Shape shape = cache_of(std::move(lengths), head_dim);
   shape.seqlen_q = queries, shape.kv_heads = kv_heads;
   return shape;
 }
 
-// Groups of 1, 2, 3, 4, 6 and 8 heads: tiles that one, two and four of them share.
+// Groups of 1, 2, 3, 4, 6 and 8 heads: one, two and four heads share a tile.
 TEST_F(ChapterTest, GroupsOfAnySizeShareTiles) {
   for (int heads : {1, 2, 3, 4, 6, 8})
     for (int kv_heads : {1, 2}) {
@@ -32,8 +32,8 @@ TEST_F(ChapterTest, GroupsOfAnySizeShareTiles) {
     }
 }
 
-// Fewer queries than a head has rows of a tile, one more, and several tiles; keys that end anywhere. What
-// lies behind a sequence's last key is NaN.
+// Fewer queries than a head's rows in a tile, one more, and several tiles; keys that end anywhere. Everything
+// past a sequence's last key is NaN.
 TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
   for (int head_dim : {64, 128, 256})
     for (int queries : {1, 16, 33, 150}) {
@@ -55,8 +55,8 @@ TEST_F(ChapterTest, AWindowCountsFromEachSequencesLastKey) {
   }
 }
 
-// Pages that no sequence uses and what lies behind a sequence's last key are NaN. Where the pages lie may not
-// show in a single bit, nor may it that there are pages.
+// Unused pages and everything past a sequence's last key are NaN. The order of pages, and paging itself, must
+// not change a bit.
 TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
   for (int head_dim : {64, 128, 256})
     for (int rows : {8, 16, 64, 128, 512}) {
@@ -65,7 +65,7 @@ TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
     }
 }
 
-// Some sequences decode, others read a chunk of their prompt, and one has nothing to do.
+// Some sequences decode, others process a chunk of their prompt, and one is idle.
 TEST_F(ChapterTest, PackedQueriesReadTheirOwnSequences) {
   Shape like = cache_of({1});
   for (const bool by_token : {false, true})

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kGradient = 6, kHopper = 5;  ///< the steps of chapters 10 (and 9) and 7
 
-// One rank alone computes what chapter 7's step 5 does: dK and dV bit by bit, dQ up to the order of its sums.
+// A single rank gives chapter 7's step 5's results: dK and dV bit for bit, dQ up to the order of its sums.
 TEST_F(ChapterTest, OneRankIsChapter7) {
   for (const Shape& shape :
        {make_shape(333, 333, 128, true, DType::bf16, 4, 2), make_shape(200, 200, 64, true, DType::f16, 2, 1),
@@ -27,7 +27,7 @@ TEST_F(ChapterTest, OneRankIsChapter7) {
   }
 }
 
-// What a rank's queries do not see gets zeros, also where no rank's queries see it.
+// Keys that no query of a rank, or of any rank, sees get zero gradients.
 TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
   const Shape shape = on_ranks(3, make_shape(90, 40, 64, true, DType::bf16, 2, 1));
   const Outputs outputs = run_once(kManyGpus, shape, inputs_of(shape, InputKind::normal, 5), kGradient);
@@ -39,7 +39,7 @@ TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
   }
 }
 
-// Sums travel in float32: the error is that of one rank, however many there are.
+// Sums are sent in float32: the error does not grow with the number of ranks.
 TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
   const Shape shape = make_shape(300, 300, 64, false, DType::bf16, 2, 2);
   const Inputs inputs = inputs_of(shape, InputKind::normal, 12);
@@ -63,8 +63,8 @@ TEST_F(ChapterTest, AnyOrderOfTokensIsRight) { expect_any_order_is_right({kGradi
 
 class DocumentsOnRanks : public ChapterTest, public ::testing::WithParamInterface<int> {};
 
-// Five numbers of ranks and ten kinds of documents, in all three modes by turns. Eight ranks, which take
-// longest, have head_dim 64 only.
+// Five numbers of ranks and ten kinds of documents, with the three modes alternating. Eight ranks, which take
+// longest, use head_dim 64 only.
 TEST_P(DocumentsOnRanks, HaveRightGradients) {
   const int ranks = GetParam();
   int mode = ranks;
@@ -91,8 +91,8 @@ TEST_F(ChapterTest, DocumentsInAnyOrderOfTheWarps) {
     expect_documents_are_right(on_ranks(2, in_documents(head_dim, true, {70, 5, 150})), {kGradient});
 }
 
-// One rank alone has the bits of a step without documents, chapter 7's, of one document, and chapter 9's
-// where documents are whole tiles: chapter 9 begins a tile with each document.
+// A single rank gives chapter 7's bits for one document, and chapter 9's for documents of whole tiles, since
+// chapter 9 begins a tile with each document.
 TEST_F(ChapterTest, OneRankWithDocumentsIsChapter7And9) {
   const auto expect_same_keys = [](const Chapter& other, const Shape& of_other, const Shape& shape) {
     const Inputs inputs = inputs_of(shape, InputKind::drifting, 3);
@@ -113,8 +113,8 @@ TEST_F(ChapterTest, OneRankWithDocumentsIsChapter7And9) {
   }
 }
 
-// A key's queries are those that see it by the definition of the mask; a tile's begin with the first of its
-// keys' and end with the last. Every key stands in one tile, and the tiles with the most queries come last.
+// A key's queries are those that see it by the definition of the mask; a tile's range from the first to the
+// last of its keys' queries. Every key is in exactly one tile, and tiles with the most queries come last.
 TEST(KeyLists, HaveEveryPair) {
   using many_gpus::KeyTile, many_gpus::QueriesOfKey;
   for (const Shape& shape : shapes_of_documents())

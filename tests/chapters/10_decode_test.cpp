@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kDecode = 7;  ///< the step
 
-// One query, or a few whose later ones see more; fewer key heads than ranks, and fewer keys; groups that fill
-// more than a tile of rows.
+// One query, or a few under a causal mask; fewer key heads than ranks, and fewer keys; groups with more rows
+// than a tile.
 TEST_F(ChapterTest, FewQueriesOnManyRanks) {
   std::vector<Shape> shapes = {
       make_shape(1, 1000, 64, false, DType::bf16, 8, 1), make_shape(4, 700, 128, true, DType::f16, 6, 2),
@@ -24,7 +24,7 @@ TEST_F(ChapterTest, FewQueriesOnManyRanks) {
       expect_right(on_ranks(ranks, shape), inputs_of(shape, InputKind::drifting, 5));
 }
 
-// Parts are merged in float32: the error is that of one rank, however many there are.
+// Parts are merged in float32: the error does not grow with the number of ranks.
 TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
   const Shape shape = make_shape(1, 2000, 64, false, DType::bf16, 8, 2);
   const Inputs inputs = inputs_of(shape, InputKind::normal, 12);

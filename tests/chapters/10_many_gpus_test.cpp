@@ -12,7 +12,7 @@ const Chapter* const chapter_before = kManyGpusBefore;
 
 namespace {
 
-/// O and the log-sum-exp of a step, as they lie.
+/// The bytes of O and the log-sum-exp from a step.
 std::vector<std::byte> bits_of(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
   const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
   const Call call(chapter, shape, uploaded, step);
@@ -22,7 +22,7 @@ std::vector<std::byte> bits_of(const Chapter& chapter, const Shape& shape, const
 
 // ---- results
 
-// One rank alone computes what chapter 5's last step does, bit by bit.
+// A single rank gives the results of chapter 5's last step bit for bit.
 TEST_F(ChapterTest, OneRankIsChapter5) {
   for (const Shape& shape :
        {make_shape(333, 333, 128, true, DType::bf16, 4, 2), make_shape(200, 200, 64, true, DType::f16, 2, 1),
@@ -36,7 +36,7 @@ TEST_F(ChapterTest, OneRankIsChapter5) {
   }
 }
 
-// Parts are merged in float32: the error is that of one rank, however many there are.
+// Parts are merged in float32: the error does not grow with the number of ranks.
 TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
   const Shape shape = make_shape(400, 400, 64, false, DType::bf16, 2, 2);
   const Inputs inputs = make_inputs(shape, InputKind::normal, 12);
@@ -59,7 +59,7 @@ constexpr std::initializer_list<int> kWithDocuments = {1, 4, 5};  ///< steps
 
 class DocumentsOnRanks : public ChapterTest, public ::testing::WithParamInterface<int> {};
 
-// Five numbers of ranks and eight kinds of documents, in all three modes by turns.
+// Five numbers of ranks and eight kinds of documents, with the three modes alternating.
 TEST_P(DocumentsOnRanks, AreRight) {
   const int ranks = GetParam();
   int mode = ranks;
@@ -78,8 +78,8 @@ TEST_F(TracedRanks, ReadNoOtherDocumentsRows) {
   }
 }
 
-// Every pair of a query and a key that the mask shows is in the tiles of one hop, once, and no other is; a
-// row's result is final at the last of these hops, and merged from the second on.
+// The tiles of all hops contain every visible pair exactly once, and no other; a row's result is final at the
+// last of its hops, and merged from the second on.
 TEST(DocumentLists, HaveEveryPairOnce) {
   for (const Shape& shape : shapes_of_documents())
     for (many_gpus::Order order : many_gpus::kOrders)
@@ -197,7 +197,7 @@ TEST(ManyGpus, StepsRefuseByNameWhatTheyDoNotTake) {
   EXPECT_NE(kFlashAttention3.refusal(5, striped).find("no order of tokens"), std::string::npos);
 }
 
-// e^10000 is no float.
+// e^10000 exceeds float.
 TEST_F(ChapterTest, TheMergeDoesNotOverflow) {
   for (DType dtype : chapter_under_test.dtypes)
     for (InputKind kind : {InputKind::large_scores, InputKind::one_hot, InputKind::all_equal}) {
@@ -206,7 +206,7 @@ TEST_F(ChapterTest, TheMergeDoesNotOverflow) {
     }
 }
 
-// A log-sum-exp of 2^20 has no digit left after the point: what is merged by it cannot be right.
+// A log-sum-exp of 2^20 leaves no bits for a fraction, so a merge with it cannot be accurate.
 TEST_F(ChapterTest, ScoresThatAMergeCannotHoldAreRefused) {
   Options options;
   options.shape = on_ranks(2, make_shape(40, 40, 64));

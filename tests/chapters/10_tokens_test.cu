@@ -1,4 +1,4 @@
-// Which tokens a rank has, and how much it has to do with them.
+// The tokens of each rank, and the work that they cause.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,8 +31,8 @@ TEST(Tokens, EveryTokenHasOneRankAndItsPlace) {
       }
 }
 
-// Of stripes: a query sees by places in its rank, and the shift between two ranks, what it sees in the
-// sequence.
+// With stripes, a query sees the same keys by positions within ranks and the shift between them as by
+// positions in the sequence.
 TEST(Tokens, StripesSeeByAnotherShift) {
   for (int ranks : {1, 2, 3, 4, 8})
     for (int shift : {-20, -3, 0, 1, 7, 40})
@@ -59,7 +59,7 @@ TEST(Tokens, StripesSeeByAnotherShift) {
     }
 }
 
-/// Pairs of a query of `rank` and a key of `other` of which the first sees the second, both deal out alike.
+/// The visible pairs of a query of `rank` and a key of `other`, with the same distribution of tokens.
 int64_t pairs(Order order, int tokens, int ranks, int rank, int other) {
   const Tokens queries = tokens_of(order, tokens, rank, ranks), keys = tokens_of(order, tokens, other, ranks);
   int64_t seen = 0;

@@ -1,5 +1,5 @@
 /// \file
-/// For steps that read a cache: sequences with lengths of their own, pages in any order, packed queries.
+/// For steps that read a cache: sequences of different lengths, pages in any order, packed queries.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -11,7 +11,7 @@
 
 namespace flashbook::testing {
 
-/// Two queries of eight heads against a cache.
+/// Two queries of eight heads, with a cache.
 inline Shape cache_of(std::vector<int> lengths, int head_dim = 64) {
   const int longest = *std::ranges::max_element(lengths), batch = int(lengths.size());
   return {.batch = batch,
@@ -25,7 +25,7 @@ inline Shape cache_of(std::vector<int> lengths, int head_dim = 64) {
           .scale = default_scale(head_dim)};
 }
 
-/// NaN behind every sequence's last key.
+/// Writes NaN after every sequence's last key.
 inline void poison_tails(const Shape& shape, Inputs& inputs) {
   for (int batch = 0; batch < shape.batch; ++batch)
     for (int head = 0; head < shape.kv_heads; ++head) {
@@ -38,8 +38,7 @@ inline void poison_tails(const Shape& shape, Inputs& inputs) {
     }
 }
 
-/// The same problem with its keys in pages of `rows`, in an order of `seed`, with `spare` pages that nobody
-/// uses.
+/// The same problem with its keys in pages of `rows`, ordered by `seed`, with `spare` unused pages.
 inline Shape in_pages(Shape shape, int rows, uint64_t seed, int spare = 3) {
   const int pages = ceil_div(shape.seqlen_k, rows) * shape.batch;
   shape.paging = {.rows = rows, .pages = pages + spare, .table = {}};
@@ -50,7 +49,7 @@ inline Shape in_pages(Shape shape, int rows, uint64_t seed, int spare = 3) {
   return shape;
 }
 
-/// O and the log-sum-exp of a step, as they lie.
+/// The bytes of O and the log-sum-exp from a step.
 inline std::vector<std::byte> bits_of(const Shape& shape, const Inputs& inputs, int step) {
   const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
   const Call call(chapter_under_test, shape, uploaded, step);
@@ -58,8 +57,8 @@ inline std::vector<std::byte> bits_of(const Shape& shape, const Inputs& inputs, 
   return call.download_bytes();
 }
 
-/// Pages that no sequence uses are NaN, as is what lies behind a sequence's last key. Where pages of `rows`
-/// lie may not show in a single bit, nor may it that there are pages.
+/// Unused pages are NaN, as is everything past a sequence's last key. The order of pages of `rows`, and
+/// paging itself, must not change a bit.
 inline void expect_pages_do_not_show(const std::vector<int>& steps, const Shape& shape, const Inputs& inputs,
                                      int rows) {
   SCOPED_TRACE(describe(shape) + ", pages of " + std::to_string(rows));
@@ -73,8 +72,8 @@ inline void expect_pages_do_not_show(const std::vector<int>& steps, const Shape&
   }
 }
 
-/// Sequences with so many queries each, one after another, against their caches; each held against FP64 by
-/// itself, by each of the steps. `by_token`: [queries, heads], not [heads, queries].
+/// Packs sequences with the given numbers of queries, runs each step with their caches, and compares each
+/// sequence with FP64. `by_token`: [queries, heads], not [heads, queries].
 inline void expect_packed_right(const std::vector<int>& steps, const std::vector<int>& queries,
                                 std::vector<int> lengths, const Shape& like, int rows, bool by_token) {
   Shape shape = cache_of(std::move(lengths), like.head_dim);

@@ -1,4 +1,4 @@
-// A chapter's own test file says which chapter is under test: these are compiled once for all.
+// Compiled once for all chapters; a chapter's test file defines which chapter is under test.
 #include "tests/chapters/conformance.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ void expect_same_bits(DType dtype, int step, int launches_on_gpu) {
 
 namespace {
 
-/// What a reader runs: every step, on inputs made for it, held against the oracle and the chapter before.
+/// A reader's run: every step, on generated inputs, compared with the oracle and the previous chapter.
 class Program : public ChapterTest {};
 
 TEST_F(Program, IsRightAndAgreesWithTheChapterBefore) {
@@ -117,8 +117,8 @@ TEST_P(EveryShape, AgreesWithTheOracle) {
 INSTANTIATE_TEST_SUITE_P(CrossProduct, EveryShape, ::testing::ValuesIn(every_shape(chapter_under_test)),
                          [](const auto& info) { return name_of(info.param); });
 
-/// Every other quick shape with the simulator's warps in random order: a kernel that is right only by the
-/// order of its warps shows.
+/// Every other quick shape with the simulator's warps in random order, which exposes kernels that depend on
+/// the order.
 class RandomOrder : public ChapterTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(RandomOrder, OfWarpsChangesNothing) {
@@ -129,7 +129,7 @@ TEST_P(RandomOrder, OfWarpsChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomOrder, ::testing::Range(0, 4));
 
-/// What the traced twin of this program runs: there a data race or an access out of bounds is an error.
+/// The traced build's tests, in which a data race or an access out of bounds is an error.
 class Traced : public Shapes {};
 
 TEST_P(Traced, BreaksNoRuleOfMemory) {
@@ -139,7 +139,7 @@ TEST_P(Traced, BreaksNoRuleOfMemory) {
 INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(quick_shapes(chapter_under_test)),
                          [](const auto& info) { return name_of(info.param); });
 
-// ---- inputs that hurt
+// ---- difficult inputs
 
 class Adversarial : public ChapterTest, public ::testing::WithParamInterface<InputKind> {};
 
@@ -151,8 +151,8 @@ TEST_P(Adversarial, InputsStayWithinTheBounds) {
     }
 }
 
-// A score of 10000 that plain attention computes without any rounding. A factor multiplied into Q beforehand
-// makes every product inexact, all to the same side.
+// A score of 10000 that plain attention computes without rounding. Multiplying a factor into Q beforehand
+// would make every product inexact, all in the same direction.
 TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
   for (int head_dim : {64, 128, 256})
     for (int seqlen : {1, 65}) {
@@ -166,11 +166,11 @@ TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
     }
 }
 
-// The same, far beyond where the scaled maximum is a whole number: whatever is lost when it is rounded must
-// be lost of every key, in every tile.
+// The same, far beyond where floats have fractions: rounding the scaled maximum must lose the same for every
+// key in every tile.
 TEST_F(ChapterTest, ExactScoresOfAHundredMillionStayWithinTheBounds) {
   if (right_up_to(operation_under_test, chapter_under_test.dtypes.front()) <= 0x1p16f)
-    return;  // refused, as the next test holds
+    return;  // rejected, as the next test checks
   for (int head_dim : {64, 128, 256}) {
     Shape shape = make_shape(20, 300, head_dim, false, chapter_under_test.dtypes.front());
     shape.scale *= 1.1f;
@@ -181,8 +181,8 @@ TEST_F(ChapterTest, ExactScoresOfAHundredMillionStayWithinTheBounds) {
   }
 }
 
-// Every score that a chapter is said to hold: where a float holds it, but twice its rounding error is no
-// exponent any more, and at the end.
+// The largest scores that a chapter supports: where twice a float's rounding error exceeds any exponent, and
+// the limit.
 TEST_F(ChapterTest, LargeScoresAreRightOrRefused) {
   for (DType dtype : chapter_under_test.dtypes)
     for (int head_dim : {64, 256})
@@ -222,8 +222,8 @@ TEST(Descriptor, SaysWhatTheContractAsksFor) {
   }
 }
 
-/// Every feature, of a problem that has no other: a step computes it or refuses it by name. Features of how a
-/// caller's tensors lie, and of who computes, have tests of their own where they are accepted.
+/// Every feature, in a problem with no other: a step computes it or rejects it by name. Features of tensor
+/// layouts, and of ranks, have their own tests where they are accepted.
 TEST_F(ChapterTest, ComputesOrRefusesEachFeature) {
   const Chapter& chapter = chapter_under_test;
   constexpr Features kHow = Feature::strides | Feature::pages | Feature::paddings | Feature::packed_queries |
@@ -263,7 +263,7 @@ TEST_F(ChapterTest, ComputesOrRefusesEachFeature) {
   EXPECT_GT(refused, 0);
 }
 
-/// A feature that is new is in no step's `accepts`: each refuses it before anybody has thought of it.
+/// A new feature is in no step's `accepts`, so each step rejects it by default.
 TEST(Descriptor, AcceptsNoFeatureThatItDoesNotName) {
   for (const Step& step : chapter_under_test.steps)
     EXPECT_FALSE((step.accepts | step.needs).has(Feature::unknown)) << step.name;

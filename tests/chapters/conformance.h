@@ -1,6 +1,6 @@
 /// \file
-/// What every chapter must keep, whatever it computes with: the tests of conformance.cpp, which is compiled
-/// once. A chapter's test file includes this, says which chapter it means, and adds what is special to it.
+/// Requirements for every chapter: the tests of conformance.cpp, which is compiled once. A chapter's test
+/// file includes this, defines which chapter is under test, and adds tests of its own.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -29,8 +29,8 @@ extern const Operation operation_under_test;
 inline std::vector<int> steps_under_test() { return chapter_under_test.steps_of(operation_under_test); }
 inline int last_step() { return steps_under_test().back(); }
 
-/// A chapter whose kernels, or those of the chapter before, need a GPU skips visibly without one, and fails
-/// if one is required.
+/// If this chapter's kernels or the previous one's need a GPU and there is none, tests are skipped, or fail
+/// if a GPU is required.
 class ChapterTest : public MachineTest {
  protected:
   void SetUp() override {
@@ -40,25 +40,26 @@ class ChapterTest : public MachineTest {
   }
 };
 
-/// Runs every step from `first_step` on on `inputs` and holds it against the oracle.
+/// Runs every step starting with `first_step` on `inputs`, and compares it with the oracle.
 void expect_right(const Shape& shape, const Inputs& inputs, int first_step = 1);
 
-/// Inputs of the chapter's operation.
+/// Inputs for the chapter's operation.
 Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed);
 
-/// Gives a backward pass a gradient of the log-sum-exp: numbers from -2 to 2, NaN where a query sees no key.
+/// Adds a gradient of the log-sum-exp to a backward pass: numbers from -2 to 2, NaN where a query sees no
+/// key.
 void add_lse_gradient(const Shape& shape, Inputs& inputs);
 
-/// A step gives the same bits in so many launches.
+/// A step gives the same bits in this many launches.
 void expect_same_bits(const Shape& shape, const Inputs& inputs, int step, int launches);
 
-/// A step, by default the last one, gives the same bits in every launch. For kernels whose blocks take tiles
-/// by a counter, whose warpgroups take turns and whose tiles land when they do: none of it may show. On a GPU
-/// 10,000 launches, of a gradient 1000, of more tiles than it has multiprocessors.
+/// A step, by default the last one, gives the same bits in every launch, although blocks take tiles from a
+/// counter, warpgroups take turns and copies complete at any time. On a GPU: 10,000 launches, 1000 of a
+/// gradient, with more tiles than multiprocessors.
 void expect_same_bits(DType dtype, int step = last_step(), int launches_on_gpu = 1667);
 
-/// dQ and dK of every step from `first_step` on, where each query sees one key: P is 1 whatever Q and K are,
-/// so they are 0 but for the order of D's sum. The floor is that of FlashAttention's tests.
+/// dQ and dK of every step starting with `first_step`, where each query sees one key: P is 1 whatever Q and K
+/// are, so both are 0 except for rounding in D's sum. The floor is that of FlashAttention's tests.
 void expect_one_key_moves_nothing(const Shape& shape, int first_step = 1);
 
 }  // namespace flashbook::testing

@@ -1,5 +1,5 @@
-// Every step of every chapter, with the kernels that `./flashbook run` builds: what `./flashbook test` asks
-// of them. The rest is asked chapter by chapter (conformance.cpp), of all kernels.
+// Every step of every chapter, with the kernels that `./flashbook run` builds, for `./flashbook test`.
+// conformance.cpp tests all kernels, chapter by chapter.
 #include "tests/chapters/every_chapter.h"
 
 #include "common/attention/inputs.h"
@@ -44,7 +44,7 @@ TEST_P(Program, IsRightAndAgreesWithTheChapterBefore) {
 
 INSTANTIATE_TEST_SUITE_P(EveryChapter, Program, ::testing::ValuesIn(subjects()), name_of);
 
-/// With the simulator's warps in random order: a kernel that is right only by the order of its warps shows.
+/// With the simulator's warps in random order, which exposes kernels that depend on the order.
 class RandomOrder : public Program {};
 
 TEST_P(RandomOrder, OfWarpsChangesNothing) {

@@ -1,6 +1,6 @@
 /// \file
-/// What every chapter of the forward pass must keep besides conformance.h: faults of K and V that must show,
-/// and properties, which need no oracle. A chapter's test file includes this instead.
+/// Requirements for every chapter of the forward pass, in addition to conformance.h: faults in K and V that
+/// must be detected, and properties that need no oracle. A chapter's test file includes this instead.
 #pragma once
 #include "common/attention/bounds.h"
 #include "tests/chapters/conformance.h"
@@ -9,9 +9,9 @@
 
 namespace flashbook::testing {
 
-// ---- faults that must show
+// ---- faults that must be detected
 
-/// The bound must tell a wrong result from a right one, in every type and under every mask.
+/// The bound must distinguish wrong results from right ones, in every type and under every mask.
 class Faults : public ChapterTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(Faults, OfVAndKShow) {
@@ -51,7 +51,7 @@ TEST_P(Properties, ValuesOfOneGiveOne) {
   Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
   std::fill(inputs.v.begin(), inputs.v.end(), 1.0f);
   const Outputs outputs = run_once(chapter_under_test, shape(), inputs, step());
-  // The sum of up to 150 rounded probabilities; a probability rounded to e4m3 is off by a 16th at worst.
+  // The sum of up to 150 rounded probabilities; rounding a probability to e4m3 changes it by at most a 16th.
   const float tolerance = shape().dtype == DType::e4m3 ? 0.0625f : 4e-3f;
   for (float value : outputs.o) ASSERT_NEAR(value, 1.0f, tolerance);
 }
@@ -91,8 +91,8 @@ TEST_P(Properties, RowsThatSeeNoKeyAreZero) {
   }
 }
 
-// A row of few keys has a few large probabilities, whose rounding nothing averages. FlashAttention's own
-// tests ask of all of O that it errs at most twice as much as PyTorch's; bounds by row are wider here.
+// A row with few keys has a few large probabilities, whose rounding errors do not average out.
+// FlashAttention's own tests allow O at most twice the error of PyTorch's; bounds per row are wider here.
 TEST_P(Properties, FewKeysErrAtMostTwiceAsMuchAsPlain) {
   for (const DType dtype : chapter_under_test.dtypes) {
     if (dtype != DType::f16 && dtype != DType::bf16) continue;
@@ -115,7 +115,7 @@ TEST_P(Properties, FewKeysErrAtMostTwiceAsMuchAsPlain) {
 }
 
 TEST_P(Properties, TheScaleIsAFactorOnTheScores) {
-  // Twice the scale is twice Q, exactly: a power of two rounds away nothing.
+  // Doubling the scale equals doubling Q: multiplying by a power of two is exact.
   const Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
   Inputs doubled = inputs;
   for (float& value : doubled.q) value *= 2;

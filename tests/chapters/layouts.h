@@ -1,6 +1,6 @@
 /// \file
-/// For chapters that take tensors by their strides: wherever rows lie, the bits are those of the default
-/// layout. A chapter's test file includes this after conformance.h.
+/// For chapters that support strides: with any strides, the bits equal those of the default layout. A
+/// chapter's test file includes this after conformance.h.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -23,8 +23,8 @@ inline Layout layout_with_gaps(const Shape& shape) {
   return {.q = q, .k = k, .v = k, .o = q, .d_o = q, .dq = q, .dk = k, .dv = k};
 }
 
-/// What lies between rows is NaN in the inputs, so that it would show in the outputs; between the rows of an
-/// output it must be as it was. Of a step that adds to dQ in any order, dQ is held against the oracle.
+/// The gaps between input rows are NaN, so that reading them shows in the outputs; the gaps between output
+/// rows must stay unchanged. If a step sums dQ in no fixed order, dQ is compared with the oracle.
 inline void expect_layouts_agree(Shape shape, int step) {
   ASSERT_EQ(chapter_under_test.refusal(step, shape), "");
   const Operation operation = operation_under_test;
@@ -49,13 +49,13 @@ inline void expect_layouts_agree(Shape shape, int step) {
                                      {"with gaps", layout_with_gaps(shape)}}) {
     SCOPED_TRACE(describe(shape) + ", " + name + ", step " + std::to_string(step));
     const std::vector<std::byte> got = run(layout);
-    std::size_t at = 0, at_want = 0;  // in `got` and `want`: the outputs lie one after another
+    std::size_t at = 0, at_want = 0;  // in `got` and `want`, which hold the outputs one after another
     for (const TensorSpec& tensor : tensors_of(operation)) {
       if (tensor.role != Role::output) continue;
       const std::size_t element = size_of(type_of(shape, tensor.id));
       const std::size_t bytes = elements_of(shape, tensor.id) * element;
       const std::size_t spanned = elements_spanned(shape, tensor.id) * element;
-      std::vector<std::byte> expected(spanned, std::byte(0xff));  // what poison is
+      std::vector<std::byte> expected(spanned, std::byte(0xff));  // the poison value
       scatter(shape, tensor.id, std::span(want).subspan(at_want, bytes), expected, element);
       if (same_bits || tensor.id != TensorId::dq) {
         EXPECT_TRUE(std::ranges::equal(std::span(got).subspan(at, spanned), expected)) << tensor.name;

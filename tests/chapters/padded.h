@@ -1,6 +1,6 @@
 /// \file
 /// For chapters whose kernels pad head dimensions between 64, 128 and 256. A chapter's test file includes
-/// this after layouts.h, and says from which step on.
+/// this after layouts.h, and defines the first step that pads.
 #pragma once
 #include "tests/chapters/layouts.h"
 
@@ -9,7 +9,7 @@ namespace flashbook::testing {
 /// The first step under test that pads.
 extern const int first_padded_step;
 
-/// One that fills a panel with zeros wholly, in part or not at all, of each size of tiles.
+/// Head dimensions that fill a panel with zeros wholly, in part or not at all, for each tile size.
 constexpr int kPaddedDims[] = {8, 40, 72, 80, 96, 112, 136, 192, 200, 248};
 
 inline Shape padded_shape(int seqlen_q, int seqlen_k, int head_dim, bool causal) {
@@ -31,7 +31,7 @@ TEST_P(Padded, AgreesWithTheOracle) {
   expect_padded_right(1, 1, false);
 }
 
-// NaN lies beside the inputs' rows, and what lies beside the outputs' must stay as it was.
+// The gaps around input rows are NaN, and those around output rows must stay unchanged.
 TEST_P(Padded, ReadsAndWritesItsColumnsOnly) {
   const RandomWarpOrder order(GetParam());
   for (int step : {first_padded_step, last_step()}) {

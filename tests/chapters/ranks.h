@@ -1,6 +1,6 @@
 /// \file
-/// For chapter 10's steps of every operation: any number of ranks, in all modes of the simulator. A test file
-/// includes this after conformance.h or forward.h.
+/// For chapter 10's steps of every operation: any number of ranks, in all modes of the simulator. Include
+/// this after conformance.h or forward.h.
 #pragma once
 #include <string>
 #include <tuple>
@@ -18,8 +18,9 @@ inline Shape on_ranks(int ranks, Shape shape) {
   return shape;
 }
 
-/// Lengths that ranks do not divide, fewer tokens than ranks, more keys than queries and the other way round
-/// (so that queries, and whole ranks, see nothing), key heads that ranks do not divide.
+/// Lengths not divisible by the number of ranks, fewer tokens than ranks, more keys than queries and vice
+/// versa (so that queries, and whole ranks, see nothing), numbers of key heads not divisible by the number of
+/// ranks.
 inline std::vector<Shape> shapes_of_ranks() {
   std::vector<Shape> shapes = {
       make_shape(333, 333, 128, true, DType::bf16, 2, 1), make_shape(130, 130, 256, true),
@@ -31,7 +32,7 @@ inline std::vector<Shape> shapes_of_ranks() {
   return shapes;
 }
 
-/// With tokens dealt out in any order, and multiprocessors left free, a step is right, too.
+/// A step is also right with any distribution of tokens, and with multiprocessors left free.
 inline void expect_right_in_any_order(Shape shape, int step) {
   const Inputs inputs = inputs_of(shape, InputKind::drifting, 4);
   const Expected expected(operation_under_test, shape, inputs, all_rows(shape));
@@ -50,10 +51,10 @@ inline void expect_right_in_any_order(Shape shape, int step) {
   }
 }
 
-/// Steps that take any order, on any number of ranks, in all modes: lengths that ranks do not divide, fewer
-/// tokens than ranks, queries that see nothing, more keys than queries.
+/// Steps that support any order, on any number of ranks, in all modes: lengths not divisible by the number of
+/// ranks, fewer tokens than ranks, queries that see nothing, more keys than queries.
 inline void expect_any_order_is_right(std::initializer_list<int> steps) {
-  int mode = 0;  // by turns: five numbers of ranks and four shapes meet all three
+  int mode = 0;  // alternates, so that all three occur with five numbers of ranks and four shapes
   for (int ranks : {1, 2, 3, 4, 8})
     for (const Shape& shape : {make_shape(150, 211, 64, true, DType::bf16, 2, 1), make_shape(5, 5, 64, true),
                                make_shape(90, 40, 64, true), make_shape(70, 70, 64, false)}) {
@@ -64,7 +65,7 @@ inline void expect_any_order_is_right(std::initializer_list<int> steps) {
 
 // ---- packed documents
 
-/// Documents of such lengths, of queries and of keys.
+/// Documents with these lengths of queries and of keys.
 inline Visibility packed(const std::vector<int>& queries, const std::vector<int>& keys, bool causal) {
   Visibility v = Visibility::causal_if(causal);
   v.documents = {{0}, {0}};
@@ -84,8 +85,8 @@ inline Shape in_documents(int head_dim, bool causal, const std::vector<int>& que
   return shape;
 }
 
-/// Documents that straddle ranks, one with all tokens, one for each token, longer than a tile and shorter,
-/// without queries or without keys, with more keys than queries and the other way round.
+/// Documents that straddle ranks, one with all tokens, one per token, longer and shorter than a tile, without
+/// queries or without keys, with more keys than queries and vice versa.
 inline std::vector<Shape> shapes_of_documents() {
   const std::vector<int> queries = {0, 20, 130, 1, 0, 70}, keys = {40, 0, 90, 170, 10, 3};
   std::vector<Shape> shapes = {in_documents(64, true, {70, 5, 190, 35}),
@@ -101,7 +102,7 @@ inline std::vector<Shape> shapes_of_documents() {
   return shapes;
 }
 
-/// Steps with documents, in every order that they take, against the oracle.
+/// Compares steps with documents, in every order that they support, with the oracle.
 inline void expect_documents_are_right(const Shape& shape, std::initializer_list<int> steps) {
   const Inputs inputs = inputs_of(shape, InputKind::drifting, 4);
   const Expected expected(operation_under_test, shape, inputs, all_rows(shape));
@@ -118,13 +119,13 @@ inline void expect_documents_are_right(const Shape& shape, std::initializer_list
     }
 }
 
-/// The place in the sequence of a token of a rank.
+/// The position in the sequence of a rank's token.
 inline int place_of(const many_gpus::OfRank& of, int token, many_gpus::Order order, int ranks) {
   const int at = of.tokens.place(token);
   return order == many_gpus::Order::striped ? at * ranks + of.rank : at;
 }
 
-/// A rank's queries, and whose keys it holds at each hop of a ring.
+/// A rank's queries, and the owner of the keys that it holds at each hop of a ring.
 struct HopsOfRank {
   many_gpus::OfRank queries;
   std::vector<many_gpus::OfRank> keys;
@@ -149,7 +150,7 @@ inline bool sees_some(const Shape& shape, many_gpus::Order order, const HopsOfRa
   return false;
 }
 
-/// Kernels that a step launches, by all ranks together. Nothing on a GPU.
+/// The number of kernels that all ranks together launch for a step. Empty on a GPU.
 inline std::optional<uint64_t> kernels_of(const Shape& shape, const Inputs& inputs, int step) {
   const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
   const Call call(chapter_under_test, shape, uploaded, step);
@@ -160,7 +161,7 @@ inline std::optional<uint64_t> kernels_of(const Shape& shape, const Inputs& inpu
   return *after - *before;
 }
 
-/// Shapes of which some hops show a rank nothing, and every query sees a key: documents that fit a rank, that
+/// Shapes in which a rank sees nothing at some hops, but every query sees a key: documents that fit a rank or
 /// straddle two, and one under a causal mask.
 inline std::vector<Shape> shapes_with_empty_hops() {
   std::vector<Shape> shapes;
@@ -172,8 +173,8 @@ inline std::vector<Shape> shapes_with_empty_hops() {
   return shapes;
 }
 
-/// Any number of ranks, in the simulator's three modes. Every number has all shapes, a third of them in each
-/// mode; on a GPU modes are one, and the thirds are run one after another.
+/// Any number of ranks, in the simulator's three modes. Every number runs all shapes, a third of them in each
+/// mode; a GPU has no modes, and runs the thirds one after another.
 class Modes : public ChapterTest, public ::testing::WithParamInterface<std::tuple<int, Async>> {};
 
 TEST_P(Modes, AllShapesAreRight) {

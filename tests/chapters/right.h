@@ -1,5 +1,5 @@
 /// \file
-/// Whether a chapter's steps compute what they should.
+/// Checks of a chapter's results.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ inline void expect_steps_right(const Chapter& chapter, Operation operation, cons
   }
 }
 
-/// What a reader runs: every step for `operation`, compared with the oracle and with the chapter before.
+/// A reader's run: every step for `operation`, compared with the oracle and with the previous chapter.
 inline void expect_program_right(const Chapter& chapter, const Chapter* before, Operation operation) {
   const char* words[] = {chapter.name, "--seqlen", "300", "--causal", "--reps", "1"};
   Options options = *parse_command_line(int(std::size(words)), words, chapter).options;
@@ -36,7 +36,7 @@ inline void expect_program_right(const Chapter& chapter, const Chapter* before, 
   for (const StepReport& step : report.steps) {
     const Step& descriptor = chapter.step(step.step);
     if (descriptor.needs.has(Feature::latent) ||
-        descriptor.needs.has(Feature::e4m3_cache)) {  // these inputs are not for it
+        descriptor.needs.has(Feature::e4m3_cache)) {  // needs other inputs
       EXPECT_NE(step.why_not, "");
       continue;
     }
