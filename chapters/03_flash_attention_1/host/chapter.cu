@@ -19,8 +19,8 @@ constexpr int kSmallBlock = 32;            // where those do not fit
 //| ## The sizes
 //|
 //| Steps 1 and 2 have tiles of 64 rows at every head dimension: the one size that fits an H200 and an A100.
-//| Step 3 was tuned by a sweep on an H200: more keys per warp reduce the traffic of $Q$ and $O$, and two blocks
-//| must fit on a multiprocessor.
+//| Step 3 was tuned by a sweep on an H200: more keys per warp reduce the traffic of $Q$ and $O$, and two
+//| blocks must fit on a multiprocessor.
 /// The tiles of step 3, by head dimension: the best that leave an A100 room for a block, and an H200 for two.
 template <int kHeadDim>
 struct TraitsFor;

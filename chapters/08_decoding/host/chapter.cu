@@ -45,8 +45,8 @@ int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
 //| ## What cannot run
 //|
-//| The table of steps below says which features each accepts. The remaining limits are numbers: the rows of a page,
-//| the keys that a kernel can count. `softcap` has one, since c * tanh(s / c) is
+//| The table of steps below says which features each accepts. The remaining limits are numbers: the rows of
+//| a page, the keys that a kernel can count. `softcap` has one, since c * tanh(s / c) is
 //| 2c / (1 + e^(-2s/c)) - c in the kernel, whose float32 is good to c * 2^-22.
 template <int kStep>
 std::string limits(const Shape& shape) {
