@@ -240,7 +240,8 @@ def step_titles(chapter: int) -> dict[int, str]:
     """How a chapter calls its steps today; a result has the name that its step had when it was measured."""
     [file] = ROOT.glob(f"chapters/{chapter:02}_*/host/chapter.c*")
     steps = file.read_text(encoding="utf-8").partition("kSteps[] = {")[2].partition("};")[0]
-    return dict(enumerate(re.findall(r'(?:\{\s*(?:\.name = )?|(?:row|step)<(?:[^<>()]|<[^<>]*>)*>\(\s*)"([^"]+)",\s', steps), 1))  # {"title", "sentence"}
+    row = r'(?:\{\s*(?:\.name = )?|(?:row|step)<(?:[^<>()]|<[^<>]*>)*>\(\s*)"([^"]+)",\s'  # {"title", "sentence"}
+    return dict(enumerate(re.findall(row, steps), 1))
 
 
 def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.datetime, path: str | pathlib.Path) -> Entry:
