@@ -266,7 +266,7 @@ void report(benchmark::State& state, const Variant& variant, const Problem& prob
 
 struct Options {
   int batch = 4, heads = 16, seqlen = 4096, head_dim = 128;
-  bool of_long = false;
+  bool long_rows = false;
   std::string out;
 };
 
@@ -288,7 +288,7 @@ std::vector<Case> cases_of(const Options& options) {
                     .scale = default_scale(options.head_dim)};
   validate(shape);
   std::vector<Case> cases;
-  if (!options.of_long) {
+  if (!options.long_rows) {
     for (const NamedInputs& inputs : kInputs) cases.push_back({inputs, shape});
     return cases;
   }
@@ -311,7 +311,7 @@ int study(const Options& options) {
   const bool simulated = device::machine() == device::Machine::simulator;
   if (simulated) benchmark::AddCustomContext("exact", std::getenv("FLASHBOOK_SIM_EXACT"));
   const std::span<const Variant> variants =
-      options.of_long ? std::span<const Variant>(kLongVariants) : kVariants;
+      options.long_rows ? std::span<const Variant>(kLongVariants) : kVariants;
   std::cerr << variants.size() << " ways to compute attention, of " << cases.size()
             << " inputs each, the last of " << describe(cases.back().shape) << ", held against FP64"
             << (simulated ? "; in the simulator the default shape takes minutes, a smaller --seqlen less"
@@ -356,7 +356,7 @@ int main(int argc, char** argv) {
   app.add_option("--batch", options.batch, "Batch")->capture_default_str();
   app.add_option("--heads", options.heads, "Heads")->capture_default_str();
   app.add_option("--seqlen", options.seqlen, "Queries and keys of a head")->capture_default_str();
-  app.add_flag("--long", options.of_long,
+  app.add_flag("--long", options.long_rows,
                "Values with means, one-signed and all equal, at 1k keys, 4k and so on up to --seqlen");
   app.add_option("--head-dim", options.head_dim, "64, 128 or 256")
       ->capture_default_str()

@@ -56,10 +56,10 @@ def cudnn(
     if lengths is not None:
         options = {"use_padding_mask": True, "seq_len_q": column(queries), "seq_len_kv": column(lengths)}
     if table is not None:
-        of_table = column(table)
+        table_column = column(table)
         options |= {
-            "paged_attention_k_table": of_table,
-            "paged_attention_v_table": of_table,
+            "paged_attention_k_table": table_column,
+            "paged_attention_v_table": table_column,
             "paged_attention_max_seq_len_kv": table.numel() // batch * k.shape[2],
         }
     dim, stride = list(q.shape), list(q.stride())
@@ -67,9 +67,9 @@ def cudnn(
         row = q.shape[1] * q.shape[3]
         dim, stride = [batch, q.shape[1], most_queries, q.shape[3]], [most_queries * row, q.shape[3], row, 1]
         begins = graph.takes((first_query * row).view(-1, 1, 1, 1))
-    of_q = graph.graph.tensor(dim=dim, stride=stride, data_type=graph.kinds[q.dtype])
+    q_in = graph.graph.tensor(dim=dim, stride=stride, data_type=graph.kinds[q.dtype])
     result, _ = graph.graph.sdpa(
-        q=of_q,
+        q=q_in,
         k=graph.takes(k),
         v=graph.takes(v),
         is_inference=True,
@@ -78,9 +78,9 @@ def cudnn(
         **options,
     )
     result.set_output(True).set_dim(dim).set_stride(stride)
-    graph.pack |= {of_q: q, result: o}
+    graph.pack |= {q_in: q, result: o}
     if first_query is not None:
-        for node in (of_q, result):
+        for node in (q_in, result):
             node.set_ragged_offset(begins)
     launch = graph.built()
 

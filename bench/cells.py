@@ -32,7 +32,7 @@ from bench.structs import Cache, Shape, Tensors
 
 CHAPTER = 8
 PEERS = ("fa3", "cudnn", "cudnn_frontend", "flashinfer")
-TOKENS, PAGES, TOKENS_OF_PAGES = (1, 2, 4, 8, 16), (16, 64, 256), (1, 8)
+TOKENS, PAGES, TOKENS_PER_PAGED_CELL = (1, 2, 4, 8, 16), (16, 64, 256), (1, 8)
 LAUNCHES, NAP = 10, 0.02  # in a round; seconds, less than elsewhere: what memory limits draws less power
 torch: Any = None
 
@@ -92,7 +92,7 @@ OTHERS = [
     Cell(32, 32, 8, 16384, ragged=True),
 ]
 CASES = [(tokens, 0) for tokens in TOKENS] + [
-    (tokens, rows) for rows in PAGES for tokens in TOKENS_OF_PAGES
+    (tokens, rows) for rows in PAGES for tokens in TOKENS_PER_PAGED_CELL
 ]  # (tokens, rows of a page)
 CELLS = [
     dataclasses.replace(shape, tokens=tokens, page_rows=rows, layout=layout)
@@ -342,8 +342,8 @@ def summary(entries: list[dict[str, Any]]) -> Iterator[str]:
         found = ratio, entry["bytes_per_second"] / 1e12, f"{name}: {ratio:.3f} of {best}"
         timing = "as called" if name.kind == "called" else "GPU alone"
         cache = f"pages of {sizes[2]}" if sizes[2] else "contiguous"
-        for layout, of_group in ((sizes[1], cache), (sizes[1], "all"), ("both", "all")):
-            groups.setdefault((timing, layout, of_group), []).append(found)
+        for layout, kind in ((sizes[1], cache), (sizes[1], "all"), ("both", "all")):
+            groups.setdefault((timing, layout, kind), []).append(found)
     yield row("timing", "layout", "cache", "cells", "over best peer", "least", "below 1.00", "TB/s", "best peer's")
     for group, cells in sorted(groups.items()):
         ratios, rates = [ratio for ratio, *_ in cells], [rate for _, rate, _ in cells]

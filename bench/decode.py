@@ -56,7 +56,7 @@ PEERS = ("cudnn", "flash", "flex")
 ONE_QUERY = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer", "flashinfer_tc": "flashinfer"}
 PREFILL = {"cudnn_paged": "cudnn", "flashinfer_fa2": "flashinfer", "flashinfer_fa3": "flashinfer"}
 PAGED = ONE_QUERY | PREFILL
-PAGES_OF_PEERS = (64, 16)  # rows of a page
+PEER_PAGES = (64, 16)  # rows of a page
 torch: Any = None
 
 # (batch, query heads, key heads, head_dim, keys)
@@ -214,8 +214,8 @@ def ours(library, step, problem, page_rows=0, once=False, ablation=False, chapte
         k, table = in_pages(k, order, page_rows), order.to(torch.int32)
         v = k if problem.is_latent() else in_pages(v, order, page_rows)
         if problem.shared:
-            of_prefix = table.view(problem.shape.batch, -1)[:, :problem.shared // page_rows]
-            of_prefix.copy_(of_prefix[:1].clone().expand_as(of_prefix))
+            prefix_pages = table.view(problem.shape.batch, -1)[:, :problem.shared // page_rows]
+            prefix_pages.copy_(prefix_pages[:1].clone().expand_as(prefix_pages))
     o = torch.full_like(problem.q[..., :LATENT_VALUE], float("nan"))  # a part of a latent query's columns lies dense in it
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
@@ -289,8 +289,8 @@ def paged_peer(who, problem, page_rows):
 
 def flashinfer(problem, cache, table, lengths, who):
     o = torch.empty_like(problem.q)
-    queries, of_queries = (tensor.transpose(1, 2).view(-1, problem.shape.heads, problem.shape.head_dim) for tensor in (problem.q, o))
-    launch = caches.flashinfer(who, queries, of_queries, cache, "HND", table, lengths, problem.shape.scale, problem.first_query, problem.window,
+    queries, o_rows = (tensor.transpose(1, 2).view(-1, problem.shape.heads, problem.shape.head_dim) for tensor in (problem.q, o))
+    launch = caches.flashinfer(who, queries, o_rows, cache, "HND", table, lengths, problem.shape.scale, problem.first_query, problem.window,
                                problem.softcap)
 
     def run():
@@ -308,11 +308,11 @@ def flashinfer_latent(problem, latents, positions, table, lengths):
     wrapper = importlib.import_module("flashinfer").mla.BatchMLAPagedAttentionWrapper(workspace)
     wrapper.plan(torch.arange(shape.batch + 1, device="cuda", dtype=torch.int32), first, used, lengths, shape.heads, LATENT_VALUE,
                  LATENT_KEY - LATENT_VALUE, page_rows, False, shape.scale, problem.q.dtype, problem.q.dtype)
-    of_latent, of_position = (part.contiguous() for part in problem.q[:, :, 0].split((LATENT_VALUE, LATENT_KEY - LATENT_VALUE), -1))
-    o = torch.empty_like(of_latent)
+    q_latent, q_position = (part.contiguous() for part in problem.q[:, :, 0].split((LATENT_VALUE, LATENT_KEY - LATENT_VALUE), -1))
+    o = torch.empty_like(q_latent)
 
     def run():
-        wrapper.run(of_latent, of_position, latents[:, 0], positions[:, 0], out=o)
+        wrapper.run(q_latent, q_position, latents[:, 0], positions[:, 0], out=o)
         return o.unsqueeze(2)
 
     return run
@@ -351,19 +351,19 @@ def parse():
     race.add_options(parser)
     options = parser.parse_args()
     first, ragged = len(SHAPES) + 2, len(ALL_SHAPES) - len(RAGGED)
-    of_all = (range(first, first + len(LATENT)) if options.latent else range(ragged, len(ALL_SHAPES)) if options.prefill
+    shapes = (range(first, first + len(LATENT)) if options.latent else range(ragged, len(ALL_SHAPES)) if options.prefill
               else (0, 2) if options.ablation else range(ragged))
-    options.of_users = not (options.one_query or options.latent or options.prefill or options.ablation)
-    if not options.of_users and options.only:
+    options.serving = not (options.one_query or options.latent or options.prefill or options.ablation)
+    if not options.serving and options.only:
         parser.error(f"--only {options.only} is given with a mode: leave one out, or choose shapes with --shape")
-    if options.of_users and options.shape:
+    if options.serving and options.shape:
         parser.error("--shape is given without a mode: choose cells with --only, or give --one-query")
-    options.shape = options.shape or of_all
-    known = cells.PEERS if options.of_users else (*PEERS, *PAGED)
+    options.shape = options.shape or shapes
+    known = cells.PEERS if options.serving else (*PEERS, *PAGED)
     options.peers = list(known) if options.peers is None else [] if options.peers == "none" else options.peers.split(",")
     if unknown := [who for who in options.peers if who not in known]:
         parser.error(f"--peers has {unknown[0]}: give some of {','.join(known)}, with commas between, or none")
-    if options.of_users and not cells.pick(options.only):
+    if options.serving and not cells.pick(options.only):
         parser.error(f"--only {options.only} matches no cell: they read like {cells.CELLS[0]}")
     return options
 
@@ -379,18 +379,18 @@ def contestants_of(library, options, problem, uneven):
     if problem.shared:
         return [ours(library, EQUAL_WORK, problem, 64, once) for once in (False, True)]
     if problem.is_ragged():
-        found = [ours(library, PROMPTS, problem, rows, chapter=MASKS) for rows in PAGES_OF_PEERS]
-        found += [ours(library, step, problem, PAGES_OF_PEERS[0]) for step in options.step or (EQUAL_WORK,)]
-        return found + [paged_peer(who, problem, rows) for who in options.peers if who in PREFILL for rows in PAGES_OF_PEERS]
+        found = [ours(library, PROMPTS, problem, rows, chapter=MASKS) for rows in PEER_PAGES]
+        found += [ours(library, step, problem, PEER_PAGES[0]) for step in options.step or (EQUAL_WORK,)]
+        return found + [paged_peer(who, problem, rows) for who in options.peers if who in PREFILL for rows in PEER_PAGES]
     steps = options.step or [step for step in range(1, last + 1) if step != LATENT_STEP]
     if problem.has_rules():
         found = [ours(library, step, problem) for step in steps if 4 <= step <= EQUAL_WORK]
         found += [ours(library, EQUAL_WORK, problem, rows) for rows in options.pages if rows]
         knows = [] if problem.sinks is not None else [who for who in options.peers if who in ("flashinfer", "flashinfer_tc")]
-        return found + [paged_peer(who, problem, rows) for who in knows for rows in PAGES_OF_PEERS]
+        return found + [paged_peer(who, problem, rows) for who in knows for rows in PEER_PAGES]
     found = [ours(library, step, problem) for step in steps]
     found += [ours(library, step, problem, rows) for step in steps if step in (5, 6, E4M3_CACHE) for rows in options.pages if rows]
-    found += [paged_peer(who, problem, rows) for who in options.peers if who in ONE_QUERY for rows in PAGES_OF_PEERS]
+    found += [paged_peer(who, problem, rows) for who in options.peers if who in ONE_QUERY for rows in PEER_PAGES]
     return found if uneven else found + [peer(who, problem) for who in options.peers if who not in PAGED]
 
 
@@ -402,7 +402,7 @@ def cell(options, number, library):
 
 
 def run(options, library):
-    if options.of_users:
+    if options.serving:
         cells.run(options, library)
         return
     race.run(options, library, check, {f"shape{number}": functools.partial(cell, options, number) for number in options.shape})

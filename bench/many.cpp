@@ -107,7 +107,7 @@ class Cell {
               : !shape_.visibility.documents.first_query.empty() ? "ch09/step2"
                                                                  : "ch05/step5"));
     device::synchronize();
-    of_one_[TensorId::o] = rows(TensorId::o), of_one_[TensorId::lse] = rows(TensorId::lse);
+    one_gpu_[TensorId::o] = rows(TensorId::o), one_gpu_[TensorId::lse] = rows(TensorId::lse);
   }
 
   /// The largest RMS of a difference from one GPU's result over that of the result, and the bound.
@@ -115,10 +115,10 @@ class Cell {
     const std::vector<TensorId> outputs =
         who.is_gradient() ? std::vector<TensorId>{TensorId::dq, TensorId::dk, TensorId::dv}
                           : std::vector<TensorId>{TensorId::o, TensorId::lse};
-    if (who.is_gradient() && !of_one_.contains(TensorId::dq)) {
+    if (who.is_gradient() && !one_gpu_.contains(TensorId::dq)) {
       alone(Who("ch07/step" + std::to_string(kBackwardStep)));
       device::synchronize();
-      for (const TensorId id : outputs) of_one_[id] = rows(id);
+      for (const TensorId id : outputs) one_gpu_[id] = rows(id);
     }
     if (!who.is_gradient())
       for (const TensorId id : outputs) memory_.at(id).poison();
@@ -132,7 +132,7 @@ class Cell {
     }
     double worst = 0;
     for (const TensorId id : outputs) {
-      const std::vector<float> got = rows(id), &want = of_one_.at(id);
+      const std::vector<float> got = rows(id), &want = one_gpu_.at(id);
       double difference = 0, size = 0;
       for (std::size_t i = 0; i < got.size(); ++i)
         difference += std::pow(double(got[i]) - want[i], 2), size += std::pow(double(want[i]), 2);
@@ -222,14 +222,14 @@ class Cell {
   std::map<TensorId, Buffer> memory_;
   std::vector<Buffer> tables_;
   Tensors tensors_;
-  std::map<TensorId, std::vector<float>> of_one_;  ///< rows of what one GPU says
+  std::map<TensorId, std::vector<float>> one_gpu_;  ///< rows of what one GPU says
   std::map<std::pair<int, int>, Buffer> workspaces_;
   std::map<std::tuple<int, int, int, std::optional<TokenOrder>>, std::unique_ptr<DealtOut>> dealt_out_;
 };
 
 /// Seconds of hops round a ring, of the slowest rank.
 std::vector<double> ring(int ranks, device::Transport transport, std::size_t bytes, int reps) {
-  std::vector<std::vector<double>> of_rank(static_cast<std::size_t>(ranks));
+  std::vector<std::vector<double>> by_rank(static_cast<std::size_t>(ranks));
   device::run_ranks(
       ranks,
       [&](device::Rank& rank) {
@@ -240,14 +240,14 @@ std::vector<double> ring(int ranks, device::Transport transport, std::size_t byt
           rank.exchange(queue, {{next, leaving.data(), 16}},
                         {{previous, arriving.data(), 16}});  // all are here
           queue.synchronize();
-          of_rank[std::size_t(rank.number())].push_back(device::time_on_device(queue.stream(), [&] {
+          by_rank[std::size_t(rank.number())].push_back(device::time_on_device(queue.stream(), [&] {
             rank.exchange(queue, {{next, leaving.data(), bytes}}, {{previous, arriving.data(), bytes}});
           }));
         }
       },
       transport);
-  std::vector<double> slowest = of_rank.front();
-  for (const std::vector<double>& seconds : of_rank)
+  std::vector<double> slowest = by_rank.front();
+  for (const std::vector<double>& seconds : by_rank)
     for (std::size_t rep = 0; rep < seconds.size(); ++rep)
       slowest[rep] = std::max(slowest[rep], seconds[rep]);
   return slowest;

@@ -55,10 +55,10 @@ NO_MARGIN = (4, 6)
 MARGIN = 8  # multiprocessors left to NCCL's kernels
 ROTATIONS = ("allgather", "alltoall")
 PATIENCE = 90  # seconds for an answer
-MOST_CHECKED = 128 * 1024  # up to here PyTorch's results are held against one GPU's
+MAX_CHECKED = 128 * 1024  # up to here PyTorch's results are held against one GPU's
 HOPS = (1, 16, 64, 256)  # megabytes
 KEPT = 128 * 1024  # up to here the tensors of all contestants stay
-LAUNCHES, LAUNCHES_OF_DECODE = 3, 20
+LAUNCHES, DECODE_LAUNCHES = 3, 20
 CELLS = (("causal", 64), ("causal", 16), ("causal", 32), ("causal", 8), ("full", 64), ("gradient", 64), ("causal", 128), ("full", 16),
          ("gradient", 16), ("causal", 256), ("documents", 64), ("decode", 256), ("full", 32), ("full", 128), ("gradient", 32),
          ("causal", 512), ("full", 8), ("causal", 1024), ("decode", 1024))  # kind, N / 1024
@@ -111,7 +111,7 @@ class OfRank:
         self.own = [self.flashbook.shard(tensor) for tensor in whole]
         # PyTorch's, of its own layout, and where a rank's tokens are not in zigzag without a mask
         self.theirs = [tensor.transpose(1, 2).contiguous() for tensor in self.own]
-        if seqlen <= MOST_CHECKED:
+        if seqlen <= MAX_CHECKED:
             q, k, v, _ = whole
             self.wanted = self.flashbook.shard(self.flashbook.flash_attn_func(q, k, v, causal=causal))
             del q, k, v
@@ -381,10 +381,10 @@ class Cell:
 
     def name(self, contestant: str) -> str:
         options = self.options
-        of_size = f"_p{options.ranks}" if options.ranks != 2 else ""
+        suffix = f"_p{options.ranks}" if options.ranks != 2 else ""
         if (options.heads, options.kv_heads) != (16, 16):
-            of_size = f"_p{options.ranks}h{options.heads}" + (f"k{options.kv_heads}" if options.kv_heads != options.heads else "")
-        return str(Name("many", contestant, "bf16", options.head_dim, self.mask + of_size, self.seqlen))
+            suffix = f"_p{options.ranks}h{options.heads}" + (f"k{options.kv_heads}" if options.kv_heads != options.heads else "")
+        return str(Name("many", contestant, "bf16", options.head_dim, self.mask + suffix, self.seqlen))
 
     def seconds(self) -> float:
         """About how long it takes: the contestants' launches, at 400 TFLOP/s of a GPU, and what is around them."""
@@ -399,7 +399,7 @@ class Cell:
 
     def launches(self) -> int:
         if self.kind == "decode":
-            return LAUNCHES_OF_DECODE + 1
+            return DECODE_LAUNCHES + 1
         return LAUNCHES + 1 if self.seqlen < 128 * 1024 else 2 if self.seqlen < 512 * 1024 else 1  # the first of several warms up
 
 
@@ -416,14 +416,14 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) 
         flops = list(map(float, places["one"].ask("cell", options.ranks, *shape, cell.mask).split()))[cell.kind == "gradient"]
     except Silent as reason:
         skipped = dict.fromkeys(contestants, f"the cell has no tensors: {reason}")
-    of_ranks = [who for who, (place, _) in contestants.items() if place == "ranks" and who not in skipped]
-    if of_ranks and "ranks" in places:
+    on_ranks = [who for who, (place, _) in contestants.items() if place == "ranks" and who not in skipped]
+    if on_ranks and "ranks" in places:
         try:
             places["ranks"].ask("cell", *shape, cell.mask == "causal")
         except Failed as reason:
-            skipped |= dict.fromkeys(of_ranks, f"the cell has no tensors: {reason}")
+            skipped |= dict.fromkeys(on_ranks, f"the cell has no tensors: {reason}")
     else:
-        skipped |= dict.fromkeys(of_ranks, "not here")
+        skipped |= dict.fromkeys(on_ranks, "not here")
 
     def ask(who: str, verb: str, *more: int) -> Any:
         """What a contestant's place answers. Where it has no answer the contestant is skipped."""

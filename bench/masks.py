@@ -251,10 +251,10 @@ def fa3(problem):
         return lacking
     attend = packages.flash_attn_func("fa3")
     options: dict[str, dict[str, Any]] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}
-    of_word = {"causal": problem.word not in ("full", "softcap")} | options.get(problem.word, {})
+    mask_options = {"causal": problem.word not in ("full", "softcap")} | options.get(problem.word, {})
 
     def run():
-        o = attend(*packages.turned(problem.q, problem.k, problem.v), softmax_scale=problem.shape.scale, **of_word)
+        o = attend(*packages.turned(problem.q, problem.k, problem.v), softmax_scale=problem.shape.scale, **mask_options)
         return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
 
     return Contestant("fa3", packages.PACKAGES["fa3"].label, run, kind="masked")
@@ -329,7 +329,7 @@ def gradient_error(problem, gradients):
     place = torch.arange(n, device="cuda")
     left = kept(last, h, place, n) if problem.word == "dropout" else None
 
-    def of_entry(kind, b):
+    def entry_gradient(kind, b):
         q, k, v = (tensor[b, h].detach().to(kind).requires_grad_() for tensor in (problem.q, problem.k, problem.v))
         leaves = [q, k, v]
         scores = (q * problem.shape.scale) @ k.mT
@@ -346,14 +346,14 @@ def gradient_error(problem, gradients):
         return torch.autograd.grad(p @ v, leaves, d_o_of(problem)[b, h].to(kind))
 
     def exact(kind):
-        found = list(of_entry(kind, last))
+        found = list(entry_gradient(kind, last))
         for b in range(last if len(gradients) > 3 else 0):
-            found[3] = found[3] + of_entry(kind, b)[3]
+            found[3] = found[3] + entry_gradient(kind, b)[3]
         return found
 
     pairs = []
-    of_head = [gradient[last, h] for gradient in gradients[:3]] + [gradient[h] for gradient in gradients[3:]]
-    for got, right, plain in zip(of_head, exact(torch.float64), exact(problem.q.dtype), strict=False):
+    one_head = [gradient[last, h] for gradient in gradients[:3]] + [gradient[h] for gradient in gradients[3:]]
+    for got, right, plain in zip(one_head, exact(torch.float64), exact(problem.q.dtype), strict=False):
         bound = 2 * (plain.double() - right).abs().max().item() + 2**-7 * right.abs().max().item()
         pairs.append(((got.double() - right).abs().max().item(), bound))
     return max(pairs, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0] / pair[1])

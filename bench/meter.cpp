@@ -15,7 +15,7 @@ using device::Place;
 
 constexpr int kCheckedRows =
     32;  // the tests hold every row; here a wrong kernel must only be caught before it is timed
-constexpr int kLeastRuns = 3, kMostRuns = 300;
+constexpr int kMinRuns = 3, kMaxRuns = 300;
 constexpr double kMemoryMargin = 512e6;  // left to the L2 flush's buffer and to the driver
 constexpr uint64_t kSeed = 1;
 
@@ -120,8 +120,8 @@ void Meter::measure_right(const Cell& cell, Measurement& result) {
 
   std::vector<double> seconds;
   double total = 0;
-  while (int(seconds.size()) < kMostRuns && !result.over_limit &&
-         (int(seconds.size()) < kLeastRuns || total < max_seconds_)) {
+  while (int(seconds.size()) < kMaxRuns && !result.over_limit &&
+         (int(seconds.size()) < kMinRuns || total < max_seconds_)) {
     seconds.push_back(call.time());
     total += seconds.back();
     result.over_limit = seconds.size() == 1 && total > max_seconds_;

@@ -31,7 +31,7 @@ from bench.race import SEED, Contestant, whole_numbers
 CHAPTER, STEP = 2, 5
 PRODUCT = 2048  # rows, columns and terms
 SHAPES = ((1, 64, 4096), (8, 64, 4096), (16, 128, 2048))  # heads, head_dim, N
-SECONDS, MOST_RUNS = 0.15, 9  # of a contestant in a round
+SECONDS, MAX_RUNS = 0.15, 9  # of a contestant in a round
 torch: Any = None
 
 
@@ -68,7 +68,7 @@ def ours(program, problem):
 
 
 def runs_in(seconds):
-    return max(1, min(MOST_RUNS, int(SECONDS / seconds)))
+    return max(1, min(MAX_RUNS, int(SECONDS / seconds)))
 
 
 def in_process(who, label, work, flops=0.0):

@@ -131,14 +131,14 @@ def varlen(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
     attend, n = module("torch.nn.attention.varlen").varlen_attn, q.shape[2]
     if not math.isclose(scale, q.shape[3] ** -0.5, rel_tol=1e-6):
         raise ValueError("varlen_attn is called with the default scale only")
-    of_q, of_k, of_v = (packed(tensor) for tensor in (q, k, v))
+    q_in, k_in, v_in = (packed(tensor) for tensor in (q, k, v))
     first = firsts(q.shape[0], n)
     try:  # later versions name a causal mask by its window
-        attend(of_q, of_k, of_v, first, first, n, n, is_causal=causal)
+        attend(q_in, k_in, v_in, first, first, n, n, is_causal=causal)
         options: dict[str, Any] = {"is_causal": causal}
     except TypeError:
         options = {"window_size": (-1, 0)} if causal else {}
-    return lambda: unpacked(attend(of_q, of_k, of_v, first, first, n, n, **options), q)
+    return lambda: unpacked(attend(q_in, k_in, v_in, first, first, n, n, **options), q)
 
 
 def flashinfer(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
@@ -148,8 +148,8 @@ def flashinfer(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
     wrapper = module("flashinfer").BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD")
     first = firsts(batch, n)
     wrapper.plan(first, first, heads, k.shape[1], head_dim, causal=causal, sm_scale=scale, q_data_type=q.dtype)
-    of_q, of_k, of_v = (packed(tensor) for tensor in (q, k, v))
-    return lambda: unpacked(wrapper.run(of_q, of_k, of_v), q)
+    q_in, k_in, v_in = (packed(tensor) for tensor in (q, k, v))
+    return lambda: unpacked(wrapper.run(q_in, k_in, v_in), q)
 
 
 def xformers(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
@@ -210,15 +210,15 @@ class Graph:
 def cudnn_frontend(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
     """cuDNN's forward pass. In e4m3 all scales are 1 but that of P, which is 256, and O is e4m3: on Hopper it writes no BF16 from FP8."""
     graph = Graph(q.dtype)
-    of_q, of_k, of_v = (graph.takes(tensor) for tensor in (q, k, v))
+    q_in, k_in, v_in = (graph.takes(tensor) for tensor in (q, k, v))
     out = torch.empty_like(q)
     if q.dtype != torch.float8_e4m3fn:
-        o, _ = graph.graph.sdpa(q=of_q, k=of_k, v=of_v, is_inference=True, attn_scale=scale, use_causal_mask=causal)
+        o, _ = graph.graph.sdpa(q=q_in, k=k_in, v=v_in, is_inference=True, attn_scale=scale, use_causal_mask=causal)
         graph.gives(o, out)
     else:
         one = lambda value: graph.takes(torch.full((1, 1, 1, 1), value, device="cuda"))
         scales = {"descale_q": 1.0, "descale_k": 1.0, "descale_v": 1.0, "descale_s": 1 / 256, "scale_s": 256.0, "scale_o": 1.0}
-        o, stats, *largest = graph.graph.sdpa_fp8(q=of_q, k=of_k, v=of_v, is_inference=False, attn_scale=scale, use_causal_mask=causal,
+        o, stats, *largest = graph.graph.sdpa_fp8(q=q_in, k=k_in, v=v_in, is_inference=False, attn_scale=scale, use_causal_mask=causal,
                                                   **{name: one(value) for name, value in scales.items()})
         graph.gives(o, out)
         graph.gives(stats, torch.empty((*q.shape[:3], 1), device="cuda"))

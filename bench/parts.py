@@ -82,15 +82,15 @@ def steps(chapter: int, last: int) -> str:
 def counted(out: pathlib.Path) -> list[list[str]]:
     """Bytes that Nsight Compute counts, beside the models of chapters 1 and 3."""
     shape = "--batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"
-    of_name = {f"ncu/ch01/step{step}/bf16/d128/full/n8192": f"01_naive_attention --step {step} {shape}" for step in (4, 5)}
+    command_by_name = {f"ncu/ch01/step{step}/bf16/d128/full/n8192": f"01_naive_attention --step {step} {shape}" for step in (4, 5)}
     for dim, heads in ((128, 16), (64, 32)):
         for step in (1, 2, 3):
-            of_name[f"ncu/ch03/step{step}/bf16/d{dim}/full/n4096"] = (f"03_flash_attention_1 --step {step} --batch 4 --heads {heads} "
+            command_by_name[f"ncu/ch03/step{step}/bf16/d{dim}/full/n4096"] = (f"03_flash_attention_1 --step {step} --batch 4 --heads {heads} "
                                                                       f"--kv-heads {heads} --seqlen 4k --head-dim {dim}")
     counters, report = str(out.parent / "counters.csv"), str(out.parent / "counted.txt")
     found = [[str(BIN / "forward"), "--chapter", "1", "--step", "4", "--dtype", "bf16", "--head-dim", "128", "--mask", "full", "--seqlen", "512",
               "--max-seconds", "0", "--out", str(out)]]  # a result of this machine, for its context
-    for name, command in of_name.items():
+    for name, command in command_by_name.items():
         chapter, *options = command.split()
         found.append(["ncu", "--clock-control", "none", "--metrics", ",".join(ncu_bytes.MEMORY + ncu_bytes.L2), "--csv", "--print-units", "base",
                       "--log-file", counters, str(BIN / chapter), *options, "--dtype", "bf16", "--reps", "1", "--check", "off", "--json", report])
@@ -118,13 +118,13 @@ def tested(_: pathlib.Path) -> list[list[str]]:
 def sanitized(_: pathlib.Path) -> list[list[str]]:
     """memcheck, racecheck and synccheck on small shapes of every chapter with kernels."""
     packed = "--lengths 100,37,0,131 --heads 2 --head-dim 128 --causal"
-    of_chapter = {"06": ["--scaling block --heads 2 --seqlen 50 --seqlen-k 131 --head-dim 64 --layout bshd"],
+    extra_shapes = {"06": ["--scaling block --heads 2 --seqlen 50 --seqlen-k 131 --head-dim 64 --layout bshd"],
                   "08": ["--step 7 --head-dim 576 --heads 64 --kv-heads 1 --seqlen 1 --seqlen-k 131"],
                   "09": ["--step 6 --heads 2 --kv-heads 1 --seqlen 100 --seqlen-k 131 --head-dim 64 --causal", packed, f"--step 6 {packed}"]}
     small = ["--heads 2 --kv-heads 1 --seqlen 100 --seqlen-k 131 --head-dim 64", "--heads 1 --seqlen 65 --head-dim 128 --causal"]
     chapters = sorted(path.parts[-3] for path in ROOT.glob("chapters/*/host/chapter.cu") if "Place::device" in path.read_text(encoding="utf-8"))
     return [["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", str(BIN / chapter), "--batch", "1", *shape.split(), "--reps", "1"]
-            for chapter in chapters for shape in [*small, *of_chapter.get(chapter[:2], [])] for tool in ("memcheck", "racecheck", "synccheck")
+            for chapter in chapters for shape in [*small, *extra_shapes.get(chapter[:2], [])] for tool in ("memcheck", "racecheck", "synccheck")
             # There a lane hands over what its warp has written or read, which racecheck takes for a race (docs/pages/golden.md).
             if not (tool == "racecheck" and shape.startswith(("--step 6 --lengths", "--step 7")))]
 
@@ -138,7 +138,7 @@ def script(path: str, *options: str) -> Commands:
     return lambda out: [[*packaged(), path, *options, "--out", str(out)]]
 
 
-def of_two_cards(out: pathlib.Path) -> list[list[str]]:
+def many_on_two_cards(out: pathlib.Path) -> list[list[str]]:
     """Chapter 10's race."""
     return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]]
 
@@ -195,7 +195,7 @@ PARTS = (
     grid("steps3", "forward", 10, "chapter 3's steps 1 and 2 at a short and a long N", "3.1,3.2", (), (128,), FULL, (1024, 16384)),
     Part("backward_first", "backward", 20, "step 1 of chapter 7", race("backward.py", "--step", "1", "--peers", "none", "--layout", LAYOUTS[0]),
          names("backward", "ch07/step1", lengths=(512, 1024, 4096, 16384)), resumes=True),
-    Part("many", "many", 120, "chapter 10 on two cards", of_two_cards, r"(many|machine/hop)/.*", ("many", *SHARED), resumes=True, cards=2),
+    Part("many", "many", 120, "chapter 10 on two cards", many_on_two_cards, r"(many|machine/hop)/.*", ("many", *SHARED), resumes=True, cards=2),
     Part("resources", "machine", 30, "registers, shared memory and occupancy of every kernel",
          program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--mask", "full", "--seqlen", "4096", "--max-seconds", "0", "--out"),
          names("forward", EVERY_STEP, "(bf16|e4m3)", masks=FULL, lengths=AT_4K), ("forward",)),

@@ -13,14 +13,14 @@ namespace {
 
 using namespace fa3;
 
-constexpr int kMostWarpgroups = 4, kMostTiles = 64;
+constexpr int kMaxWarpgroups = 4, kMaxTiles = 64;
 constexpr const char* kMomentNames[] = {"keys_sent", "values_sent", "landed", "turn", "issued",
                                         "scores",    "softmax",     "values", "end"};
 static_assert(std::size(kMomentNames) == kMoments, "one name for each moment");
 
 /// When a warpgroup passed a moment with a tile; 0 if it did not.
 struct Stamps {
-  int64_t at[kMostTiles][kMostWarpgroups][kMoments];
+  int64_t at[kMaxTiles][kMaxWarpgroups][kMoments];
 };
 
 __device__ Stamps stamps;
@@ -48,7 +48,7 @@ __global__ void take(Stamps* out) {
 template <int kStep>
 std::string limits(const Shape& shape) {
   if (shape.dtype != DType::bf16 || shape.causal() || (shape.head_dim != 64 && shape.head_dim != 128) ||
-      shape.seqlen_k > kMostTiles * 128 || kStep < 2)
+      shape.seqlen_k > kMaxTiles * 128 || kStep < 2)
     return "the record is of steps 2 to 5, BF16, head_dim 64 or 128, no mask, at most 8192 keys";
   return kFlashAttention3.refusal(kStep, shape);
 }
@@ -93,8 +93,8 @@ std::vector<Pass> take_record() {
   buffer.download(std::as_writable_bytes(std::span(taken.get(), 1)));
 
   std::vector<Pass> passes;
-  for (int tile = kMostTiles - 1; tile >= 0; --tile)
-    for (int warpgroup = 0; warpgroup < kMostWarpgroups; ++warpgroup) {
+  for (int tile = kMaxTiles - 1; tile >= 0; --tile)
+    for (int warpgroup = 0; warpgroup < kMaxWarpgroups; ++warpgroup) {
       Pass pass{warpgroup, tile, {}};
       for (int moment = 0; moment < kMoments; ++moment)
         if (const int64_t at = taken->at[tile][warpgroup][moment]; at != 0)

@@ -371,13 +371,13 @@ def limits(measured: Results) -> dict[str, float]:
     return found
 
 
-def limit_of(entry: Entry, most: Mapping[str, float]) -> tuple[str, float] | None:
+def limit_of(entry: Entry, peaks: Mapping[str, float]) -> tuple[str, float] | None:
     """What limits a forward step on a machine, and the least milliseconds that this leaves; None if chapter 0 did not measure it there."""
     unit = unit_of(entry.cell)
-    if unit not in most or "copy" not in most or "FLOPS" not in entry.values:
+    if unit not in peaks or "copy" not in peaks or "FLOPS" not in entry.values:
         return None
     moved = entry.values.get("bytes_per_second", 0) * entry.milliseconds
-    floors = {"products": entry.values["FLOPS"] * entry.milliseconds / most[unit], "device memory": moved / most["copy"]}
+    floors = {"products": entry.values["FLOPS"] * entry.milliseconds / peaks[unit], "device memory": moved / peaks["copy"]}
     return max(floors.items(), key=lambda floor: floor[1])
 
 
@@ -385,17 +385,17 @@ def compared(theirs: Results, book: Results) -> Iterable[str]:
     """The book's times beside theirs, a line a cell, and how many times as fast the limits of the two machines would make it."""
     here, there = limits(theirs), limits(book)
     shared = [(entry, book.newest[name]) for name, entry in theirs.newest.items() if entry.cell.kind in TIMED and name in book.newest]
-    shared = [(own, of_book) for own, of_book in shared if not own.skipped and not of_book.skipped]
+    shared = [(own, reference) for own, reference in shared if not own.skipped and not reference.skipped]
     if not shared:
         yield f"the book has none of these cells: its files are in {RESULTS / BOOK_GPU}"
         return
     yield f"{'':44} {'here, ms':>10} {'book, ms':>10}  as fast as the book"
-    for own, of_book in shared:
-        speed, at_most, of_theirs = of_book.milliseconds / own.milliseconds, limit_of(of_book, there), limit_of(own, here)
-        why = f", by the limits {at_most[1] / of_theirs[1]:.2f} ({of_theirs[0]})" if at_most and of_theirs else ""
-        yield f"{own.name:44} {own.milliseconds:10.4f} {of_book.milliseconds:10.4f}  {speed:.2f}{why}"
+    for own, reference in shared:
+        speed, their_limit, own_limit = reference.milliseconds / own.milliseconds, limit_of(reference, there), limit_of(own, here)
+        why = f", by the limits {their_limit[1] / own_limit[1]:.2f} ({own_limit[0]})" if their_limit and own_limit else ""
+        yield f"{own.name:44} {own.milliseconds:10.4f} {reference.milliseconds:10.4f}  {speed:.2f}{why}"
     cards = [next(entry.context.get("gpu") or entry.context.get("cpu", "") for entry in reversed(measured.history)) for measured in (theirs, book)]
-    yield f"here: {cards[0]}; the book: {cards[1]}, {book.origin([of_book for _, of_book in shared])}"
+    yield f"here: {cards[0]}; the book: {cards[1]}, {book.origin([reference for _, reference in shared])}"
     for name, words in (("multiply_add", "multiply-adds in float32"), ("warp_product", "products by mma.sync"),
                         ("warpgroup_product", "products by wgmma"), ("copy", "a copy in device memory"), ("memory", "device memory")):
         if name in there:
@@ -449,8 +449,8 @@ def beside_peers(measured: Results) -> dict[Name, Entry]:
     steps = {"bf16": ("ch05/step5",), "e4m3": tuple(f"ch06/{who}" for who in ("step5", "step6", "step7", "step7_means", "step8"))}
     cudnn = {"bf16": "vs_cudnn", "e4m3": "vs_cudnn_frontend"}
     found: dict[Name, Entry] = {}
-    for dtype, of_type in steps.items():
-        names = [Name("forward", who, dtype, *shape, seqlen) for shape in SHAPES for seqlen in SEQLENS for who in of_type]
+    for dtype, whos in steps.items():
+        names = [Name("forward", who, dtype, *shape, seqlen) for shape in SHAPES for seqlen in SEQLENS for who in whos]
         found |= complete_file(measured, names, {cudnn[dtype], "vs_fa3"})
     return found
 

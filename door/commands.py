@@ -127,12 +127,12 @@ def measure(a: argparse.Namespace) -> int:
     os.environ["FLASHBOOK_COMMIT"] = (
         os.environ.get("FLASHBOOK_COMMIT") or (answers("git", "describe", "--always", "--dirty") or "unknown").strip()
     )
-    of_card: list[str | Path] = [folder(preset) / "machine.json"] * len(limits)
+    machine_files: list[str | Path] = [folder(preset) / "machine.json"] * len(limits)
     return (
         show(program(preset, name), *selection, "--out", result, *a.options)
-        or any(show(program(preset, limit), "--json", file) for limit, file in zip(limits, of_card))
-        or (name == "forward" and show(sys.executable, "bench/results.py", "beside", result, *of_card))
-        or show(sys.executable, "bench/results.py", "add", result, *of_card)
+        or any(show(program(preset, limit), "--json", file) for limit, file in zip(limits, machine_files))
+        or (name == "forward" and show(sys.executable, "bench/results.py", "beside", result, *machine_files))
+        or show(sys.executable, "bench/results.py", "add", result, *machine_files)
     )
 
 

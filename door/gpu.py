@@ -46,9 +46,9 @@ def obstacle(name: str, capability: tuple[int, int], driver: str, nvcc: str) -> 
     toolkit = f"the CUDA toolkit {version[1]}.{version[2]}" if version else "the CUDA toolkit"
     if major < FIRST:
         return f"{toolkit} has no C++20: install version {FIRST} or newer"
-    of_driver = re.search(r"CUDA (?:UMD )?Version *: *(\d+)\.", nvidia_smi())
+    reported = re.search(r"CUDA (?:UMD )?Version *: *(\d+)\.", nvidia_smi())
     needed = DRIVERS.get(major, "")
-    too_old = int(of_driver[1]) < major if of_driver else int(driver.partition(".")[0]) < int(needed or 0)
+    too_old = int(reported[1]) < major if reported else int(driver.partition(".")[0]) < int(needed or 0)
     if too_old:
         return (
             f"the driver {driver} of {name} is too old for {toolkit}: install "

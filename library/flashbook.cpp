@@ -23,8 +23,8 @@ namespace {
 
 thread_local std::string last_error;
 
-/// A reason with fields in place of options. Programs share these reasons and name their options, such as
-/// `--head-dim 7 is not supported`; callers of C and Python have a field of that name.
+/// Replaces options by fields in a reason: programs report `--head-dim 7 is not supported`, C and Python
+/// callers need the name of the field.
 std::string without_options(const std::string& reason) {
   std::string named;
   for (std::size_t at = 0; at < reason.size();) {
@@ -42,14 +42,14 @@ std::string without_options(const std::string& reason) {
   return named;
 }
 
-/// Runs `body` and turns what it throws into a status and a last error.
+/// Runs `body` and turns exceptions into a status and a last error.
 template <typename Body>
 int guarded(Body body) noexcept {
   const auto fail = [](const char* reason, int status) {
     try {
       last_error = reason;
     } catch (...) {
-      last_error.clear();  // no memory for the reason either
+      last_error.clear();  // not enough memory for the reason either
     }
     return status;
   };
@@ -62,18 +62,19 @@ int guarded(Body body) noexcept {
   } catch (const device::HardwareMissing& error) {
     return fail(error.what(), FLASHBOOK_HARDWARE_MISSING);
   } catch (const std::bad_alloc&) {
-    return fail("there is no memory for what describes this call", FLASHBOOK_DEVICE_ERROR);
+    return fail("out of host memory", FLASHBOOK_DEVICE_ERROR);
   } catch (const std::exception& error) {
     return fail(error.what(), FLASHBOOK_DEVICE_ERROR);
   } catch (...) {
-    return fail("an unknown failure", FLASHBOOK_DEVICE_ERROR);
+    return fail("unknown error", FLASHBOOK_DEVICE_ERROR);
   }
 }
 
 const Chapter& find(int number, int step) {
   const Chapter* chapter = chapter_numbered(number);
   if (chapter == nullptr)
-    throw InputError("there is no chapter " + std::to_string(number) + ": flashbook_chapter lists them");
+    throw InputError("there is no chapter " + std::to_string(number) +
+                     ": use flashbook_chapter to list them");
   if (step < 1 || step > chapter->last_step())
     throw InputError("chapter " + std::to_string(number) + " has no step " + std::to_string(step) +
                      ": it has steps 1 to " + std::to_string(chapter->last_step()));
@@ -86,43 +87,40 @@ T& required(T* pointer, const char* name) {
   return *pointer;
 }
 
-/// A struct that a caller filled, whose header may be older than this one: what that lacks is 0. `first` is
-/// how long it was in the first header.
+/// A caller's struct. If the caller's header is older than this one, fields that it lacks are 0. `first` is
+/// the struct's size in the first version of the header.
 template <typename T>
 T completed(const T* from, const char* name, std::size_t first) {
   const std::size_t size = required(from, name).size;
   if (size < first || size > sizeof(T))
-    throw InputError(std::string(name) + ".size is " + std::to_string(size) +
-                     ": set it to sizeof, which is " + std::to_string(sizeof(T)) +
-                     " in this library's flashbook.h");
+    throw InputError(std::string(name) + ".size is " + std::to_string(size) + ": set it to sizeof, " +
+                     std::to_string(sizeof(T)) + " in this library's flashbook.h");
   T given = {};
   std::memcpy(&given, from, size);
   return given;
 }
 
-/// In the place of an array in device memory, which nobody here can read: one of the same size says that the
-/// caller has it.
+/// Stands in for an array in device memory, which host code cannot read: checks need only its size.
 template <typename T = int>
 std::vector<T> stand_in(double entries, const char* name) {
-  constexpr double kMost = 1 << 28;
-  if (entries > kMost)
+  constexpr double kMaxEntries = 1 << 28;
+  if (entries > kMaxEntries)
     throw InputError(std::string(name) + " would have " + std::to_string(int64_t(std::min(entries, 0x1p62))) +
-                     " entries: give a problem for which it has at most " + std::to_string(int64_t(kMost)));
+                     " entries: the limit is " + std::to_string(int64_t(kMaxEntries)));
   return std::vector<T>(std::size_t(std::max(0.0, entries)));
 }
 
-/// The pages of a cache.
 Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
   if (cache.page_table == nullptr && cache.shared_keys != 0)
-    throw InputError("shared_keys are those of shared pages: give a page_table, or 0");
+    throw InputError("shared_keys needs pages, and page_table is null: set page_table, or shared_keys to 0");
   const bool padded = cache.paddings != nullptr;
   if (cache.page_table == nullptr) return {.padded = padded};
   if (cache.page_rows < 1)
-    throw InputError("page_rows is " + std::to_string(cache.page_rows) + ": give at least 1");
-  const int64_t of_one = ceil_div(int64_t(shape.seqlen_k), cache.page_rows);
+    throw InputError("page_rows is " + std::to_string(cache.page_rows) + ": set it to at least 1");
+  const int64_t pages_per_sequence = ceil_div(int64_t(shape.seqlen_k), cache.page_rows);
   return {.rows = cache.page_rows,
           .pages = cache.pages,
-          .table = stand_in(double(shape.batch) * double(of_one), "page_table"),
+          .table = stand_in(double(shape.batch) * double(pages_per_sequence), "page_table"),
           .shared = cache.shared_keys,
           .padded = padded};
 }
@@ -140,11 +138,11 @@ FlashbookGradients completed(const FlashbookGradients* gradients) {
   return completed(gradients, "gradients", offsetof(FlashbookGradients, d_bias));
 }
 
-/// What a mask says, in the house's words.
+/// Translates a mask into the shape's terms.
 void apply_mask(const FlashbookMask& mask, Shape& shape) {
   shape.visibility = {.window = {mask.window_left, mask.window_right, mask.sinks}, .prefix = mask.prefix};
   Visibility& v = shape.visibility;
-  if (mask.documents < 0) throw InputError("documents is below 0: give how many there are");
+  if (mask.documents < 0) throw InputError("documents is negative: set it to the number of documents, or 0");
   if (mask.documents > 0) {
     required(mask.first_query, "first_query"), required(mask.first_key, "first_key");
     for (const auto& [first, rows] :
@@ -164,7 +162,8 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
   if (mask.pairs != nullptr) v.dense = {.heads = mask.pair_heads, .elsewhere = true};
   shape.score.softcap = mask.softcap;
   if (mask.slope_sequences < 0)
-    throw InputError("slope_sequences is below 0: give how many sequences have slopes of their own, or 0");
+    throw InputError(
+        "slope_sequences is negative: set it to the number of sequences with their own slopes, or 0");
   if (mask.slopes != nullptr)
     shape.score.alibi = stand_in<float>(double(shape.heads) * std::max(1, mask.slope_sequences), "slopes");
   if (mask.bias != nullptr) {
@@ -176,17 +175,17 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
   if (mask.dropout != 0) shape.score.seed = mask.seed;
 }
 
-/// A caller's description of a problem, as long as this library's header has it.
+/// A caller's description of a problem, with structs of this header's size.
 struct Call {
   int number = 0, step = 0;
   FlashbookShape shape = {};
   FlashbookCache cache = {};
-  FlashbookMask mask = {};  ///< all 0 without one
+  FlashbookMask mask = {};  ///< all 0 if there is none
   bool is_masked = false;
   FlashbookStrides d_o = {}, dq = {}, dk = {}, dv = {};
 };
 
-/// `mask`: null for calls that have none.
+/// `mask` is null for calls without one.
 Call call_of(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache = {},
              const FlashbookGradients& gradients = {}, const FlashbookMask* mask = nullptr) {
   return {.number = chapter.number,
@@ -201,16 +200,17 @@ Call call_of(const Chapter& chapter, int step, const FlashbookShape* shape, cons
           .dv = gradients.dv_strides};
 }
 
-/// The shape of a call as the chapters know it, if the step can run it.
+/// The chapters' form of a call's shape. Throws InputError if the step cannot run it.
 Shape checked_shape(const Chapter& chapter, const Call& call) {
   const FlashbookShape& given = call.shape;
   const FlashbookCache& cache = call.cache;
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
   if (given.dtype < 0 || given.dtype >= int(std::size(kTypes)))
-    throw InputError("dtype is " + std::to_string(given.dtype) + ": give a FlashbookType, 0 to 3");
+    throw InputError("dtype is " + std::to_string(given.dtype) + ": set it to a FlashbookType, 0 to 3");
   constexpr Scaling kScalings[] = {Scaling::tensor, Scaling::head, Scaling::block};
   if (given.scaling < 0 || given.scaling >= int(std::size(kScalings)))
-    throw InputError("scaling is " + std::to_string(given.scaling) + ": give a FlashbookScaling, 0 to 2");
+    throw InputError("scaling is " + std::to_string(given.scaling) +
+                     ": set it to a FlashbookScaling, 0 to 2");
   const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
   Shape shape = {.batch = given.batch,
                  .heads = given.heads,
@@ -231,24 +231,25 @@ Shape checked_shape(const Chapter& chapter, const Call& call) {
                             .dq = strides(call.dq),
                             .dk = strides(call.dk),
                             .dv = strides(call.dv)}};
-  const Layout layout = std::exchange(shape.layout, {});  // of pages it says other strides
-  validate(shape);                                        // before anything is as large as it says
+  const Layout layout = std::exchange(shape.layout, {});  // with pages, strides are between pages
+  validate(shape);                                        // before allocating by its sizes
   shape.layout = layout;
   shape.paging = paging_of(given, cache);
   if (cache.first_query != nullptr && cache.queries < 1)
-    throw InputError("queries is " + std::to_string(cache.queries) + ": give how many there are, at least 1");
+    throw InputError("queries is " + std::to_string(cache.queries) +
+                     ": set it to the number of packed queries, at least 1");
   if (cache.first_query != nullptr) shape.packed_queries = cache.queries;
   if (cache.splits < 0 || cache.splits > 1)
-    throw InputError("splits is " + std::to_string(cache.splits) + ": give 0 or 1");
+    throw InputError("splits is " + std::to_string(cache.splits) + ": set it to 0 or 1");
   shape.unsplit = cache.splits == 1;
   if (call.is_masked) {
-    if (given.causal != 0) throw InputError("causal is set beside a mask: give window_right 0 in its place");
+    if (given.causal != 0) throw InputError("causal is set with a mask: set window_right to 0 instead");
     apply_mask(call.mask, shape);
   }
   validate(shape);
   if (!chapter.takes(shape.dtype))
-    throw InputError("chapter " + std::to_string(chapter.number) + " does not take " +
-                     std::string(name_of(shape.dtype)) + ": give another dtype");
+    throw InputError("chapter " + std::to_string(chapter.number) + " does not support " +
+                     std::string(name_of(shape.dtype)) + ": set another dtype");
   if (const std::string reason = chapter.refusal(call.step, shape); !reason.empty()) throw InputError(reason);
   return shape;
 }
@@ -257,24 +258,24 @@ int64_t workspace_bytes(const Chapter& chapter, const Call& call) {
   return chapter.step(call.step).workspace_bytes(checked_shape(chapter, call));
 }
 
-/// A problem that its step can run.
+/// A checked problem.
 struct Checked {
   Shape shape;
   int64_t workspace;  ///< bytes
 };
 
-/// The checks of this thread's last calls. A model makes the same few calls over and over, and to check one
-/// takes longer than to launch it.
+/// Caches this thread's recent checks. A model repeats the same few calls, and checking one takes longer than
+/// launching it.
 class LastChecks {
  public:
-  /// The result for this call, looked up or computed, valid until the next call. Throws InputError if the
-  /// step cannot run it, and then remembers nothing.
+  /// The result for this call, cached or computed, valid until the next call. Throws InputError, and caches
+  /// nothing, if the step cannot run it.
   const Checked& operator()(const Chapter& chapter, const Call& call) {
     const Question asked(call, chapter.runs_on == device::Place::device ? device::current() : -1);
     if (const int place = place_of(asked); place >= 0) return known_[last_ = place].answer;
     Checked found = {checked_shape(chapter, call), 0};
     found.workspace = chapter.step(call.step).workspace_bytes(found.shape);
-    found.shape.paging.table = {};  // a stand-in, which only checks read
+    found.shape.paging.table = {};  // a stand-in, needed only for checks
     const Visibility& v = found.shape.visibility;
     const bool is_small = v.columns.queries.size() + v.blocks.first.size() + v.documents.first_query.size() +
                               found.shape.score.alibi.size() + found.shape.score.bias.values.size() <=
@@ -291,14 +292,14 @@ class LastChecks {
 
  private:
   static constexpr int kCalls = 16;
-  static constexpr std::size_t kMaxEntries = 1 << 16;  // of stand-ins for arrays
+  static constexpr std::size_t kMaxEntries = 1 << 16;  // of stand-in arrays
 
-  /// All that a check reads, as bytes. A pointer counts as null or not null.
+  /// Everything that a check depends on, as bytes. For pointers that is only whether they are null.
   struct Question {
-    unsigned char bytes[sizeof(Call) + 2 * sizeof(int)] = {};  // that are not needed stay 0
+    unsigned char bytes[sizeof(Call) + 2 * sizeof(int)] = {};  // unused bytes stay 0
 
     Question() = default;
-    Question(Call call, int device) {  // on another device a step may need another workspace
+    Question(Call call, int device) {  // the workspace may depend on the device
       uint32_t given = 0;
       const auto reduce = [&](auto&... pointers) {
         ((given = given << 1 | uint32_t(pointers != nullptr), pointers = nullptr), ...);
@@ -311,7 +312,7 @@ class LastChecks {
       const auto add = [&](const auto&... parts) {
         ((std::memcpy(bytes + end, &parts, sizeof parts), end += sizeof parts), ...);
       };
-      // Field by field where there is padding, which a caller need not have set.
+      // Structs with padding are added field by field, since callers need not clear padding.
       const FlashbookShape& s = call.shape;
       add(device, given, call.number, call.step, int(call.is_masked), s.size, s.batch, s.heads, s.kv_heads,
           s.seqlen_q, s.seqlen_k, s.head_dim, s.causal, s.dtype, s.scale, s.q, s.k, s.v, s.o, s.scaling,
@@ -326,7 +327,7 @@ class LastChecks {
     Checked answer;
   };
 
-  /// Where the answer is, or -1.
+  /// The index of the answer, or -1.
   int place_of(const Question& asked) const {
     if (known_[last_].question == asked) return last_;
     for (int place = 0; place < kCalls; ++place)
@@ -334,7 +335,7 @@ class LastChecks {
     return -1;
   }
 
-  std::vector<Known> known_ = std::vector<Known>(kCalls);  // at first all bytes are 0, which no call has
+  std::vector<Known> known_ = std::vector<Known>(kCalls);  // initially all 0, which matches no call
   Checked unremembered_ = {};
   int next_ = 0, last_ = 0;
 };
@@ -345,28 +346,28 @@ const Checked& checked(const Chapter& chapter, const Call& call) {
   return last(chapter, call);
 }
 
-// Structs without padding are compared as a whole: their sizes are those of their fields.
+// These structs have no padding: each is as large as its fields together.
 static_assert(sizeof(FlashbookCache) == 4 * sizeof(void*) + sizeof(std::size_t) + 6 * sizeof(int32_t));
 static_assert(sizeof(FlashbookMask) == 9 * sizeof(void*) + sizeof(std::size_t) + 12 * sizeof(int32_t) +
                                            2 * sizeof(float) + sizeof(uint64_t));
 
-constexpr std::size_t kRowAlignment = 16;  // bytes: kernels load and store rows in pieces of 16
+constexpr std::size_t kRowAlignment = 16;  // bytes: kernels load and store rows in vectors of 16 bytes
 constexpr std::size_t kWorkspaceAlignment = 256;
 
 void require_aligned(const void* pointer, const char* name, std::size_t alignment) {
-  if (pointer == nullptr) throw InputError(std::string(name) + " is null: q, k, v, o and lse are all needed");
+  if (pointer == nullptr) throw InputError(std::string(name) + " is null: set q, k, v, o and lse");
   if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
-    throw InputError(std::string(name) + " is not aligned: give an address that is a multiple of " +
+    throw InputError(std::string(name) + " is not aligned: pass an address that is a multiple of " +
                      std::to_string(alignment) + " bytes, or copy the tensor to one");
 }
 
-/// Throws if a bias's gradient is asked for that there is not.
+/// Throws if the gradient of a bias is requested and not available.
 void check_bias_gradient(const Chapter& chapter, int step, const Shape& shape) {
   if (shape.score.bias.values.empty())
-    throw InputError("d_bias is given, and there is no bias: leave it null, or give the mask's bias");
+    throw InputError("d_bias is set, and the mask has no bias: set bias, or leave d_bias null");
   if (chapter.step(step).same_bits)
     throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter.number) +
-                     " has the same bits every time, and a bias's gradient has not: take chapter 9's step 6, "
+                     " is deterministic, and the gradient of a bias is not: use chapter 9's step 6, "
                      "or leave d_bias null");
 }
 
@@ -387,22 +388,22 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
   for (const auto& [mean, name] : {std::pair(given.k_mean, "k_mean"), {given.v_mean, "v_mean"}})
     if (mean != nullptr) require_aligned(mean, name, kRowAlignment);
-  const FlashbookMask& said = call.mask;
+  const FlashbookMask& given_mask = call.mask;
   for (const auto& [array, name] : {std::pair<const void*, const char*>(given.q_scale, "q_scale"),
                                     {given.k_scale, "k_scale"},
                                     {given.v_scale, "v_scale"},
                                     {cache.lengths, "lengths"},
                                     {cache.page_table, "page_table"},
-                                    {said.first_query, "first_query"},
-                                    {said.first_key, "first_key"},
-                                    {said.columns, "columns"},
-                                    {said.first_block, "first_block"},
-                                    {said.key_blocks, "key_blocks"},
-                                    {said.slopes, "slopes"},
-                                    {said.bias, "bias"},
+                                    {given_mask.first_query, "first_query"},
+                                    {given_mask.first_key, "first_key"},
+                                    {given_mask.columns, "columns"},
+                                    {given_mask.first_block, "first_block"},
+                                    {given_mask.key_blocks, "key_blocks"},
+                                    {given_mask.slopes, "slopes"},
+                                    {given_mask.bias, "bias"},
                                     {gradients.d_bias, "d_bias"},
                                     {gradients.d_lse, "d_lse"},
-                                    {said.sink_logits, "sink_logits"},
+                                    {given_mask.sink_logits, "sink_logits"},
                                     {cache.paddings, "paddings"},
                                     {cache.first_query, "first_query"}})
     if (array != nullptr) require_aligned(array, name, alignof(float));
@@ -433,15 +434,15 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                  .v_mean = given.v_mean};
   all.tables[int(TableId::lengths)] = cache.lengths;
   all.tables[int(TableId::page_table)] = cache.page_table;
-  all.tables[int(TableId::document_query)] = said.first_query;
-  all.tables[int(TableId::document_key)] = said.first_key;
-  all.tables[int(TableId::columns)] = said.columns;
-  all.tables[int(TableId::block_first)] = said.first_block;
-  all.tables[int(TableId::block_keys)] = said.key_blocks;
-  all.tables[int(TableId::dense)] = said.pairs;
-  all.tables[int(TableId::slopes)] = said.slopes;
-  all.tables[int(TableId::bias)] = said.bias;
-  all.tables[int(TableId::sinks)] = said.sink_logits;
+  all.tables[int(TableId::document_query)] = given_mask.first_query;
+  all.tables[int(TableId::document_key)] = given_mask.first_key;
+  all.tables[int(TableId::columns)] = given_mask.columns;
+  all.tables[int(TableId::block_first)] = given_mask.first_block;
+  all.tables[int(TableId::block_keys)] = given_mask.key_blocks;
+  all.tables[int(TableId::dense)] = given_mask.pairs;
+  all.tables[int(TableId::slopes)] = given_mask.slopes;
+  all.tables[int(TableId::bias)] = given_mask.bias;
+  all.tables[int(TableId::sinks)] = given_mask.sink_logits;
   all.tables[int(TableId::paddings)] = cache.paddings;
   if (cache.first_query != nullptr) all.tables[int(TableId::document_query)] = cache.first_query;
   chapter.step(step).run(problem, all, static_cast<device::Stream>(stream));
@@ -487,7 +488,7 @@ int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const
     const Chapter& found = find(chapter, step);
     if (found.step(step).operation != Operation::backward)
       throw InputError("chapter " + std::to_string(chapter) +
-                       " computes no gradients: use flashbook_attention, or chapter 7");
+                       " does not compute gradients: use flashbook_attention, or chapter 7");
     launch(found, step, shape, {}, tensors, completed(gradients), stream);
   });
 }
@@ -498,7 +499,7 @@ int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const F
     const Chapter& found = find(chapter, step);
     if (found.step(step).operation != Operation::decode)
       throw InputError("chapter " + std::to_string(chapter) +
-                       " knows no cache: use flashbook_attention, or chapter 8");
+                       " does not support a cache: use flashbook_attention, or chapter 8");
     launch(found, step, shape, completed(cache), tensors, {}, stream);
   });
 }
@@ -509,7 +510,7 @@ int flashbook_masked_decode(int chapter, int step, const FlashbookShape* shape, 
     const Chapter& found = find(chapter, step);
     if (found.step(step).operation != Operation::decode)
       throw InputError("chapter " + std::to_string(chapter) +
-                       " knows no cache: use flashbook_masked, or chapter 8");
+                       " does not support a cache: use flashbook_masked, or chapter 8");
     launch(found, step, shape, completed(cache), tensors, {}, stream, &required(mask, "mask"));
   });
 }
@@ -519,7 +520,8 @@ int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const F
   return guarded([&] {
     const Chapter& found = find(chapter, step);
     if (found.step(step).operation != Operation::forward)
-      throw InputError("chapter " + std::to_string(chapter) + " computes no forward pass: use chapter 9");
+      throw InputError("chapter " + std::to_string(chapter) +
+                       " does not compute a forward pass: use chapter 9");
     launch(found, step, shape, {}, tensors, {}, stream, &required(mask, "mask"));
   });
 }
@@ -531,7 +533,7 @@ int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape
     const Chapter& found = find(chapter, step);
     if (found.step(step).operation != Operation::backward)
       throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter) +
-                       " computes no gradients: use chapter 9's last one");
+                       " does not compute gradients: use chapter 9's step 6 or 7");
     launch(found, step, shape, {}, tensors, completed(gradients), stream, &required(mask, "mask"));
   });
 }

@@ -1,6 +1,6 @@
-"""The build backend: scikit-build-core's, told which machine the kernels are for, which wheels have in their version.
+"""The build backend: scikit-build-core's, with the target machine in a wheel's version.
 
-0.4.0+sim has the simulator, 0.4.0+cu13 kernels for GPUs, compiled by nvcc 13. A source distribution is for both: 0.4.0.
+0.4.0+sim is the simulator, 0.4.0+cu13 has kernels for GPUs, compiled by nvcc 13. A source distribution, 0.4.0, can build both.
 """
 
 import os
@@ -22,22 +22,22 @@ _state = {"suffix": "", "build": ""}
 
 
 def suffix_of(machine: str, nvcc: str | None) -> str:
-    """Of the version: +sim, or +cu and nvcc's major version."""
+    """The suffix of the version: +sim, or +cu and nvcc's major version."""
     if machine == "sim":
         return "+sim"
     found = re.search(r"release (\d+)\.", subprocess.run([nvcc or "nvcc", "--version"], capture_output=True, text=True, check=True).stdout)
-    assert found is not None, "nvcc --version names no release"
+    assert found is not None, "nvcc --version reports no release"
     return f"+cu{found[1]}"
 
 
 def with_machine(config_settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The settings with the machine spelled out, so that CMake and the version cannot disagree."""
+    """The settings with an explicit machine, so that CMake and the version agree."""
     settings = dict(config_settings or {})
     nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc")
     asked = settings.get(MACHINE, "auto")
     machine = ("gpu" if nvcc else "sim") if asked == "auto" else str(asked)
     if machine not in ("gpu", "sim"):
-        raise ValueError(f"FLASHBOOK_MACHINE is {machine}: give gpu, sim or auto")
+        raise ValueError(f"FLASHBOOK_MACHINE is {machine}: pass gpu, sim or auto")
     _state["suffix"] = suffix_of(machine, nvcc)
     return settings | {MACHINE: machine}
 
@@ -58,7 +58,7 @@ def prepare_metadata_for_build_editable(folder: str, config_settings: Mapping[st
     return str(build.prepare_metadata_for_build_editable(folder, with_machine(config_settings)))
 
 
-# ---- what scikit-build-core asks of a provider of metadata -------------------------------------------------------------------------
+# ---- scikit-build-core's interface for dynamic metadata ----------------------------------------------------------------------------
 
 
 def build_state(state: str) -> None:
@@ -70,9 +70,9 @@ def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) ->
 
 
 def cmake_version() -> str:
-    """The version of the CMake project, which is one folder up, or in `book` in a source distribution."""
+    """The version of the CMake project, which is one folder up, or in `book` inside a source distribution."""
     python = Path(__file__).resolve().parents[1]
     project = next(folder for folder in (python / "book", python.parent) if (folder / "CMakeLists.txt").is_file())
     found = re.search(r"^project\(flashbook VERSION (\S+)", (project / "CMakeLists.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    assert found is not None, f"{project}/CMakeLists.txt names no version"
+    assert found is not None, f"{project}/CMakeLists.txt has no version"
     return found[1]

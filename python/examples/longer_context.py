@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What a longer context is worth: one model, trained for the same time at several lengths, then asked about the same bytes.
+"""Measures what a longer context is worth: one model, trained for the same time at several lengths, then scored on the same bytes.
 
     longer_context.py [--seconds 20] [--arms eager:1024,flashbook:1024,flashbook:2048,flashbook:4096] [--batch 32] [--out FILE]
 
-An arm is an attention and a length. All begin with the same weights, take turns of a second each, and see as many bytes a step: `batch` sequences
-of 1024, half as many of 2048. They train on Python sources, those of this interpreter's packages, which are long and full of names that come back.
-One file in thirty is held out. Of these, those that are long enough give windows, as long as the longest arm; of each window the last 256 bytes
-are scored. Each arm reads as much of the window as its own length, so all predict the same bytes, each with as much before them as it knows.
-`loss` is the mean, in nats a byte; `gain` by how much it is below the first arm's, and `gain_error` the standard error of that mean over windows,
-which says nothing of other seeds.
+An arm is an attention function and a length. All arms start from the same weights, take turns of a second each, and see equally many bytes per
+step: `batch` sequences of 1024, or half as many of 2048. They train on the Python sources of this interpreter's packages, which are long and full
+of recurring names. One file in thirty is held out. Held-out files that are long enough are cut into windows as long as the longest arm, and the
+last 256 bytes of each window are scored. All arms predict the same bytes, each with as much of the window as its own length covers. `loss` is the
+mean in nats per byte, `gain` is how far it is below the first arm's, and `gain_error` is the standard error of the gain over windows, which does
+not cover other seeds.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from torch.nn import functional as F
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from train_text import SIZE, Gpt, optimizer_of, parameters, row_of, step, write_file  # type: ignore[import-not-found]
 
-SCORED = 256  # bytes at the end of a window
-SLICE = 1.0  # seconds of a turn
+SCORED = 256  # scored bytes at the end of a window
+SLICE = 1.0  # seconds per turn
 TOKENS_OF = 1024  # --batch counts sequences of this length
-WARM = 3  # steps of an arm that no clock counts
+WARM = 3  # untimed steps of an arm
 
 
 def sources(most: int) -> tuple[bytes, list[bytes]]:
-    """Text to train on, and the files that are held out: of the installed packages, in an order that depends on names alone."""
+    """The training text and the held-out files, from the installed packages, in an order that depends only on names."""
     packages = pathlib.Path(sysconfig.get_paths()["purelib"])
     files = sorted(path for path in packages.rglob("*.py") if path.is_file())
     random.Random(1).shuffle(files)
@@ -45,10 +45,10 @@ def sources(most: int) -> tuple[bytes, list[bytes]]:
 
 
 def windows(held: list[bytes], length: int, count: int) -> torch.Tensor:
-    """[count, length + 1]: places in held-out files, each with `length` bytes of the same file before its last one."""
+    """[count, length + 1]: windows of held-out files."""
     long = [file for file in held if len(file) > length]
     if not long:
-        raise ValueError(f"no file that is held out has {length + 1} bytes: give shorter arms")
+        raise ValueError(f"no held-out file has {length + 1} bytes: use shorter arms")
     choose = random.Random(2)
     rows = []
     for i in range(count):
@@ -60,7 +60,7 @@ def windows(held: list[bytes], length: int, count: int) -> torch.Tensor:
 
 @torch.no_grad()
 def scores(model: Gpt, rows: torch.Tensor, length: int, batch: int) -> list[float]:
-    """The mean loss of each window's last bytes, each model with `length` bytes of it."""
+    """The mean loss of each window's last bytes, given the last `length` bytes of the window."""
     told: list[float] = []
     for part in rows[:, -length - 1:].split(batch):
         part = part.long()
@@ -85,7 +85,7 @@ class Arm:
         self.losses: list[float] = []
 
     def train(self, text: torch.Tensor, until: float, budget: float) -> None:
-        """Steps until so many seconds are spent; the rate falls with the part of the budget that is."""
+        """Trains for this many seconds; the learning rate falls with the spent part of the budget."""
         while self.seconds < until:
             start = time.perf_counter()
             first = torch.randint(len(text) - self.length - 1, (self.batch, 1), generator=self.generator).to(text.device)
@@ -98,16 +98,16 @@ class Arm:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=20, help="of training, of each arm")
+    parser.add_argument("--seconds", type=float, default=20, help="training time per arm")
     parser.add_argument("--arms", default="eager:1024,flashbook:1024,flashbook:2048,flashbook:4096")
-    parser.add_argument("--batch", type=int, default=32, help=f"sequences of {TOKENS_OF} bytes; longer ones are fewer")
+    parser.add_argument("--batch", type=int, default=32, help=f"sequences of {TOKENS_OF} bytes per step; proportionally fewer if longer")
     parser.add_argument("--windows", type=int, default=512)
     parser.add_argument("--width", type=int, default=SIZE[0])
     parser.add_argument("--layers", type=int, default=SIZE[1])
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     if options.out and not torch.cuda.is_available():
-        parser.error("--out is for a GPU: there is none here")
+        parser.error("--out needs a GPU, and PyTorch sees none")
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     train_on, held = sources(200_000_000 if device.type == "cuda" else 1_000_000)
     text = torch.frombuffer(bytearray(train_on), dtype=torch.uint8).to(device)

@@ -1,25 +1,24 @@
 #!/usr/bin/env python3
-"""Trains a small GPT on the bytes of this book, with Flashbook's attention and with PyTorch's in turn, and lets it write.
+"""Trains a small GPT on the bytes of this book, alternately with Flashbook's attention and PyTorch's, and generates text.
 
     train_text.py [--steps 600] [--batch 16] [--length 2048] [--width 512] [--layers 8] [--eager] [--out FILE]
 
-Two copies of one model see the same batches; one attends by flashbook.flash_attn_func, the other by scaled_dot_product_attention. They take turns,
-20 steps each, so that neither has a cooler card. Kernels round in different orders, and training carries a difference of one bit on. So
-there are two copies more, which say how far two runs come apart anyhow: the first model again, and one whose scaled_dot_product_attention is
-cuDNN's. They train on a second GPU meanwhile, if there is one, else afterwards. Then the first model writes with a KV cache twice, by
-flash_attn_with_kvcache and by PyTorch, from the same seed. --out gets a result file: tokens a second, loss curves, how far they are apart, and
-at which byte the two texts part. Without a GPU two tiny copies take a few steps on the CPU, where kernels run in the simulator (if the
-library is built for that).
+Two copies of one model see the same batches, one with flashbook.flash_attn_func and one with scaled_dot_product_attention. They take turns of 20
+steps, so that neither gets a cooler card. The kernels round in different orders, and training amplifies a difference of one bit. Two more copies
+show how far any two runs drift apart: the first model again, and one whose scaled_dot_product_attention uses cuDNN. They train at the same time on
+a second GPU, if there is one, and otherwise afterwards. Then the first model generates text with a KV cache twice from the same seed, with
+flash_attn_with_kvcache and with PyTorch. --out writes a result file: tokens per second, loss curves, the differences between them, and the byte at
+which the two texts diverge. Without a GPU, two tiny copies take a few steps on the CPU, in the simulator if the library was built for it.
 
---eager lets a third model take turns, whose attention is written out: products, a mask, a softmax, with S and P in memory; there are no
-copies then. So what a fused kernel is worth to a model is seen, in time and in memory at the peak: of a step, and of a forward pass alone, as in
-reading a prompt. By length, in a model of GPT-2's size, with as many tokens a step:
+--eager adds a third model with unfused attention (products, mask and softmax, with S and P in memory) instead of the extra copies. It shows what
+a fused kernel is worth to a model, in time and in peak memory, for a training step and for a forward pass alone, as in reading a prompt. By
+length, for a model of GPT-2's size with equally many tokens per step:
 
     for length in 512 1024 2048 4096 8192; do
         train_text.py --eager --width 768 --layers 12 --turn 10 --steps 50 --length $length --batch $((16384 / length)) --out train_$length.json
     done
 
-If a model finds no room it leaves, and the file says so.
+A model that runs out of memory drops out, and the file records that.
 """
 
 import argparse
@@ -53,7 +52,7 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # q
 
 def corpus() -> torch.Tensor:
     """The book's text and sources, one after another."""
-    is_left_out = re.compile(r"build|results|\..*").fullmatch  # hidden folders are nobody's book
+    is_left_out = re.compile(r"build|results|\..*").fullmatch  # hidden folders are not part of the book
     files = sorted(path for path in ROOT.rglob("*") if path.suffix in SUFFIXES and not any(map(is_left_out, path.relative_to(ROOT).parts)))
     return torch.frombuffer(bytearray(b"\n\n".join(path.read_bytes() for path in files)), dtype=torch.uint8)
 
@@ -64,7 +63,7 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, kernel: str) -> None:
         super().__init__()
         self.heads, self.kernel = heads, kernel
-        self.attend_whole: Attend | None = None  # takes the place of the kernel where there is no cache
+        self.attend_whole: Attend | None = None  # replaces the kernel when there is no cache
         self.project, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
 
     def forward(self, x: torch.Tensor, angles: torch.Tensor, cache: tuple[torch.Tensor, torch.Tensor] | None, place: int) -> torch.Tensor:
@@ -93,7 +92,7 @@ class Attention(nn.Module):
 
 
 def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """Attention, each operation a call of its own; [batch, heads, length, head_dim], as many queries as keys where it is causal."""
+    """Unfused attention, [batch, heads, length, head_dim]; causal attention needs equally many queries and keys."""
     scores = q @ k.mT * q.shape[-1] ** -0.5
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
@@ -142,13 +141,13 @@ class Gpt(nn.Module):
 
     @torch.no_grad()
     def write(self, start: bytes, count: int, kernel: str, seed: int) -> bytes:
-        """`count` bytes after `start`, drawn at temperature 0.8, with a cache."""
+        """Generates `count` bytes after `start` at temperature 0.8, with a cache."""
         device = self.head.weight.device
         for block in self.blocks:
             block.attention.kernel = kernel
         generator = torch.Generator(device).manual_seed(seed)
         room = lambda: torch.zeros(1, self.heads, len(start) + count, self.head_dim, device=device, dtype=torch.bfloat16).transpose(1, 2)
-        caches = [(room(), room()) for _ in self.blocks]  # a head's rows lie side by side
+        caches = [(room(), room()) for _ in self.blocks]  # a head's rows are contiguous
         written, tokens, place = bytearray(), torch.tensor([list(start)], device=device), 0
         for _ in range(count):
             with torch.autocast(device.type, dtype=torch.bfloat16):
@@ -168,12 +167,12 @@ Numbers = dict[str, list[float]]
 
 @dataclasses.dataclass
 class Found:
-    """What training told, by model."""
+    """Measurements from training, by model."""
 
     losses: Numbers = dataclasses.field(default_factory=dict)
-    seconds: Numbers = dataclasses.field(default_factory=dict)  # of a step, by turns
-    peaks: Numbers = dataclasses.field(default_factory=dict)  # GB that turns took beyond what was there
-    forward_seconds: Numbers = dataclasses.field(default_factory=dict)  # the same of a forward pass
+    seconds: Numbers = dataclasses.field(default_factory=dict)  # seconds per step, by turn
+    peaks: Numbers = dataclasses.field(default_factory=dict)  # GB that turns allocated at the peak
+    forward_seconds: Numbers = dataclasses.field(default_factory=dict)  # the same for a forward pass
     forward_peaks: Numbers = dataclasses.field(default_factory=dict)
 
     def __or__(self, other: "Found") -> "Found":
@@ -181,7 +180,7 @@ class Found:
 
 
 def timed(device: torch.device, run: Callable[[], object]) -> tuple[float, float] | None:
-    """The seconds that it takes, and the GB at the peak beyond what was there (0 on a CPU). None: there is no room for it."""
+    """Seconds, and GB allocated at the peak (0 on a CPU). None if it runs out of memory."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     wait()
     held = 0
@@ -222,7 +221,7 @@ def optimizer_of(model: Gpt) -> torch.optim.Optimizer:
 
 
 def train(options: argparse.Namespace, device: torch.device, names: tuple[str, ...]) -> tuple[dict[str, Gpt], Found]:
-    """The models, and what was found."""
+    """Trains the models in turns, and returns them with the measurements."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     text = corpus().to(device)
@@ -235,7 +234,7 @@ def train(options: argparse.Namespace, device: torch.device, names: tuple[str, .
     generator = torch.Generator().manual_seed(2)
     empty: Callable[[], Numbers] = lambda: {kernel: [] for kernel in models}
     found = Found(empty(), empty(), empty(), empty(), empty())
-    full: set[tuple[str, str]] = set()  # which model has no room for what
+    full: set[tuple[str, str]] = set()  # which model ran out of memory, and where
     for turn in range(0, options.steps, options.turn):
         count = min(options.turn, options.steps - turn)
         first = torch.randint(len(text) - options.length - 1, (count, options.batch), generator=generator).to(device)
@@ -278,13 +277,13 @@ def train_copies(options: argparse.Namespace, device: torch.device) -> Found:
 
 
 def train_all(options: argparse.Namespace, device: torch.device) -> tuple[dict[str, Gpt], Found]:
-    """The models that take turns, and what was found of them and of the copies."""
+    """The models that take turns, and the measurements of all models."""
     if device.type == "cpu" or options.eager:
         return train(options, device, (*MODELS, "eager") if options.eager else MODELS)
     if torch.cuda.device_count() == 1:
         models, found = train(options, device, MODELS)
         return models, found | train_copies(options, device)
-    # in a process of its own, so that the two do not wait for one interpreter
+    # in a separate process, so that the two do not share an interpreter
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         others = pool.submit(train_copies, options, torch.device("cuda", 1))
         models, found = train(options, device, MODELS)
@@ -292,10 +291,10 @@ def train_all(options: argparse.Namespace, device: torch.device) -> tuple[dict[s
 
 
 def name_of(kernel: str, head_dim: int, options: argparse.Namespace, forward: bool = False) -> str:
-    """A result's name, as bench/names.py reads it; what took turns with eager, and a model of another size, have names of their own."""
-    beside = "_beside_eager" if options.eager and kernel != "eager" else ""
+    """A result's name, as bench/names.py parses it; runs with --eager and models of other sizes have their own names."""
+    suffix = "_beside_eager" if options.eager and kernel != "eager" else ""
     size = "" if (options.width, options.layers) == SIZE else f"_w{options.width}l{options.layers}"
-    return f"training/{kernel}{'_forward' * forward}{beside}{size}/bf16/d{head_dim}/causal/n{options.length}"
+    return f"training/{kernel}{'_forward' * forward}{suffix}{size}/bf16/d{head_dim}/causal/n{options.length}"
 
 
 def row_of(name: str, kernel: str, milliseconds: float, options: argparse.Namespace, **values: float) -> dict[str, Any]:
@@ -311,11 +310,11 @@ def no_room(name: str, kernel: str, options: argparse.Namespace) -> dict[str, An
 
 
 def median(turns: list[float]) -> float:
-    return statistics.median(turns[1:] or turns)  # the first turn loads kernels
+    return statistics.median(turns[1:] or turns)  # the first turn includes loading kernels
 
 
 def write_file(out: pathlib.Path, rows: list[dict[str, Any]], **more: str) -> None:
-    """A result file of the book, which says on what it was measured."""
+    """A result file of the book, including the machine that it was measured on."""
     sys.path.insert(0, str(ROOT))
     from bench import race
 
@@ -324,7 +323,7 @@ def write_file(out: pathlib.Path, rows: list[dict[str, Any]], **more: str) -> No
 
 
 def apart(losses: Numbers, one: str, other: str) -> dict[str, float]:
-    """How far two curves are apart: at most, and on average."""
+    """The largest and the mean difference between two curves."""
     found = [abs(a - b) for a, b in zip(losses[one], losses[other])]
     return {f"most_apart_{other}": max(found), f"mean_apart_{other}": statistics.fmean(found)}
 
@@ -332,24 +331,24 @@ def apart(losses: Numbers, one: str, other: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--turn", type=int, default=20, help="steps of a turn")
+    parser.add_argument("--turn", type=int, default=20, help="steps per turn")
     parser.add_argument("--batch", type=int)
-    parser.add_argument("--length", type=int, help="bytes of a sequence")
+    parser.add_argument("--length", type=int, help="bytes per sequence")
     parser.add_argument("--width", type=int)
     parser.add_argument("--layers", type=int)
     parser.add_argument("--write", type=int, help="bytes")
-    parser.add_argument("--eager", action="store_true", help="a third model takes turns, with attention written out")
+    parser.add_argument("--eager", action="store_true", help="add a third model with unfused attention")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     if options.out and not torch.cuda.is_available():
-        parser.error("--out is for a GPU: there is none here")
+        parser.error("--out needs a GPU, and PyTorch sees none")
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    for name, of_gpu, of_cpu in (("steps", 600, 2), ("batch", 16, 1), ("length", 2048, 64), ("width", SIZE[0], 128), ("layers", SIZE[1], 1),
+    for name, on_gpu, on_cpu in (("steps", 600, 2), ("batch", 16, 1), ("length", 2048, 64), ("width", SIZE[0], 128), ("layers", SIZE[1], 1),
                                  ("write", 400, 8)):
         if getattr(options, name) is None:
-            setattr(options, name, of_gpu if device.type == "cuda" else of_cpu)
+            setattr(options, name, on_gpu if device.type == "cuda" else on_cpu)
     models, found = train_all(options, device)
-    losses = {kernel: of for kernel, of in found.losses.items() if found.seconds[kernel]}  # the others found no room
+    losses = {kernel: of for kernel, of in found.losses.items() if found.seconds[kernel]}  # the others ran out of memory
     texts = {kernel: models["flashbook"].write(b"The running maximum ", options.write, kernel, 3) for kernel in MODELS}
     parted = next((i for i, (a, b) in enumerate(zip(*texts.values())) if a != b), options.write)
     tail = max(1, options.steps // 20)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Which kernel PyTorch's scaled_dot_product_attention takes for a call, and what the others say against it.
+"""Shows which kernel PyTorch's scaled_dot_product_attention uses for a call, and why the others do not run.
 
     which_backend.py [--log]
 
-For each call on a GPU: the kernel that the default took, as the profiler saw it, and for each kernel that was allowed alone whether it ran.
-What PyTorch warns of when such a one refuses is its reason, and is printed below the table. --log calls it once in a compiled function and once
-without, and nothing else, so that TORCH_LOGS="+dynamo" has something to tell.
+For each call on a GPU it prints the kernel that PyTorch chose, as seen by the profiler, and whether each kernel runs when only it is allowed. If
+one does not, PyTorch's warnings give the reason, which is printed below the table. --log only makes one compiled and one uncompiled call, to be
+watched with TORCH_LOGS="+dynamo".
 """
 
 import argparse
@@ -28,7 +28,7 @@ def tensors(head_dim: int = 64, dtype: torch.dtype = torch.bfloat16, queries: in
 
 
 def calls(device: str = "cuda") -> dict[str, tuple[list[torch.Tensor], dict[str, object]]]:
-    """What is asked, in words, with its tensors and options."""
+    """The calls: a description, the tensors and the options."""
     length = SHAPE[2]
     hidden = torch.ones(length, length, dtype=torch.bool, device=device).tril()
     return {"bf16, causal": (tensors(device=device), {"is_causal": True}),
@@ -44,7 +44,7 @@ def calls(device: str = "cuda") -> dict[str, tuple[list[torch.Tensor], dict[str,
 
 
 def longest_kernel(run) -> str:
-    """The name of the kernel that took most of the time."""
+    """The name of the kernel that took the most time."""
     run()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
@@ -55,13 +55,13 @@ def longest_kernel(run) -> str:
 
 
 def family(name: str) -> str:
-    """Whose kernel that is."""
+    """The library that the kernel belongs to."""
     known = {"cudnn": "cuDNN", "flash": "flash", "fmha": "efficient", "cutlass": "math"}
     return next((word for part, word in known.items() if part in name), "math")
 
 
 def refusal(kernel: SDPBackend, run) -> str:
-    """Why a kernel that is allowed alone does not run: PyTorch's warnings; empty if it does."""
+    """Why a kernel does not run when only it is allowed, from PyTorch's warnings; empty if it runs."""
     with warnings.catch_warnings(record=True) as told, sdpa_kernel(kernel):
         warnings.simplefilter("always")
         try:
@@ -77,7 +77,7 @@ def main() -> int:
     parser.add_argument("--log", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        print("no GPU: which kernel is taken is decided on one; PyTorch sees none here", file=sys.stderr)
+        print("PyTorch sees no GPU, and the choice of kernel depends on one: run this on a GPU", file=sys.stderr)
         return 77
     torch.manual_seed(0)
     if options.log:

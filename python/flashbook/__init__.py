@@ -3,8 +3,9 @@
     from flashbook import flash_attn_func
     o = flash_attn_func(q, k, v, causal=True)  # [batch, seqlen, heads, head_dim]
 
-These functions are FlashAttention-2's; `flashbook.flash_attn_3` has FlashAttention-3's. `attention` runs any step of any chapter, on CPU tensors
-too, and `explain` says what a call would run. `context_parallel` is attention of a sequence that is divided among processes.
+The functions here follow FlashAttention-2; those in `flashbook.flash_attn_3` follow FlashAttention-3. `attention` runs any step of any chapter,
+also on CPU tensors, and `explain` shows what a call would run. `context_parallel` computes attention over a sequence that is split across
+processes.
 """
 
 from flashbook.explain import Explanation, explain
@@ -22,7 +23,7 @@ from flashbook.interface import (
 from flashbook.ranks import context_parallel, shard, unshard
 
 try:
-    from flashbook._version import __version__  # which the build writes, with the machine that the kernels are for: 0.4.0+sim
+    from flashbook._version import __version__  # written by the build; says what the kernels run on: 0.4.0+sim
 except ModuleNotFoundError:  # a checkout
     __version__ = "0+checkout"
 __all__ = ["Explanation", "attention", "context_parallel", "explain", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",

@@ -1,4 +1,4 @@
-"""libflashbook.so by ctypes: its structs, its functions, and exceptions for its failures. Knows no PyTorch."""
+"""Loads libflashbook.so with ctypes: its structs and functions, and exceptions for its errors. Independent of PyTorch."""
 
 import ctypes
 import functools
@@ -7,7 +7,7 @@ import pathlib
 
 OK, DEVICE_ERROR, BAD_ARGUMENT, HARDWARE_MISSING = 0, 1, 2, 77  # FlashbookStatus
 F32, F16, BF16, E4M3 = range(4)  # FlashbookType
-MOST = 2**31 - 1  # of a size: the structs have 32 bits for it
+MAX_SIZE = 2**31 - 1  # the structs store sizes in 32 bits
 
 
 def _strides(*tensors: str) -> list[tuple[str, type]]:
@@ -56,7 +56,7 @@ class Mask(_Struct):
                 ("dropout", ctypes.c_float), ("pair_heads", ctypes.c_int32), ("pairs", ctypes.c_void_p), ("sink_logits", ctypes.c_void_p)]
 
     def __init__(self, **named: object) -> None:
-        super().__init__(**{"window_left": -1, "window_right": -1, **named})  # what is not named hides nothing
+        super().__init__(**{"window_left": -1, "window_right": -1, **named})  # defaults: mask nothing
 
 
 class Gradients(_Struct):
@@ -74,21 +74,21 @@ class Chapter(ctypes.Structure):
 
 
 def check(status: int) -> None:
-    """Raises what a status says: ValueError for arguments, RuntimeError for the rest."""
+    """Raises the error of a status: ValueError for bad arguments, RuntimeError otherwise."""
     if status != OK:
         raise (ValueError if status == BAD_ARGUMENT else RuntimeError)(library().flashbook_last_error().decode())
 
 
 def path() -> pathlib.Path:
-    """Where the library is: FLASHBOOK_LIBRARY, or beside this file."""
+    """The path of the library: FLASHBOOK_LIBRARY, or next to this file."""
     return pathlib.Path(os.environ.get("FLASHBOOK_LIBRARY") or pathlib.Path(__file__).with_name("libflashbook.so"))
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The library. Pointers to structs are addresses, as integers, which cost the least per call."""
+    """The library. Pointers to structs are passed as integers, which is fastest."""
     if not path().exists():
-        raise RuntimeError(f"{path()} is missing: `pip install ./python` in a checkout of Flashbook builds it, or FLASHBOOK_LIBRARY says where it is")
+        raise RuntimeError(f"{path()} is missing: build it with `pip install ./python` in a checkout, or set FLASHBOOK_LIBRARY to its path")
     c = ctypes.CDLL(str(path().resolve()))
     number, pointer = ctypes.c_int, ctypes.c_void_p
     for name, pointers in (("attention", 3), ("decode", 4), ("backward", 4), ("masked", 4), ("masked_backward", 5), ("masked_decode", 5),
@@ -106,13 +106,13 @@ def library() -> ctypes.CDLL:
 
 @functools.cache
 def is_simulated() -> bool:
-    """Whether the library's kernels run in the simulator, on the CPU's memory."""
+    """Whether the library's kernels run in the simulator, on CPU memory."""
     return bool(library().flashbook_toolkit().startswith(b"none"))
 
 
 @functools.cache
 def chapters() -> dict[int, tuple[int, bool]]:
-    """{number: (steps, whether its kernels are the device's)}."""
+    """{number: (number of steps, whether its kernels run on the device)}."""
     found = {}
     for place in range(library().flashbook_chapter_count()):
         chapter = Chapter()

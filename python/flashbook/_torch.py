@@ -1,7 +1,7 @@
-"""What is private in PyTorch, and asked at every call because the public ways take longer than the rest of it.
+"""Private functions of PyTorch that every call uses, because the public ones take longer than the rest of the call.
 
-A PyTorch that has one of them no longer loses time, not answers: behind each stands a public way, or the answer that sends a call through
-PyTorch's dispatcher, which is right for all calls.
+If a version of PyTorch lacks one, calls get slower but stay correct: the fallback is a public function, or the answer that sends the call through
+PyTorch's dispatcher, which handles all calls.
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ raw_stream = _private("_cuda_getCurrentRawStream", lambda index: torch.cuda.curr
 is_capturing = _private("_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing)
 
 
-# What torch.autograd.grad(..., is_grads_batched=True) hands to a backward pass. Without it such a call says that a tensor has no storage.
+# Detects the tensors of torch.autograd.grad(..., is_grads_batched=True); without it, such a call fails because they have no storage.
 is_batch_of_gradients: Callable[[Any], bool] = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda _: False)
 
 
 def may_have_tangents() -> bool:
-    """Whether somebody may be computing forward-mode derivatives."""
+    """Whether forward-mode derivatives might be in use."""
     return bool(getattr(forward_ad, "_current_level", 0) >= 0)

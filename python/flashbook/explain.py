@@ -1,4 +1,4 @@
-"""What a call would run."""
+"""Explains what a call would run, without running it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -13,27 +13,27 @@ from flashbook import _library, ops
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """The kernel of a call, and why it is the one."""
+    """The kernel that a call would run, and the reason."""
 
     operation: str  # "forward", "decode" or "backward"
     chapter: int
     step: int
-    name: str  # the step's
+    name: str  # of the step
     reason: str
     machine: str  # "CPU", "simulator" or "sm_90"
-    copied: tuple[str, ...]  # tensors that kernels cannot read where they lie: each is copied first
-    workspace: int  # bytes, beside inputs and outputs
-    backward: "Explanation | None" = None  # of the gradient, if a tensor wants one
+    copied: tuple[str, ...]  # tensors that kernels cannot read in place
+    workspace: int  # bytes in addition to inputs and outputs
+    backward: "Explanation | None" = None  # the gradient's, if a tensor requires one
 
     def __str__(self) -> str:
         copied = f", after copies of {', '.join(self.copied)}" if self.copied else ""
-        said = f"{self.operation}: chapter {self.chapter}, step {self.step} ({self.name}) on {self.machine}{copied}: {self.reason}"
-        return said if self.backward is None else f"{said}\n{self.backward}"
+        text = f"{self.operation}: chapter {self.chapter}, step {self.step} ({self.name}) on {self.machine}{copied}: {self.reason}"
+        return text if self.backward is None else f"{text}\n{self.backward}"
 
 
 def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Explanation:
-    """What `function(*arguments, **options)` would run, of a function of this package. Nothing is launched, and nothing is written to a cache;
-    the tensors must be there, since where they lie is part of the answer. What the call would be refused for is raised.
+    """What `function(*arguments, **options)` would run, for any function of this package. Nothing is launched or written to a cache. The tensors
+    must exist, since the answer depends on their layout. Raises the call's errors.
 
         print(flashbook.explain(flashbook.flash_attn_func, q, k, v, causal=True))
     """
@@ -41,44 +41,44 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Ex
     with _Recorder(seen):
         found = function(*arguments, **options)
     if not seen:
-        raise ValueError(f"{getattr(function, '__name__', function)} calls no kernel of this package: give flash_attn_func, attention, ...")
+        raise ValueError(f"{getattr(function, '__name__', function)} calls no kernel of this package: pass flash_attn_func, attention, ...")
     [(explanation, backward)] = seen
     result = found[0] if isinstance(found, tuple) else found
     return dataclasses.replace(explanation, backward=backward()) if result.requires_grad else explanation
 
 
 class _Recorder(TorchDispatchMode):
-    """Sees the operator where it would run: writes down how it goes, and how its gradient would, and gives empty results."""
+    """Intercepts the operator: records what it and its gradient would run, and returns empty results."""
 
     def __init__(self, seen: list[tuple[Explanation, Callable[[], Explanation]]]) -> None:
         super().__init__()
         self.seen = seen
-        self.pads = False  # q, k and v have been copied for a head dimension that is no multiple of 8
+        self.pads = False  # q, k and v were copied to a head dimension that is a multiple of 8
 
     def __torch_dispatch__(self, operator: Any, types: Any, arguments: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None) -> Any:
         if operator is torch.ops.aten.index_put_.default:
-            return arguments[0]  # new keys, which are not appended
+            return arguments[0]  # do not append new keys
         self.pads |= operator is torch.ops.aten.constant_pad_nd.default
         if operator not in (torch.ops.flashbook.forward.default, torch.ops.flashbook.decode.default):
             return operator(*arguments, **(options or {}))
         q = arguments[0]
         o = ops.result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)
         lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-        explanation = (_of_forward if operator is torch.ops.flashbook.forward.default else _of_decode)(*arguments)
+        explanation = (_explain_forward if operator is torch.ops.flashbook.forward.default else _explain_decode)(*arguments)
         if self.pads:
             explanation = dataclasses.replace(explanation, copied=("q", "k", "v"))
-        self.seen.append((explanation, lambda: _of_backward(o, *arguments)))
+        self.seen.append((explanation, lambda: _explain_backward(o, *arguments)))
         return o, lse
 
 
-def _of(operation: str, plan: ops.Plan, reason: str, named: dict[str, Tensor]) -> Explanation:
+def _explanation(operation: str, plan: ops.Plan, reason: str, named: dict[str, Tensor]) -> Explanation:
     copied = tuple(name for name, tensor in named.items() if not ops.is_readable(tensor, plan.compact) or tensor.data_ptr() % 16)
     major = "sm_" + "".join(map(str, torch.cuda.get_device_capability(plan.index))) if plan.index >= 0 else "CPU"
     name = _library.library().flashbook_step_name(plan.chapter, plan.step).decode()
     return Explanation(operation, plan.chapter, plan.step, name, reason, "simulator" if plan.simulated else major, copied, plan.workspace)
 
 
-def _of_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
+def _explain_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
                 first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int,
                 q_scale: Tensor | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None, dropout: float = 0.0,
                 seed: Tensor | None = None, bias: Tensor | None = None) -> Explanation:
@@ -96,19 +96,19 @@ def _of_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right:
         functions = softcap > 0 or slopes is not None or dropout > 0 or bias is not None
         *_, asked = ops.choose(q.device.type == "cpu", ops.is_hopper(q.device), q.dtype, q.shape[2], masked, functions, first_query is not None,
                                scaling, ops.is_padded(q))
-    if plan.copies:  # what the copies will need
+    if plan.copies:  # the copies' plan has the workspace
         there = ops.forward_plan(*ops.as_copied((q, k, v), plan.compact), *options)
         plan = dataclasses.replace(plan, workspace=there.workspace)
-    return _of("forward", plan, asked, {"q": q, "k": k, "v": v})
+    return _explanation("forward", plan, asked, {"q": q, "k": k, "v": v})
 
 
-def _of_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, *rules: Any) -> Explanation:
+def _explain_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, *rules: Any) -> Explanation:
     ops.check_decode(q, k, v, lengths, pages, scale, *rules)
     plan = ops.decode_plan(q, k, v, lengths, pages, scale, *rules)
-    return _of("decode", plan, plan.reason, {"q": q, "k": k, "v": v})
+    return _explanation("decode", plan, plan.reason, {"q": q, "k": k, "v": v})
 
 
-def _of_backward(o: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
+def _explain_backward(o: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
                  first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int,
                  q_scale: Tensor | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None, dropout: float = 0.0,
                  seed: Tensor | None = None, bias: Tensor | None = None) -> Explanation:
@@ -116,4 +116,4 @@ def _of_backward(o: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, left:
     inputs = ops.as_copied((q, k, v, o, o), False)
     plan = ops.plan_backward(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic, dropout, ops.reach_of(bias))
     reason = "the gradient under a mask" if plan.chapter == ops.MASKS else f"the {'deterministic' if deterministic else 'fastest'} gradient"
-    return _of("backward", plan, reason, {"q": q, "k": k, "v": v})
+    return _explanation("backward", plan, reason, {"q": q, "k": k, "v": v})

@@ -15,20 +15,20 @@ from flashbook.arguments import ORDER_2
 Window = tuple[int, int]
 WithLse = tuple[Tensor, Tensor, None]  # o, lse, and no probabilities
 Options = tuple[float, float | None, bool, Window, float, bool, bool]
-Rotary = tuple[Tensor, Tensor, bool, Tensor | None]  # cosines, sines, whether pairs are neighbours, places if not those in the cache
+Rotary = tuple[Tensor, Tensor, bool, Tensor | None]  # cosines, sines, whether pairs are adjacent columns, positions if not the cache's
 
-MOST_QUERIES = 64  # under a mask on a full cache: of more, chapter 9 reads fewer keys twice
+MAX_QUERIES = 64  # with more queries, a mask and a full cache, chapter 9 reads fewer keys twice than chapter 8
 
-ALL_KEYS: Window = (-1, -1)  # window_size of a call without a window
+ALL_KEYS: Window = (-1, -1)  # the default window_size
 
 _cached_calls: dict[object, ops.CachedCall] = {}
 
 
-# ---- what all functions have in common ---------------------------------------------------------------------------------------------
+# ---- shared by all functions -------------------------------------------------------------------------------------------------------
 
 
 def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """To autocast's type, where it is on."""
+    """Casts to autocast's type, if it is on."""
     device = tensors[0].device.type
     if torch.is_autocast_enabled(device):
         return tuple(tensor.to(torch.get_autocast_dtype(device)) if tensor.is_floating_point() else tensor for tensor in tensors)
@@ -40,54 +40,53 @@ def _scale(softmax_scale: float | None, head_dim: int) -> float:
 
 
 def _window(causal: bool, window_size: Window) -> Window:
-    """Keys before and after a query's own; -1: all."""
+    """The number of keys before and after a query's own; -1 means all."""
     left, right = window_size
     return max(left, -1), 0 if causal else max(right, -1)
 
 
 def _options(dropout_p: float, softmax_scale: float | None, causal: bool, window_size: Window, softcap: float, deterministic: bool,
              return_attn_probs: bool) -> Options:
-    """FlashAttention-2's options, each of the type that it should have."""
+    """FlashAttention-2's options, checked and converted to their types."""
     return (arguments.number("dropout_p", dropout_p, ORDER_2), arguments.scale(softmax_scale, ORDER_2), arguments.flag("causal", causal, ORDER_2),
             arguments.window(window_size, ORDER_2), arguments.softcap(softcap, ORDER_2), arguments.flag("deterministic", deterministic, ORDER_2),
             arguments.flag("return_attn_probs", return_attn_probs, ORDER_2))
 
 
 def _refuse_probabilities(dropout_p: float, return_attn_probs: bool) -> None:
-    """FlashAttention-2 returns them for its tests, where there is dropout."""
+    """Refuses to return probabilities, which FlashAttention-2 returns with dropout, for its tests."""
     if dropout_p and return_attn_probs:
-        raise NotImplementedError(f"return_attn_probs is True beside dropout_p, {dropout_p}: no kernel here writes probabilities. Give one of them")
+        raise NotImplementedError(f"return_attn_probs is True with dropout_p {dropout_p}, and no kernel here writes probabilities: leave one out")
 
 
 def _seed(dropout: float, softcap: float, slopes: Tensor | None) -> Tensor | None:
-    """What says which elements a call leaves out: the next number of PyTorch's generator on the CPU, so that nobody waits for the device, and
-    torch.manual_seed repeats it."""
+    """The seed of a call's dropout, drawn from PyTorch's CPU generator: this does not wait for the device, and torch.manual_seed repeats it."""
     if not 0 <= dropout < 1:
-        raise ValueError(f"dropout_p is {dropout}: give a number from 0 to below 1")
+        raise ValueError(f"dropout_p is {dropout}: pass at least 0 and less than 1")
     if dropout == 0:
         return None
     if softcap > 0 or slopes is not None:
-        raise NotImplementedError(f"dropout_p is {dropout} beside {'alibi_slopes' if slopes is not None else 'softcap'}: chapter 9 takes a dropout "
-                                  "alone. Leave one of them out")
+        raise NotImplementedError(f"dropout_p is {dropout} with {'alibi_slopes' if slopes is not None else 'softcap'}, and chapter 9 supports only "
+                                  "one of them: leave one out")
     return torch.randint(2**63 - 1, (1,), dtype=torch.int64, device="cpu")
 
 
-def _of_sequences(slopes: Tensor | None) -> Tensor | None:
-    """Slopes as kernels read them. Of one row they are everybody's; several are often expanded from one."""
+def _contiguous_slopes(slopes: Tensor | None) -> Tensor | None:
+    """Contiguous slopes: [heads] if all sequences share them, else [sequences, heads]."""
     if isinstance(slopes, Tensor) and slopes.dim() == 2:
         return slopes[0] if slopes.shape[0] == 1 else slopes.contiguous()
     return slopes
 
 
 def padded(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Views [batch, heads, seqlen, head_dim] with columns of 0 up to a multiple of 8, as FlashAttention's Python makes them: a copy, and a
-    gradient goes through it. The tensors themselves if they have such a head dimension, or one that nobody has, or several."""
+    """Pads views [batch, heads, seqlen, head_dim] with zero columns up to a multiple of 8, as FlashAttention does; the copies are differentiable.
+    Tensors that need no padding, or have head dimensions that padding cannot fix, are returned as they are."""
     missing = ops.missing_columns(*tensors)
     if not missing:
         return tensors
 
     def pad(tensor: Tensor) -> Tensor:
-        if tensor.stride(1) < tensor.stride(2):  # heads inside tokens stay there
+        if tensor.stride(1) < tensor.stride(2):  # keep the order of heads and tokens in memory
             return torch.nn.functional.pad(tensor.transpose(1, 2), (0, missing)).transpose(1, 2)
         return torch.nn.functional.pad(tensor, (0, missing))
 
@@ -97,23 +96,23 @@ def padded(*tensors: Tensor) -> tuple[Tensor, ...]:
 def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None,
            first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int = 0, step: int = 0,
            scales: ops.Scales = ops.NO_SCALES, dropout: float = 0.0, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """O and the log-sum-exp of [batch, heads, seqlen, head_dim]. `left` and `right` are keys before and after a query's own; -1: all."""
+    """O and the log-sum-exp of views [batch, heads, seqlen, head_dim]. `left` and `right` count keys before and after a query's own; -1: all."""
     q, k, v = _cast(q, k, v)
     ops.check_tangents(q, k, v)
     ops.check_other_gradients(alibi_slopes=slopes, q_scale=scales[0], k_scale=scales[1], v_scale=scales[2])
-    slopes = _of_sequences(slopes)
+    slopes = _contiguous_slopes(slopes)
     drops: tuple[Any, ...] = dropout, _seed(dropout, softcap, slopes)
     columns = q.shape[-1]
     options = _scale(softmax_scale, columns), left, right, softcap, slopes, first_query, first_key
     q, k, v = padded(q, k, v)
     unwatched, wants_gradient = ops.is_untraced(q, k, v), ops.wants_gradient(q, k, v)
-    if bias is not None:  # the operator asks for gradients
+    if bias is not None:  # the operator checks for gradients itself
         ops.check_bias_gradient(bias, ops.is_deterministic(deterministic))
         unwatched, drops = False, (*drops, bias)
     if wants_gradient:
         masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout, ops.reach_of(bias))
         deterministic = ops.is_deterministic(deterministic)
-        if not is_dynamo_compiling():  # the operator asks then
+        if not is_dynamo_compiling():  # otherwise the operator checks
             ops.check_gradient(q, masked)
     if unwatched and wants_gradient:
         forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales, *drops)
@@ -133,32 +132,31 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
 
 def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_key: Tensor, softmax_scale: float | None, left: int, right: int,
                   softcap: float, slopes: Tensor | None, deterministic: bool, dropout: float = 0.0, key: object = None) -> tuple[Tensor, Tensor]:
-    """O and the log-sum-exp, [heads, all queries], of sequences one after another: [tokens, heads, head_dim]. With a key the call is
-    remembered."""
+    """O and the log-sum-exp, [heads, all queries], of packed sequences, [tokens, heads, head_dim]. With a key, the call is remembered."""
     arguments.tensors(3, "[tokens, heads, head_dim]", q=q, k=k, v=v)
     arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=first_query, cu_seqlens_k=first_key)
-    views = ops.view_of_packed(q), ops.view_of_packed(k), ops.view_of_packed(v)
+    views = ops.packed_to_view(q), ops.packed_to_view(k), ops.packed_to_view(v)
     known = remember_forward(key, views, softmax_scale, left, right, softcap, True, first_query, first_key)
     if known is not None:
         return repeat(known, q, k, v, deterministic, True, first_query, first_key)
     o, lse = attend(*views, softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic, dropout=dropout)
-    return ops.packed_of_view(o), lse.squeeze(0)
+    return ops.view_to_packed(o), lse.squeeze(0)
 
 
 def _with_lse(o: Tensor, lse: Tensor, has_empty_rows: bool) -> WithLse:
-    """As FlashAttention-2 returns it: of a row that sees no key the log-sum-exp is +inf there."""
-    return o, lse.nan_to_num(math.nan, math.inf, math.inf) if has_empty_rows else lse, None  # one kernel, where masked_fill takes two
+    """FlashAttention-2's results: its log-sum-exp is +inf for a row that sees no key."""
+    return o, lse.nan_to_num(math.nan, math.inf, math.inf) if has_empty_rows else lse, None  # one kernel; masked_fill needs two
 
 
 def _may_have_empty_rows(seqlen_q: int, seqlen_k: int, right: int) -> bool:
-    """Whether the first query may see no key."""
+    """Whether the first query might see no key."""
     return seqlen_k == 0 or (right >= 0 and seqlen_q > seqlen_k + right)
 
 
-# ---- calls that have been before ---------------------------------------------------------------------------------------------------
+# ---- remembered calls --------------------------------------------------------------------------------------------------------------
 #
-# They are known by all that decides what a call does: the tensors' sizes, strides, types and devices, and the options as they are given, with
-# their classes, since True == 1 == 1.0: what was taken once is taken again, and nothing that is merely equal to it.
+# The key holds everything that decides what a call does: the tensors' sizes, strides, types and devices, and the options together with their
+# classes. Without the classes, a call with 1 would match one with True and skip its type check.
 
 
 def exactly(window: Window) -> object:
@@ -171,27 +169,27 @@ def array_key(array: Any) -> object:
 
 def known_call(kind: str, q: Tensor, k: Tensor, v: Tensor, first: object, second: object, window: Window,
                *options: object) -> tuple[ops.CachedCall | None, object]:
-    """The call if it has been before, and its key. `first` and `second` are its arrays. A call with a list or an array for an option has no key:
-    it goes the whole way."""
+    """The remembered call, if there is one, and the key. `first` and `second` are the call's arrays. A call has no key if an option is a list
+    or an array; it then takes the slow path."""
     key = (kind, options, tuple(map(type, options)), window if window is ALL_KEYS else exactly(window), None if first is None else array_key(first),
            None if second is None else array_key(second), q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
            q.device, k.device, v.device)
     try:
         return _cached_calls.get(key), key
-    except TypeError:  # a part of it has no hash
+    except TypeError:  # an unhashable option
         return None, None
 
 
 def remember(key: object, call: ops.CachedCall) -> None:
-    if len(_cached_calls) >= ops.MOST_PLANS:
+    if len(_cached_calls) >= ops.MAX_PLANS:
         _cached_calls.clear()
     _cached_calls[key] = call
 
 
 def remember_forward(key: object, views: tuple[Tensor, ...], softmax_scale: float | None, left: int, right: int, softcap: float,
                      has_empty_rows: bool, first_query: Tensor | None = None, first_key: Tensor | None = None) -> ops.CachedCall | None:
-    """Remembers a forward pass that has a key, and no other arrays than these, if its tensors need no copy. It has not run yet: so the first
-    call keeps the same tensors for a gradient as all others, as a checkpoint that recomputes it wants. Raises what the call is refused for."""
+    """Remembers a forward pass if it has a key and its tensors need no copy. This happens before the first run, so that the first call saves the
+    same tensors for the gradient as later ones: checkpointing compares them when it recomputes. Raises the call's errors."""
     options = _scale(softmax_scale, views[0].shape[-1]), left, right, softcap
     plan = None if key is None else ops.plan_to_repeat(*views, *options, first_query, first_key)
     if plan is None:
@@ -203,7 +201,7 @@ def remember_forward(key: object, views: tuple[Tensor, ...], softmax_scale: floa
 
 def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic: bool, wants_lse: bool, first: Tensor | None = None,
            second: Tensor | None = None) -> tuple[Tensor, Any]:
-    """O, and the log-sum-exp if it is wanted."""
+    """O, and the log-sum-exp if requested."""
     if not ops.wants_gradient(q, k, v):
         return known.forward(q, k, v, first, second, wants_lse)
     forward: Any = known.forward
@@ -215,7 +213,7 @@ def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic
     return o, lse
 
 
-# ---- our own, and PyTorch's --------------------------------------------------------------------------------------------------------
+# ---- attention, and PyTorch's function ---------------------------------------------------------------------------------------------
 
 
 @overload
@@ -236,20 +234,20 @@ def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step:
     """softmax(scale Q K^T) V by a step of a chapter.
 
     Args:
-        q: [batch, heads, seqlen_q, head_dim], float16 or bfloat16; chapters 1 and 2 take float32, chapter 6 float8_e4m3fn
+        q: [batch, heads, seqlen_q, head_dim], float16 or bfloat16; chapters 1 and 2 also support float32, chapter 6 only float8_e4m3fn
         k: [batch, kv_heads, seqlen_k, head_dim]; kv_heads divides heads
-        v: as k
-        chapter: 1 to 6, 8 or 9. Default: as `explain` says; mostly 5 on a Hopper GPU, 4 on others, 2 on the CPU. Chapters 1 and 3 to 9 take
-            CPU tensors where the library was built for the simulator
-        step: 1 ...; default: the last one
+        v: same shape as k
+        chapter: 1 to 6, 8 or 9. The default depends on the call (see `explain`): usually 5 on a Hopper GPU, 4 on other GPUs, 2 on the CPU.
+            Chapters 1 and 3 to 9 accept CPU tensors if the library was built for the simulator
+        step: counted from 1; default: the last step
         causal: query i sees keys up to i + seqlen_k - seqlen_q
         softmax_scale: default 1 / sqrt(head_dim)
         return_lse: return (o, lse) with the log-sum-exp of the scores, [batch, heads, seqlen_q], -inf where a query sees no key
-        q_scale, k_scale, v_scale: float32, what elements of float8_e4m3fn are multiples of. All by tensor, [1]; by key head,
-            [batch, kv_heads]; or by block (steps 3 and 4), [batch, heads, seqlen_q / 64] and [batch, kv_heads, seqlen_k / 128], rounded up. None: 1
-        bias: [heads, 2 * reach + 1], what is added to the scaled score of a key that lies -reach ... reach keys behind the query's own; one further
-            away has the value at the end. With a gradient, if it wants one: float32, and 16 bits are copied to it
-    Returns: o, of q's shape and order in memory. The gradient is chapter 7's, with a bias chapter 9's.
+        q_scale, k_scale, v_scale: float32, the scales of float8_e4m3fn elements. All three per tensor, [1]; per key head, [batch, kv_heads]; or
+            per block (steps 3 and 4), [batch, heads, seqlen_q / 64] and [batch, kv_heads, seqlen_k / 128], rounded up. None means 1
+        bias: [heads, 2 * reach + 1], added to the scaled score of a key that comes -reach ... reach keys after the query's own; keys further away
+            get the value at the nearer end. Differentiable; 16-bit biases are copied to float32
+    Returns: o, with q's shape and memory order. Gradients come from chapter 7, with a bias from chapter 9.
     Source: Milakov and Gimelshein (arXiv 1805.02867), algorithm 3; Dao (arXiv 2307.08691), algorithm 1.
     """
     arguments.tensors(4, "[batch, heads, seqlen, head_dim]", q=q, k=k, v=v)
@@ -272,9 +270,9 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         key, value: [batch, kv_heads, seqlen_k, head_dim]
         attn_mask: None, or torch.nn.attention.bias.causal_lower_right or causal_upper_left
         dropout_p: as in flash_attn_func
-        is_causal: query i sees keys up to i, as PyTorch has it; causal_lower_right counts from the last query and the last key
+        is_causal: query i sees keys up to i, as in PyTorch; causal_lower_right aligns the last query with the last key
         scale: default 1 / sqrt(head_dim)
-        enable_gqa: kv_heads may be fewer than heads, and divide them
+        enable_gqa: allow fewer kv_heads than heads; kv_heads must divide heads
     Returns: o, as query.
     """
     arguments.tensors(4, "[batch, heads, seqlen, head_dim]", query=query, key=key, value=value)
@@ -285,18 +283,18 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
     if isinstance(attn_mask, Tensor) and type(attn_mask) is not Tensor and isinstance(attn_mask, CausalBias):
         if is_causal:
-            raise ValueError("attn_mask says a causal mask, and is_causal another: give one of them")
+            raise ValueError("attn_mask and is_causal are both set: pass one of them")
         is_causal, lower_right = True, attn_mask.variant == CausalVariant.LOWER_RIGHT
         if (attn_mask.seq_len_q, attn_mask.seq_len_kv) != (query.shape[2], key.shape[2]):
-            raise ValueError(f"attn_mask is of {attn_mask.seq_len_q} queries and {attn_mask.seq_len_kv} keys, and there are {query.shape[2]} and "
-                             f"{key.shape[2]}: make it for these")
+            raise ValueError(f"attn_mask is for {attn_mask.seq_len_q} queries and {attn_mask.seq_len_kv} keys: make it for {query.shape[2]} and "
+                             f"{key.shape[2]}")
     else:
-        arguments.refuse(attn_mask=(attn_mask, None, "give is_causal, a mask of torch.nn.attention.bias, or flash_attn_func's window_size"))
+        arguments.refuse(attn_mask=(attn_mask, None, "use is_causal, a mask from torch.nn.attention.bias, or flash_attn_func's window_size"))
     if query.shape[1] != key.shape[1] and not arguments.flag("enable_gqa", enable_gqa):
-        raise ValueError(f"there are {query.shape[1]} query heads and {key.shape[1]} key heads: give enable_gqa=True, or as many of both")
+        raise ValueError(f"there are {query.shape[1]} query heads and {key.shape[1]} key heads: pass enable_gqa=True, or equally many")
     right = 0 if is_causal else -1
     if is_causal and not lower_right:
-        if query.shape[2] < key.shape[2]:  # nobody sees the keys behind these
+        if query.shape[2] < key.shape[2]:  # no query sees the keys after these
             key, value = key[:, :, :query.shape[2]], value[:, :, :query.shape[2]]
         right = query.shape[2] - key.shape[2]
     return attend(query, key, value, arguments.scale(scale), -1, right, 0.0, None, None, None, False, dropout=dropout_p)[0]
@@ -323,18 +321,18 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     """Attention.
 
     Args:
-        q: [batch, seqlen_q, heads, head_dim]; head_dim up to 256. If it is no multiple of 8, the three are copied with columns of 0
+        q: [batch, seqlen_q, heads, head_dim]; head_dim up to 256. If it is not a multiple of 8, q, k and v are copied with zero columns added
         k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads
-        dropout_p: each probability is left out with this chance, and what stays is divided by 1 - dropout_p. torch.manual_seed repeats the draw,
-            which is by PyTorch's generator on the CPU. Not beside softcap, alibi_slopes and return_attn_probs
+        dropout_p: the chance that a probability is dropped; the others are divided by 1 - dropout_p. The seed comes from PyTorch's CPU generator,
+            so torch.manual_seed repeats it. Cannot be combined with softcap, alibi_slopes or return_attn_probs
         softmax_scale: default 1 / sqrt(head_dim)
         causal: query i sees keys up to i + seqlen_k - seqlen_q
-        window_size: keys before and after a query's own, i + seqlen_k - seqlen_q, that it sees; -1: all
-        softcap: scores become softcap * tanh(score / softcap); 0: they stay
-        alibi_slopes: [heads] or [batch, heads], float32: slope * distance is taken from a score. No gradient of it
-        deterministic: the gradient has the same bits every time
-        return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key; there are no probabilities. A loss
-            may read lse: it has a gradient
+        window_size: (left, right), how many keys query i sees before and after its own, i + seqlen_k - seqlen_q; -1 means all
+        softcap: scores become softcap * tanh(score / softcap); 0 disables it
+        alibi_slopes: [heads] or [batch, heads], float32: slope * distance is subtracted from a score. Not differentiable
+        deterministic: make the gradient bitwise reproducible
+        return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key. lse is differentiable;
+            probabilities are never returned
     Returns: o, as q.
     """
     key: object = None
@@ -378,10 +376,10 @@ def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = ..., softmax_scale
 def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                               window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
                               return_attn_probs: bool = False) -> Tensor | WithLse:
-    """flash_attn_func of qkv[:, :, 0], qkv[:, :, 1] and qkv[:, :, 2], [batch, seqlen, 3, heads, head_dim], read where they lie."""
+    """flash_attn_func of qkv[:, :, 0], qkv[:, :, 1] and qkv[:, :, 2], [batch, seqlen, 3, heads, head_dim], read in place."""
     arguments.tensors(5, "[batch, seqlen, 3, heads, head_dim]", qkv=qkv)
     if qkv.shape[2] != 3:
-        raise ValueError(f"qkv is {tuple(qkv.shape)}: give [batch, seqlen, 3, heads, head_dim]")
+        raise ValueError(f"qkv is {tuple(qkv.shape)}: pass [batch, seqlen, 3, heads, head_dim]")
     q, k, v = qkv.unbind(2)
     return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                            return_attn_probs=return_attn_probs)
@@ -402,10 +400,10 @@ def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = ..., soft
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                              window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
                              return_attn_probs: bool = False) -> Tensor | WithLse:
-    """flash_attn_func of q, kv[:, :, 0] and kv[:, :, 1], [batch, seqlen, 2, kv_heads, head_dim], read where they lie."""
+    """flash_attn_func of q, kv[:, :, 0] and kv[:, :, 1], [batch, seqlen, 2, kv_heads, head_dim], read in place."""
     arguments.tensors(5, "[batch, seqlen, 2, kv_heads, head_dim]", kv=kv)
     if kv.shape[2] != 2:
-        raise ValueError(f"kv is {tuple(kv.shape)}: give [batch, seqlen, 2, kv_heads, head_dim]")
+        raise ValueError(f"kv is {tuple(kv.shape)}: pass [batch, seqlen, 2, kv_heads, head_dim]")
     k, v = kv.unbind(2)
     return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                            return_attn_probs=return_attn_probs)
@@ -430,17 +428,17 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
                            dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False, window_size: Window = ALL_KEYS,
                            softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
                            block_table: Tensor | None = None) -> Tensor | WithLse:
-    """Attention of sequences that are packed one after another.
+    """Attention of packed sequences.
 
     Args:
         q: [all queries, heads, head_dim]
         k, v: [all keys, kv_heads, head_dim]
-        cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32 on q's device: where each begins, and last how many there are. Nobody looks at the
-            values, since that would wait for the device. Rows behind the last sequence have an output and gradients of 0
-        max_seqlen_q, max_seqlen_k: not needed; with block_table max_seqlen_q is the most queries of a sequence
-        block_table: [sequences, most pages of a sequence], int32: k and v are [pages, rows of a page, kv_heads, head_dim], as in
-            flash_attn_with_kvcache, and sequence i has cu_seqlens_k[i + 1] - cu_seqlens_k[i] keys. Without gradients
-        others: as in flash_attn_func; windows are aligned in each sequence, alibi_slopes are [heads] or [sequences, heads], and lse is
+        cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32 on q's device: where each sequence begins, then the total. The values are not checked,
+            since that would wait for the device. Rows after the last sequence get an output and gradients of 0
+        max_seqlen_q, max_seqlen_k: not needed, except max_seqlen_q with block_table
+        block_table: [sequences, max pages per sequence], int32: k and v are [pages, rows per page, kv_heads, head_dim], as in
+            flash_attn_with_kvcache, and sequence i has cu_seqlens_k[i + 1] - cu_seqlens_k[i] keys. Not differentiable
+        others: as in flash_attn_func; masks are aligned within each sequence, alibi_slopes is [heads] or [sequences, heads], and lse is
             [heads, all queries]
     Returns: o, as q.
     """
@@ -458,7 +456,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
     _refuse_probabilities(dropout_p, return_attn_probs)
     left, right = _window(causal, window_size)
     if block_table is not None:
-        arguments.refuse(dropout_p=(dropout_p, 0.0, "chapter 8, which reads pages, leaves nothing out"))
+        arguments.refuse(dropout_p=(dropout_p, 0.0, "chapter 8, which reads pages, has no dropout"))
         arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
         o, lse = cached_packed(q, k, v, cu_seqlens_q, max_seqlen_q, cu_seqlens_k.diff(), block_table, softmax_scale, left, right, softcap,
                                alibi_slopes)
@@ -482,10 +480,10 @@ def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen
 def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = 0.0, softmax_scale: float | None = None,
                                      causal: bool = False, window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None,
                                      deterministic: bool = False, return_attn_probs: bool = False) -> Tensor | WithLse:
-    """flash_attn_varlen_func of qkv[:, 0], qkv[:, 1] and qkv[:, 2], [all tokens, 3, heads, head_dim], read where they lie."""
+    """flash_attn_varlen_func of qkv[:, 0], qkv[:, 1] and qkv[:, 2], [all tokens, 3, heads, head_dim], read in place."""
     arguments.tensors(4, "[tokens, 3, heads, head_dim]", qkv=qkv)
     if qkv.shape[1] != 3:
-        raise ValueError(f"qkv is {tuple(qkv.shape)}: give [tokens, 3, heads, head_dim]")
+        raise ValueError(f"qkv is {tuple(qkv.shape)}: pass [tokens, 3, heads, head_dim]")
     q, k, v = qkv.unbind(1)
     return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal, window_size,
                                   softcap, alibi_slopes, deterministic, return_attn_probs=return_attn_probs)
@@ -510,10 +508,10 @@ def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor,
                                     dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                                     window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None,
                                     deterministic: bool = False, return_attn_probs: bool = False) -> Tensor | WithLse:
-    """flash_attn_varlen_func of q, kv[:, 0] and kv[:, 1], [all keys, 2, kv_heads, head_dim], read where they lie."""
+    """flash_attn_varlen_func of q, kv[:, 0] and kv[:, 1], [all keys, 2, kv_heads, head_dim], read in place."""
     arguments.tensors(4, "[tokens, 2, kv_heads, head_dim]", kv=kv)
     if kv.shape[1] != 2:
-        raise ValueError(f"kv is {tuple(kv.shape)}: give [tokens, 2, kv_heads, head_dim]")
+        raise ValueError(f"kv is {tuple(kv.shape)}: pass [tokens, 2, kv_heads, head_dim]")
     k, v = kv.unbind(1)
     return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
                                   window_size, softcap, alibi_slopes, deterministic, return_attn_probs=return_attn_probs)
@@ -546,29 +544,29 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             softmax_scale: float | None = None, causal: bool = False, window_size: Window = ALL_KEYS, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None, num_splits: int = 0,
                             return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-    """Attention of a few queries against a cache, into which k and v are written first.
+    """Attention of a few queries against a cache, after appending k and v to it.
 
     Args:
         q: [batch, seqlen_q, heads, head_dim]
-        k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows of a page, kv_heads, head_dim] with block_table; a page has
-            1, 2, 4, 8, ... rows, and is fastest with 64 or more
-        k, v: [batch, new keys, kv_heads, head_dim], written to the cache behind cache_seqlens keys; None: nothing
-        rotary_cos, rotary_sin: [positions, half of the columns that rotate]: k is rotated by its places in the cache, and q by its own key's, or
-            without causal and window_size by that of the first new key. By PyTorch, before the kernel
-        cache_seqlens: keys in the cache before that: [batch], int32, or one number; None: the cache is full
-        cache_batch_idx: [batch], int32: which of the cache's entries each sequence is; with cache_seqlens, and not with block_table
-        cache_leftpad: [batch], int32: rows of the cache before a sequence's first key, which cache_seqlens counts; not with block_table
-        block_table: [batch, most pages of a sequence], int32
-        causal: the last query sees all keys, the one before it one less, ...
+        k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows per page, kv_heads, head_dim] with block_table. The number of
+            rows per page is a power of two; 64 or more are fastest
+        k, v: [batch, new keys, kv_heads, head_dim], appended after cache_seqlens keys, or None
+        rotary_cos, rotary_sin: [positions, rotated columns / 2]. Each new key is rotated by its position in the cache. A query is rotated by its
+            own key's position, or without causal and window_size by the first new key's. PyTorch does this before the kernel
+        cache_seqlens: number of keys in the cache before appending: [batch], int32, or one int; None means that the cache is full
+        cache_batch_idx: [batch], int32: the cache entry of each sequence; requires cache_seqlens, excludes block_table
+        cache_leftpad: [batch], int32: cache rows before a sequence's first key, included in cache_seqlens; excludes block_table
+        block_table: [batch, max pages per sequence], int32
+        causal: the last query sees all keys, the one before it all but the last, and so on
         window_size, softcap: as in flash_attn_func. Keys before the window are not read
-        rotary_interleaved: columns 0 and 1 are a pair, 2 and 3, ...; False: 0 and the first of the second half, ...
+        rotary_interleaved: rotate adjacent columns (0 and 1, 2 and 3, ...) as pairs; False: columns i and i + half
         alibi_slopes: [heads] or [batch, heads], float32
-        num_splits: 1: no sequence's keys are split over blocks, so its result has the same bits alone and in any batch; small batches of long
-            sequences then take longer. Any other number is a hint: chapter 8 splits the keys by itself
+        num_splits: 1 keeps each sequence's keys in one block, so that a sequence gets the same bits alone and in any batch; small batches of long
+            sequences then take longer. Any other number is only a hint: chapter 8 chooses the splits itself
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q], +inf where a query sees no key
-        s_aux: [heads], a learned score of each head that belongs to no key (gpt-oss): e^s_aux is a term of every row's sum, and of the
-            log-sum-exp. FlashAttention-2 has no such argument, so it is taken by name only
-    Returns: o, as q. A gradient is refused. A call that is refused has written nothing.
+        s_aux: [heads], a learned score per head that belongs to no key (gpt-oss): e^s_aux is added to every row's sum. Keyword-only, since
+            FlashAttention-2 has no such argument
+    Returns: o, as q. Not differentiable. A call that raises has not written to the cache.
     """
     key: object = None
     if (k is None and v is None and rotary_cos is None and rotary_sin is None and cache_batch_idx is None and cache_leftpad is None
@@ -583,9 +581,9 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     softcap, return_softmax_lse = arguments.softcap(softcap, ORDER_2), arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_2)
     rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_2)
     if arguments.whole_number("num_splits", num_splits, ORDER_2) < 0:
-        raise ValueError(f"num_splits is {num_splits}: give 0 or more")
-    if cache_batch_idx is not None and cache_seqlens is None:  # what FlashAttention-3's cache_seqlens would be taken for
-        raise ValueError(f"cache_batch_idx is given, and cache_seqlens is None: give it too, {k_cache.shape[1]} if the cache is full ({ORDER_2})")
+        raise ValueError(f"num_splits is {num_splits}: pass 0 or more")
+    if cache_batch_idx is not None and cache_seqlens is None:  # FlashAttention-3's cache_seqlens is in this position
+        raise ValueError(f"cache_batch_idx needs cache_seqlens, which is None: pass it too, {k_cache.shape[1]} if the cache is full ({ORDER_2})")
     rotary = _rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, None)
     o, lse = cached(q, k_cache, v_cache, k, v, cache_seqlens, block_table, softmax_scale, left, right, softcap, alibi_slopes, s_aux, cache_batch_idx,
                     cache_leftpad, rotary, unsplit=num_splits == 1, key=key)
@@ -600,23 +598,23 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
            sinks: Tensor | None = None, entries: Tensor | None = None, paddings: Tensor | None = None,
            rotary: Rotary | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None, unsplit: bool = False,
            key: object = None) -> tuple[Tensor, Tensor]:
-    """Attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All that is refused is refused before anything is written.
-    k_scale and v_scale are those of a cache in float8_e4m3fn. `entries` are the cache's entries that the sequences are, `paddings` rows before
-    their first keys. With a key, and without new keys and arrays other than lengths and pages, the call is remembered."""
+    """Attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All checks run before anything is written. k_scale and v_scale are
+    the scales of a float8_e4m3fn cache, `entries` the cache entry of each sequence, and `paddings` the rows before its first key. The call is
+    remembered if it has a key, no new keys, and no arrays except lengths and pages."""
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k_cache=k_cache, v_cache=v_cache)
     new = [tensor for tensor in (k, v) if tensor is not None]
     if len(new) == 1:
-        raise ValueError("one of k and v is None: give both or neither")
+        raise ValueError("one of k and v is None: pass both or neither")
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache, *new)):
-        raise NotImplementedError("no gradient goes through a cache, and a tensor wants one: call under torch.no_grad(), detach it, or use "
+        raise NotImplementedError("a cache has no gradient, and a tensor requires one: call under torch.no_grad(), detach it, or use "
                                   "flash_attn_func")
     ops.check_tangents(q, k_cache, v_cache, *new)
     ops.check_other_gradients(alibi_slopes=slopes, s_aux=sinks, k_descale=k_scale, v_descale=v_scale)
     if pages is not None:
-        arguments.tensors(2, "[batch, most pages of a sequence]", block_table=pages)
+        arguments.tensors(2, "[batch, max pages per sequence]", block_table=pages)
         if entries is not None or paddings is not None:
-            raise ValueError(f"{'cache_leftpad' if entries is None else 'cache_batch_idx'} is for caches without pages: give it or block_table")
-    if entries is not None:  # pages of whole sequences
+            raise ValueError(f"{'cache_leftpad' if entries is None else 'cache_batch_idx'} and block_table are both given: pass one of them")
+    if entries is not None:  # an entry is a page that holds a whole sequence
         arguments.tensors(1, "[batch]", cache_batch_idx=entries)
         ops.check_array("cache_batch_idx", entries, q, torch.int32)
         pages = entries[:, None]
@@ -624,22 +622,22 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         arguments.tensors(1, "[batch]", cache_leftpad=paddings)
         ops.check_array("cache_leftpad", paddings, q, torch.int32)
         if paddings.shape != q.shape[:1]:
-            raise ValueError(f"cache_leftpad is {tuple(paddings.shape)}: give {tuple(q.shape[:1])}")
-    slopes = _of_sequences(slopes)
-    if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):  # as models keep them
+            raise ValueError(f"cache_leftpad is {tuple(paddings.shape)}: pass {tuple(q.shape[:1])}")
+    slopes = _contiguous_slopes(slopes)
+    if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):  # models store them in 16 bits
         sinks = sinks.float()
     if new and k_cache.dtype == torch.float8_e4m3fn:
-        raise NotImplementedError("k and v are given beside a cache in float8_e4m3fn, whose scales they may not fit: write them into it, and leave "
-                                  "them out")
+        raise NotImplementedError("k and v cannot be appended to a float8_e4m3fn cache, since its scales may not fit: write them into the cache, and "
+                                  "leave them out")
     if new:
         _check_new(q, k_cache, new, cache_seqlens)
     added = new[0].shape[1] if new else 0
     whole = k_cache.shape[1] if pages is None else pages.shape[1] * k_cache.shape[1]
-    written = _lengths(q, cache_seqlens, whole - added)  # keys in the cache, paddings too
+    written = _lengths(q, cache_seqlens, whole - added)  # keys in the cache, including padding
     views: tuple[Any, ...] = (q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     scale = _scale(softmax_scale, q.shape[-1])
     rules: tuple[Any, ...] = (left, right, softcap, slopes, sinks, paddings, None, 0, k_scale, v_scale, unsplit)
-    if q.dtype == k_cache.dtype and q.shape[1] > MOST_QUERIES and written is None and pages is None and paddings is None and sinks is None:
+    if q.dtype == k_cache.dtype and q.shape[1] > MAX_QUERIES and written is None and pages is None and paddings is None and sinks is None:
         if ops.is_masked(left, right, softcap, slopes is not None, -1) and not (softcap and slopes is not None):
             o, lse = attend(*views, softmax_scale, left, right, softcap, slopes, None, None, False)
             return o.transpose(1, 2), lse
@@ -665,57 +663,57 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     return o[..., :q.shape[-1]].transpose(1, 2), lse
 
 
-def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tensor, most_queries: int, lengths: Tensor, pages: Tensor,
+def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tensor, max_queries: int, lengths: Tensor, pages: Tensor,
                   softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None = None, sinks: Tensor | None = None,
                   paddings: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
-    """Attention of queries that are packed one sequence after another, [all queries, heads, head_dim], against pages, in one launch: some
-    sequences decode, and others read a chunk of their prompt. The log-sum-exp is [heads, all queries]."""
+    """Attention of packed queries, [all queries, heads, head_dim], against pages, in one launch: some sequences may be decoding while others
+    process a chunk of their prompt. The log-sum-exp is [heads, all queries]."""
     arguments.tensors(3, "[all queries, heads, head_dim]", q=q)
     arguments.tensors(4, "[pages, rows, heads, head_dim]", k=k_cache, v=v_cache)
-    arguments.tensors(2, "[sequences, most pages of a sequence]", block_table=pages)
+    arguments.tensors(2, "[sequences, max pages per sequence]", block_table=pages)
     arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=first_query)
-    most_queries = arguments.whole_number("max_seqlen_q", most_queries)
-    most_queries = min(most_queries, max(len(q), 1))
-    if most_queries < 1 or len(first_query) != len(pages) + 1:
-        raise ValueError(f"max_seqlen_q is {most_queries} and cu_seqlens_q is {tuple(first_query.shape)} of {len(pages)} sequences in block_table: "
-                         "give at least 1, and one more than sequences")
+    max_queries = arguments.whole_number("max_seqlen_q", max_queries)
+    max_queries = min(max_queries, max(len(q), 1))
+    if max_queries < 1 or len(first_query) != len(pages) + 1:
+        raise ValueError(f"max_seqlen_q is {max_queries} and cu_seqlens_q is {tuple(first_query.shape)} with {len(pages)} sequences in block_table: "
+                         f"pass at least 1, and ({len(pages) + 1},)")
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache)):
-        raise NotImplementedError("no gradient goes through pages, block_table, and a tensor wants one: call under torch.no_grad(), or give k and "
-                                  "v of one piece")
+        raise NotImplementedError("block_table is given, pages have no gradient, and a tensor requires one: call under torch.no_grad(), or pass "
+                                  "contiguous k and v")
     ops.check_tangents(q, k_cache, v_cache)
     ops.check_other_gradients(alibi_slopes=slopes, s_aux=sinks)
-    slopes = _of_sequences(slopes)
+    slopes = _contiguous_slopes(slopes)
     views: tuple[Any, ...] = (q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     call = ops.decode if ops.is_untraced(q, k_cache, v_cache) else torch.ops.flashbook.decode
     o, lse = call(*padded(*views), lengths, pages, _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, sinks, paddings, first_query,
-                  most_queries, None, None, unsplit)
+                  max_queries, None, None, unsplit)
     return o[0, :, :, :q.shape[-1]].transpose(0, 1), lse[0]
 
 
 def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None, interleaved: bool, places: Tensor | None) -> Rotary | None:
-    """How new keys are rotated, if they are. Raises TypeError or ValueError for what cannot be."""
+    """The rotary embedding of new keys, or None. Raises TypeError or ValueError for invalid arguments."""
     if cos is None and sin is None:
         return None
     if cos is None or sin is None:
-        raise ValueError("one of rotary_cos and rotary_sin is None: give both or neither")
-    arguments.tensors(2, "[positions, half of the columns that rotate]", rotary_cos=cos, rotary_sin=sin)
+        raise ValueError("one of rotary_cos and rotary_sin is None: pass both or neither")
+    arguments.tensors(2, "[positions, rotated columns / 2]", rotary_cos=cos, rotary_sin=sin)
     if k is None:
-        raise ValueError("rotary_cos is for new keys, and k is None: give k and v, or leave rotary_cos and rotary_sin out")
+        raise ValueError("rotary_cos and rotary_sin are given, and k is None: pass k and v, or leave them out")
     if cos.shape != sin.shape or cos.dtype != sin.dtype or not cos.is_floating_point() or cos.device != q.device or sin.device != q.device:
         raise ValueError(f"rotary_cos is {cos.dtype} of {tuple(cos.shape)} on {cos.device} and rotary_sin {sin.dtype} of {tuple(sin.shape)} on "
-                         f"{sin.device}: give floats of one shape and type, on {q.device}")
+                         f"{sin.device}: pass floating-point tensors of equal shape and type, on {q.device}")
     if not 0 < 2 * cos.shape[1] <= q.shape[-1]:
-        raise ValueError(f"rotary_cos has {cos.shape[1]} columns: give 1 to {q.shape[-1] // 2}, half of the columns that rotate")
+        raise ValueError(f"rotary_cos has {cos.shape[1]} columns: pass 1 to {q.shape[-1] // 2}, half as many as columns that rotate")
     if places is not None:
         arguments.tensors(1, "[batch]", rotary_seqlens=places)
         ops.check_array("rotary_seqlens", places, q, torch.int32)
         if places.shape != q.shape[:1]:
-            raise ValueError(f"rotary_seqlens is {tuple(places.shape)}: give {tuple(q.shape[:1])}")
+            raise ValueError(f"rotary_seqlens is {tuple(places.shape)}: pass {tuple(q.shape[:1])}")
     return cos, sin, interleaved, places
 
 
 def _rotated(q: Tensor, k: Tensor, written: Tensor, rotary: Rotary, by_row: bool) -> tuple[Tensor, Tensor]:
-    """q and new keys, rotated by their places. Nobody checks that there are so many, since that would wait for the device."""
+    """Rotates q and new keys by their positions, which are not checked, since that would wait for the device."""
     cos, sin, interleaved, places = rotary
     first = (written if places is None else places)[:, None].long()
 
@@ -731,32 +729,32 @@ def _rotated(q: Tensor, k: Tensor, written: Tensor, rotary: Rotary, by_row: bool
     return turned(q, int(by_row)), turned(k, 1)
 
 
-def _lengths(q: Tensor, cache_seqlens: int | Tensor | None, most: int) -> Tensor | None:
-    """[batch], int32. A number is checked against how many there may be; a tensor is not, since that would wait for the device."""
+def _lengths(q: Tensor, cache_seqlens: int | Tensor | None, limit: int) -> Tensor | None:
+    """[batch], int32. A number is checked; a tensor is not, since that would wait for the device."""
     if cache_seqlens is None or isinstance(cache_seqlens, Tensor):
         return cache_seqlens
     length = arguments.whole_number("cache_seqlens", cache_seqlens)
-    if not 0 <= length <= most:
-        raise ValueError(f"cache_seqlens is {length}: give 0 to {most}, the cache's keys less the new ones")
+    if not 0 <= length <= limit:
+        raise ValueError(f"cache_seqlens is {length}: pass 0 to {limit}, the cache's rows minus the new keys")
     return torch.full((q.shape[0],), length, dtype=torch.int32, device=q.device)
 
 
 def _check_new(q: Tensor, k_cache: Tensor, new: list[Tensor], cache_seqlens: int | Tensor | None) -> None:
     """Raises ValueError if these cannot go into the cache."""
     if cache_seqlens is None:
-        raise ValueError("cache_seqlens is None, so the cache is full: say behind how many keys k and v go")
+        raise ValueError("cache_seqlens is None, so the cache is full: pass the number of keys after which k and v are written")
     arguments.tensors(4, "[batch, new keys, kv_heads, head_dim]", k=new[0], v=new[1])
     sizes = q.shape[0], new[0].shape[1], k_cache.shape[2], k_cache.shape[3]
     for name, tensor in zip("kv", new):
         if tuple(tensor.shape) != sizes:
-            raise ValueError(f"{name} is {tuple(tensor.shape)}: give {sizes}, [batch, new keys, kv_heads, head_dim]")
+            raise ValueError(f"{name} is {tuple(tensor.shape)}: pass {sizes}, [batch, new keys, kv_heads, head_dim]")
         if tensor.dtype != k_cache.dtype or tensor.device != k_cache.device:
-            raise ValueError(f"the cache is {k_cache.dtype} on {k_cache.device} and {name} is {tensor.dtype} on {tensor.device}: give one type "
+            raise ValueError(f"the cache is {k_cache.dtype} on {k_cache.device} and {name} is {tensor.dtype} on {tensor.device}: pass one type "
                              "on one device")
 
 
 def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, lengths: Tensor, pages: Tensor | None) -> None:
-    """Writes new keys and values behind `lengths` of them. Nobody checks that they fit, since that would wait for the device."""
+    """Writes new keys and values after the first `lengths` rows. Whether they fit is not checked, since that would wait for the device."""
     places = lengths[:, None].long() + torch.arange(k.shape[1], device=k.device)  # [batch, new keys]
     if pages is None:
         where = torch.arange(k.shape[0], device=k.device)[:, None], places

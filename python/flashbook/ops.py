@@ -1,9 +1,9 @@
 """The operators torch.ops.flashbook.forward, backward and decode.
 
-Tensors are views [batch, heads, seqlen, head_dim], whatever their strides. What a call needs besides pointers (checks, the C structs, the
-size of the workspace) is worked out once for all calls of the same sizes, strides, types and options, and kept as a `Plan`. Kernels read
-tensors where they lie. Copied are rows that are not 16-byte aligned, rows whose elements do not lie side by side, rows that overlap (of
-expanded tensors), and for chapters 1 to 4 all that is not [batch, heads, seqlen, head_dim] without gaps.
+Tensors are views [batch, heads, seqlen, head_dim] with any strides. Everything a call needs except pointers (checks, C structs, the size of the
+workspace) is computed once per combination of sizes, strides, types and options, and kept as a `Plan`. Kernels read tensors in place. The
+exceptions, which are copied, are rows that are not contiguous, not 16-byte aligned, or overlapping (expanded tensors). Chapters 1 to 4 also copy
+any tensor that is not contiguous as [batch, heads, seqlen, head_dim].
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from torch.compiler import is_dynamo_compiling
 
 from flashbook import _library
 from flashbook._library import Cache, Gradients, Mask, Shape, Tensors
-from flashbook._torch import (  # by name: each dot is a look-up a call
+from flashbook._torch import (  # imported by name: each attribute lookup costs time per call
     are_transforms_active,
     current_device,
     graph_task,
@@ -32,117 +32,117 @@ from flashbook._torch import (  # by name: each dot is a look-up a call
     raw_stream,
     tracing_state,
 )
-from flashbook.arguments import said
+from flashbook.arguments import shown
 
 TYPES = {torch.float32: _library.F32, torch.float16: _library.F16, torch.bfloat16: _library.BF16, torch.float8_e4m3fn: _library.E4M3}
-HEAD_DIMS = (64, 128, 256)  # of tiles
-MOST_HEAD_DIM, UNIT_OF_HEAD_DIM = 256, 8  # of tensors; chapters 5 and 7 to 9 pad them
+HEAD_DIMS = (64, 128, 256)  # head dimensions of the kernels' tiles
+MAX_HEAD_DIM, HEAD_DIM_MULTIPLE = 256, 8  # for tensors; chapters 5 and 7 to 9 pad them to tiles
 ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
-LAST_COMPACT = 4  # chapters up to this one take [batch, heads, seqlen, head_dim] without gaps only
-COUNTING = (HOPPER, DECODING, MASKS)  # but for gradients, their workspace has counters: all 0 before the first call with it, and left 0
+LAST_COMPACT = 4  # chapters up to this one read only contiguous [batch, heads, seqlen, head_dim]
+COUNTING = (HOPPER, DECODING, MASKS)  # except for gradients, their workspace has counters: zeroed before the first call, and zero again after each
 VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUP = 6, 8, 9, 10  # steps of chapter 8
-PROMPTS = 8  # of chapter 9
-FEW_ROWS, MOST_ROWS = 16, 128  # up to which chapter 8's steps 6 and 9 are chosen; of a block of its step 10
-FEWEST_PAGE_ROWS = 8  # of a page that chapter 8's step 10 and chapter 9 can read
-SHORT_PAGE_ROWS = 64  # pages of fewer rows are short
-MULTIPROCESSORS = 132  # of an H100 and an H200
-# Chapter 9 does not split keys. With fewer tiles of rows it keeps so few of 132 multiprocessors busy that chapter 8 is as fast: one of its tiles
-# takes 4.8 us on any of them, chapter 9's of twice the rows 1.45.
-FEWEST_TILES, TILE_ROWS = 20, 128
-BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # of chapter 6: its last step takes exponentials from a line
-MOST_PLANS = 4096
-MOST_UNREAD = 1 << 18  # log-sum-exps, 1 MiB
+PROMPTS = 8  # step of chapter 9
+FEW_ROWS, MAX_ROWS = 16, 128  # the limit up to which chapter 8's steps 6 and 9 are chosen; the rows per block of its step 10
+MIN_PAGE_ROWS = 8  # the smallest page that chapter 8's step 10 and chapter 9 can read
+SHORT_PAGE_ROWS = 64  # pages with fewer rows are short
+MULTIPROCESSORS = 132  # H100 and H200
+# Chapter 9 does not split keys. With fewer tiles than this it leaves so many multiprocessors idle that chapter 8 is as fast, although chapter 8
+# needs 4.8 us per tile and chapter 9 only 1.45 us for twice as many rows.
+MIN_TILES, TILE_ROWS = 20, 128
+BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # steps of chapter 6; its last step approximates exponentials linearly
+MAX_PLANS = 4096
+MAX_UNREAD = 1 << 18  # elements, 1 MiB
 
-SCALE_OF_TENSOR, SCALE_OF_HEAD, SCALE_OF_BLOCK = range(3)  # FlashbookScaling
-ROWS_OF_SCALE = {"q": 64, "k": 128, "v": 128}  # in a block
-NO_SECOND = ("the gradient of attention is differentiated, and there are no second derivatives here: use "
+SCALE_PER_TENSOR, SCALE_PER_HEAD, SCALE_PER_BLOCK = range(3)  # FlashbookScaling
+ROWS_PER_SCALE = {"q": 64, "k": 128, "v": 128}  # rows per block scale
+NO_SECOND = ("the gradient of attention is being differentiated, and second derivatives are not supported: use "
              "torch.nn.functional.scaled_dot_product_attention with SDPBackend.MATH")
 
 Strides = tuple[int, int, int, int]
 Scales = tuple[Tensor | None, Tensor | None, Tensor | None]  # of q, k and v
 NO_SCALES: Scales = (None, None, None)
-# ctypes takes ten times as long to fill a struct.
+# Packing bytes is ten times as fast as filling a ctypes struct.
 pack_tensors, TENSORS = struct.Struct("=12Q").pack, ctypes.sizeof(Tensors)
 pack_gradients, GRADIENTS = struct.Struct("=5Q").pack, ctypes.sizeof(Gradients)
-pack_cache, CACHE = struct.Struct("=3Q16s2Q8s").pack, ctypes.sizeof(Cache)  # bytes are those of integers
-pack_mask = struct.Struct("=28si2Q40sQ8s2Q16sQ").pack  # bytes are those of what is no pointer, or null
+pack_cache, CACHE = struct.Struct("=3Q16s2Q8s").pack, ctypes.sizeof(Cache)  # the byte fields hold the integers
+pack_mask = struct.Struct("=28si2Q40sQ8s2Q16sQ").pack  # the byte fields hold everything that is not a pointer, or a null pointer
 
 
 @dataclasses.dataclass
 class Plan:
-    """How a call goes."""
+    """Everything about a call except its pointers."""
 
-    copies: bool = False  # a tensor has to be copied first: then the call has another plan
-    compact: bool = False  # to [batch, heads, seqlen, head_dim] without gaps
-    empty: bool = False  # there is nothing to launch
+    copies: bool = False  # a tensor has to be copied first, and the call then has another plan
+    compact: bool = False  # copies are contiguous [batch, heads, seqlen, head_dim]
+    empty: bool = False  # nothing to launch
     chapter: int = 0
     step: int = 0
-    reason: str = ""  # why, against a cache
+    reason: str = ""  # why this step, for a cache
     shape: Shape | None = None
-    mask: Mask | None = None  # but for its pointers
-    mask_parts: tuple[bytes, ...] = ()  # between them
-    cache_parts: tuple[bytes, ...] = ()  # between the pointers of the cache
+    mask: Mask | None = None  # without its pointers
+    mask_parts: tuple[bytes, ...] = ()  # the bytes between the mask's pointers
+    cache_parts: tuple[bytes, ...] = ()  # the bytes between the cache's pointers
     call: Any = None  # the C function
-    first: tuple[int, ...] = ()  # its first arguments: chapter, step, and where shape lies, and mask
-    gradients: bytes = b""  # FlashbookGradients behind its pointers
+    first: tuple[int, ...] = ()  # its first arguments: chapter, step, and the addresses of shape and mask
+    gradients: bytes = b""  # FlashbookGradients after its pointers
     workspace: int = 0  # bytes
-    memory: Tensor | None = None  # the workspace, without memory
-    results: tuple[Tensor, ...] = ()  # without memory
-    index: int = -1  # of the device, -1: the CPU
+    memory: Tensor | None = None  # template of the workspace, without storage
+    results: tuple[Tensor, ...] = ()  # templates, without storage
+    index: int = -1  # of the device; -1 means the CPU
     simulated: bool = False
 
     @property
     def counts(self) -> bool:
-        """Whether the workspace has counters: all 0 before the first call with it, and left 0."""
+        """Whether the workspace has counters (see COUNTING)."""
         return self.chapter in COUNTING and not (self.chapter == MASKS and self.step in (GRADIENT, IN_TURNS))
 
 
 _plans: dict[object, Plan] = {}
-_kept: dict[tuple[int, int, int], Tensor] = {}  # workspaces that count, by device, stream and chapter
-_unread: dict[tuple[int, int], Tensor] = {}  # where log-sum-exps go that nobody asks for, by device and stream
+_kept: dict[tuple[int, int, int], Tensor] = {}  # workspaces with counters, by device, stream and chapter
+_unread: dict[tuple[int, int], Tensor] = {}  # scratch for log-sum-exps that the caller does not want, by device and stream
 
 
-# ---- what a call is refused for ----------------------------------------------------------------------------------------------------
+# ---- checks ------------------------------------------------------------------------------------------------------------------------
 
 
 def is_e4m3_cache(q: Tensor, k: Tensor) -> bool:
-    """Whether keys are e4m3 beside queries of 16 bits."""
+    """Whether keys are e4m3 and queries have 16 bits."""
     return k.dtype == torch.float8_e4m3fn and q.dtype in (torch.float16, torch.bfloat16)
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False) -> None:
-    """Raises ValueError or TypeError if these cannot be queries, keys and values, [batch, heads, seqlen, head_dim]. A cache may be e4m3."""
-    of_keys = k.dtype if cache and is_e4m3_cache(q, k) else q.dtype
+    """Raises ValueError or TypeError unless these can be queries, keys and values, [batch, heads, seqlen, head_dim]. A cache may be e4m3."""
+    key_dtype = k.dtype if cache and is_e4m3_cache(q, k) else q.dtype
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
-            raise ValueError(f"{name} has {tensor.dim()} dimensions here: give 4, batch, heads, seqlen and head_dim")
-        if tensor.dtype != (q.dtype if name == "q" else of_keys) or tensor.device != q.device:
-            raise ValueError(f"q is {q.dtype} on {q.device} and {name} is {tensor.dtype} on {tensor.device}: give one type on one device")
-        if any(size > _library.MOST for size in tensor.shape):
-            raise ValueError(f"{name} is {tuple(tensor.shape)}: give dimensions below 2^31")
+            raise ValueError(f"{name} has {tensor.dim()} dimensions: pass [batch, heads, seqlen, head_dim]")
+        if tensor.dtype != (q.dtype if name == "q" else key_dtype) or tensor.device != q.device:
+            raise ValueError(f"q is {q.dtype} on {q.device} and {name} is {tensor.dtype} on {tensor.device}: pass one type on one device")
+        if any(size > _library.MAX_SIZE for size in tensor.shape):
+            raise ValueError(f"{name} is {tuple(tensor.shape)}: pass dimensions below 2^31")
     if q.dtype not in TYPES:
-        raise TypeError(f"q is {q.dtype}: give float16 or bfloat16. Chapters 1 and 2 take float32 too, and chapter 6 float8_e4m3fn")
+        raise TypeError(f"q is {q.dtype}: pass float16 or bfloat16; chapters 1 and 2 also support float32, and chapter 6 float8_e4m3fn")
     if k.shape != v.shape:
-        raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: give one shape")
-    if q.shape[3] % UNIT_OF_HEAD_DIM or not 0 < q.shape[3] <= MOST_HEAD_DIM:
-        raise ValueError(f"head_dim is {q.shape[3]}: give a multiple of {UNIT_OF_HEAD_DIM} up to {MOST_HEAD_DIM}. Pad q, k and v with columns of 0, "
-                         "and give softmax_scale")
+        raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: pass one shape")
+    if q.shape[3] % HEAD_DIM_MULTIPLE or not 0 < q.shape[3] <= MAX_HEAD_DIM:
+        raise ValueError(f"head_dim is {q.shape[3]}: pass a multiple of {HEAD_DIM_MULTIPLE} up to {MAX_HEAD_DIM}, or pad q, k and v with zero "
+                         "columns and pass softmax_scale")
     if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
-        raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}: give the same batch and head_dim")
+        raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}: pass the same batch and head_dim")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1] != 0:
-        raise ValueError(f"there are {q.shape[1]} query heads and {k.shape[1]} key heads: give key heads whose number divides that of query heads")
+        raise ValueError(f"there are {q.shape[1]} query heads and {k.shape[1]} key heads: pass key heads whose number divides that of query heads")
 
 
 def missing_columns(*tensors: Tensor) -> int:
-    """How many columns of 0 the callers of these operators put behind those of tensors of 16 or 32 bits, so that head_dim is a multiple of 8."""
+    """How many zero columns callers must append to make head_dim a multiple of 8 (16-bit and 32-bit tensors only)."""
     (columns, *others), types = {tensor.shape[-1] for tensor in tensors}, {tensor.dtype for tensor in tensors}
-    return 0 if others or columns > MOST_HEAD_DIM or torch.float8_e4m3fn in types else -columns % UNIT_OF_HEAD_DIM
+    return 0 if others or columns > MAX_HEAD_DIM or torch.float8_e4m3fn in types else -columns % HEAD_DIM_MULTIPLE
 
 
 def as_padded(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Tensors with these columns, without memory, or the tensors if none are missing."""
+    """Templates of the padded tensors, without storage, or the tensors themselves if no columns are missing."""
     missing = missing_columns(*tensors)
     if not missing:
         return tensors
@@ -162,9 +162,9 @@ def is_padded(q: Tensor) -> bool:
 
 
 def check_array(name: str, tensor: Tensor, like: Tensor, dtype: torch.dtype) -> None:
-    """Raises TypeError or ValueError if this is not an array that kernels read beside q."""
+    """Raises TypeError or ValueError unless this is a contiguous array of `dtype` on the device of `like`."""
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} is {said(tensor)}: give a tensor, {dtype} on {like.device}")
+        raise TypeError(f"{name} is {shown(tensor)}: pass a tensor, {dtype} on {like.device}")
     if tensor.dtype != dtype or tensor.device != like.device or not tensor.is_contiguous():
         raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}{'' if tensor.is_contiguous() else ', with gaps'}: "
                          f"give {dtype} on {like.device}, without gaps")
@@ -172,79 +172,79 @@ def check_array(name: str, tensor: Tensor, like: Tensor, dtype: torch.dtype) -> 
 
 @functools.cache
 def is_hopper(device: torch.device) -> bool:
-    """Whether kernels for sm_90a run there. The simulator is a Hopper, too."""
+    """Whether kernels for sm_90a run on the device. The simulator counts as Hopper."""
     return bool(device.type == "cpu" or torch.cuda.get_device_capability(device) == (9, 0))
 
 
 def check_gradient(q: Tensor, masked: bool) -> None:
-    """Raises what the gradient would be refused for: so it is refused in the forward pass, and not when the loss is there."""
+    """Raises the gradient's errors in the forward pass, before a loss has been computed."""
     if q.dtype not in (torch.float16, torch.bfloat16):
-        raise TypeError(f"q is {q.dtype} and wants a gradient: give float16 or bfloat16, call under torch.no_grad(), or use "
+        raise TypeError(f"q is {q.dtype} and requires a gradient: pass float16 or bfloat16, call under torch.no_grad(), or use "
                         "torch.nn.functional.scaled_dot_product_attention")
     check_machine(q.device, MASKS if masked else BACKWARD)
 
 
 def check_other_gradients(**tensors: object) -> None:
-    """Raises if one of the arrays that have no gradient wants one: autograd would take it for 0."""
+    """Raises if an array without a gradient requires one: autograd would treat the gradient as 0."""
     if torch.is_grad_enabled():
         for name, tensor in tensors.items():
             if isinstance(tensor, Tensor) and tensor.requires_grad:
-                raise NotImplementedError(f"{name} wants a gradient, and there is none here: give {name}.detach(), or call under torch.no_grad()")
+                raise NotImplementedError(f"{name} requires a gradient, which is not supported: pass {name}.detach(), or call under torch.no_grad()")
 
 
 def check_tangents(*tensors: Tensor) -> None:
     """Raises for forward-mode derivatives."""
     if may_have_tangents() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
-        raise NotImplementedError("there are no forward-mode derivatives here: use torch.nn.functional.scaled_dot_product_attention with "
+        raise NotImplementedError("forward-mode derivatives are not supported: use torch.nn.functional.scaled_dot_product_attention with "
                                   "SDPBackend.MATH")
 
 
 def is_deterministic(asked: bool) -> bool:
-    """Whether a gradient has to have the same bits every time: the caller asked, or torch.use_deterministic_algorithms(True)."""
+    """Whether a gradient must be bitwise reproducible, by the caller's choice or by torch.use_deterministic_algorithms(True)."""
     return asked or torch.are_deterministic_algorithms_enabled()
 
 
 def check_machine(device: torch.device, chapter: int) -> None:
-    """Raises if the library's kernels cannot reach tensors there."""
+    """Raises if the chapter's kernels cannot run on tensors of this device."""
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"q is on {device}: move q, k and v to a CUDA device, or to the CPU")
     has_kernels = _library.chapters()[chapter][1]
     if device.type == "cpu" and has_kernels and not _library.is_simulated():
-        raise RuntimeError(f"chapter {chapter} has kernels for a GPU, and q is on the CPU: move q, k and v to a CUDA device, or install the package "
-                           "with -C cmake.define.FLASHBOOK_MACHINE=sim, which runs kernels in the simulator. Without either, chapter 2 computes "
-                           "full and causal attention without gradients")
+        raise RuntimeError(f"q is on the CPU, and chapter {chapter} runs on a GPU: move q, k and v to a CUDA device, install the package with "
+                           "-C cmake.define.FLASHBOOK_MACHINE=sim to use the simulator, or use chapter 2 for full and causal attention without "
+                           "gradients")
     if device.type == "cuda" and not has_kernels:
-        raise ValueError(f"chapter {chapter} is CPU code, and q is on {device}: move q, k and v to the CPU, or choose another chapter")
+        raise ValueError(f"q is on {device}, and chapter {chapter} runs on the CPU: move q, k and v to the CPU, or choose another chapter")
     if device.type == "cuda" and chapter >= HOPPER and not is_hopper(device):
-        raise NotImplementedError(f"chapter {chapter} has instructions of Hopper, and {device} is of compute capability "
-                                  f"{'.'.join(map(str, torch.cuda.get_device_capability(device)))}: use a GPU of 9.0. Others compute full and causal "
-                                  "attention without gradients, by chapter 4")
+        raise NotImplementedError(f"chapter {chapter} needs Hopper, and {device} has compute capability "
+                                  f"{'.'.join(map(str, torch.cuda.get_device_capability(device)))}: use a GPU of 9.0, or chapter 4 for full and "
+                                  "causal attention without gradients")
     if device.type == "cuda" and _library.is_simulated():
         raise RuntimeError(f"q is on {device}, and the library was built without nvcc: install the package again with nvcc on PATH, or move q, k "
                            "and v to the CPU, where the simulator runs the kernels")
 
 
 def scaling_of(q: Tensor, k: Tensor, scales: Scales) -> int:
-    """Which elements share a scale. Raises TypeError or ValueError if these cannot be scales of q, k and v."""
+    """Which elements share a scale. Raises TypeError or ValueError unless these can be scales of q, k and v."""
     dims = {scale.dim() for scale in scales if isinstance(scale, Tensor)}
-    scaling = {1: SCALE_OF_TENSOR, 2: SCALE_OF_HEAD, 3: SCALE_OF_BLOCK}.get(dims.pop() if len(dims) == 1 else 0)
+    scaling = {1: SCALE_PER_TENSOR, 2: SCALE_PER_HEAD, 3: SCALE_PER_BLOCK}.get(dims.pop() if len(dims) == 1 else 0)
     for name, scale, tensor in zip("qkv", scales, (q, k, k)):
         if scale is None:
             continue
         check_array(f"{name}_scale", scale, q, torch.float32)
-        blocks = -(-tensor.shape[2] // ROWS_OF_SCALE[name])
-        sizes = {SCALE_OF_TENSOR: (1,), SCALE_OF_HEAD: (q.shape[0], k.shape[1]), SCALE_OF_BLOCK: (*tensor.shape[:2], blocks)}
+        blocks = -(-tensor.shape[2] // ROWS_PER_SCALE[name])
+        sizes = {SCALE_PER_TENSOR: (1,), SCALE_PER_HEAD: (q.shape[0], k.shape[1]), SCALE_PER_BLOCK: (*tensor.shape[:2], blocks)}
         if scaling is None or tuple(scale.shape) != sizes[scaling]:
             every = ", ".join(map(str, sizes.values()))
-            raise ValueError(f"{name}_scale is {tuple(scale.shape)}: give scales of one kind, by tensor, head or block: for {name} {every}")
+            raise ValueError(f"{name}_scale is {tuple(scale.shape)}: pass one per tensor, head or block, alike for q, k and v: for {name} {every}")
     return scaling or 0
 
 
-# ---- where tensors lie -------------------------------------------------------------------------------------------------------------
+# ---- memory layout -----------------------------------------------------------------------------------------------------------------
 
 
 def result_strides(like: Tensor) -> Strides:
-    """[batch, seqlen, heads, head_dim] without gaps if `like` has heads inside tokens, else [batch, heads, seqlen, head_dim]."""
+    """Contiguous [batch, seqlen, heads, head_dim] if `like` stores a token's heads together, else [batch, heads, seqlen, head_dim]."""
     _, heads, rows, columns = like.shape
     if like.stride(1) < like.stride(2):
         return heads * rows * columns, columns, heads * columns, 1
@@ -256,13 +256,13 @@ def result(like: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def without_memory(tensor: Tensor) -> Tensor:
-    """The tensor without its memory: torch.empty_like of it takes half as long as sizes and strides spelled out."""
+    """The tensor without storage, as a template: torch.empty_like of it takes half as long as torch.empty_strided."""
     tensor.untyped_storage().resize_(0)
     return tensor
 
 
 def with_heads_and_rows_exchanged(like: Tensor) -> Tensor:
-    """A tensor without memory, with heads and rows exchanged: a view would look for memory."""
+    """A template with heads and rows exchanged. A view is not possible, since there is no storage."""
     (batch, heads, rows, columns), strides = like.shape, like.stride()
     sizes = batch, rows, heads, columns
     return without_memory(torch.empty_strided(sizes, (strides[0], strides[2], strides[1], strides[3]), dtype=like.dtype, device=like.device))
@@ -273,7 +273,7 @@ def lse_without_memory(q: Tensor) -> Tensor:
 
 
 def is_readable(tensor: Tensor, compact: bool) -> bool:
-    """Whether kernels can read it where it lies, if it begins at a multiple of 16 bytes."""
+    """Whether kernels can read the tensor in place, provided that it begins at a multiple of 16 bytes."""
     if compact or tensor.numel() == 0:
         return bool(tensor.is_contiguous())
     multiple, reached = 16 // tensor.element_size(), tensor.shape[3]
@@ -295,7 +295,7 @@ def readable(tensor: Tensor, compact: bool) -> Tensor:
 
 
 def as_copied(tensors: tuple[Tensor, ...], compact: bool) -> tuple[Tensor, ...]:
-    """The tensors as `readable` gives them, those that it copies without memory."""
+    """The tensors as `readable` returns them; those that it would copy are templates without storage."""
     def copied(tensor: Tensor) -> Tensor:
         if is_readable(tensor, compact):
             return tensor
@@ -305,7 +305,7 @@ def as_copied(tensors: tuple[Tensor, ...], compact: bool) -> tuple[Tensor, ...]:
 
 
 def set_strides(struct: Shape | Gradients, **tensors: tuple[Strides, tuple[int, ...]]) -> None:
-    """Of each tensor its strides and sizes. Along an axis of one place nothing is said of the stride, so a legal one is given."""
+    """Fills in each tensor's strides. Along an axis of size 1 PyTorch's stride is arbitrary, so a legal one is substituted."""
     for name, (strides, sizes) in tensors.items():
         for axis, stride, count in zip(("batch", "head", "row"), strides, sizes):
             setattr(struct, f"{name}_{axis}_stride", stride if count > 1 else sizes[3])
@@ -316,26 +316,26 @@ def set_strides(struct: Shape | Gradients, **tensors: tuple[Strides, tuple[int, 
 
 def plan_of(key: object, make: Callable[[], Plan]) -> Plan:
     plan = make()
-    if len(_plans) >= MOST_PLANS:
+    if len(_plans) >= MAX_PLANS:
         _plans.clear()
     _plans[key] = plan
     return plan
 
 
 def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: int, dropout: float = 0.0, reach: int = -1) -> bool:
-    """Whether it takes chapter 9. `reach` is a bias's, -1: there is none."""
+    """Whether the call needs chapter 9. `reach` is the bias's; -1 means no bias."""
     return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0 or dropout > 0 or reach >= 0
 
 
 def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, documents: int, scaling: int, chapter: int,
            step: int, dropout: float, reach: int) -> tuple[int, int]:
-    """Chapter and step of a forward pass."""
+    """The chapter and step of a forward pass."""
     if chapter:
         known = _library.chapters()
         if chapter not in known:
-            raise ValueError(f"there is no chapter {chapter}: give one of {', '.join(map(str, known))}")
+            raise ValueError(f"there is no chapter {chapter}: pass one of {', '.join(map(str, known))}")
         last = {MASKS: FUNCTIONS, DECODING: EQUAL_WORK}.get(chapter, known[chapter][0])
-        return chapter, step or (BLOCK_SCALES if scaling == SCALE_OF_BLOCK else last)
+        return chapter, step or (BLOCK_SCALES if scaling == SCALE_PER_BLOCK else last)
     masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
     functions = softcap > 0 or slopes or dropout > 0 or reach >= 0
     return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, scaling, is_padded(q))[:2]
@@ -343,32 +343,32 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
 
 def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked: bool, functions: bool, packed: bool,
            scaling: int, padded: bool) -> tuple[int, int, str]:
-    """Chapter and step of a forward pass for which none was asked, and why."""
+    """The chapter and step of a forward pass that names none, and the reason."""
     if functions:
         return MASKS, FUNCTIONS, "a softcap, slopes, a bias or dropout"
     if masked:
         return (MASKS, VARLEN, "packed sequences") if packed else (MASKS, RANGES, "a window")
     if dtype == torch.float8_e4m3fn:
-        if scaling == SCALE_OF_BLOCK:
-            return FP8, BLOCK_SCALES, "e4m3 with scales by block"
+        if scaling == SCALE_PER_BLOCK:
+            return FP8, BLOCK_SCALES, "e4m3 with scales per block"
         return FP8, TRANSPOSED_ONCE, "e4m3, exponentials as exact as in 16 bits"
     if padded:  # `check_machine` refuses other GPUs, and CPU tensors without the simulator
-        return HOPPER, 5, "a head dimension that tiles pad"
+        return HOPPER, 5, "a head dimension that is padded"
     if on_cpu:
         return ON_CPU, 5, "CPU tensors"
     if not hopper:
-        return AMPERE, 6, "a GPU that is no Hopper"
+        return AMPERE, 6, "a GPU before Hopper"
     if queries == 1:
-        return DECODING, EQUAL_WORK, "one query: the keys are dealt out to all blocks"
+        return DECODING, EQUAL_WORK, "one query: the keys are split across all blocks"
     return HOPPER, 5, "a Hopper GPU, full or causal attention"
 
 
 def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float,
             slopes: bool, documents: int, scaling: int = 0, cache: Cache | None = None, dropout: float = 0.0, reach: int = -1) -> Plan:
-    """What all calls have in common. `plan` has the chapter and the step; `what` is the C function: attention, backward or decode."""
+    """Completes a plan that has a chapter and a step. `what` is the C function: attention, backward or decode."""
     check_machine(q.device, plan.chapter)
     if not scale > 0 or scale == float("inf"):
-        raise ValueError(f"softmax_scale is {scale}: give a finite number above 0")
+        raise ValueError(f"softmax_scale is {scale}: pass a finite number above 0")
     plan.compact = plan.chapter <= LAST_COMPACT
     plan.copies = not all(is_readable(tensor, plan.compact) for tensor in tensors)
     plan.empty = q.numel() == 0 or k.numel() == 0 or documents == 0
@@ -390,7 +390,7 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
                          bias_reach=max(0, reach))
         sized = Mask.from_buffer_copy(plan.mask)
         if documents > 0:
-            sized.first_query = sized.first_key = 16  # it asks only whether they are there
+            sized.first_query = sized.first_key = 16  # it checks only for null
         if slopes:
             sized.slopes = 16
         if reach >= 0:
@@ -409,16 +409,16 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
 
 
 class Simulated:
-    """Copies of CPU tensors where the simulator's kernels may read and write, which is not all of the host's memory."""
+    """Copies of CPU tensors in memory that the simulator's kernels may access."""
 
     def __init__(self) -> None:
-        self.copies: dict[int, tuple[int, int]] = {}  # by address: the copy's address, and bytes
+        self.copies: dict[int, tuple[int, int]] = {}  # by address: the copy's address and its size in bytes
 
     def __call__(self, tensor: Tensor) -> int:
-        """The address of the tensor's copy."""
+        """Copies a tensor and returns the copy's address."""
         place = tensor.data_ptr()
         size = tensor.element_size() * (1 + sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride())))
-        if place in self.copies and self.copies[place][1] >= size:  # q may be k
+        if place in self.copies and self.copies[place][1] >= size:  # q and k may be the same tensor
             return self.copies[place][0]
         address = _library.library().flashbook_allocate(size)
         if not address:
@@ -437,8 +437,8 @@ class Simulated:
 
 
 def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> tuple[int, Tensor | None]:
-    """Its address, and what keeps it alive until the launch. A workspace that counts is kept for the calls on the same stream, one after
-    another; a CUDA graph has its own."""
+    """The workspace's address, and the tensor that keeps it alive until the launch. A workspace with counters is reused by later calls on the
+    same stream; a CUDA graph gets its own."""
     if plan.workspace == 0 or plan.memory is None:
         return 0, None
     if not plan.counts:
@@ -460,7 +460,7 @@ def is_elsewhere(plan: Plan) -> bool:
 
 
 def on(plan: Plan) -> Any:
-    """Makes the plan's device the current one, if it is not."""
+    """Makes the plan's device the current one."""
     return torch.cuda.device(plan.index) if is_elsewhere(plan) else contextlib.nullcontext()
 
 
@@ -470,7 +470,7 @@ def stream_of(plan: Plan) -> int:
 
 def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None,
               seed: Tensor | None, bias: Tensor | None) -> Any:
-    """The C function's first ones, with arrays and a seed in its mask if there are some."""
+    """The C function's first arguments, with arrays and the seed in its mask."""
     if plan.mask is None or (slopes is None and first_query is None and seed is None and bias is None):
         return plan.first
     return (*plan.first[:3], mask_bytes(plan, address, slopes, first_query, first_key, seed, bias))
@@ -489,7 +489,7 @@ def mask_bytes(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | No
 
 
 def slope_sequences(slopes: Tensor | None) -> int:
-    """How many sequences have slopes of their own; 0: all have the same."""
+    """The number of sequences with slopes of their own; 0 if all share them."""
     return slopes.shape[0] if slopes is not None and slopes.dim() == 2 else 0
 
 
@@ -498,41 +498,41 @@ def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, f
         check_array("alibi_slopes", slopes, q, torch.float32)
         sequences = q.shape[0] if first_query is None else first_query.shape[0] - 1
         if tuple(slopes.shape) not in ((q.shape[1],), (sequences, q.shape[1])):
-            raise ValueError(f"alibi_slopes is {tuple(slopes.shape)}: give ({q.shape[1]},), one a head, or {(sequences, q.shape[1])}, one a head of "
-                             "each sequence")
+            raise ValueError(f"alibi_slopes is {tuple(slopes.shape)}: pass ({q.shape[1]},), one per head, or {(sequences, q.shape[1])}, one per "
+                             "head and sequence")
     for name, array in (("cu_seqlens_q", first_query), ("cu_seqlens_k", first_key)):
         if array is not None:
             check_array(name, array, q, torch.int32)
     if first_query is not None and first_key is not None and (first_query.dim() != 1 or first_query.shape != first_key.shape or len(first_query) < 1):
-        raise ValueError(f"cu_seqlens_q is {tuple(first_query.shape)} and cu_seqlens_k is {tuple(first_key.shape)}: give (sequences + 1,) both")
+        raise ValueError(f"cu_seqlens_q is {tuple(first_query.shape)} and cu_seqlens_k is {tuple(first_key.shape)}: pass (sequences + 1,) for both")
 
 
 def reach_of(bias: Tensor | None) -> int:
-    """-1: there is none."""
+    """The bias's reach; -1 if there is no bias."""
     return -1 if bias is None else bias.shape[-1] // 2
 
 
 def check_bias(q: Tensor, bias: Tensor) -> None:
     check_array("bias", bias, q, torch.float32)
     if bias.dim() != 2 or bias.shape[0] != q.shape[1] or bias.shape[1] % 2 == 0:
-        raise ValueError(f"bias is {tuple(bias.shape)}: give ({q.shape[1]}, 2 * reach + 1), one a head and distance")
+        raise ValueError(f"bias is {tuple(bias.shape)}: pass ({q.shape[1]}, 2 * reach + 1), one per head and distance")
 
 
 def check_bias_gradient(bias: Tensor | None, deterministic: bool) -> None:
-    """Raises if the gradient of a bias would have to have the same bits every time."""
+    """Raises if the gradient of a bias would have to be deterministic."""
     if deterministic and bias is not None and bias.requires_grad and torch.is_grad_enabled():
-        raise NotImplementedError("bias wants a gradient, and gradients have to be deterministic: that of a bias is a sum in any order. Give "
-                                  "bias.detach(), or leave torch.use_deterministic_algorithms(True) out")
+        raise NotImplementedError("bias requires a gradient, which is summed in arbitrary order, and gradients must be deterministic: pass "
+                                  "bias.detach(), or do not call torch.use_deterministic_algorithms(True)")
 
 
 def check_seed(plan: Plan, dropout: float, seed: Tensor | None) -> None:
-    """Raises if a forward pass has no seed for its dropout, or a CUDA graph would keep the one that it is given."""
+    """Raises if a forward pass has no seed for its dropout, or if a CUDA graph would freeze the seed."""
     if dropout == 0 or plan.empty:
         return
     if seed is None or seed.dtype != torch.int64 or seed.numel() != 1 or seed.device.type != "cpu":
-        raise ValueError(f"dropout is {dropout}, and seed is no int64 on the CPU: give torch.randint(2**63 - 1, (1,))")
+        raise ValueError(f"dropout is {dropout}, and seed is not one int64 on the CPU: pass torch.randint(2**63 - 1, (1,))")
     if plan.index >= 0 and is_capturing():
-        raise NotImplementedError(f"dropout_p is {dropout} within a CUDA graph, which would leave out the same elements in every replay: capture "
+        raise NotImplementedError(f"dropout_p is {dropout} in a CUDA graph, which would drop the same elements in every replay: capture "
                                   "without dropout")
 
 
@@ -543,7 +543,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
             first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int, q_scale: Tensor | None = None,
             k_scale: Tensor | None = None, v_scale: Tensor | None = None, dropout: float = 0.0, seed: Tensor | None = None,
             bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """O and the log-sum-exp, [batch, heads, seqlen_q]. `seed`, one int64 on the CPU, says with dropout which elements are left out. `bias` is
+    """O and the log-sum-exp, [batch, heads, seqlen_q]. `seed`, one int64 on the CPU, determines which elements dropout drops. `bias` is indexed
     by distance, [heads, 2 * reach + 1]."""
     scales = q_scale, k_scale, v_scale
     check_tangents(q, k, v)
@@ -570,8 +570,8 @@ def forward_plan(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right
         plan = plan_of(key, lambda: plan_forward((q, k, v), scale, left, right, softcap, slopes is not None, documents, chapter, step, scaling,
                                                  dropout, reach))
     if scales != NO_SCALES and plan.chapter != FP8:
-        raise ValueError(f"scales are for float8_e4m3fn, by chapter 6, and q is {q.dtype} for chapter {plan.chapter}: leave q_scale, k_scale and "
-                         "v_scale out")
+        raise ValueError(f"scales are given, and q is {q.dtype} for chapter {plan.chapter}: pass float8_e4m3fn to chapter 6, or leave q_scale, "
+                         "k_scale and v_scale out")
     return plan
 
 
@@ -616,11 +616,11 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
              slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, dropout: float = 0.0,
              seed: Tensor | None = None, bias: Tensor | None = None, d_lse: Tensor | None = None,
              d_bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v, with the forward pass's dropout, seed and bias. That of the bias goes to d_bias, if it is given. d_lse is the
-    gradient of the log-sum-exp, float32, if the loss reads it."""
+    """The gradients of q, k and v, for the forward pass's dropout, seed and bias. The gradient of the bias is written to d_bias, if given. d_lse,
+    float32, is the gradient with respect to the log-sum-exp, if the loss uses it."""
     if torch.is_grad_enabled() and graph_task() >= 0:
-        raise NotImplementedError("create_graph is True, and the call was compiled: PyTorch's compiled backward pass would take a second derivative "
-                                  "for 0. Leave create_graph out, or do not compile the call")
+        raise NotImplementedError("create_graph is True in a compiled call, for which PyTorch would treat second derivatives as 0: leave "
+                                  "create_graph out, or do not compile the call")
     documents = -1 if first_query is None else first_query.shape[0] - 1
     inputs = (q, k, v, o, d_o)
     options = scale, left, right, softcap, slopes is not None, documents, deterministic, dropout, reach_of(bias)
@@ -661,11 +661,11 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
         plan = Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
     plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents, dropout=dropout, reach=reach)
     plan.results = tuple(without_memory(result(tensor, q.dtype)) for tensor in (q, k, v))
-    if plan.shape is not None:  # of a forward pass by another chapter O may lie otherwise
+    if plan.shape is not None:  # another chapter's forward pass may have another layout of O
         set_strides(plan.shape, o=(o.stride(), o.shape))
-        said = Gradients()
-        set_strides(said, **{name: (tensor.stride(), tensor.shape) for name, tensor in zip(("d_o", "dq", "dk", "dv"), (d_o, *plan.results))})
-        plan.gradients = bytes(said)[Gradients.d_o_batch_stride.offset:]
+        struct_ = Gradients()
+        set_strides(struct_, **{name: (tensor.stride(), tensor.shape) for name, tensor in zip(("d_o", "dq", "dk", "dv"), (d_o, *plan.results))})
+        plan.gradients = bytes(struct_)[Gradients.d_o_batch_stride.offset:]
     return plan
 
 
@@ -681,11 +681,11 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
     workspace, _memory = workspace_of(plan, stream, address)
-    lse = lse.contiguous()  # a hook may have brought it back otherwise
+    lse = lse.contiguous()  # a saved-tensor hook may have changed its strides
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
     gradients = pack_gradients(GRADIENTS, address(d_o), address(dq), address(dk), address(dv)) + plan.gradients
     if d_bias is not None or d_lse is not None:
-        d_lse = None if d_lse is None else d_lse.contiguous()  # alive until the launch
+        d_lse = None if d_lse is None else d_lse.contiguous()  # keep alive until the launch
         gradients = gradients[:Gradients.d_bias.offset] + struct.pack("=2Q", *(0 if of is None else address(of) for of in (d_bias, d_lse)))
     if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed, bias), tensors, gradients, stream):
         _library.check(status)
@@ -696,13 +696,13 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
 
 def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
            softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
-           first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None,
+           first_query: Tensor | None = None, max_queries: int = 0, k_scale: Tensor | None = None,
            v_scale: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
     """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
-    is [batch, most pages of a sequence]; slopes are [heads] or [batch, heads], sinks [heads]; paddings, [batch], are rows before a
-    sequence's first key. With first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and a sequence has up to
-    most_queries. Of e4m3, k_scale and v_scale are [batch, heads]. `unsplit`: a sequence has the same bits alone and in any batch."""
-    rules = left, right, softcap, slopes, sinks, paddings, first_query, most_queries, k_scale, v_scale, unsplit
+    is [batch, max pages per sequence]; slopes are [heads] or [batch, heads], sinks [heads]; paddings, [batch], are the rows before a
+    sequence's first key. With first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and each sequence has at most
+    max_queries. k_scale and v_scale, for e4m3, are [batch, heads]. With `unsplit`, a sequence gets the same bits alone and in any batch."""
+    rules = left, right, softcap, slopes, sinks, paddings, first_query, max_queries, k_scale, v_scale, unsplit
     check_tangents(q, k, v)
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
@@ -713,31 +713,31 @@ def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tenso
 
 def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
                 softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
-                first_query: Tensor | None = None, most_queries: int = 0, k_scale: Tensor | None = None, v_scale: Tensor | None = None,
+                first_query: Tensor | None = None, max_queries: int = 0, k_scale: Tensor | None = None, v_scale: Tensor | None = None,
                 unsplit: bool = False) -> Plan:
-    of_batch = q.shape[:1] if first_query is None or first_query.dim() != 1 else (len(first_query) - 1,)
-    for name, array, size in (("cache_seqlens", lengths, of_batch), ("block_table", pages, None), ("cache_leftpad", paddings, of_batch),
-                              ("cu_seqlens_q", first_query, (of_batch[0] + 1,))):
+    per_sequence = q.shape[:1] if first_query is None or first_query.dim() != 1 else (len(first_query) - 1,)
+    for name, array, size in (("cache_seqlens", lengths, per_sequence), ("block_table", pages, None), ("cache_leftpad", paddings, per_sequence),
+                              ("cu_seqlens_q", first_query, (per_sequence[0] + 1,))):
         if array is not None:
             check_array(name, array, q, torch.int32)
             if size is not None and array.shape != size:
-                raise ValueError(f"{name} is {tuple(array.shape)}: give {tuple(size)}")
+                raise ValueError(f"{name} is {tuple(array.shape)}: pass {tuple(size)}")
     check_arrays(q, slopes, first_query, None)
     if sinks is not None:
         check_array("s_aux", sinks, q, torch.float32)
         if sinks.shape != (q.shape[1],):
-            raise ValueError(f"s_aux is {tuple(sinks.shape)}: give ({q.shape[1]},), one a head")
-    if first_query is not None and (pages is None or q.shape[0] != 1 or most_queries < 1):
-        raise ValueError("packed queries are [1, heads, all queries, head_dim], with pages and the most that a sequence has")
+            raise ValueError(f"s_aux is {tuple(sinks.shape)}: pass ({q.shape[1]},), one per head")
+    if first_query is not None and (pages is None or q.shape[0] != 1 or max_queries < 1):
+        raise ValueError("packed queries need block_table and max_queries: pass them, and q as [1, heads, all queries, head_dim]")
     for name, scales in (("k_descale", k_scale), ("v_descale", v_scale)):
         if scales is None:
             continue
         check_array(name, scales, q, torch.float32)
         if not is_e4m3_cache(q, k):
-            raise ValueError(f"{name} is for a cache in float8_e4m3fn beside float16 or bfloat16, and k is {k.dtype}, q {q.dtype}: leave it out")
+            raise ValueError(f"{name} is for a float8_e4m3fn cache with q in 16 bits, and k is {k.dtype}, q {q.dtype}: leave it out")
         if scales.shape != (q.shape[0], k.shape[1]):
-            raise ValueError(f"{name} is {tuple(scales.shape)}: give {(q.shape[0], k.shape[1])}, [batch, kv_heads]")
-    given = slopes is not None, sinks is not None, paddings is not None, 0 if first_query is None else most_queries, unsplit
+            raise ValueError(f"{name} is {tuple(scales.shape)}: pass {(q.shape[0], k.shape[1])}, [batch, kv_heads]")
+    given = slopes is not None, sinks is not None, paddings is not None, 0 if first_query is None else max_queries, unsplit
     key = ("decode", q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale,
            left, right, softcap, given, None if pages is None else pages.shape)
     plan = _plans.get(key)
@@ -751,92 +751,91 @@ def check_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages:
         decode_plan(*as_copied((q, k, v), False), lengths, pages, scale, *rules)
 
 
-def of_one_page(tensor: Tensor, batch: int) -> Tensor:
-    """The first page once for each sequence. What has no memory has no view."""
+def first_page_per_sequence(tensor: Tensor, batch: int) -> Tensor:
+    """The first page, expanded to one per sequence; a template if `tensor` has no storage."""
     if tensor.untyped_storage().nbytes():
         return tensor[:1].expand(batch, *tensor.shape[1:])
     return tensor.new_empty_strided((batch, *tensor.shape[1:]), (0, *tensor.stride()[1:]))
 
 
-def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, most_queries: int, unsplit: bool) -> bool:
-    """Whether a sequence has more rows than a block of chapter 8, in pages that chapter 9 can read, and all together have enough tiles."""
+def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, max_queries: int, unsplit: bool) -> bool:
+    """Whether a sequence has more rows than a block of chapter 8, chapter 9 can read the pages, and there are enough tiles in total."""
     if q.dim() != 4 or k.dim() != 4 or not k.shape[1]:
         return False
     batch, heads, queries, _ = q.shape
     group = heads // k.shape[1]
-    shared = next(count for count in (4, 2, 1) if group % count == 0)  # heads of a tile of chapter 9
+    shared = next(count for count in (4, 2, 1) if group % count == 0)  # heads per tile of chapter 9
     tiles = batch * (heads // shared) * -(-queries * shared // TILE_ROWS)
-    if (most_queries or queries) * group <= MOST_ROWS or (tiles < FEWEST_TILES and not unsplit):
+    if (max_queries or queries) * group <= MAX_ROWS or (tiles < MIN_TILES and not unsplit):
         return False
     rows = k.shape[2]
-    return pages is None or pages.shape[1] == 1 or (rows >= FEWEST_PAGE_ROWS and rows & (rows - 1) == 0)
+    return pages is None or pages.shape[1] == 1 or (rows >= MIN_PAGE_ROWS and rows & (rows - 1) == 0)
 
 
 def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, prompt: bool, many: bool = False) -> tuple[int, int, str]:
-    """Chapter and step of attention against a cache, and why. `rows` are the queries of a sequence times the query heads
-    per key head, `contiguous` says whether the rows of a head are, `page_rows` is 0 without pages, and `many` says whether
-    there are more sequences times key heads than multiprocessors."""
+    """The chapter and step of attention against a cache, and the reason. `rows` is queries per sequence times query heads per key head.
+    `contiguous`: a head's rows are contiguous. `page_rows` is 0 without pages. `many`: sequences times key heads exceed the multiprocessors."""
     if e4m3:
         return DECODING, E4M3_CACHE, "a cache of one byte per element"
     if prompt:
         return MASKS, PROMPTS, "many queries against a cache"
-    if rows > FEW_ROWS and not 0 < page_rows < FEWEST_PAGE_ROWS:
-        return DECODING, WARPGROUP, f"a cache, and more than {FEW_ROWS} rows, queries times heads per key head"
+    if rows > FEW_ROWS and not 0 < page_rows < MIN_PAGE_ROWS:
+        return DECODING, WARPGROUP, f"a cache, and more than {FEW_ROWS} rows (queries times heads per key head)"
     if rows <= FEW_ROWS and contiguous:
         return DECODING, EQUAL_WORK, "a cache in which the keys of a head are contiguous"
-    if many and FEWEST_PAGE_ROWS <= page_rows < SHORT_PAGE_ROWS:  # random pages take longer, and its ring is deeper
+    if many and MIN_PAGE_ROWS <= page_rows < SHORT_PAGE_ROWS:  # random pages take longer to load, and this step's ring is deeper
         return DECODING, WARPGROUP, f"a large batch with pages of fewer than {SHORT_PAGE_ROWS} rows"
     return DECODING, BOXES, "a cache in which the keys of several heads are interleaved"
 
 
-def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, most_queries: int,
+def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, max_queries: int,
                   unsplit: bool) -> tuple[int, int, str]:
-    """choose_decode of a call's tensors. `unsplit`: whatever the batch is."""
-    rows = (most_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
+    """choose_decode for a call's tensors. `unsplit`: choose independently of the batch."""
+    rows = (max_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
     contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
-    prompt = not of_chapter_8 and is_prompt(q, k, pages, most_queries, unsplit)
+    prompt = not of_chapter_8 and is_prompt(q, k, pages, max_queries, unsplit)
     page_rows = 0 if pages is None or pages.shape[1] == 1 else k.shape[2]
     many = not unsplit and q.shape[0] * k.shape[1] > MULTIPROCESSORS
     return choose_decode(rows, contiguous, page_rows, is_e4m3_cache(q, k), prompt, many)
 
 
 def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
-                sinks: bool, paddings: bool, most_queries: int, unsplit: bool) -> Plan:
+                sinks: bool, paddings: bool, max_queries: int, unsplit: bool) -> Plan:
     if pages is None:
         check_tensors(q, k, v, True)
     else:
-        if pages.dim() != 2 or (pages.shape[0] != q.shape[0] and not most_queries):
-            raise ValueError(f"block_table is {tuple(pages.shape)}: give ({q.shape[0]}, most pages of a sequence)")
+        if pages.dim() != 2 or (pages.shape[0] != q.shape[0] and not max_queries):
+            raise ValueError(f"block_table is {tuple(pages.shape)}: pass ({q.shape[0]}, max pages per sequence)")
         if k.shape != v.shape:
-            raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: give one shape")
-        one_page = [of_one_page(tensor, q.shape[0]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
+            raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: pass one shape")
+        one_page = [first_page_per_sequence(tensor, q.shape[0]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page, True)
-    masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (most_queries > 0 and right == 0)
+    masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (max_queries > 0 and right == 0)
     e4m3 = is_e4m3_cache(q, k)
     if e4m3 and is_padded(q):
         wider = next(dim for dim in HEAD_DIMS if dim > q.shape[3])
-        raise NotImplementedError(f"head_dim is {q.shape[3]}, and a cache in float8_e4m3fn has {', '.join(map(str, HEAD_DIMS))}: make it with "
-                                  f"{wider} columns, pad q, k and v with 0 and give softmax_scale, or give a cache of 16 bits")
-    if e4m3 and (masked or paddings or most_queries):
-        raise NotImplementedError("a cache in float8_e4m3fn meets no window, softcap, slopes, s_aux, cache_leftpad and packed queries: leave them "
-                                  "out, or give a cache of 16 bits")
-    cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3), splits=int(unsplit))  # it asks only whether arrays are there
+        raise NotImplementedError(f"head_dim is {q.shape[3]}, and a cache in float8_e4m3fn supports {', '.join(map(str, HEAD_DIMS))}: make it with "
+                                  f"{wider} columns, pad q, k and v with 0 and pass softmax_scale, or use a 16-bit cache")
+    if e4m3 and (masked or paddings or max_queries):
+        raise NotImplementedError("a float8_e4m3fn cache does not support window_size, softcap, alibi_slopes, s_aux, cache_leftpad or packed "
+                                  "queries: leave them out, or use a 16-bit cache")
+    cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3), splits=int(unsplit))  # it checks only for null
     of_chapter_8 = e4m3 or softcap > 0 or slopes or sinks or paddings
-    chapter, step, reason = chosen_decode(q, k, v, pages, of_chapter_8, most_queries, unsplit)
+    chapter, step, reason = chosen_decode(q, k, v, pages, of_chapter_8, max_queries, unsplit)
     plan = planned(Plan(chapter=chapter, step=step, reason=reason), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
-                   0.0, False, -1, SCALE_OF_HEAD if e4m3 else 0, cache)
+                   0.0, False, -1, SCALE_PER_HEAD if e4m3 else 0, cache)
     plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
     if plan.shape is None:
         return plan
     if pages is not None:
         plan.shape.seqlen_k = pages.shape[1] * k.shape[2]
         cache.page_table, cache.page_rows, cache.pages = 16, k.shape[2], k.shape[0]
-    if most_queries and pages is not None:
-        plan.shape.batch, plan.shape.seqlen_q = pages.shape[0], most_queries
-        plan.shape.q_batch_stride = plan.shape.o_batch_stride = max(q.stride(1), q.stride(2)) * max(q.shape[1], most_queries)
+    if max_queries and pages is not None:
+        plan.shape.batch, plan.shape.seqlen_q = pages.shape[0], max_queries
+        plan.shape.q_batch_stride = plan.shape.o_batch_stride = max(q.stride(1), q.stride(2)) * max(q.shape[1], max_queries)
         cache.first_query, cache.queries = 16, q.shape[2]
-    said = bytes(cache)
-    plan.cache_parts = said[Cache.page_rows.offset:Cache.paddings.offset], said[Cache.queries.offset:]
+    packed = bytes(cache)
+    plan.cache_parts = packed[Cache.page_rows.offset:Cache.paddings.offset], packed[Cache.queries.offset:]
     c, first = _library.library(), (*plan.first, ctypes.addressof(cache))
     if masked:
         plan.mask, plan.call = Mask(window_left=left, window_right=right, softcap=softcap), c.flashbook_masked_decode
@@ -858,7 +857,7 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
     if plan.empty:
         lse = lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
         return o.zero_(), lse
-    if first_query is not None and plan.chapter == DECODING:  # it writes no rows behind the last sequence, where chapter 9 does
+    if first_query is not None and plan.chapter == DECODING:  # it does not write the rows after the last sequence, whereas chapter 9 does
         o.zero_(), lse.fill_(float("-inf"))
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
@@ -877,12 +876,12 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
     return o, lse
 
 
-# ---- without PyTorch's dispatcher --------------------------------------------------------------------------------------------------
+# ---- bypassing PyTorch's dispatcher ------------------------------------------------------------------------------------------------
 
 
 def is_untraced(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether nobody but autograd has to see the call: no compiler, tracer, mode, transform or subclass. It then goes past PyTorch's dispatcher,
-    which takes longer than the rest of the call."""
+    """Whether only autograd needs to see the call: no compiler, tracer, mode, transform or subclass. It can then bypass PyTorch's dispatcher,
+    which would take longer than the rest of the call."""
     return not (is_dynamo_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or modes()
                 or are_transforms_active() or tracing_state() is not None or may_have_tangents())
 
@@ -892,8 +891,8 @@ def wants_gradient(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 class _Once(torch.autograd.Function):
-    """A backward pass as a node of the graph that create_graph=True builds. Its result depends on q, k, v and O as well as on dO, so a derivative
-    with respect to any of them reaches this node."""
+    """A backward pass as a node of the graph that create_graph=True builds. It takes q, k, v and O as inputs too, so that a derivative with
+    respect to any of them reaches this node."""
 
     @staticmethod
     def forward(ctx: Any, compute: Callable[..., Any], *tensors: Tensor | None) -> Any:
@@ -905,18 +904,18 @@ class _Once(torch.autograd.Function):
 
 
 def once(compute: Callable[..., Any], *tensors: Tensor | None) -> Any:
-    """compute(*tensors), gradients whose own gradient is refused. PyTorch's once_differentiable refuses it only where dO requires a gradient,
-    and elsewhere takes the part that goes through q, k and v for 0."""
+    """compute(*tensors), gradients that cannot be differentiated again. PyTorch's once_differentiable raises only if dO requires a gradient, and
+    otherwise treats the part that goes through q, k and v as 0."""
     return _Once.apply(compute, *tensors) if torch.is_grad_enabled() else compute(*tensors)
 
 
 def is_batched(*gradients: Tensor | None) -> bool:
-    """Whether a backward pass gets a batch of gradients at once, by a vmap, which knows operators and no pointers."""
+    """Whether a backward pass gets a batch of gradients from vmap, which handles operators but not pointers."""
     return are_transforms_active() or any(of is not None and is_batch_of_gradients(of) for of in gradients)
 
 
 class UntracedCall(torch.autograd.Function):
-    """What autograd has to see of such a call. `forward_pass` and `backward_pass` are called as a CachedCall's."""
+    """The autograd function of such a call. `forward_pass` and `backward_pass` have the signatures of CachedCall's."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, forward_pass: Callable[..., Any], backward_pass: Callable[..., Any],
@@ -937,15 +936,15 @@ class UntracedCall(torch.autograd.Function):
         return (*once(lambda d_o, d_lse, *saved: compute(d_o, *saved, deterministic, d_lse), d_o, d_lse, *saved), None, None, None)
 
 
-# How views, [batch, heads, seqlen, head_dim], become the callers' tensors, [batch, seqlen, heads, head_dim] or packed [tokens, heads, head_dim],
-# and those the views.
+# Conversions between views, [batch, heads, seqlen, head_dim], and callers' tensors, [batch, seqlen, heads, head_dim] or packed
+# [tokens, heads, head_dim].
 
 
-def view_of_packed(tensor: Tensor) -> Tensor:
+def packed_to_view(tensor: Tensor) -> Tensor:
     return tensor.transpose(0, 1).unsqueeze(0)
 
 
-def packed_of_view(tensor: Tensor) -> Tensor:
+def view_to_packed(tensor: Tensor) -> Tensor:
     return tensor.squeeze(0).transpose(0, 1)
 
 
@@ -955,7 +954,7 @@ def heads_and_rows_exchanged(tensor: Tensor) -> Tensor:
 
 def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, first_query: Tensor | None,
                    first_key: Tensor | None) -> Plan | None:
-    """How a forward pass with no arrays but these goes, if tensors like its own need no copy. Raises what it is refused for."""
+    """The plan of a forward pass with no arrays except these, or None if the tensors need copies. Raises the call's errors."""
     if missing_columns(q, k, v):
         return None
     if wants_gradient(q, k, v):
@@ -966,54 +965,54 @@ def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, rig
 
 
 class CachedCall:
-    """A call that has been before, with tensors of these sizes and strides: what is left to do for each one like it.
+    """A remembered call: the work that is left for each later call with the same sizes and strides.
 
-    Tensors are the callers', so that no views are made. A call also has up to two arrays: where packed sequences begin, or against a cache the
-    keys of each sequence and the pages.
+    It takes the callers' tensors directly, without making views. A call also has up to two arrays: where packed sequences begin, or, against a
+    cache, each sequence's number of keys and the pages.
     """
 
     def __init__(self, plan: Plan, options: tuple[Any, ...], has_empty_rows: bool, packed: bool = False) -> None:
         self.plan, self.options = plan, options  # without the arrays
-        self.has_empty_rows = has_empty_rows  # maybe
+        self.has_empty_rows = has_empty_rows  # possibly
         self.packed = packed
-        self.view, self.given = (view_of_packed, packed_of_view) if packed else (heads_and_rows_exchanged, heads_and_rows_exchanged)
-        self.results = self.template(plan.results[0]), self.template_of_lse(plan.results[1])
+        self.view, self.given = (packed_to_view, view_to_packed) if packed else (heads_and_rows_exchanged, heads_and_rows_exchanged)
+        self.results = self.template(plan.results[0]), self.lse_template(plan.results[1])
         self.gradients: dict[object, tuple[Plan, tuple[Tensor, ...]]] = {}
-        self.is_allowed = False  # whether a gradient is known not to be refused
+        self.is_allowed = False  # whether the gradient has passed its checks
         self.is_direct = plan.index >= 0 and not plan.empty and (plan.workspace == 0 or plan.counts)
-        self.is_short = plan.results[1].numel() <= MOST_UNREAD
+        self.is_short = plan.results[1].numel() <= MAX_UNREAD
         self.without_arrays = self.arguments(None, None) if self.is_direct else ()
-        self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of log-sum-exp and workspace, and what lies there
+        self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of the log-sum-exp and the workspace, and their tensors
 
     def template(self, like: Tensor) -> Tensor:
-        """A result or a gradient of a view, as the callers have it and without memory."""
+        """A template of a view's result or gradient in the callers' layout."""
         if not self.packed:
             return with_heads_and_rows_exchanged(like)
         (_, heads, rows, columns), (_, *strides, last) = like.shape, like.stride()
         return without_memory(torch.empty_strided((rows, heads, columns), (strides[1], strides[0], last), dtype=like.dtype, device=like.device))
 
-    def template_of_lse(self, like: Tensor) -> Tensor:
+    def lse_template(self, like: Tensor) -> Tensor:
         return without_memory(torch.empty(like.shape[1:], dtype=like.dtype, device=like.device)) if self.packed else like
 
     def is_deterministic(self, asked: bool, q: Tensor) -> bool:
-        """Whether the gradient has to be. Raises what it is refused for."""
+        """Whether the gradient must be deterministic. Raises the gradient's errors."""
         if not self.is_allowed:
             check_gradient(q, self.plan.mask is not None)
             self.is_allowed = True
         return is_deterministic(asked)
 
     def again(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The whole way, for tensors that have to be copied, on another device than the current one, in CUDA graphs and in the simulator."""
+        """The slow path: for tensors that must be copied or are not on the current device, for CUDA graphs, and for the simulator."""
         o, lse = forward(self.view(q), self.view(k), self.view(v), *self.options, first, second, False, 0, 0)
         return self.given(o), lse[0] if self.packed else lse
 
     def arguments(self, first: Tensor | None, second: Tensor | None) -> Any:
-        """The C function's first ones."""
+        """The C function's first arguments."""
         return self.plan.first if first is None else arguments(self.plan, Tensor.data_ptr, None, first, second, None, None)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None = None, second: Tensor | None = None,
                 wants_lse: bool = True) -> tuple[Tensor, Tensor | None]:
-        """O and the log-sum-exp. An unwanted log-sum-exp may go where the next call on the stream writes its own; None stands for it."""
+        """O and the log-sum-exp. An unwanted log-sum-exp may go to scratch memory shared by all calls on the stream, and is returned as None."""
         plan, q_place, k_place, v_place = self.plan, q.data_ptr(), k.data_ptr(), v.data_ptr()
         if not self.is_direct or (q_place | k_place | v_place) & 15 or current_device() != plan.index:
             return self.again(q, k, v, first, second)
@@ -1032,11 +1031,11 @@ class CachedCall:
         return o, lse
 
     def keep(self, stream: int, device: torch.device) -> tuple[int, int, tuple[Tensor, ...]]:
-        """Where calls on this stream write."""
+        """The addresses that calls on this stream write to."""
         workspace, memory = workspace_of(self.plan, stream, Tensor.data_ptr)
         unread = _unread.get((self.plan.index, stream))
         if unread is None:
-            unread = _unread[self.plan.index, stream] = torch.empty(MOST_UNREAD, dtype=torch.float32, device=device)
+            unread = _unread[self.plan.index, stream] = torch.empty(MAX_UNREAD, dtype=torch.float32, device=device)
         kept = self.kept[stream] = unread.data_ptr(), workspace, (unread,) if memory is None else (unread, memory)
         return kept
 
@@ -1054,11 +1053,11 @@ class CachedCall:
             return self.backward_again(key, d_o, q, k, v, o, lse, deterministic, d_lse, first, second)
         plan, (dq_like, dk_like, dv_like) = known
         dq, dk, dv, memory = torch.empty_like(dq_like), torch.empty_like(dk_like), torch.empty_like(dv_like), torch.empty_like(plan.memory)
-        lse = lse.contiguous()  # a hook may have brought it back otherwise
+        lse = lse.contiguous()  # a saved-tensor hook may have changed its strides
         tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o_place, lse.data_ptr(), memory.data_ptr(), 0, 0, 0, 0, 0)
         gradients = pack_gradients(GRADIENTS, d_o_place, dq.data_ptr(), dk.data_ptr(), dv.data_ptr()) + plan.gradients
         if d_lse is not None:
-            d_lse = d_lse.contiguous()  # alive until the launch
+            d_lse = d_lse.contiguous()  # keep alive until the launch
             gradients = gradients[:Gradients.d_lse.offset] + struct.pack("=Q", d_lse.data_ptr())
         before = plan.first if first is None else arguments(plan, Tensor.data_ptr, None, first, second, None, None)
         if status := plan.call(*before, tensors, gradients, raw_stream(plan.index)):
@@ -1067,7 +1066,7 @@ class CachedCall:
 
     def backward_again(self, key: object, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
                        d_lse: Tensor | None, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, ...]:
-        """The whole way, as `again`. Its plan is remembered."""
+        """The slow path, which also remembers the plan."""
         views = tuple(map(self.view, (q, k, v, o, d_o)))
         if d_lse is not None and self.packed:
             d_lse = d_lse[None]
@@ -1075,13 +1074,13 @@ class CachedCall:
         documents = -1 if first is None else first.shape[0] - 1
         plan = _plans.get(backward_key(views, *self.options[:4], False, documents, deterministic, 0.0, -1))
         is_direct = plan is not None and plan.index >= 0 and not (plan.copies or plan.empty or plan.counts)
-        if plan is not None and is_direct and len(self.gradients) < MOST_PLANS:
+        if plan is not None and is_direct and len(self.gradients) < MAX_PLANS:
             self.gradients[key] = plan, tuple(map(self.template, plan.results))
         return tuple(map(self.given, found))
 
 
 class CachedDecode(CachedCall):
-    """The same against a cache, without gradients; `options` are the scale and decode's rules."""
+    """A remembered call against a cache, without gradients; `options` are the scale and decode's options."""
 
     def again(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor]:
         o, lse = decode(self.view(q), self.view(k), self.view(v), first, second, *self.options)
@@ -1094,7 +1093,7 @@ class CachedDecode(CachedCall):
         return (*plan.first, cache) if plan.mask is None else (*plan.first, cache, ctypes.addressof(plan.mask))
 
 
-# ---- what PyTorch knows of them ----------------------------------------------------------------------------------------------------
+# ---- registration with PyTorch -----------------------------------------------------------------------------------------------------
 
 
 _OPTIONS = "float scale, int left, int right, float softcap, Tensor? slopes, Tensor? first_query, Tensor? first_key, bool deterministic"
@@ -1106,7 +1105,7 @@ _definitions.define(f"backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor 
 _definitions.define(f"backward_with_bias(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor bias, {_OPTIONS}, float dropout=0.0, "
                     "Tensor? seed=None, Tensor? d_lse=None) -> (Tensor, Tensor, Tensor, Tensor)")
 _definitions.define("decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? pages, float scale, int left=-1, int right=-1, float softcap=0.0, "
-                    "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int most_queries=0, "
+                    "Tensor? slopes=None, Tensor? sinks=None, Tensor? paddings=None, Tensor? first_query=None, int max_queries=0, "
                     "Tensor? k_scale=None, Tensor? v_scale=None, bool unsplit=False) -> (Tensor, Tensor)")
 for _operator in (forward, backward, backward_with_bias, decode):
     for _place in ("CPU", "CUDA"):
@@ -1162,7 +1161,7 @@ def _no_second(ctx: Any, *_: Any) -> None:
 
 
 def _no_gradient_of_a_cache(ctx: Any, *_: Any) -> None:
-    raise NotImplementedError("no gradient goes through a cache: use flash_attn_func")
+    raise NotImplementedError("a cache has no gradient: use flash_attn_func")
 
 
 torch.library.register_autograd("flashbook::forward", _gradient, setup_context=_keep, lib=_definitions)

@@ -1,19 +1,19 @@
-"""Attention of a sequence that is divided among the processes of a group: keys and values travel round a ring (chapter 10).
+"""Attention over a sequence that is split across the processes of a group: keys and values travel around a ring (chapter 10).
 
-    q, k, v = (flashbook.shard(tensor, group) for tensor in (q, k, v))  # this rank's tokens, if all are here; else load these
+    q, k, v = (flashbook.shard(tensor, group) for tensor in (q, k, v))  # this rank's tokens; or load only these
     o = flashbook.context_parallel(q, k, v, group, causal=True)
     o = flashbook.unshard(o, group)
 
-Tokens are dealt out in zigzag: of 2 P chunks rank r has chunks r and 2 P - 1 - r, an early and a late one, side by side. Under a causal mask
-every rank then has the same to do at every hop, and no hop needs another mask than full or causal: of an earlier rank's keys all queries see
-the first half, of a later rank's keys the second half of the queries sees all. With order="striped" they are dealt out one by one: rank r has
-tokens r, r + P, r + 2 P and so on. Then every hop has a causal mask; of a later rank's keys a query sees one less.
+Tokens are split in zigzag order: with 2 P chunks, rank r has chunks r and 2 P - 1 - r, an early and a late one. Under a causal mask every rank
+then has the same amount of work at every hop, and each hop's mask is full or causal: all queries see the first half of an earlier rank's keys,
+and the second half of the queries sees all of a later rank's keys. With order="striped", rank r has tokens r, r + P, r + 2 P and so on. Then every
+hop has a causal mask, and a query sees one key less if the keys come from a later rank.
 
-Packed documents (`cu_seqlens`) are sequences of their own at each hop, those of their tokens that are here. So a hop brings work only where a
-document straddles ranks.
+At each hop, the local tokens of a packed document (`cu_seqlens`) form a sequence of their own, so a hop has work only if a document straddles
+ranks.
 
-Messages go point to point by torch.distributed, over NCCL or Gloo. Parts are merged in float32; so are the gradients of keys and values, which
-travel behind them.
+Messages go point to point through torch.distributed, over NCCL or Gloo. Partial results are merged in float32, and so are the gradients of keys
+and values, which follow the keys around the ring.
 """
 
 from typing import Any
@@ -33,25 +33,25 @@ Group = Any  # a ProcessGroup, or None: all processes
 def _chunks(tokens: int, ranks: int) -> int:
     """The length of a chunk."""
     if tokens % (2 * ranks):
-        raise ValueError(f"there are {tokens} tokens, which do not make {2 * ranks} equal chunks for {ranks} ranks: pad the sequence at its end, "
-                         "where a causal mask lets no query see it")
+        raise ValueError(f"{tokens} tokens cannot be split into {2 * ranks} equal chunks for {ranks} ranks: pad the sequence at its end, where a "
+                         "causal mask hides the padding")
     return tokens // (2 * ranks)
 
 
 def _is_striped(order: str) -> bool:
     if order not in ("zigzag", "striped"):
-        raise ValueError(f"order is {order!r}: give 'zigzag' or 'striped'")
+        raise ValueError(f"order is {order!r}: pass 'zigzag' or 'striped'")
     return order == "striped"
 
 
 def _check_stripes(tokens: int, ranks: int) -> None:
     if tokens % ranks:
-        raise ValueError(f"there are {tokens} tokens, which do not make equal stripes for {ranks} ranks: pad the sequence at its end, where a causal "
-                         "mask lets no query see it")
+        raise ValueError(f"{tokens} tokens cannot be split into equal stripes for {ranks} ranks: pad the sequence at its end, where a causal mask "
+                         "hides the padding")
 
 
 def shard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zigzag") -> Tensor:
-    """This rank's tokens of a whole tensor, along `dim`, in zigzag or striped."""
+    """This rank's tokens of a whole tensor, along `dim`, in zigzag or striped order."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     if _is_striped(order):
         _check_stripes(tensor.shape[dim], ranks)
@@ -61,7 +61,7 @@ def shard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zigza
 
 
 def unshard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zigzag") -> Tensor:
-    """The whole tensor of all ranks' tokens, along `dim`, on every rank. No gradient goes through it."""
+    """The whole tensor of all ranks' tokens, along `dim`, on every rank. Not differentiable."""
     ranks = dist.get_world_size(group)
     own = tensor.detach().contiguous()
     parts = [torch.empty_like(own) for _ in range(ranks)]
@@ -76,12 +76,12 @@ def unshard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zig
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    """The same memory, of a type that every backend sends."""
+    """The same memory as bytes, which every backend can send."""
     return tensor.view(-1).view(torch.uint8)
 
 
 class _Ring:
-    """This rank's place, and what travels on."""
+    """This rank's neighbours, and its part of the mask at each hop."""
 
     def __init__(self, group: Group) -> None:
         self.group, self.rank, self.ranks = group, dist.get_rank(group), dist.get_world_size(group)
@@ -89,14 +89,15 @@ class _Ring:
                                     for place in ((self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks))
 
     def pass_on(self, tensors: list[Tensor]) -> "_Travelling":
-        """Begins to send tensors to the next rank, and to receive as many of the same sizes from the previous one."""
+        """Starts sending tensors to the next rank and receiving tensors of the same sizes from the previous rank."""
         arriving = [torch.empty_like(tensor) for tensor in tensors]
         messages = [dist.P2POp(dist.isend, _bytes(tensor), self.next, self.group) for tensor in tensors]
         messages += [dist.P2POp(dist.irecv, _bytes(tensor), self.previous, self.group) for tensor in arriving]
         return _Travelling(dist.batch_isend_irecv(messages), arriving, tensors)
 
     def rows(self, hop: int, causal: bool, tokens: int, striped: bool) -> tuple[slice, slice, int]:
-        """Which queries see which keys of a hop, those of the rank `hop` places before, and how many keys after their own (-1: all)."""
+        """The queries and keys that take part in a hop, whose keys come from the rank `hop` places before, and how many keys after its own a query
+        sees (-1: all)."""
         if not causal:
             return slice(None), slice(None), -1
         if hop == 0:
@@ -106,7 +107,7 @@ class _Ring:
         return (slice(None), slice(0, tokens // 2), -1) if self.rank >= hop else (slice(tokens // 2, None), slice(None), -1)
 
     def begins(self, cu_seqlens: Tensor | None, hop: int, rows: slice, tokens: int) -> Tensor | None:
-        """Where each document begins in these rows, one chunk or both, of the rank `hop` places before."""
+        """Where each document begins in these rows (one chunk or both) of the rank `hop` places before."""
         if cu_seqlens is None:
             return None
         owner, chunk = (self.rank - hop) % self.ranks, tokens // 2
@@ -116,14 +117,14 @@ class _Ring:
 
 
 class _Travelling:
-    """Messages on their way."""
+    """Messages in flight."""
 
     def __init__(self, works: list[Any], arriving: list[Tensor], leaving: list[Tensor]) -> None:
-        self.works, self.arriving, self.leaving = works, arriving, leaving  # nobody takes their memory before they have left
+        self.works, self.arriving, self.leaving = works, arriving, leaving  # keeps the memory alive until it is sent
 
     def arrived(self) -> list[Tensor]:
         for work in self.works:
-            work.wait()  # NCCL's: the stream does
+            work.wait()  # with NCCL, only the stream waits
         return self.arriving
 
 
@@ -135,7 +136,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, scale: float, right: int, first_qu
 
 
 def _merge(o: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> None:
-    """Takes a part into O, float32, and its log-sum-exp."""
+    """Merges a partial result into O, float32, and its log-sum-exp."""
     weight = torch.sigmoid(part_lse - lse).transpose(1, 2).unsqueeze(-1)
     o.lerp_(part.float(), weight)
     lse.copy_(torch.logaddexp(lse, part_lse))
@@ -173,7 +174,7 @@ class _ContextParallel(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
-        # All ranks pass messages here, whatever their own loss reads.
+        # Every rank must take part in the ring, even if its own loss does not use O.
         d_o = torch.zeros_like(saved[3]) if d_o is None else d_o
         return (*ops.once(lambda *tensors: _ContextParallel.gradients(ctx, *tensors), d_o, d_lse, *saved), *(None,) * 6)
 
@@ -200,10 +201,10 @@ class _ContextParallel(torch.autograd.Function):
             else:
                 assert sums_travelling is not None
                 dq[:, queries] += dq_part
-                sums = sums_travelling.arrived()  # of these keys, from those who held them before
-                for of_all, part in zip(sums, kv_parts):
-                    of_all[:, keys] += part
-            if ring.ranks > 1:  # the last time they come home
+                sums = sums_travelling.arrived()  # of these keys, from the previous ranks
+                for total, part in zip(sums, kv_parts):
+                    total[:, keys] += part
+            if ring.ranks > 1:  # after the last hop they return to their owner
                 sums_travelling = ring.pass_on(sums)
         if sums_travelling is not None:
             sums = sums_travelling.arrived()
@@ -213,44 +214,44 @@ class _ContextParallel(torch.autograd.Function):
 def context_parallel(q: Tensor, k: Tensor, v: Tensor, group: Group = None, *, causal: bool = False, softmax_scale: float | None = None,
                      deterministic: bool = False, return_lse: bool = False, order: str = "zigzag",
                      cu_seqlens: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-    """Attention of a sequence of which each process of a group has some tokens. All call it with tensors of one size.
+    """Attention over a sequence that is split across the processes of a group. All processes call it, with tensors of equal sizes.
 
     Args:
-        q: [batch, tokens, heads, head_dim], this rank's, float16 or bfloat16, in `order` (`shard` deals whole tensors out)
-        k, v: [batch, tokens, kv_heads, head_dim], of the same tokens; kv_heads divides heads
-        group: a process group of torch.distributed; None: all processes
-        causal: a token sees those before it in the whole sequence, and itself
+        q: [batch, tokens, heads, head_dim], this rank's tokens in `order` (see `shard`), float16 or bfloat16
+        k, v: [batch, tokens, kv_heads, head_dim], the same tokens; kv_heads divides heads
+        group: a process group of torch.distributed; None means all processes
+        causal: a token sees itself and all tokens before it in the whole sequence
         softmax_scale: default 1 / sqrt(head_dim)
-        deterministic: the gradient has the same bits every time
+        deterministic: make the gradient bitwise reproducible
         return_lse: return (o, lse), lse [batch, heads, tokens], float32
         order: "zigzag" or "striped"
-        cu_seqlens: [documents + 1], int32 on q's device, the same on all ranks: where packed documents begin in the whole sequence, which do not
-            see each other, and last how many tokens all ranks have. In zigzag, with a batch of 1. Nobody looks at the values
+        cu_seqlens: [documents + 1], int32 on q's device, the same on all ranks: where each packed document begins in the whole sequence, then the
+            total number of tokens. Documents do not see each other. Requires zigzag order and a batch of 1. The values are not checked
     Returns: o, as q.
     Source: Liu et al. (arXiv 2310.01889); stripes: Brandon et al. (arXiv 2311.09431).
     """
     arguments.tensors(4, "[batch, tokens, heads, head_dim]", q=q, k=k, v=v)
     if not dist.is_initialized():
-        raise RuntimeError("there is no process group: start the program by torchrun, and call torch.distributed.init_process_group")
+        raise RuntimeError("there is no process group: start the program with torchrun, and call torch.distributed.init_process_group")
     causal, deterministic = arguments.flag("causal", causal), arguments.flag("deterministic", deterministic)
     return_lse = arguments.flag("return_lse", return_lse)
     if q.shape[1] != k.shape[1]:
-        raise ValueError(f"q has {q.shape[1]} tokens and k has {k.shape[1]}: give queries, keys and values of the same tokens")
+        raise ValueError(f"q has {q.shape[1]} tokens and k has {k.shape[1]}: pass q, k and v of the same tokens")
     striped = _is_striped(order)
     if cu_seqlens is not None:
         arguments.tensors(1, "[documents + 1]", cu_seqlens=cu_seqlens)
         ops.check_arrays(q.transpose(1, 2), None, cu_seqlens, cu_seqlens)
         if striped:
-            raise ValueError("order is 'striped', and packed documents are for 'zigzag': leave order out")
+            raise ValueError("order is 'striped', and cu_seqlens needs 'zigzag': leave order out")
         if q.shape[0] != 1:
-            raise ValueError(f"q has a batch of {q.shape[0]}, and cu_seqlens packs all sequences into one entry: give a batch of 1")
+            raise ValueError(f"q has a batch of {q.shape[0]}, and cu_seqlens packs all documents into one sequence: pass a batch of 1")
     if (causal or cu_seqlens is not None) and not striped and q.shape[1] % 2:
-        raise ValueError(f"q has {q.shape[1]} tokens: in zigzag a rank has two chunks of one length, so give an even number")
+        raise ValueError(f"q has {q.shape[1]} tokens: pass an even number, since in zigzag order a rank has two equal chunks")
     columns = q.shape[-1]
     q, k, v = (tensor.transpose(1, 2) for tensor in interface.padded(*(tensor.transpose(1, 2) for tensor in (q, k, v))))
     ops.check_tensors(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
     if q.dtype not in (torch.float16, torch.bfloat16):
-        raise TypeError(f"q is {q.dtype}: give float16 or bfloat16")
+        raise TypeError(f"q is {q.dtype}: pass float16 or bfloat16")
     if ops.wants_gradient(q, k, v):
         deterministic = ops.is_deterministic(deterministic)
         ops.check_gradient(q, cu_seqlens is not None)

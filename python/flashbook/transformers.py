@@ -1,8 +1,8 @@
 """Hugging Face transformers: `import flashbook.transformers`, then attn_implementation="flashbook".
 
-The functions of this package have FlashAttention's signatures, so transformers' own code for FlashAttention (padding, packed sequences, sliding
-windows) calls them. It takes every name with "flash" in it for a package that it should load; for ours it is told here that it is loaded. It
-leaves out in silence what a function has no argument for, so that is refused here.
+This package has FlashAttention's signatures, so transformers' own FlashAttention code (padding, packed sequences, sliding windows) can call it.
+transformers treats every name containing "flash" as a package to import; `_load_or_flashbook` returns our functions instead. transformers also
+drops options that a function has no argument for, without an error, so `_forward` rejects them.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ try:
 
     _load, _pad, _unpad = (getattr(modeling_flash_attention_utils, name) for name in ("_lazy_imports", "_pad_input", "_unpad_input"))
 except (ImportError, AttributeError) as error:
-    raise ImportError(f"flashbook.transformers was tested with transformers 5.17, and this one is another ({error}): "
+    raise ImportError(f"flashbook.transformers supports transformers 5.17, and another version is installed ({error}): "
                       "pip install 'transformers==5.17.*'") from error
 
 import flashbook
@@ -30,7 +30,7 @@ def _load_or_flashbook(implementation: str | None, *others: Any, **options: Any)
 
 def _forward(*arguments: Any, **options: Any) -> Any:
     if options.get("s_aux") is not None:
-        raise NotImplementedError('the model has learned sinks (s_aux), which attn_implementation="flashbook" does not take: give "eager"')
+        raise NotImplementedError('the model has learned sinks (s_aux), which attn_implementation="flashbook" does not support: use "eager"')
     return flash_attention_forward(*arguments, **options)
 
 

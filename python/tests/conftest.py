@@ -1,7 +1,5 @@
-"""Where the tests run, and what they hold results against.
-
-On a GPU, if there is one and the library is built for it; else on CPU tensors: in the simulator, if the library is built for that, with
-smaller shapes; else only what chapter 2 computes.
+"""Chooses where the tests run: on a GPU, if there is one and the library is built for it; otherwise on CPU tensors and smaller shapes, in the
+simulator if the library is built for that, and else only with chapter 2.
 """
 
 import os
@@ -18,8 +16,8 @@ DEVICE = "cuda" if GPU else "cpu"
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "gpu: wants a GPU")
-    config.addinivalue_line("markers", "kernels: wants a GPU or the simulator")
+    config.addinivalue_line("markers", "gpu: needs a GPU")
+    config.addinivalue_line("markers", "kernels: needs a GPU or the simulator")
 
 
 def pytest_collection_modifyitems(items):
@@ -27,12 +25,12 @@ def pytest_collection_modifyitems(items):
         if not GPU and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no GPU"))
         if not GPU and not _library.is_simulated() and item.get_closest_marker("kernels"):
-            item.add_marker(pytest.mark.skip(reason="no GPU, and the library is not the simulator's"))
+            item.add_marker(pytest.mark.skip(reason="no GPU, and the library was built without the simulator"))
 
 
 @pytest.fixture(autouse=True)
 def seed(request, monkeypatch):
-    """The same numbers for each test. In the simulator CPU tensors take the kernels of a GPU, not chapter 2's."""
+    """Seeds every test alike. In the simulator, CPU tensors use the GPU's kernels and not chapter 2's."""
     torch.manual_seed(0)
     if not GPU and request.node.get_closest_marker("kernels"):
         monkeypatch.setattr(ops, "ON_CPU", ops.HOPPER)

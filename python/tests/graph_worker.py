@@ -11,7 +11,7 @@ from test_derivatives import CALLS, HEADS, ROWS
 import flashbook
 from flashbook import flash_attn_3
 
-SKIPPED = ("dropout", "checkpoint", "context_parallel")  # the first two ask generators for numbers; NCCL is tested elsewhere
+SKIPPED = ("dropout", "checkpoint", "context_parallel")  # the first two draw random numbers; NCCL is tested elsewhere
 GRADIENTS = [name for name in CALLS if name not in SKIPPED]
 
 
@@ -55,8 +55,8 @@ FORWARDS = {"forward": lambda: forward_alone(300), "one_query": lambda: forward_
             "pages_3": lambda: pages(flash_attn_3, "page_table"), "packed_pages": packed_pages}
 
 
-def of_gradients(name):
-    """The call and its gradients, which a deterministic sum would make slower: so they are compared with room for their order."""
+def gradients_of_forward(name):
+    """The call and its gradients, which are compared with a tolerance, since they are not summed in a fixed order."""
     leaves = [make(1, ROWS, HEADS, 64).requires_grad_() for _ in range(3)]
     d_o = None
 
@@ -72,7 +72,7 @@ def of_gradients(name):
 def main():
     name = sys.argv[1]
     torch.manual_seed(0)
-    run = FORWARDS[name]() if name in FORWARDS else of_gradients(name)
+    run = FORWARDS[name]() if name in FORWARDS else gradients_of_forward(name)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,4 +1,4 @@
-"""flashbook._library without PyTorch and without a library: the structs are those of library/flashbook.h, and a missing library has a cure."""
+"""flashbook._library without PyTorch and without a library: its structs match library/flashbook.h, and a missing library is explained."""
 
 import ctypes
 import importlib.util
@@ -46,7 +46,7 @@ class Structs(unittest.TestCase):
         self.assertGreater(len(fields("FlashbookMask")), 20)
 
     def test_each_says_its_size(self):
-        self.assertEqual(library.Mask().size, 144)  # c_interface_test.cpp has the same number
+        self.assertEqual(library.Mask().size, 144)  # same number as in c_interface_test.cpp
         self.assertEqual(library.Tensors(1, 2).k, 2)
         self.assertEqual((library.Mask(window_right=0).window_left, library.Mask(window_right=0).window_right), (-1, 0))
 
@@ -80,7 +80,7 @@ class Loading(unittest.TestCase):
 
 
 class Pages(unittest.TestCase):
-    """What docs/pages/in_pytorch.md shows is right."""
+    """The code in docs/pages/in_pytorch.md is right."""
 
     def attention(self, library_name):
         page = (ROOT / "docs" / "pages" / "in_pytorch.md").read_text(encoding="utf-8")
@@ -94,7 +94,7 @@ class Pages(unittest.TestCase):
         try:
             import numpy as np
         except ImportError:
-            self.skipTest("NumPy is not here")
+            self.skipTest("NumPy is not installed")
         q, k, v = np.random.default_rng(1).standard_normal((3, 150, 64))
         weights = np.exp(q @ k.T / 8)
         np.testing.assert_allclose(self.attention("numpy")(q, k, v), weights @ v / weights.sum(1, keepdims=True), atol=1e-12)
@@ -103,7 +103,7 @@ class Pages(unittest.TestCase):
         try:
             import torch
         except ImportError:
-            self.skipTest("PyTorch is not here")
+            self.skipTest("PyTorch is not installed")
         q, k, v = torch.randn(3, 2, 2, 150, 64)
         torch.testing.assert_close(self.attention("torch")(q, k, v), torch.nn.functional.scaled_dot_product_attention(q, k, v), atol=1e-5, rtol=1e-5)
 

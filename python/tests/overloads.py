@@ -1,4 +1,4 @@
-"""What type checkers are told: mypy checks this file with the rest of the book, and nobody runs it."""
+"""The overloads as type checkers see them: mypy checks this file, which is never run."""
 
 import torch
 from torch import Tensor

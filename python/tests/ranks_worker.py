@@ -1,4 +1,4 @@
-"""One of the processes of test_ranks.py: context_parallel, forward and gradients, against attention of the whole sequence in this process.
+"""One process of test_ranks.py: compares context_parallel, forward and gradients, with attention over the whole sequence.
 
 torchrun --nproc-per-node 2 ranks_worker.py
 """
@@ -15,7 +15,7 @@ from reference import assert_as_good_as_plain, attention
 import flashbook
 from flashbook import _library, ops
 
-# tokens by rank, heads, kv_heads, head_dim, causal, deterministic; and an order, or where documents begin, as parts of all tokens
+# tokens per rank, heads, kv_heads, head_dim, causal, deterministic; then an order, or document starts as fractions of all tokens
 CASES = [(64, 4, 2, 64, True, False), (50, 2, 2, 64, False, False), (130, 2, 1, 128, True, True), (2, 2, 2, 64, True, False),
          (66, 1, 1, 256, False, True)]
 MORE: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
@@ -33,7 +33,7 @@ def is_right(device, dtype, tokens, heads, kv_heads, head_dim, causal, determini
     n = tokens * ranks
     cu_seqlens = torch.tensor([0, *(round(part * n) for part in documents), n], dtype=torch.int32, device=device) if documents else None
     document = torch.bucketize(torch.arange(n), cu_seqlens.cpu(), right=True) if cu_seqlens is not None else None
-    torch.manual_seed(n)  # all have the same whole tensors
+    torch.manual_seed(n)  # all ranks have the same whole tensors
     whole = [torch.randn(batch, n, count, head_dim, dtype=dtype) for count in (heads, kv_heads, kv_heads, heads)]
     *inputs, d_o = (tensor.to(device) for tensor in whole)
     d_lse = torch.randn(batch, heads, n)
@@ -45,8 +45,8 @@ def is_right(device, dtype, tokens, heads, kv_heads, head_dim, causal, determini
 
     def by_reference(type_):
         q, k, v = copies = [tensor.to(type_).requires_grad_() for tensor in whole[:3]]
-        result, of_scores = attention(q, k, v, causal=causal, document=document)
-        return [tensor.detach() for tensor in (result, *gradients_of((result, of_scores), (whole[3].to(type_), d_lse.to(type_)), *copies))], of_scores.detach()
+        result, own_lse = attention(q, k, v, causal=causal, document=document)
+        return [tensor.detach() for tensor in (result, *gradients_of((result, own_lse), (whole[3].to(type_), d_lse.to(type_)), *copies))], own_lse.detach()
 
     (exact, exact_lse), (plain, _) = by_reference(torch.float64), by_reference(dtype)
     for got, want, as_plain in zip(found, exact, plain):
@@ -89,7 +89,7 @@ def main():
         is_right(device, torch.bfloat16, *case, **more)
     is_right(device, torch.float16, *CASES[0])
     refuses()
-    if len(sys.argv) > 1:  # die in the midst of the next one
+    if len(sys.argv) > 1:  # exit in the middle of the next one
         if dist.get_rank() == 1:
             os._exit(9)
         is_right(device, torch.bfloat16, *CASES[0])

@@ -1,4 +1,4 @@
-"""Attention written out, by PyTorch, in whatever type it is given. Tensors are [batch, seqlen, heads, head_dim], as FlashAttention's."""
+"""Reference attention in plain PyTorch, in the type of its inputs. Tensors are [batch, seqlen, heads, head_dim], as in FlashAttention."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 
 
 def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu"):
-    """[seqlen_q, seqlen_k]: which key a query sees, aligned to the bottom right."""
+    """[seqlen_q, seqlen_k]: the visible keys of each query, aligned to the bottom right."""
     distance = torch.arange(seqlen_k, device=device) - torch.arange(seqlen_q, device=device)[:, None] - (seqlen_k - seqlen_q)
     left, right = window[0], 0 if causal else window[1]
     found = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=device)
@@ -18,8 +18,8 @@ def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu"):
 
 
 def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None, document=None, kept=None, bias=None):
-    """O and the log-sum-exp, [batch, heads, seqlen_q]; a row that sees nothing is 0 and -inf. A sink is a score without a key.
-    `document` says which document each token is of, [seqlen]; `kept` what dropout multiplies each probability by; `bias` is by distance."""
+    """O and the log-sum-exp, [batch, heads, seqlen_q], which are 0 and -inf for a row that sees no key. A sink is a score without a key.
+    `document`, [seqlen], is each token's document; `kept` is dropout's factor for each probability; `bias` is indexed by distance."""
     group = q.shape[2] // k.shape[2]
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)))
     scores = q * (scale or 1 / math.sqrt(q.shape[-1])) @ k.mT
@@ -46,7 +46,7 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, s
 
 
 def assert_as_good_as_plain(got, exact, plain, factor=2, floor=1e-5):
-    """FlashAttention's rule: the largest error is at most `factor` times plain attention's in the same type, and a small floor."""
+    """FlashAttention's rule: the largest error is at most `factor` times that of plain attention in the same type, plus a small floor."""
     assert got.shape == exact.shape and not got.isnan().any()
     error, allowed = (of.abs().max().item() if exact.numel() else 0.0 for of in (got.double() - exact, plain.double() - exact))
     assert error <= factor * allowed + floor, f"error {error:.2e}, plain attention's {allowed:.2e}"

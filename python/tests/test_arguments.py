@@ -1,4 +1,4 @@
-"""Every argument of FlashAttention-2's and -3's functions: their order, what is taken, what is refused and when, and the tables that say so."""
+"""Every argument of FlashAttention-2's and -3's functions: their order, which are supported, which raise errors and when, and the page's tables."""
 
 import contextlib
 import importlib.metadata
@@ -24,7 +24,7 @@ OPTIONS = ("dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1
 DESCALES = "q_descale=None, k_descale=None, v_descale=None"
 TUNING = "window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False, sm_margin=0, return_attn_probs=False"
 SIGNATURES = {
-    flashbook: {  # of FlashAttention 2.7 and 2.8
+    flashbook: {  # FlashAttention 2.7 and 2.8
         "flash_attn_func": f"q, k, v, {OPTIONS}", "flash_attn_qkvpacked_func": f"qkv, {OPTIONS}", "flash_attn_kvpacked_func": f"q, kv, {OPTIONS}",
         "flash_attn_varlen_func": f"q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, {OPTIONS}, block_table=None",
         "flash_attn_varlen_qkvpacked_func": f"qkv, cu_seqlens, max_seqlen, {OPTIONS}",
@@ -32,7 +32,7 @@ SIGNATURES = {
         "flash_attn_with_kvcache": "q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None, "
                                    "cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, "
                                    "rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False, s_aux=None"},  # the last is ours
-    flash_attn_3: {  # of hopper/flash_attn_interface.py at 0251105a2fb1, 15 August 2026
+    flash_attn_3: {  # hopper/flash_attn_interface.py at 0251105a2fb1, 15 August 2026
         "flash_attn_func": f"q, k, v, softmax_scale=None, causal=False, qv=None, {DESCALES}, {TUNING}",
         "flash_attn_qkvpacked_func": f"qkv, softmax_scale=None, causal=False, {DESCALES}, window_size=(-1, -1), attention_chunk=0, softcap=0.0, "
                                      "deterministic=False, num_heads_q=None, sm_margin=0, return_attn_probs=False",
@@ -52,13 +52,13 @@ def make(*size, dtype=torch.bfloat16):
 
 
 def call(module, name, **changed):
-    """The function, of small tensors and what is changed."""
+    """Calls the function with small tensors and the given changes."""
     first = torch.tensor([0, 9, ROWS], device=DEVICE, dtype=torch.int32)
     generator_state = torch.get_rng_state()
     torch.manual_seed(5)
     q, k, v, qkv = make(BATCH, ROWS, HEADS), make(BATCH, ROWS, KV_HEADS), make(BATCH, ROWS, KV_HEADS), make(BATCH, ROWS, 3, HEADS)
     torch.set_rng_state(generator_state)
-    k, v = k * 4, v * 2  # so that a softcap is seen
+    k, v = k * 4, v * 2  # large enough for a softcap to have an effect
     packed = "varlen" in name
     if packed:
         q, k, v, qkv = q[0], k[0], v[0], qkv[0]
@@ -85,7 +85,7 @@ def table(module):
     return found
 
 
-# What is given for an argument that is not its default.
+# A value other than the default for each argument.
 OTHERS = {"dropout_p": 0.1, "softmax_scale": 0.3, "causal": True, "window_size": (3, 1), "softcap": 0.5, "deterministic": True,
           "return_attn_probs": True, "return_softmax_lse": True, "max_seqlen": 3, "max_seqlen_q": 3, "max_seqlen_k": 3, "rotary_interleaved": False,
           "num_splits": 3, "pack_gqa": True, "sm_margin": 2, "attention_chunk": 8, "num_heads_q": 1, "cache_seqlens": 9}
@@ -116,7 +116,7 @@ def test_the_page_has_every_argument(module):
 @pytest.mark.kernels
 @pytest.mark.parametrize("module, name", FUNCTIONS, ids=NAMES)
 def test_the_page_is_right(module, name):
-    """What is refused raises NotImplementedError by its name; what is a hint or not read changes no bit; a mask or a scale that is taken does."""
+    """Refused arguments raise NotImplementedError with their name; hints and ignored arguments change no bit; masks and scales do."""
     plain = call(module, name)
     for (function, argument), verdict in table(module).items():
         if function != name:
@@ -133,7 +133,7 @@ def test_the_page_is_right(module, name):
             o, lse, *rest = call(module, name, **{argument: True})
             assert torch.equal(o, plain) and lse.dtype == torch.float32
             assert rest == ([None] if module is flashbook and argument == "return_attn_probs" else [])
-        else:  # tensors, which have tests of their own: these do not fit, but are not refused for what they are
+        else:  # tensors have tests of their own: these have the wrong shape, but the argument itself is supported
             with contextlib.suppress(ValueError, TypeError):
                 call(module, name, **{argument: other(argument)})
 
@@ -168,7 +168,7 @@ def test_numbers_of_numpy():
 
 
 def test_the_order_of_the_other_interface():
-    """It is refused in a first call and after one that it equals by Python's ==, where True is 1 and False 0."""
+    """A wrong type raises in a first call, and also after a remembered call whose options are equal by ==, where True is 1."""
     q, k, v = (torch.randn(1, 10, 2, 64) for _ in range(3))
     flashbook.flash_attn_func(q, k, v, 0.0, 1.0, False)
     for positional in ((None, True), (None,), (0.125, True), (0.0, True), (False, 1.0)):
@@ -183,11 +183,11 @@ def test_the_order_of_the_other_interface():
     first = torch.tensor([0, 10], dtype=torch.int32)
     with pytest.raises(TypeError, match="flash_attn_3"):
         flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, None, None, 0.125, True)
-    with pytest.raises(ValueError, match=r"cache_batch_idx is given.*flash_attn_3"):  # FlashAttention-3's cache_seqlens
+    with pytest.raises(ValueError, match=r"cache_batch_idx needs cache_seqlens.*flash_attn_3"):  # FlashAttention-3's cache_seqlens
         flashbook.flash_attn_with_kvcache(q, k, v, None, None, None, None, None, first[:1])
 
 
-def test_values_that_nobody_can_mean():
+def test_values_that_make_no_sense():
     q, k, v = (torch.randn(1, 10, 2, 64) for _ in range(3))
     for options, because in (({"softmax_scale": math.nan}, "finite"), ({"softmax_scale": math.inf}, "finite"), ({"softmax_scale": -1.0}, "above 0"),
                              ({"softcap": math.nan}, "finite"), ({"softcap": math.inf}, "finite")):
@@ -197,7 +197,7 @@ def test_values_that_nobody_can_mean():
     with pytest.raises(ValueError, match="num_splits is -1"):
         flashbook.flash_attn_with_kvcache(q, k, v, num_splits=-1)
     for length in (-1, 11):
-        with pytest.raises(ValueError, match="give 0 to 10"):
+        with pytest.raises(ValueError, match="pass 0 to 10"):
             flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=length)
     with pytest.raises(ValueError, match="num_heads_q"):
         flash_attn_3.flash_attn_qkvpacked_func(torch.randn(1, 10, 5, 64), num_heads_q=2)
@@ -206,7 +206,7 @@ def test_values_that_nobody_can_mean():
 @pytest.mark.kernels
 @pytest.mark.parametrize("rows, keys, options", [(20, 8, {"causal": True}), (20, 8, {"causal": True, "window_size": (3, 0)}), (5, 0, {})])
 def test_the_log_sum_exp_of_rows_that_see_nothing(rows, keys, options):
-    """FlashAttention-2 has +inf there, FlashAttention-3 -inf; a call that repeats has the same."""
+    """FlashAttention-2 returns +inf, FlashAttention-3 -inf; a repeated call returns the same."""
     q, k, v = make(1, rows, 2), make(1, keys, 2), make(1, keys, 2)
     exact = attention(*(tensor.double() for tensor in (q, k, v)), causal="causal" in options, window=options.get("window_size", (-1, -1)))[1]
     assert exact.isneginf().any()
@@ -215,9 +215,9 @@ def test_the_log_sum_exp_of_rows_that_see_nothing(rows, keys, options):
         assert torch.equal(lse.isposinf(), exact.isneginf()) and not lse.isneginf().any()
         _, lse = flash_attn_3.flash_attn_func(q, k, v, return_attn_probs=True, **options)
         assert torch.equal(lse.isneginf(), exact.isneginf()) and not lse.isposinf().any()
-    first, of_keys = (torch.tensor([0, count], device=DEVICE, dtype=torch.int32) for count in (rows, keys))
-    assert flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, of_keys, rows, keys, return_attn_probs=True, **options)[1].isposinf().any()
-    assert flash_attn_3.flash_attn_varlen_func(q[0], k[0], v[0], first, of_keys, rows, keys, return_attn_probs=True, **options)[1].isneginf().any()
+    first, first_key = (torch.tensor([0, count], device=DEVICE, dtype=torch.int32) for count in (rows, keys))
+    assert flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first_key, rows, keys, return_attn_probs=True, **options)[1].isposinf().any()
+    assert flash_attn_3.flash_attn_varlen_func(q[0], k[0], v[0], first, first_key, rows, keys, return_attn_probs=True, **options)[1].isneginf().any()
 
 
 @pytest.mark.kernels
@@ -284,12 +284,12 @@ def test_fp8_and_its_scales():
     exact, exact_lse = attention(*(by_head(tensor, scale) for tensor, scale in zip(fp8, scales)), causal=True)
     o, lse = flash_attn_3.flash_attn_func(*fp8, None, True, None, *scales, return_attn_probs=True)
     assert o.dtype == torch.bfloat16 and (o.double() - exact).abs().max() < 0.2
-    torch.testing.assert_close(lse.double(), exact_lse, atol=5e-2, rtol=1e-2)  # its sums are of rounded probabilities
+    torch.testing.assert_close(lse.double(), exact_lse, atol=5e-2, rtol=1e-2)  # it sums rounded probabilities
     assert not torch.equal(o, flash_attn_3.flash_attn_func(*fp8, None, True))
     expanded = [torch.full((1, 1), 2.0, device=DEVICE).expand(2, 2)] * 3
     assert torch.equal(flash_attn_3.flash_attn_func(*fp8, None, True, None, *expanded),
                        flash_attn_3.flash_attn_func(*fp8, None, True, None, *(scale.contiguous() for scale in expanded)))
-    # by block, and by tensor, where every chapter is chosen
+    # per block, and per tensor
     heads_first = [tensor.transpose(1, 2) for tensor in fp8]
     for sizes in (((2, 4, 1), (2, 2, 1), (2, 2, 1)), ((1,), (1,), (1,))):
         twice = [torch.full(size, 2.0, device=DEVICE) for size in sizes]
@@ -301,11 +301,11 @@ def test_fp8_and_its_scales():
             flash_attn_3.flash_attn_func(*fp8, q_descale=wrong)
     with pytest.raises(ValueError, match="float8_e4m3fn"):
         flash_attn_3.flash_attn_func(q.bfloat16(), k.bfloat16(), v.bfloat16(), q_descale=scales[0])
-    with pytest.raises(TypeError, match="wants a gradient"):
+    with pytest.raises(TypeError, match="requires a gradient"):
         flash_attn_3.flash_attn_func(fp8[0].requires_grad_(), *fp8[1:])
 
 
-# ---- what is refused is refused in time --------------------------------------------------------------------------------------------
+# ---- errors come before anything is computed or written ----------------------------------------------------------------------------
 
 
 @pytest.mark.kernels
@@ -313,7 +313,7 @@ def test_a_gradient_is_refused_in_the_forward_pass():
     wide = [torch.randn(1, 20, 2, 64, requires_grad=True) for _ in range(3)]
     by_operator = lambda: torch.ops.flashbook.forward(*(leaf.transpose(1, 2) for leaf in wide), 0.125, -1, -1, 0.0, None, None, None, False, 2, 5)
     for refused in (lambda: flashbook.attention(*wide, chapter=2), by_operator):
-        with pytest.raises(TypeError, match="wants a gradient"):
+        with pytest.raises(TypeError, match="requires a gradient"):
             refused()
     with torch.no_grad():
         flashbook.attention(*wide, chapter=2)
@@ -325,7 +325,7 @@ def test_no_gradient_goes_through_a_cache(of):
     tensors = [make(1, 1, 2), make(1, 20, 2), make(1, 20, 2), make(1, 1, 2), make(1, 1, 2)]
     tensors[of].requires_grad_()
     for function in (flashbook.flash_attn_with_kvcache, flash_attn_3.flash_attn_with_kvcache):
-        with pytest.raises(NotImplementedError, match="no gradient goes through a cache"):
+        with pytest.raises(NotImplementedError, match="a cache has no gradient"):
             function(*tensors, cache_seqlens=5)
         with torch.no_grad():
             assert function(*tensors, cache_seqlens=5).isfinite().all()
@@ -345,7 +345,7 @@ def test_a_refused_call_has_appended_nothing(change, kind):
     given = {"q": make(2, 1, 4), "k_cache": make(2, rows, 2), "v_cache": make(2, rows, 2), "k": make(2, 1, 2), "v": make(2, 1, 2),
              "cache_seqlens": torch.tensor([3, 9], dtype=torch.int32, device=DEVICE)}
     before = given["k_cache"].clone(), given["v_cache"].clone()
-    if kind is None:  # the same call, which is not refused, writes
+    if kind is None:  # the same call without the change does write
         flashbook.flash_attn_with_kvcache(**given)
         assert not torch.equal(given["k_cache"], before[0]) and not torch.equal(given["v_cache"], before[1])
         return
@@ -389,35 +389,35 @@ def test_scaled_dot_product_attention(rows, keys):
 
 @pytest.mark.kernels
 def test_explain():
-    """It says what is chosen and runs nothing: the outputs' values are those of nobody, a cache stays, and nothing is remembered."""
+    """explain reports the choice and runs nothing: outputs are not computed, caches are not written, and no call is remembered."""
     q, k, v = (make(2, 20, heads) for heads in (4, 2, 2))
     first = torch.tensor([0, 20], device=DEVICE, dtype=torch.int32)
-    said = lambda *arguments, **options: (lambda found: (found.operation, found.chapter, found.step))(flashbook.explain(*arguments, **options))
-    assert said(flashbook.flash_attn_func, q, k, v) == said(flash_attn_3.flash_attn_func, q, k, v) == ("forward", 5, 5)
-    assert said(flashbook.flash_attn_func, q, k, v, window_size=(3, 0)) == ("forward", 9, 3)
-    assert said(flashbook.flash_attn_func, q, k, v, softcap=3.0) == said(flashbook.flash_attn_func, q, k, v, 0.1) == ("forward", 9, 5)
-    assert said(flashbook.flash_attn_varlen_func, q[0], k[0], v[0], first, first, 20, 20) == ("forward", 9, 2)
-    assert said(flashbook.attention, *(tensor.transpose(1, 2) for tensor in (q, k, v)), chapter=5, step=2) == ("forward", 5, 2)
+    choice = lambda *arguments, **options: (lambda found: (found.operation, found.chapter, found.step))(flashbook.explain(*arguments, **options))
+    assert choice(flashbook.flash_attn_func, q, k, v) == choice(flash_attn_3.flash_attn_func, q, k, v) == ("forward", 5, 5)
+    assert choice(flashbook.flash_attn_func, q, k, v, window_size=(3, 0)) == ("forward", 9, 3)
+    assert choice(flashbook.flash_attn_func, q, k, v, softcap=3.0) == choice(flashbook.flash_attn_func, q, k, v, 0.1) == ("forward", 9, 5)
+    assert choice(flashbook.flash_attn_varlen_func, q[0], k[0], v[0], first, first, 20, 20) == ("forward", 9, 2)
+    assert choice(flashbook.attention, *(tensor.transpose(1, 2) for tensor in (q, k, v)), chapter=5, step=2) == ("forward", 5, 2)
     fp8 = [tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v)]
-    assert said(flash_attn_3.flash_attn_func, *fp8) == ("forward", 6, 7)
+    assert choice(flash_attn_3.flash_attn_func, *fp8) == ("forward", 6, 7)
     scale = torch.ones(2, 2, 1, device=DEVICE)
-    assert said(flashbook.attention, *(tensor.transpose(1, 2) for tensor in fp8), k_scale=scale, v_scale=scale) == ("forward", 6, 3)
+    assert choice(flashbook.attention, *(tensor.transpose(1, 2) for tensor in fp8), k_scale=scale, v_scale=scale) == ("forward", 6, 3)
 
     before, new = k.clone(), make(2, 1, 2)
     found = flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], k, v, new, new, cache_seqlens=7)
     assert (found.operation, found.chapter, found.step, found.copied, found.backward) == ("decode", 8, 9, (), None) and torch.equal(k, before)
     table_ = torch.arange(2, device=DEVICE, dtype=torch.int32)[:, None]
     flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], make(2, 32, 2), make(2, 32, 2), new, new, cache_seqlens=7, block_table=table_)
-    assert said(flashbook.flash_attn_with_kvcache, make(2, 40, 4), k, v, cache_seqlens=7, causal=True) == ("decode", 8, 10)  # 80 rows
+    assert choice(flashbook.flash_attn_with_kvcache, make(2, 40, 4), k, v, cache_seqlens=7, causal=True) == ("decode", 8, 10)  # 80 rows
     heads_first = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (k, v)]
-    assert said(flashbook.flash_attn_with_kvcache, q[:, :8], *heads_first, cache_seqlens=9) == ("decode", 8, 6)
-    assert said(flashbook.flash_attn_with_kvcache, q[:, :9], *heads_first, cache_seqlens=9) == ("decode", 8, 10)
-    one_query = [said(flashbook.flash_attn_func, q[:, :1], *keys) for keys in ((k, v), heads_first)]
+    assert choice(flashbook.flash_attn_with_kvcache, q[:, :8], *heads_first, cache_seqlens=9) == ("decode", 8, 6)
+    assert choice(flashbook.flash_attn_with_kvcache, q[:, :9], *heads_first, cache_seqlens=9) == ("decode", 8, 10)
+    one_query = [choice(flashbook.flash_attn_func, q[:, :1], *keys) for keys in ((k, v), heads_first)]
     assert one_query == ([("forward", 8, 9), ("forward", 8, 6)] if DEVICE == "cuda" else [("forward", 5, 5)] * 2)
     long = make(2, 400, 4)
-    assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, causal=True) == ("decode", 9, 8)
-    assert said(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, 10)
-    for rows, chapter in ((4, 8), (8, 9)):  # of a page
+    assert choice(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, causal=True) == ("decode", 9, 8)
+    assert choice(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, 10)
+    for rows, chapter in ((4, 8), (8, 9)):  # rows per page
         pages = torch.arange(2 * 5, device=DEVICE, dtype=torch.int32).view(2, 5)
         found = flashbook.explain(flashbook.flash_attn_with_kvcache, long, make(10, rows, 2), make(10, rows, 2), cache_seqlens=7, block_table=pages)
         assert found.chapter == chapter
@@ -446,14 +446,14 @@ def test_explain_on_the_host():
 
 
 def test_the_choice_without_a_machine():
-    """Below and above Hopper it is chapter 4, and what only Hopper's chapters do is refused."""
+    """Before and after Hopper, calls use chapter 4, and whatever needs the Hopper chapters raises an error."""
     half = torch.bfloat16
     kind = lambda **changed: ops.choose(**{"on_cpu": False, "hopper": True, "dtype": half, "queries": 9, "masked": False, "functions": False,
                                            "packed": False, "scaling": 0, "padded": False} | changed)[:2]
     assert kind() == (5, 5) and kind(queries=1) == (8, 6)
     assert kind(hopper=False) == kind(hopper=False, queries=1) == (4, 6)
     assert kind(masked=True) == (9, 3) and kind(masked=True, packed=True) == (9, 2) and kind(masked=True, functions=True) == (9, 5)
-    assert kind(dtype=torch.float8_e4m3fn) == (6, 7) and kind(dtype=torch.float8_e4m3fn, scaling=ops.SCALE_OF_BLOCK) == (6, 3)
+    assert kind(dtype=torch.float8_e4m3fn) == (6, 7) and kind(dtype=torch.float8_e4m3fn, scaling=ops.SCALE_PER_BLOCK) == (6, 3)
     assert kind(padded=True, queries=1) == kind(padded=True, hopper=False) == (5, 5) and kind(padded=True, masked=True) == (9, 3)
     page = PAGE.read_text(encoding="utf-8").partition("A call takes the first row that fits:")[2].partition("\n\nAgainst")[0]
     rows = [tuple(map(int, numbers)) for numbers in re.findall(r"\| (\d), step (\d)", page)]
@@ -474,12 +474,12 @@ def test_what_only_hopper_has(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 0))
     ampere = torch.device("cuda:0")
     for chapter in (5, 6, 7, 8, 9):
-        with pytest.raises(NotImplementedError, match=r"instructions of Hopper, and cuda:0 is of compute capability 8\.0"):
+        with pytest.raises(NotImplementedError, match=r"needs Hopper, and cuda:0 has compute capability 8\.0"):
             ops.check_machine(ampere, chapter)
 
 
 def test_a_torch_without_private_names():
-    """A call goes the long way then, and is right."""
+    """Without PyTorch's private functions, calls take the slow path and are right."""
     code = """
 import torch
 private = {name: torch._C.__dict__[name] for name in ("_are_functorch_transforms_active", "_get_tracing_state", "_len_torch_dispatch_stack",
@@ -488,7 +488,7 @@ private = {name: torch._C.__dict__[name] for name in ("_are_functorch_transforms
 for name in private:
     delattr(torch._C, name)
 from flashbook import _torch  # noqa: E402
-for name, value in private.items():  # PyTorch itself needs them
+for name, value in private.items():  # PyTorch needs them
     setattr(torch._C, name, value)
 import flashbook
 assert _torch.modes() == 1 and _torch.are_transforms_active()
@@ -501,7 +501,7 @@ for _ in range(2):
 
 
 def test_the_version_says_for_which_machine():
-    version = pytest.importorskip("flashbook._version", reason="a checkout, and no wheel").__version__
+    version = pytest.importorskip("flashbook._version", reason="a checkout, not a wheel").__version__
     assert version == flashbook.__version__ == importlib.metadata.version("flashbook")
     assert re.fullmatch(r"[\d.]+\+sim" if _library.is_simulated() else r"[\d.]+\+cu\d+", version)
 

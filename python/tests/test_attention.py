@@ -1,4 +1,4 @@
-"""O, the log-sum-exp and gradients against float64, by FlashAttention's rule, over the lengths, heads, masks and strides of its own tests."""
+"""O, the log-sum-exp and gradients against float64, by FlashAttention's rule, with the lengths, heads, masks and strides of its own tests."""
 
 import itertools
 import math
@@ -27,19 +27,19 @@ def inputs(seqlen_q, seqlen_k, heads, kv_heads, head_dim, dtype, batch=BATCH, gr
 
 
 def held(got, q, k, v, floor=1e-5, **options):
-    """Holds O, and the log-sum-exp if it is given, against float64."""
+    """Compares O, and the log-sum-exp if given, with float64."""
     o, lse = got if isinstance(got, tuple) else (got, None)
     options = {"window" if name == "window_size" else name: value for name, value in options.items()}
     exact, exact_lse = attention(*(tensor.detach().double() for tensor in (q, k, v)), **options)
     plain, _ = attention(*(tensor.detach() for tensor in (q, k, v)), **options)
     assert o.dtype == q.dtype
     assert_as_good_as_plain(o, exact, plain, floor=floor)
-    if lse is not None:  # of a row that sees nothing +inf, as FlashAttention-2 has it
+    if lse is not None:  # FlashAttention-2 returns +inf for a row that sees no key
         torch.testing.assert_close(lse.double(), exact_lse.where(exact_lse.isfinite(), math.inf), atol=2e-3, rtol=1e-5)
 
 
 def held_with_gradients(q, k, v, **options):
-    """Holds O, the log-sum-exp and all gradients against float64."""
+    """Compares O, the log-sum-exp and all gradients with float64."""
     o, lse, _ = flashbook.flash_attn_func(q, k, v, return_attn_probs=True, **options)
     held((o, lse), q, k, v, **options)
     d_o = torch.randn_like(o)
@@ -56,7 +56,7 @@ def held_with_gradients(q, k, v, **options):
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_forward_and_backward(dtype, head_dim, mask):
-    shift = list(MASKS).index(mask) + head_dim // 64  # so that over all masks every length meets all heads
+    shift = list(MASKS).index(mask) + head_dim // 64  # so that over all masks every length is combined with all heads
     cases = [(lengths, HEADS[(i + shift) % len(HEADS)]) for i, lengths in enumerate(LENGTHS)]
     for (seqlen_q, seqlen_k), heads in cases:
         held_with_gradients(*inputs(seqlen_q, seqlen_k, *heads, head_dim, dtype, grad=True), **MASKS[mask])
@@ -70,7 +70,7 @@ def test_head_dimensions_that_tiles_pad(head_dim, mask):
         heads = HEADS[-1]
         q, k, v = (tensor.requires_grad_() for tensor in inputs(seqlen_q, seqlen_k, *heads, head_dim, torch.bfloat16))
         held_with_gradients(q, k, v, **MASKS[mask])
-        # Columns of a wider tensor, whose others are NaN: read where they lie, and they alone.
+        # Columns of a wider tensor whose other columns are NaN: they must be read in place, and nothing else.
         wide = [torch.cat([tensor.detach(), torch.full_like(tensor[..., :8], math.nan)], 3)[..., :head_dim] for tensor in (q, k, v)]
         assert not flashbook.explain(flashbook.flash_attn_func, *wide, **MASKS[mask]).copied
         assert torch.equal(flashbook.flash_attn_func(*wide, **MASKS[mask]), flashbook.flash_attn_func(q, k, v, **MASKS[mask]))
@@ -80,7 +80,7 @@ def test_head_dimensions_that_tiles_pad(head_dim, mask):
 @pytest.mark.parametrize("head_dim", [8, 40, 80, 96, 136, 192, 248] if GPU else [40, 56])
 @pytest.mark.parametrize("pages", [0, 16])
 def test_caches_whose_head_dimension_tiles_pad(head_dim, pages):
-    """By chapter 8, with and without rules; columns behind a row's are NaN, and nothing is copied."""
+    """Chapter 8, with and without masks; the columns after a row's are NaN, and nothing may be copied."""
     q, k, v = inputs(2, 96, 4, 2, head_dim, torch.bfloat16, batch=2)
     k_cache, v_cache = (torch.cat([tensor, torch.full_like(tensor[..., :8], math.nan)], 3)[..., :head_dim] for tensor in (k, v))
     table, lengths = None, torch.tensor([90, 37], device=DEVICE, dtype=torch.int32)
@@ -105,7 +105,7 @@ def padding_by_hand(tensors, missing):
 @pytest.mark.parametrize("mask", ["full", "causal", "local", "softcap"])
 @pytest.mark.parametrize("head_dim", [1, 33, 59, 111, 250] if GPU else [33, 59])
 def test_head_dimensions_that_are_no_multiple_of_8(head_dim, mask):
-    """The three tensors are copied with columns of 0, as FlashAttention copies them; the scale is that of the columns that are given."""
+    """q, k and v are padded with zero columns, as in FlashAttention; the scale is that of the original head dimension."""
     q, k, v = inputs(70, 90, 4, 2, head_dim, torch.bfloat16, grad=True)
     held_with_gradients(q, k, v, **MASKS[mask])
     assert flashbook.explain(flashbook.flash_attn_func, q, k, v, **MASKS[mask]).copied == ("q", "k", "v")
@@ -133,7 +133,7 @@ def test_every_function_pads_head_dimensions():
     q, k, v, *flat = (tensor.detach() for tensor in (q, k, v, *flat))
     k_cache, v_cache = k.clone(), v.clone()
     k_cache[:, 30:], v_cache[:, 30:] = math.nan, math.nan
-    for function in (flashbook.flash_attn_with_kvcache, flash_attn_3.flash_attn_with_kvcache):  # new keys go into the cache that was given
+    for function in (flashbook.flash_attn_with_kvcache, flash_attn_3.flash_attn_with_kvcache):  # new keys go into the caller's cache
         o = function(q[:, 39:], k_cache, v_cache, k[:, 30:], v[:, 30:], cache_seqlens=30)
         held(o, q[:, 39:], k, v)
         assert torch.equal(k_cache, k) and torch.equal(v_cache, v)
@@ -156,7 +156,7 @@ def test_every_function_pads_head_dimensions():
 def test_head_dimensions_that_tiles_pad_are_for_chapters_5_and_7_to_9():
     q, k, v = inputs(1, 64, 2, 2, 96, torch.bfloat16)
     if _library.is_simulated():
-        with pytest.raises(NotImplementedError, match="a cache in float8_e4m3fn has 64, 128, 256"):
+        with pytest.raises(NotImplementedError, match="a cache in float8_e4m3fn supports 64, 128, 256"):
             flash_attn_3.flash_attn_with_kvcache(q, k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn), cache_seqlens=3)
         with pytest.raises(ValueError, match="head dimensions"):
             flashbook.attention(*(tensor.transpose(1, 2) for tensor in inputs(9, 9, 2, 2, 96, torch.bfloat16)), chapter=4)
@@ -164,7 +164,7 @@ def test_head_dimensions_that_tiles_pad_are_for_chapters_5_and_7_to_9():
 
 @pytest.mark.kernels
 def test_gradients_are_directional_derivatives():
-    """gradcheck's question, in random directions: along d the float64 loss changes by <gradient, d>."""
+    """Like gradcheck, in random directions: along d, the float64 loss changes by <gradient, d>."""
     q, k, v = inputs(70, 90, 4, 2, 64, torch.float16, batch=1, grad=True)
     weights = torch.randn(1, 70, 4, 64, device=DEVICE, dtype=torch.float64)
     o = flashbook.flash_attn_func(q, k, v, causal=True)
@@ -192,16 +192,16 @@ def test_slopes():
 @pytest.mark.kernels
 @pytest.mark.parametrize("softcap", [0.0, 3.0])
 def test_slopes_of_each_sequence(softcap):
-    """Slopes of a batch entry, of a packed sequence, and of a cache. Those of one sequence are as different as can be from another's."""
+    """Slopes per batch entry, per packed sequence, and with a cache. They differ between sequences as much as possible."""
     q, k, v = inputs(70, 90, 4, 2, 64, torch.bfloat16, batch=3, grad=True)
     slopes = torch.tensor([[2.0, 1.0, 0.5, 0.25], [0.0, 0.0, 0.0, 0.0], [0.125, 4.0, 0.0625, 8.0]], device=DEVICE)
     o = flashbook.flash_attn_func(q, k, v, causal=True, softcap=softcap, alibi_slopes=slopes)
     d_o = torch.randn_like(o)
     got = torch.autograd.grad(o, (q, k, v), d_o)
     flat = [tensor.detach().flatten(0, 1).requires_grad_() for tensor in (q, k, v)]
-    first, of_keys = (torch.arange(4, device=DEVICE, dtype=torch.int32) * rows for rows in (70, 90))
-    packed = flashbook.flash_attn_varlen_func(*flat, first, of_keys, 70, 90, causal=True, softcap=softcap, alibi_slopes=slopes)
-    of_packed = torch.autograd.grad(packed, flat, d_o.flatten(0, 1))
+    first, first_key = (torch.arange(4, device=DEVICE, dtype=torch.int32) * rows for rows in (70, 90))
+    packed = flashbook.flash_attn_varlen_func(*flat, first, first_key, 70, 90, causal=True, softcap=softcap, alibi_slopes=slopes)
+    gradients_packed = torch.autograd.grad(packed, flat, d_o.flatten(0, 1))
     cached = flashbook.flash_attn_with_kvcache(q.detach()[:, -2:], k.detach(), v.detach(), causal=True, softcap=softcap, alibi_slopes=slopes)
     for i in range(3):
         one, at = [tensor.detach()[i:i + 1] for tensor in (q, k, v)], {"causal": True, "softcap": softcap, "slopes": slopes[i]}
@@ -210,13 +210,13 @@ def test_slopes_of_each_sequence(softcap):
         held(cached[i:i + 1], one[0][:, -2:], *one[1:], **at)
         exact, plain = ([tensor.to(kind).requires_grad_() for tensor in one] for kind in (torch.float64, torch.bfloat16))
         pairs = [torch.autograd.grad(attention(*leaves, **at)[0], leaves, d_o[i:i + 1].to(leaves[0].dtype)) for leaves in (exact, plain)]
-        for gradient, of_other, rows, right, by_torch in zip(got, of_packed, (70, 90, 90), *pairs):
+        for gradient, packed_gradient, rows, right, by_torch in zip(got, gradients_packed, (70, 90, 90), *pairs):
             assert_as_good_as_plain(gradient[i:i + 1], right, by_torch, factor=3, floor=2e-3)
-            assert_as_good_as_plain(of_other[None, rows * i:rows * i + rows], right, by_torch, factor=3, floor=2e-3)
+            assert_as_good_as_plain(packed_gradient[None, rows * i:rows * i + rows], right, by_torch, factor=3, floor=2e-3)
     shared = [flashbook.flash_attn_func(q, k, v, alibi_slopes=of) for of in (slopes[0], slopes[:1], slopes[:1].expand(3, 4))]
     assert torch.equal(shared[0], shared[1]) and torch.equal(shared[0], shared[2])
     for wrong in (slopes[:2], slopes[:, :3]):
-        with pytest.raises(ValueError, match=r"alibi_slopes is .*one a head of each sequence"):
+        with pytest.raises(ValueError, match=r"alibi_slopes is .*one per head and sequence"):
             flashbook.flash_attn_func(q, k, v, alibi_slopes=wrong)
 
 
@@ -263,7 +263,7 @@ def test_packed_projections_are_read_where_they_lie():
     torch.testing.assert_close(gradient, torch.stack(apart, 2), atol=2e-2, rtol=1e-2)
     kv = qkv.detach()[:, :, 1:]
     assert torch.equal(flashbook.flash_attn_kvpacked_func(qkv.detach()[:, :, 0], kv, causal=True), o)
-    if GPU:  # nothing is allocated but O (and places for a counter and for log-sum-exps that nobody asks for, which are there by now)
+    if GPU:  # only O is allocated (the counter and the scratch for unwanted log-sum-exps exist by now)
         torch.cuda.synchronize()
         before = torch.cuda.memory_stats()["allocation.all.allocated"]
         with torch.no_grad():
@@ -320,7 +320,7 @@ def test_zero_sizes():
         assert o.shape == q.shape and not o.any() and lse.isposinf().all()
         for gradient, tensor in zip(torch.autograd.grad(o.sum(), (q, k, v)), (q, k, v)):
             assert gradient.shape == tensor.shape and not gradient.any()
-    none = torch.zeros(1, device=DEVICE, dtype=torch.int32)  # no sequence at all
+    none = torch.zeros(1, device=DEVICE, dtype=torch.int32)  # no sequences
     q, k, v = (tensor[0] for tensor in inputs(0, 0, 2, 2, 64, torch.bfloat16))
     assert flashbook.flash_attn_varlen_func(q, k, v, none, none, 0, 0).shape == q.shape
 
@@ -347,11 +347,11 @@ def test_more_heads_than_a_grid_has_rows(sizes, options):
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("heads", [1, 16])
 def test_no_plan_refuses_many_heads(heads, queries):
-    """The simulator takes minutes for 70,000 heads, and no time to plan for them."""
+    """Running 70,000 heads takes minutes in the simulator, planning takes no time."""
     q, k, v = (torch.empty(70000, heads, queries, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
     for softcap, left in ((0.0, -1), (5.0, -1), (0.0, 7)):
         assert not ops.forward_plan(q, k, v, 0.125, left, -1, softcap, None, None, 0, 0, ops.NO_SCALES).empty
-        for deterministic in (False, True) if heads == 1 else ():  # else its workspace has 38 GB
+        for deterministic in (False, True) if heads == 1 else ():  # otherwise its workspace takes 38 GB
             assert not ops.plan_backward((q, k, v, q, q), 0.125, left, -1, softcap, False, -1, deterministic).empty
     for chapter in (1, 3, 4, 5, 8):
         assert not ops.forward_plan(q, k, v, 0.125, -1, -1, 0.0, None, None, chapter, 0, ops.NO_SCALES).empty
@@ -469,7 +469,7 @@ def test_chapter_2_on_the_cpu():
 
 
 def test_the_second_call_is_as_the_first():
-    """It goes another way, past all checks of sizes: on the CPU by chapter 2."""
+    """The call must not reach the checks of sizes: on the CPU it runs chapter 2."""
     make = lambda rows=50: [torch.randn(2, 4, rows, 64).bfloat16().transpose(1, 2) for _ in range(3)]
     q, k, v = make()
     first, second, third = (flashbook.flash_attn_func(q, k, v, causal=True, return_attn_probs=True) for _ in range(3))
@@ -489,7 +489,7 @@ def test_the_second_call_is_as_the_first():
 @pytest.mark.kernels
 @pytest.mark.parametrize("chapter", [1, 3, 4, 5, 6, 8, 9])
 def test_every_step(chapter):
-    steps = {8: 6, 9: 5}.get(chapter) or _library.chapters()[chapter][0]  # 8's last is for latent keys, 9's a gradient
+    steps = {8: 6, 9: 5}.get(chapter) or _library.chapters()[chapter][0]  # chapter 8's last step is for latent keys, chapter 9's is a gradient
     dtype = torch.float8_e4m3fn if chapter == 6 else torch.float16
     q, k, v = (torch.randn(1, heads, 70, 64, device=DEVICE).to(dtype) for heads in (4, 2, 2))
     exact = attention(*(tensor.double().transpose(1, 2) for tensor in (q, k, v)), causal=True)[0].transpose(1, 2)
@@ -533,7 +533,7 @@ def test_cache(pages, new, queries, causal):
 @pytest.mark.parametrize("pages", [None, 16])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_cache_in_e4m3(pages, dtype):
-    """Scales of any size, by sequence and key head; queries and o stay in 16 bits."""
+    """Scales of any size, per sequence and key head; q and o stay in 16 bits."""
     batch, heads, kv_heads, d, most = 2, 4, 2, 64, 320
     lengths = torch.tensor([300, 1], device=DEVICE, dtype=torch.int32)
     q = torch.randn(batch, 1, heads, d, device=DEVICE, dtype=dtype)
@@ -555,8 +555,8 @@ def test_cache_in_e4m3(pages, dtype):
         right = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v_)
         assert (o[i] - right).abs().max() <= torch.finfo(dtype).eps * right.abs().max()
         assert (lse[i] - scores.logsumexp(-1)).abs().max() < 1e-4
-    for wrong, words in (({"window_size": (20, 0)}, "no window"), ({"k_descale": scales[0][:1]}, "k_descale is"), ({"q_descale": scales[0]}, "16 bits"),
-                         ({"k": q[:, :, :kv_heads], "v": q[:, :, :kv_heads]}, "write them into it")):
+    for wrong, words in (({"window_size": (20, 0)}, "not support window_size"), ({"k_descale": scales[0][:1]}, "k_descale is"), ({"q_descale": scales[0]}, "16 bits"),
+                         ({"k": q[:, :, :kv_heads], "v": q[:, :, :kv_heads]}, "write them into the cache")):
         with pytest.raises((ValueError, NotImplementedError), match=words):
             flashbook.flash_attn_3.flash_attn_with_kvcache(q, *encoded, **options | wrong)
 
@@ -567,11 +567,11 @@ def test_cache_in_its_other_forms():
     held(flashbook.flash_attn_with_kvcache(q, k, v), q, k, v)
     held(flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=60), q, k[:, :60], v[:, :60])
     held(flashbook.flash_attn_with_kvcache(q, k, v, causal=True, window_size=(20, 0)), q, k, v, causal=True, window=(20, 0))
-    many = torch.randn(2, 70, 4, 64, device=DEVICE, dtype=torch.float16)  # by chapter 9
+    many = torch.randn(2, 70, 4, 64, device=DEVICE, dtype=torch.float16)  # runs chapter 9
     k, v = (tensor[:1].expand(2, *tensor.shape[1:]) for tensor in (k, v))
     held(flashbook.flash_attn_with_kvcache(many, k, v, window_size=(20, 3), softcap=4.0), many, k, v, window=(20, 3), softcap=4.0)
     q, k, v = inputs(1, 100, 4, 2, 64, torch.float16)
-    rows = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (k, v)]  # a head's rows side by side
+    rows = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (k, v)]  # a head's rows are contiguous
     held(flashbook.flash_attn_with_kvcache(q, *rows), q, k, v)
 
 
@@ -585,7 +585,7 @@ RULES = {"window": {"window_size": (40, 0)}, "both sides": {"window_size": (9, 1
 @pytest.mark.parametrize("pages", [0, 4, 64])
 @pytest.mark.parametrize("rule", RULES)
 def test_cache_as_models_have_it(rule, pages):
-    """Windows, functions and sinks with lengths, pages and new keys. What lies before a window is NaN, and so is what lies behind the last key."""
+    """Windows, score functions and sinks with lengths, pages and new keys. Keys before the window and rows after the last key are NaN."""
     batch, heads, kv_heads, d, most, new, queries = 3, 4, 2, 64, 192, 2, 3
     options = dict(RULES[rule])
     lengths = torch.tensor([0, 150, 64], device=DEVICE, dtype=torch.int32)
@@ -610,7 +610,7 @@ def test_cache_as_models_have_it(rule, pages):
     for i, length in enumerate(lengths.tolist()):
         whole = [torch.cat([old[i:i + 1, :length].nan_to_num(), fresh[i:i + 1]], 1) for old, fresh in ((k, k_new), (v, v_new))]
         held((o[i:i + 1], lse[i:i + 1]), q[i:i + 1], *whole, **exact)
-    if "slopes" not in options:  # FlashAttention-3's call of the same
+    if "slopes" not in options:  # the same call through FlashAttention-3's function
         by_3 = flash_attn_3.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=lengths + new, page_table=table, **given)
         assert torch.equal(by_3, o)
 
@@ -619,10 +619,10 @@ def test_cache_as_models_have_it(rule, pages):
 @pytest.mark.parametrize("chapter", [8, 9])
 @pytest.mark.parametrize("rule", ["window", "all", "causal"])
 def test_packed_queries_against_pages(rule, chapter):
-    """Sequences that decode, chunks of prompts, and one without queries, in one launch: of few rows, or of so many that chapter 9 takes them."""
+    """Decoding sequences, chunks of prompts, and a sequence without queries, in one launch: with few rows, or enough for chapter 9."""
     options = dict(RULES[rule]) if rule in RULES else {"causal": True}
     if rule == "all" and chapter == 9:
-        pytest.skip("functions on scores are for chapter 8")
+        pytest.skip("score functions are for chapter 8")
     queries, lengths, longest = ([1, 40, 0, 1, 12], [200, 90, 30, 1, 150], 208) if chapter == 8 else ([1, 400, 0, 1, 240], [200, 470, 30, 1, 300], 480)
     most, rows, d, pages_of_one = max(queries), 16, 64, longest // 16
     q = torch.randn(sum(queries), 4, d, device=DEVICE, dtype=torch.bfloat16)
@@ -631,14 +631,14 @@ def test_packed_queries_against_pages(rule, chapter):
     k_pages, v_pages = (torch.empty_like(tensor).view(-1, rows, 2, d) for tensor in (k, v))
     for pages, whole in ((k_pages, k), (v_pages, v)):
         pages[table.flatten().long()] = whole.view(-1, rows, 2, d)
-    first, of_keys = (torch.tensor([0, *itertools.accumulate(of)], device=DEVICE, dtype=torch.int32) for of in (queries, lengths))
+    first, first_key = (torch.tensor([0, *itertools.accumulate(of)], device=DEVICE, dtype=torch.int32) for of in (queries, lengths))
     exact = {name: torch.tensor(value, device=DEVICE) if isinstance(value, list) else value for name, value in options.items()}
     given = {name: value for name, value in exact.items() if name not in ("slopes", "sinks")}
     results = []
-    found = flashbook.explain(flashbook.flash_attn_varlen_func, q, k_pages, v_pages, first, of_keys, most, longest, block_table=table, **given)
+    found = flashbook.explain(flashbook.flash_attn_varlen_func, q, k_pages, v_pages, first, first_key, most, longest, block_table=table, **given)
     assert found.chapter == chapter
     if "sinks" not in exact:
-        o, lse, _ = flashbook.flash_attn_varlen_func(q, k_pages, v_pages, first, of_keys, most, longest, block_table=table, return_attn_probs=True, **given)
+        o, lse, _ = flashbook.flash_attn_varlen_func(q, k_pages, v_pages, first, first_key, most, longest, block_table=table, return_attn_probs=True, **given)
         results.append((o, lse, exact))
     exact = {name: value for name, value in exact.items() if name != "slopes"}
     o, lse = flash_attn_3.flash_attn_with_kvcache(q, k_pages, v_pages, cu_seqlens_q=first, max_seqlen_q=most, page_table=table, return_softmax_lse=True,
@@ -654,7 +654,7 @@ def test_packed_queries_against_pages(rule, chapter):
         with pytest.raises(kind):
             flash_attn_3.flash_attn_with_kvcache(q, k_pages, v_pages, **call)
     with pytest.raises(NotImplementedError, match="no gradient"):
-        flashbook.flash_attn_varlen_func(q.clone().requires_grad_(), k_pages, v_pages, first, of_keys, most, longest, block_table=table)
+        flashbook.flash_attn_varlen_func(q.clone().requires_grad_(), k_pages, v_pages, first, first_key, most, longest, block_table=table)
 
 
 @pytest.mark.kernels
@@ -678,7 +678,7 @@ def test_num_splits_1_gives_the_same_bits_in_any_batch(by_token, queries):
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_entries_of_a_cache_and_paddings(padded):
-    """cache_batch_idx says which entry a sequence is, cache_leftpad where it begins; new keys go to the right places."""
+    """cache_batch_idx selects a sequence's entry, cache_leftpad its first row; new keys must be written to the right rows."""
     q, k, v = (torch.randn(2, rows, heads, 64, device=DEVICE, dtype=torch.bfloat16) for rows, heads in ((2, 4), (3, 2), (3, 2)))
     k_cache, v_cache = (torch.randn(5, 101, 2, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
     entries, lengths = (torch.tensor(of, device=DEVICE, dtype=torch.int32) for of in ([3, 1], [60, 98]))
@@ -698,16 +698,16 @@ def test_entries_of_a_cache_and_paddings(padded):
 
 @pytest.mark.kernels
 def test_flash_attention_3_names_rows_of_a_page_table():
-    """cache_batch_idx beside page_table, and rotary_seqlens that nothing rotates by."""
+    """cache_batch_idx together with page_table, and rotary_seqlens without a rotary embedding."""
     q, k, v = (torch.randn(2, rows, heads, 64, device=DEVICE, dtype=torch.bfloat16) for rows, heads in ((2, 4), (3, 2), (3, 2)))
     k_pages, v_pages = (torch.randn(15, 16, 2, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
     table, entries, lengths = (torch.tensor(of, device=DEVICE, dtype=torch.int32) for of in (torch.randperm(15).view(5, 3).tolist(), [3, 1], [20, 45]))
     o = flash_attn_3.flash_attn_with_kvcache(q, k_pages, v_pages, k, v, cache_seqlens=lengths, cache_batch_idx=entries, page_table=table, causal=True,
                                              rotary_seqlens=lengths)
     for i in range(2):
-        of_keys, of_values = (pages[table[entries[i]].long()].flatten(0, 1)[None, :lengths[i] + 3] for pages in (k_pages, v_pages))
-        assert torch.equal(of_keys[0, -3:], k[i])
-        held(o[i:i + 1], q[i:i + 1], of_keys, of_values, causal=True)
+        k_rows, v_rows = (pages[table[entries[i]].long()].flatten(0, 1)[None, :lengths[i] + 3] for pages in (k_pages, v_pages))
+        assert torch.equal(k_rows[0, -3:], k[i])
+        held(o[i:i + 1], q[i:i + 1], k_rows, v_rows, causal=True)
 
 
 def rotated(x, cos, sin, interleaved):
@@ -736,13 +736,13 @@ def test_rotary_while_appending(causal, interleaved):
         for i, (length, place) in enumerate(zip(lengths, at)):
             rows = torch.arange(3, device=DEVICE)
             torch.testing.assert_close(k_cache[i, length:length + 3], rotated(k[i], cos[place + rows], sin[place + rows], interleaved), atol=2**-6, rtol=2**-7)
-            of_q = place + rows * int(causal)
-            turned = rotated(q[i], cos[of_q], sin[of_q], interleaved)[None]
+            q_at = place + rows * int(causal)
+            turned = rotated(q[i], cos[q_at], sin[q_at], interleaved)[None]
             exact, _ = attention(turned.double(), *(cache[i:i + 1, :length + 3].double() for cache in (k_cache, v_cache)), causal=causal)
             torch.testing.assert_close(o[i:i + 1].double(), exact, atol=2e-2, rtol=2e-2)
 
 
-# ---- what is refused, and what is FlashAttention's ---------------------------------------------------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change, kind, because", [
@@ -764,9 +764,9 @@ def test_tensors_that_do_not_fit(change, kind, because):
         flashbook.flash_attn_func(*change(q, k, v))
 
 
-def test_options_that_nobody_has():
+def test_invalid_options():
     q, k, v = (torch.randn(2, 10, 4, 64, device=DEVICE, dtype=torch.float16) for _ in range(3))
-    for options, kind, because in (({"dropout_p": 1.0}, ValueError, "below 1"), ({"dropout_p": -0.1}, ValueError, "dropout_p"),
+    for options, kind, because in (({"dropout_p": 1.0}, ValueError, "less than 1"), ({"dropout_p": -0.1}, ValueError, "dropout_p"),
                                    ({"dropout_p": math.nan}, ValueError, "dropout_p"), ({"softmax_scale": 0.0}, ValueError, "softmax_scale"),
                                    ({"softmax_scale": -1.0}, ValueError, "above 0"), ({"softmax_scale": math.nan}, ValueError, "finite")):
         with pytest.raises(kind, match=because):
@@ -775,18 +775,18 @@ def test_options_that_nobody_has():
     turns = {"rotary_cos": torch.ones(9, 8, device=DEVICE), "rotary_sin": torch.ones(9, 8, device=DEVICE)}
     new = {"k": k, "v": v, "cache_seqlens": 0}
     for options, kind, because in (
-            ({"rotary_cos": turns["rotary_cos"]} | new, ValueError, "rotary_sin is None"), (turns, ValueError, "for new keys"),
+            ({"rotary_cos": turns["rotary_cos"]} | new, ValueError, "rotary_sin is None"), (turns, ValueError, "k is None"),
             (turns | {"rotary_sin": torch.ones(8, 8, device=DEVICE)} | new, ValueError, "one shape"),
             ({name: torch.ones(9, 33, device=DEVICE) for name in turns} | new, ValueError, "1 to 32"),
-            ({"cache_batch_idx": ints, "block_table": ints[:, None], "cache_seqlens": 3}, ValueError, "without pages"),
+            ({"cache_batch_idx": ints, "block_table": ints[:, None], "cache_seqlens": 3}, ValueError, "both given"),
             ({"cache_batch_idx": ints.long(), "cache_seqlens": 3}, ValueError, "int32"), ({"cache_batch_idx": ints}, ValueError, "cache_seqlens is None"),
-            ({"cache_leftpad": ints, "block_table": ints[:, None]}, ValueError, "without pages"), ({"cache_leftpad": ints[:1]}, ValueError, "cache_leftpad"),
-            ({"alibi_slopes": torch.zeros(3, device=DEVICE)}, ValueError, "one a head"), ({"s_aux": torch.zeros(3, device=DEVICE)}, ValueError, "one a head"),
+            ({"cache_leftpad": ints, "block_table": ints[:, None]}, ValueError, "both given"), ({"cache_leftpad": ints[:1]}, ValueError, "cache_leftpad"),
+            ({"alibi_slopes": torch.zeros(3, device=DEVICE)}, ValueError, "one per head"), ({"s_aux": torch.zeros(3, device=DEVICE)}, ValueError, "one per head"),
             ({"s_aux": torch.zeros(4, device=DEVICE).double()}, ValueError, "float32"), ({"s_aux": 1.0}, TypeError, "s_aux"),
             ({"softcap": 1e20}, ValueError, "1024")):
         with pytest.raises(kind, match=because):
             flashbook.flash_attn_with_kvcache(q, k, v, **options)
-    with pytest.raises(ValueError, match="give both or neither"):
+    with pytest.raises(ValueError, match="pass both or neither"):
         flashbook.flash_attn_with_kvcache(q, k, v, k)
     with pytest.raises(ValueError, match="cache_seqlens is None"):
         flashbook.flash_attn_with_kvcache(q, k, v, k, v)
@@ -798,16 +798,16 @@ def test_options_that_nobody_has():
         flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, block_table=first[None])
     with pytest.raises(ValueError, match="there is no chapter 77"):
         flashbook.attention(q, k, v, chapter=77)
-    with pytest.raises((ValueError, RuntimeError), match=r"no step 9|CPU code"):
+    with pytest.raises((ValueError, RuntimeError), match=r"no step 9|runs on the CPU"):
         flashbook.attention(q, k, v, chapter=2, step=9)
     with pytest.raises(ValueError, match="qkv has 4 dimensions"):
         flashbook.flash_attn_qkvpacked_func(q)
 
 
 @pytest.mark.kernels
-def test_masks_that_nobody_has():
+def test_invalid_masks():
     q, k, v = (torch.randn(2, 10, 4, 64, device=DEVICE, dtype=torch.float16, requires_grad=True) for _ in range(3))
-    for options, kind, because in (({"alibi_slopes": torch.zeros(3, 4, device=DEVICE)}, ValueError, "one a head"),
+    for options, kind, because in (({"alibi_slopes": torch.zeros(3, 4, device=DEVICE)}, ValueError, "one per head"),
                                    ({"alibi_slopes": torch.zeros(4, device=DEVICE).double()}, ValueError, "float32"),
                                    ({"softcap": 1e20}, ValueError, "1024")):
         with pytest.raises(kind, match=because):
@@ -819,7 +819,7 @@ def test_masks_that_nobody_has():
         flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first[:1], 10, 10)
     with pytest.raises(ValueError, match="cache_seqlens"):
         flashbook.flash_attn_with_kvcache(q.detach(), k.detach(), v.detach(), cache_seqlens=torch.zeros(3, device=DEVICE, dtype=torch.int32))
-    with pytest.raises(TypeError, match="wants a gradient"):
+    with pytest.raises(TypeError, match="requires a gradient"):
         p = torch.randn(1, 1, 8, 64, requires_grad=True, device="cpu")
         flashbook.attention(p, p, p, chapter=2)
 
@@ -833,14 +833,14 @@ def seeded(function, *tensors, **options):
 
 
 def kept_by(function, q, k, v, dropout_p, **options):
-    """What a seeded call multiplies each probability by, [batch, heads, seqlen_q, seqlen_k]: where V is the identity, O is what is left of P."""
+    """Dropout's factor for each probability of a seeded call, [batch, heads, seqlen_q, seqlen_k]: if V is the identity, O is P after dropout."""
     identity = torch.eye(k.shape[1], k.shape[-1], device=DEVICE, dtype=v.dtype)[:, None].expand(v.shape)
     left = seeded(function, q, k, identity, dropout_p, **options)[..., :k.shape[1]]
     return (left != 0).transpose(1, 2).double() / (1 - dropout_p)
 
 
 def held_with_dropout(o, d_o, leaves, kept, **options):
-    """The gradients. Holds them and O against float64, and plain attention of the same elements."""
+    """The gradients. Compares them and O with float64 and with plain attention, with the same elements dropped."""
     got = o, *torch.autograd.grad(o, leaves, d_o)
 
     def written_out(kind):
@@ -873,7 +873,7 @@ def test_dropout(dtype, head_dim, deterministic):
 
 @pytest.mark.kernels
 def test_dropout_by_every_call():
-    """All draw the same elements by the same seed, and others by another; without dropout nobody draws."""
+    """All functions drop the same elements for the same seed, and others for another; without dropout the generator is not used."""
     leaves = q, k, v = inputs(40, 40, 2, 2, 64, torch.bfloat16, grad=True)
     right = seeded(flashbook.flash_attn_func, q, k, v, 0.25, causal=True)
     torch.manual_seed(11)
@@ -885,7 +885,7 @@ def test_dropout_by_every_call():
                          is_causal=True).transpose(1, 2)):
         assert torch.equal(again, right)
     assert not torch.equal(torch.get_rng_state(), state)
-    assert not torch.equal(flashbook.flash_attn_func(q, k, v, 0.25, causal=True), right)  # the next draw
+    assert not torch.equal(flashbook.flash_attn_func(q, k, v, 0.25, causal=True), right)  # the next seed
     torch.manual_seed(11)
     flashbook.flash_attn_func(q, k, v, 0.0, causal=True)
     assert torch.equal(torch.get_rng_state(), state)
@@ -911,9 +911,9 @@ def test_dropout_of_packed_sequences():
 
     kept = kept_by(packed, q[None], k[None], v[None], 0.3)
     o = seeded(packed, q[None], k[None], v[None], 0.3)
-    for begin, end, of_key, end_key in ((0, 15, 0, 20), (15, 50, 23, 60)):
-        parts = [q[None, begin:end], k[None, of_key:end_key], v[None, of_key:end_key]]
-        exact, plain = (attention(*(part.detach().to(kind) for part in parts), kept=kept[..., begin:end, of_key:end_key])[0]
+    for begin, end, begin_key, end_key in ((0, 15, 0, 20), (15, 50, 23, 60)):
+        parts = [q[None, begin:end], k[None, begin_key:end_key], v[None, begin_key:end_key]]
+        exact, plain = (attention(*(part.detach().to(kind) for part in parts), kept=kept[..., begin:end, begin_key:end_key])[0]
                         for kind in (torch.float64, q.dtype))
         assert_as_good_as_plain(o[:, begin:end].detach(), exact, plain)
     d_o = torch.randn_like(o)
@@ -923,7 +923,7 @@ def test_dropout_of_packed_sequences():
                        for a, b, c, d in ((0, 15, 0, 20), (15, 50, 23, 60))], 1)
     for one, exact in zip(got, torch.autograd.grad(whole, own, d_o.double())):
         torch.testing.assert_close(one.double(), exact, atol=4e-2, rtol=3e-2)
-    assert not got[1][20:23].any() and not got[2][20:23].any()  # keys that nobody sees
+    assert not got[1][20:23].any() and not got[2][20:23].any()  # keys that no query sees
 
 
 # ---- a bias by distance ------------------------------------------------------------------------------------------------------------
@@ -956,8 +956,8 @@ def test_a_bias(dtype, head_dim, reach):
         exact = written_out_with_bias(torch.float64, leaves, d_o, causal=causal)
         for ours, right, plain in zip(got[:3], exact, written_out_with_bias(dtype, leaves, d_o, causal=causal)):
             assert_as_good_as_plain(ours, right, plain, factor=3, floor=2e-3)
-        # The sum over all distances is 0 but for the rounding of O, so where few distances have a number of their own plain attention's error is no
-        # measure: it is a sum of as many signs.
+        # Summed over all distances the gradient is 0, except for the rounding of O. With few separate distances, plain attention's error is
+        # therefore a random sum, and no yardstick.
         assert (got[3] - exact[3]).norm() <= 0.01 * exact[3].norm() + 2e-3 * math.sqrt(BATCH * lengths[0] * head_dim), reach
 
 
@@ -975,7 +975,7 @@ def test_a_bias_has_its_gradient_where_it_wants_one():
     others = [leaf.detach().requires_grad_() for leaf in (q, k, v)]
     for one, other in zip(torch.autograd.grad(biased(*others, bias)[0], others, d_o), wanted):
         torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
-    # of 16 bits, and from a look-up of buckets, as T5 has it
+    # in 16 bits, and from a lookup table of buckets, as in T5
     half = bias.to(torch.bfloat16).requires_grad_()
     (gradient,) = torch.autograd.grad(biased(q, k, v, half)[0], half, d_o)
     assert gradient.dtype == torch.bfloat16
@@ -983,8 +983,8 @@ def test_a_bias_has_its_gradient_where_it_wants_one():
     looked_up = table[bucket].T
     (gradient,) = torch.autograd.grad(biased(q, k, v, looked_up)[0], table, d_o)
     spread = looked_up.detach().contiguous().requires_grad_()
-    (of_distances,) = torch.autograd.grad(biased(q, k, v, spread)[0], spread, d_o)
-    torch.testing.assert_close(gradient, torch.zeros_like(table).index_add(0, bucket, of_distances.T), atol=1e-4, rtol=1e-4)
+    (by_distance,) = torch.autograd.grad(biased(q, k, v, spread)[0], spread, d_o)
+    torch.testing.assert_close(gradient, torch.zeros_like(table).index_add(0, bucket, by_distance.T), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.kernels
@@ -998,8 +998,8 @@ def test_what_a_bias_is_refused_for():
         biased(q, k, v, 3)
     with pytest.raises(ValueError, match=r"chapter 9|functions|bias"):
         biased(q, k, v, bias, chapter=5)
-    said = flashbook.explain(biased, q, k, v, bias)
-    assert (said.chapter, said.step) == (9, 5) and said.backward is not None and (said.backward.chapter, said.backward.step) == (9, 6)
+    explained = flashbook.explain(biased, q, k, v, bias)
+    assert (explained.chapter, explained.step) == (9, 5) and explained.backward is not None and (explained.backward.chapter, explained.backward.step) == (9, 6)
     torch.use_deterministic_algorithms(True)
     try:
         with pytest.raises(NotImplementedError, match=r"bias\.detach"):

@@ -1,4 +1,4 @@
-"""Derivatives of derivatives, of the log-sum-exp, and of rows that belong to no sequence: each is right, or an error."""
+"""Second derivatives, and derivatives of the log-sum-exp and of rows that belong to no sequence: each is right, or raises an error."""
 
 import math
 
@@ -13,7 +13,7 @@ import flashbook
 from flashbook import flash_attn_3
 
 ROWS, HEADS = 16, 2
-NO_SECOND = "there are no second derivatives"
+NO_SECOND = "second derivatives are not supported"
 CU_SEQLENS = torch.tensor([0, 5, ROWS], device=DEVICE, dtype=torch.int32)
 
 
@@ -36,7 +36,7 @@ def operator(q, k, v):
 
 @pytest.fixture(scope="module", autouse=True)
 def no_group_afterwards():
-    """Other tests hold what is said where there is no process group."""
+    """The error without a process group is tested elsewhere."""
     yield
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -75,7 +75,7 @@ CALLS = {
 
 
 def projections():
-    """x and weights, and the queries, keys and values that they make."""
+    """x and weights, and the queries, keys and values computed from them."""
     x = torch.randn(1, ROWS, 1, 64, device=DEVICE, dtype=torch.float16, requires_grad=True)
     weights = [(torch.randn(64, HEADS * 64, device=DEVICE, dtype=torch.float16) / 8).requires_grad_() for _ in range(3)]
     return x, weights, [(x @ weight).view(1, ROWS, HEADS, 64) for weight in weights]
@@ -84,9 +84,9 @@ def projections():
 @pytest.mark.kernels
 @pytest.mark.parametrize("name", CALLS)
 def test_a_second_derivative_is_refused(name):
-    """Forces are a gradient by positions, and a loss on them is differentiated again. PyTorch's once_differentiable lets that pass if dO needs
-    no gradient, and what goes through q, k and v is lost."""
-    for _ in range(2):  # the second call goes the way of those that have been before
+    """Forces are a gradient with respect to positions, and a loss on them is differentiated again. PyTorch's once_differentiable does not catch
+    this if dO needs no gradient, and drops the part that goes through q, k and v."""
+    for _ in range(2):  # the second call is a remembered one
         x, _, inputs = projections()
         (force,) = torch.autograd.grad(CALLS[name](*inputs).sum(), x, create_graph=True)
         assert force.isfinite().all()
@@ -97,7 +97,7 @@ def test_a_second_derivative_is_refused(name):
 @pytest.mark.kernels
 @pytest.mark.parametrize("wanted", range(4))
 def test_a_second_derivative_is_refused_by_each_of_its_inputs(wanted):
-    """Only one of q, k, v and dO requires the second derivative. The first one is with respect to another tensor."""
+    """Only one of q, k, v and dO requires the second derivative; the first derivative is with respect to another tensor."""
     tensors = [torch.randn(1, ROWS, HEADS, 64, device=DEVICE, dtype=torch.float16) for _ in range(4)]
     tensors[wanted].requires_grad_()
     first = tensors[(wanted + 1) % 3].requires_grad_()
@@ -123,11 +123,11 @@ def test_create_graph_changes_no_first_derivative():
 @pytest.mark.kernels
 @pytest.mark.parametrize("function", [flashbook.flash_attn_func, flash_attn_3.flash_attn_func])
 def test_a_compiled_second_derivative_is_refused(function):
-    """PyTorch's compiled backward pass detaches views that it has kept, and then knows no second derivative."""
+    """PyTorch's compiled backward pass detaches the views that it saved, and so loses second derivatives."""
     x, _, inputs = projections()
     for tensors in (inputs, [tensor.clone() for tensor in inputs]):
         torch.compiler.reset()
-        with pytest.raises((NotImplementedError, RuntimeError), match=r"create_graph is True, and the call was compiled|double backward"):
+        with pytest.raises((NotImplementedError, RuntimeError), match=r"create_graph is True in a compiled call|double backward"):
             (force,) = torch.autograd.grad(torch.compile(function, backend="aot_eager", fullgraph=True)(*tensors).sum(), x, create_graph=True)
             force.pow(2).sum().backward()
 
@@ -141,7 +141,7 @@ def test_a_compiled_second_derivative_is_refused(function):
 @pytest.mark.parametrize("options", [{}, {"causal": True, "deterministic": True}, {"window_size": (20, 3)}, {"window_size": (20, 3), "deterministic": True},
                                      {"softcap": 3.0}], ids=str)
 def test_the_log_sum_exp_has_its_gradient(options, head_dim, with_o):
-    """dS = P * (dP - D + d_lse). A loss on the log-sum-exp, as of a z-loss or of merged parts, reaches q and k."""
+    """dS = P * (dP - D + d_lse): a loss on the log-sum-exp, such as a z-loss, reaches q and k."""
     leaves = [torch.randn(2, rows, heads, head_dim, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for rows, heads in ((70, 4), (90, 2), (90, 2))]
     d_o, d_lse = torch.randn_like(leaves[0]), torch.randn(2, 70, 4, device=DEVICE).transpose(1, 2)
     by_reference = {"window" if name == "window_size" else name: value for name, value in options.items() if name != "deterministic"}
@@ -184,10 +184,10 @@ def test_every_function_gives_the_log_sum_exps_gradient():
         (lambda: flash_attn_3.flash_attn_varlen_func(q[0], k[0], v[0], *as_packed, return_attn_probs=True), document),
     ]
     weights = torch.randn(1, HEADS, ROWS, device=DEVICE)
-    for number, (call, of_document) in enumerate(calls):
+    for number, (call, call_document) in enumerate(calls):
         found = torch.autograd.grad((call()[1].view(1, HEADS, ROWS) * weights).sum(), (q, k))
         copies = [tensor.detach().double().requires_grad_() for tensor in (q, k, v)]
-        right = torch.autograd.grad((attention(*copies, document=of_document)[1] * weights).sum(), copies[:2])  # type: ignore[misc]
+        right = torch.autograd.grad((attention(*copies, document=call_document)[1] * weights).sum(), copies[:2])  # type: ignore[misc]
         for got, exact in zip(found, right):
             torch.testing.assert_close(got.double(), exact, atol=2e-3, rtol=2e-3, msg=lambda text, number=number: f"call {number}: {text}")
 
@@ -288,7 +288,7 @@ def test_arrays_without_a_gradient_are_refused_if_they_want_one():
                        (lambda: flashbook.flash_attn_with_kvcache(q, k, v, s_aux=slopes), "s_aux"),
                        (lambda: flash_attn_3.flash_attn_func(*fp8, k_descale=scales), "k_scale"),  # type: ignore[call-overload]
                        (lambda: flash_attn_3.flash_attn_with_kvcache(q, *fp8[1:], v_descale=scales), "v_descale")):  # type: ignore[call-overload]
-        with pytest.raises(NotImplementedError, match=f"{name} wants a gradient"):
+        with pytest.raises(NotImplementedError, match=f"{name} requires a gradient"):
             call()
         with torch.no_grad():
             call()
@@ -298,11 +298,11 @@ def test_arrays_without_a_gradient_are_refused_if_they_want_one():
 def test_no_gradient_goes_through_the_operator_of_a_cache():
     q, k, v = (torch.randn(1, HEADS, ROWS, 64, device=DEVICE, dtype=torch.float16, requires_grad=True) for _ in range(3))
     o, _ = torch.ops.flashbook.decode(q, k, v, None, None, 0.125)
-    with pytest.raises(NotImplementedError, match="no gradient goes through a cache"):
+    with pytest.raises(NotImplementedError, match="a cache has no gradient"):
         o.sum().backward()
 
 
-# ---- rows behind the last sequence -------------------------------------------------------------------------------------------------
+# ---- rows after the last sequence --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ def poisoned():
 @pytest.mark.parametrize("head_dim", [64, 80, 128, 256])
 @pytest.mark.parametrize("begins", [([0, 100, 130], [0, 60, 90]), ([0, 0], [0, 0]), ([0, 64, 64, 150], [0, 0, 77, 110])], ids=str)
 def test_rows_behind_the_last_sequence_are_zeros(begins, head_dim, options, poisoned):
-    """A buffer may be longer than its sequences. A projection's weight gradient is a sum over all of its rows."""
+    """A buffer may be longer than its sequences, and a projection's weight gradient is summed over all rows."""
     first_query, first_key = (torch.tensor(of, device=DEVICE, dtype=torch.int32) for of in begins)
     q, k, v = (torch.randn(rows, heads, head_dim, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for rows, heads in ((150, 4), (110, 2), (110, 2)))
     options = {name: torch.rand(4, device=DEVICE) if name == "alibi_slopes" else value for name, value in options.items()}
@@ -333,14 +333,14 @@ def test_rows_behind_the_last_sequence_are_zeros(begins, head_dim, options, pois
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("most_queries", [10, 200])  # chapter 8's kernel, and chapter 9's
-def test_packed_queries_behind_the_last_sequence_are_zeros(most_queries, poisoned):
+@pytest.mark.parametrize("max_queries", [10, 200])  # chapter 8's kernel, and chapter 9's
+def test_packed_queries_behind_the_last_sequence_are_zeros(max_queries, poisoned):
     cache = torch.randn(20, 16, 2, 64, device=DEVICE, dtype=torch.bfloat16)
-    q = torch.randn(2 * most_queries + 7, 4, 64, device=DEVICE, dtype=torch.bfloat16)
-    first = torch.tensor([0, 3, most_queries + 3], device=DEVICE, dtype=torch.int32)
+    q = torch.randn(2 * max_queries + 7, 4, 64, device=DEVICE, dtype=torch.bfloat16)
+    first = torch.tensor([0, 3, max_queries + 3], device=DEVICE, dtype=torch.int32)
     pages = torch.arange(20, device=DEVICE, dtype=torch.int32).view(2, 10)
     lengths = torch.tensor([30, 150], device=DEVICE, dtype=torch.int32)
-    o, lse = flash_attn_3.flash_attn_with_kvcache(q, cache, cache, page_table=pages, cache_seqlens=lengths, cu_seqlens_q=first, max_seqlen_q=most_queries,
+    o, lse = flash_attn_3.flash_attn_with_kvcache(q, cache, cache, page_table=pages, cache_seqlens=lengths, cu_seqlens_q=first, max_seqlen_q=max_queries,
                                                   return_softmax_lse=True)
-    assert o.isfinite().all() and o[most_queries + 3:].eq(0).all() and not o[:most_queries + 3].eq(0).all()
-    assert lse[:, most_queries + 3:].eq(-math.inf).all()
+    assert o.isfinite().all() and o[max_queries + 3:].eq(0).all() and not o[:max_queries + 3].eq(0).all()
+    assert lse[:, max_queries + 3:].eq(-math.inf).all()

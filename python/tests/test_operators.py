@@ -1,4 +1,4 @@
-"""What PyTorch expects of an operator: schema, fake tensors, compile without breaks, autocast, streams, devices, CUDA graphs."""
+"""PyTorch's requirements for operators: schema, fake tensors, compilation without breaks, autocast, streams, devices, CUDA graphs."""
 
 import ctypes
 import pathlib
@@ -59,8 +59,8 @@ def test_opcheck_on_the_host():
 
 @pytest.mark.kernels
 def test_dropout_compiles_without_a_break():
-    """A compiled call draws anew each time, a seed repeats it, and its gradient leaves out what it has left out: where V and dO are the identity,
-    O is what is left of P, and dV the same transposed."""
+    """A compiled call draws a new seed each time, manual_seed repeats it, and its gradient drops the same elements: if V and dO are the identity,
+    O is P after dropout, and dV is its transpose."""
     compiled = torch.compile(lambda q, k, v: flashbook.flash_attn_func(q, k, v, 0.25, causal=True), fullgraph=True,
                              backend="inductor" if GPU else "aot_eager")
     q, k, _ = inputs(64, (2, 2), grad=True)
@@ -107,7 +107,7 @@ def test_past_the_dispatcher_it_is_the_same():
 @pytest.mark.kernels
 @pytest.mark.parametrize("options", [{"causal": True, "deterministic": True}, {"window_size": (20, 5)}, {"softcap": 20.0}])
 def test_the_second_gradient_is_as_the_first(options):
-    """The first call goes the long way; those after it know where all of its arguments lie."""
+    """The first call takes the slow path; later ones are remembered."""
     leaves = inputs(grad=True)
     for d_o in (torch.randn_like(leaves[0]), torch.ones(1, device=DEVICE, dtype=torch.bfloat16).expand_as(leaves[0])):
         runs = []
@@ -131,7 +131,7 @@ REMEMBERED = [(module, kind) for module in (flashbook, flash_attn_3) for kind in
 
 
 def remembered(module, kind):
-    """A call that is remembered: the function, its tensors and its options."""
+    """A call to be remembered: the function, its tensors and its options."""
     q, k, v = inputs(64)
     lengths = torch.tensor([30, 64], device=DEVICE, dtype=torch.int32)
     table = torch.arange(8, device=DEVICE, dtype=torch.int32).view(2, 4)
@@ -168,7 +168,7 @@ def test_a_call_that_has_been_before_reads_its_arrays_again(module, kind):
 
 @pytest.fixture
 def noted(monkeypatch):
-    """The arguments of the C functions, called as on a GPU. They do nothing."""
+    """Replaces the C functions and records their arguments, as if on a GPU."""
     noted, make, chapters = [], ops.planned, _library.chapters()
 
     def note(*given):
@@ -198,7 +198,7 @@ def noted(monkeypatch):
 @pytest.mark.kernels
 @pytest.mark.parametrize("module, kind", REMEMBERED)
 def test_a_call_that_has_been_before_takes_nothing_else(module, kind, noted):
-    """Another tensor, and an equal option of another class, are refused after a call that was taken as before it."""
+    """Another tensor, or an equal option of another class, raises after a remembered call just as before it."""
     function, tensors, options = remembered(module, kind)
     q, k, v = tensors
     wrong = [((q.half(), k, v), {}), ((q, k[:1], v), {}), ((q[..., 1:], k, v), {}), ((q, k.float(), v), {}), ((q, k, v.to("meta")), {}),
@@ -207,7 +207,7 @@ def test_a_call_that_has_been_before_takes_nothing_else(module, kind, noted):
     for array in ("cache_seqlens", "block_table", "page_table", "cu_seqlens_q"):
         if array in options:
             wrong += [(tensors, {array: change(options[array])}) for change in (lambda t: t.long(), lambda t: t[1:], lambda t: t.tolist())]
-            wrong.append((tensors, {array: torch.stack([options[array]] * 2, -1)[..., 0]}))  # with gaps
+            wrong.append((tensors, {array: torch.stack([options[array]] * 2, -1)[..., 0]}))  # not contiguous
     if "cache" in function.__name__:
         wrong += [((q.detach().requires_grad_(), k, v), {}), (tensors, {"num_splits": False})]
     for others, change in wrong:
@@ -238,7 +238,7 @@ def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, noted, m
         return [without_places(call) for call in noted]
 
     def without_places(call):
-        """But for the addresses of results, workspaces and what is computed from results. The shape and the mask may be given by addresses."""
+        """Everything except the addresses of results, workspaces and derived tensors. The shape and the mask may be passed by address."""
         call = [*call[:2], ctypes.string_at(call[2], ctypes.sizeof(_library.Shape)), *call[3:-1]]
         call = [ctypes.string_at(part, ctypes.sizeof(_library.Mask)) if at > 2 and isinstance(part, int) else part for at, part in enumerate(call)]
         parts = [struct.unpack(f"={len(part) // 8}Q", part) if isinstance(part, bytes) else part for part in call]
@@ -253,7 +253,7 @@ def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, noted, m
     with monkeypatch.context() as patch:
         patch.setattr(interface, "known_call", lambda *_: (None, None))
         whole = run()
-    run(), run()  # it is remembered, and its gradient
+    run(), run()  # the call is remembered, and so is its gradient
     for launch in ("forward", "backward", "decode"):
         monkeypatch.setattr(ops, f"launch_{launch}", None)
     assert run() == whole and len(whole) == 1 + leaves[0].requires_grad
@@ -262,8 +262,8 @@ def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, noted, m
 @pytest.mark.kernels
 @pytest.mark.parametrize("most", [511, 512])
 def test_an_unwanted_log_sum_exp_goes_where_there_is_room_for_it(most, noted, monkeypatch):
-    monkeypatch.setattr(ops, "MOST_UNREAD", most)
-    function, tensors, options = remembered(flashbook, "packed")  # of 4 heads and 128 queries
+    monkeypatch.setattr(ops, "MAX_UNREAD", most)
+    function, tensors, options = remembered(flashbook, "packed")  # 4 heads and 128 queries
     function(*tensors, **options), function(*tensors, **options)
     unread, = ops._unread.values()
     place = struct.unpack("=12Q", noted[-1][-2])[5]
@@ -277,7 +277,7 @@ def test_hooks_checkpoints_and_inference_mode():
         flashbook.flash_attn_func(*leaves, causal=True)
     call = lambda *tensors: flashbook.flash_attn_func(*tensors, causal=True, deterministic=True)
     right = torch.autograd.grad(call(*leaves).float().square().sum(), leaves)
-    rearranged = lambda tensor: tensor.transpose(0, 1).contiguous().transpose(0, 1)  # what was kept comes back with other strides
+    rearranged = lambda tensor: tensor.transpose(0, 1).contiguous().transpose(0, 1)  # saved tensors come back with other strides
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), rearranged):
         o = call(*leaves)
     by_hooks = torch.autograd.grad(o.float().square().sum(), leaves)
@@ -293,7 +293,7 @@ def test_hooks_checkpoints_and_inference_mode():
 
 @pytest.mark.kernels
 def test_others_look_on():
-    """A mode, a tracer and vmap see the operator; a derivative that nobody has is an error, and not 0."""
+    """Modes, tracers and vmap see the operator; an unsupported derivative is an error, and not 0."""
     q, k, v = inputs()
     call = lambda q, k, v: flashbook.flash_attn_func(q, k, v, causal=True)
     right = call(q, k, v)
@@ -334,7 +334,7 @@ def test_no_second_derivative():
         torch.autograd.grad(gradient.sum(), q)
     o = torch.ops.flashbook.forward(*(tensor.transpose(1, 2) for tensor in (q, k, v)), 0.125, -1, 0, 0.0, None, None, None, False, 0, 0)[0]
     (gradient,) = torch.autograd.grad(o.float().square().sum(), q, create_graph=True)
-    with pytest.raises(NotImplementedError, match="no second derivatives"):
+    with pytest.raises(NotImplementedError, match="second derivatives are not supported"):
         torch.autograd.grad(gradient.sum(), q)
 
 
@@ -345,7 +345,7 @@ def test_the_readme_runs():
 
 @pytest.mark.gpu
 def test_streams():
-    """A call goes to the current stream, behind what is there, and waits for nothing."""
+    """A call is queued on the current stream and returns without waiting."""
     q, k, v = inputs(2000)
     right = flashbook.flash_attn_func(q, k, v, causal=True)
     late = torch.zeros_like(q)
@@ -357,7 +357,7 @@ def test_streams():
             torch.cuda._sleep(200_000_000)
             late.copy_(q)
             o = flashbook.flash_attn_func(late, k, v, causal=True)
-            assert not stream.query()  # the call came back while the device slept
+            assert not stream.query()  # the call returned while the device was still busy
     finally:
         torch.cuda.set_sync_debug_mode("default")
     stream.synchronize()
@@ -389,9 +389,10 @@ def test_cuda_graphs(options):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("queries", [1, 300, 40_000])  # chapter 8, chapter 5, and more log-sum-exps than there is room for
+@pytest.mark.parametrize("queries", [1, 300, 40_000])  # chapter 8, chapter 5, and more log-sum-exps than the scratch holds
 def test_outputs_alone(queries):
-    """Without gradients and log-sum-exps a repeated call goes the shortest way: same bits, on every stream and in a graph; earlier results stay."""
+    """Without gradients and log-sum-exps a repeated call takes the fastest path: the same bits on every stream and in a graph, and earlier results
+    are not overwritten."""
     q, (_, k, v) = inputs(queries)[0], inputs(300)
     right, lse, _ = flashbook.flash_attn_func(q, k, v, return_attn_probs=True)
     kept = lse.clone()
@@ -429,7 +430,7 @@ def test_cuda_graph_of_a_decoder():
 @pytest.mark.gpu
 @pytest.mark.parametrize("current", [0, 1])
 def test_two_devices(current):
-    """Kernels run where the tensors lie, behind what is on that device's stream, whichever device is the current one."""
+    """Kernels run on the tensors' device and its stream, whichever device is the current one."""
     if torch.cuda.device_count() < 2:
         pytest.skip("one device")
     lengths, first = (torch.tensor(of, dtype=torch.int32) for of in ([30, 300], [0, 100, 300]))
@@ -451,7 +452,7 @@ def test_two_devices(current):
             late = [torch.zeros_like(leaf).requires_grad_() for leaf in there]
             torch.cuda.synchronize(device)
             for name, call in calls.items():
-                for _ in range(2):  # the second goes another way
+                for _ in range(2):  # the second call is remembered
                     with torch.no_grad():
                         for leaf in late:
                             leaf.zero_()
@@ -470,7 +471,7 @@ def test_two_devices(current):
     for name, runs in found.items():
         for run in runs[1:]:
             for one, other in zip(runs[0], run):
-                exact = name in ("full", "causal")  # others add gradients up in any order
+                exact = name in ("full", "causal")  # other gradients are summed in arbitrary order
                 torch.testing.assert_close(one, other, atol=0 if exact else 2e-2, rtol=0 if exact else 1e-2, msg=name)
 
 

@@ -1,4 +1,4 @@
-"""The programs that measure a model, small and without a clock: python/examples, bench/generation.py, bench/diagnosis.py, bench/in_triton.py."""
+"""Runs the programs that measure a model, small and without a clock: python/examples, bench/generation.py, diagnosis.py and in_triton.py."""
 
 import argparse
 import os
@@ -51,7 +51,7 @@ def test_who_finds_no_room_leaves(monkeypatch):
     monkeypatch.setattr(train_text, "written_out", full)
     _, found = train_text.train_all(options(), torch.device(DEVICE))
     assert not found.seconds["eager"] and not found.losses["eager"] and len(found.seconds["sdpa"]) == 2
-    assert len(found.forward_seconds["eager"]) == 2  # for a forward pass there is room
+    assert len(found.forward_seconds["eager"]) == 2  # a forward pass fits into memory
 
 
 @pytest.mark.parametrize("width, layers, eager, want", [(512, 8, False, "training/sdpa/bf16/d64/causal/n64"),
@@ -88,7 +88,7 @@ def test_windows_lie_in_one_file_and_all_arms_score_the_same_bytes():
 
 @pytest.mark.kernels
 def test_all_caches_write_the_same():
-    """Over the border of a page, two sequences."""
+    """Two sequences that cross a page boundary."""
     model = generation.Model(128, 1, DEVICE, torch.bfloat16)
     text = generation.tokens_of(model, 2, generation.PAGE + 2)
     with torch.no_grad():
@@ -138,11 +138,11 @@ for causal in (False, True):
 
 
 def test_triton_computes_attention():
-    """In Triton's interpreter, which is chosen when it is imported, and wants NumPy before 2.4."""
+    """Runs in Triton's interpreter, which must be selected before importing Triton and needs NumPy before 2.4."""
     pytest.importorskip("triton")
     numpy = pytest.importorskip("numpy")
     if tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 4):
-        pytest.skip("Triton's interpreter does not know this NumPy")
+        pytest.skip("Triton's interpreter does not support this NumPy")
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     told = subprocess.run([sys.executable, "-c", IN_TRITON], env=environment, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr

@@ -23,7 +23,7 @@ def torchrun(ranks, *arguments):
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_ranks_are_right_together(ranks):
     if GPU and torch.cuda.device_count() < ranks:
-        pytest.skip(f"{ranks} ranks want a GPU each")
+        pytest.skip(f"{ranks} ranks need a GPU each")
     done = torchrun(ranks)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("right") == ranks
@@ -32,7 +32,7 @@ def test_ranks_are_right_together(ranks):
 @pytest.mark.kernels
 def test_who_is_lost_ends_the_others():
     if GPU and torch.cuda.device_count() < 2:
-        pytest.skip("2 ranks want a GPU each")
+        pytest.skip("2 ranks need a GPU each")
     done = torchrun(2, "lose one")
     assert done.returncode != 0 and "right" not in done.stdout
 

@@ -1,4 +1,4 @@
-"""Models of Hugging Face transformers on these kernels: attn_implementation="flashbook" against "sdpa". Random and small."""
+"""Small random Hugging Face models on these kernels: attn_implementation="flashbook" against "sdpa"."""
 
 import functools
 
@@ -21,7 +21,7 @@ def llama(**options):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The functions of this package that transformers calls, in their order."""
+    """Records the functions of this package that transformers calls, in order."""
     seen = []
 
     def counted(name):
@@ -36,7 +36,7 @@ def calls(monkeypatch):
 
     for name in ("flash_attn_func", "flash_attn_varlen_func"):
         monkeypatch.setattr(flashbook, name, counted(name))
-    monkeypatch.setattr(transformers.modeling_flash_attention_utils, "_loaded_implementation", None)  # it keeps what it has loaded
+    monkeypatch.setattr(transformers.modeling_flash_attention_utils, "_loaded_implementation", None)  # transformers caches the functions that it has loaded
     return seen
 
 
@@ -55,13 +55,13 @@ def test_prefill_and_gradients(calls):
         return found.logits.detach(), model.model.layers[0].self_attn.q_proj.weight.grad.clone()
 
     found = with_each(model, run)
-    assert calls == ["flash_attn_func"] * 2  # once a layer
+    assert calls == ["flash_attn_func"] * 2  # once per layer
     torch.testing.assert_close(found["flashbook"][0], found["sdpa"][0], atol=5e-2, rtol=5e-2)
     torch.testing.assert_close(found["flashbook"][1], found["sdpa"][1], atol=5e-2 * found["sdpa"][1].abs().max().item(), rtol=5e-2)
 
 
 def test_generate(calls):
-    """The same tokens, or others only where two were nearly as likely."""
+    """The same tokens, or different ones only if both were nearly equally likely."""
     model, tokens = llama(), torch.randint(1, 100, (2, 20), device=DEVICE)
     new = 8 if GPU else 3
     options = {"max_new_tokens": new, "do_sample": False, "pad_token_id": 0, "eos_token_id": None, "output_logits": True,
@@ -76,11 +76,11 @@ def test_generate(calls):
             if ours.sequences[row, 20 + step] != theirs.sequences[row, 20 + step]:
                 most = theirs.logits[step][row].topk(2).values
                 assert most[0] - most[1] < 5e-2
-                break  # two texts from here on
+                break  # the texts differ from here on
 
 
 def test_padding(calls):
-    """On the left, which transformers takes out before it calls, as packed sequences."""
+    """Padding on the left, which transformers removes by packing the sequences."""
     model, tokens = llama(), torch.randint(1, 100, (2, 20), device=DEVICE)
     mask = torch.ones_like(tokens)
     mask[0, :3] = 0
@@ -128,5 +128,5 @@ def test_a_model_learns_with_dropout(calls):
         model(tokens, labels=tokens).loss.backward()
         found.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
     assert calls == ["flash_attn_func"] * 6 and found[0].isfinite().all()
-    torch.testing.assert_close(found[0], found[1], atol=1e-3, rtol=2e-2)  # dQ is summed in any order
+    torch.testing.assert_close(found[0], found[1], atol=1e-3, rtol=2e-2)  # dQ is summed in arbitrary order
     assert (found[0] - found[2]).norm() > 0.05 * found[0].norm()

@@ -133,7 +133,7 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   wrong.dtype = 7;
   expect_refused(1, 1, &wrong, &tensors, "dtype is 7");
   wrong.dtype = FLASHBOOK_E4M3;
-  expect_refused(1, 1, &wrong, &tensors, "does not take e4m3");
+  expect_refused(1, 1, &wrong, &tensors, "does not support e4m3");
   wrong = shape;
   wrong.scaling = 3;
   expect_refused(1, 1, &wrong, &tensors, "scaling is 3");
@@ -164,7 +164,7 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
        {&FlashbookTensors::q, &FlashbookTensors::k, &FlashbookTensors::v}) {
     FlashbookTensors shifted = tensors;
     shifted.*input = static_cast<const char*>(tensors.q) + 8;
-    expect_refused(1, 1, &shape, &shifted, "is not aligned: give an address that is a multiple of 16");
+    expect_refused(1, 1, &shape, &shifted, "is not aligned: pass an address that is a multiple of 16");
   }
   FlashbookTensors shifted = tensors;
   shifted.o = static_cast<char*>(tensors.o) + 8;
@@ -925,7 +925,7 @@ TEST(CInterface, NoReasonNamesAnOption) {
   shape = small_shape(), shape.heads = 3, shape.kv_heads = 2;
   EXPECT_EQ(reason(1, 1).find("kv_heads 2 does not divide heads 3"), 0u);
   shape = small_shape(), shape.dtype = FLASHBOOK_F32;
-  EXPECT_EQ(reason(5, 1), "chapter 5 does not take f32: give another dtype");
+  EXPECT_EQ(reason(5, 1), "chapter 5 does not support f32: set another dtype");
 }
 
 TEST(CInterface, AMaskIsRefusedWhereItDoesNotFit) {

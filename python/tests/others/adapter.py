@@ -1,8 +1,8 @@
-"""A plugin of pytest by which FlashAttention's own tests run on this package. run.py starts it.
+"""A pytest plugin that runs FlashAttention's own tests on this package. run.py starts it.
 
-The tests import `flash_attn`, or `flash_attn_interface` of FlashAttention-3: here these are modules of the package's functions, and the rest of
-`flash_attn`, which has padding and rotary embedding in Python, is their own source's. Where the package's library is the simulator's, tensors
-that the tests want on "cuda" lie on the CPU. A test that ends in an error of refusals.py counts as refused, and any other error is a failure.
+The tests import `flash_attn`, or FlashAttention-3's `flash_attn_interface`. The plugin provides these as modules with the package's functions,
+and takes the rest of `flash_attn` (padding and rotary embedding in Python) from FlashAttention's source. With the simulator, tensors that a test
+puts on "cuda" are on the CPU. A test that raises an error of refusals.py counts as refused; any other error is a failure.
 """
 
 import collections
@@ -27,13 +27,13 @@ import flashbook
 from flashbook import _library, flash_attn_3, ops
 
 ON_CPU = _library.is_simulated()
-# Tests that ask something else: they are left out, and the report names them.
-_OPERATORS = "asks FlashAttention's own operators, which are no functions of the package"
+# Tests of something else, which are left out and listed in the report.
+_OPERATORS = "tests FlashAttention's own operators, which the package does not have"
 LEFT_OUT = {"test_flash3_bw_compatibility": _OPERATORS, "test_flash_attn_varlen_paged_kv_num_splits": _OPERATORS,
             "test_flash_attn_generator_arg_must_be_none": _OPERATORS,
-            "test_flash_attn_kvcache_paged_block_table_bounds": "cache_seqlens in a tensor are not looked at, since that would wait for the device"}
+            "test_flash_attn_kvcache_paged_block_table_bounds": "the values of a cache_seqlens tensor are not checked, since that would wait for the device"}
 _PACKAGE = pathlib.Path(flashbook.__file__).parent
-MOST_NAMED = 100  # failures in a report
+MAX_NAMED = 100  # failures in a report
 BEGIN, OUTCOME, REFUSED = pytest.StashKey[float](), "outcome", "refused for"
 
 
@@ -41,7 +41,7 @@ BEGIN, OUTCOME, REFUSED = pytest.StashKey[float](), "outcome", "refused for"
 
 
 def _with_windows(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Their tests draw a window as a tensor on the CPU; here it is two numbers."""
+    """FlashAttention's tests draw a window as a CPU tensor; the package expects two numbers."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -63,13 +63,13 @@ def _module(name: str, source: types.ModuleType, names: list[str], **others: Any
 
 def _not_here(name: str) -> Callable[..., Any]:
     def call(*_: Any, **__: Any) -> Any:
-        raise NotImplementedError(f"{name} is not here")
+        raise NotImplementedError(f"{name} is not in this package")
 
     return call
 
 
 def install(source: pathlib.Path) -> None:
-    """Puts the package's functions where their tests look for FlashAttention's."""
+    """Installs the package's functions under FlashAttention's names."""
     theirs = [name for name in dir(flashbook) if name.startswith("flash_attn_") and name != "flash_attn_3"]
     _module("flash_attn", flashbook, theirs, __path__=[str(source / "flash_attn")])
     _module("flash_attn.flash_attn_interface", flashbook, theirs, USE_TRITON_ROCM=False, _get_block_size_n=lambda *_: 128)
@@ -77,7 +77,7 @@ def install(source: pathlib.Path) -> None:
             flash_attn_combine=_not_here("flash_attn_combine"))
 
 
-# ---- "cuda", where the kernels run in the simulator --------------------------------------------------------------------------------
+# ---- "cuda" with the simulator -----------------------------------------------------------------------------------------------------
 
 
 def _is_cuda(device: object) -> bool:
@@ -85,7 +85,7 @@ def _is_cuda(device: object) -> bool:
 
 
 class OnCpu(TorchFunctionMode):
-    """Takes the CPU where "cuda" is asked for."""
+    """Replaces "cuda" by the CPU."""
 
     def __torch_function__(self, function: Any, kinds: Any, arguments: tuple[Any, ...] = (), options: dict[str, Any] | None = None) -> Any:
         if function is torch.Tensor.cuda:
@@ -99,7 +99,7 @@ class OnCpu(TorchFunctionMode):
 
 
 def simulate() -> None:
-    """torch.cuda says that there is a Hopper, and CPU tensors take its kernels."""
+    """Makes torch.cuda report a Hopper GPU, and CPU tensors use its kernels."""
     ops.ON_CPU = ops.HOPPER
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(total_memory=1 << 40, multi_processor_count=132)
@@ -111,22 +111,22 @@ def simulate() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("others")
-    group.addoption("--source", help="where FlashAttention's source is")
+    group.addoption("--source", help="the source of FlashAttention")
     group.addoption("--longest", type=int, help="leave out cases whose seqlen, seqlen_q or seqlen_k is larger")
-    group.addoption("--sample", type=int, help="so many cases of each test, drawn with one seed")
-    group.addoption("--seconds", type=float, help="run none after so many seconds; cases come in an order drawn with one seed")
-    group.addoption("--report", help="where the counts are written, as JSON")
+    group.addoption("--sample", type=int, help="run only N cases of each test, drawn with a fixed seed")
+    group.addoption("--seconds", type=float, help="start no test after N seconds; cases run in an order drawn with a fixed seed")
+    group.addoption("--report", help="write the counts to this file, as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     install(pathlib.Path(config.getoption("--source")))
     if ON_CPU:
         simulate()
-    config.pluginmanager.register(Counts(config), "counts of others' tests")
+    config.pluginmanager.register(Counts(config), "results of other packages' tests")
 
 
 def _wants_gpu(item: pytest.Item) -> bool:
-    """FlashAttention's rotary embedding is a kernel in Triton, its test of races fills 70 GB."""
+    """Whether a test needs a GPU: FlashAttention's rotary embedding is a Triton kernel, and its race test fills 70 GB."""
     return bool(_parameters(item).get("rotary_fraction")) or "race_condition" in item.nodeid
 
 
@@ -140,13 +140,13 @@ def _lengths(parameters: dict[str, Any]) -> list[int]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Draws the sample before there are tests: FlashAttention's are hundreds of thousands, and to make them takes minutes."""
+    """Draws the sample before tests are created: FlashAttention has hundreds of thousands, and creating them takes minutes."""
     longest, sample = metafunc.config.getoption("--longest"), metafunc.config.getoption("--sample")
-    cases = getattr(metafunc, "_calls", None)  # pytest's own; without it the sample is drawn of tests
+    cases = getattr(metafunc, "_calls", None)  # private to pytest; without it the sample is drawn from the tests
     if not sample or not cases:
         return
     short = [case for case in cases if not longest or max(_lengths(case.params), default=0) <= longest]
-    chosen = short if len(short) <= 4 * sample else random.Random(metafunc.function.__name__).sample(short, 4 * sample)  # some are left out later
+    chosen = short if len(short) <= 4 * sample else random.Random(metafunc.function.__name__).sample(short, 4 * sample)  # some are dropped later
     cases[:] = chosen or cases[:1]
 
 
@@ -174,7 +174,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     seconds = item.config.getoption("--seconds")
     if seconds and time.monotonic() - item.config.stash[BEGIN] > seconds:
-        item.session.shouldstop = "out of time"  # to skip the rest, hundreds of thousands, would take minutes
+        item.session.shouldstop = "out of time"  # skipping the rest, hundreds of thousands, would take minutes
         item.user_properties.append((OUTCOME, "out of time"))
         pytest.skip("out of time")
 
@@ -189,7 +189,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 class Counts:
-    """How many tests passed, failed or were refused, and for what. A report may come from a process of pytest-xdist's, so it carries that."""
+    """Counts tests that passed, failed or were refused, with the reasons. They are stored in the reports, which may come from pytest-xdist's workers."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -208,11 +208,11 @@ class Counts:
                 report.user_properties += [(OUTCOME, "refused"), (REFUSED, refusal.name)]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        said = dict(report.user_properties)
-        if report.skipped and OUTCOME in said:
-            self.counts[str(said[OUTCOME])] += 1
-            if REFUSED in said:
-                self.refused[str(said[REFUSED])] += 1
+        properties = dict(report.user_properties)
+        if report.skipped and OUTCOME in properties:
+            self.counts[str(properties[OUTCOME])] += 1
+            if REFUSED in properties:
+                self.refused[str(properties[REFUSED])] += 1
         elif report.failed:
             self.counts["failed"] += 1
             self.failed.append(report.nodeid.rpartition("::")[2])
@@ -224,7 +224,7 @@ class Counts:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         machine = "simulator" if ON_CPU else torch.cuda.get_device_name()
         found = {"machine": machine, **{name: self.counts[name] for name in ("passed", "refused", "failed", "skipped by the test", "out of time")},
-                 "refused for": dict(self.refused.most_common()), "which failed": self.failed[:MOST_NAMED],
+                 "refused for": dict(self.refused.most_common()), "which failed": self.failed[:MAX_NAMED],
                  "left out": LEFT_OUT}
         terminalreporter.write_line(json.dumps(found, indent=2))
         if path := self.config.getoption("--report"):

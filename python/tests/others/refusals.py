@@ -1,6 +1,7 @@
-"""What the package refuses of the calls in others' tests: nothing else may be refused there.
+"""The errors that FlashAttention's own tests may end in; any other error is a failure.
 
-Each has the arguments, or functions, that the tables of docs/pages/in_pytorch.md or the lines beside them name, and what the error says.
+Each refusal lists arguments or functions, as named in the tables of docs/pages/in_pytorch.md or the text next to them, and a pattern of the error
+message.
 """
 
 import dataclasses
@@ -10,8 +11,8 @@ import re
 @dataclasses.dataclass(frozen=True)
 class Refusal:
     name: str
-    arguments: tuple[str, ...]  # as the tables of the page have them
-    says: str  # a regular expression that the error's message matches
+    arguments: tuple[str, ...]  # as in the page's tables
+    says: str  # a regular expression for the error message
     kind: type[Exception] | tuple[type[Exception], ...] = NotImplementedError
 
     def is_for(self, error: BaseException) -> bool:
@@ -19,26 +20,26 @@ class Refusal:
 
 
 REFUSALS = (
-    Refusal("the probabilities that dropout left", ("return_attn_probs",), r"^return_attn_probs is True beside dropout_p"),
-    Refusal("dropout beside a function on scores", ("dropout_p",), r"^dropout_p is .* beside (softcap|alibi_slopes)"),
-    Refusal("a cache in float8_e4m3fn of a head dimension that chapter 8 does not pad", ("k_cache",), r"^head_dim is \d+, and a cache in float8_e4m3fn"),
-    Refusal("new keys beside a cache in float8_e4m3fn", ("k_cache",), r"^k and v are given beside a cache in float8_e4m3fn"),
-    Refusal("keys and values of different head dimensions", ("q",), r"^k is .* and v is .*: give one shape", ValueError),
-    Refusal("float8_e4m3fn under a mask, or packed", ("q",), r"chapter 9 does not take e4m3", ValueError),
-    Refusal("float8_e4m3fn of a head dimension that chapter 6 does not pad", ("q",), r"does not support head dimensions other than", ValueError),
+    Refusal("probabilities after dropout", ("return_attn_probs",), r"^return_attn_probs is True with dropout_p"),
+    Refusal("dropout with a score function", ("dropout_p",), r"^dropout_p is .* with (softcap|alibi_slopes)"),
+    Refusal("a float8_e4m3fn cache with a head dimension that chapter 8 does not pad", ("k_cache",), r"^head_dim is \d+, and a cache in float8_e4m3fn"),
+    Refusal("new keys for a float8_e4m3fn cache", ("k_cache",), r"^k and v cannot be appended to a float8_e4m3fn cache"),
+    Refusal("keys and values of different head dimensions", ("q",), r"^k is .* and v is .*: pass one shape", ValueError),
+    Refusal("float8_e4m3fn under a mask, or packed", ("q",), r"chapter 9 does not support e4m3", ValueError),
+    Refusal("float8_e4m3fn with a head dimension that chapter 6 does not pad", ("q",), r"does not support head dimensions other than", ValueError),
     Refusal("pages of other sizes", ("k_cache",), r"[Pp]ages? .*(16|rows)", ValueError),
-    Refusal("a gradient through pages", ("block_table",), r"^no gradient goes through (pages|a cache)"),
-    Refusal("a second product in the scores", ("qv",), r"^qv is .* and only None is taken here"),
-    Refusal("chunks", ("attention_chunk",), r"^attention_chunk is .* and only 0 is taken here"),
-    Refusal("sequences that end before their place does", ("seqused_q", "seqused_k"), r"^seqused_[qk] is .* and only None is taken here"),
-    Refusal("packed new keys, or packed queries beside new keys", ("cu_seqlens_k_new",),
-            r"^cu_seqlens_k_new is .* and only None is taken here|^cu_seqlens_q packs queries, and only"),
-    Refusal("functions that are not here", ("flash_attn_combine",), r"^flash_attn_combine is not here"),
-    Refusal("multiprocessors left free", ("sm_margin",), r"^sm_margin is .* and only 0 is taken here"),
-    Refusal("paddings beside pages", ("cache_leftpad",), r"^cache_leftpad is for caches without pages", ValueError),
-    Refusal("packed queries against a cache without pages", ("cu_seqlens_q",), r"^cu_seqlens_q packs queries against pages", ValueError),
-    Refusal("queries in float8_e4m3fn against a cache", ("q",), r"^chapter 8 does not take e4m3", ValueError),
-    Refusal("scales of packed sequences and caches", ("q_descale",), r"^[qkv]_descale is .* and only None is taken here"),
+    Refusal("a gradient through pages", ("block_table",), r"^(block_table is given, pages have no gradient|a cache has no gradient)"),
+    Refusal("a second product in the scores", ("qv",), r"^qv is .* and only None is supported here"),
+    Refusal("chunks", ("attention_chunk",), r"^attention_chunk is .* and only 0 is supported here"),
+    Refusal("sequences shorter than their slots", ("seqused_q", "seqused_k"), r"^seqused_[qk] is .* and only None is supported here"),
+    Refusal("packed new keys, or packed queries with new keys", ("cu_seqlens_k_new",),
+            r"^cu_seqlens_k_new is .* and only None is supported here|^cu_seqlens_q cannot be combined"),
+    Refusal("missing functions", ("flash_attn_combine",), r"^flash_attn_combine is not in this package"),
+    Refusal("multiprocessors left free", ("sm_margin",), r"^sm_margin is .* and only 0 is supported here"),
+    Refusal("padding with pages", ("cache_leftpad",), r"^cache_leftpad and block_table are both given", ValueError),
+    Refusal("packed queries against a cache without pages", ("cu_seqlens_q",), r"^cu_seqlens_q needs pages", ValueError),
+    Refusal("queries in float8_e4m3fn against a cache", ("q",), r"^chapter 8 does not support e4m3", ValueError),
+    Refusal("scales for packed sequences and caches", ("q_descale",), r"^[qkv]_descale is .* and only None is supported here"),
 )
 
 

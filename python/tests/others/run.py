@@ -3,8 +3,8 @@
 
     python3 python/tests/others/run.py --flash-attention DIR [--flash-attention-3] [--longest N] [--sample N] [--seconds N] [--report FILE] [PYTEST ARGUMENTS]
 
-DIR is a checkout. Nothing of it is built, changed or copied; the tests want pytest and einops. The package is the one that Python finds, on a GPU or in the simulator,
-where `--longest 128 --sample 10` keeps to what it does in minutes. The tests are many: name some with `-k`, or give `--seconds`, and `-n 4` where pytest-xdist is.
+DIR is a checkout, which is not built, changed or copied; the tests need pytest and einops. The package is the one that Python imports, on a GPU or in the simulator,
+where `--longest 128 --sample 10` selects tests that finish in minutes. To run fewer tests, use `-k` or `--seconds`; with pytest-xdist, `-n 4` runs them in parallel.
 """
 
 import argparse
@@ -24,9 +24,9 @@ def main() -> int:
     source = given.flash_attention.resolve()
     tests = source / ("hopper" if given.flash_attention_3 else "tests") / "test_flash_attn.py"
     if not tests.is_file():
-        print(f"{tests} is missing: give a checkout of FlashAttention", file=sys.stderr)
+        print(f"{tests} is missing: pass a checkout of FlashAttention", file=sys.stderr)
         return 2
-    # FlashAttention-3's tests import what lies beside them.
+    # FlashAttention-3's tests import modules from their own folder.
     found = [str(HERE), *([str(source / "hopper")] if given.flash_attention_3 else []), *filter(None, [os.environ.get("PYTHONPATH")])]
     command = [sys.executable, "-m", "pytest", "-p", "adapter", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(source), "-q", "-rfE",
                "--tb=short", f"--source={source}", *others, str(tests)]
